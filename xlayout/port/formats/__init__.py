@@ -1,0 +1,133 @@
+"""Checkpoint formats: open one to read regions of tensors, or create one and fill it by regions.
+
+    with open_source(path) as source, create_sink(out, "maxtext", specs, config=config) as sink:
+        tile = source.read("model.norm.weight", (slice(0, 64),))      # a numpy array, raw bits
+        sink.write("params/params/decoder/decoder_norm/scale", tile, (slice(0, 64),))
+        sink.commit()                                                 # without it: nothing remains
+
+| format | reads | writes | a tensor's name |
+|---|---|---|---|
+| `safetensors` | a file; a directory with or without an index | the same (`*.safetensors` is a file) | its key |
+| `gguf` | a file; quantised tensors are dequantised to `dequantize` | no | its GGUF name |
+| `maxtext` | an Orbax checkpoint (`0/items` or the items folder itself) | `<path>/0/items` | leaf path, "/"-joined |
+
+`Source.config` is the model's config in Hugging Face keys whatever the format. Broken files raise
+`FormatError`, wrong regions `ShapeError`, an output that exists or a full disk `PortError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xlayout.errors import FormatError
+from xlayout.port.formats.base import Region, Sink, Source, TensorSpec, numpy_dtype
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+__all__ = [
+    "Region",
+    "Sink",
+    "Source",
+    "TensorSpec",
+    "create_sink",
+    "numpy_dtype",
+    "open_source",
+    "sniff",
+]
+
+
+def sniff(path: str | PathLike[str], /) -> str:
+    """Return the format of a checkpoint by its name and first bytes.
+
+    Raises:
+        FormatError: Nothing is there, or it is none of the formats we read.
+    """
+    where = Path(path)
+    if where.is_dir():
+        if any(where.glob("*.safetensors")) or any(where.glob("*.safetensors.index.json")):
+            return "safetensors"
+        if any((where / sub / "_METADATA").is_file() for sub in (".", "items", "0/items")):
+            return "maxtext"
+        found = ", ".join(sorted(p.name for p in where.iterdir())[:8]) or "nothing"
+        raise FormatError(f"{where}: a directory with {found}; *.safetensors or 0/items is wanted")
+    if not where.exists():
+        raise FormatError(f"{where}: nothing is there; a checkpoint file or directory is wanted")
+    with where.open("rb") as file:
+        magic = file.read(4)
+    if magic == b"GGUF":
+        return "gguf"
+    if where.suffix == ".safetensors":
+        return "safetensors"
+    raise FormatError(f"{where}: not a checkpoint we read; safetensors, GGUF or Orbax is wanted")
+
+
+def open_source(
+    path: str | PathLike[str], /, format: str | None = None, *, dequantize: str = "float32"
+) -> Source:
+    """Open a checkpoint for reading, from its headers alone.
+
+    Args:
+        path: A `.safetensors` or `.gguf` file, a directory of shards, or an Orbax checkpoint.
+        format: "safetensors", "gguf" or "maxtext"; None looks at the file.
+        dequantize: The dtype that quantised GGUF tensors are yielded in. Tensors stored as plain
+            floats or integers keep their own dtype and every bit.
+
+    Raises:
+        FormatError: The checkpoint is broken, hostile, or of no known format.
+    """
+    match format or sniff(path):
+        case "safetensors":
+            from xlayout.port.formats.safetensors import SafetensorsSource
+
+            return SafetensorsSource(path)
+        case "gguf":
+            from xlayout.port.formats.gguf import GGUFSource
+
+            return GGUFSource(path, dequantize=dequantize)
+        case "maxtext":
+            from xlayout.port.formats.maxtext import MaxTextSource
+
+            return MaxTextSource(path)
+        case other:
+            raise FormatError(f"format: {other!r}; 'safetensors', 'gguf' or 'maxtext' is wanted")
+
+
+def create_sink(
+    path: str | PathLike[str],
+    format: str,
+    specs: Mapping[str, TensorSpec],
+    /,
+    *,
+    config: Mapping[str, Any] | None = None,
+    max_shard_size: int | str = "5GB",
+    chunks: Mapping[str, tuple[int, ...]] | None = None,
+) -> Sink:
+    """Create a checkpoint that will hold exactly `specs`, hidden until it is committed.
+
+    Args:
+        path: A directory that is absent or empty; for safetensors also a `*.safetensors` file.
+        format: "safetensors" or "maxtext".
+        specs: Every tensor that will be written.
+        config: The model's config in Hugging Face keys, published with the weights.
+        max_shard_size: For safetensors: bytes per file, as a number or "5GB", "200MiB".
+        chunks: For maxtext: the chunk shape per tensor, where regions of that shape will be
+            written; other tensors get chunks of a moderate size.
+
+    Raises:
+        FormatError: The format cannot be written, or cannot hold one of the tensors.
+        PortError: The output already holds something, or the disk is too small.
+    """
+    match format:
+        case "safetensors":
+            from xlayout.port.formats.safetensors import SafetensorsSink
+
+            return SafetensorsSink(path, specs, config=config, max_shard_size=max_shard_size)
+        case "maxtext":
+            from xlayout.port.formats.maxtext import MaxTextSink
+
+            return MaxTextSink(path, specs, config=config, chunks=chunks)
+        case other:
+            raise FormatError(f"format: {other!r} cannot be written; 'safetensors' or 'maxtext' can")

@@ -1,0 +1,258 @@
+"""What every checkpoint format offers: named tensors that are read and written a region at a time.
+
+A format is two small objects. A `Source` knows names, dtypes and shapes from headers alone and
+reads any hyper-rectangle of any tensor; a `Sink` is told up front everything it will hold, takes
+regions in any order, and becomes visible only when `commit` finds every element written once.
+Neither ever holds a whole file in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+
+from xlayout.errors import FormatError, ShapeError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import numpy as np
+
+    Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+__all__ = ["DTYPES", "Region", "Sink", "Source", "TensorSpec", "check_out", "numpy_dtype", "resolve"]
+
+Region: TypeAlias = tuple[slice, ...]
+"""One step-1 slice per axis; `()` addresses a 0-d tensor, None stands for the whole tensor."""
+
+DTYPES: Mapping[str, int] = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+}
+"""Framework-neutral dtype names, and the bytes of one element."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor as its header describes it.
+
+    Args:
+        dtype: A name from `DTYPES`, such as "bfloat16".
+        shape: The sizes, outermost first; `()` is a scalar.
+
+    Raises:
+        FormatError: The dtype is unknown or a size is negative.
+
+    >>> TensorSpec("bfloat16", (4, 3)).nbytes
+    24
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise FormatError(f"dtype: {self.dtype!r}; known are {', '.join(DTYPES)}")
+        object.__setattr__(self, "shape", tuple(self.shape))
+        if any(n < 0 for n in self.shape):
+            raise FormatError(f"shape: {self.shape}; every size must be 0 or more")
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return DTYPES[self.dtype]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self.size * self.itemsize
+
+
+class Source(Protocol):
+    """A checkpoint opened for reading; also a context manager that closes it."""
+
+    @property
+    def format(self) -> str:
+        """Name of the format: "safetensors", "gguf" or "maxtext"."""
+        ...
+
+    @property
+    def path(self) -> Path:
+        """The file or directory that was opened."""
+        ...
+
+    @property
+    def tensors(self) -> Mapping[str, TensorSpec]:
+        """Every tensor by name: what `read` yields, known from headers alone."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The model's config in Hugging Face keys, as stored; empty where there is none."""
+        ...
+
+    @property
+    def files(self) -> Mapping[str, int]:
+        """Bytes per file, by path relative to `path` (the file's own name for a single file)."""
+        ...
+
+    def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:
+        """Read one region of one tensor, into `out` where it is given.
+
+        Args:
+            name: A key of `tensors`.
+            region: The hyper-rectangle wanted; None for the whole tensor.
+            out: A writable C-contiguous array of the region's shape and the tensor's dtype.
+
+        Raises:
+            KeyError: There is no such tensor.
+            ShapeError: The region or `out` does not fit the tensor.
+            FormatError: The file changed under our feet.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the files; reading afterwards is an error."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class Sink(Protocol):
+    """A checkpoint being written: invisible until `commit`, gone without a trace otherwise.
+
+    As a context manager it aborts unless `commit` was called.
+    """
+
+    @property
+    def format(self) -> str:
+        """Name of the format."""
+        ...
+
+    @property
+    def path(self) -> Path:
+        """Where the checkpoint will appear."""
+        ...
+
+    @property
+    def tensors(self) -> Mapping[str, TensorSpec]:
+        """What was declared; `commit` wants exactly this written."""
+        ...
+
+    def write(self, name: str, array: Array, region: Region | None = None) -> None:
+        """Write one region of one tensor; regions may come in any order, none twice.
+
+        Raises:
+            KeyError: The tensor was not declared.
+            ShapeError: The array or region does not fit, or overlaps what is already written.
+            PortError: The disk is full; nothing is left behind.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Publish atomically: all of it appears at `path`, or none.
+
+        Raises:
+            PortError: A tensor is not fully written, or something appeared at `path` meanwhile.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Remove everything written so far; harmless after `commit`."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the numpy dtype of a neutral name (bfloat16 and fp8 come from ml_dtypes).
+
+    >>> numpy_dtype("bfloat16").itemsize
+    2
+    """
+    import ml_dtypes
+    import numpy as np
+
+    if name not in DTYPES:
+        raise FormatError(f"dtype: {name!r}; known are {', '.join(DTYPES)}")
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def resolve(region: Region | None, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Return (start, stop) per axis of a region, checked against the tensor's shape.
+
+    Raises:
+        ShapeError: A slice has a step, leaves the tensor, or there is not one per axis.
+
+    >>> resolve((slice(1, 3), slice(None)), (4, 5))
+    ((1, 3), (0, 5))
+    """
+    if region is None:
+        return tuple((0, n) for n in shape)
+    if len(region) != len(shape):
+        raise ShapeError(f"region: {len(region)} slices; shape {shape} wants {len(shape)}")
+    bounds = []
+    for axis, (cut, n) in enumerate(zip(region, shape, strict=True)):
+        start = 0 if cut.start is None else cut.start
+        stop = n if cut.stop is None else cut.stop
+        if cut.step not in (None, 1) or not 0 <= start <= stop <= n:
+            raise ShapeError(f"region: {cut} on axis {axis}; 0 <= start <= stop <= {n} and step 1")
+        bounds.append((start, stop))
+    return tuple(bounds)
+
+
+def check_out(out: Array | None, dtype: str, shape: tuple[int, ...]) -> Array:
+    """Return `out` if it can take a region of this dtype and shape, or a fresh array for None.
+
+    Raises:
+        ShapeError: `out` has another shape or dtype, is read-only or not C-contiguous.
+    """
+    import numpy as np
+
+    if out is None:
+        return np.empty(shape, numpy_dtype(dtype))
+    if out.shape != shape or out.dtype != numpy_dtype(dtype):
+        raise ShapeError(f"out: {out.dtype}{out.shape}; the region is {dtype}{shape}")
+    if not (out.flags.c_contiguous and out.flags.writeable):
+        raise ShapeError("out: read-only or strided; a writable C-contiguous array is wanted")
+    return out
