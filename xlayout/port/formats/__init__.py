@@ -5,11 +5,11 @@
         sink.write("params/params/decoder/decoder_norm/scale", tile, (slice(0, 64),))
         sink.commit()                                                 # without it: nothing remains
 
-| format | reads | writes | a tensor's name |
+| format | what it reads | what it writes | a tensor's name |
 |---|---|---|---|
-| `safetensors` | a file; a directory with or without an index | the same (`*.safetensors` is a file) | its key |
-| `gguf` | a file; quantised tensors are dequantised to `dequantize` | no | its GGUF name |
-| `maxtext` | an Orbax checkpoint (`0/items` or the items folder itself) | `<path>/0/items` | leaf path, "/"-joined |
+| `safetensors` | a file; a directory, with an index or without | the same | its key |
+| `gguf` | a file; quantised tensors come in `dequantize` | nothing | its GGUF name |
+| `maxtext` | an Orbax checkpoint: items, or what holds it | `<path>/0/items` | its path, with "/" |
 
 `Source.config` is the model's config in Hugging Face keys whatever the format. Broken files raise
 `FormatError`, wrong regions `ShapeError`, an output that exists or a full disk `PortError`.
@@ -65,7 +65,11 @@ def sniff(path: str | PathLike[str], /) -> str:
 
 
 def open_source(
-    path: str | PathLike[str], /, format: str | None = None, *, dequantize: str = "float32"
+    path: str | PathLike[str],
+    /,
+    format: str | None = None,  # noqa: A002
+    *,
+    dequantize: str = "float32",
 ) -> Source:
     """Open a checkpoint for reading, from its headers alone.
 
@@ -97,7 +101,7 @@ def open_source(
 
 def create_sink(
     path: str | PathLike[str],
-    format: str,
+    format: str,  # noqa: A002
     specs: Mapping[str, TensorSpec],
     /,
     *,
@@ -130,4 +134,6 @@ def create_sink(
 
             return MaxTextSink(path, specs, config=config, chunks=chunks)
         case other:
-            raise FormatError(f"format: {other!r} cannot be written; 'safetensors' or 'maxtext' can")
+            raise FormatError(
+                f"format: {other!r} cannot be written; 'safetensors' or 'maxtext' can"
+            )

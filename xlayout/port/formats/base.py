@@ -9,24 +9,38 @@ Neither ever holds a whole file in memory.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 from xlayout.errors import FormatError, ShapeError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import numpy as np
 
     Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-__all__ = ["DTYPES", "Region", "Sink", "Source", "TensorSpec", "check_out", "numpy_dtype", "resolve"]
+__all__ = [
+    "DTYPES",
+    "Bounds",
+    "Region",
+    "Sink",
+    "Source",
+    "TensorSpec",
+    "check_out",
+    "numpy_dtype",
+    "require",
+    "resolve",
+]
 
 Region: TypeAlias = tuple[slice, ...]
 """One step-1 slice per axis; `()` addresses a 0-d tensor, None stands for the whole tensor."""
+
+Bounds: TypeAlias = tuple[tuple[int, int], ...]
+"""A region resolved against a shape: (start, stop) per axis."""
 
 DTYPES: Mapping[str, int] = {
     "bool": 1,
@@ -95,33 +109,23 @@ class TensorSpec:
 
 
 class Source(Protocol):
-    """A checkpoint opened for reading; also a context manager that closes it."""
+    """A checkpoint opened for reading; as a context manager it closes itself.
 
-    @property
-    def format(self) -> str:
-        """Name of the format: "safetensors", "gguf" or "maxtext"."""
-        ...
+    Attributes:
+        format: "safetensors", "gguf" or "maxtext".
+        path: The file or directory that was opened.
+        tensors: Every tensor by name: what `read` yields, known from headers alone.
+        config: The model's config in Hugging Face keys, as stored; empty where there is none.
+        files: Bytes per file, by path relative to `path` (a single file by its own name).
+    """
 
-    @property
-    def path(self) -> Path:
-        """The file or directory that was opened."""
-        ...
+    format: str
+    path: Path
+    tensors: Mapping[str, TensorSpec]
+    config: Mapping[str, Any]
+    files: Mapping[str, int]
 
-    @property
-    def tensors(self) -> Mapping[str, TensorSpec]:
-        """Every tensor by name: what `read` yields, known from headers alone."""
-        ...
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The model's config in Hugging Face keys, as stored; empty where there is none."""
-        ...
-
-    @property
-    def files(self) -> Mapping[str, int]:
-        """Bytes per file, by path relative to `path` (the file's own name for a single file)."""
-        ...
-
+    @abstractmethod
     def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:
         """Read one region of one tensor, into `out` where it is given.
 
@@ -133,92 +137,94 @@ class Source(Protocol):
         Raises:
             KeyError: There is no such tensor.
             ShapeError: The region or `out` does not fit the tensor.
-            FormatError: The file changed under our feet.
+            FormatError: The file is shorter than its header said when it was opened.
         """
-        ...
 
+    @abstractmethod
     def close(self) -> None:
-        """Release the files; reading afterwards is an error."""
-        ...
+        """Release the files; nothing can be read afterwards."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Sink(Protocol):
     """A checkpoint being written: invisible until `commit`, gone without a trace otherwise.
 
-    As a context manager it aborts unless `commit` was called.
+    Attributes:
+        format: "safetensors" or "maxtext".
+        path: Where the checkpoint will appear.
+        tensors: What was declared; `commit` wants every element of it written exactly once.
     """
 
-    @property
-    def format(self) -> str:
-        """Name of the format."""
-        ...
+    format: str
+    path: Path
+    tensors: Mapping[str, TensorSpec]
 
-    @property
-    def path(self) -> Path:
-        """Where the checkpoint will appear."""
-        ...
-
-    @property
-    def tensors(self) -> Mapping[str, TensorSpec]:
-        """What was declared; `commit` wants exactly this written."""
-        ...
-
+    @abstractmethod
     def write(self, name: str, array: Array, region: Region | None = None) -> None:
-        """Write one region of one tensor; regions may come in any order, none twice.
+        """Write one region of one tensor; regions may come in any order, and from any thread.
 
         Raises:
             KeyError: The tensor was not declared.
-            ShapeError: The array or region does not fit, or overlaps what is already written.
-            PortError: The disk is full; nothing is left behind.
+            ShapeError: The array does not fit the region, or the region leaves the tensor.
+            PortError: Some of it is already written, or the disk is full; then nothing is left.
         """
-        ...
 
+    @abstractmethod
     def commit(self) -> None:
         """Publish atomically: all of it appears at `path`, or none.
 
         Raises:
             PortError: A tensor is not fully written, or something appeared at `path` meanwhile.
         """
-        ...
 
+    @abstractmethod
     def abort(self) -> None:
         """Remove everything written so far; harmless after `commit`."""
-        ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.abort()
+
+
+def require(module: str) -> Any:
+    """Import a library that only porting needs, or say how to get it.
+
+    Raises:
+        ModuleNotFoundError: It is not installed; the message names the extra that brings it.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{module}: not installed; pip install 'xlayout-arrays[port]' brings it",
+            name=error.name,
+        ) from error
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the numpy dtype of a neutral name (bfloat16 and fp8 come from ml_dtypes).
 
+    Raises:
+        FormatError: The name is not one of `DTYPES`.
+
     >>> numpy_dtype("bfloat16").itemsize
     2
     """
-    import ml_dtypes
     import numpy as np
 
     if name not in DTYPES:
         raise FormatError(f"dtype: {name!r}; known are {', '.join(DTYPES)}")
-    return np.dtype(getattr(ml_dtypes, name, name))
+    return np.dtype(getattr(require("ml_dtypes"), name, name))
 
 
-def resolve(region: Region | None, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def resolve(region: Region | None, shape: tuple[int, ...]) -> Bounds:
     """Return (start, stop) per axis of a region, checked against the tensor's shape.
 
     Raises:

@@ -1,0 +1,43 @@
+"""The model's config beside its weights: a JSON object in Hugging Face's keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from xlayout.errors import FormatError
+from xlayout.port.formats.header import parse_json
+
+__all__ = ["read_config", "render_config"]
+
+_MAX_CONFIG = 16 << 20
+
+
+def read_config(path: Path, /) -> dict[str, Any]:
+    """Return a config file's object; empty where there is no file.
+
+    Raises:
+        FormatError: The file is not one JSON object, or absurdly large.
+    """
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > _MAX_CONFIG:
+        raise FormatError(f"{path}: {path.stat().st_size:,} bytes; {_MAX_CONFIG:,} at most")
+    config = parse_json(path.read_bytes(), file=str(path))
+    if not isinstance(config, dict):
+        raise FormatError(f"{path}: {config!r:.80}; an object is wanted")
+    return config
+
+
+def render_config(config: Mapping[str, Any], /) -> bytes:
+    """Return a config as a file's content, in the order of its keys.
+
+    Raises:
+        FormatError: A value has no form in JSON.
+    """
+    try:
+        return (json.dumps(dict(config), indent=2, ensure_ascii=False) + "\n").encode()
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"config: {error}; values that JSON can hold are wanted") from error

@@ -1,0 +1,140 @@
+"""Which file of a safetensors directory holds which tensor: the index, read as hostile and made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from xlayout.errors import FormatError
+from xlayout.port.formats.base import TensorSpec
+from xlayout.port.formats.header import MAX_HEADER, parse_json
+
+__all__ = [
+    "INDEX",
+    "listed_files",
+    "natural_key",
+    "refuse_mismatch",
+    "refuse_outside",
+    "render_index",
+    "shard",
+]
+
+INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+
+
+def listed_files(folder: Path, /) -> Mapping[str, set[str] | None]:
+    """Return the files of a directory, each with the tensors its index gives it (None: any).
+
+    Raises:
+        FormatError: There is no one index or file, or the index is malformed.
+    """
+    indexes = sorted(path.name for path in folder.glob("*.safetensors.index.json"))
+    files = sorted(path.name for path in folder.glob("*.safetensors"))
+    if INDEX in indexes or len(indexes) == 1:
+        return _read_index(folder / (INDEX if INDEX in indexes else indexes[0]))
+    if not indexes and (_SINGLE in files or len(files) == 1):
+        return {_SINGLE if _SINGLE in files else files[0]: None}
+    found = ", ".join([*indexes, *files][:8]) or "no safetensors file"
+    raise FormatError(f"{folder}: {found}; one file, or one index that names the shards, is wanted")
+
+
+def _read_index(path: Path) -> dict[str, set[str]]:
+    if path.stat().st_size > MAX_HEADER:
+        raise FormatError(f"{path}: {path.stat().st_size:,} bytes; {MAX_HEADER:,} at most")
+    index = parse_json(path.read_bytes(), file=str(path))
+    weights = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weights, dict):
+        raise FormatError(f"{path}: no weight_map; an object of tensor: file is wanted")
+    listed = defaultdict(set)
+    for tensor, file in weights.items():
+        if not isinstance(file, str) or not re.fullmatch(r"[^/\\\0:]+\.safetensors", file):
+            raise FormatError(
+                f"{path}: {tensor!r}: {file!r:.200}; the plain name of a *.safetensors file in "
+                "this directory is wanted"
+            )
+        listed[file].add(tensor)
+    return listed
+
+
+def refuse_outside(folder: Path, file: str, /) -> None:
+    """Refuse a link that leaves the directory, except into the blobs of a Hugging Face cache.
+
+    Raises:
+        FormatError: The file lies elsewhere.
+    """
+    home, target = folder.resolve(), (folder / file).resolve()
+    homes = [home]
+    if home.parent.name == "snapshots":
+        homes.append(home.parent.parent / "blobs")
+    if not any(target.is_relative_to(allowed) for allowed in homes):
+        raise FormatError(f"{folder / file}: a link to {target}; a file in {home} is wanted")
+
+
+def refuse_mismatch(there: Iterable[str], listed: set[str], /, *, file: Path) -> None:
+    """Refuse a file whose tensors are not exactly those that the index gives it.
+
+    Raises:
+        FormatError: Some are listed and not there, or there and not listed.
+    """
+    ghosts, extra = sorted(listed.difference(there)), sorted(set(there) - listed)
+    if ghosts or extra:
+        raise FormatError(
+            f"{file}: listed in the index but not there: {ghosts[:8]}; there but not listed: "
+            f"{extra[:8]}; both must name the same tensors"
+        )
+
+
+def shard(
+    specs: Mapping[str, TensorSpec], limit: int | None, /
+) -> dict[str, dict[str, tuple[TensorSpec, int]]]:
+    """Deal tensors to files of at most `limit` bytes each; a larger tensor has a file of its own.
+
+    In a file wide dtypes come first, so that each tensor is aligned to its dtype.
+
+    >>> shard({"a": TensorSpec("int8", (3,)), "b": TensorSpec("int16", (2,))}, 6)
+    ... # doctest: +NORMALIZE_WHITESPACE
+    {'model-00001-of-00002.safetensors': {'a': (TensorSpec(dtype='int8', shape=(3,)), 0)},
+     'model-00002-of-00002.safetensors': {'b': (TensorSpec(dtype='int16', shape=(2,)), 0)}}
+    """
+    groups: list[list[str]] = [[]]
+    filled = 0
+    for name, spec in specs.items():
+        if limit is not None and groups[-1] and filled + spec.nbytes > limit:
+            groups.append([])
+            filled = 0
+        groups[-1].append(name)
+        filled += spec.nbytes
+    shards = {}
+    for number, group in enumerate(groups, 1):
+        file = _SINGLE if len(groups) == 1 else f"model-{number:05}-of-{len(groups):05}.safetensors"
+        entries, offset = {}, 0
+        for name in sorted(group, key=lambda name: -specs[name].itemsize):
+            entries[name] = (specs[name], offset)
+            offset += specs[name].nbytes
+        shards[file] = entries
+    return shards
+
+
+def render_index(shards: Mapping[str, Mapping[str, tuple[TensorSpec, int]]], /) -> bytes:
+    """Return the index file for the shards."""
+    placed = {name: file for file, entries in shards.items() for name in entries}
+    total = sum(spec.nbytes for entries in shards.values() for spec, _ in entries.values())
+    index = {
+        "metadata": {"total_size": total},
+        "weight_map": {name: placed[name] for name in sorted(placed, key=natural_key)},
+    }
+    return (json.dumps(index, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def natural_key(name: str, /) -> tuple[tuple[int, str], ...]:
+    """Return a sort key in which digits count as numbers: layer 2 comes before layer 10.
+
+    >>> sorted(["layers.10", "layers.2"], key=natural_key)
+    ['layers.2', 'layers.10']
+    """
+    parts = re.split(r"([0-9]+)", name)
+    return tuple((int(part) if part.isdecimal() else -1, part) for part in parts)

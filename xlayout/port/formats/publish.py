@@ -1,0 +1,169 @@
+"""Publishing atomically: an output grows in a hidden folder beside its place, then appears whole.
+
+The folder is on the same filesystem, so one rename publishes it after everything in it has
+reached the disk. Whatever goes wrong before that, nothing that existed is touched. A process that
+is killed leaves its folder behind; the lock on it dies with the process, and the next run to the
+same place removes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from xlayout.errors import PortError
+
+__all__ = ["Staging"]
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Staging:
+    """The hidden folder in which one output grows.
+
+    Args:
+        path: Where the output will appear: absent, or an empty directory.
+        needed: Bytes that will be written, checked against the free space before anything is.
+        single: Whether the output is the one file in the folder, and not the folder itself.
+
+    Raises:
+        PortError: The place is taken, or the disk is too small.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], /, *, needed: int, single: bool = False
+    ) -> None:
+        self.path = Path(path).resolve()
+        self.needed = needed
+        self._single = single
+        self._refuse_taken()
+        free = _free(self.path.parent)
+        if needed > free:
+            raise PortError(f"{self.path}: {_room(needed, free)}")
+        self._parents = _make_parents(self.path.parent)
+        for orphan in self.path.parent.glob(f".{self.path.name}.*.partial"):
+            _remove_orphan(orphan)
+        self.folder, self._lock = _locked_folder(self.path)
+
+    def publish(self) -> None:
+        """Flush everything to disk and let it appear at `path` in one step.
+
+        Raises:
+            PortError: Something appeared there meanwhile; it is left as it is.
+        """
+        files = [Path(root) / name for root, _, names in os.walk(self.folder) for name in names]
+        with self.watch():
+            for file in files:
+                _sync(file)
+            for root, _, _ in os.walk(self.folder, topdown=False):
+                _sync(Path(root))
+        self._refuse_taken()
+        try:
+            if self._single:
+                os.link(files[0], self.path)
+                shutil.rmtree(self.folder)
+            else:
+                self.folder.rename(self.path)
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                raise self._taken() from error
+            raise
+        _sync(self.path.parent)
+        self._parents = []
+        os.close(self._lock)
+
+    def discard(self) -> None:
+        """Remove the folder, and the parents that were made for it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._lock)
+        for parent in self._parents:
+            if any(parent.iterdir()):
+                break
+            parent.rmdir()
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Turn a full disk into an error that says how much was needed and how much is free."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            raise self.full() from error
+
+    def full(self) -> PortError:
+        """Return the error for a disk that filled up while we were writing."""
+        return PortError(f"{self.path}: {_room(self.needed, _free(self.path.parent))}")
+
+    def _refuse_taken(self) -> None:
+        if self._single or not self.path.is_dir():
+            if os.path.lexists(self.path):
+                raise self._taken()
+        elif any(self.path.iterdir()):
+            raise self._taken()
+        elif os.path.ismount(self.path):
+            raise PortError(f"{self.path}: a mount point; name a directory inside it")
+
+    def _taken(self) -> PortError:
+        wanted = "a path that is absent" if self._single else "an absent or empty directory"
+        return PortError(f"{self.path}: already holds something; {wanted} is wanted")
+
+
+def _room(needed: int, free: int) -> str:
+    return f"the disk is full: {needed:,} bytes are needed in all, {free:,} are free"
+
+
+def _free(folder: Path) -> int:
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _make_parents(folder: Path) -> list[Path]:
+    """Create the missing parents and return them, innermost first."""
+    missing = [p for p in (folder, *folder.parents) if not p.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _locked_folder(path: Path) -> tuple[Path, int]:
+    while True:
+        folder = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
+        folder.mkdir()
+        lock = os.open(folder, os.O_RDONLY)
+        _try_lock(lock)
+        if folder.exists():  # another run may have taken it for an orphan before it was locked
+            return folder, lock
+        os.close(lock)
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock without waiting; a filesystem that has no locks counts as locked by someone else."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_orphan(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        if _try_lock(handle):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(handle)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,112 @@
+"""A box of a row-major tensor in a file, as runs of bytes that are read or written in place."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from xlayout.port.formats.base import Bounds, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from xlayout.port.formats.base import Array
+
+__all__ = ["read_box", "write_box", "write_full"]
+
+_SMALL = 16 << 10  # below this, a system call costs more than copying the bytes
+_SPARSE = 16  # at most so many bytes are read for one that is wanted
+_SPAN = 4 << 20
+
+
+def read_box(handle: int, offset: int, spec: TensorSpec, box: Bounds, out: Array) -> None:
+    """Read a box of the tensor that begins at `offset` into a C-contiguous array.
+
+    Raises:
+        EOFError: The file ends before the tensor does.
+    """
+    starts, run = _runs(spec, box)
+    target = _bytes(out).reshape(*starts.shape, run)
+    for row, into in zip(starts, target, strict=True):
+        stride = int(row[1] - row[0]) if len(row) > 1 else run
+        if run < _SMALL and run < stride <= _SPARSE * run:
+            _read_span(handle, offset + int(row[0]), stride, into)
+            continue
+        for start, part in zip(row.tolist(), into, strict=True):
+            _read_full(handle, part, offset + start)
+
+
+def write_box(handle: int, offset: int, spec: TensorSpec, box: Bounds, array: Array) -> None:
+    """Write an array into a box of the tensor that begins at `offset`."""
+    import numpy as np
+
+    starts, run = _runs(spec, box)
+    source = _bytes(np.ascontiguousarray(array)).reshape(-1, run or 1)
+    for start, row in zip(starts.reshape(-1).tolist(), source, strict=True):
+        write_full(handle, row.data, offset + start)
+
+
+def write_full(handle: int, data: bytes | memoryview, position: int) -> None:
+    """Write all of the data at a position; one system call may take only a part of it."""
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(handle, view, position)
+        view, position = view[done:], position + done
+
+
+def _runs(spec: TensorSpec, box: Bounds) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:
+    """Return where the runs of a box start, and how long each is, in bytes.
+
+    The starts are a table whose rows are evenly spaced.
+    """
+    import numpy as np
+
+    if any(start == stop for start, stop in box):
+        return np.zeros((0, 1), np.int64), 0
+    run, stride = spec.itemsize, spec.itemsize
+    starts = np.zeros((1, 1), np.int64)
+    whole, rows = True, False
+    for (start, stop), size in zip(reversed(box), reversed(spec.shape), strict=True):
+        steps = np.arange(start, stop, dtype=np.int64) * stride
+        if whole:  # every axis further in is taken whole, so this one only lengthens the run
+            starts += start * stride
+            run *= stop - start
+            whole = (start, stop) == (0, size)
+        elif not rows:
+            starts = starts + steps
+            rows = True
+        else:
+            starts = (steps[:, None, None] + starts).reshape(-1, starts.shape[1])
+        stride *= size
+    return starts, run
+
+
+def _read_span(
+    handle: int, position: int, stride: int, into: np.ndarray[Any, np.dtype[np.uint8]]
+) -> None:
+    """Read many short, evenly spaced runs at once, and the bytes between them too."""
+    import numpy as np
+
+    run = into.shape[1]
+    block = max(_SPAN // stride, 1)
+    scratch = np.empty(block * stride, np.uint8)
+    for first in range(0, len(into), block):
+        rows = into[first : first + block]
+        span = scratch[: (len(rows) - 1) * stride + run]
+        _read_full(handle, span, position + first * stride)
+        rows[...] = np.lib.stride_tricks.as_strided(span, rows.shape, (stride, 1))
+
+
+def _read_full(handle: int, into: np.ndarray[Any, np.dtype[np.uint8]], position: int) -> None:
+    view = into.data
+    while view:
+        done = os.preadv(handle, [view], position)
+        if not done:
+            raise EOFError(f"no byte at {position}")
+        view, position = view[done:], position + done
+
+
+def _bytes(array: Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    import numpy as np
+
+    return array.reshape(-1).view(np.uint8)

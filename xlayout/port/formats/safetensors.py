@@ -1,0 +1,193 @@
+"""Safetensors as byte ranges: one file, or a directory of shards with an index."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xlayout.errors import FormatError
+from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_out, resolve
+from xlayout.port.formats.config import read_config, render_config
+from xlayout.port.formats.header import MAX_HEADER, Entry, parse_header, render_header
+from xlayout.port.formats.index import (
+    INDEX,
+    listed_files,
+    natural_key,
+    refuse_mismatch,
+    refuse_outside,
+    render_index,
+    shard,
+)
+from xlayout.port.formats.runs import read_box, write_box, write_full
+from xlayout.port.formats.sink import StagedSink
+
+if TYPE_CHECKING:
+    from xlayout.port.formats.base import Array
+
+__all__ = ["SafetensorsSink", "SafetensorsSource"]
+
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+class SafetensorsSource(Source):
+    """A safetensors checkpoint: a file, or a directory whose index names the shards.
+
+    Raises:
+        FormatError: A header is broken or hostile; the index names a file outside the directory,
+            a tensor that its file lacks, or leaves one out that is there.
+    """
+
+    format = "safetensors"
+
+    def __init__(self, path: str | os.PathLike[str], /) -> None:
+        self.path = Path(path)
+        folder = self.path.parent
+        listed: Mapping[str, set[str] | None] = {self.path.name: None}
+        if self.path.is_dir():
+            folder, listed = self.path, listed_files(self.path)
+            for file in listed:
+                refuse_outside(folder, file)
+        self.config: Mapping[str, Any] = read_config(folder / "config.json")
+        self._handles: dict[str, int] = {}
+        self._entries: dict[str, tuple[str, Entry]] = {}
+        files: dict[str, int] = {}
+        try:
+            for file, names in listed.items():
+                entries, files[file] = self._open(folder, file)
+                if names is not None:
+                    refuse_mismatch(entries, names, file=folder / file)
+                self._entries |= {name: (file, entry) for name, entry in entries.items()}
+        except BaseException:
+            self.close()
+            raise
+        self.files: Mapping[str, int] = files
+        self.tensors: Mapping[str, TensorSpec] = {
+            name: entry.spec for name, (_, entry) in self._entries.items()
+        }
+
+    def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:
+        """Read one region of one tensor; see `Source.read`."""
+        file, entry = self._entries[name]
+        box = resolve(region, entry.spec.shape)
+        out = check_out(out, entry.spec.dtype, tuple(stop - start for start, stop in box))
+        try:
+            read_box(self._handles[file], entry.offset, entry.spec, box, out)
+        except EOFError as error:
+            raise FormatError(f"{self.path}: {name!r}: {error}; the file was cut short") from error
+        return out
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._handles:
+            os.close(self._handles.popitem()[1])
+
+    def _open(self, folder: Path, file: str) -> tuple[dict[str, Entry], int]:
+        path = folder / file
+        if not path.is_file():
+            raise FormatError(f"{path}: no such file; a regular file is wanted")
+        try:
+            handle = self._handles[file] = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise FormatError(f"{path}: {error.strerror}; a readable file is wanted") from error
+        size = os.fstat(handle).st_size
+        length = int.from_bytes(os.pread(handle, 8, 0), "little")
+        room = min(MAX_HEADER, size - 8)
+        if length > room:
+            raise FormatError(
+                f"{path}: a header of {length} bytes in a file of {size}; {max(room, 0)} at most"
+            )
+        raw = os.pread(handle, length, 8)
+        entries, _ = parse_header(raw, data_size=size - 8 - length, file=str(path))
+        return entries, size
+
+
+class SafetensorsSink(StagedSink):
+    """A safetensors checkpoint being written: `*.safetensors` is one file, else a directory.
+
+    Tensors are placed in natural order of their names (layer 2 before layer 10), whatever the
+    order of `specs`, so equal weights make equal files.
+
+    Args:
+        path: The file or directory that will appear.
+        specs: Every tensor that will be written.
+        config: Stored as config.json; a single file has no place for one.
+        max_shard_size: Bytes per file, as a number or "5GB", "200MiB".
+
+    Raises:
+        FormatError: A tensor, name or config cannot be stored.
+        PortError: The output already holds something, or the disk is too small.
+    """
+
+    format = "safetensors"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        specs: Mapping[str, TensorSpec],
+        /,
+        *,
+        config: Mapping[str, Any] | None = None,
+        max_shard_size: int | str = "5GB",
+    ) -> None:
+        single = Path(path).suffix == ".safetensors"
+        if single and config:
+            raise FormatError(f"{path}: one file has no place for a config; name a directory")
+        names = sorted(specs, key=natural_key)
+        limit = None if single else _nbytes(max_shard_size)
+        shards = shard({name: specs[name] for name in names}, limit)
+        extras = {"config.json": render_config(config)} if config else {}
+        if len(shards) > 1:
+            extras[INDEX] = render_index(shards)
+        headers = {file: render_header(entries) for file, entries in shards.items()}
+        total = sum(spec.nbytes for spec in specs.values())
+        needed = total + sum(map(len, headers.values())) + sum(map(len, extras.values()))
+        super().__init__(path, {name: specs[name] for name in names}, needed=needed, single=single)
+        self._extras = extras
+        self._handles: dict[str, int] = {}
+        self._places: dict[str, tuple[int, int]] = {}
+        try:
+            with self._staging.watch():
+                for file, entries in shards.items():
+                    self._create(file, headers[file], entries)
+        except BaseException:
+            self.abort()
+            raise
+
+    def _create(
+        self, file: str, header: bytes, entries: Mapping[str, tuple[TensorSpec, int]]
+    ) -> None:
+        handle = os.open(self._staging.folder / file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        self._handles[file] = handle
+        size = len(header) + sum(spec.nbytes for spec, _ in entries.values())
+        # Where the system can, claim the space now: a disk that is too small says so at once.
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, size)
+        write_full(handle, header, 0)
+        for name, (_, offset) in entries.items():
+            self._places[name] = (handle, len(header) + offset)
+
+    def _put(self, name: str, array: Array, box: Bounds) -> None:
+        handle, offset = self._places[name]
+        write_box(handle, offset, self.tensors[name], box, array)
+
+    def _finish(self) -> None:
+        self._release()
+        for file, content in self._extras.items():
+            (self._staging.folder / file).write_bytes(content)
+
+    def _release(self) -> None:
+        while self._handles:
+            os.close(self._handles.popitem()[1])
+
+
+def _nbytes(size: int | str) -> int:
+    if isinstance(size, str):
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", size.upper())
+        if found and found[2] in _UNITS:
+            size = int(float(found[1]) * _UNITS[found[2]])
+    if not isinstance(size, int) or size < 1:
+        raise FormatError(f"max_shard_size: {size!r}; bytes, or text such as '5GB', is wanted")
+    return size
