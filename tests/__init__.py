@@ -1,0 +1,1 @@
+"""The tests; a package, so that they can share strategies and faces of the frameworks."""
