@@ -1,0 +1,126 @@
+"""Every name accounted for: the tensors that are there against the tensors the rules expect.
+
+Nothing is skipped and nothing is invented. All that does not fit is reported at once, layers
+folded into ranges, each unknown name with the nearest name that would have been right.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from xlayout.errors import PortError
+from xlayout.port.rules import Place, Sizes
+
+if TYPE_CHECKING:
+    from xlayout.port.family import Dialect
+    from xlayout.port.formats import TensorSpec
+
+__all__ = ["account", "fold"]
+
+_SHOWN = 12
+
+
+def account(
+    there: Mapping[str, TensorSpec],
+    dialect: Dialect,
+    sizes: Sizes,
+    /,
+    *,
+    absent: frozenset[str],
+    where: str,
+) -> tuple[list[Place], tuple[str, ...]]:
+    """Return the place of every canonical tensor, and the names that are declared ignored.
+
+    Args:
+        there: The checkpoint's tensors.
+        dialect: The rules the names should follow.
+        sizes: The model's sizes.
+        absent: Canonical tensors this model does not have.
+        where: The checkpoint, for the message.
+
+    Raises:
+        PortError: Names are missing or unexpected, or shapes are not what the config says.
+    """
+    places = dialect.places(sizes["layer"], absent)
+    expected: dict[str, list[Place]] = {}
+    for place in places:
+        expected.setdefault(place.tensor, []).append(place)
+    ignored = tuple(name for name in there if _matches(name, dialect.ignored))
+    missing = [name for name in expected if name not in there]
+    unexpected = [name for name in there if name not in expected and name not in ignored]
+    problems = []
+    if missing:
+        problems.append(f"missing ({len(missing)}): {_listed(fold(missing))}")
+    if unexpected:
+        hints = [_hint(name, expected, missing, sizes["layer"]) for name in _one_each(unexpected)]
+        problems.append(f"unexpected ({len(unexpected)}): {_listed(hints)}")
+    for tensor, (place, *_) in expected.items():
+        wanted = place.rule.target_shape(sizes)
+        if tensor in there and there[tensor].shape != wanted:
+            side = " ".join(f"({' '.join(group)})" for group in place.rule.sides[1])
+            problems.append(
+                f"{tensor}: shape {there[tensor].shape}; {wanted} = {side} is wanted by the config"
+            )
+    if problems:
+        raise PortError("\n  ".join([f"{where}: the tensors are not what the rules say:", *problems]))
+    return places, ignored
+
+
+def fold(names: Iterable[str], /) -> list[str]:
+    """Fold names that differ only in their layer into one, with the range of layers.
+
+    >>> fold(["blk.0.attn_q.weight", "blk.1.attn_q.weight", "output.weight"])
+    ['blk.{0..1}.attn_q.weight', 'output.weight']
+    """
+    layers: dict[str, list[int]] = {}
+    for name in names:
+        general, layer = _general(name)
+        layers.setdefault(general, []).extend([] if layer is None else [layer])
+    return [general.replace("{}", _ranges(found), 1) for general, found in layers.items()]
+
+
+_LAYER = re.compile(r"(?<=[._])\d+(?=[./])")
+
+
+def _general(name: str) -> tuple[str, int | None]:
+    if (found := _LAYER.search(name)) is None:
+        return name, None
+    return f"{name[: found.start()]}{{}}{name[found.end() :]}", int(found[0])
+
+
+def _ranges(layers: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for layer in sorted(layers):
+        if runs and layer == runs[-1][1] + 1:
+            runs[-1][1] = layer
+        else:
+            runs.append([layer, layer])
+    if len(runs) == 1 and runs[0][0] == runs[0][1]:
+        return str(runs[0][0])
+    return "{" + ",".join(f"{a}..{b}" if a < b else str(a) for a, b in runs) + "}"
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(
+        re.fullmatch(re.escape(pattern).replace(r"\{layer\}", r"\d+"), name) for pattern in patterns
+    )
+
+
+def _one_each(names: Iterable[str]) -> list[str]:
+    return list({_general(name)[0]: name for name in names}.values())
+
+
+def _hint(name: str, expected: Iterable[str], missing: Sequence[str], layers: int) -> str:
+    general, layer = _general(name)
+    if layer is not None and layer >= layers and general in {_general(e)[0] for e in expected}:
+        return f"{name} (the config has {layers} layers, 0 to {layers - 1})"
+    near = difflib.get_close_matches(name, list(missing) or list(expected), n=1, cutoff=0.6)
+    return f"{name} (did you mean {near[0]}?)" if near else name
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f"; and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return "; ".join(names[:_SHOWN]) + more

@@ -1,0 +1,35 @@
+"""The families that ship with xlayout; each module is data and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xlayout.errors import PortError
+from xlayout.port.families.llama import LLAMA
+from xlayout.port.family import Family
+
+__all__ = ["FAMILIES", "find_family"]
+
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (LLAMA,)}
+
+
+def find_family(name: str | None, config: Mapping[str, Any], /) -> Family:
+    """Return a family by its name, or by the architecture that the config names.
+
+    Raises:
+        PortError: There is no such family, or the config does not say which one it is.
+    """
+    if name is not None:
+        if name not in FAMILIES:
+            raise PortError(f"family: {name!r}; {', '.join(FAMILIES)} are known")
+        return FAMILIES[name]
+    named = config.get("architectures") or ()
+    for family in FAMILIES.values():
+        if set(named).intersection(family.architectures):
+            return family
+    known = ", ".join(sum((family.architectures for family in FAMILIES.values()), ()))
+    raise PortError(
+        f"config: architectures is {list(named)}; known are {known}. "
+        f"If the tensors follow one of {', '.join(FAMILIES)}, name it with family="
+    )

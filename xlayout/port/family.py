@@ -1,0 +1,106 @@
+"""A family of models as data: its sizes, its canonical tensors, and its rules for every format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from xlayout.errors import PortError
+from xlayout.port.rules import Place, Rule
+
+__all__ = ["Dialect", "Family"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The names and layouts of one family in one format.
+
+    Args:
+        format: The file format: "safetensors", "gguf" or "maxtext".
+        rules: One rule per canonical tensor.
+        ignored: Names that carry nothing of their own, such as tables that code recomputes.
+        config: What the format's own config calls these choices.
+    """
+
+    format: str
+    rules: tuple[Rule, ...]
+    ignored: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def places(self, layers: int, /, absent: frozenset[str] = frozenset()) -> list[Place]:
+        """Return where every canonical tensor of a model lives, but those that are absent."""
+        present = [rule for rule in self.rules if rule.name not in absent]
+        once = [Place(rule, None) for rule in present if not rule.per_layer]
+        inside = [rule for rule in present if rule.per_layer]
+        return once + [Place(rule, layer) for layer in range(layers) for rule in inside]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Models whose checkpoints follow the same rules.
+
+    Args:
+        name: What the user calls it.
+        architectures: The names in a config's `architectures`.
+        sizes: Where a pattern's sizes stand in the config, as `config_key` or
+            `config_key | other size | a / b`, the first that is there.
+        dialects: The rules per format; "hf" holds the canonical form.
+        tied: Canonical tensors that do not exist where `tie_word_embeddings` is true.
+
+    Raises:
+        PortError: Two rules of a dialect share a name, or a dialect does not cover the same
+            canonical tensors as "hf".
+    """
+
+    name: str
+    architectures: tuple[str, ...]
+    sizes: Mapping[str, str]
+    dialects: Mapping[str, Dialect]
+    tied: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        canonical = {rule.name for rule in self.dialects["hf"].rules}
+        for key, dialect in self.dialects.items():
+            for what in ("name", "target"):
+                counts = Counter(getattr(rule, what) for rule in dialect.rules)
+                if twice := [name for name, n in counts.items() if n > 1]:
+                    raise PortError(f"{self.name}, {key}: {twice} stand in two rules; one is wanted")
+            if odd := canonical.symmetric_difference(rule.name for rule in dialect.rules):
+                raise PortError(
+                    f"{self.name}, {key}: rules for {sorted(odd)} are missing or unknown; exactly "
+                    "the tensors of 'hf' are wanted"
+                )
+
+    def model_sizes(self, config: Mapping[str, Any], /) -> dict[str, int]:
+        """Return the sizes of one model, from its config in Hugging Face's keys.
+
+        Raises:
+            PortError: The config lacks a size, or a size is not a positive whole number.
+        """
+        found: dict[str, int] = {}
+        for name, ways in self.sizes.items():
+            for way in ways.split(" | "):
+                if (value := _look_up(way, config, found)) is not None:
+                    break
+            else:
+                raise PortError(f"config: it has no {ways.split(' | ')[0]}; it gives the {name} size")
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise PortError(f"config: {way} is {value!r}; a positive whole number is wanted")
+            found[name] = value
+        return found
+
+    def absent(self, config: Mapping[str, Any], /) -> frozenset[str]:
+        """Return the canonical tensors that a model with this config does not have."""
+        return self.tied if config.get("tie_word_embeddings") else frozenset()
+
+
+def _look_up(way: str, config: Mapping[str, Any], found: Mapping[str, int]) -> Any:
+    if way.isdecimal():
+        return int(way)
+    if " / " in way:
+        over, under = (found[part] if part in found else int(part) for part in way.split(" / "))
+        return over // under if over % under == 0 else over / under
+    return found.get(way, config.get(way))

@@ -1,0 +1,169 @@
+"""Rules as data: one line says what a tensor is called, and how it lies, in another format.
+
+    Rule("model.layers.{layer}.self_attn.q_proj.weight", "blk.{layer}.attn_q.weight",
+         "(heads two half) embed -> (heads half two) embed")
+
+The left side is the canonical form, which is Hugging Face's. The pattern is a layout in xlayout's
+notation, its sizes are the model's; the way back is `Layout.inverse()` and is never written down.
+A `layer` on the right, with no `{layer}` in the target's name, is a stack of all layers along that
+axis. Every canonical tensor can be cut along the first factor of its first axis, the *lead*: a
+tile is the same rule with a smaller lead.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+from xlayout.algebra import Layout
+from xlayout.errors import PatternError
+
+__all__ = ["Place", "Power", "Region", "Rule", "Sizes"]
+
+Region: TypeAlias = tuple[slice, ...]
+Sizes: TypeAlias = Mapping[str, int]
+_Side: TypeAlias = tuple[tuple[str, ...], ...]
+
+_AXIS = re.compile(r"\(([^()]*)\)|(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """A factor that is a power of one of the model's sizes.
+
+    >>> Power("dim", -0.5).of({"dim": 64})
+    0.125
+    """
+
+    size: str
+    exponent: float
+
+    def of(self, sizes: Sizes, /) -> float:
+        """Return the factor for these sizes."""
+        return float(sizes[self.size] ** self.exponent)
+
+    def __str__(self) -> str:
+        return f"1/√{self.size}" if self.exponent == -0.5 else f"{self.size}^{self.exponent:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one canonical tensor, or one per layer, is named and laid out in another format.
+
+    Args:
+        name: The canonical name; `{layer}` stands for every layer.
+        target: The name in the other format.
+        pattern: The layout from canonical to target; without an arrow, the same on both sides.
+        scale: What the target's values are multiplied by.
+
+    Raises:
+        PatternError: The two sides name different sizes, or the lead does not lead an axis of
+            the target.
+    """
+
+    name: str
+    target: str
+    pattern: str
+    scale: Power | None = None
+
+    def __post_init__(self) -> None:
+        left, right = self.sides
+        names, there = sorted(sum(left, ())), sorted(sum(right, ()))
+        if ("layer" in there) is not ("{layer}" in self.name and "{layer}" not in self.target):
+            raise PatternError(
+                f"{self.target}: {self.pattern!r}; `layer` is wanted among the target's axes where "
+                "its name has no {layer}, and only there"
+            )
+        if names != [name for name in there if name != "layer"]:
+            raise PatternError(f"{self.target}: {self.pattern!r}; both sides must name the same")
+        if not any(group[0] == self.lead for group in right):
+            raise PatternError(
+                f"{self.target}: {self.pattern!r}; {self.lead!r}, which leads the canonical "
+                "tensor, must come first in an axis of the target, so that tiles stay regions"
+            )
+
+    @property
+    def sides(self) -> tuple[_Side, _Side]:
+        """The axes of both sides, each a tuple of the factors merged in it."""
+        left, _, right = self.pattern.partition("->")
+        return _groups(left), _groups(right or left)
+
+    @property
+    def lead(self) -> str:
+        """The factor along which the tensor is cut: the first of its first axis."""
+        return self.sides[0][0][0]
+
+    @property
+    def per_layer(self) -> bool:
+        """Whether the rule stands for one canonical tensor in every layer."""
+        return "{layer}" in self.name
+
+    @property
+    def stack_axis(self) -> int | None:
+        """The axis of the target that counts the layers; None where each layer is a tensor."""
+        right = self.sides[1]
+        return right.index(("layer",)) if ("layer",) in right else None
+
+    def shape(self, sizes: Sizes, /) -> tuple[int, ...]:
+        """Return the canonical shape."""
+        return tuple(math.prod(sizes[name] for name in group) for group in self.sides[0])
+
+    def target_shape(self, sizes: Sizes, /) -> tuple[int, ...]:
+        """Return the target's shape, the stacked layers included."""
+        return tuple(math.prod(sizes[name] for name in group) for group in self.sides[1])
+
+    def layout(self, sizes: Sizes, /, lead: int | None = None) -> Layout:
+        """Return the layout of one layer, or of a tile of it that is `lead` long."""
+        used = {name: sizes[name] for group in self.sides[0] for name in group}
+        if lead is not None:
+            used[self.lead] = lead
+        return _layout(self.sides, tuple(used.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one canonical tensor lives in a checkpoint: a tensor, and the layer of it if stacked."""
+
+    rule: Rule
+    layer: int | None
+
+    @property
+    def name(self) -> str:
+        """The canonical name."""
+        return self.rule.name.format(layer=self.layer)
+
+    @property
+    def tensor(self) -> str:
+        """The name of the tensor that holds it."""
+        return self.rule.target.format(layer=self.layer)
+
+    def region(self, sizes: Sizes, start: int, stop: int, /) -> Region:
+        """Return the part of the tensor that holds the leads from start to stop."""
+        cuts = []
+        for group in self.rule.sides[1]:
+            if group == ("layer",):
+                assert self.layer is not None
+                cuts.append(slice(self.layer, self.layer + 1))
+                continue
+            inner = math.prod(sizes[name] for name in group[1:])
+            span = (start, stop) if group[0] == self.rule.lead else (0, sizes[group[0]])
+            cuts.append(slice(span[0] * inner, span[1] * inner))
+        return tuple(cuts)
+
+
+def _groups(side: str) -> _Side:
+    return tuple(tuple((many or one).split()) for many, one in _AXIS.findall(side))
+
+
+@cache
+def _layout(sides: tuple[_Side, _Side], sizes: tuple[tuple[str, int], ...]) -> Layout:
+    left, right = (
+        " ".join(f"({' '.join(group)})" for group in side if group != ("layer",)) for side in sides
+    )
+    known = dict(sizes)
+    shape = tuple(math.prod(known[name] for name in group) for group in sides[0])
+    return Layout.parse(f"{left} -> {right}", shape, **known)
