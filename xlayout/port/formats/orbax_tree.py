@@ -1,0 +1,132 @@
+"""The tree of an Orbax checkpoint: where it lies, which arrays it names, and how it is written.
+
+Orbax joins a leaf's keys with "." to name its array; we join them with "/", as MaxText's own code
+does when it prints a path.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xlayout.errors import FormatError
+from xlayout.port.formats.base import TensorSpec
+from xlayout.port.formats.header import MAX_HEADER, parse_json
+
+__all__ = ["METADATA", "Tree", "find_items", "read_tree", "render_tree"]
+
+METADATA = "_METADATA"
+_ITEMS = ("items", "default")
+_DICT_KEY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The arrays of a checkpoint: name -> name in storage, and how they are stored.
+
+    Attributes:
+        keys: The array's name in storage, by the tensor's name.
+        ocdbt: Whether the arrays lie in one OCDBT store, not in a folder each.
+        zarr3: Whether they are zarr version 3.
+        filled: Whether every chunk was written, so that one that is missing is an error.
+    """
+
+    keys: Mapping[str, str]
+    ocdbt: bool
+    zarr3: bool
+    filled: bool
+
+
+def find_items(path: Path, /) -> Path:
+    """Return the folder with the tree: `path` itself, its items, or those of its only step.
+
+    Raises:
+        FormatError: There is none, or there are several.
+    """
+    steps = [p for p in path.glob("*") if p.name.isdecimal()] if path.is_dir() else []
+    places = [path, *(base / item for base in (path, *steps) for item in _ITEMS)]
+    found = [place for place in places if (place / METADATA).is_file()]
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(str(place) for place in sorted(found)) or f"no {METADATA}"
+    raise FormatError(f"{path}: {shown}; the folder of one step, or of its items, is wanted")
+
+
+def read_tree(items: Path, /) -> Tree:
+    """Return the arrays that a checkpoint's metadata names.
+
+    Raises:
+        FormatError: It is not the metadata of a tree of arrays.
+    """
+    path = items / METADATA
+    if path.stat().st_size > MAX_HEADER:
+        raise FormatError(f"{path}: {path.stat().st_size:,} bytes; {MAX_HEADER:,} at most")
+    metadata = parse_json(path.read_bytes(), file=str(path))
+    entries = metadata.get("tree_metadata") if isinstance(metadata, dict) else None
+    if not isinstance(entries, dict):
+        raise FormatError(f"{path}: no tree_metadata; an object of leaves is wanted")
+    keys: dict[str, str] = {}
+    for leaf, entry in entries.items():
+        try:
+            parts = [part["key"] for part in entry["key_metadata"]]
+            value = entry["value_metadata"]
+            skipped = value.get("skip_deserialize", False) or value["value_type"] == "string"
+        except (TypeError, KeyError, AttributeError) as error:
+            raise FormatError(f"{path}: {leaf!r:.200}: {error!r}; a leaf is wanted") from error
+        if not skipped:
+            _refuse_unsafe(parts, where=f"{path}: {leaf!r:.200}")
+            keys["/".join(parts)] = ".".join(parts)
+    return Tree(
+        keys,
+        ocdbt=bool(metadata.get("use_ocdbt", (items / "manifest.ocdbt").is_file())),
+        zarr3=bool(metadata.get("use_zarr3", False)),
+        filled=bool(metadata.get("store_array_data_equal_to_fill_value", False)),
+    )
+
+
+def render_tree(specs: Mapping[str, TensorSpec], /) -> bytes:
+    """Return the metadata for tensors named by their paths.
+
+    The leaves are declared as numpy arrays, which Orbax restores with or without a device mesh.
+
+    Raises:
+        FormatError: A name is no path, or one tensor lies inside another.
+    """
+    leaves: dict[str, Any] = {}
+    for name, spec in specs.items():
+        parts = name.split("/")
+        _refuse_unsafe(parts, where=name)
+        if any("." in part for part in parts):
+            raise FormatError(f"{name}: keys with '.' are ambiguous in Orbax; rename the tensor")
+        if above := next(
+            (p for n in range(1, len(parts)) if (p := "/".join(parts[:n])) in specs), ""
+        ):
+            raise FormatError(f"{name}: lies inside {above}, which is a tensor; a tree is wanted")
+        leaves[str(tuple(parts))] = {
+            "key_metadata": [{"key": part, "key_type": _DICT_KEY} for part in parts],
+            "value_metadata": {
+                "value_type": "np.ndarray",
+                "skip_deserialize": False,
+                "write_shape": list(spec.shape),
+            },
+        }
+    metadata = {
+        "tree_metadata": leaves,
+        "use_ocdbt": True,
+        "use_zarr3": True,
+        "store_array_data_equal_to_fill_value": True,
+        "custom_metadata": None,
+    }
+    return json.dumps(metadata).encode()
+
+
+def _refuse_unsafe(parts: list[Any], *, where: str) -> None:
+    """Refuse keys that could lead out of the checkpoint's folder, or be read in two ways."""
+    good = all(
+        isinstance(p, str) and p.strip(".") and not {"/", "\\", "\0"} & set(p) for p in parts
+    )
+    if not parts or not good:
+        raise FormatError(f"{where}: keys {parts!r:.200}; names without '/' are wanted")
