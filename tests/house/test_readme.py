@@ -1,0 +1,34 @@
+"""The README's examples run, its links lead somewhere, and its commands exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from sybil.document import Document
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+from tests.house.tree import ROOT, relative
+
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_examples_run() -> None:
+    document = Document.parse(str(ROOT / "README.md"), PythonCodeBlockParser())
+    examples = list(document.examples())
+    assert examples
+    for example in examples:
+        example.evaluate()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)\)", page.read_text("utf-8")):
+        assert link.startswith("http") or (page.parent / link).exists(), link
+
+
+def test_commands_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = set(re.findall(r"make ([a-z-]+)", (ROOT / "README.md").read_text("utf-8")))
+    assert {"test", "demo"} <= named <= targets

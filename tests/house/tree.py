@@ -1,0 +1,59 @@
+"""Where the house stands, and a way to run Python outside this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = (
+    ROOT / "xlayout",
+    ROOT / "backends" / "xlayout_jax",
+    ROOT / "backends" / "xlayout_numpy",
+    ROOT / "backends" / "xlayout_torch",
+)
+
+
+def sources(*folders: Path) -> list[Path]:
+    """Every Python file below `folders`, sorted."""
+    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    """`path` from the root, as a test's name shows it."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def environment(*folders: Path) -> dict[str, str]:
+    """This process's environment, with only `folders` ahead of what is installed."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+
+
+def run(*command: str | Path, cwd: Path = ROOT, path: tuple[Path, ...] = ()) -> str:
+    """What a command prints, both streams; a failing command is a failing test."""
+    done = attempt(*command, cwd=cwd, path=path)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def attempt(
+    *command: str | Path, cwd: Path = ROOT, path: tuple[Path, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """A command that may fail."""
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment(*path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def python(code: str) -> str:
+    """What `code` prints in a fresh interpreter that sees this tree."""
+    return run(sys.executable, "-c", code, path=(ROOT, ROOT / "backends"))
