@@ -58,6 +58,11 @@ def test_ops_on_numpy_load_no_other_framework() -> None:
     assert not loaded_by(code) & {"torch", "jax", "jaxlib"}
 
 
+@pytest.mark.parametrize("module", ["xlayout.port", "xlayout.cli"])
+def test_files_and_the_terminal_wait_for_the_frameworks(module: str) -> None:
+    assert not loaded_by(f"import {module}") & {"torch", "jax", "jaxlib", "transformers"}
+
+
 def test_import_is_quick() -> None:
     # The minimum is what the import costs; the rest is what else the machine was doing.
     assert min(import_ms() for _ in range(5)) < BUDGET_MS

@@ -12,8 +12,6 @@ import pytest
 
 from tests.house.tree import PACKAGES, ROOT, attempt, run
 
-pytestmark = pytest.mark.slow
-
 TYPING = ROOT / "tests" / "typing"
 USE = "import numpy, xlayout; print(xlayout.interleave(numpy.arange(6)).tolist())"
 
