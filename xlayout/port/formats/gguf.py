@@ -42,7 +42,7 @@ _PLAIN = {
     "I32": "int32",
     "I64": "int64",
 }
-_TARGETS = ("float32", "bfloat16", "float16")
+_TARGETS = ("float32", "bfloat16")
 _BLOCK = 1 << 20  # elements dequantised at a time
 
 _CONFIG: Mapping[str, tuple[str, type]] = {
@@ -67,7 +67,7 @@ class GGUFSource(Source):
     Args:
         path: The file.
         dequantize: What quantised tensors are yielded in: "float32" (every bit of the formula),
-            "bfloat16" or "float16" (rounded once, to nearest even).
+            or "bfloat16" (rounded once, to nearest even).
 
     Raises:
         FormatError: The file is cut short, inconsistent, or holds a type that cannot be read.

@@ -8,9 +8,9 @@ is its path in the tree: "params/params/decoder/layers/mlp/wi_0/kernel".
 
 from __future__ import annotations
 
-import errno
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -156,11 +156,11 @@ class MaxTextSink(StagedSink):
             name: ts.open(spec, create=True, context=context) for name, spec in specs.items()
         }
         for name, future in opening.items():
-            with _full_disk():
+            with _system_errors():
                 self._arrays[name] = future.result()
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
-        with _full_disk():
+        with _system_errors():
             self._arrays[name][_slices(box)].write(array).result()
 
     def _finish(self) -> None:
@@ -249,11 +249,11 @@ def _slices(box: Bounds) -> Region:
 
 
 @contextmanager
-def _full_disk() -> Iterator[None]:
-    """Turn tensorstore's words for a full disk into the error that the system gave."""
+def _system_errors() -> Iterator[None]:
+    """Give back the system's error, such as a full disk, that tensorstore put into words."""
     try:
         yield
     except ValueError as error:
-        if "ENOSPC" in str(error) or "EDQUOT" in str(error):
-            raise OSError(errno.ENOSPC, str(error)) from error
+        if code := re.search(r"os_error_code='(\d+)'", str(error)):
+            raise OSError(int(code[1]), str(error)) from error
         raise

@@ -1,0 +1,328 @@
+"""GGUF is read as the reference reads it, and refused where the reference would run away."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Kind
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from xlayout.errors import FormatError
+from xlayout.port.formats import TensorSpec, numpy_dtype, open_source
+
+QUANTISED = [Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0, Kind.TQ1_0, Kind.TQ2_0]
+RAW = [Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL, Kind.IQ4_XS]
+
+
+def weights(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(len(shape)).standard_normal(shape, dtype=np.float32)
+
+
+def write(path: Path, tensors: dict[str, Any], **metadata: Any) -> None:
+    """Write a GGUF file of (array, kind) pairs with the reference writer."""
+    writer = gguf.GGUFWriter(path, "llama")
+    for key, value in metadata.items():
+        match value:
+            case str():
+                writer.add_string(key, value)
+            case int():
+                writer.add_uint32(key, value)
+            case float():
+                writer.add_float32(key, value)
+            case list():
+                writer.add_array(key, value)
+    for name, (array, kind) in tensors.items():
+        writer.add_tensor(name, array, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def quantised() -> dict[str, Any]:
+    values = weights(24, 512)
+    tensors: dict[str, Any] = {kind.name: (gguf.quantize(values, kind), kind) for kind in QUANTISED}
+    for kind in RAW:
+        block, width = gguf.GGML_QUANT_SIZES[kind]
+        raw = np.random.default_rng(kind.value).integers(
+            0, 64, (24, 512 // block * width), np.uint8
+        )
+        tensors[kind.name] = (raw, kind)
+    return tensors
+
+
+def test_every_quantised_type_is_dequantised_as_the_reference_does(tmp_path: Path) -> None:
+    write(tmp_path / "x.gguf", quantised())
+    with open_source(tmp_path / "x.gguf") as source:
+        for tensor in gguf.GGUFReader(tmp_path / "x.gguf").tensors:
+            want = gguf.dequantize(tensor.data, tensor.tensor_type)
+            assert source.tensors[tensor.name] == TensorSpec("float32", (24, 512))
+            assert source.read(tensor.name).tobytes() == want.tobytes()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.tuples(st.integers(0, 24), st.integers(0, 24)),
+    columns=st.tuples(st.integers(0, 512), st.integers(0, 512)),
+    kind=st.sampled_from([Kind.Q4_1, Kind.Q8_0, Kind.Q6_K]),
+)
+def test_a_region_is_what_slicing_would_give(
+    tmp_path: Path, rows: tuple[int, int], columns: tuple[int, int], kind: Kind
+) -> None:
+    if not (tmp_path / "x.gguf").exists():
+        write(tmp_path / "x.gguf", quantised())
+    region = (slice(*sorted(rows)), slice(*sorted(columns)))
+    with open_source(tmp_path / "x.gguf") as source:
+        want = source.read(kind.name)[region]
+        assert source.read(kind.name, region).tobytes() == want.tobytes()
+
+
+def test_many_axes_are_dequantised_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = weights(3, 5, 7, 64)
+    write(tmp_path / "x.gguf", {"x": (gguf.quantize(values, Kind.Q8_0), Kind.Q8_0)})
+    with open_source(tmp_path / "x.gguf") as source:
+        whole = source.read("x")
+        for block in (1, 64, 500, 3000):
+            monkeypatch.setattr("xlayout.port.formats.gguf._BLOCK", block)
+            region = (slice(1, 3), slice(0, 5), slice(2, 6), slice(40, 64))
+            assert source.read("x", region).tobytes() == whole[region].tobytes()
+            assert source.read("x").tobytes() == whole.tobytes()
+
+
+def test_quantised_values_are_rounded_once_to_the_dtype_asked_for(tmp_path: Path) -> None:
+    write(tmp_path / "x.gguf", {**quantised(), "norm": (weights(8), Kind.F32)})
+    with (
+        open_source(tmp_path / "x.gguf") as exact,
+        open_source(tmp_path / "x.gguf", dequantize="bfloat16") as rounded,
+    ):
+        assert rounded.tensors["norm"].dtype == "float32"
+        assert rounded.read("norm").tobytes() == weights(8).tobytes()
+        for name in quantised():
+            want = exact.read(name).astype(numpy_dtype("bfloat16"))
+            assert rounded.tensors[name].dtype == "bfloat16"
+            assert rounded.read(name).tobytes() == want.tobytes()
+
+
+def test_plain_types_keep_every_bit_and_their_shape(tmp_path: Path) -> None:
+    bits = np.random.default_rng(0).integers(0, 256, (6, 32), np.uint8)
+    plain = {
+        "F32": "f4",
+        "F16": "f2",
+        "F64": "f8",
+        "I8": "i1",
+        "I16": "i2",
+        "I32": "i4",
+        "I64": "i8",
+    }
+    tensors = {name: (bits.view(dtype), Kind[name]) for name, dtype in plain.items()}
+    tensors["BF16"] = (bits, Kind.BF16)
+    write(tmp_path / "x.gguf", tensors)
+    with open_source(tmp_path / "x.gguf") as source:
+        assert {str(spec.dtype) for spec in source.tensors.values()} == {
+            "float32", "float16", "float64", "int8", "int16", "int32", "int64", "bfloat16",
+        }  # fmt: skip
+        for name, spec in source.tensors.items():
+            assert spec.shape == (6, 32 // spec.itemsize)
+            assert source.read(name).tobytes() == bits.tobytes()
+            assert source.read(name, (slice(2, 4), slice(1, 3))).tobytes() == (
+                source.read(name)[2:4, 1:3].tobytes()
+            )
+
+
+LLAMA = {
+    "llama.embedding_length": 16,
+    "llama.block_count": 2,
+    "llama.attention.head_count": 4,
+    "llama.attention.head_count_kv": 2,
+    "llama.rope.dimension_count": 4,
+    "llama.rope.freq_base": 10000.0,
+    "llama.attention.layer_norm_rms_epsilon": 1e-5,
+    "llama.context_length": 64,
+    "llama.feed_forward_length": 24,
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.ggml.tokens": ["token"] * 5000,
+}
+
+
+def test_metadata_becomes_a_config_in_hugging_face_keys(tmp_path: Path) -> None:
+    embedding = {"token_embd.weight": (weights(32, 16), Kind.F32)}
+    write(tmp_path / "tied.gguf", embedding, **LLAMA)
+    write(
+        tmp_path / "untied.gguf",
+        {**embedding, "output.weight": (weights(32, 16), Kind.F32)},
+        **{**LLAMA, "llama.attention.key_length": 8, "llama.attention.head_count_kv": [2, 2]},
+    )
+    want = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 4,
+        "rope_theta": 10000.0,
+        "rms_norm_eps": 1e-05,
+        "max_position_embeddings": 64,
+        "intermediate_size": 24,
+        "vocab_size": 32,
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    with open_source(tmp_path / "tied.gguf") as source:
+        assert source.config == want
+        assert source.files == {"tied.gguf": (tmp_path / "tied.gguf").stat().st_size}
+    with open_source(tmp_path / "untied.gguf") as source:
+        assert source.config == want | {"tie_word_embeddings": False, "head_dim": 8}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("llama.attention.head_count_kv", [2, 4], r"head_count_kv: \[2, 4\]; one int is wanted"),
+        ("llama.block_count", "two", r"block_count: 'two'; one int is wanted"),
+        ("llama.rope.freq_base", 3, r"freq_base: 3; one float is wanted"),
+        ("general.alignment", 3, r"general\.alignment is 3; a power of two is wanted"),
+    ],
+)
+def test_refuses_metadata_of_another_kind(
+    tmp_path: Path, key: str, value: Any, message: str
+) -> None:
+    write(tmp_path / "x.gguf", {"x": (weights(8), Kind.F32)}, **{key: value})
+    with pytest.raises(FormatError, match=message):
+        open_source(tmp_path / "x.gguf")
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def head(tensors: int = 0, pairs: int = 0, version: int = 3) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, tensors, pairs)
+
+
+def record(name: str = "x", shape: tuple[int, ...] = (8,), kind: int = 0, offset: int = 0) -> bytes:
+    sizes = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+    return text(name) + sizes + struct.pack("<IQ", kind, offset)
+
+
+def padded(header: bytes, data: int = 64) -> bytes:
+    return header + bytes(-len(header) % 32 + data)
+
+
+HOSTILE = {
+    "magic": (b"GGML" + bytes(40), "byte 4: begins with b'GGML'; b'GGUF' is wanted"),
+    "version": (head(version=4), r"version 4; one of \(2, 3\), little-endian, is wanted"),
+    "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "version 50331648; one of"),
+    "2^64-1 pairs": (head(pairs=2**64 - 1), "asks for 8 bytes with 0 left"),
+    "2^64-1 tensors": (head(tensors=2**64 - 1), "asks for 8 bytes with 0 left"),
+    "string of 2^62": (head(pairs=1) + struct.pack("<Q", 2**62), "asks for 4611686018427387904"),
+    "array of 2^62": (
+        head(pairs=1) + text("k") + struct.pack("<IIQ", 9, 0, 2**62),
+        "asks for 4611686018427387904 bytes with 0 left",
+    ),
+    "array of 2^62 strings": (
+        head(pairs=1) + text("k") + struct.pack("<IIQ", 9, 8, 2**62),
+        "asks for 8 bytes with 0 left",
+    ),
+    "array of arrays": (
+        head(pairs=1) + text("k") + struct.pack("<IIQ", 9, 9, 1),
+        "value type 9; a scalar, a string or an array of either",
+    ),
+    "value type": (head(pairs=1) + text("k") + struct.pack("<I", 13), "value type 13; a scalar"),
+    "key twice": (
+        head(pairs=2) + 2 * (text("k") + struct.pack("<IB", 0, 1)),
+        "key 'k' stands twice; each key once",
+    ),
+    "not UTF-8": (head(pairs=1) + struct.pack("<Q", 1) + b"\xff", "text that is not UTF-8"),
+    "tensor twice": (
+        padded(head(tensors=2) + 2 * record()),
+        "tensor 'x' stands twice; each tensor once",
+    ),
+    "axes": (padded(head(tensors=1) + record(shape=(1,) * 9)), "'x' has 9 axes; at most 8"),
+    "elements": (padded(head(tensors=1) + record(shape=(2**40, 2**40))), "fewer than 2.60"),
+    "type": (padded(head(tensors=1) + record(kind=999)), "'x': type 999; 999 is not a valid"),
+    "type without a formula": (
+        padded(head(tensors=1) + record(shape=(256,), kind=Kind.Q8_K)),
+        "'x': type 15; .*Q8_K",
+    ),
+    "rows of half a block": (
+        padded(head(tensors=1) + record(shape=(48,), kind=Kind.Q8_0)),
+        r"shape \(48,\) in Q8_0; rows of a multiple of 32",
+    ),
+    "data beyond the file": (
+        padded(head(tensors=1) + record(offset=64)),
+        "'x': bytes 128:160; the file has 128, it may be cut short",
+    ),
+    "offset of 2^63": (padded(head(tensors=1) + record(offset=2**63)), "'x': bytes 92233720"),
+    "overlap": (
+        padded(head(tensors=2) + record("x") + record("y", offset=16)),
+        "'y': begins at byte .*, inside the tensor before it",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", HOSTILE)
+def test_refuses_a_hostile_header_and_names_the_file(tmp_path: Path, fault: str) -> None:
+    content, message = HOSTILE[fault]
+    path = tmp_path / "x.gguf"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=message) as caught:
+        open_source(path, "gguf")
+    assert str(path) in str(caught.value)
+
+
+def test_refuses_a_file_cut_at_any_byte(tmp_path: Path) -> None:
+    write(tmp_path / "x.gguf", {"x": (weights(8), Kind.F32)}, **{"llama.block_count": 2})
+    content = (tmp_path / "x.gguf").read_bytes()
+    for length in range(len(content)):
+        (tmp_path / "cut.gguf").write_bytes(content[:length])
+        with pytest.raises(FormatError, match=r"cut\.gguf"):
+            open_source(tmp_path / "cut.gguf", "gguf")
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(0, 400), byte=st.integers(0, 255))
+def test_any_byte_changed_is_read_or_refused(tmp_path: Path, at: int, byte: int) -> None:
+    path = tmp_path / "x.gguf"
+    if not path.exists():
+        q8 = gguf.quantize(weights(2, 32), Kind.Q8_0)
+        write(path, {"x": (q8, Kind.Q8_0), "y": (weights(8), Kind.F32)}, **LLAMA)
+    content = bytearray(path.read_bytes())
+    content[at] = byte
+    (tmp_path / "flip.gguf").write_bytes(content)
+    with np.errstate(all="ignore"):
+        assert read_or_refused(tmp_path / "flip.gguf")
+
+
+def read_or_refused(path: Path) -> bool:
+    try:
+        with open_source(path, "gguf") as source:
+            return all(source.read(n).shape == spec.shape for n, spec in source.tensors.items())
+    except FormatError as error:
+        return str(path) in str(error)
+
+
+def test_a_file_that_shrinks_after_opening_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "x.gguf", {"x": (gguf.quantize(weights(4, 32), Kind.Q8_0), Kind.Q8_0)})
+    with open_source(tmp_path / "x.gguf") as source:
+        os.truncate(tmp_path / "x.gguf", (tmp_path / "x.gguf").stat().st_size - 100)
+        with pytest.raises(FormatError, match=r"'x': no byte at .* cut short"):
+            source.read("x")
+
+
+def test_refuses_a_target_that_would_overflow(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"dequantize: 'float16'; one of \('float32', 'bfloat16'"):
+        open_source(tmp_path / "x.gguf", "gguf", dequantize="float16")
+    with pytest.raises(FormatError, match="no such file; a regular file is wanted"):
+        open_source(tmp_path / "x.gguf", "gguf")
