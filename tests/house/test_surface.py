@@ -1,4 +1,4 @@
-"""The public names are exactly those of `xlayout.__all__`, each one explained by an example that runs."""
+"""The public names are those of `xlayout.__all__`, each explained by an example that runs."""
 
 from __future__ import annotations
 
