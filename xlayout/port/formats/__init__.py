@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Sink, Source, TensorSpec, numpy_dtype
+from xlayout.port.formats.orbax_tree import tree_folders
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -49,7 +50,7 @@ def sniff(path: str | PathLike[str], /) -> str:
     if where.is_dir():
         if any(where.glob("*.safetensors")) or any(where.glob("*.safetensors.index.json")):
             return "safetensors"
-        if any((where / sub / "_METADATA").is_file() for sub in (".", "items", "0/items")):
+        if tree_folders(where):
             return "maxtext"
         found = ", ".join(sorted(p.name for p in where.iterdir())[:8]) or "nothing"
         raise FormatError(f"{where}: a directory with {found}; *.safetensors or 0/items is wanted")

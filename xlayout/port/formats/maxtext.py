@@ -68,7 +68,7 @@ class MaxTextSource(Source):
                 array = self._arrays[name] = future.result()
                 tensors[name] = TensorSpec(array.dtype.name, tuple(array.shape))
             except ValueError as error:
-                raise FormatError(f"{items}: {name}: {error}") from error
+                raise FormatError(f"{items}: {name}: {_words(error)}") from error
         self.tensors: Mapping[str, TensorSpec] = tensors
         self.config: Mapping[str, Any] = _config_above(items)
         self.files: Mapping[str, int] = {
@@ -85,7 +85,7 @@ class MaxTextSource(Source):
         try:
             out[...] = self._arrays[name][_slices(box)].read().result()
         except ValueError as error:
-            raise FormatError(f"{self.path}: {name}: {error}") from error
+            raise FormatError(f"{self.path}: {name}: {_words(error)}") from error
         return out
 
     def close(self) -> None:
@@ -246,6 +246,11 @@ def _config_above(items: Path) -> dict[str, Any]:
 
 def _slices(box: Bounds) -> Region:
     return tuple(slice(start, stop) for start, stop in box)
+
+
+def _words(error: ValueError) -> str:
+    """Return what tensorstore has to say, without the spec of the array that it appends."""
+    return str(error).split(" [tensorstore_spec=")[0]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from xlayout.errors import FormatError
 from xlayout.port.formats.base import TensorSpec
 from xlayout.port.formats.header import MAX_HEADER, parse_json
 
-__all__ = ["METADATA", "Tree", "find_items", "read_tree", "render_tree"]
+__all__ = ["METADATA", "Tree", "find_items", "read_tree", "render_tree", "tree_folders"]
 
 METADATA = "_METADATA"
 _ITEMS = ("items", "default")
@@ -40,18 +40,23 @@ class Tree:
     filled: bool
 
 
+def tree_folders(path: Path, /) -> list[Path]:
+    """Return the folders with a tree: `path` itself, its items, or those of its steps."""
+    steps = [step for step in path.glob("*") if step.name.isdecimal()]
+    places = [path, *(base / item for base in (path, *sorted(steps)) for item in _ITEMS)]
+    return [place for place in places if (place / METADATA).is_file()]
+
+
 def find_items(path: Path, /) -> Path:
-    """Return the folder with the tree: `path` itself, its items, or those of its only step.
+    """Return the one folder with a tree.
 
     Raises:
         FormatError: There is none, or there are several.
     """
-    steps = [p for p in path.glob("*") if p.name.isdecimal()] if path.is_dir() else []
-    places = [path, *(base / item for base in (path, *steps) for item in _ITEMS)]
-    found = [place for place in places if (place / METADATA).is_file()]
+    found = tree_folders(path)
     if len(found) == 1:
         return found[0]
-    shown = ", ".join(str(place) for place in sorted(found)) or f"no {METADATA}"
+    shown = ", ".join(map(str, found)) or f"no {METADATA}"
     raise FormatError(f"{path}: {shown}; the folder of one step, or of its items, is wanted")
 
 
