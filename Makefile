@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 test: lint types unit
 
 test-all: lint types
-	$(BIN)/pytest -n $(JOBS) -m "not gpu"
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not gpu"
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -31,7 +31,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/pytest -n $(JOBS) -m "not slow and not gpu"
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow and not gpu"
 
 demo: $(READY)
 	$(BIN)/xlayout demo
