@@ -1,0 +1,133 @@
+"""The verbs of a backend, in JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+name = "jax"
+immutable = True
+
+
+def kind(x: Any, /) -> tuple[Any, Any]:
+    # JAX moves uncommitted arrays by itself and complains clearly about committed ones.
+    return x.dtype, "any"
+
+
+def tracing(x: Any, /) -> bool:
+    return isinstance(x, jax.core.Tracer)
+
+
+def symbolic(n: Any, /) -> bool:
+    return type(n) is not int
+
+
+def concrete(n: Any, /) -> int:
+    if type(n) is int:
+        return n
+    raise TypeError(f"dimension {n} is symbolic")
+
+
+def constant(function: Callable[..., Any], /, *args: Any) -> Any:
+    return function(*args)
+
+
+def reshape(x: Any, shape: Sequence[Any], /) -> Any:
+    return jnp.reshape(x, tuple(shape))
+
+
+def permute(x: Any, axes: Sequence[int], /) -> Any:
+    return lax.transpose(x, tuple(axes))
+
+
+def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noqa: A001 -- the verb's name
+    return lax.slice_in_dim(x, start, stop, step, axis)
+
+
+def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
+    return lax.concatenate(tuple(xs), axis)
+
+
+def expand(x: Any, shape: Sequence[Any], /) -> Any:
+    return jnp.broadcast_to(x, tuple(shape))
+
+
+def full(shape: Sequence[Any], value: Any, like: Any, /) -> Any:
+    return lax.full(tuple(shape), value, like.dtype)
+
+
+def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
+    flat = jnp.concatenate([jnp.ravel(x) for x in xs])
+    filler = jnp.asarray(value, flat.dtype)
+    if not flat.size:
+        return jnp.broadcast_to(filler, table.shape)
+    return jnp.where(table < 0, filler, flat[np.maximum(table, 0)])
+
+
+def fresh(x: Any, /) -> Any:
+    return jnp.copy(x)
+
+
+def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
+    # Op by op, JAX on CPU writes a full copy for every reshape and transpose.
+    return jax.jit(function)
+
+
+def relayout(
+    steps: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None], /
+) -> Callable[[Any], Any]:
+    split, axes, merged = steps
+
+    def run(x: Any) -> Any:
+        y = x if split is None else jnp.reshape(x, split)
+        y = y if axes is None else lax.transpose(y, axes)
+        y = y if merged is None else jnp.reshape(y, merged)
+        # jit hands an untouched argument back as its result: the same buffer.
+        return jnp.copy(y) if axes is None else y
+
+    return jax.jit(run)
+
+
+def strides(x: Any, /) -> tuple[int, ...] | None:
+    return None if isinstance(x, jax.core.Tracer) else _row_major(x.shape)
+
+
+def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
+    """JAX has no strided views; a pure regrouping of one device's row-major buffer is one all the same."""
+    if tuple(shape) == x.shape:
+        return x if tuple(strides) == _row_major(x.shape) else None
+    if offset or x.size != int(np.prod(shape)) or tuple(strides) != _row_major(shape):
+        return None
+    if len(x.sharding.device_set) > 1 or next(iter(x.devices())).platform != "cpu":
+        return None
+    regrouped = jax.device_put(np.asarray(x).reshape(shape), x.sharding)
+    return regrouped if _pointer(regrouped) == _pointer(x) else None
+
+
+def _pointer(x: Any) -> int:
+    return int(x.unsafe_buffer_pointer())
+
+
+def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    steps, step = [], 1
+    for n in reversed(shape):
+        steps.append(step)
+        step *= n
+    return tuple(reversed(steps))
+
+
+def empty(shape: Sequence[int], like: Any, /) -> Any:
+    return jnp.empty(shape, like.dtype)
+
+
+def assign(to: Any, source: Any, /) -> None:
+    raise TypeError("jax arrays cannot be written into")
+
+
+def refusal(_out: Any, _inputs: Sequence[Any], /) -> str | None:
+    return "jax arrays are immutable"

@@ -1,0 +1,161 @@
+"""The verbs of a backend, in torch."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+name = "torch"
+immutable = False
+
+
+def kind(x: Any, /) -> tuple[Any, Any]:
+    return x.dtype, x.device
+
+
+def tracing(_x: Any, /) -> bool:
+    return torch.compiler.is_compiling()
+
+
+def symbolic(n: Any, /) -> bool:
+    # Dynamo shows a dynamic size as a plain int: while it records, any size may be one.
+    return type(n) is not int or torch.compiler.is_compiling()
+
+
+def concrete(n: Any, /) -> int:
+    return operator.index(n)  # int() would keep a dynamic size dynamic
+
+
+@torch.compiler.assume_constant_result
+def constant(function: Callable[..., Any], /, *args: Any) -> Any:
+    return function(*args)
+
+
+def reshape(x: Any, shape: Sequence[Any], /) -> Any:
+    return x.reshape(shape)
+
+
+def permute(x: Any, axes: Sequence[int], /) -> Any:
+    return x.permute(axes)
+
+
+def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noqa: A001 -- the verb's name
+    if step == 1:
+        return x.narrow(axis, start, stop - start)
+    return x[(..., *[_ALL] * axis, _slice(start, stop, step), *[_ALL] * (x.ndim - axis - 1))]
+
+
+_slice = __builtins__["slice"] if isinstance(__builtins__, dict) else __builtins__.slice
+_ALL = _slice(None)
+
+
+def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
+    return torch.cat(tuple(xs), axis)
+
+
+def expand(x: Any, shape: Sequence[Any], /) -> Any:
+    return x.expand(shape)
+
+
+def full(shape: Sequence[Any], value: Any, like: Any, /) -> Any:
+    return like.new_full(tuple(shape), value)
+
+
+def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
+    flat = torch.cat([x.reshape(-1) for x in xs])
+    where = torch.as_tensor(table, device=flat.device)
+    filler = flat.new_full((), value)
+    if not flat.numel():
+        return filler.expand(where.shape).clone()
+    return torch.where(where < 0, filler, flat[where.clamp(min=0)])
+
+
+def fresh(x: Any, /) -> Any:
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
+    return function
+
+
+def relayout(
+    steps: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None], /
+) -> Callable[[Any], Any]:
+    # Splitting an axis is a view whatever the strides are, so `clone` is the only copy. (`contiguous` would
+    # return its argument when the permuted strides happen to be contiguous: the caller's own memory.)
+    split, axes, merged = steps
+    row_major = torch.contiguous_format
+    if axes is None:
+        shape = merged or split
+        return fresh if shape is None else lambda x: x.clone(memory_format=row_major).view(shape)
+    if split is None and merged is None:
+        return lambda x: x.permute(axes).clone(memory_format=row_major)
+    if split is None:
+        return lambda x: x.permute(axes).clone(memory_format=row_major).view(merged)
+    if merged is None:
+        return lambda x: x.view(split).permute(axes).clone(memory_format=row_major)
+    return lambda x: x.view(split).permute(axes).clone(memory_format=row_major).view(merged)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def strides(x: Any, /) -> tuple[int, ...] | None:
+    # A raw write that autograd, a transform or a mode does not see gives silently wrong results.
+    if (
+        type(x) not in _PLAIN
+        or x.layout is not torch.strided
+        or (x.requires_grad and torch.is_grad_enabled())
+        or x.is_conj()
+        or x.is_neg()
+        or x.is_quantized
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+        or forward_ad._current_level >= 0
+    ):
+        return None
+    return tuple(x.stride())
+
+
+def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
+    return x.as_strided(shape, strides, x.storage_offset() + offset)
+
+
+def empty(shape: Sequence[int], like: Any, /) -> Any:
+    return torch.empty(shape, dtype=like.dtype, device=like.device)
+
+
+def assign(to: Any, source: Any, /) -> None:
+    if isinstance(source, torch.Tensor):
+        to.copy_(source)
+    else:
+        to.fill_(source)
+
+
+def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
+    if out.requires_grad:
+        return "it requires grad, and autograd would not see the write"
+    if strides(out) is None:
+        return "it is no plain strided tensor, or a transform or mode is active"
+    if any(strides(x) is None for x in inputs):
+        return "an input requires grad or is inside a transform, which would not see the write"
+    low, high = _bounds(out)
+    if high - low < out.numel():
+        return "its elements share memory"
+    for x in inputs:
+        first, last = _bounds(x)
+        same = x.untyped_storage().data_ptr() == out.untyped_storage().data_ptr()
+        if same and first < high and low < last:
+            return "it overlaps an input"
+    return None
+
+
+def _bounds(x: torch.Tensor) -> tuple[int, int]:
+    """First and one past the last element of the storage that a tensor reaches."""
+    low = x.storage_offset()
+    return low, low + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1 if x.numel() else low

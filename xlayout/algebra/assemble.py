@@ -1,0 +1,240 @@
+"""Assemble: write the program of a layout.
+
+Each box is read from its input (slice and reshape), turned to output order (permute), and the boxes are
+put together by guillotine cuts: where they lie side by side along an axis they are concatenated, where
+they interleave with one common period, that period becomes an axis of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xlayout.algebra.boxes import Box, Run, boxes
+from xlayout.algebra.compose import restrict
+from xlayout.algebra.piece import Piece, span
+from xlayout.algebra.program import Program, Writer
+from xlayout.algebra.shapes import Shape, ends
+
+__all__ = ["build"]
+
+
+def build(in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]) -> Program:
+    """The program of a layout; an output that resists the cuts becomes one gather."""
+    writer = Writer(list(in_shapes))
+    outputs = []
+    in_ends, out_ends = ends(in_shapes), ends(out_shapes)
+    for number, out_shape in enumerate(out_shapes):
+        here = restrict(pieces, outputs=out_ends[number]) if len(out_shapes) > 1 else pieces
+        parts = [
+            (j, restrict(here, inputs=in_ends[j]) if len(in_shapes) > 1 else tuple(here))
+            for j in range(len(in_shapes))
+        ]
+        outputs.append(_output(writer, number, parts, in_shapes, out_shape))
+    return writer.finish(outputs)
+
+
+def _output(
+    writer: Writer,
+    number: int,
+    parts: list[tuple[int, tuple[Piece, ...]]],
+    in_shapes: Sequence[Shape],
+    out_shape: Shape,
+) -> int:
+    """Try with the axes as they are, then with flat inputs, a flat output, and both."""
+    if math.prod(out_shape) == 0:
+        return writer.full(out_shape)
+    for flat_in, flat_out in ((False, False), (True, False), (False, True), (True, True)):
+        target = (math.prod(out_shape),) if flat_out else out_shape
+        found: list[Box] | None = []
+        for j, pieces in parts:
+            source = (math.prod(in_shapes[j]),) if flat_in else in_shapes[j]
+            cut = boxes(j, pieces, source, target)
+            found = None if cut is None or found is None else found + cut
+        if found is None:
+            continue
+        mark = writer.mark()
+        node = _assemble(_Assembly(writer, target, flat_in), found, [()] * len(target), list(target))
+        if node is not None:
+            return writer.reshape(node, out_shape)
+        writer.rewind(mark)
+    return writer.step("gather", tuple(range(len(in_shapes))), (number,), out_shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Assembly:
+    writer: Writer
+    target: Shape
+    flat_in: bool
+
+    def read(self, box: Box, peeled: Sequence[Shape], sizes: Sequence[int]) -> int:
+        """The box's elements in output order."""
+        w = self.writer
+        x = box.source
+        if self.flat_in:
+            x = w.reshape(x, (math.prod(w.shapes[x]),))
+        order: list[Run] = []
+        shape: list[int] = []
+        for axis in range(len(box.starts)):
+            at, left = len(shape), box.starts[axis]
+            runs = box.on_input(axis)
+            for k, run in enumerate(runs):
+                width = span((r.n, r.in_step) for r in runs[k + 1 :]) + 1
+                size = w.shapes[x][at]
+                start = min(left, size - run.n * run.in_step)
+                if start >= max(0, left + width - run.in_step):
+                    x = w.slice(x, at, start, start + run.n * run.in_step)
+                    x = w.reshape(x, (*w.shapes[x][:at], run.n, run.in_step, *w.shapes[x][at + 1 :]))
+                elif width == 1:
+                    stop = left + (run.n - 1) * run.in_step + 1
+                    x = w.slice(x, at, left, stop, run.in_step)
+                    x = w.reshape(x, (*w.shapes[x][: at + 1], 1, *w.shapes[x][at + 1 :]))
+                    start = left
+                else:
+                    # The input ends inside the last period; what is added here is never kept.
+                    start = left
+                    x = w.lengthen(x, at, start + run.n * run.in_step)
+                    x = w.slice(x, at, start, start + run.n * run.in_step)
+                    x = w.reshape(x, (*w.shapes[x][:at], run.n, run.in_step, *w.shapes[x][at + 1 :]))
+                left -= start
+                at += 1
+                order.append(run)
+                shape.append(run.n)
+            x = w.slice(x, at, left, left + 1)
+            x = w.reshape(x, (*w.shapes[x][:at], *w.shapes[x][at + 1 :]))
+        broadcast = [run for run in box.runs if run.in_axis < 0]
+        if broadcast:
+            x = w.reshape(x, (*(1 for _ in broadcast), *shape))
+            x = w.expand(x, (*(run.n for run in broadcast), *shape))
+        order = broadcast + order
+        wanted = [run for axis in range(len(self.target)) for run in box.on_output(axis)]
+        x = w.permute(x, tuple(order.index(run) for run in wanted))
+        return w.reshape(
+            x, tuple(n for outer, size in zip(peeled, sizes, strict=True) for n in (*outer, size))
+        )
+
+
+def _assemble(
+    assembly: _Assembly, found: list[Box], peeled: list[Shape], sizes: list[int]
+) -> int | None:
+    """A value of shape (*peeled axes, size) per output axis, from boxes that still hold the peeled runs.
+
+    `peeled` runs are shared by all boxes, so they are axes of the result; offsets and sizes are what is
+    left below them.
+    """
+    w = assembly.writer
+    if not found:
+        return w.full(tuple(n for outer, size in zip(peeled, sizes, strict=True) for n in (*outer, size)))
+    axes = range(len(sizes))
+    below = [[box.on_output(a)[len(peeled[a]) :] for a in axes] for box in found]
+    if len(found) == 1 and all(_covers(found[0].offsets[a], below[0][a], sizes[a]) for a in axes):
+        return assembly.read(found[0], peeled, sizes)
+    for axis in axes:
+        stops = [
+            box.offsets[axis] + span((r.n, r.out_step) for r in below[k][axis]) + 1
+            for k, box in enumerate(found)
+        ]
+        groups = _groups(found, stops, axis)
+        if len(groups) > 1 or groups[0][1:] != (0, sizes[axis]):
+            return _side_by_side(assembly, groups, axis, peeled, sizes)
+    for axis in axes:
+        period = max((r.out_step for runs in below for r in runs[axis]), default=0)
+        if period and any(r.n > 1 for runs in below for r in runs[axis]):
+            node = _period(assembly, found, [runs[axis] for runs in below], axis, period, peeled, sizes)
+            if node is not None:
+                return node
+    return None
+
+
+def _covers(offset: int, runs: Sequence[Run], size: int) -> bool:
+    return offset == 0 and math.prod(r.n for r in runs) == size
+
+
+def _groups(found: list[Box], stops: list[int], axis: int) -> list[tuple[list[Box], int, int]]:
+    """Boxes whose stretches along the axis overlap, as (boxes, first, end), in order."""
+    groups: list[tuple[list[Box], int, int]] = []
+    for _, box, end in sorted(
+        ((box.offsets[axis], box, stops[k]) for k, box in enumerate(found)), key=lambda t: (t[0], t[2])
+    ):
+        start = box.offsets[axis]
+        if groups and start < groups[-1][2]:
+            members, low, high = groups[-1]
+            groups[-1] = ([*members, box], low, max(high, end))
+        else:
+            groups.append(([box], start, end))
+    return groups
+
+
+def _side_by_side(
+    assembly: _Assembly,
+    groups: list[tuple[list[Box], int, int]],
+    axis: int,
+    peeled: list[Shape],
+    sizes: list[int],
+) -> int | None:
+    parts, at = [], 0
+    for members, low, high in groups:
+        if low > at:
+            parts.append(_assemble(assembly, [], peeled, _with(sizes, axis, low - at)))
+        moved = [box.moved(axis, -low) for box in members]
+        parts.append(_assemble(assembly, moved, peeled, _with(sizes, axis, high - low)))
+        at = high
+    if at < sizes[axis]:
+        parts.append(_assemble(assembly, [], peeled, _with(sizes, axis, sizes[axis] - at)))
+    position = sum(len(outer) + 1 for outer in peeled[:axis]) + len(peeled[axis])
+    whole = [part for part in parts if part is not None]
+    return assembly.writer.concatenate(whole, position) if len(whole) == len(parts) else None
+
+
+def _period(
+    assembly: _Assembly,
+    found: list[Box],
+    below: list[list[Run]],
+    axis: int,
+    period: int,
+    peeled: list[Shape],
+    sizes: list[int],
+) -> int | None:
+    """All boxes repeat with `period` along the axis: make the repetition an axis of its own."""
+    ranges = []
+    for box, runs in zip(found, below, strict=True):
+        first, within = divmod(box.offsets[axis], period)
+        outer = runs[0] if runs and runs[0].out_step == period else None
+        inner = runs[1:] if outer else runs
+        if within + span((r.n, r.out_step) for r in inner) >= period:
+            return None
+        ranges.append((first, first + (outer.n if outer else 1), outer))
+    cuts = sorted({edge for first, last, _ in ranges for edge in (first, last)})
+    if len(cuts) > 2:
+        pieces = []
+        for box, (first, last, outer) in zip(found, ranges, strict=True):
+            for low, high in zip(cuts, cuts[1:], strict=False):
+                if first <= low and high <= last:
+                    whole = outer is None
+                    pieces.append(box if whole else box.cut(_same(outer), low - first, high - first))
+        return _assemble(assembly, pieces, peeled, sizes) if len(pieces) > len(found) else None
+    first, last = cuts
+    if any(outer is None for _, _, outer in ranges):
+        return None
+    moved = [box.moved(axis, -first * period) for box in found]
+    outer_axes = [(*p, last - first) if a == axis else p for a, p in enumerate(peeled)]
+    node = _assemble(assembly, moved, outer_axes, _with(sizes, axis, period))
+    if node is None:
+        return None
+    w = assembly.writer
+    position = sum(len(outer) + 1 for outer in peeled[:axis]) + len(peeled[axis])
+    shape = w.shapes[node]
+    node = w.reshape(
+        node, (*shape[:position], shape[position] * shape[position + 1], *shape[position + 2 :])
+    )
+    return w.slice(node, position, 0, sizes[axis])
+
+
+def _same(run: Run | None) -> Run:
+    assert run is not None
+    return run
+
+
+def _with(sizes: list[int], axis: int, size: int) -> list[int]:
+    return [size if a == axis else n for a, n in enumerate(sizes)]

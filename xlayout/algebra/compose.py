@@ -1,0 +1,100 @@
+"""Compose, restrict and compare sets of pieces, all by joining boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from xlayout.algebra.join import Side, join, side
+from xlayout.algebra.merge import merge
+from xlayout.algebra.piece import Loop, Piece
+from xlayout.errors import CompositionError
+
+__all__ = ["MAX_PIECES", "compose", "disjoint", "restrict", "same_pairs"]
+
+MAX_PIECES = 4096
+_MAX_RAW = 64 * MAX_PIECES  # joins yield pieces before merging; most of them merge again
+
+
+def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:
+    """The pairs (i, o) for which some middle position joins them.
+
+    Raises:
+        CompositionError: when the result needs more than 4096 pieces.
+    """
+    sides = [_out_side(p) for p in first]
+    pieces: list[Piece] = []
+    for after in then:
+        shared, free = _in_side(after)
+        for before in sides:
+            for in_offset, out_offset, loops in join(before, shared):
+                pieces.append(Piece(in_offset, out_offset, loops + free))
+                if len(pieces) > _MAX_RAW:
+                    raise _too_many(f"more than {_MAX_RAW}")
+    merged = merge(pieces)
+    if len(merged) > MAX_PIECES:
+        raise _too_many(str(len(merged)))
+    return merged
+
+
+def restrict(
+    pieces: Iterable[Piece], inputs: tuple[int, int] | None = None, outputs: tuple[int, int] | None = None
+) -> tuple[Piece, ...]:
+    """The pairs whose input lies in `inputs` and output in `outputs`, counted from the start of each."""
+    if inputs is not None:
+        low, high = inputs
+        pieces = compose((Piece(0, low, ((high - low, 1, 1),)),), pieces)
+    if outputs is not None:
+        low, high = outputs
+        pieces = compose(pieces, (Piece(low, 0, ((high - low, 1, 1),)),))
+    return tuple(pieces)
+
+
+def same_pairs(left: Iterable[Piece], right: tuple[Piece, ...]) -> bool:
+    """Whether two sets of pieces hold the same pairs. Each must hold every output at most once."""
+    sides = [_out_side(p) for p in right]
+    met = total = 0
+    for piece in left:
+        total += piece.size
+        for other in sides:
+            for x, z, loops in join(_out_side(piece), other):
+                if x != z or any(a != b for n, a, b in loops if n > 1):
+                    return False
+                met += _count(loops)
+    return met == total == sum(p.size for p in right)
+
+
+def disjoint(pieces: tuple[Piece, ...]) -> bool:
+    """Whether no output position is written twice."""
+    ordered = sorted(pieces, key=lambda p: p.out_offset)
+    for k, piece in enumerate(ordered):
+        for other in ordered[k + 1 :]:
+            if other.out_offset >= piece.out_end:
+                break
+            if any(True for _ in join(_out_side(piece), _out_side(other))):
+                return False
+    return True
+
+
+def _out_side(piece: Piece) -> Side:
+    return side(piece.out_offset, piece.in_offset, tuple((n, z, x) for n, x, z in piece.loops))
+
+
+def _in_side(piece: Piece) -> tuple[Side, tuple[Loop, ...]]:
+    """The input side, and the loops that do not move on it (broadcasts)."""
+    moving = tuple(loop for loop in piece.loops if loop[1])
+    free = tuple(loop for loop in piece.loops if not loop[1])
+    return side(piece.in_offset, piece.out_offset, moving), free
+
+
+def _count(loops: Iterable[Loop]) -> int:
+    size = 1
+    for n, _, _ in loops:
+        size *= n
+    return size
+
+
+def _too_many(count: str) -> CompositionError:
+    return CompositionError(
+        f"layout >> layout: the result has {count} pieces, the limit is {MAX_PIECES}: the sizes of the two "
+        "have no common refinement; apply the layouts one after the other instead"
+    )

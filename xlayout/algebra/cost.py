@@ -1,0 +1,84 @@
+"""Cost: what one run of a layout will read, write and hold, known before it runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xlayout.algebra.assemble import build
+
+if TYPE_CHECKING:
+    from xlayout.algebra.layout import Layout
+
+__all__ = ["Cost", "estimate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run takes, for row-major inputs and a fresh output.
+
+    Attributes:
+        bytes_read: bytes read from the inputs (repeats counted once per reading).
+        bytes_written: bytes written to the outputs, fill included.
+        run_in: shortest contiguous run read, in bytes.
+        run_out: shortest contiguous run written, in bytes.
+        run: shortest run that is contiguous on both sides, in bytes: one memcpy of that length.
+        pieces: number of affine boxes.
+        is_view: whether no byte needs to move.
+        peak_bytes: inputs and outputs together, and nothing more.
+        lowering: "view", "permute" (one reshape-permute-reshape), "concatenate" (slices put together) or
+            "gather" (an index table, when traced; still strided copies when eager).
+    """
+
+    bytes_read: int
+    bytes_written: int
+    run_in: int
+    run_out: int
+    run: int
+    pieces: int
+    is_view: bool
+    peak_bytes: int
+    lowering: str
+
+    def __str__(self) -> str:
+        count = f"{self.pieces} piece{'' if self.pieces == 1 else 's'}"
+        article = "a " if self.lowering in ("view", "permute", "gather") else ""
+        return (
+            f"{self.bytes_read} B read, {self.bytes_written} B written, "
+            f"contiguous {self.run_in} B in, {self.run_out} B out; "
+            f"{count}, {article}{self.lowering}; peak {self.peak_bytes} B"
+        )
+
+
+def estimate(layout: Layout, itemsize: int) -> Cost:
+    """The cost of a layout for elements of `itemsize` bytes."""
+    is_view = layout.as_view() is not None
+    return Cost(
+        bytes_read=layout.size * itemsize,
+        bytes_written=layout.out_size * itemsize,
+        run_in=_run(layout, itemsize, 1, 1),
+        run_out=_run(layout, itemsize, 2, 2),
+        run=_run(layout, itemsize, 1, 2),
+        pieces=len(layout.pieces),
+        is_view=is_view,
+        peak_bytes=(layout.in_size + layout.out_size) * itemsize,
+        lowering="view" if is_view else _lowering(layout),
+    )
+
+
+def _run(layout: Layout, itemsize: int, *sides: int) -> int:
+    """Bytes of the shortest stretch, over all pieces, whose stride is 1 on every given side."""
+    runs = (
+        math.prod(loop[0] for loop in p.loops if all(loop[s] == 1 for s in sides))
+        for p in layout.pieces
+    )
+    return itemsize * min(runs, default=0)
+
+
+def _lowering(layout: Layout) -> str:
+    program = build(layout.in_shapes, layout.out_shapes, layout.pieces)
+    if program.gathers:
+        return "gather"
+    verbs = {verb for verb, _, _ in program.steps}
+    return "permute" if verbs <= {"reshape", "permute"} else "concatenate"

@@ -1,0 +1,187 @@
+"""Grammar: the text of a pattern as a tree, every node knowing its place in the text.
+
+    pattern  = side "->" side              side    = array {"," array}
+    array    = {factor}                    factor  = name ["=" int] | "1" | "..." | "(" sum ")"
+    sum      = product {"+" product}       product = {factor}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xlayout.errors import PatternError
+
+__all__ = ["Dots", "Factor", "Group", "Name", "One", "Pattern", "Product", "fail", "names", "read"]
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A named axis, with its size where the text gives it."""
+
+    name: str
+    size: int | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """An axis of size 1."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """Any number of axes, the same on both sides."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One axis made of segments, one after the other; a plain product is one segment."""
+
+    summands: tuple[Product, ...]
+    at: int
+
+
+Factor = Name | One | Dots | Group
+Product = tuple[Factor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Both sides of a pattern: per side its arrays, per array its axes."""
+
+    text: str
+    inputs: tuple[Product, ...]
+    outputs: tuple[Product, ...]
+
+
+def fail(text: str, at: int, message: str) -> PatternError:
+    """An error that shows the pattern and points at one place in it."""
+    return PatternError(f"{message}\n  {text}\n  {' ' * at}^")
+
+
+def names(product: Product) -> Iterator[Name]:
+    """Every named axis below, in order of the text."""
+    for factor in product:
+        if isinstance(factor, Name):
+            yield factor
+        elif isinstance(factor, Group):
+            for summand in factor.summands:
+                yield from names(summand)
+
+
+def read(text: str) -> Pattern:
+    """The tree of a pattern.
+
+    Raises:
+        PatternError: with a caret under the first place that does not fit the grammar.
+    """
+    return _Reader(text).pattern()
+
+
+_TOKEN = re.compile(r"\s*(?:(->)|(\.\.\.)|([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)|([()+,=]))")
+
+
+class _Reader:
+    """A reader with one token of sight."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[tuple[str, int]] = []
+        at = 0
+        while text[at:].strip():
+            found = _TOKEN.match(text, at)
+            if found is None:
+                at += len(text[at:]) - len(text[at:].lstrip())
+                raise fail(
+                    text, at, f"pattern: {text[at]!r} means nothing here; use names, 1, ..., ( ), +, ',' and ->"
+                )
+            token = found.group(found.lastindex or 0)
+            self.tokens.append((token, found.end() - len(token)))
+            at = found.end()
+        self.tokens.append(("", len(text)))
+        self.next = 0
+
+    @property
+    def token(self) -> str:
+        return self.tokens[self.next][0]
+
+    @property
+    def at(self) -> int:
+        return self.tokens[self.next][1]
+
+    def take(self) -> int:
+        self.next += 1
+        return self.tokens[self.next - 1][1]
+
+    def pattern(self) -> Pattern:
+        inputs = self.side()
+        if self.token != "->":
+            at, what = self.at, repr(self.token) if self.token else "the end"
+            raise fail(self.text, at, f"pattern: found {what}, wanted '->' between inputs and outputs")
+        self.take()
+        outputs = self.side()
+        if self.token:
+            raise fail(self.text, self.at, f"pattern: {self.token!r} after the outputs; one '->' is enough")
+        return Pattern(self.text, inputs, outputs)
+
+    def side(self) -> tuple[Product, ...]:
+        arrays = [self.product(depth=0)]
+        while self.token == ",":
+            self.take()
+            arrays.append(self.product(depth=0))
+        return tuple(arrays)
+
+    def product(self, depth: int) -> Product:
+        factors: list[Factor] = []
+        while True:
+            token = self.token
+            if token == "(":
+                factors.append(self.group(depth))
+            elif token == "...":
+                factors.append(Dots(self.take()))
+            elif token == "1":
+                factors.append(One(self.take()))
+            elif token.isidentifier():
+                factors.append(self.name())
+            elif token.isdigit():
+                raise fail(
+                    self.text, self.at, f"pattern: axis {token}; an axis is 1 or a name such as n={token}"
+                )
+            elif token == "=":
+                raise fail(self.text, self.at, "pattern: '=' gives a size to a name; there is none before it")
+            elif token == "+" and depth == 0:
+                raise fail(self.text, self.at, "pattern: '+' only inside parentheses, as in '(q + k)'")
+            elif token == ")" and depth == 0:
+                raise fail(self.text, self.at, "pattern: this parenthesis was never opened")
+            else:
+                return tuple(factors)
+
+    def group(self, depth: int) -> Group:
+        at = self.take()
+        summands = [self.product(depth + 1)]
+        while self.token == "+":
+            plus = self.take()
+            summands.append(self.product(depth + 1))
+            if not summands[-2] or not summands[-1]:
+                raise fail(self.text, plus, "pattern: '+' with nothing on one side; name both segments")
+        if self.token != ")":
+            raise fail(self.text, at, "pattern: this parenthesis is never closed")
+        self.take()
+        return Group(tuple(summands), at)
+
+    def name(self) -> Name:
+        name, size = self.token, None
+        at = self.take()
+        if self.token == "=":
+            self.take()
+            if not self.token.isdigit():
+                raise fail(self.text, self.at, f"pattern: the size of {name!r} must be a number")
+            size = int(self.token)
+            self.take()
+        return Name(name, size, at)

@@ -1,0 +1,128 @@
+"""Join: where two boxes meet on a shared index, as boxes again.
+
+Composition, equality, restriction and "which memory address does this element have" are all this
+one question. It is answered by recursion on the largest stride of the shared side; the answer is always
+exact, and one box whenever the two factorisations have a common refinement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from xlayout.algebra.piece import Loop, span
+
+__all__ = ["Side", "join", "side"]
+
+Steps = tuple[tuple[int, int, int], ...]
+Side = tuple[int, int, Steps]
+"""(shared offset, carried offset, ((n, shared stride, carried stride), ...)), shared strides nested, largest first."""
+
+Meeting = tuple[int, int, tuple[Loop, ...]]
+"""(left offset, right offset, ((n, left stride, right stride), ...))"""
+
+
+def side(shared: int, carried: int, steps: Steps) -> Side:
+    """A box seen from its shared side, in the order `join` wants."""
+    return shared, carried, tuple(sorted(steps, key=lambda step: -step[1]))
+
+
+def join(a: Side, b: Side) -> Iterator[Meeting]:
+    """All `(x, z)` such that `a` carries `x` and `b` carries `z` at the same shared position."""
+    ay, ax, A = a
+    by, bz, B = b
+    if ay + _reach(A) < by or by + _reach(B) < ay:
+        return
+    if not A:
+        yield from _point(ay, ax, b)
+    elif not B:
+        yield from _swapped(_point(by, bz, a))
+    elif A[0][1] == B[0][1]:
+        yield from _same_radix(a, b)
+    elif A[0][1] < B[0][1]:
+        yield from _swapped(_coarse_and_fine(b, a))
+    else:
+        yield from _coarse_and_fine(a, b)
+
+
+def _reach(steps: Steps) -> int:
+    return span((n, y) for n, y, _ in steps)
+
+
+def _swapped(meetings: Iterator[Meeting]) -> Iterator[Meeting]:
+    for x, z, loops in meetings:
+        yield z, x, tuple((n, right, left) for n, left, right in loops)
+
+
+def _point(y: int, x: int, b: Side) -> Iterator[Meeting]:
+    """One position against a box: read its digits off, largest stride first."""
+    by, bz, steps = b
+    for n, stride, carried in steps:
+        digit = (y - by) // stride
+        if not 0 <= digit < n:
+            return
+        by += digit * stride
+        bz += digit * carried
+    if y == by:
+        yield x, bz, ()
+
+
+def _same_radix(a: Side, b: Side) -> Iterator[Meeting]:
+    """Equal outer strides: the outer digits differ by one of a few shifts, because the rest is smaller."""
+    ay, ax, A = a
+    by, bz, B = b
+    (n, stride, x), (m, _, z) = A[0], B[0]
+    ahead = ay - by
+    first = -((_reach(B[1:]) - ahead) // stride)
+    last = (ahead + _reach(A[1:])) // stride
+    for shift in range(first, last + 1):
+        low, high = max(0, -shift), min(n, m - shift)
+        if low < high:
+            inner_a = (ay + low * stride, ax + low * x, A[1:])
+            inner_b = (by + (low + shift) * stride, bz + (low + shift) * z, B[1:])
+            for left, right, loops in join(inner_a, inner_b):
+                yield left, right, ((high - low, x, z), *loops)
+
+
+def _coarse_and_fine(a: Side, b: Side) -> Iterator[Meeting]:
+    """The outer stride of `a` is larger than the outer stride of `b`."""
+    ay, ax, A = a
+    by, bz, B = b
+    (n, stride, x), (m, fine, z) = A[0], B[0]
+    if stride % fine == 0:
+        # Common refinement: cut b into a head, whole windows of `stride` aligned with a, and a tail.
+        ratio = stride // fine
+        head = min((ay - by) // fine % ratio, m)
+        whole, tail = divmod(m - head, ratio)
+        for start, windows, count in ((0, 1, head), (head, whole, ratio), (head + whole * ratio, 1, tail)):
+            if windows and count:
+                cut = ((windows, stride, ratio * z), (count, fine, z), *B[1:])
+                yield from join(a, (by + start * fine, bz + start * z, cut))
+        return
+    if _reach(B) < stride:
+        # b lies inside one window of a: give it that window as a loop of one step.
+        yield from join(a, (by, bz, ((1, stride, 0), *B)))
+        return
+    period = math.lcm(stride, fine)
+    per_a, per_b = period // stride, period // fine
+    if per_a < n and per_b < m:
+        # Incommensurable, but the pattern repeats: cut both into whole periods and a rest.
+        for part_a in _periods(a, per_a):
+            for part_b in _periods(b, per_b):
+                yield from join(part_a, part_b)
+    elif n <= m:
+        for k in range(n):
+            yield from join((ay + k * stride, ax + k * x, A[1:]), b)
+    else:
+        for k in range(m):
+            yield from join(a, (by + k * fine, bz + k * z, B[1:]))
+
+
+def _periods(box: Side, per: int) -> Iterator[Side]:
+    y, x, steps = box
+    n, stride, carried = steps[0]
+    whole, rest = divmod(n, per)
+    yield y, x, ((whole, per * stride, per * carried), (per, stride, carried), *steps[1:])
+    if rest:
+        done = whole * per
+        yield y + done * stride, x + done * carried, ((rest, stride, carried), *steps[1:])

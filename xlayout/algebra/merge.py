@@ -1,0 +1,69 @@
+"""Merge: fewer pieces, the same pairs.
+
+Two pieces become one when they are two steps of a new loop, or two stretches of the same loop. The
+search is greedy, in one sweep over the outputs until nothing changes; the result is short, not
+unique, which is why equality of layouts does not rest on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xlayout.algebra.piece import Loop, Piece, is_nested
+
+__all__ = ["merge"]
+
+_NEAR = 8  # how far back to look for a partner: pieces of one loop nest lie close together
+
+
+def merge(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """The same pairs in fewer pieces, sorted by output offset; empty pieces dropped."""
+    done = sorted((p for p in pieces if p.size), key=_order)
+    while len(done) > 1:
+        swept: list[Piece] = []
+        for piece in done:
+            _push(swept, piece)
+        if len(swept) == len(done):
+            break
+        done = sorted(swept, key=_order)
+    return tuple(done)
+
+
+def _order(piece: Piece) -> tuple[int, int]:
+    return (piece.out_offset, piece.in_offset)
+
+
+def _push(swept: list[Piece], piece: Piece) -> None:
+    for back in range(len(swept) - 1, max(-1, len(swept) - 1 - _NEAR), -1):
+        fused = _fuse(swept[back], piece)
+        if fused is not None:
+            del swept[back]
+            _push(swept, fused)
+            return
+    swept.append(piece)
+
+
+def _fuse(p: Piece, q: Piece) -> Piece | None:
+    """`p` and `q` as one piece, or None. `p` starts first on the output side."""
+    x, z = q.in_offset - p.in_offset, q.out_offset - p.out_offset
+    if p.loops == q.loops:
+        return _stepped(p, (2, x, z)) if z > 0 and x >= 0 else None
+    only_p = [loop for loop in p.loops if loop not in q.loops]
+    only_q = [loop for loop in q.loops if loop not in p.loops]
+    if len(only_p) > 1 or len(only_q) > 1:
+        return None
+    n, step_x, step_z = only_p[0] if only_p else (1, *only_q[0][1:])
+    m = only_q[0][0] if only_q else 1
+    if only_p and only_q and only_p[0][1:] != only_q[0][1:]:
+        return None
+    if (x, z) != (n * step_x, n * step_z):
+        return None
+    shared = tuple(loop for loop in p.loops if loop in q.loops)
+    return _stepped(Piece(p.in_offset, p.out_offset, shared), (n + m, step_x, step_z))
+
+
+def _stepped(p: Piece, loop: Loop) -> Piece | None:
+    loops = (*p.loops, loop)
+    if is_nested((n, z) for n, _, z in loops) and is_nested((n, x) for n, x, _ in loops if x):
+        return Piece(p.in_offset, p.out_offset, loops)
+    return None

@@ -1,0 +1,119 @@
+"""Piece: one affine box that pairs input positions with output positions.
+
+    Piece(in_offset, out_offset, ((n, in_stride, out_stride), ...))
+      = {(in_offset + sum k_j * in_stride_j, out_offset + sum k_j * out_stride_j) : 0 <= k_j < n_j}
+
+A loop nest, a DMA descriptor and one `as_strided().copy_()` are the same record. A piece without gaps
+is exactly split -> permute -> merge; `in_stride = 0` is a broadcast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xlayout.errors import SizeError
+
+__all__ = ["Loop", "Piece", "is_nested", "span"]
+
+Loop = tuple[int, int, int]
+"""(n, in_stride, out_stride): `n` steps, each so many elements further on either side."""
+
+
+def span(steps: Iterable[tuple[int, int]]) -> int:
+    """Distance from the first to the last position that `(n, stride)` steps reach."""
+    return sum((n - 1) * stride for n, stride in steps)
+
+
+def is_nested(steps: Iterable[tuple[int, int]]) -> bool:
+    """Whether each stride is larger than the span of all smaller ones.
+
+    Nested steps never reach a position twice, and their digits can be read off by division.
+    """
+    reach = 0
+    for n, stride in sorted(steps, key=lambda step: step[1]):
+        if stride <= reach:
+            return False
+        reach += (n - 1) * stride
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One affine box, held in its normal form.
+
+    The constructor drops loops of one step, sorts by out stride (largest first) and fuses
+    neighbours whose strides chain on both sides. For a bijection held in one piece that form is
+    unique: a decomposition of an interval into arithmetic progressions is mixed radix (de Bruijn, 1956).
+
+    Args:
+        in_offset: first input position, in elements.
+        out_offset: first output position, in elements.
+        loops: `(n, in_stride, out_stride)` in any order.
+
+    Raises:
+        SizeError: for a negative offset, count or stride, for an out stride of 0 (two values for one
+            output position), or for strides that overlap on one side.
+
+    >>> Piece(0, 0, ((2, 3, 3), (3, 1, 1)))
+    Piece(in_offset=0, out_offset=0, loops=((6, 1, 1),))
+    """
+
+    in_offset: int
+    out_offset: int
+    loops: tuple[Loop, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.in_offset < 0 or self.out_offset < 0:
+            raise SizeError(f"piece: offsets {self.in_offset}, {self.out_offset}; both must be at least 0")
+        fused: list[Loop] = []
+        for n, x, z in sorted((loop for loop in self.loops if loop[0] != 1), key=_by_out_stride):
+            if n < 0 or x < 0 or z < 1:
+                raise SizeError(
+                    f"piece: loop {(n, x, z)}; wanted (n >= 0, in_stride >= 0, out_stride >= 1)"
+                )
+            if fused and fused[-1][1] == n * x and fused[-1][2] == n * z:
+                fused[-1] = (fused[-1][0] * n, x, z)
+            else:
+                fused.append((n, x, z))
+        object.__setattr__(self, "loops", tuple(fused))
+        if self.size and not (
+            is_nested((n, z) for n, _, z in fused) and is_nested((n, x) for n, x, _ in fused if x)
+        ):
+            raise SizeError(
+                f"piece: loops {tuple(fused)} reach one position twice; split the piece until each "
+                "stride is larger than the span of the smaller ones"
+            )
+
+    @property
+    def size(self) -> int:
+        """Number of (input, output) pairs."""
+        return math.prod(n for n, _, _ in self.loops)
+
+    @property
+    def in_end(self) -> int:
+        """One past the last input position."""
+        return self.in_offset + span((n, x) for n, x, _ in self.loops) + 1
+
+    @property
+    def out_end(self) -> int:
+        """One past the last output position."""
+        return self.out_offset + span((n, z) for n, _, z in self.loops) + 1
+
+    @property
+    def repeats(self) -> bool:
+        """Whether some input position goes to several output positions."""
+        return any(x == 0 for _, x, _ in self.loops)
+
+    def inverse(self) -> Piece:
+        """The same pairs, read the other way: the two columns swapped."""
+        return Piece(self.out_offset, self.in_offset, tuple((n, z, x) for n, x, z in self.loops))
+
+    def shifted(self, in_by: int, out_by: int) -> Piece:
+        """The same box, moved."""
+        return Piece(self.in_offset + in_by, self.out_offset + out_by, self.loops)
+
+
+def _by_out_stride(loop: Loop) -> tuple[int, int]:
+    return (-loop[2], -loop[1])

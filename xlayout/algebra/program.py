@@ -1,0 +1,131 @@
+"""Program: a layout as a straight line of reshape, permute, slice and concatenate.
+
+This is what a tracer sees, and what every framework can run, differentiate and batch. `Writer` collects the
+steps and leaves out the ones that do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xlayout.algebra.shapes import Shape
+
+__all__ = ["Program", "Step", "Writer"]
+
+
+Step = tuple[str, tuple[int, ...], tuple[int, ...]]
+"""(verb, sources, argument): a source is an input's number, or the number of inputs plus the step's.
+
+reshape: shape. permute: axes. slice: (axis, start, stop, step). concatenate: (axis,).
+expand, full: shape. gather: (output,), the one verb that looks up a table.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Steps from `arity` inputs to `outputs` (numbers as in a step's sources)."""
+
+    arity: int
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def gathers(self) -> bool:
+        """Whether some output had to fall back on an index table."""
+        return any(verb == "gather" for verb, _, _ in self.steps)
+
+    def __str__(self) -> str:
+        """One step a line, `%n` being the n-th value.
+
+        >>> print(Program(1, (("reshape", (0,), (2, 3)), ("permute", (1,), (1, 0))), (2,)))
+        %1 = reshape %0 (2, 3)
+        %2 = permute %1 (1, 0)
+        """
+        lines = []
+        for k, (verb, sources, argument) in enumerate(self.steps):
+            names = ", ".join(f"%{s}" for s in sources)
+            lines.append(f"%{self.arity + k} = {verb} {names}{' ' if names else ''}{argument}")
+        return "\n".join(lines)
+
+
+@dataclass
+class Writer:
+    """Steps written so far, with the shape of every value."""
+
+    shapes: list[Shape]
+    steps: list[Step] = field(default_factory=list)
+    arity: int = -1
+
+    def __post_init__(self) -> None:
+        self.arity = len(self.shapes)
+
+    def mark(self) -> int:
+        return len(self.steps)
+
+    def rewind(self, mark: int) -> None:
+        del self.steps[mark:]
+        del self.shapes[self.arity + mark :]
+
+    def step(self, verb: str, sources: tuple[int, ...], argument: tuple[int, ...], shape: Shape) -> int:
+        self.steps.append((verb, sources, argument))
+        self.shapes.append(shape)
+        return len(self.shapes) - 1
+
+    def full(self, shape: Shape) -> int:
+        return self.step("full", (), shape, shape)
+
+    def reshape(self, x: int, shape: Shape) -> int:
+        if self.shapes[x] == shape:
+            return x
+        if x >= self.arity and self.steps[x - self.arity][0] == "reshape":
+            return self.reshape(self.steps[x - self.arity][1][0], shape)
+        return self.step("reshape", (x,), shape, shape)
+
+    def permute(self, x: int, axes: tuple[int, ...]) -> int:
+        if axes == tuple(range(len(axes))):
+            return x
+        return self.step("permute", (x,), axes, tuple(self.shapes[x][a] for a in axes))
+
+    def slice(self, x: int, axis: int, start: int, stop: int, step: int = 1) -> int:
+        shape = self.shapes[x]
+        if (start, stop, step) == (0, shape[axis], 1):
+            return x
+        size = len(range(start, stop, step))
+        return self.step(
+            "slice", (x,), (axis, start, stop, step), (*shape[:axis], size, *shape[axis + 1 :])
+        )
+
+    def lengthen(self, x: int, axis: int, size: int) -> int:
+        """`x` with filler at the end of an axis."""
+        shape = self.shapes[x]
+        filler = self.full((*shape[:axis], size - shape[axis], *shape[axis + 1 :]))
+        return self.concatenate((x, filler), axis)
+
+    def expand(self, x: int, shape: Shape) -> int:
+        return x if self.shapes[x] == shape else self.step("expand", (x,), shape, shape)
+
+    def concatenate(self, parts: Sequence[int], axis: int) -> int:
+        if len(parts) == 1:
+            return parts[0]
+        first = self.shapes[parts[0]]
+        total = sum(self.shapes[p][axis] for p in parts)
+        return self.step(
+            "concatenate", tuple(parts), (axis,), (*first[:axis], total, *first[axis + 1 :])
+        )
+
+    def finish(self, outputs: Sequence[int]) -> Program:
+        """Drop the steps nobody reads (reshapes that were followed by another)."""
+        used, todo = set[int](), list(outputs)
+        while todo:
+            x = todo.pop()
+            if x >= self.arity and x not in used:
+                used.add(x)
+                todo += self.steps[x - self.arity][1]
+        number = {x: x for x in range(self.arity)}
+        steps: list[Step] = []
+        for x in sorted(used):
+            verb, sources, argument = self.steps[x - self.arity]
+            number[x] = self.arity + len(steps)
+            steps.append((verb, tuple(number[s] for s in sources), argument))
+        return Program(self.arity, tuple(steps), tuple(number[x] for x in outputs))

@@ -1,0 +1,101 @@
+"""Shapes, axes and where arrays lie in a flat space: the checks every door shares."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from xlayout.errors import AxisError, SizeError
+
+__all__ = ["Shape", "as_shape", "axis_of", "divide", "divisors", "ends", "integer", "permutation"]
+
+Shape = tuple[int, ...]
+
+
+def integer(value: Any, name: str, least: int = 0) -> int:
+    """`value` as an int of at least `least`.
+
+    Raises:
+        TypeError: when it is no integer (a bool is none).
+        SizeError: when it is less than `least`.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: {value!r} is a {type(value).__name__}; wanted an int") from None
+    if isinstance(value, bool):
+        raise TypeError(f"{name}: {value!r} is a bool; wanted an int")
+    if number < least:
+        raise SizeError(f"{name}: {number}; wanted at least {least}")
+    return number
+
+
+def as_shape(shape: Sequence[int] | int, name: str = "shape") -> Shape:
+    """A shape as a tuple of ints; a single int is one axis."""
+    if isinstance(shape, int):
+        shape = (shape,)
+    try:
+        return tuple(integer(n, name) for n in shape)
+    except TypeError:
+        raise TypeError(f"{name}: {shape!r}; wanted a sequence of ints") from None
+
+
+def axis_of(axis: int, ndim: int, name: str = "axis") -> int:
+    """A (possibly negative) axis as a position.
+
+    Raises:
+        AxisError: when an array of `ndim` axes does not have it.
+    """
+    try:
+        number = operator.index(axis)
+    except TypeError:
+        raise TypeError(f"{name}: {axis!r} is a {type(axis).__name__}; wanted an int") from None
+    if not -ndim <= number < ndim:
+        have = f"axes {-ndim} to {ndim - 1}" if ndim else "no axes (it is a scalar)"
+        raise AxisError(f"{name}: {number}; the array has {have}")
+    return number % ndim
+
+
+def permutation(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """All axes of an array, each once, in another order."""
+    order = tuple(axis_of(a, ndim, "axes") for a in axes)
+    if sorted(order) != list(range(ndim)):
+        raise AxisError(f"axes: {tuple(axes)}; wanted each of 0 to {ndim - 1} exactly once")
+    return order
+
+
+def divisors(n: int) -> list[int]:
+    """All divisors of `n`, smallest first."""
+    low = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0] if n else []
+    return low + [n // d for d in reversed(low) if d * d != n]
+
+
+def divide(n: int, by: int, what: str, parts: str) -> int:
+    """`n // by`, which must leave nothing.
+
+    Raises:
+        SizeError: naming `what` has size n, which `parts` do not divide it, and the sizes that would.
+    """
+    if by and n % by == 0:
+        return n // by
+    below = n - n % by if by else 0
+    near = f"{below} or {below + by}" if below else str(by)
+    raise SizeError(
+        f"{what} = {n} does not divide into {parts} = {by}; it would with {what} = {near}, "
+        f"or in parts of {', '.join(map(str, _some(divisors(n))))}"
+    )
+
+
+def _some(numbers: list[int]) -> list[Any]:
+    return numbers if len(numbers) <= 12 else [*numbers[:6], "...", *numbers[-5:]]
+
+
+def ends(shapes: Iterable[Shape]) -> list[tuple[int, int]]:
+    """Where each array begins and ends in the concatenation of all."""
+    found, start = [], 0
+    for shape in shapes:
+        found.append((start, start + math.prod(shape)))
+        start += math.prod(shape)
+    return found

@@ -1,0 +1,111 @@
+"""Strided: what a layout becomes when its input lies in memory with given strides.
+
+Memory is one more layout (address -> flat position), so addresses come from the same join as everything
+else. `view` finds the one zero-copy view there can be by looking at a few elements, then proves or
+refutes it on every piece: the verdict is exact in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from xlayout.algebra.join import Side, join, side
+from xlayout.algebra.piece import Loop, Piece
+
+__all__ = ["StridedCopy", "row_major", "strided_copies", "view"]
+
+StridedCopy = tuple[int, int, tuple[Loop, ...]]
+"""(from address, to address, ((n, from stride, to stride), ...)): one `as_strided().copy_()`.
+Unlike in a Piece, strides of addresses may be zero, negative or overlapping."""
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a row-major array, in elements.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def _axes(shape: Sequence[int], strides: Sequence[int]) -> Side:
+    """Flat positions of `shape`, carrying what each is worth under `strides`."""
+    steps = zip(shape, row_major(shape), strides, strict=True)
+    return side(0, 0, tuple((n, flat, worth) for n, flat, worth in steps if n > 1))
+
+
+def strided_copies(
+    pieces: Iterable[Piece],
+    in_shape: Sequence[int],
+    in_strides: Sequence[int],
+    out_shape: Sequence[int] | None = None,
+    out_strides: Sequence[int] | None = None,
+) -> list[StridedCopy]:
+    """The pieces as copies between addresses; without an out shape, to flat output positions."""
+    memory = _axes(in_shape, in_strides)
+    copies: list[StridedCopy] = []
+    for piece in pieces:
+        moving = tuple(loop for loop in piece.loops if loop[1])
+        free = tuple(loop for loop in piece.loops if not loop[1])
+        for address, out, loops in join(memory, side(piece.in_offset, piece.out_offset, moving)):
+            copies.append((address, out, _fused((*loops, *free))))
+    if out_shape is None or out_strides is None or tuple(out_strides) == row_major(out_shape):
+        return copies
+    target = _axes(out_shape, out_strides)
+    return [
+        (address, to, _fused(loops))
+        for copy in copies
+        for address, to, loops in join(_by_output(copy), target)
+    ]
+
+
+def _by_output(copy: StridedCopy) -> Side:
+    address, out, loops = copy
+    return side(out, address, tuple((n, z, x) for n, x, z in loops))
+
+
+def view(
+    pieces: Sequence[Piece],
+    in_shape: Sequence[int],
+    out_shape: Sequence[int],
+    strides: Sequence[int],
+) -> tuple[int, tuple[int, ...]] | None:
+    """`(offset, strides)` of the output as a view of the input, or None. Outputs must have no holes."""
+    copies = strided_copies(pieces, in_shape, strides)
+    if not copies:
+        return 0, row_major(out_shape)
+    base = _address(copies, 0)
+    steps = tuple(
+        _address(copies, flat) - base if n > 1 else 0
+        for n, flat in zip(out_shape, row_major(out_shape), strict=True)
+    )
+    wanted = _axes(out_shape, steps)
+    for copy in copies:
+        for found, rest, loop in join(_by_output(copy), wanted):
+            if found != base + rest or any(a != b for n, a, b in loop if n > 1):
+                return None
+    return base, tuple(
+        step if n > 1 else flat
+        for n, step, flat in zip(out_shape, steps, row_major(out_shape), strict=True)
+    )
+
+
+def _address(copies: Iterable[StridedCopy], position: int) -> int:
+    for copy in copies:
+        for found, _, _ in join(_by_output(copy), (position, 0, ())):
+            return found
+    raise AssertionError("a layout without holes writes every position")
+
+
+def _fused(loops: Iterable[Loop]) -> tuple[Loop, ...]:
+    fused: list[Loop] = []
+    for n, x, z in sorted((loop for loop in loops if loop[0] != 1), key=lambda loop: -loop[2]):
+        if fused and fused[-1][1] == n * x and fused[-1][2] == n * z:
+            fused[-1] = (fused[-1][0] * n, x, z)
+        else:
+            fused.append((n, x, z))
+    return tuple(fused)

@@ -1,0 +1,83 @@
+"""Backend: the verbs a framework must have for layouts to run on its arrays.
+
+A backend is a *module* that satisfies this protocol. It imports its framework and nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+__all__ = ["Backend", "Relayout"]
+
+Relayout = tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None]
+"""(split shape, axes, merged shape), each None where that step does nothing."""
+
+
+class Backend(Protocol):
+    """What `xlayout_numpy`, `xlayout_torch` and `xlayout_jax` have in common."""
+
+    name: str
+    immutable: bool
+    """Whether arrays can never be written into; a value then needs a copy only to be another object."""
+
+    # -- what an array is -------------------------------------------------------------------------
+
+    def kind(self, x: Any, /) -> tuple[Any, Any]:
+        """(dtype, device): arrays of one call must agree on both."""
+
+    def tracing(self, x: Any, /) -> bool:
+        """Whether a compiler is recording, so that values and memory mean nothing yet."""
+
+    def symbolic(self, n: Any, /) -> bool:
+        """Whether a dimension may be left open while tracing."""
+
+    def concrete(self, n: Any, /) -> int:
+        """A dimension as an int, asking the tracer to specialise. Raises TypeError when it cannot."""
+
+    def constant(self, function: Callable[..., Any], /, *args: Any) -> Any:
+        """`function(*args)`, computed while tracing and recorded as a constant."""
+
+    # -- steps of a program: values in, values out -------------------------------------------------
+
+    def reshape(self, x: Any, shape: Sequence[Any], /) -> Any: ...
+
+    def permute(self, x: Any, axes: Sequence[int], /) -> Any: ...
+
+    def slice(self, x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any: ...
+
+    def concatenate(self, xs: Sequence[Any], axis: int, /) -> Any: ...
+
+    def expand(self, x: Any, shape: Sequence[Any], /) -> Any: ...
+
+    def full(self, shape: Sequence[Any], value: Any, like: Any, /) -> Any: ...
+
+    def gather(self, xs: Sequence[Any], table: Any, value: Any, /) -> Any:
+        """Elements of the flattened, concatenated inputs by position; -1 takes `value`."""
+
+    def fresh(self, x: Any, /) -> Any:
+        """A row-major copy that shares nothing with `x`."""
+
+    # -- whole layouts, eager -----------------------------------------------------------------------
+
+    def compiled(self, function: Callable[..., Any], /) -> Callable[..., Any]:
+        """The form of a program that repeated eager calls should use (JAX: a cached jit)."""
+
+    def relayout(self, steps: Relayout, /) -> Callable[[Any], Any]:
+        """One reshape-permute-reshape with a fresh result, as fast as the framework can call it."""
+
+    # -- memory: None from `strides` says that there is none to speak of ----------------------------
+
+    def strides(self, x: Any, /) -> tuple[int, ...] | None:
+        """Element strides of memory that may be read and written directly, or None."""
+
+    def view(self, x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
+        """A strided window into the memory of `x` (in elements), or None where there are no such views."""
+
+    def empty(self, shape: Sequence[int], like: Any, /) -> Any: ...
+
+    def assign(self, to: Any, source: Any, /) -> None:
+        """Write `source` (an array of the same shape, or a number) into `to`."""
+
+    def refusal(self, out: Any, inputs: Sequence[Any], /) -> str | None:
+        """Why `out` cannot be written into, or None."""

@@ -1,0 +1,66 @@
+"""The family of errors, drawn as a tree.
+
+    ValueError
+    └── LayoutError            anything xlayout refuses
+        ├── AxisError          an axis that the array does not have
+        ├── SizeError          a size that does not divide, does not add up, or does not match
+        ├── PatternError       a pattern that cannot be read or solved; shows the pattern and a caret
+        ├── InverseError       a layout that has no inverse (it repeats or drops elements)
+        ├── CompositionError   two layouts that do not meet, or that meet in too many pieces
+        ├── ShapeError         an array, or an `out=`, that does not fit the layout
+        ├── FormatError        a checkpoint file that is broken or hostile
+        └── PortError          a port that would lose, invent or overwrite something
+
+Wrong types are `TypeError`; memory that cannot be shared is `BufferError`. Every message names
+the argument, the value it had, and what would work.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AxisError",
+    "CompositionError",
+    "FormatError",
+    "InverseError",
+    "LayoutError",
+    "PatternError",
+    "PortError",
+    "ShapeError",
+    "SizeError",
+]
+
+
+class LayoutError(ValueError):
+    """Anything xlayout refuses; every error of the library that is about a value is one."""
+
+
+class AxisError(LayoutError):
+    """An axis that the array does not have, or that is named twice."""
+
+
+class SizeError(LayoutError):
+    """A size that does not divide, does not add up, or does not match another."""
+
+
+class PatternError(LayoutError):
+    """A pattern that cannot be read or solved; the message shows it with a caret."""
+
+
+class InverseError(LayoutError):
+    """A layout without an inverse: it repeats elements, or drops them."""
+
+
+class CompositionError(LayoutError):
+    """Two layouts whose sizes do not meet, or that meet in too many pieces."""
+
+
+class ShapeError(LayoutError):
+    """An array, or an `out=`, whose shape or dtype does not fit the layout."""
+
+
+class FormatError(LayoutError):
+    """A checkpoint file that is truncated, inconsistent or hostile."""
+
+
+class PortError(LayoutError):
+    """A port that would lose, invent or overwrite something."""

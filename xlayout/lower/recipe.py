@@ -1,0 +1,177 @@
+"""Recipe: a layout bound to one backend, ready to be called again and again with fresh results.
+
+One gap-free piece is one reshape-permute-reshape. Everything else is a strided copy per piece where memory
+may be touched directly (numpy, plain torch tensors), and the straight-line program where it may not
+(autograd, transforms, JAX).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from xlayout.algebra import Layout
+from xlayout.algebra.assemble import build
+from xlayout.algebra.program import Program, Step
+from xlayout.algebra.shapes import ends
+from xlayout.algebra.strided import StridedCopy, strided_copies
+from xlayout.backend import Backend, Relayout
+
+__all__ = ["Recipe", "program_of", "recipe", "run_program", "tables_of", "write_pieces"]
+
+Recipe = Callable[..., Any]
+"""Arrays in, one array out, or a tuple of several."""
+
+
+def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
+    """The fastest way to run a layout again and again on concrete arrays of one backend."""
+    steps = _relayout(layout)
+    if steps is not None:
+        return backend.relayout(steps)
+    program = program_of(layout)
+    tables = tables_of(layout, program)
+    single = len(layout.out_shapes) == 1
+
+    shared = [
+        k < program.arity or not (backend.immutable or _makes_fresh(program, k)) for k in program.outputs
+    ]
+
+    def by_program(*arrays: Any) -> Any:
+        values = run_program(backend, program.steps, program.outputs, tables, arrays, fill)
+        outputs = [backend.fresh(y) if s else y for y, s in zip(values, shared, strict=True)]
+        return outputs[0] if single else tuple(outputs)
+
+    compiled = backend.compiled(by_program)
+    if backend.immutable:
+        return compiled
+
+    def by_pieces(*arrays: Any) -> Any:
+        strides = [backend.strides(x) for x in arrays]
+        if None in strides:
+            return compiled(*arrays)
+        outputs = [backend.empty(shape, arrays[0]) for shape in layout.out_shapes]
+        write_pieces(backend, layout, arrays, outputs, fill)
+        return outputs[0] if single else tuple(outputs)
+
+    return by_pieces
+
+
+@lru_cache(1024)
+def program_of(layout: Layout) -> Program:
+    """The straight-line program of a layout."""
+    return build(layout.in_shapes, layout.out_shapes, layout.pieces)
+
+
+def _relayout(layout: Layout) -> Relayout | None:
+    """(split, axes, merged) when one of each is the whole program, and the split never copies."""
+    if len(layout.in_shapes) != 1 or len(layout.out_shapes) != 1:
+        return None
+    steps: dict[str, tuple[int, ...]] = {}
+    for verb, _, argument in program_of(layout).steps:
+        if verb == "reshape":
+            verb = "merged" if "permute" in steps else "split"
+        if verb in steps or verb not in ("split", "permute", "merged"):
+            return None
+        steps[verb] = argument
+    split = steps.get("split")
+    if split is not None and "permute" in steps and not _refines(split, layout.in_shape):
+        return None
+    return split, steps.get("permute"), steps.get("merged")
+
+
+def _refines(split: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether each axis of `shape` is a product of consecutive axes of `split`."""
+    left = list(split)
+    for n in shape:
+        while n > 1 and left and n % left[0] == 0:
+            n //= left.pop(0)
+        if n != 1:
+            return False
+    return all(n == 1 for n in left)
+
+
+def run_program(
+    backend: Backend,
+    steps: Sequence[Step],
+    outputs: Sequence[int],
+    tables: Mapping[int, Any],
+    arrays: Sequence[Any],
+    fill: Any,
+) -> list[Any]:
+    """The values of a program; they may share memory with the arrays."""
+    values = list(arrays)
+    for verb, sources, argument in steps:
+        xs = [values[s] for s in sources]
+        if verb == "reshape":
+            values.append(backend.reshape(xs[0], argument))
+        elif verb == "permute":
+            values.append(backend.permute(xs[0], argument))
+        elif verb == "slice":
+            values.append(backend.slice(xs[0], *argument))
+        elif verb == "expand":
+            values.append(backend.expand(xs[0], argument))
+        elif verb == "concatenate":
+            values.append(backend.concatenate(xs, argument[0]))
+        elif verb == "full":
+            values.append(backend.full(argument, fill, arrays[0]))
+        else:
+            values.append(backend.gather(xs, tables[argument[0]], fill))
+    return [values[k] for k in outputs]
+
+
+def tables_of(layout: Layout, program: Program) -> dict[int, Any]:
+    """The index tables of the outputs that gather."""
+    numbers = [argument[0] for verb, _, argument in program.steps if verb == "gather"]
+    index = layout.index() if numbers else None
+    tables = {}
+    for number in numbers:
+        first, last = ends(layout.out_shapes)[number]
+        tables[number] = index[first:last].reshape(layout.out_shapes[number]) if index is not None else None
+    return tables
+
+
+def _makes_fresh(program: Program, number: int) -> bool:
+    """Whether a value is row-major memory of its own: made by a copying step, then at most reshaped."""
+    while number >= program.arity:
+        verb, sources, _ = program.steps[number - program.arity]
+        if verb != "reshape":
+            return verb in ("concatenate", "full", "gather")
+        number = sources[0]
+    return False
+
+
+def write_pieces(
+    backend: Backend, layout: Layout, arrays: Sequence[Any], outputs: Sequence[Any], fill: Any
+) -> None:
+    """One strided copy per piece, from the arrays' memory into the outputs' memory."""
+    if layout.has_holes:
+        for output in outputs:
+            backend.assign(output, fill)
+    sources = tuple(backend.strides(x) for x in arrays)
+    targets = tuple(backend.strides(y) for y in outputs)
+    for source, target, (address, to, loops) in _moves(layout, sources, targets):
+        shape = [n for n, _, _ in loops]
+        backend.assign(
+            backend.view(outputs[target], to, [z for _, _, z in loops], shape),
+            backend.view(arrays[source], address, [x for _, x, _ in loops], shape),
+        )
+
+
+@lru_cache(1024)
+def _moves(
+    layout: Layout, sources: tuple[tuple[int, ...], ...], targets: tuple[tuple[int, ...], ...]
+) -> list[tuple[int, int, StridedCopy]]:
+    """(input, output, copy) for every piece between every pair of arrays."""
+    return [
+        (j, k, copy)
+        for j, (inputs, in_strides) in enumerate(zip(ends(layout.in_shapes), sources, strict=True))
+        for k, (outputs, out_strides) in enumerate(zip(ends(layout.out_shapes), targets, strict=True))
+        for copy in strided_copies(
+            layout.between(inputs, outputs),
+            layout.in_shapes[j],
+            in_strides,
+            layout.out_shapes[k],
+            out_strides,
+        )
+    ]

@@ -1,0 +1,179 @@
+"""Run: arrays in, checks, then a view, a recipe, a program or a write into the caller's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from xlayout.algebra import Layout
+from xlayout.backend import Backend
+from xlayout.errors import ShapeError
+from xlayout.lower.recipe import Recipe, recipe, write_pieces
+from xlayout.lower.traced import plan_layout, trace
+from xlayout.registry import backend_of
+
+__all__ = ["apply", "call", "common_backend", "refuse_while_tracing", "remembered", "run"]
+
+
+def apply(layout: Layout, x: Any, /, *, out: Any = None, copy: bool | None = True, fill: Any = 0) -> Any:
+    """Run any layout on an array, or on a sequence of arrays when it has several inputs.
+
+    Args:
+        layout: what goes where.
+        x: a torch.Tensor, jax.Array (tracers included) or numpy.ndarray of shape `layout.in_shape`; a
+            tuple or list of them, one per input, when the layout has several.
+        out: arrays to write into, shaped like the result (torch and numpy, outside tracing).
+        copy: True (default): fresh row-major memory. None: a view where that is possible. False: a
+            view, or an error. While tracing, True and None mean values only.
+        fill: value for holes, positions of the output that no input goes to.
+
+    Returns:
+        One array, or a tuple of arrays when the layout has several outputs; same framework, dtype, device.
+
+    Raises:
+        ShapeError: for shapes other than the layout's, or an `out` that does not fit.
+        TypeError: for arrays of different frameworks, dtypes or devices.
+        BufferError: for `copy=False` where a copy is needed.
+
+    >>> import numpy as np
+    >>> apply(Layout.permute((2, 3), (1, 0)), np.arange(6).reshape(2, 3))
+    array([[0, 3],
+           [1, 4],
+           [2, 5]])
+    """
+    if not isinstance(layout, Layout):
+        raise TypeError(f"layout: {layout!r} is a {type(layout).__name__}; wanted a Layout")
+    arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
+    return call(layout, arrays, out, copy, fill)
+
+
+def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any) -> Any:
+    """`layout(*arrays)`."""
+    if len(arrays) != len(layout.in_shapes):
+        raise ShapeError(f"layout: takes {len(layout.in_shapes)} arrays, {len(arrays)} given")
+    backend = common_backend(arrays)
+    for x, shape in zip(arrays, layout.in_shapes, strict=True):
+        _check_shape(x, shape)
+    if backend.tracing(arrays[0]):
+        refuse_while_tracing(out, copy)
+        outputs = trace(backend, backend.constant(plan_layout, layout), arrays, fill)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+    return run(backend, layout, arrays, out, copy, fill)
+
+
+def _check_shape(x: Any, shape: Sequence[int]) -> None:
+    if tuple(x.shape) != tuple(shape):
+        raise ShapeError(f"x: an array of shape {tuple(x.shape)}; the layout takes {tuple(shape)}")
+
+
+def refuse_while_tracing(out: Any, copy: bool | None) -> None:
+    """Memory means nothing while a compiler records."""
+    if out is not None:
+        raise TypeError("out: cannot be written while tracing; assign the result outside the compiled function")
+    if copy is False:
+        raise BufferError("copy: False cannot be promised while tracing; use copy=None, or call it outside")
+
+
+def common_backend(arrays: Sequence[Any]) -> Backend:
+    """The one backend of all arrays, which must agree in dtype and device.
+
+    Raises:
+        TypeError: naming the two that differ.
+    """
+    if not arrays:
+        raise TypeError("arrays: none given")
+    first = arrays[0]
+    backend = backend_of(first)
+    kind = backend.kind(first)
+    for number, x in enumerate(arrays[1:], 1):
+        other = backend_of(x)
+        if other is not backend:
+            raise TypeError(
+                f"arrays: 0 is {backend.name}, {number} is {other.name}; one framework per call (xlayout.to_{backend.name})"
+            )
+        if other.kind(x) != kind:
+            raise TypeError(f"arrays: 0 is {kind[0]} on {kind[1]}, {number} is {x.dtype} on {other.kind(x)[1]}; one of each per call")
+    return backend
+
+
+def run(
+    backend: Backend, layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any
+) -> Any:
+    """A layout on concrete arrays whose shapes are known to fit."""
+    if copy not in (True, False, None):
+        raise TypeError(f"copy: {copy!r}; wanted True, False or None")
+    if out is not None:
+        return _into(backend, layout, arrays, out, copy, fill)
+    if copy is not True:
+        views = _views(backend, layout, arrays)
+        if views is not None:
+            return views[0] if len(views) == 1 else tuple(views)
+        if copy is False:
+            raise BufferError(
+                f"copy=False: {layout} is no view of arrays with strides "
+                f"{[backend.strides(x) for x in arrays]}; use copy=None to allow a copy"
+            )
+    return remembered(layout, backend, fill)(*arrays)
+
+
+_RECIPES: dict[Any, Recipe] = {}
+
+
+def remembered(layout: Layout, backend: Backend, fill: Any) -> Recipe:
+    """The recipe of a layout, kept for the next call (True, 1 and 1.0 are different fills)."""
+    key = (layout, backend.name, type(fill), repr(fill))
+    found = _RECIPES.get(key)
+    if found is None:
+        if len(_RECIPES) >= 1024:
+            _RECIPES.clear()
+        found = _RECIPES[key] = recipe(layout, backend, fill)
+    return found
+
+
+def _views(backend: Backend, layout: Layout, arrays: Sequence[Any]) -> list[Any] | None:
+    """Every output as a view of the one input, or None."""
+    if len(arrays) != 1:
+        return None
+    (x,) = arrays
+    strides = backend.strides(x)
+    if strides is None:
+        return None
+    views = []
+    for offset_strides, shape in zip(_view_plan(layout, strides), layout.out_shapes, strict=True):
+        view = None if offset_strides is None else backend.view(x, *offset_strides, shape)
+        if view is None:
+            return None
+        views.append(view)
+    return views
+
+
+@lru_cache(1024)
+def _view_plan(
+    layout: Layout, strides: tuple[int, ...]
+) -> list[tuple[int, tuple[int, ...]] | None]:
+    return [layout.only(k).as_view(strides) for k in range(len(layout.out_shapes))]
+
+
+def _into(
+    backend: Backend, layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any
+) -> Any:
+    if copy is False:
+        raise BufferError("copy=False: a result written to out= is a copy; leave one of them away")
+    outputs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    if len(outputs) != len(layout.out_shapes):
+        raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
+    kind = backend.kind(arrays[0])
+    for y, shape in zip(outputs, layout.out_shapes, strict=True):
+        if backend_of(y) is not backend:
+            raise TypeError(f"out: a {type(y).__name__}; wanted the framework of the input, {backend.name}")
+        if tuple(y.shape) != shape or backend.kind(y) != kind:
+            raise ShapeError(
+                f"out: {y.dtype} {tuple(y.shape)} on {backend.kind(y)[1]}; wanted {kind[0]} {shape} on {kind[1]}"
+            )
+        others = [z for z in outputs if z is not y]
+        why = backend.refusal(y, [*arrays, *others])
+        if why is not None:
+            raise (TypeError if backend.immutable else ShapeError)(f"out: cannot be written: {why}")
+    write_pieces(backend, layout, arrays, outputs, fill)
+    return out

@@ -1,0 +1,107 @@
+"""Traced: the program of a layout inside a compiler, where a dimension may not be a number yet.
+
+A dimension that is left open is given a large prime as a stand-in. No real size has such a factor, so it
+comes out of the layout untouched, as a whole axis or as a factor of a merged one, and is turned back into the
+open dimension step by step. A layout that has to know the size cannot keep the prime whole, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from xlayout.algebra import Layout
+from xlayout.backend import Backend
+from xlayout.errors import LayoutError, SizeError
+from xlayout.lower.recipe import program_of, run_program, tables_of
+
+__all__ = ["plan_layout", "plan_op", "stand_in", "trace"]
+
+_PRIMES = (
+    1099511627791, 1099511627803, 1099511627831, 1099511627873, 1099511627891, 1099511627917,
+    1099511627933, 1099511627953, 1099511628029, 1099511628053, 1099511628079, 1099511628119,
+)  # fmt: skip
+_LIMIT = 1 << 40
+
+_Size = int | tuple[int, tuple[int, ...]]
+"""A number, or (factor, axes): the factor times the open dimensions of those axes."""
+
+
+Plan = tuple[
+    tuple[tuple[str, tuple[int, ...], tuple[_Size, ...]], ...], tuple[int, ...], dict[int, Any]
+]
+"""(steps, outputs, index tables): a program whose numbers may name open dimensions."""
+
+
+def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> list[Any]:
+    """Run a plan as plain framework ops. `plan` comes from `backend.constant(plan_layout, ...)`."""
+    steps, outputs, tables = plan
+    dims = arrays[0].shape
+    return run_program(
+        backend,
+        [(verb, sources, tuple([_open(n, dims) for n in argument])) for verb, sources, argument in steps],
+        outputs,
+        tables,
+        arrays,
+        fill,
+    )
+
+
+def plan_op(
+    layout_of: Callable[..., Layout], args: tuple[Any, ...], options: tuple[tuple[str, Any], ...]
+) -> Plan:
+    """The plan of an op on shapes that may hold stand-ins."""
+    return plan_layout(layout_of(*args, **dict(options)))
+
+
+def plan_layout(layout: Layout) -> Plan:
+    """The plan of a layout whose shapes may hold stand-ins."""
+    program = program_of(layout)
+    steps = tuple((verb, sources, tuple(map(_size, argument))) for verb, sources, argument in program.steps)
+    if program.gathers and any(n >= _LIMIT for shape in layout.in_shapes for n in shape):
+        raise _depends()
+    return steps, program.outputs, tables_of(layout, program)
+
+
+def stand_in(
+    backend: Backend, shape: Sequence[Any], touched: frozenset[int], name: str
+) -> tuple[int, ...]:
+    """A shape in plain ints: primes for open dimensions of axes that the layout does not touch."""
+    sizes = []
+    for axis, n in enumerate(shape):
+        if axis not in touched and axis < len(_PRIMES) and backend.symbolic(n):
+            sizes.append(_PRIMES[axis])
+            continue
+        try:
+            sizes.append(backend.concrete(n))
+        except TypeError as error:
+            raise SizeError(
+                f"{name}: axis {axis} is dynamic ({error}) and the layout depends on its size; only axes that the "
+                "op leaves alone may be dynamic, so export with a fixed size there"
+            ) from None
+    return tuple(sizes)
+
+
+def _size(n: int) -> _Size:
+    """A number of the program with its primes named."""
+    axes = []
+    for axis, prime in enumerate(_PRIMES):
+        if n and n % prime == 0:
+            axes.append(axis)
+            n //= prime
+    if n >= _LIMIT:
+        raise _depends()
+    return (n, tuple(axes)) if axes else n
+
+
+def _depends() -> LayoutError:
+    return SizeError("a dynamic axis: this layout depends on its size; fix the size, or leave that axis alone")
+
+
+def _open(size: Any, dims: Sequence[Any]) -> Any:
+    if isinstance(size, int):
+        return size
+    n, axes = size
+    for axis in axes:
+        n = n * dims[axis]
+    return n

@@ -1,0 +1,60 @@
+"""Axes: the array API's transposes, materialised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from xlayout.algebra import Layout
+from xlayout.algebra.shapes import Shape
+from xlayout.errors import AxisError
+from xlayout.ops.op import Run, nothing, one_to_one
+
+__all__ = ["matrix_transpose", "permute_dims"]
+
+
+@one_to_one(touched=nothing)
+def matrix_transpose(shape: Shape, /, **run: Unpack[Run]) -> Layout:
+    """The last two axes swapped (the array API's name), as row-major memory of its own.
+
+    Peak memory is input plus output, for a non-contiguous input too; the input is never touched.
+    `copy=None` gives a view where the framework has one.
+
+    Args:
+        shape: an array of at least two axes.
+        **run: `out=`, `copy=`.
+
+    Raises:
+        AxisError: for fewer than two axes.
+
+    >>> import numpy as np
+    >>> matrix_transpose(np.arange(6).reshape(2, 3))
+    array([[0, 3],
+           [1, 4],
+           [2, 5]])
+    """
+    if len(shape) < 2:
+        raise AxisError(f"x: {len(shape)} axes, shape {shape}; a matrix transpose needs at least 2")
+    axes = range(len(shape))
+    return Layout.permute(shape, (*axes[:-2], axes[-1], axes[-2]))
+
+
+@one_to_one(touched=nothing)
+def permute_dims(shape: Shape, /, axes: Sequence[int], **run: Unpack[Run]) -> Layout:
+    """The axes in another order (the array API's name), as row-major memory of its own.
+
+    Args:
+        shape: any array.
+        axes: every axis once; negative ones count from the end.
+        **run: `out=`, `copy=`.
+
+    Raises:
+        AxisError: when `axes` is not a permutation of the array's axes.
+
+    >>> import numpy as np
+    >>> permute_dims(np.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    return Layout.permute(shape, axes)
+
+

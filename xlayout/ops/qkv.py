@@ -1,0 +1,130 @@
+"""QKV: query, key and value weights fused into one axis, in the orders that real models use."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack, get_args
+
+from xlayout.algebra import Layout
+from xlayout.algebra.shapes import Shape, axis_of, divide, integer
+from xlayout.errors import SizeError
+from xlayout.ops.op import Run, one_to_many, three_to_one
+from xlayout.ops.segments import dealt
+
+__all__ = ["fuse_qkv", "split_qkv"]
+
+Order = Literal["concat", "per_head", "grouped", "codegen"]
+
+
+@three_to_one()
+def fuse_qkv(
+    q_shape: Shape,
+    k_shape: Shape,
+    v_shape: Shape,
+    /,
+    *,
+    heads: int,
+    kv_heads: int,
+    order: Order = "grouped",
+    blocks: int = 4,
+    axis: int = 0,
+    **run: Unpack[Run],
+) -> Layout:
+    """Queries, keys and values in one array.
+
+    Orders along `axis`, for `heads` query heads and `kv_heads` key/value heads:
+
+    * "concat": all Q, all K, all V (Phi-3, MPT, ChatGLM).
+    * "per_head": q, k, v of head 0, then of head 1, ... (BLOOM, GPT-NeoX; needs kv_heads == heads).
+    * "grouped": per KV group its query heads, its key, its value (Megatron, TransformerEngine, Falcon-40B).
+    * "codegen": `blocks` groups, each its q, v, k in this order (CodeGen; needs kv_heads == heads).
+
+    Args:
+        q_shape: queries, `axis` = heads * head_dim.
+        k_shape: keys, `axis` = kv_heads * head_dim.
+        v_shape: values, as the keys.
+        heads: query heads.
+        kv_heads: key/value heads; 1 is multi-query attention.
+        order: which of the orders above.
+        blocks: groups of the "codegen" order.
+        axis: the axis that holds the heads.
+        **run: `out=`, `copy=`.
+
+    Raises:
+        SizeError: when head counts, order and shapes do not fit together.
+
+    >>> import numpy as np
+    >>> q, k, v = np.array([0, 1, 2, 3]), np.array([10, 11]), np.array([20, 21])
+    >>> fuse_qkv(q, k, v, heads=4, kv_heads=2)
+    array([ 0,  1, 10, 20,  2,  3, 11, 21])
+    """
+    axis = axis_of(axis, len(q_shape))
+    rests = {(*s[:axis], *s[axis + 1 :]) for s in (q_shape, k_shape, v_shape)}
+    if len(rests) > 1 or len({len(s) for s in (q_shape, k_shape, v_shape)}) > 1:
+        raise SizeError(f"q, k, v: shapes {q_shape}, {k_shape}, {v_shape} differ outside axis {axis}; only that may differ")
+    heads, kv_heads = integer(heads, "heads", 1), integer(kv_heads, "kv_heads", 1)
+    d = divide(q_shape[axis], heads, f"q: axis {axis}", "heads")
+    for name, shape in (("k", k_shape), ("v", v_shape)):
+        if shape[axis] != kv_heads * d:
+            raise SizeError(
+                f"{name}: axis {axis} = {shape[axis]}; wanted kv_heads * head_dim = {kv_heads} * {d} = {kv_heads * d}"
+            )
+    core = _fused(heads, kv_heads, d, order, blocks)
+    return core.lift(q_shape[:axis], q_shape[axis + 1 :])
+
+
+@one_to_many()
+def split_qkv(
+    shape: Shape,
+    /,
+    *,
+    heads: int,
+    kv_heads: int,
+    order: Order = "grouped",
+    blocks: int = 4,
+    axis: int = 0,
+    **run: Unpack[Run],
+) -> Layout:
+    """The queries, keys and values of a fused array; undoes `fuse_qkv` with the same options.
+
+    Args:
+        shape: the fused array, `axis` = (heads + 2 * kv_heads) * head_dim.
+        heads: query heads.
+        kv_heads: key/value heads.
+        order: how they are fused; see `fuse_qkv`.
+        blocks: groups of the "codegen" order.
+        axis: the axis that holds the heads.
+        **run: `out=`, `copy=`.
+
+    Returns:
+        (q, k, v).
+
+    Raises:
+        SizeError: when head counts, order and shape do not fit together.
+
+    >>> import numpy as np
+    >>> split_qkv(np.array([0, 1, 10, 20, 2, 3, 11, 21]), heads=4, kv_heads=2)
+    (array([0, 1, 2, 3]), array([10, 11]), array([20, 21]))
+    """
+    axis = axis_of(axis, len(shape))
+    heads, kv_heads = integer(heads, "heads", 1), integer(kv_heads, "kv_heads", 1)
+    d = divide(shape[axis], heads + 2 * kv_heads, f"qkv: axis {axis}", "heads + 2 * kv_heads")
+    core = _fused(heads, kv_heads, d, order, blocks).inverse()
+    return core.lift(shape[:axis], shape[axis + 1 :])
+
+
+def _fused(heads: int, kv_heads: int, d: int, order: Order, blocks: int) -> Layout:
+    sizes = (heads * d, kv_heads * d, kv_heads * d)
+    if order not in get_args(Order):
+        raise SizeError(f"order: {order!r}; wanted one of {', '.join(get_args(Order))}")
+    if order == "concat":
+        return dealt(sizes, 1)
+    if heads % kv_heads:
+        raise SizeError(f"heads, kv_heads: {heads}, {kv_heads}; order {order!r} needs heads to be a multiple of kv_heads")
+    if order == "grouped":
+        return dealt(sizes, kv_heads)
+    if heads != kv_heads:
+        raise SizeError(f"kv_heads: {kv_heads}; order {order!r} needs kv_heads == heads = {heads}; use order='grouped'")
+    if order == "per_head":
+        return dealt(sizes, heads)
+    divide(heads, integer(blocks, "blocks", 1), "heads", "blocks")
+    return dealt(sizes, blocks, order=(0, 2, 1))

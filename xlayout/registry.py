@@ -1,0 +1,101 @@
+"""Registry: which backend serves an array, by the array's type.
+
+Backends are imported when an array of theirs first shows up. The imports are literal, so that tracers,
+type checkers, linters and readers can follow them; a plain dict remembers the answer, because tracers
+cannot look through `functools.cache`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xlayout.backend import Backend
+
+__all__ = ["backend_named", "backend_of", "register"]
+
+_BY_TYPE: dict[type, Backend] = {}
+
+
+def backend_of(x: Any) -> Backend:
+    """The backend that serves `x`.
+
+    Raises:
+        TypeError: for something that is no array of a known framework.
+    """
+    cls = type(x)
+    backend = _BY_TYPE.get(cls)
+    if backend is None:
+        backend = _BY_TYPE[cls] = _find(cls)
+    return backend
+
+
+def register(cls: type, backend: Backend) -> None:
+    """Let `backend` serve arrays of type `cls`."""
+    _BY_TYPE[cls] = backend
+
+
+def backend_named(name: str) -> Backend:
+    """The backend of a framework, imported now.
+
+    Raises:
+        ImportError: naming the extra to install, when the framework is not there.
+    """
+    try:
+        backend = _builtin(name)
+    except ImportError as error:
+        raise ImportError(
+            f"{name} is not installed ({error}); pip install 'xlayout-arrays[{name}]'"
+        ) from error
+    if backend is None:
+        raise TypeError(f"backend: {name!r}; wanted 'numpy', 'torch' or 'jax'")
+    return backend
+
+
+def _builtin(root: str) -> Backend | None:
+    match root:
+        case "numpy" | "ml_dtypes":
+            import xlayout_numpy
+
+            return xlayout_numpy
+        case "torch":
+            import xlayout_torch
+
+            return xlayout_torch
+        case "jax" | "jaxlib":
+            import xlayout_jax
+
+            return xlayout_jax
+        case _:
+            return None
+
+
+def _find(cls: type) -> Backend:
+    # The class's own module first: a tracer that sees nn.Parameter cannot walk its bases.
+    backend = _builtin(_root(cls)) or _from_bases(cls) or _from_plugins(cls)
+    if backend is None:
+        raise TypeError(
+            f"expected a torch.Tensor, jax.Array or numpy.ndarray, got {cls.__module__}.{cls.__qualname__}; "
+            "convert it first, or register a backend for its type under the entry-point group 'xlayout.backends'"
+        )
+    return backend
+
+
+def _root(cls: type) -> str:
+    return cls.__module__.partition(".")[0]
+
+
+def _from_bases(cls: type) -> Backend | None:
+    for base in cls.__mro__[1:]:
+        backend = _builtin(_root(base))
+        if backend is not None:
+            return backend
+    return None
+
+
+def _from_plugins(cls: type) -> Backend | None:
+    from importlib.metadata import entry_points  # 15 ms, and rarely needed
+
+    for entry in entry_points(group="xlayout.backends", name=_root(cls)):
+        plugin: Backend = entry.load()
+        return plugin
+    return None
