@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xlayout.port.family import Dialect
     from xlayout.port.formats import TensorSpec
 
-__all__ = ["account", "fold"]
+__all__ = ["account", "fold", "general"]
 
 _SHOWN = 12
 
@@ -77,15 +77,20 @@ def fold(names: Iterable[str], /) -> list[str]:
     """
     layers: dict[str, list[int]] = {}
     for name in names:
-        general, layer = _general(name)
-        layers.setdefault(general, []).extend([] if layer is None else [layer])
-    return [general.replace("{}", _ranges(found), 1) for general, found in layers.items()]
+        kind, layer = general(name)
+        layers.setdefault(kind, []).extend([] if layer is None else [layer])
+    return [kind.replace("{}", _ranges(found), 1) for kind, found in layers.items()]
 
 
-_LAYER = re.compile(r"(?<=[._])\d+(?=[./])")
+_LAYER = re.compile(r"(?<=layers_)\d+(?=/)|(?<=\.)\d+(?=\.)")
 
 
-def _general(name: str) -> tuple[str, int | None]:
+def general(name: str, /) -> tuple[str, int | None]:
+    """Return a name with its layer taken out, and the layer.
+
+    >>> general("blk.7.attn_q.weight")
+    ('blk.{}.attn_q.weight', 7)
+    """
     if (found := _LAYER.search(name)) is None:
         return name, None
     return f"{name[: found.start()]}{{}}{name[found.end() :]}", int(found[0])
@@ -110,12 +115,12 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _one_each(names: Iterable[str]) -> list[str]:
-    return list({_general(name)[0]: name for name in names}.values())
+    return list({general(name)[0]: name for name in names}.values())
 
 
 def _hint(name: str, expected: Iterable[str], missing: Sequence[str], layers: int) -> str:
-    general, layer = _general(name)
-    if layer is not None and layer >= layers and general in {_general(e)[0] for e in expected}:
+    kind, layer = general(name)
+    if layer is not None and layer >= layers and kind in {general(e)[0] for e in expected}:
         return f"{name} (the config has {layers} layers, 0 to {layers - 1})"
     near = difflib.get_close_matches(name, list(missing) or list(expected), n=1, cutoff=0.6)
     return f"{name} (did you mean {near[0]}?)" if near else name

@@ -88,17 +88,20 @@ class Change:
 
     def losses(self, x: Array, y: Array, /) -> int:
         """Return how many elements of `x` do not come back, bit for bit, from `y = apply(x)`."""
+        return self.inverse().departures(y, x)
+
+    def departures(self, x: Array, y: Array, /) -> int:
+        """Return how many elements of `y` are not, bit for bit, what `apply(x)` gives."""
         import numpy as np
 
-        back = self.inverse()
-        before, after = x.reshape(-1), y.reshape(-1)
-        bits = f"u{x.dtype.itemsize}"
-        scratch, lost = np.empty(min(_CHUNK, before.size), x.dtype), 0
-        for start in range(0, before.size, _CHUNK):
-            piece = before[start : start + _CHUNK]
-            again = back.apply(after[start : start + _CHUNK], scratch[: piece.size])
-            lost += int(np.count_nonzero(again.view(bits) != piece.view(bits)))
-        return lost
+        given, made = x.reshape(-1), y.reshape(-1)
+        bits = f"u{y.dtype.itemsize}"
+        scratch, odd = np.empty(min(_CHUNK, made.size), y.dtype), 0
+        for start in range(0, made.size, _CHUNK):
+            piece = made[start : start + _CHUNK]
+            again = self.apply(given[start : start + _CHUNK], scratch[: piece.size])
+            odd += int(np.count_nonzero(again.view(bits) != piece.view(bits)))
+        return odd
 
     def _work(self, factor: float) -> Any:
         import numpy as np

@@ -46,8 +46,13 @@ class Power:
         """Return the factor for these sizes."""
         return float(sizes[self.size] ** self.exponent)
 
+    def inverse(self) -> Power:
+        """Return the factor that undoes this one."""
+        return Power(self.size, -self.exponent)
+
     def __str__(self) -> str:
-        return f"1/√{self.size}" if self.exponent == -0.5 else f"{self.size}^{self.exponent:g}"
+        names = {-0.5: f"1/√{self.size}", 0.5: f"√{self.size}"}
+        return names.get(self.exponent, f"{self.size}^{self.exponent:g}")
 
 
 @dataclass(frozen=True, slots=True)

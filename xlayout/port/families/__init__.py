@@ -9,9 +9,18 @@ from xlayout.errors import PortError
 from xlayout.port.families.llama import LLAMA
 from xlayout.port.family import Family
 
-__all__ = ["FAMILIES", "find_family"]
+__all__ = ["FAMILIES", "families", "find_family"]
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (LLAMA,)}
+
+
+def families() -> tuple[Family, ...]:
+    """Return the families that can be ported, each with its dialects and rules.
+
+    >>> [family.name for family in families()]
+    ['llama']
+    """
+    return tuple(FAMILIES.values())
 
 
 def find_family(name: str | None, config: Mapping[str, Any], /) -> Family:

@@ -1,0 +1,34 @@
+"""Checkpoints ported by rules that are data: planned from headers, streamed, and proven.
+
+    from xlayout import port
+
+    print(port.plan("SmolLM2-135M-Instruct", "out", to="maxtext"))    # nothing is written
+    print(port.run("SmolLM2-135M-Instruct", "out", to="maxtext"))
+    print(port.verify("SmolLM2-135M-Instruct", "out"))
+
+The functions here are the verbs of the command line; what they return prints itself.
+"""
+
+from __future__ import annotations
+
+from xlayout.port.families import families as families
+from xlayout.port.inspect import diff as diff
+from xlayout.port.inspect import inspect as inspect
+from xlayout.port.plan import PortPlan as PortPlan
+from xlayout.port.plan import plan as plan
+from xlayout.port.run import Report as Report
+from xlayout.port.run import run as run
+from xlayout.port.verify import Comparison as Comparison
+from xlayout.port.verify import verify as verify
+
+__all__ = [
+    "Comparison",
+    "PortPlan",
+    "Report",
+    "diff",
+    "families",
+    "inspect",
+    "plan",
+    "run",
+    "verify",
+]

@@ -1,0 +1,117 @@
+"""A checkpoint opened as a member of a family: every tensor has its place, or it does not open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from xlayout.errors import PortError
+from xlayout.port.account import account
+from xlayout.port.configs import plain_config
+from xlayout.port.families import find_family
+from xlayout.port.family import Dialect, Family
+from xlayout.port.formats import Source, open_source
+from xlayout.port.rules import Place
+
+__all__ = ["Checkpoint", "open_checkpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An open checkpoint whose names are all accounted for.
+
+    Args:
+        source: Reads its tensors.
+        family: Whose rules they follow.
+        dialect: The key of the rules in `family.dialects`.
+        config: The model's config in Hugging Face's keys, nothing else.
+        origin: The dtype a tensor had before it was stored wider, where that is known.
+        sizes: The model's sizes.
+        places: Where each canonical tensor lives.
+        ignored: Names that carry nothing of their own.
+    """
+
+    source: Source
+    family: Family
+    dialect: str
+    config: Mapping[str, Any]
+    origin: Mapping[str, str]
+    sizes: Mapping[str, int]
+    places: Mapping[str, Place]
+    ignored: tuple[str, ...]
+
+    def dtype(self, place: Place, /) -> str:
+        """Return the dtype in which a canonical tensor is stored."""
+        return self.source.tensors[place.tensor].dtype
+
+    def stored(self, name: str, /) -> tuple[Place, str, Mapping[str, int]]:
+        """Return where a canonical tensor lives, its dtype there, and the model's sizes."""
+        place = self.places[name]
+        return place, self.dtype(place), self.sizes
+
+    def scale(self, place: Place, /) -> float:
+        """Return what the canonical values are multiplied by in the stored tensor."""
+        return place.rule.scale.of(self.sizes) if place.rule.scale else 1.0
+
+
+@contextmanager
+def open_checkpoint(
+    path: str | PathLike[str], /, *, family: str | None = None
+) -> Iterator[Checkpoint]:
+    """Open a checkpoint and account for every name in it.
+
+    Raises:
+        FormatError: The file is broken or of no known format.
+        PortError: Its family is unknown, its config lacks a size, or its tensors are not what the
+            rules say.
+    """
+    with open_source(path) as source:
+        if not source.config:
+            raise PortError(
+                f"{path}: no config; a config.json with the model's Hugging Face keys is wanted "
+                "beside the weights"
+            )
+        found = find_family(family, source.config)
+        dialect = _dialect(found, source)
+        config = plain_config(source.config)
+        sizes = found.model_sizes(config)
+        places, ignored = account(
+            source.tensors,
+            found.dialects[dialect],
+            sizes,
+            absent=found.absent(config),
+            where=str(path),
+        )
+        yield Checkpoint(
+            source=source,
+            family=found,
+            dialect=dialect,
+            config=config,
+            origin=source.config.get("xlayout", {}).get("origin", {}),
+            sizes=sizes,
+            places={place.name: place for place in places},
+            ignored=ignored,
+        )
+
+
+def _dialect(family: Family, source: Source) -> str:
+    """Return which of the family's dialects a source speaks: declared, never guessed."""
+    spoken = {key: d for key, d in family.dialects.items() if d.format == source.format}
+    if len(spoken) == 1:
+        return next(iter(spoken))
+    said = source.config.get(source.format, {})
+    for key, dialect in spoken.items():
+        if _says(said, dialect):
+            return key
+    wanted = "; ".join(f"{key}: {dict(dialect.config)}" for key, dialect in spoken.items())
+    raise PortError(
+        f"config: {source.format!r} is {said!r}; it must say how the tree is laid out, "
+        f"as one of: {wanted}"
+    )
+
+
+def _says(said: Mapping[str, Any], dialect: Dialect) -> bool:
+    return all(said.get(key) == value for key, value in dialect.config.items())

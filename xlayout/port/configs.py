@@ -1,0 +1,105 @@
+"""The model's config across formats: Hugging Face's keys are kept, MaxText's are derived.
+
+An Orbax tree does not say how it was made: whether layers are stacked, which rope order its
+kernels have. So a ported tree carries, beside the Hugging Face keys, an object "maxtext" with the
+MaxText keys that give the same logits, and in "xlayout" the dtype to come back to where a tensor
+was stored wider than its origin. Both are taken off again on the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xlayout.errors import PortError
+
+__all__ = ["plain_config", "rope_parameters", "with_maxtext"]
+
+_OURS = ("maxtext", "xlayout")
+_KEYS = {
+    "base_emb_dim": "hidden_size",
+    "base_num_query_heads": "num_attention_heads",
+    "base_mlp_dim": "intermediate_size",
+    "base_num_decoder_layers": "num_hidden_layers",
+    "vocab_size": "vocab_size",
+    "normalization_layer_epsilon": "rms_norm_eps",
+    "max_target_length": "max_position_embeddings",
+}
+_LLAMA31 = {  # what MaxText's rope_use_scale computes with, fixed in its code
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+def plain_config(config: Mapping[str, Any], /, dtype: str | None = None) -> dict[str, Any]:
+    """Return a config with Hugging Face's keys alone, its dtype replaced where one is given."""
+    plain = {key: value for key, value in config.items() if key not in _OURS}
+    if dtype is not None:
+        plain["torch_dtype" if "torch_dtype" in plain else "dtype"] = dtype
+    return plain
+
+
+def with_maxtext(
+    config: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    choices: Mapping[str, Any],
+    /,
+    *,
+    origin: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return a config that also says how the tree is laid out and what MaxText calls its sizes.
+
+    Args:
+        config: Hugging Face's keys.
+        sizes: The model's sizes.
+        choices: What the dialect chose: `scan_layers`, `rope_type`.
+        origin: The dtype to come back to, for tensors that are stored wider.
+
+    Raises:
+        PortError: MaxText has no key for this model's rope scaling.
+    """
+    rope = rope_parameters(config)
+    maxtext = {
+        "decoder_block": "llama2",
+        "mlp_activations": ["silu", "linear"],
+        "enable_dropout": False,
+        "base_num_kv_heads": sizes["kv"],
+        "head_dim": sizes["dim"],
+        "logits_via_embedding": bool(config.get("tie_word_embeddings", False)),
+        "rope_max_timescale": rope["rope_theta"],
+        **{key: config[ours] for key, ours in _KEYS.items() if ours in config},
+        **_scaling(rope, choices["rope_type"]),
+        **choices,
+    }
+    ours = {"xlayout": {"origin": dict(origin)}} if origin else {}
+    return {**config, "maxtext": maxtext, **ours}
+
+
+def rope_parameters(config: Mapping[str, Any], /) -> dict[str, Any]:
+    """Return `rope_type`, `rope_theta` and what scales them, however the config spells it.
+
+    >>> rope_parameters({"rope_theta": 1e5})
+    {'rope_type': 'default', 'rope_theta': 100000.0}
+    """
+    found = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    kind = found.pop("rope_type", found.pop("type", "default"))
+    theta = found.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
+    return {"rope_type": kind, "rope_theta": theta, **found}
+
+
+def _scaling(rope: Mapping[str, Any], order: str) -> dict[str, Any]:
+    kind = rope["rope_type"]
+    if kind == "default":
+        return {"rope_use_scale": False}
+    if kind == "llama3" and order == "llama3.1":
+        if all(rope.get(key) == value for key, value in _LLAMA31.items()):
+            return {"rope_use_scale": True}
+        raise PortError(f"config: rope scaling {dict(rope)}; MaxText scales by {_LLAMA31} only")
+    if kind == "linear" and order == "default":
+        return {"rope_linear_scaling_factor": rope["factor"]}
+    raise PortError(
+        f"config: rope_type {kind!r}; MaxText's {order!r} rope can say 'default' and "
+        f"{'llama3' if order == 'llama3.1' else 'linear'!r}"
+    )

@@ -1,0 +1,153 @@
+"""What a checkpoint holds, and how two differ, from their headers alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from xlayout.errors import PortError
+from xlayout.port.account import fold, general
+from xlayout.port.checkpoint import Checkpoint, open_checkpoint
+from xlayout.port.formats import TensorSpec, open_source
+from xlayout.port.table import Table
+from xlayout.port.units import show_bytes, show_count
+
+__all__ = ["Inspection", "diff", "inspect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A checkpoint's tensors as its headers tell them.
+
+    Args:
+        path: The checkpoint.
+        format: Its file format.
+        tensors: Every tensor.
+        files: Bytes per file.
+        config: The model's config.
+        verdict: The family and dialect it belongs to, or why it belongs to none.
+    """
+
+    path: str
+    format: str
+    tensors: dict[str, TensorSpec]
+    files: dict[str, int]
+    config: dict[str, Any]
+    verdict: str
+
+    def _table(self) -> Table:
+        groups: dict[tuple[TensorSpec, str], list[str]] = {}
+        for name, spec in self.tensors.items():
+            groups.setdefault((spec, general(name)[0]), []).append(name)
+        rows = tuple(
+            (
+                fold(names)[0],
+                spec.dtype,
+                " × ".join(map(str, spec.shape)) or "scalar",
+                show_bytes(len(names) * spec.nbytes),
+            )
+            for (spec, _), names in groups.items()
+        )
+        total = sum(spec.nbytes for spec in self.tensors.values())
+        elements = sum(spec.size for spec in self.tensors.values())
+        notes = (
+            f"{show_count(len(self.tensors), 'tensor')}, {elements:,} elements, {show_bytes(total)}"
+            f" as read; {show_count(len(self.files), 'file')}, "
+            f"{show_bytes(sum(self.files.values()))} on disk",
+            self.verdict,
+        )
+        return Table(
+            f"{self.path} ({self.format})", ("tensor", "dtype", "shape", ">bytes"), rows, notes
+        )
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    def __rich__(self) -> Table:
+        return self._table()
+
+
+def inspect(path: str | PathLike[str], /, *, family: str | None = None) -> Inspection:
+    """Return what a checkpoint holds, from headers alone; it may belong to no family.
+
+    Args:
+        path: A checkpoint of any format that can be read.
+        family: The rules to hold it against; None goes by the config's `architectures`.
+
+    Raises:
+        FormatError: The file is broken or of no known format.
+    """
+    try:
+        with open_checkpoint(path, family=family) as checkpoint:
+            verdict = f"family {checkpoint.family.name}, {checkpoint.dialect}: every tensor accounted for"
+    except PortError as error:
+        verdict = f"!no family: {error}"
+    with open_source(path) as source:
+        return Inspection(
+            path=str(path),
+            format=source.format,
+            tensors=dict(source.tensors),
+            files=dict(source.files),
+            config=dict(source.config),
+            verdict=verdict,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where two checkpoints differ, in canonical names: each line a thing, the first, the second."""
+
+    first: str
+    second: str
+    lines: tuple[tuple[str, str, str], ...]
+
+    def _table(self) -> Table:
+        notes = () if self.lines else ("no difference in names, shapes, dtypes or config",)
+        title = f"{self.first} ~ {self.second}"
+        return Table(title, ("what", "first", "second"), self.lines, notes)
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    def __rich__(self) -> Table:
+        return self._table()
+
+
+def diff(
+    a: str | PathLike[str], b: str | PathLike[str], /, *, family: str | None = None
+) -> Difference:
+    """Return where two checkpoints differ, from headers alone, whatever their formats.
+
+    Names, shapes and dtypes are compared in canonical form. `verify` compares the values.
+
+    Raises:
+        FormatError: One of them is broken.
+        PortError: One of them is not what its rules say.
+    """
+    with open_checkpoint(a, family=family) as first, open_checkpoint(b, family=family) as second:
+        lines = [
+            (f"config: {key}", _shown(first.config, key), _shown(second.config, key))
+            for key in sorted({*first.config, *second.config})
+            if first.config.get(key) != second.config.get(key)
+        ]
+        pairs: dict[tuple[str, str], list[str]] = {}
+        for name in dict.fromkeys((*first.places, *second.places)):
+            one, other = _described(first, name), _described(second, name)
+            if one != other:
+                pairs.setdefault((one, other), []).append(name)
+        lines += [(name, *pair) for pair, names in pairs.items() for name in fold(names)]
+        return Difference(str(a), str(b), tuple(lines))
+
+
+def _described(checkpoint: Checkpoint, name: str) -> str:
+    if (place := checkpoint.places.get(name)) is None:
+        return "absent"
+    rules = checkpoint.family.dialects["hf"].rules
+    home = next(rule for rule in rules if rule.name == place.rule.name)
+    shape = " × ".join(map(str, home.shape(checkpoint.sizes)))
+    return f"{checkpoint.dtype(place)} {shape}"
+
+
+def _shown(config: Any, key: str) -> str:
+    return repr(config[key]) if key in config else "absent"

@@ -1,0 +1,67 @@
+"""What would not come back, counted on the data before the port begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xlayout.errors import PortError
+from xlayout.port.change import Change, exact_dtype
+from xlayout.port.formats import numpy_dtype
+from xlayout.port.rules import Power
+
+if TYPE_CHECKING:
+    from xlayout.port.formats import Source
+    from xlayout.port.move import Move
+
+__all__ = ["Loss", "measure", "refusal"]
+
+_SAMPLE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """How many elements of a rule's tensors do not come back, in a sample of its first tensor."""
+
+    tensor: str
+    change: Change
+    scale: Power | None
+    lost: int
+    sampled: int
+
+    def __str__(self) -> str:
+        times = f" times {self.scale} = {self.change.factor:.4g}" if self.scale else ""
+        return (
+            f"{self.tensor}: {100 * self.lost / self.sampled:.1f} % of the elements do not come "
+            f"back ({self.change.source}{times} rounded to {self.change.target})"
+        )
+
+
+def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
+    """Return the loss of every rule whose change is not exact by its dtypes alone."""
+    import numpy as np
+
+    losses: dict[str, Loss] = {}
+    for move in moves:
+        rule, change = move.source.rule, move.change
+        if rule.name in losses or change.always_exact:
+            continue
+        per_lead = move.layout(1).size
+        leads = min(move.sizes[rule.lead], max(1, _SAMPLE // per_lead))
+        x = source.read(move.source.tensor, move.source.region(move.sizes, 0, leads))
+        y = change.apply(x, np.empty(x.shape, numpy_dtype(change.target)))
+        losses[rule.name] = Loss(rule.target, change, move.power, change.losses(x, y), x.size)
+    return list(losses.values())
+
+
+def refusal(losses: Sequence[Loss], dtype: str | None, /) -> PortError:
+    """Return the error of an exact port that would lose something, with the exact form in it."""
+    lost = [loss for loss in losses if loss.lost]
+    wide = sorted({exact_dtype(loss.change.source, loss.change.factor) for loss in lost})
+    lines = "\n  ".join(str(loss) for loss in lost)
+    return PortError(
+        f"dtype: {dtype!r} would lose values, and exact=True was asked for:\n  {lines}\n"
+        f"Leave dtype out to store them in {' and '.join(wide)}, which is exact; or round them "
+        "with exact=False"
+    )

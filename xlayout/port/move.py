@@ -1,0 +1,150 @@
+"""One canonical tensor on its way: where from, by which layout, what becomes of its values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from xlayout.algebra import Layout
+from xlayout.errors import PortError
+from xlayout.port.change import Change
+from xlayout.port.formats import TensorSpec
+from xlayout.port.rules import Place, Power, Region, Rule
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+__all__ = ["Buffers", "Move", "Tile", "fit", "homeward"]
+
+_LINE = 64  # bytes; buffers start on a cache line
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A part of a move that is read, laid out, changed and written at once."""
+
+    layout: Layout
+    read: Region
+    write: Region
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One canonical tensor between two checkpoints.
+
+    Args:
+        source: Its place in the one.
+        target: Its place in the other.
+        change: What happens to its values.
+        sizes: The model's sizes.
+        lead: How much of the lead a tile holds.
+        checked: Whether every element is brought back and compared before it is written.
+    """
+
+    source: Place
+    target: Place
+    change: Change
+    sizes: Mapping[str, int]
+    lead: int
+    checked: bool = False
+
+    def layout(self, lead: int | None = None) -> Layout:
+        """Return the layout from source to target: of the whole, or of a tile `lead` long."""
+        sizes = tuple(self.sizes.items())
+        return _compose(self.source.rule, self.target.rule, sizes, lead)
+
+    @property
+    def power(self) -> Power | None:
+        """The factor of `change` by its name; None where there is none, or two that mix."""
+        source, target = self.source.rule.scale, self.target.rule.scale
+        if source is None or target is None:
+            return target or (source and source.inverse())
+        return None
+
+    def tiles(self) -> Iterator[Tile]:
+        """Yield the tiles in canonical order."""
+        leads = self.sizes[self.source.rule.lead]
+        for start in range(0, leads, self.lead):
+            stop = min(start + self.lead, leads)
+            yield Tile(
+                self.layout(stop - start),
+                self.source.region(self.sizes, start, stop),
+                self.target.region(self.sizes, start, stop),
+            )
+
+    def buffers(self, lead: int, /) -> tuple[int, int, int]:
+        """Return the bytes that a tile needs as read, as laid out, and as changed."""
+        elements = self.layout(lead).size
+        size, new = (
+            _aligned(elements * TensorSpec(dtype, ()).itemsize)
+            for dtype in (self.change.source, self.change.target)
+        )
+        return (
+            size,
+            0 if self.layout().is_identity else size,
+            0 if self.change.is_nothing else new,
+        )
+
+    def back(self) -> tuple[Move, Move]:
+        """Return the moves that take both ends to the canonical layout, values untouched."""
+        return (
+            homeward(self.source, self.change.source, self.sizes),
+            homeward(self.target, self.change.target, self.sizes),
+        )
+
+
+def homeward(place: Place, dtype: str, sizes: Mapping[str, int], /) -> Move:
+    """Return the move that takes a stored tensor to its canonical layout, values untouched."""
+    left = place.rule.pattern.partition(" -> ")[0]
+    home = Place(Rule(place.rule.name, place.rule.name, left), place.layer)
+    return Move(place, home, Change(dtype, dtype), sizes, 1)
+
+
+def fit(moves: Sequence[Move], max_ram: int, /) -> tuple[Move, ...]:
+    """Return moves with the longest tiles, the same for all, that fit in the memory together.
+
+    Raises:
+        PortError: Not even the shortest tiles fit.
+    """
+    least = sum(sum(move.buffers(1)) for move in moves)
+    if least > max_ram:
+        raise PortError(
+            f"max_ram: {max_ram:,} bytes; one slice of {moves[0].source.tensor} needs {least:,}"
+        )
+    lead = min(moves[0].sizes[moves[0].source.rule.lead], max_ram // least)
+    return tuple(replace(move, lead=lead) for move in moves)
+
+
+class Buffers:
+    """The memory that tensor data takes, allocated once and carved anew for every tile.
+
+    Args:
+        nbytes: What the largest tile needs.
+    """
+
+    def __init__(self, nbytes: int, /) -> None:
+        import numpy as np
+
+        self._blob = np.empty(nbytes, np.uint8)
+
+    def carve(self, start: int, dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Array:
+        """Return the bytes from `start` on as an array."""
+        stop = start + math.prod(shape) * dtype.itemsize
+        return self._blob[start:stop].view(dtype).reshape(shape)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _LINE) * _LINE
+
+
+@cache
+def _compose(
+    source: Rule, target: Rule, sizes: tuple[tuple[str, int], ...], lead: int | None
+) -> Layout:
+    known = dict(sizes)
+    return source.layout(known, lead).inverse() >> target.layout(known, lead)

@@ -1,0 +1,243 @@
+"""The plan of a port: every tensor's way, made from headers alone, shown before a byte moves.
+
+The one thing it reads beyond headers is a sample of a tensor whose values would not all come back,
+because how many is a property of the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from xlayout.errors import PortError
+from xlayout.port.change import Change, exact_dtype
+from xlayout.port.checkpoint import Checkpoint, open_checkpoint
+from xlayout.port.configs import plain_config, with_maxtext
+from xlayout.port.family import Dialect
+from xlayout.port.formats import TensorSpec, numpy_dtype
+from xlayout.port.losses import Loss, measure, refusal
+from xlayout.port.move import Move, fit
+from xlayout.port.rules import Place
+from xlayout.port.show_plan import plan_table
+from xlayout.port.units import parse_bytes
+
+__all__ = ["PortPlan", "plan", "plan_open"]
+
+_FORMATS = {"safetensors": "hf"}
+
+
+@dataclass(frozen=True, slots=True)
+class PortPlan:
+    """Everything a port will do; `print` it, or let rich.
+
+    Args:
+        src: The checkpoint that is read.
+        dst: Where the other will appear.
+        family: The rules.
+        dialects: The names of the rules on both sides.
+        format: The file format that is written.
+        moves: The way of every canonical tensor.
+        specs: Every tensor that will be written.
+        chunks: The extent in which each of them is written.
+        read_bytes: Bytes of the files that are read.
+        buffer_bytes: The memory that tensor data will ever take.
+        max_ram: The bound it was fitted to.
+        ignored: Source names that carry nothing of their own.
+        losses: What does not come back; empty where the port is exact.
+        widened: Tensors stored wider than they were, to be exact, with the dtype they had.
+        config: What is written beside the weights.
+    """
+
+    src: Path
+    dst: Path
+    family: str
+    dialects: tuple[str, str]
+    format: str
+    moves: tuple[Move, ...]
+    specs: Mapping[str, TensorSpec]
+    chunks: Mapping[str, tuple[int, ...]]
+    read_bytes: int
+    buffer_bytes: int
+    max_ram: int
+    ignored: tuple[str, ...]
+    losses: tuple[Loss, ...]
+    widened: Mapping[str, str]
+    config: Mapping[str, Any]
+
+    @property
+    def write_bytes(self) -> int:
+        """Bytes of tensor data that will be written, before any compression."""
+        return sum(spec.nbytes for spec in self.specs.values())
+
+    def __str__(self) -> str:
+        return str(plan_table(self))
+
+    def __rich__(self) -> Any:
+        return plan_table(self)
+
+
+def plan(
+    src: str | PathLike[str],
+    dst: str | PathLike[str],
+    /,
+    *,
+    to: str,
+    family: str | None = None,
+    dtype: str | None = None,
+    max_ram: int | str = "512MiB",
+    exact: bool = True,
+) -> PortPlan:
+    """Plan a port: names, layouts, dtypes, bytes, memory, and what would be lost.
+
+    Args:
+        src: A checkpoint: safetensors file or directory, GGUF file, or Orbax directory.
+        dst: Where the new checkpoint will appear: absent, or an empty directory.
+        to: The names and layouts to write: "hf", "maxtext", "maxtext-unscanned", …; `families()`
+            lists them. "safetensors" means "hf".
+        family: The rules to follow; None goes by the config's `architectures`.
+        dtype: The dtype to write; None keeps each tensor's own.
+        max_ram: The most memory that tensor data may take, in bytes or as "512MiB".
+        exact: Refuse to lose anything: tensors whose values are scaled are stored wide enough to
+            come back bit for bit. False rounds them, and the plan says how many elements change.
+
+    Raises:
+        FormatError: The source is broken.
+        PortError: Names or shapes are not what the rules say, a buffer does not fit in `max_ram`,
+            or the values would not come back and `exact` is asked for.
+    """
+    budget = parse_bytes(max_ram)
+    with open_checkpoint(src, family=family) as checkpoint:
+        return plan_open(checkpoint, Path(dst), to=to, dtype=dtype, max_ram=budget, exact=exact)
+
+
+def plan_open(
+    checkpoint: Checkpoint, dst: Path, /, *, to: str, dtype: str | None, max_ram: int, exact: bool
+) -> PortPlan:
+    """Plan the port of a checkpoint that is open; see `plan`."""
+    key, dialect = _dialect(checkpoint, to)
+    if dtype is not None:
+        numpy_dtype(dtype)
+    moves = _moves(checkpoint, dialect, dtype, exact)
+    losses = measure(checkpoint.source, moves)
+    if exact and any(loss.lost for loss in losses):
+        raise refusal(losses, dtype)
+    _refuse_too_little(moves, max_ram)
+    moves = [fit([move], max_ram)[0] for move in moves]
+    specs = {
+        move.target.tensor: TensorSpec(
+            move.change.target, move.target.rule.target_shape(checkpoint.sizes)
+        )
+        for move in moves
+    }
+    widened = {} if dtype else _widened(checkpoint, moves)
+    return PortPlan(
+        src=checkpoint.source.path,
+        dst=dst,
+        family=checkpoint.family.name,
+        dialects=(checkpoint.dialect, key),
+        format=dialect.format,
+        moves=tuple(moves),
+        specs=specs,
+        chunks={move.target.tensor: _extent(move) for move in reversed(moves)},
+        read_bytes=sum(checkpoint.source.files.values()),
+        buffer_bytes=max(sum(move.buffers(move.lead)) for move in moves),
+        max_ram=max_ram,
+        ignored=checkpoint.ignored,
+        losses=() if exact else tuple(loss for loss in losses if loss.lost),
+        widened=widened,
+        config=_config(checkpoint, dialect, moves, widened),
+    )
+
+
+def _dialect(checkpoint: Checkpoint, to: str) -> tuple[str, Dialect]:
+    key = _FORMATS.get(to, to)
+    dialects = checkpoint.family.dialects
+    written = [name for name, dialect in dialects.items() if dialect.format != "gguf"]
+    if key not in written:
+        raise PortError(f"to: {to!r}; {', '.join(written)} can be written")
+    return key, dialects[key]
+
+
+def _moves(
+    checkpoint: Checkpoint, dialect: Dialect, dtype: str | None, exact: bool
+) -> list[Move]:
+    absent = checkpoint.family.absent(checkpoint.config)
+    moves = []
+    for target in dialect.places(checkpoint.sizes["layer"], absent):
+        source = checkpoint.places[target.name]
+        change = _change(checkpoint, source, target, dtype, exact)
+        checked = exact and not change.always_exact
+        moves.append(Move(source, target, change, checkpoint.sizes, 1, checked))
+    _refuse_mixed_stacks(moves)
+    return moves
+
+
+def _change(
+    checkpoint: Checkpoint, source: Place, target: Place, dtype: str | None, exact: bool
+) -> Change:
+    stored = checkpoint.dtype(source)
+    wanted = target.rule.scale.of(checkpoint.sizes) if target.rule.scale else 1.0
+    factor = wanted / checkpoint.scale(source)
+    if dtype is not None:
+        return Change(stored, dtype, factor)
+    if factor == 1.0:
+        return Change(stored, stored)
+    if origin := checkpoint.origin.get(source.tensor):
+        return Change(stored, exact_dtype(origin, wanted) if exact else origin, factor)
+    return Change(stored, exact_dtype(stored, factor) if exact else stored, factor)
+
+
+def _refuse_mixed_stacks(moves: Sequence[Move]) -> None:
+    dtypes: dict[str, str] = {}
+    for move in moves:
+        first = dtypes.setdefault(move.target.tensor, move.change.target)
+        if move.change.target != first:
+            raise PortError(
+                f"{move.target.tensor}: its layers are {first} and {move.change.target}; a stack "
+                "has one dtype, so name it with dtype="
+            )
+
+
+def _refuse_too_little(moves: Sequence[Move], max_ram: int) -> None:
+    """Refuse a bound below the shortest tile of some tensor, ported or compared."""
+
+    def least(move: Move) -> int:
+        return max(sum(move.buffers(1)), sum(sum(end.buffers(1)) for end in move.back()))
+
+    worst = max(moves, key=least)
+    if (need := least(worst)) > max_ram:
+        raise PortError(
+            f"max_ram: {max_ram:,} bytes; one slice of {worst.source.tensor} needs {need:,}, "
+            "which is the least that works"
+        )
+
+
+def _widened(checkpoint: Checkpoint, moves: Sequence[Move]) -> dict[str, str]:
+    """Return the tensors that end up wider than their origin, with the dtype to come back to."""
+    found = {}
+    for move in moves:
+        origin = checkpoint.origin.get(move.source.tensor, move.change.source)
+        if move.target.rule.scale and move.change.target != origin:
+            found[move.target.tensor] = origin
+    return found
+
+
+def _extent(move: Move) -> tuple[int, ...]:
+    cuts = move.target.region(move.sizes, 0, move.lead)
+    return tuple(cut.stop - cut.start for cut in cuts)
+
+
+def _config(
+    checkpoint: Checkpoint, dialect: Dialect, moves: Sequence[Move], widened: Mapping[str, str]
+) -> dict[str, Any]:
+    stored: dict[str, int] = {}
+    for move in moves:
+        dtype = widened.get(move.target.tensor, move.change.target)
+        stored[dtype] = stored.get(dtype, 0) + move.layout().size
+    config = plain_config(checkpoint.config, max(stored, key=lambda dtype: stored[dtype]))
+    if dialect.format != "maxtext":
+        return config
+    return with_maxtext(config, checkpoint.sizes, dialect.config, origin=widened)

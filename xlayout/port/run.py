@@ -1,0 +1,154 @@
+"""A port: the plan, then exactly that, then the proof that it is on disk."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from xlayout.errors import PortError
+from xlayout.port.checkpoint import open_checkpoint
+from xlayout.port.formats import create_sink
+from xlayout.port.plan import PortPlan, plan_open
+from xlayout.port.stream import stream
+from xlayout.port.table import Table
+from xlayout.port.units import parse_bytes, show_bytes, show_count
+from xlayout.port.verify import Comparison, compare
+
+__all__ = ["Report", "run"]
+
+_COMPANIONS = (
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a port did.
+
+    Args:
+        plan: What it followed.
+        seconds: Time from the first byte to the published output, verification aside.
+        verify_seconds: Time to read both sides again and compare them.
+        peak_rss: The process's peak resident memory in bytes, libraries included.
+        comparison: What verification found; None where it was not asked for.
+        companions: Tokenizer and generation files that were copied along.
+    """
+
+    plan: PortPlan
+    seconds: float
+    verify_seconds: float
+    peak_rss: int
+    comparison: Comparison | None
+    companions: tuple[str, ...]
+
+    @property
+    def gb_per_s(self) -> float:
+        """Bytes of tensor data written, in GB per second."""
+        return self.plan.write_bytes / self.seconds / 1e9
+
+    def _table(self) -> Table:
+        plan = self.plan
+        notes = [
+            f"wrote {show_count(len(plan.specs), 'tensor')}, {show_bytes(plan.write_bytes)} in "
+            f"{self.seconds:.2f} s, {self.gb_per_s:.2f} GB/s; buffers "
+            f"{show_bytes(plan.buffer_bytes)}, peak RSS {show_bytes(self.peak_rss)}"
+        ]
+        if self.comparison is not None:
+            notes.append(
+                f"verified in {self.verify_seconds:.2f} s: read back, undone, "
+                f"{self.comparison.summary}"
+            )
+        if self.companions:
+            notes.append(f"copied along: {', '.join(self.companions)}")
+        return Table(f"{plan.src} → {plan.dst}", (), (), tuple(notes))
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    def __rich__(self) -> Table:
+        return self._table()
+
+
+def run(
+    src: str | PathLike[str],
+    dst: str | PathLike[str],
+    /,
+    *,
+    to: str,
+    family: str | None = None,
+    dtype: str | None = None,
+    max_ram: int | str = "512MiB",
+    exact: bool = True,
+    verify: bool = True,
+    progress: Callable[[int], None] | None = None,
+) -> Report:
+    """Port a checkpoint: plan it, stream it through bounded memory, publish it whole, compare it.
+
+    The output appears in one step or not at all: an error, a full disk or a killed process leaves
+    nothing behind that looks like a checkpoint, and the same call then works again.
+
+    Args:
+        src: See `plan`, as for all that is not listed here.
+        dst: See `plan`.
+        to: See `plan`.
+        family: See `plan`.
+        dtype: See `plan`.
+        max_ram: See `plan`.
+        exact: See `plan`; whatever the dtypes do not prove is checked on every element.
+        verify: Read source and output again, and compare every tensor in its canonical form.
+        progress: Called with the bytes of each tile that was written.
+
+    Raises:
+        FormatError: The source is broken.
+        PortError: As for `plan`; or the output holds something already, the disk is full, or
+            what was read back is not what was written.
+    """
+    where = Path(dst)
+    budget = parse_bytes(max_ram)
+    with open_checkpoint(src, family=family) as checkpoint:
+        plan = plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
+        config = None if where.suffix == ".safetensors" else plan.config
+        begun = time.perf_counter()
+        with create_sink(where, plan.format, plan.specs, config=config, chunks=plan.chunks) as sink:
+            stream(checkpoint.source, sink, plan, progress)
+            sink.commit()
+        companions = _copy_companions(Path(src), where)
+        written = time.perf_counter()
+        comparison = None
+        if verify and config is not None:
+            with open_checkpoint(where, family=plan.family) as output:
+                comparison = compare(checkpoint, output, max_ram=budget)
+            if not comparison.faithful:
+                raise PortError(f"{where}: not what was written:\n{comparison}")
+        done = time.perf_counter()
+    return Report(
+        plan=plan,
+        seconds=written - begun,
+        verify_seconds=done - written,
+        peak_rss=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        comparison=comparison,
+        companions=companions,
+    )
+
+
+def _copy_companions(src: Path, dst: Path) -> tuple[str, ...]:
+    """Copy the tokenizer and its kin between two directories; return their names."""
+    if not (src.is_dir() and dst.is_dir()):
+        return ()
+    found = tuple(name for name in _COMPANIONS if (src / name).is_file())
+    for name in found:
+        shutil.copyfile(src / name, dst / name)
+    return found

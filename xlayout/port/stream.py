@@ -1,0 +1,64 @@
+"""The moving itself: tile by tile through one set of buffers, never more memory than planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from xlayout.errors import PortError
+from xlayout.port.formats import numpy_dtype
+from xlayout.port.losses import Loss
+from xlayout.port.move import Buffers
+
+if TYPE_CHECKING:
+    from xlayout.port.formats import Sink, Source
+    from xlayout.port.move import Array, Move, Tile
+    from xlayout.port.plan import PortPlan
+
+__all__ = ["laid_out", "stream"]
+
+
+def stream(
+    source: Source, sink: Sink, plan: PortPlan, /, progress: Callable[[int], None] | None = None
+) -> None:
+    """Carry out a plan's moves, telling `progress` the bytes written.
+
+    Raises:
+        PortError: An element would not come back though the plan says that all do, or the disk is
+            full.
+    """
+    buffers = Buffers(plan.buffer_bytes)
+    for move in plan.moves:
+        for tile in move.tiles():
+            x = laid_out(source, move, tile, buffers)
+            y = _changed(move, tile, x, buffers)
+            shape = tuple(cut.stop - cut.start for cut in tile.write)
+            sink.write(move.target.tensor, y.reshape(shape), tile.write)
+            if progress is not None:
+                progress(y.nbytes)
+
+
+def laid_out(source: Source, move: Move, tile: Tile, buffers: Buffers) -> Array:
+    """Read a tile and return it in the target's layout, its values as they are stored."""
+    dtype = numpy_dtype(move.change.source)
+    shape = tuple(cut.stop - cut.start for cut in tile.read)
+    read = buffers.carve(0, dtype, shape)
+    source.read(move.source.tensor, tile.read, out=read)
+    read = read.reshape(tile.layout.in_shape)
+    if tile.layout.is_identity:
+        return read.reshape(tile.layout.out_shape)
+    moved = buffers.carve(move.buffers(move.lead)[0], dtype, tile.layout.out_shape)
+    tile.layout(read, out=moved)
+    return moved
+
+
+def _changed(move: Move, tile: Tile, x: Array, buffers: Buffers) -> Array:
+    """Return a tile's values in the target's dtype, each one brought back if the plan says so."""
+    if move.change.is_nothing:
+        return x
+    start = sum(move.buffers(move.lead)[:2])
+    y = move.change.apply(x, buffers.carve(start, numpy_dtype(move.change.target), x.shape))
+    if move.checked and (lost := move.change.losses(x, y)):
+        loss = Loss(move.source.tensor, move.change, move.power, lost, x.size)
+        raise PortError(f"{loss}, which its sample did not show; exact=False rounds them")
+    return y

@@ -1,0 +1,64 @@
+"""A table as a value: plain text by `str`, the same rows in colour where rich prints it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+__all__ = ["Table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under headings, with remarks below.
+
+    Args:
+        title: One line above.
+        columns: The headings; one that starts with ">" is set flush right.
+        rows: Their cells, as text.
+        notes: Lines below; one that starts with "!" is a warning.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        heads = [column.removeprefix(">") for column in self.columns]
+        lines = [tuple(heads), *self.rows] if self.rows else []
+        widths = [max((len(line[i]) for line in lines), default=0) for i in range(len(heads))]
+        body = [
+            "  ".join(
+                cell.rjust(width) if column.startswith(">") else cell.ljust(width)
+                for cell, width, column in zip(line, widths, self.columns, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        if body:
+            body.insert(1, "  ".join("─" * width for width in widths))
+        return "\n".join([self.title, *body, *(note.removeprefix("!") for note in self.notes)])
+
+    def __rich__(self) -> Group:
+        from rich import box
+        from rich.console import Group
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=False)
+        for column in self.columns:
+            grid.add_column(
+                Text(column.removeprefix(">")),
+                justify="right" if column.startswith(">") else "left",
+                overflow="fold",
+            )
+        for row in self.rows:
+            grid.add_row(*map(Text, row))
+        notes = [
+            Text(note.removeprefix("!"), style="yellow" if note.startswith("!") else "dim")
+            for note in self.notes
+        ]
+        return Group(Text(self.title, style="bold"), *([grid] if self.rows else []), *notes)

@@ -1,0 +1,183 @@
+"""Two checkpoints compared in their canonical form, whatever formats they are in.
+
+Each tensor of either side is read, taken back through its own rules, and set against the other:
+the second must be what the first becomes, or the first what the second becomes, bit for bit. The
+digest is that of the canonical bytes of the first, so equal weights carry equal digests in every
+format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from os import PathLike
+
+from xlayout.errors import PortError
+from xlayout.port.account import fold
+from xlayout.port.change import Change
+from xlayout.port.checkpoint import Checkpoint, open_checkpoint
+from xlayout.port.move import Buffers, Move, fit, homeward
+from xlayout.port.stream import laid_out
+from xlayout.port.table import Table
+from xlayout.port.units import parse_bytes, show_count
+
+__all__ = ["Comparison", "TensorComparison", "compare", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorComparison:
+    """One canonical tensor in two checkpoints.
+
+    Args:
+        name: Its canonical name.
+        change: What happens to its values from the first to the second.
+        size: Its elements.
+        not_forward: Elements of the second that are not what the first becomes.
+        not_back: Elements of the first that the second does not give back.
+        digest: BLAKE2b of the first's canonical bytes.
+    """
+
+    name: str
+    change: Change
+    size: int
+    not_forward: int
+    not_back: int
+    digest: str
+
+    @property
+    def verdict(self) -> str:
+        """What the two are to each other."""
+        if not self.not_back and not self.not_forward:
+            return "identical"
+        if not self.not_back:
+            return "first rounded from second" if self.not_forward else "identical"
+        if not self.not_forward:
+            return f"second rounded: {100 * self.not_back / self.size:.1f} % do not come back"
+        return f"{min(self.not_back, self.not_forward):,} of {self.size:,} elements differ"
+
+    @property
+    def faithful(self) -> bool:
+        """Whether one side is exactly what the rules make of the other."""
+        return not (self.not_back and self.not_forward)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All of two checkpoints' tensors, compared."""
+
+    first: str
+    second: str
+    tensors: tuple[TensorComparison, ...]
+    only_first: tuple[str, ...] = ()
+    only_second: tuple[str, ...] = ()
+
+    @property
+    def identical(self) -> bool:
+        """Whether either side can be made from the other bit for bit."""
+        alone = self.only_first or self.only_second
+        return not alone and not any(t.not_back or t.not_forward for t in self.tensors)
+
+    @property
+    def faithful(self) -> bool:
+        """Whether every tensor of one side is what the rules make of the other's."""
+        alone = self.only_first or self.only_second
+        return not alone and all(tensor.faithful for tensor in self.tensors)
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        count = show_count(len(self.tensors), "canonical tensor")
+        if self.identical:
+            return f"{count}, every element identical"
+        bad = sum(not tensor.faithful for tensor in self.tensors)
+        bad += len(self.only_first) + len(self.only_second)
+        return f"{count}, {bad} differ" if bad else f"{count}, each rounded as planned"
+
+    def _table(self) -> Table:
+        groups: dict[tuple[str, str], list[TensorComparison]] = {}
+        for tensor in self.tensors:
+            groups.setdefault((tensor.verdict, str(tensor.change)), []).append(tensor)
+        rows = [
+            (name, dtype, verdict)
+            for (verdict, dtype), tensors in groups.items()
+            for name in fold(tensor.name for tensor in tensors)
+        ]
+        rows += [(name, "", "only in the first") for name in fold(self.only_first)]
+        rows += [(name, "", "only in the second") for name in fold(self.only_second)]
+        title = f"{self.first} ~ {self.second}"
+        warn = "" if self.identical else "!"
+        return Table(title, ("tensor", "dtype", "verdict"), tuple(rows), (warn + self.summary,))
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    def __rich__(self) -> Table:
+        return self._table()
+
+
+def verify(
+    a: str | PathLike[str],
+    b: str | PathLike[str],
+    /,
+    *,
+    family: str | None = None,
+    max_ram: int | str = "512MiB",
+) -> Comparison:
+    """Compare two checkpoints tensor by tensor in canonical form, whatever their formats.
+
+    Args:
+        a: A checkpoint.
+        b: Another one of the same model.
+        family: The rules to follow; None goes by each config's `architectures`.
+        max_ram: The most memory that tensor data may take.
+
+    Raises:
+        FormatError: One of them is broken.
+        PortError: One of them is not what its rules say.
+    """
+    with open_checkpoint(a, family=family) as first, open_checkpoint(b, family=family) as second:
+        return compare(first, second, max_ram=parse_bytes(max_ram))
+
+
+def compare(first: Checkpoint, second: Checkpoint, /, *, max_ram: int) -> Comparison:
+    """Compare two open checkpoints; see `verify`.
+
+    Raises:
+        PortError: The two are not models of the same family and sizes.
+    """
+    if first.family is not second.family or first.sizes != second.sizes:
+        odd = {name for name, n in first.sizes.items() if second.sizes.get(name) != n}
+        raise PortError(
+            f"{first.source.path} and {second.source.path}: models of one family and size are "
+            f"wanted; {first.family.name} and {second.family.name} differ in {sorted(odd)}"
+        )
+    both = [name for name in first.places if name in second.places]
+    pairs = [fit([homeward(*first.stored(n)), homeward(*second.stored(n))], max_ram) for n in both]
+    needs = zip(*((sum(a.buffers(a.lead)), sum(b.buffers(b.lead))) for a, b in pairs), strict=True)
+    buffers = tuple(Buffers(max(need)) for need in needs)
+    return Comparison(
+        first=str(first.source.path),
+        second=str(second.source.path),
+        tensors=tuple(_compare(first, second, pair, buffers) for pair in pairs),
+        only_first=tuple(name for name in first.places if name not in both),
+        only_second=tuple(name for name in second.places if name not in both),
+    )
+
+
+def _compare(
+    first: Checkpoint, second: Checkpoint, pair: tuple[Move, ...], buffers: tuple[Buffers, ...]
+) -> TensorComparison:
+    a, b = pair
+    factor = second.scale(b.source) / first.scale(a.source)
+    change = Change(a.change.source, b.change.source, factor)
+    digest, size, not_forward, not_back = hashlib.blake2b(digest_size=16), 0, 0, 0
+    for one, other in zip(a.tiles(), b.tiles(), strict=True):
+        x = laid_out(first.source, a, one, buffers[0])
+        y = laid_out(second.source, b, other, buffers[1])
+        digest.update(x.reshape(-1).view("u1").data)
+        size += x.size
+        not_forward += change.departures(x, y)
+        not_back += change.losses(x, y)
+    return TensorComparison(
+        a.source.name, change, size, not_forward, not_back, digest.hexdigest()
+    )
