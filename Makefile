@@ -13,6 +13,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(PIP_ARGS)
+# A file stays in one process: a page of the guide builds on itself, and fixtures are made once.
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := test
 .PHONY: test test-all lint types unit demo bench gpu format clean
@@ -20,7 +22,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 test: lint types unit
 
 test-all: lint types
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not gpu"
+	$(PYTEST) -m "not gpu"
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -31,7 +33,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow and not gpu"
+	$(PYTEST) -m "not slow and not gpu"
 
 demo: $(READY)
 	$(BIN)/xlayout demo
