@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from xlayout.errors import FormatError, ShapeError
 from xlayout.port.formats import TensorSpec, create_sink, numpy_dtype, open_source
 from xlayout.port.formats.base import DTYPES
-from xlayout.port.formats.maxtext import MaxTextSink
+from xlayout.port.formats.maxtext import MaxTextSink, MaxTextSource, chunk_shape
 
 QUERY = "params/params/decoder/layers/self_attention/query/kernel"
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -126,7 +127,8 @@ def test_a_stacked_kernel_is_written_and_read_a_layer_at_a_time(tmp_path: Path) 
         for layer in reversed(layers):
             sink.write(QUERY, kernel[layer], layer)
         sink.commit()
-    with open_source(tmp_path / "out") as source:
+    with MaxTextSource(tmp_path / "out") as source:
+        assert source.chunks == {QUERY: (16, 1, 2, 8)}
         for layer in layers:
             assert source.read(QUERY, layer).tobytes() == kernel[layer].tobytes()
 
@@ -149,15 +151,64 @@ def test_a_region_is_what_slicing_would_give(
         assert out.tobytes() == array[region].tobytes()
 
 
-def test_regions_may_cut_chunks(tmp_path: Path) -> None:
+def test_regions_come_in_any_order_on_the_grid_of_their_extent(tmp_path: Path) -> None:
     array = bits("float32", (9, 7))
-    specs = {"x": TensorSpec("float32", (9, 7))}
-    with create_sink(tmp_path / "out", "maxtext", specs, chunks={"x": (4, 4)}) as sink:
-        for rows, columns in [((3, 9), (0, 5)), ((0, 3), (0, 7)), ((3, 9), (5, 7))]:
-            region = (slice(*rows), slice(*columns))
+    sink = MaxTextSink(tmp_path / "out", {"x": TensorSpec("float32", (9, 7))}, chunks={"x": (4, 3)})
+    with sink:
+        for row, column in [(8, 3), (0, 0), (4, 6), (0, 3), (8, 0), (4, 0), (0, 6), (4, 3), (8, 6)]:
+            region = (slice(row, min(row + 4, 9)), slice(column, min(column + 3, 7)))
             sink.write("x", np.asfortranarray(array[region]), region)
         sink.commit()
     assert same(contents(tmp_path / "out"), {"x": array})
+
+
+def test_a_buffer_may_be_used_again_once_it_is_written(tmp_path: Path) -> None:
+    tile = np.empty((4, 1000), np.int32)
+    sink = MaxTextSink(
+        tmp_path / "out", {"x": TensorSpec("int32", (40, 1000))}, chunks={"x": (4, 1000)}
+    )
+    with sink:
+        for start in range(0, 40, 4):
+            tile[...] = start
+            sink.write("x", tile, (slice(start, start + 4), slice(0, 1000)))
+        tile[...] = -1
+        sink.commit()
+    assert contents(tmp_path / "out")["x"][:, 0].tolist() == [n // 4 * 4 for n in range(40)]
+
+
+def test_refuses_a_region_that_cuts_a_chunk(tmp_path: Path) -> None:
+    specs = {"x": TensorSpec("int8", (9, 7))}
+    with create_sink(tmp_path / "out", "maxtext", specs, chunks={"x": (4, 7)}) as sink:
+        for start, stop in [(0, 2), (2, 9), (4, 7)]:
+            with pytest.raises(
+                ShapeError, match=r"cuts chunks of \(4, 7\); regions of whole chunks"
+            ):
+                sink.write(
+                    "x", np.zeros((stop - start, 7), np.int8), (slice(start, stop), slice(0, 7))
+                )
+
+
+@given(
+    extent=st.lists(st.integers(1, 5000), max_size=3).map(tuple), itemsize=st.sampled_from([1, 4])
+)
+def test_chunks_divide_the_extent_of_regions(extent: tuple[int, ...], itemsize: int) -> None:
+    chunk = chunk_shape(extent, itemsize)
+    assert all(n % c == 0 for n, c in zip(extent, chunk, strict=True))
+    if math.prod(extent) * itemsize <= 32 << 20:
+        assert chunk == extent
+
+
+@pytest.mark.parametrize(
+    ("extent", "chunk"),
+    [
+        ((2**18, 4096), (4096, 4096)),
+        ((128_256, 8192), (2004, 8192)),
+        ((16_411, 4096), (16_411, 512)),
+        ((), ()),
+    ],
+)
+def test_chunks_are_of_moderate_size(extent: tuple[int, ...], chunk: tuple[int, ...]) -> None:
+    assert chunk_shape(extent, 2) == chunk
 
 
 def test_the_config_is_published_beside_the_steps(tmp_path: Path) -> None:
@@ -195,7 +246,7 @@ def test_refuses_what_is_no_tree(
 @pytest.mark.parametrize("chunk", [(2,), (2, 4), (0, 1)])
 def test_refuses_chunks_that_do_not_fit(tmp_path: Path, chunk: tuple[int, ...]) -> None:
     specs = {"a": TensorSpec("int8", (2, 3))}
-    with pytest.raises(FormatError, match=r"chunks: .* for a; from 1 to \(2, 3\) is wanted"):
+    with pytest.raises(ShapeError, match=r"chunks: .* for a; from 1 to \(2, 3\) is wanted"):
         create_sink(tmp_path / "out", "maxtext", specs, chunks={"a": chunk})
 
 

@@ -118,8 +118,8 @@ def create_sink(
         specs: Every tensor that will be written.
         config: The model's config in Hugging Face keys, published with the weights.
         max_shard_size: For safetensors: bytes per file, as a number or "5GB", "200MiB".
-        chunks: For maxtext: the chunk shape per tensor, where the default (one layer of a stack,
-            at most 32 MiB) is not how regions will be written.
+        chunks: For maxtext: the extent of the regions that will be written, per tensor; the
+            default is one layer of a stack, or the whole tensor. Regions lie on its grid.
 
     Raises:
         FormatError: The format cannot be written, or cannot hold one of the tensors.

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xlayout.errors import FormatError
+from xlayout.errors import FormatError, ShapeError
 from xlayout.port.formats.base import (
     Bounds,
     Region,
@@ -45,6 +45,9 @@ _STACKS = ("layers", "dense_layers", "moe_layers")
 class MaxTextSource(Source):
     """An Orbax checkpoint of arrays, opened at its items or at a folder that holds one.
 
+    Attributes:
+        chunks: The chunk shape of every tensor; to read a part of a chunk takes all of it.
+
     Raises:
         FormatError: The tree is malformed, an array is missing or broken, or it is not clear which
             of several steps is meant.
@@ -70,6 +73,10 @@ class MaxTextSource(Source):
             except ValueError as error:
                 raise FormatError(f"{items}: {name}: {_words(error)}") from error
         self.tensors: Mapping[str, TensorSpec] = tensors
+        self.chunks: Mapping[str, tuple[int, ...]] = {
+            name: tuple(array.chunk_layout.read_chunk.shape or ())
+            for name, array in self._arrays.items()
+        }
         self.config: Mapping[str, Any] = _config_above(items)
         self.files: Mapping[str, int] = {
             str((Path(root) / file).relative_to(self.path)): (Path(root) / file).stat().st_size
@@ -82,8 +89,10 @@ class MaxTextSource(Source):
         spec = self.tensors[name]
         box = resolve(region, spec.shape)
         out = check_out(out, spec.dtype, tuple(stop - start for start, stop in box))
+        ts = require("tensorstore")
         try:
-            out[...] = self._arrays[name][_slices(box)].read().result()
+            target = ts.array(out, copy=False, write=True)
+            target.write(self._arrays[name][_slices(box)]).result()
         except ValueError as error:
             raise FormatError(f"{self.path}: {name}: {_words(error)}") from error
         return out
@@ -96,17 +105,16 @@ class MaxTextSource(Source):
 class MaxTextSink(StagedSink):
     """An Orbax checkpoint being written to `<path>/0/items`, with `<path>/config.json` beside.
 
-    A region that covers whole chunks is written once; one that covers part of a chunk makes the
-    rest of it be read and written again.
+    Regions are whole chunks, for an OCDBT store keeps every version of a chunk that it is given.
 
     Args:
         path: The directory that will appear.
         specs: Every tensor that will be written, by its path in the tree.
         config: Stored as config.json.
-        chunks: The chunk shape per tensor; the default is that of `chunk_shape`.
+        chunks: The extent of the regions per tensor; the default is one layer, or all of it.
 
     Attributes:
-        chunks: The chunk shape of every tensor.
+        chunks: The chunk shape of every tensor: its extent, or an even part of that.
 
     Raises:
         FormatError: A name is no path in a tree, or a dtype, shape or config cannot be stored.
@@ -124,10 +132,13 @@ class MaxTextSink(StagedSink):
         config: Mapping[str, Any] | None = None,
         chunks: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
-        given = chunks or {}
-        self.chunks = {name: given.get(name) or chunk_shape(name, specs[name]) for name in specs}
-        for name, chunk in self.chunks.items():
-            _refuse_unfit(name, specs[name], chunk)
+        extents = {name: _one_layer(name, spec.shape) for name, spec in specs.items()}
+        extents |= chunks or {}
+        for name, extent in extents.items():
+            _refuse_unfit(name, specs[name], extent)
+        self.chunks: Mapping[str, tuple[int, ...]] = {
+            name: chunk_shape(extents[name], spec.itemsize) for name, spec in specs.items()
+        }
         self._tree = render_tree(specs)
         self._config = render_config(config) if config else b""
         parts = sum(_count(specs[name].shape, chunk) for name, chunk in self.chunks.items())
@@ -159,9 +170,19 @@ class MaxTextSink(StagedSink):
             with _system_errors():
                 self._arrays[name] = future.result()
 
+    def _fit(self, name: str, box: Bounds) -> None:
+        whole = zip(box, self.chunks[name], self.tensors[name].shape, strict=True)
+        if any(start % c or (stop % c and stop != n) for (start, stop), c, n in whole):
+            raise ShapeError(
+                f"{name}: {box} cuts chunks of {self.chunks[name]}; regions of whole chunks are "
+                "wanted, and `chunks` says how large they will be"
+            )
+
     def _put(self, name: str, array: Array, box: Bounds) -> None:
+        target = self._arrays[name][_slices(box)]
         with _system_errors():
-            self._arrays[name][_slices(box)].write(array).result()
+            # A chunk is written once and we wait for it, so the array may be used in place.
+            target.write(array, can_reference_source_data_indefinitely=True).result()
 
     def _finish(self) -> None:
         self._release()
@@ -173,23 +194,26 @@ class MaxTextSink(StagedSink):
         self._arrays.clear()
 
 
-def chunk_shape(name: str, spec: TensorSpec, /) -> tuple[int, ...]:
-    """Return the default chunks of a tensor: one layer of a stack, at most 32 MiB.
+def chunk_shape(extent: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:
+    """Return the chunks for regions of an extent: even parts of it, of at most 32 MiB.
 
-    In MaxText's scanned trees the layers are axis 1 of everything under `decoder/layers`.
+    An axis that has no even parts of about the right size is left whole.
 
-    >>> chunk_shape("decoder/layers/mlp/wi_0/kernel", TensorSpec("float32", (64, 12, 96)))
-    (64, 1, 96)
-    >>> chunk_shape("token_embedder/embedding", TensorSpec("bfloat16", (2**18, 4096)))
-    (4096, 4096)
+    >>> chunk_shape((4096, 1, 14336), 4)
+    (512, 1, 14336)
     """
-    chunk = list(spec.shape)
-    if len(chunk) > 1 and any(part in _STACKS for part in name.split("/")):
-        chunk[1] = 1
-    for axis in range(len(chunk)):
-        rest = math.prod(chunk[axis + 1 :]) * math.prod(chunk[:axis]) * spec.itemsize
-        chunk[axis] = max(min(chunk[axis], _CHUNK // max(rest, 1)), 1)
+    chunk = list(extent)
+    for axis, size in enumerate(extent):
+        most = max(_CHUNK // (math.prod(chunk) // size * itemsize), 1)
+        part = next(n for n in range(min(size, most), 0, -1) if size % n == 0)
+        chunk[axis] = part if 4 * part >= min(size, most) else size
     return tuple(chunk)
+
+
+def _one_layer(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a tensor's shape, with one layer where MaxText stacks them: axis 1 of a scan."""
+    scanned = len(shape) > 1 and any(part in _STACKS for part in name.split("/"))
+    return (shape[0], 1, *shape[2:]) if scanned else shape
 
 
 def _count(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
@@ -235,7 +259,7 @@ def _refuse_unfit(name: str, spec: TensorSpec, chunk: tuple[int, ...]) -> None:
     if len(chunk) != len(spec.shape) or not all(
         0 < c <= n for c, n in zip(chunk, spec.shape, strict=True)
     ):
-        raise FormatError(f"chunks: {chunk} for {name}; from 1 to {spec.shape} is wanted")
+        raise ShapeError(f"chunks: {chunk} for {name}; from 1 to {spec.shape} is wanted")
 
 
 def _config_above(items: Path) -> dict[str, Any]:

@@ -21,8 +21,8 @@ __all__ = ["StagedSink"]
 class StagedSink(Sink):
     """A sink whose files grow in a `Staging` folder; a format adds only how bytes are laid down.
 
-    A subclass fills the folder's skeleton after this constructor (inside `self._guard()`), and
-    gives `_put`, and `_finish` where something must be closed before publishing.
+    A subclass makes its files in `self._staging.folder` after this constructor, and aborts if it
+    cannot; `_put` lays regions down in them, `_finish` or `_release` closes them.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class StagedSink(Sink):
             raise ShapeError(
                 f"{name}: {array.dtype}{array.shape}; the region is {spec.dtype}{extent}"
             )
+        self._fit(name, box)
         self._coverage.claim(name, box)
         try:
             with self._staging.watch():
@@ -83,6 +84,9 @@ class StagedSink(Sink):
             self._open = False
             self._release()
             self._staging.discard()
+
+    def _fit(self, name: str, box: Bounds) -> None:
+        """Refuse a region that the format cannot take on its own."""
 
     @abstractmethod
     def _put(self, name: str, array: Array, box: Bounds) -> None:
