@@ -264,6 +264,14 @@ def test_we_read_what_orbax_saves(tmp_path: Path, ocdbt: bool, zarr3: bool) -> N
     assert same(contents(tmp_path), model())
 
 
+def test_leaves_that_are_no_tensors_are_passed_over(tmp_path: Path) -> None:
+    tree = {"a": jnp.arange(3), "step": 7, "rate": 0.5, "none": None, "empty": {}, "name": "x"}
+    with ocp.PyTreeCheckpointer() as saver:
+        saver.save(tmp_path / "0" / "items", {**tree, "pair": [np.int8([1]), np.int8([2])]})
+    read = {name: array.tolist() for name, array in contents(tmp_path).items()}
+    assert read == {"a": [0, 1, 2], "step": 7, "rate": 0.5, "pair/0": [1], "pair/1": [2]}
+
+
 def test_we_read_what_a_checkpoint_manager_saves(tmp_path: Path) -> None:
     tree = nested({name: jnp.asarray(array) for name, array in model().items()})
     with ocp.CheckpointManager(tmp_path, item_names=("items",)) as manager:

@@ -1,0 +1,81 @@
+"""A checkpoint is known by its first bytes, and what reading it needs is asked for by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xlayout.errors import FormatError
+from xlayout.port.formats import TensorSpec, create_sink, open_source, sniff
+from xlayout.port.formats.base import DTYPES, numpy_dtype, require
+
+SPECS = {"x": TensorSpec("float32", (2,))}
+
+
+@pytest.mark.parametrize(
+    ("path", "format_"),
+    [("x.safetensors", "safetensors"), ("dir", "safetensors"), ("tree", "maxtext")],
+)
+def test_what_is_written_is_recognised(tmp_path: Path, path: str, format_: str) -> None:
+    with create_sink(tmp_path / path, format_, SPECS) as sink:
+        assert (sink.format, sink.path) == (format_, tmp_path / path)
+        sink.write("x", np.zeros(2, np.float32))
+        sink.commit()
+    assert sniff(tmp_path / path) == format_
+    with open_source(tmp_path / path) as source:
+        assert source.format == format_
+        assert dict(source.tensors) == SPECS
+
+
+def test_gguf_is_known_by_its_magic_whatever_its_name(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"GGUF....")
+    assert sniff(tmp_path / "model.bin") == "gguf"
+
+
+def test_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(FormatError, match=r"notes\.txt: not a checkpoint we read; safetensors, GG"):
+        sniff(tmp_path / "notes.txt")
+    with pytest.raises(FormatError, match=r"a directory with notes\.txt; \*\.safetensors or 0/it"):
+        sniff(tmp_path)
+    with pytest.raises(FormatError, match="nothing is there; a checkpoint file or directory"):
+        sniff(tmp_path / "absent")
+
+
+def test_refuses_an_unknown_format(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="format: 'pickle'; 'safetensors', 'gguf' or 'maxtext'"):
+        open_source(tmp_path, "pickle")
+    with pytest.raises(FormatError, match="format: 'gguf' cannot be written; 'safetensors' or"):
+        create_sink(tmp_path / "out", "gguf", SPECS)
+
+
+def test_a_library_that_is_absent_is_named_with_its_extra() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"absent_: not .* 'xlayout-arrays\[port\]'"):
+        require("absent_")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_has_the_size_that_we_say(dtype: str) -> None:
+    assert numpy_dtype(dtype).itemsize == DTYPES[dtype]
+    assert str(numpy_dtype(dtype)) == dtype
+
+
+def test_headers_are_opened_without_any_framework(tmp_path: Path) -> None:
+    with create_sink(tmp_path / "x.safetensors", "safetensors", SPECS) as sink:
+        sink.write("x", np.zeros(2, np.float32))
+        sink.commit()
+    program = (
+        "import sys; from xlayout.port.formats import open_source; open_source(sys.argv[1]);"
+        "print([m for m in ('numpy', 'torch', 'jax', 'tensorstore', 'gguf') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "x.safetensors")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
