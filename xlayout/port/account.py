@@ -65,7 +65,9 @@ def account(
                 f"{tensor}: shape {there[tensor].shape}; {wanted} = {side} is wanted by the config"
             )
     if problems:
-        raise PortError("\n  ".join([f"{where}: the tensors are not what the rules say:", *problems]))
+        raise PortError(
+            "\n  ".join([f"{where}: the tensors are not what the rules say:", *problems])
+        )
     return places, ignored
 
 

@@ -67,7 +67,9 @@ class Family:
             for what in ("name", "target"):
                 counts = Counter(getattr(rule, what) for rule in dialect.rules)
                 if twice := [name for name, n in counts.items() if n > 1]:
-                    raise PortError(f"{self.name}, {key}: {twice} stand in two rules; one is wanted")
+                    raise PortError(
+                        f"{self.name}, {key}: {twice} stand in two rules; one is wanted"
+                    )
             if odd := canonical.symmetric_difference(rule.name for rule in dialect.rules):
                 raise PortError(
                     f"{self.name}, {key}: rules for {sorted(odd)} are missing or unknown; exactly "
@@ -86,7 +88,9 @@ class Family:
                 if (value := _look_up(way, config, found)) is not None:
                     break
             else:
-                raise PortError(f"config: it has no {ways.split(' | ')[0]}; it gives the {name} size")
+                raise PortError(
+                    f"config: it has no {ways.split(' | ')[0]}; it gives the {name} size"
+                )
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise PortError(f"config: {way} is {value!r}; a positive whole number is wanted")
             found[name] = value

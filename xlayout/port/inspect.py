@@ -80,7 +80,9 @@ def inspect(path: str | PathLike[str], /, *, family: str | None = None) -> Inspe
     """
     try:
         with open_checkpoint(path, family=family) as checkpoint:
-            verdict = f"family {checkpoint.family.name}, {checkpoint.dialect}: every tensor accounted for"
+            verdict = (
+                f"family {checkpoint.family.name}, {checkpoint.dialect}: every tensor accounted for"
+            )
     except PortError as error:
         verdict = f"!no family: {error}"
     with open_source(path) as source:
@@ -96,7 +98,7 @@ def inspect(path: str | PathLike[str], /, *, family: str | None = None) -> Inspe
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two checkpoints differ, in canonical names: each line a thing, the first, the second."""
+    """Where two checkpoints differ, in canonical names: per line what, the first, the second."""
 
     first: str
     second: str

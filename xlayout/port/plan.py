@@ -161,9 +161,7 @@ def _dialect(checkpoint: Checkpoint, to: str) -> tuple[str, Dialect]:
     return key, dialects[key]
 
 
-def _moves(
-    checkpoint: Checkpoint, dialect: Dialect, dtype: str | None, exact: bool
-) -> list[Move]:
+def _moves(checkpoint: Checkpoint, dialect: Dialect, dtype: str | None, exact: bool) -> list[Move]:
     absent = checkpoint.family.absent(checkpoint.config)
     moves = []
     for target in dialect.places(checkpoint.sizes["layer"], absent):

@@ -131,7 +131,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one canonical tensor lives in a checkpoint: a tensor, and the layer of it if stacked."""
+    """Where one canonical tensor lives in a checkpoint: a tensor, or one layer of a stack."""
 
     rule: Rule
     layer: int | None

@@ -55,12 +55,15 @@ def _notes(plan: PortPlan) -> list[str]:
         f"reads {show_bytes(plan.read_bytes)}; writes {tensors}, {show_bytes(plan.write_bytes)}; "
         f"holds at most {show_bytes(plan.buffer_bytes)} of {show_bytes(plan.max_ram)} in buffers",
         "every source tensor is accounted for"
-        + (f"; ignored, as code computes them: {', '.join(fold(plan.ignored))}" * bool(plan.ignored)),
+        + (
+            f"; ignored, as code computes them: {', '.join(fold(plan.ignored))}"
+            * bool(plan.ignored)
+        ),
     ]
-    for name in fold(plan.widened):
-        notes.append(
-            f"!{name} is stored wider than its origin, which makes its factor exactly invertible"
-        )
+    notes += [
+        f"!{name} is stored wider than its origin, which makes its factor exactly invertible"
+        for name in fold(plan.widened)
+    ]
     notes += [f"!lost, as exact=False allows: {loss}" for loss in plan.losses]
     if not plan.losses:
         checked = any(move.checked for move in plan.moves)

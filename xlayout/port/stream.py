@@ -31,7 +31,7 @@ def stream(
     for move in plan.moves:
         for tile in move.tiles():
             x = laid_out(source, move, tile, buffers)
-            y = _changed(move, tile, x, buffers)
+            y = _changed(move, x, buffers)
             shape = tuple(cut.stop - cut.start for cut in tile.write)
             sink.write(move.target.tensor, y.reshape(shape), tile.write)
             if progress is not None:
@@ -52,7 +52,7 @@ def laid_out(source: Source, move: Move, tile: Tile, buffers: Buffers) -> Array:
     return moved
 
 
-def _changed(move: Move, tile: Tile, x: Array, buffers: Buffers) -> Array:
+def _changed(move: Move, x: Array, buffers: Buffers) -> Array:
     """Return a tile's values in the target's dtype, each one brought back if the plan says so."""
     if move.change.is_nothing:
         return x

@@ -40,7 +40,13 @@ class Table:
         ]
         if body:
             body.insert(1, "  ".join("─" * width for width in widths))
-        return "\n".join([self.title, *body, *(note.removeprefix("!") for note in self.notes)])
+        return "\n".join(
+            [
+                *([self.title] if self.title else []),
+                *body,
+                *(note.removeprefix("!") for note in self.notes),
+            ]
+        )
 
     def __rich__(self) -> Group:
         from rich import box
@@ -61,4 +67,5 @@ class Table:
             Text(note.removeprefix("!"), style="yellow" if note.startswith("!") else "dim")
             for note in self.notes
         ]
-        return Group(Text(self.title, style="bold"), *([grid] if self.rows else []), *notes)
+        title = [Text(self.title, style="bold")] if self.title else []
+        return Group(*title, *([grid] if self.rows else []), *notes)

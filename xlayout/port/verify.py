@@ -178,6 +178,4 @@ def _compare(
         size += x.size
         not_forward += change.departures(x, y)
         not_back += change.losses(x, y)
-    return TensorComparison(
-        a.source.name, change, size, not_forward, not_back, digest.hexdigest()
-    )
+    return TensorComparison(a.source.name, change, size, not_forward, not_back, digest.hexdigest())

@@ -1,0 +1,263 @@
+"""The command line: arguments in, tables out, an exit code that says whether it went well.
+
+    xlayout plan SmolLM2-135M-Instruct out --to maxtext
+    xlayout port SmolLM2-135M-Instruct out --to maxtext
+
+0: done. 1: it was refused, or a comparison failed. 2: the arguments make no sense.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+try:
+    import typer
+    from rich.console import Console
+except ModuleNotFoundError as missing:
+    raise SystemExit(
+        f"xlayout: {missing.name} is not installed; pip install 'xlayout-arrays[port]' brings it"
+    ) from missing
+
+from xlayout.errors import LayoutError
+
+if TYPE_CHECKING:
+    from xlayout.port import PortPlan
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Array layouts as values: look into checkpoints, and port them exactly.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Src = Annotated[
+    Path, typer.Argument(help="A safetensors file or folder, a GGUF file, or an Orbax folder.")
+]
+Dst = Annotated[
+    Path, typer.Argument(help="Where the output will appear: absent, or an empty folder.")
+]
+To = Annotated[
+    str, typer.Option(help="Names and layouts to write: hf, maxtext, maxtext-unscanned, …")
+]
+Family = Annotated[str | None, typer.Option(help="The rules; by default the config names them.")]
+Dtype = Annotated[
+    str | None, typer.Option(help="The dtype to write; by default each tensor's own.")
+]
+MaxRam = Annotated[str, typer.Option(help="The most memory that tensor data may take.")]
+Exact = Annotated[
+    bool, typer.Option("--exact/--lossy", help="Refuse to lose a bit, or round and say so.")
+]
+
+
+_PIPED = 200  # columns where nobody's window says how many there are
+
+
+def _console(*, stderr: bool = False) -> Console:
+    shown = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, width=None if shown else _PIPED)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Print what xlayout refuses as one message on stderr, without a traceback."""
+    try:
+        yield
+    except (LayoutError, ModuleNotFoundError, OSError) as error:
+        _console(stderr=True).print(f"error: {error}", style="red", markup=False)
+        raise typer.Exit(1) from error
+
+
+@app.command()
+def inspect(path: Src, family: Family = None) -> None:
+    """Show what a checkpoint holds, from its headers."""
+    from xlayout import port
+
+    with _refusals():
+        _console().print(port.inspect(path, family=family))
+
+
+@app.command()
+def plan(
+    src: Src,
+    dst: Dst,
+    to: To,
+    family: Family = None,
+    dtype: Dtype = None,
+    max_ram: MaxRam = "512MiB",
+    exact: Exact = True,
+) -> None:
+    """Show what a port would do; nothing is written."""
+    from xlayout import port
+
+    with _refusals():
+        _console().print(
+            port.plan(src, dst, to=to, family=family, dtype=dtype, max_ram=max_ram, exact=exact)
+        )
+
+
+@app.command("port")
+def port_command(
+    src: Src,
+    dst: Dst,
+    to: To,
+    family: Family = None,
+    dtype: Dtype = None,
+    max_ram: MaxRam = "512MiB",
+    exact: Exact = True,
+    verify: Annotated[bool, typer.Option(help="Read the output back and compare it.")] = True,
+) -> None:
+    """Port a checkpoint: plan it, stream it, publish it whole, compare it."""
+    from xlayout import port
+
+    options: dict[str, Any] = {
+        "to": to,
+        "family": family,
+        "dtype": dtype,
+        "max_ram": max_ram,
+        "exact": exact,
+    }
+    with _refusals():
+        what = port.plan(src, dst, **options)
+        _console().print(what)
+        with _bar(what) as progress:
+            report = port.run(src, dst, **options, verify=verify, progress=progress)
+        _console().print(report)
+
+
+@contextmanager
+def _bar(plan: PortPlan) -> Iterator[Callable[[int], None]]:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
+        task = bar.add_task("port", total=plan.write_bytes)
+        yield lambda nbytes: bar.advance(task, nbytes)
+
+
+@app.command()
+def verify(a: Src, b: Src, family: Family = None, max_ram: MaxRam = "512MiB") -> None:
+    """Compare two checkpoints bit for bit in canonical form, whatever their formats."""
+    from xlayout import port
+
+    with _refusals():
+        comparison = port.verify(a, b, family=family, max_ram=max_ram)
+    _console().print(comparison)
+    raise typer.Exit(0 if comparison.identical else 1)
+
+
+@app.command()
+def diff(a: Src, b: Src, family: Family = None) -> None:
+    """Show where two checkpoints differ in names, shapes, dtypes and config, from their headers."""
+    from xlayout import port
+
+    with _refusals():
+        found = port.diff(a, b, family=family)
+    _console().print(found)
+    raise typer.Exit(1 if found.lines else 0)
+
+
+@app.command()
+def families(
+    name: Annotated[str | None, typer.Argument(help="A family, to see its rules.")] = None,
+    to: Annotated[str, typer.Option(help="The dialect whose rules to show.")] = "maxtext",
+) -> None:
+    """List the families that can be ported, or the rules of one."""
+    from xlayout.port.show_family import families_table, rules_table
+
+    with _refusals():
+        _console().print(rules_table(name, to) if name else families_table())
+
+
+@app.command()
+def explain(
+    pattern: Annotated[str, typer.Argument(help="A layout, such as '(h d) m -> m h d'.")],
+    sizes: Annotated[
+        list[str] | None, typer.Argument(help="Sizes, such as h=8 d=64 m=512.")
+    ] = None,
+    itemsize: Annotated[int, typer.Option(help="Bytes of one element.")] = 2,
+) -> None:
+    """Show what a layout is, what it costs, and what undoes it."""
+    from xlayout.algebra import Layout
+    from xlayout.port.table import Table
+
+    with _refusals():
+        layout = Layout.parse(pattern, **_sizes(sizes or []))
+        back = (
+            str(layout.inverse()) if layout.is_bijection else "none: it repeats or drops elements"
+        )
+        rows = (
+            ("layout", str(layout)),
+            ("shapes", f"{_shapes(layout.in_shapes)} → {_shapes(layout.out_shapes)}"),
+            ("inverse", back),
+            ("pieces", "; ".join(map(str, layout.pieces))),
+            ("cost", str(layout.cost(itemsize))),
+        )
+        _console().print(Table(pattern, ("", ""), rows))
+
+
+def _sizes(texts: list[str]) -> dict[str, int]:
+    pairs = [text.partition("=") for text in texts]
+    if bad := [text for text, (_, _, n) in zip(texts, pairs, strict=True) if not n.isdecimal()]:
+        raise typer.BadParameter(f"{bad[0]!r}; sizes such as h=8 are wanted")
+    return {name: int(n) for name, _, n in pairs}
+
+
+def _shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
+    return ", ".join(str(shape) for shape in shapes)
+
+
+@app.command()
+def info() -> None:
+    """Show the versions that are at work, and which frameworks are there."""
+    from importlib.metadata import PackageNotFoundError, version
+    from platform import platform, python_version
+
+    import xlayout
+    from xlayout.port.table import Table
+
+    rows = [("xlayout", xlayout.__version__), ("python", python_version()), ("on", platform())]
+    libraries = ("numpy", "torch", "jax", "ml_dtypes", "safetensors", "gguf", "orbax-checkpoint")
+    for library in (*libraries, "tensorstore", "transformers"):
+        try:
+            rows.append((library, version(library)))
+        except PackageNotFoundError:
+            rows.append((library, "not installed"))
+    _console().print(Table("", ("", ""), tuple(rows)))
+
+
+@app.command()
+def demo(
+    cache: Annotated[Path, typer.Option(help="Where the download and outputs go.")] = Path(".demo"),
+    tiny: Annotated[bool, typer.Option(help="A tiny random model, nothing downloaded.")] = False,
+) -> None:
+    """Port a real model from GGUF to Hugging Face to MaxText and back, and prove it."""
+    from xlayout.port.demo import run_demo
+    from xlayout.port.demo.summary import summary
+
+    with _refusals():
+        found = run_demo(
+            cache, tiny=tiny, say=lambda line: _console(stderr=True).print(f"… {line}", style="dim")
+        )
+    _console().print(summary(found))
+    raise typer.Exit(0 if found.ok else 1)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""A step of the demo in a process of its own, with what it returned and the memory it peaked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from xlayout.errors import PortError
+
+__all__ = ["Measured", "measured"]
+
+_OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "JAX_PLATFORMS": "cpu",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a step returned, the seconds it took in all, and its peak resident memory in bytes."""
+
+    result: dict[str, Any]
+    seconds: float
+    peak_rss: int
+
+
+def measured(step: str, /, **arguments: Any) -> Measured:
+    """Run a step of `xlayout.port.demo.steps`.
+
+    Raises:
+        PortError: It failed; the message ends with what it said.
+    """
+    begun = time.perf_counter()
+    command = [sys.executable, "-m", "xlayout.port.demo.steps", step, json.dumps(arguments)]
+    path = os.pathsep.join(filter(None, sys.path))
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **_OFFLINE, "PYTHONPATH": path},
+    )
+    out, err = process.communicate()
+    seconds = time.perf_counter() - begun
+    if process.returncode:
+        raise PortError(f"{step}: {(err.strip() or 'no message').splitlines()[-1]}")
+    found = json.loads(out.splitlines()[-1])
+    return Measured(found["result"], seconds, found["peak_rss"])
