@@ -16,6 +16,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # A file stays in one process: a page of the guide builds on itself, and fixtures are made once.
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile
 
+# With --no-compile, bytecode is written on first use; so it must be allowed to be.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := test
 .PHONY: test test-all lint types unit demo bench gpu format clean
 
@@ -53,7 +56,6 @@ clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # torch goes first: installed with the rest, a machine without a GPU may be given the large build.
-# Bytecode is written on first use, which is quicker than compiling everything that is installed.
 $(READY): pyproject.toml requirements/pins.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -c requirements/pins.txt torch

@@ -15,6 +15,9 @@ PACKAGES = (
     ROOT / "backends" / "xlayout_torch",
 )
 
+# Without bytecode an import costs several times what it costs a user.
+UNUSUAL = {"PYTHONDONTWRITEBYTECODE"}
+
 
 def sources(*folders: Path) -> list[Path]:
     """Every Python file below `folders`, sorted."""
@@ -28,7 +31,8 @@ def relative(path: Path) -> str:
 
 def environment(*folders: Path) -> dict[str, str]:
     """This process's environment, with only `folders` ahead of what is installed."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    kept = {name: value for name, value in os.environ.items() if name not in UNUSUAL}
+    return {**kept, "PYTHONPATH": os.pathsep.join(map(str, folders))}
 
 
 def run(*command: str | Path, cwd: Path = ROOT, path: tuple[Path, ...] = ()) -> str:
