@@ -1,0 +1,110 @@
+"""Exchange of an array that many devices hold: its shards, and the sharding that binds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from xlayout_jax.exchange import Offer, adopt, offer
+
+
+def devices_of(sharding: Any, shape: tuple[int, ...], /) -> list[Any]:
+    """This process's devices of a sharding, in the order of its mesh."""
+    if not isinstance(sharding, jax.sharding.Sharding):
+        raise TypeError(f"sharding: {type(sharding).__qualname__}; wanted a jax.sharding.Sharding")
+    try:
+        sharding.shard_shape(shape)
+    except ValueError as error:
+        raise ValueError(f"sharding: {error}; pad the array, JAX cuts evenly only") from error
+    return list(sharding.addressable_devices_indices_map(shape))
+
+
+def assemble(offers: Mapping[Any, Any], sharding: Any, shape: tuple[int, ...], /) -> jax.Array:
+    """One array out of the shards offered for each device, in their memory."""
+    wanted = sharding.shard_shape(shape)
+    dtypes = {offered.dtype for offered in offers.values()}
+    if len(dtypes) > 1:
+        raise TypeError(f"shards: dtypes {', '.join(sorted(dtypes))}; wanted one for all")
+    for device, offered in offers.items():
+        if tuple(offered.shape) != wanted:
+            raise ValueError(
+                f"shards[{device}]: shape {tuple(offered.shape)}; {sharding} cuts {shape} into "
+                f"{wanted}"
+            )
+    # Row-major without exception: over shards of different memory orders jit computes garbage.
+    arrays = [adopt(offered, copy=False, device=device) for device, offered in offers.items()]
+    return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
+
+
+def split(x: Any, /) -> dict[Any, Offer]:
+    """What each of this process's devices holds of `x`."""
+    _refuse_unsharded(x)
+    x.block_until_ready()
+    return {shard.device: offer(shard.data) for shard in x.addressable_shards}
+
+
+def offer_global(x: Any, /) -> tuple[Offer, dict[str, Any]]:
+    """The one shard that this process holds of `x`, and the placement of the whole."""
+    _refuse_unsharded(x)
+    sharding = x.sharding
+    if not isinstance(sharding, NamedSharding):
+        raise ValueError(f"x: sharded by {sharding}; wanted a NamedSharding, which names its axes")
+    mesh = sharding.mesh
+    placement = {
+        "shape": x.shape,
+        "spec": _spec(sharding.spec, x.ndim),
+        "axes": tuple(mesh.axis_names),
+        "ranks": _processes(mesh.devices).tolist(),
+    }
+    shards = list(split(x).values())
+    if len(shards) != 1:
+        raise ValueError(f"x: {len(shards)} shards in this process; a DTensor has one a process")
+    return shards[0], placement
+
+
+def adopt_global(local: Any, placement: Mapping[str, Any], /) -> jax.Array:
+    """The array of which `local` is this process's shard."""
+    devices = {device.process_index: device for device in jax.devices()}
+    if len(devices) != len(jax.devices()):
+        raise ValueError(
+            f"{len(jax.devices())} JAX devices in {len(devices)} processes; wanted one a process, "
+            "like the ranks of a DeviceMesh (jax.distributed.initialize(local_device_ids=[...]))"
+        )
+    ranks = np.asarray(placement["ranks"])
+    if unknown := sorted(set(ranks.flat) - devices.keys()):
+        raise ValueError(f"device_mesh: rank {unknown[0]}; JAX knows processes {sorted(devices)}")
+    grid = np.vectorize(devices.__getitem__, otypes=[object])(ranks)
+    entries = (axes or None for axes in placement["spec"])
+    spec = PartitionSpec(*entries)  # type: ignore[no-untyped-call]
+    sharding = NamedSharding(Mesh(grid, placement["axes"]), spec)
+    mine = devices_of(sharding, placement["shape"])
+    if not mine:
+        raise ValueError(f"device_mesh: process {jax.process_index()} is not in {ranks.tolist()}")
+    return assemble({mine[0]: local}, sharding, placement["shape"])
+
+
+def _refuse_unsharded(x: Any) -> None:
+    if isinstance(x, jax.core.Tracer):
+        raise TypeError(f"x: {x.aval} is traced and has no shards yet; exchange it outside")
+    if not isinstance(x, jax.Array):
+        raise TypeError(f"x: {type(x).__module__}.{type(x).__qualname__}; wanted a jax.Array")
+    if x.is_deleted():
+        raise ValueError(f"x: jax.Array {x.dtype}{list(x.shape)} was deleted or donated")
+
+
+def _spec(spec: PartitionSpec, ndim: int) -> tuple[tuple[str, ...], ...]:
+    entries = list(spec) + [None] * (ndim - len(spec))
+    if PartitionSpec.UNCONSTRAINED in entries or spec.unreduced:
+        raise ValueError(
+            f"x: sharded by {spec}; DTensor has no unconstrained or unreduced axes here"
+        )
+    return tuple((e,) if isinstance(e, str) else tuple(e or ()) for e in entries)
+
+
+def _processes(devices: np.ndarray) -> np.ndarray:
+    processes: np.ndarray = np.vectorize(lambda d: d.process_index, otypes=[int])(devices)
+    return processes

@@ -1,0 +1,279 @@
+"""Exchange for JAX: offer an array's memory to another framework, or adopt memory from one.
+
+Every adoption is `from_dlpack(..., copy=False)`, and a copy is made by the side that gives: up to
+JAX 0.11, `from_dlpack(copy=True)` aliases its source as a buffer that `jit` may write into.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_SHARED = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
+    "complex64 complex128 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz "
+    "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
+)
+_DTYPES: dict[str, np.dtype[Any]] = {name: jnp.dtype(name) for name in _SHARED.split()}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_BITS = {1: np.uint8, 2: np.uint16}
+_NARROWER = {
+    "int64": "int32",
+    "uint64": "uint32",
+    "float64": "float32",
+    "complex128": "complex64",
+}
+_SUB_BYTE = ("int2", "uint2", "int4", "uint4", "float4_e2m1fn")
+
+CPU, CUDA, CUDA_HOST = 1, 2, 3  # DLPack device types
+_ALIGNMENT = {CPU: 64, CUDA: 16, CUDA_HOST: 64}  # what XLA asks of a parameter
+
+
+class Offer:
+    """The memory of an array on one device, described for another framework."""
+
+    __slots__ = ("_array", "device", "dtype", "obstacle", "pointer", "shape")
+
+    writable = True
+    donatable = True
+    needs_bits = False
+
+    def __init__(self, array: jax.Array, dtype: str) -> None:
+        self._array = array
+        self.dtype = dtype
+        self.shape = array.shape
+        self.device, self.obstacle = _place(array)
+        self.pointer: int = 0 if self.obstacle else array.unsafe_buffer_pointer()
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements."""
+        array: Any = self._array
+        return _strides(self.shape, array.format.layout.major_to_minor)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def bits(self) -> np.ndarray:
+        """The same memory as unsigned integers, read-only."""
+        view = np.asarray(self._array)
+        return view.view(_BITS[view.itemsize])
+
+    def copied(self, *, host: bool = False) -> Offer:
+        """The values in fresh memory, complete when this returns."""
+        if host or self.obstacle:
+            values = jax.device_put(np.asarray(self._array), _host_device())
+        else:
+            values = jnp.copy(self._array)
+        return Offer(values.block_until_ready(), self.dtype)
+
+    def wait(self) -> None:
+        """Return once the array is computed."""
+        self._array.block_until_ready()
+
+    def release(self) -> None:
+        """Delete the array that made the offer; whoever adopted the memory keeps it."""
+        self._array.delete()
+
+
+def offer(x: Any, /, *, detach: bool = False) -> Offer:
+    """The memory of `x` for another framework, or an error that says why it has none to give."""
+    _refuse_abstract(x)
+    name = _NAMES.get(x.dtype)
+    if name is None:
+        raise _no_equivalent(x)
+    if x.is_deleted():
+        raise _deleted(x)
+    count = len(x.sharding.device_set)
+    if count != 1:
+        raise ValueError(
+            f"{_described(x)} is spread over {count} devices; exchange it shard by shard "
+            "(jax_to_shards, jax_to_dtensor), or put it on one device with jax.device_put"
+        )
+    return Offer(x, name)
+
+
+def adopt(
+    offered: Any,
+    /,
+    *,
+    copy: bool | None = None,
+    x64: str = "error",
+    layout: str = "row_major",
+    device: Any = None,
+) -> jax.Array:
+    """An array on the memory of `offered`, or on a copy; `device` picks one of the host devices."""
+    name = offered.dtype
+    dtype = _DTYPES.get(name)
+    if dtype is None:
+        raise TypeError(f"{name} has no JAX equivalent; cast it, or send its bits as uint8")
+    wide = name in _NARROWER and not jax.config.jax_enable_x64  # type: ignore[attr-defined]
+    if wide and x64 == "error":
+        raise TypeError(
+            f"{name}{list(offered.shape)} would be narrowed to {_NARROWER[name]}, because "
+            "jax_enable_x64 is off; enable it, or pass x64='narrow' (a checked cast) "
+            "or x64='keep' (transport only)"
+        )
+    obstacle = _obstacle(offered, layout)
+    if copy is False and (obstacle or (wide and x64 == "narrow")):
+        why = obstacle or f"x64='narrow' casts it to {_NARROWER[name]}"
+        raise BufferError(f"{name}{list(offered.shape)} cannot be shared: {why}; pass copy=None")
+    if obstacle or copy:
+        offered = offered.copied()
+    with jax.enable_x64(True) if wide else nullcontext():
+        x = _imported(offered, dtype, device)
+        return _narrowed(x, _NARROWER[name]) if wide and x64 == "narrow" else x
+
+
+def keep(x: Any, /, *, copy: bool | None = None, **_of_an_import: Any) -> jax.Array:
+    """`x`, which is JAX's already; a copy with copy=True."""
+    if isinstance(x, jax.core.Tracer):
+        if copy is False:
+            raise TypeError(f"{x.aval} is traced and has no memory to share; pass copy=None")
+        return jnp.copy(x) if copy else x
+    _refuse_abstract(x)
+    if x.is_deleted():
+        raise _deleted(x)
+    return jnp.copy(x) if copy else x
+
+
+class _On:
+    """An offer under the ordinal of the host device that shall own it: they share all memory."""
+
+    __slots__ = ("_offered", "_ordinal")
+
+    def __init__(self, offered: Any, ordinal: int) -> None:
+        self._offered = offered
+        self._ordinal = ordinal
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU, self._ordinal
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._offered.__dlpack__(**options)
+
+
+def _imported(offered: Any, dtype: np.dtype[Any], device: Any) -> jax.Array:
+    kind, shape = offered.device[0], offered.shape
+    if kind != CPU and _ignores_streams():
+        offered.wait()
+    x: jax.Array
+    if offered.needs_bits:
+        x = jax.device_put(np.from_dlpack(offered.bits()).view(dtype), device or _host_device())
+    elif kind == CPU and device is not None:
+        x = jax.dlpack.from_dlpack(_On(offered, device.local_hardware_id), copy=False)
+    else:
+        x = jax.dlpack.from_dlpack(offered, copy=False)
+    moved = 0 not in shape and x.unsafe_buffer_pointer() != offered.pointer
+    if moved or x.shape != shape or x.dtype != dtype or device not in (None, x.device):
+        raise RuntimeError(
+            f"JAX changed {offered.dtype}{list(shape)} into {_described(x)} on {x.device}"
+        )
+    return x
+
+
+def _obstacle(offered: Any, layout: str) -> str | None:
+    """Why JAX cannot use the memory as it stands, if it cannot."""
+    shape, strides = offered.shape, offered.strides
+    obstacle: str | None = offered.obstacle
+    if obstacle or 0 in shape:
+        return obstacle
+    if strides != _strides(shape, range(len(shape))):
+        if not _dense(shape, strides):
+            return f"its strides {tuple(strides)} leave gaps or overlap"
+        if layout == "row_major":
+            return f"its strides {tuple(strides)} are not row-major (layout='any' would share it)"
+    alignment = _ALIGNMENT[offered.device[0]]
+    if offered.pointer % alignment:
+        return f"its address is not a multiple of {alignment} bytes"
+    return None
+
+
+def _strides(shape: Sequence[int], major_to_minor: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [1] * len(shape), 1
+    for axis in reversed(major_to_minor):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def _dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether some order of the axes makes the strides row-major."""
+    expected = 1
+    for step, n in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
+        if step != expected:
+            return False
+        expected *= n
+    return True
+
+
+def _narrowed(x: jax.Array, name: str) -> jax.Array:
+    """`x` in half the width, every value checked; the check waits for the cast to end."""
+    small = x.astype(name)
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        fits = jnp.all(small.astype(x.dtype) == x)
+    else:
+        fits = jnp.all(jnp.isinf(small) == jnp.isinf(x))
+    if not fits:
+        raise OverflowError(f"x64='narrow': a value does not fit {name}; pass x64='keep'")
+    return small
+
+
+def _place(x: jax.Array) -> tuple[tuple[int, int], str | None]:
+    """The DLPack device of `x`, and why its memory cannot be shared from there, if it cannot."""
+    device: Any = next(iter(x.sharding.device_set))
+    platform = device.platform
+    if platform == "cpu":
+        return (CPU, 0), None  # every host device is the same memory
+    if platform not in ("gpu", "cuda"):
+        return (0, device.id), f"it is on a {platform} device, which DLPack does not reach"
+    kind = x.sharding.memory_kind
+    if kind not in (None, "device"):
+        return (CUDA_HOST, 0), f"it is in {kind} memory, which torch and numpy do not adopt"
+    return (CUDA, device.local_hardware_id), None
+
+
+def _host_device() -> Any:
+    return jax.local_devices(backend="cpu")[0]
+
+
+def _ignores_streams() -> bool:
+    """Whether XLA's GPU client takes a foreign buffer without waiting for the stream it is on."""
+    setting = os.environ.get("XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT", "0")
+    return setting.lower() in ("1", "true")
+
+
+def _refuse_abstract(x: Any) -> None:
+    if isinstance(x, jax.core.Tracer):
+        raise TypeError(
+            f"{x.aval} is traced by jax.jit, grad or vmap and has no memory yet; "
+            "exchange it outside, or call out with jax.pure_callback"
+        )
+    if not isinstance(x, jax.Array):
+        raise TypeError(f"expected a jax.Array, got {type(x).__module__}.{type(x).__qualname__}")
+
+
+def _deleted(x: jax.Array) -> ValueError:
+    return ValueError(f"{_described(x)} was deleted or donated; its memory is no longer there")
+
+
+def _no_equivalent(x: jax.Array) -> TypeError:
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return TypeError(f"{_described(x)} holds random keys; pass jax.random.key_data(x)")
+    hint = "cast it"
+    if x.dtype.name in _SUB_BYTE:
+        hint = "cast it to int8, or pack it into bytes with lax.bitcast_convert_type(x, jnp.uint8)"
+    return TypeError(f"{_described(x)}: no other framework has {x.dtype}; {hint}")
+
+
+def _described(x: Any) -> str:
+    return f"jax.Array {x.dtype}{list(x.shape)}"

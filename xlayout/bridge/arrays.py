@@ -1,0 +1,147 @@
+"""to_torch, to_jax, to_numpy: an array, or every array of a container, in another framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xlayout.bridge.offer import Exchange, Offer, exchange_named, exchange_of
+from xlayout.bridge.tree import is_container, leaves, path, rebuild
+
+__all__ = ["to_jax", "to_numpy", "to_torch"]
+
+_REFUSALS = (TypeError, ValueError, BufferError, OverflowError)
+
+
+def to_torch(x: Any, /, *, copy: bool | None = None, donate: bool = False) -> Any:
+    """The same values, in the same memory where that is possible, as torch.Tensor.
+
+    Args:
+        x: A jax.Array, numpy.ndarray or torch.Tensor, or a container of them: dict (or any
+            mapping), list, tuple, namedtuple, nested; None stays None. Containers keep their
+            types, and an array that is in there twice stays one array.
+        copy: None shares where it can and copies where it cannot; False shares or raises; True
+            makes fresh memory. Writing into a shared tensor changes the array it came from.
+        donate: Hand the memory over: the jax.Array is deleted, so nobody else sees torch's writes.
+
+    Raises:
+        TypeError: a tracer, a random key, a dtype that torch has not, a leaf that is no array.
+        ValueError: an array that was deleted, or that is spread over devices.
+        BufferError: copy=False and the memory cannot be shared.
+
+    >>> import numpy as np
+    >>> to_torch({"w": np.ones(2, np.float32)})
+    {'w': tensor([1., 1.])}
+    """
+    return _exchanged(x, exchange_named("torch"), copy=copy, donate=donate)
+
+
+def to_jax(
+    x: Any,
+    /,
+    *,
+    copy: bool | None = None,
+    detach: bool = False,
+    x64: str = "error",
+    layout: str = "row_major",
+    donate: bool = False,
+) -> Any:
+    """The same values, in the same memory where that is possible, as jax.Array.
+
+    Args:
+        x: A torch.Tensor, numpy.ndarray or jax.Array, or a container of them (see `to_torch`).
+        copy: None shares where it can and copies where it cannot; False shares or raises; True
+            makes fresh memory. Writing into a shared source changes the array, even one in use.
+        detach: Let a tensor that requires grad cross without its graph.
+        x64: What to do with 64-bit dtypes while jax_enable_x64 is off. "error" refuses; "narrow"
+            casts to 32 bits and checks every value's range; "keep" transports them as they are,
+            and the first op on them narrows.
+        layout: "row_major" copies what is stored in another order; "any" shares a transposed array
+            as it is, and every jit call on it may pay for that.
+        donate: Hand the memory over: the source tensor is emptied, so nobody writes under JAX.
+
+    Raises:
+        TypeError: a tensor that requires grad, has no memory of its own, or has a dtype JAX has
+            not; a leaf that is no array.
+        BufferError: copy=False and the memory cannot be shared.
+        OverflowError: x64="narrow" and a value that does not fit.
+
+    >>> import numpy as np
+    >>> to_jax([np.ones(2, np.float32)])
+    [Array([1., 1.], dtype=float32)]
+    """
+    _one_of("x64", x64, ("error", "narrow", "keep"))
+    _one_of("layout", layout, ("row_major", "any"))
+    jax = exchange_named("jax")
+    return _exchanged(x, jax, copy=copy, detach=detach, donate=donate, x64=x64, layout=layout)
+
+
+def to_numpy(x: Any, /, *, copy: bool | None = None) -> Any:
+    """The same values, in the same memory where that is possible, as numpy.ndarray.
+
+    Args:
+        x: A torch.Tensor, jax.Array or numpy.ndarray, or a container of them (see `to_torch`).
+        copy: None shares where it can and copies where it cannot (from an accelerator, say); False
+            shares or raises; True makes fresh memory. A view of a jax.Array is read-only.
+
+    Raises:
+        TypeError: a tensor that requires grad, a tracer, a dtype that numpy has not.
+        ValueError: an array that was deleted, or that is spread over devices.
+        BufferError: copy=False and the memory cannot be shared.
+
+    >>> import numpy as np
+    >>> to_numpy((np.ones(2), None))
+    (array([1., 1.]), None)
+    """
+    return _exchanged(x, exchange_named("numpy"), copy=copy)
+
+
+def _exchanged(
+    tree: Any,
+    target: Exchange,
+    *,
+    copy: bool | None,
+    detach: bool = False,
+    donate: bool = False,
+    **options: Any,
+) -> Any:
+    """Offer everything, adopt everything, then release: a refusal leaves every source whole."""
+    if copy not in (None, True, False):
+        raise TypeError(f"copy: {copy!r}; wanted None, True or False")
+    if copy and donate:
+        raise ValueError("copy: True with donate=True; memory is handed over or copied, choose one")
+    arrays = list(leaves(tree)) if is_container(tree) else [tree]
+    offers: dict[int, Offer | None] = {}  # by identity: tied arrays are exchanged once
+    results: dict[int, Any] = {}
+    number = 0
+    try:
+        for number, x in enumerate(arrays):  # noqa: B007 -- an error says where it was
+            if id(x) not in offers:
+                source = exchange_of(x)
+                own = source is target
+                offers[id(x)] = None if own else _offered(source, x, detach, donate)
+        for number, x in enumerate(arrays):  # noqa: B007
+            if id(x) not in results:
+                offered = offers[id(x)]
+                results[id(x)] = (
+                    target.keep(x, copy=copy, **options)
+                    if offered is None
+                    else target.adopt(offered, copy=copy, **options)
+                )
+    except _REFUSALS as error:
+        raise type(error)(f"{path(tree, number)}: {error}") from error
+    if donate:
+        for offered in filter(None, offers.values()):
+            offered.release()
+    return rebuild(tree, iter([results[id(x)] for x in arrays]))
+
+
+def _offered(source: Exchange, x: Any, detach: bool, donate: bool) -> Offer:
+    offered = source.offer(x, detach=detach)
+    if donate and not offered.donatable:
+        raise TypeError(f"a {type(x).__qualname__} cannot be donated: nothing can empty it")
+    return offered
+
+
+def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{option}: {value!r}; wanted one of {', '.join(map(repr, choices))}")

@@ -1,0 +1,108 @@
+"""Offer and Exchange: what the two halves of an exchange say to each other."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from xlayout.backend import Backend
+from xlayout.registry import backend_named, backend_of
+
+__all__ = ["Exchange", "Offer", "exchange_named", "exchange_of", "part_of"]
+
+
+class Offer(Protocol):
+    """One array's memory on one device, as the framework that owns it describes it."""
+
+    @property
+    def dtype(self) -> str:
+        """Its name, the same in every framework: `bfloat16`, `float8_e4m3fn`, `bool`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements."""
+
+    @property
+    def pointer(self) -> int:
+        """Address of the first element."""
+
+    @property
+    def device(self) -> tuple[int, int]:
+        """DLPack's device type and ordinal."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether the owner lets others write."""
+
+    @property
+    def donatable(self) -> bool:
+        """Whether `release` can empty the source."""
+
+    @property
+    def needs_bits(self) -> bool:
+        """Whether DLPack cannot say this dtype or flag here, so that `bits` must carry it."""
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why nobody can share this memory as it stands, or None."""
+
+    def __dlpack__(self, **options: Any) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+    def bits(self) -> Any:
+        """The same memory as unsigned integers of the same width, itself exportable by DLPack."""
+
+    def copied(self, *, host: bool = False) -> Offer:
+        """The same values in fresh memory that has no obstacle; on the host, if asked."""
+
+    def wait(self) -> None:
+        """Return once everything written so far is in memory."""
+
+    def release(self) -> None:
+        """Empty the source array: the memory is the adopter's now."""
+
+
+class Exchange(Protocol):
+    """The exchange verbs of a backend: its module `exchange`."""
+
+    def offer(self, x: Any, /, *, detach: bool = False) -> Offer:
+        """The memory of `x`; TypeError or ValueError if it has none that others could read."""
+
+    def adopt(self, offered: Offer, /, *, copy: bool | None = None, **options: Any) -> Any:
+        """An array on that memory, or on a copy of it."""
+
+    def keep(self, x: Any, /, *, copy: bool | None = None, **options: Any) -> Any:
+        """What `adopt` is to others, for an array that is this framework's own already."""
+
+
+_BY_TYPE: dict[type, Exchange] = {}
+
+
+def exchange_of(x: Any) -> Exchange:
+    """The exchange verbs of the framework that `x` belongs to."""
+    cls = type(x)
+    exchange = _BY_TYPE.get(cls)
+    if exchange is None:
+        exchange = _BY_TYPE[cls] = cast(Exchange, part_of(backend_of(x), "exchange"))
+    return exchange
+
+
+def exchange_named(name: str) -> Exchange:
+    """The exchange verbs of a framework, imported now."""
+    return cast(Exchange, part_of(backend_named(name), "exchange"))
+
+
+def part_of(backend: Backend, part: str) -> Any:
+    """One module of a backend's package: loaded when somebody exchanges, not when an op runs."""
+    package = cast(Any, backend).__name__
+    try:
+        return import_module(f"{package}.{part}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{package}.{part}":
+            raise
+        raise TypeError(f"backend {package} has no module {part!r}, so it cannot share") from error

@@ -1,0 +1,101 @@
+"""Exchange of sharded arrays: one pointer per shard, and a placement that both sides understand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xlayout.bridge.offer import Offer, exchange_named, exchange_of, part_of
+from xlayout.registry import backend_named
+
+__all__ = ["dtensor_to_jax", "jax_to_dtensor", "jax_to_shards", "shards_to_jax"]
+
+
+def shards_to_jax(
+    shards: Mapping[Any, Any] | Sequence[Any], sharding: Any, shape: Sequence[int]
+) -> Any:
+    """One sharded jax.Array in the memory of its shards; never copies.
+
+    Args:
+        shards: The part of each of this process's devices: a mapping from jax.Device, or a
+            sequence in the order of the sharding's mesh.
+        sharding: A jax.sharding.Sharding.
+        shape: Of the whole array.
+
+    Raises:
+        TypeError: a shard that is refused by `to_jax`, or dtypes that differ.
+        ValueError: a shard too many or too few, or of the wrong shape, or an uneven cut.
+        BufferError: a shard that is not row-major, or not aligned.
+
+    >>> import jax, numpy as np
+    >>> sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    >>> part = np.frombuffer(np.ones(40, np.float32), np.float32)
+    >>> part = part[-part.ctypes.data % 64 // 4:][:16]  # XLA shares 64-byte aligned memory
+    >>> float(shards_to_jax([part], sharding, (16,)).sum())
+    16.0
+    """
+    shape = tuple(shape)
+    jax = part_of(backend_named("jax"), "distributed")
+    devices = jax.devices_of(sharding, shape)
+    if not isinstance(shards, Mapping):
+        if len(shards) != len(devices):
+            raise ValueError(f"shards: {len(shards)}; wanted one for each of {devices}")
+        shards = dict(zip(devices, shards, strict=True))
+    if shards.keys() != set(devices):
+        raise ValueError(f"shards: for {list(shards)}; wanted one for each of {devices}")
+    offers = {device: _offered(shards[device], device) for device in devices}
+    return jax.assemble(offers, sharding, shape)
+
+
+def jax_to_shards(a: Any, /) -> dict[Any, Any]:
+    """What each of this process's devices holds of a jax.Array, as tensors in the same memory.
+
+    Raises:
+        TypeError: a tracer, or a dtype that torch has not.
+        ValueError: an array that was deleted.
+
+    >>> import jax.numpy as jnp
+    >>> list(jax_to_shards(jnp.ones(2)).values())
+    [tensor([1., 1.])]
+    """
+    jax = part_of(backend_named("jax"), "distributed")
+    torch = exchange_named("torch")
+    return {device: torch.adopt(part, copy=False) for device, part in jax.split(a).items()}
+
+
+def dtensor_to_jax(dt: Any, /) -> Any:
+    """The jax.Array that the processes of a DTensor hold together, each in its shard's memory.
+
+    Every process calls it. The JAX mesh has the DTensor's axes, and process k of JAX must be rank k
+    of torch, with one device. `_StridedShard` is understood.
+
+    Raises:
+        TypeError: no DTensor, one that requires grad, a dtype JAX has not.
+        ValueError: a Partial placement, an uneven cut, or processes that do not match.
+        BufferError: a local shard that is not row-major, or not aligned.
+    """
+    local, placement = part_of(backend_named("torch"), "distributed").offer_global(dt)
+    return part_of(backend_named("jax"), "distributed").adopt_global(local, placement)
+
+
+def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
+    """The DTensor that the processes of a sharded jax.Array hold together, in the same memory.
+
+    Args:
+        a: A jax.Array under a NamedSharding, one device a process.
+        device_mesh: torch's mesh, with the same axis names and ranks as JAX's.
+
+    Raises:
+        TypeError: a tracer, or a dtype that torch has not.
+        ValueError: another kind of sharding, several devices in a process, meshes that differ.
+    """
+    local, placement = part_of(backend_named("jax"), "distributed").offer_global(a)
+    torch = part_of(backend_named("torch"), "distributed")
+    return torch.adopt_global(local, placement, device_mesh)
+
+
+def _offered(shard: Any, device: Any) -> Offer:
+    try:
+        return exchange_of(shard).offer(shard)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"shards[{device}]: {error}") from error
