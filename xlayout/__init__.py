@@ -1,6 +1,4 @@
-"""Array layouts as values: the same ops in torch, JAX and numpy, and checkpoints ported by the same algebra."""
-
-from typing import Any
+"""Array layouts as values: one set of ops for torch, JAX and numpy; checkpoints port by it too."""
 
 from xlayout.algebra import Cost as Cost
 from xlayout.algebra import Layout as Layout

@@ -19,7 +19,7 @@ class Backend(Protocol):
 
     name: str
     immutable: bool
-    """Whether arrays can never be written into; a value then needs a copy only to be another object."""
+    """Whether arrays can never be written into, so that sharing memory between values is safe."""
 
     # -- what an array is -------------------------------------------------------------------------
 
@@ -33,24 +33,30 @@ class Backend(Protocol):
         """Whether a dimension may be left open while tracing."""
 
     def concrete(self, n: Any, /) -> int:
-        """A dimension as an int, asking the tracer to specialise. Raises TypeError when it cannot."""
+        """A dimension as an int: the tracer specialises. Raises TypeError when it cannot."""
 
     def constant(self, function: Callable[..., Any], /, *args: Any) -> Any:
         """`function(*args)`, computed while tracing and recorded as a constant."""
 
     # -- steps of a program: values in, values out -------------------------------------------------
 
-    def reshape(self, x: Any, shape: Sequence[Any], /) -> Any: ...
+    def reshape(self, x: Any, shape: Sequence[Any], /) -> Any:
+        """The same elements in row-major order with other axes."""
 
-    def permute(self, x: Any, axes: Sequence[int], /) -> Any: ...
+    def permute(self, x: Any, axes: Sequence[int], /) -> Any:
+        """The axes in another order."""
 
-    def slice(self, x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any: ...
+    def slice(self, x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:
+        """`start:stop:step` of one axis."""
 
-    def concatenate(self, xs: Sequence[Any], axis: int, /) -> Any: ...
+    def concatenate(self, xs: Sequence[Any], axis: int, /) -> Any:
+        """Arrays one after the other along an axis."""
 
-    def expand(self, x: Any, shape: Sequence[Any], /) -> Any: ...
+    def expand(self, x: Any, shape: Sequence[Any], /) -> Any:
+        """Axes of size 1 repeated."""
 
-    def full(self, shape: Sequence[Any], value: Any, like: Any, /) -> Any: ...
+    def full(self, shape: Sequence[Any], value: Any, like: Any, /) -> Any:
+        """An array of `value`, of the dtype and device of `like`."""
 
     def gather(self, xs: Sequence[Any], table: Any, value: Any, /) -> Any:
         """Elements of the flattened, concatenated inputs by position; -1 takes `value`."""
@@ -58,23 +64,31 @@ class Backend(Protocol):
     def fresh(self, x: Any, /) -> Any:
         """A row-major copy that shares nothing with `x`."""
 
-    # -- whole layouts, eager -----------------------------------------------------------------------
+    # -- whole layouts, eager
+    # -----------------------------------------------------------------------
 
     def compiled(self, function: Callable[..., Any], /) -> Callable[..., Any]:
         """The form of a program that repeated eager calls should use (JAX: a cached jit)."""
 
-    def relayout(self, steps: Relayout, /) -> Callable[[Any], Any]:
-        """One reshape-permute-reshape with a fresh result, as fast as the framework can call it."""
+    def relayout(self, steps: Relayout, copies: bool, /) -> Callable[[Any], Any]:
+        """One reshape-permute-reshape with a fresh result, as fast as the framework can call it.
 
-    # -- memory: None from `strides` says that there is none to speak of ----------------------------
+        `copies`: no row-major input can give the result as a view.
+        """
+
+    # -- memory: None from `strides` says that there is none to speak of
+    # ----------------------------
 
     def strides(self, x: Any, /) -> tuple[int, ...] | None:
         """Element strides of memory that may be read and written directly, or None."""
 
-    def view(self, x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
-        """A strided window into the memory of `x` (in elements), or None where there are no such views."""
+    def view(
+        self, x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /
+    ) -> Any | None:
+        """A strided window into the memory of `x` (in elements), or None where there is none."""
 
-    def empty(self, shape: Sequence[int], like: Any, /) -> Any: ...
+    def empty(self, shape: Sequence[int], like: Any, /) -> Any:
+        """Row-major memory of the dtype and device of `like`, not yet written."""
 
     def assign(self, to: Any, source: Any, /) -> None:
         """Write `source` (an array of the same shape, or a number) into `to`."""

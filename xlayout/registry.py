@@ -1,8 +1,8 @@
 """Registry: which backend serves an array, by the array's type.
 
-Backends are imported when an array of theirs first shows up. The imports are literal, so that tracers,
-type checkers, linters and readers can follow them; a plain dict remembers the answer, because tracers
-cannot look through `functools.cache`.
+Backends are imported when an array of theirs first shows up. The imports are literal, so that
+tracers, type checkers, linters and readers can follow them; a plain dict remembers the answer,
+because tracers cannot look through `functools.cache`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,10 @@ def _find(cls: type) -> Backend:
     backend = _builtin(_root(cls)) or _from_bases(cls) or _from_plugins(cls)
     if backend is None:
         raise TypeError(
-            f"expected a torch.Tensor, jax.Array or numpy.ndarray, got {cls.__module__}.{cls.__qualname__}; "
-            "convert it first, or register a backend for its type under the entry-point group 'xlayout.backends'"
+            "expected a torch.Tensor, jax.Array or numpy.ndarray, got "
+            f"{cls.__module__}.{cls.__qualname__}; "
+            "convert it first, or register a backend for its type under the entry-point group "
+            "'xlayout.backends'"
         )
     return backend
 

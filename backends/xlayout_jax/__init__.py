@@ -79,7 +79,9 @@ def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
 
 
 def relayout(
-    steps: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None], /
+    steps: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None],
+    _copies: bool,
+    /,
 ) -> Callable[[Any], Any]:
     split, axes, merged = steps
 
@@ -98,7 +100,7 @@ def strides(x: Any, /) -> tuple[int, ...] | None:
 
 
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
-    """JAX has no strided views; a pure regrouping of one device's row-major buffer is one all the same."""
+    # JAX has no strided views, but a pure regrouping of a row-major buffer can share it.
     if tuple(shape) == x.shape:
         return x if tuple(strides) == _row_major(x.shape) else None
     if offset or x.size != int(np.prod(shape)) or tuple(strides) != _row_major(shape):

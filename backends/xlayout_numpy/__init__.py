@@ -71,7 +71,9 @@ def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
 
 
 def relayout(
-    steps: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None], /
+    steps: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None],
+    _copies: bool,
+    /,
 ) -> Callable[[Any], Any]:
     split, axes, merged = steps
     if axes is None:

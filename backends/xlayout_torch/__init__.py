@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,7 +31,7 @@ def concrete(n: Any, /) -> int:
     return operator.index(n)  # int() would keep a dynamic size dynamic
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def constant(function: Callable[..., Any], /, *args: Any) -> Any:
     return function(*args)
 
@@ -46,11 +47,8 @@ def permute(x: Any, axes: Sequence[int], /) -> Any:
 def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noqa: A001 -- the verb's name
     if step == 1:
         return x.narrow(axis, start, stop - start)
-    return x[(..., *[_ALL] * axis, _slice(start, stop, step), *[_ALL] * (x.ndim - axis - 1))]
-
-
-_slice = __builtins__["slice"] if isinstance(__builtins__, dict) else __builtins__.slice
-_ALL = _slice(None)
+    stepped = builtins.slice(start, stop, step)
+    return x[(*[builtins.slice(None)] * axis, stepped)]
 
 
 def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
@@ -83,22 +81,32 @@ def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
 
 
 def relayout(
-    steps: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None], /
+    steps: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None],
+    copies: bool,
+    /,
 ) -> Callable[[Any], Any]:
-    # Splitting an axis is a view whatever the strides are, so `clone` is the only copy. (`contiguous` would
-    # return its argument when the permuted strides happen to be contiguous: the caller's own memory.)
+    # Splitting an axis is a view whatever the strides are, so there is one copy: `clone`, because
+    # `reshape` and `contiguous` hand out the caller's memory when the permuted strides happen to
+    # fit. Of a contiguous tensor they cannot when `copies` holds, and `reshape` is the faster call.
+    # (Sizes are spread over the arguments because torch parses them a third faster than a tuple.)
     split, axes, merged = steps
     row_major = torch.contiguous_format
     if axes is None:
         shape = merged or split
         return fresh if shape is None else lambda x: x.clone(memory_format=row_major).view(shape)
-    if split is None and merged is None:
-        return lambda x: x.permute(axes).clone(memory_format=row_major)
-    if split is None:
-        return lambda x: x.permute(axes).clone(memory_format=row_major).view(merged)
     if merged is None:
-        return lambda x: x.view(split).permute(axes).clone(memory_format=row_major)
-    return lambda x: x.view(split).permute(axes).clone(memory_format=row_major).view(merged)
+        if split is None:
+            return lambda x: x.permute(*axes).clone(memory_format=row_major)
+        return lambda x: x.view(*split).permute(*axes).clone(memory_format=row_major)
+    first = split
+
+    def run(x: Any) -> Any:
+        y = (x if first is None else x.view(*first)).permute(*axes)
+        if copies and x.is_contiguous():
+            return y.reshape(*merged)
+        return y.clone(memory_format=row_major).view(merged)
+
+    return run
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -155,7 +163,9 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
     return None
 
 
-def _bounds(x: torch.Tensor) -> tuple[int, int]:
+def _bounds(x: Any) -> tuple[int, int]:
     """First and one past the last element of the storage that a tensor reaches."""
     low = x.storage_offset()
-    return low, low + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1 if x.numel() else low
+    return low, low + sum(
+        (n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)
+    ) + 1 if x.numel() else low

@@ -1,12 +1,13 @@
 """Assemble: write the program of a layout.
 
-Each box is read from its input (slice and reshape), turned to output order (permute), and the boxes are
-put together by guillotine cuts: where they lie side by side along an axis they are concatenated, where
-they interleave with one common period, that period becomes an axis of its own.
+Each box is read from its input (slice and reshape), turned to output order (permute), and the
+boxes are put together by guillotine cuts: where they lie side by side along an axis they are
+concatenated, where they interleave with one common period, that period becomes an axis of its own.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from xlayout.algebra.shapes import Shape, ends
 __all__ = ["build"]
 
 
-def build(in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]) -> Program:
+def build(
+    in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]
+) -> Program:
     """The program of a layout; an output that resists the cuts becomes one gather."""
     writer = Writer(list(in_shapes))
     outputs = []
@@ -55,7 +58,9 @@ def _output(
         if found is None:
             continue
         mark = writer.mark()
-        node = _assemble(_Assembly(writer, target, flat_in), found, [()] * len(target), list(target))
+        node = _assemble(
+            _Assembly(writer, target, flat_in), found, [()] * len(target), list(target)
+        )
         if node is not None:
             return writer.reshape(node, out_shape)
         writer.rewind(mark)
@@ -85,7 +90,9 @@ class _Assembly:
                 start = min(left, size - run.n * run.in_step)
                 if start >= max(0, left + width - run.in_step):
                     x = w.slice(x, at, start, start + run.n * run.in_step)
-                    x = w.reshape(x, (*w.shapes[x][:at], run.n, run.in_step, *w.shapes[x][at + 1 :]))
+                    x = w.reshape(
+                        x, (*w.shapes[x][:at], run.n, run.in_step, *w.shapes[x][at + 1 :])
+                    )
                 elif width == 1:
                     stop = left + (run.n - 1) * run.in_step + 1
                     x = w.slice(x, at, left, stop, run.in_step)
@@ -96,7 +103,9 @@ class _Assembly:
                     start = left
                     x = w.lengthen(x, at, start + run.n * run.in_step)
                     x = w.slice(x, at, start, start + run.n * run.in_step)
-                    x = w.reshape(x, (*w.shapes[x][:at], run.n, run.in_step, *w.shapes[x][at + 1 :]))
+                    x = w.reshape(
+                        x, (*w.shapes[x][:at], run.n, run.in_step, *w.shapes[x][at + 1 :])
+                    )
                 left -= start
                 at += 1
                 order.append(run)
@@ -118,14 +127,16 @@ class _Assembly:
 def _assemble(
     assembly: _Assembly, found: list[Box], peeled: list[Shape], sizes: list[int]
 ) -> int | None:
-    """A value of shape (*peeled axes, size) per output axis, from boxes that still hold the peeled runs.
+    """One value from boxes, with axes (*peeled, size) for every output axis.
 
-    `peeled` runs are shared by all boxes, so they are axes of the result; offsets and sizes are what is
-    left below them.
+    `peeled` runs are shared by all boxes, so they are axes of the result; offsets and sizes are
+    what is left below them.
     """
     w = assembly.writer
     if not found:
-        return w.full(tuple(n for outer, size in zip(peeled, sizes, strict=True) for n in (*outer, size)))
+        return w.full(
+            tuple(n for outer, size in zip(peeled, sizes, strict=True) for n in (*outer, size))
+        )
     axes = range(len(sizes))
     below = [[box.on_output(a)[len(peeled[a]) :] for a in axes] for box in found]
     if len(found) == 1 and all(_covers(found[0].offsets[a], below[0][a], sizes[a]) for a in axes):
@@ -141,7 +152,9 @@ def _assemble(
     for axis in axes:
         period = max((r.out_step for runs in below for r in runs[axis]), default=0)
         if period and any(r.n > 1 for runs in below for r in runs[axis]):
-            node = _period(assembly, found, [runs[axis] for runs in below], axis, period, peeled, sizes)
+            node = _period(
+                assembly, found, [runs[axis] for runs in below], axis, period, peeled, sizes
+            )
             if node is not None:
                 return node
     return None
@@ -155,7 +168,8 @@ def _groups(found: list[Box], stops: list[int], axis: int) -> list[tuple[list[Bo
     """Boxes whose stretches along the axis overlap, as (boxes, first, end), in order."""
     groups: list[tuple[list[Box], int, int]] = []
     for _, box, end in sorted(
-        ((box.offsets[axis], box, stops[k]) for k, box in enumerate(found)), key=lambda t: (t[0], t[2])
+        ((box.offsets[axis], box, stops[k]) for k, box in enumerate(found)),
+        key=lambda t: (t[0], t[2]),
     ):
         start = box.offsets[axis]
         if groups and start < groups[-1][2]:
@@ -209,10 +223,12 @@ def _period(
     if len(cuts) > 2:
         pieces = []
         for box, (first, last, outer) in zip(found, ranges, strict=True):
-            for low, high in zip(cuts, cuts[1:], strict=False):
+            for low, high in itertools.pairwise(cuts):
                 if first <= low and high <= last:
                     whole = outer is None
-                    pieces.append(box if whole else box.cut(_same(outer), low - first, high - first))
+                    pieces.append(
+                        box if whole else box.cut(_same(outer), low - first, high - first)
+                    )
         return _assemble(assembly, pieces, peeled, sizes) if len(pieces) > len(found) else None
     first, last = cuts
     if any(outer is None for _, _, outer in ranges):

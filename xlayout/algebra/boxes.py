@@ -1,7 +1,7 @@
 """Boxes: pieces seen through the axes of the arrays they connect.
 
-A piece pairs flat positions. To run it with reshape, slice and concatenate, each of its loops has to run
-along one axis of the input and one axis of the output; a `Box` is a piece cut that way.
+A piece pairs flat positions. To run it with reshape, slice and concatenate, each of its loops has
+to run along one axis of the input and one axis of the output; a `Box` is a piece cut that way.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def boxes(
     return found
 
 
-def _box(source: int, piece: Piece, in_shape: Sequence[int], out_shape: Sequence[int]) -> Box | None:
+def _box(
+    source: int, piece: Piece, in_shape: Sequence[int], out_shape: Sequence[int]
+) -> Box | None:
     loops = list(piece.loops)
     for side, shape in ((1, in_shape), (2, out_shape)):
         for boundary in row_major(shape):
@@ -95,7 +97,8 @@ def _box(source: int, piece: Piece, in_shape: Sequence[int], out_shape: Sequence
         runs.append(Run(n, in_axis, in_step, out_axis, out_step))
     box = Box(source, starts, offsets, tuple(runs))
     fits = all(
-        starts[a] + span((r.n, r.in_step) for r in box.on_input(a)) < n for a, n in enumerate(in_shape)
+        starts[a] + span((r.n, r.in_step) for r in box.on_input(a)) < n
+        for a, n in enumerate(in_shape)
     ) and all(box.end(a) <= n for a, n in enumerate(out_shape))
     return box if fits else None
 
@@ -126,4 +129,6 @@ def _axis_of(stride: int, shape: Sequence[int]) -> tuple[int, int]:
     for axis, (s, n) in enumerate(zip(row_major(shape), shape, strict=True)):
         if n > 1 and s <= stride < s * n:
             return axis, stride // s
-    raise AssertionError(f"stride {stride} outside shape {tuple(shape)} of {math.prod(shape)} elements")
+    raise AssertionError(
+        f"stride {stride} outside shape {tuple(shape)} of {math.prod(shape)} elements"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from xlayout.algebra.join import Side, join, side
 from xlayout.algebra.merge import merge
@@ -37,9 +37,11 @@ def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:
 
 
 def restrict(
-    pieces: Iterable[Piece], inputs: tuple[int, int] | None = None, outputs: tuple[int, int] | None = None
+    pieces: Iterable[Piece],
+    inputs: tuple[int, int] | None = None,
+    outputs: tuple[int, int] | None = None,
 ) -> tuple[Piece, ...]:
-    """The pairs whose input lies in `inputs` and output in `outputs`, counted from the start of each."""
+    """The pairs from one stretch of the inputs to one of the outputs, counted from their starts."""
     if inputs is not None:
         low, high = inputs
         pieces = compose((Piece(0, low, ((high - low, 1, 1),)),), pieces)
@@ -95,6 +97,7 @@ def _count(loops: Iterable[Loop]) -> int:
 
 def _too_many(count: str) -> CompositionError:
     return CompositionError(
-        f"layout >> layout: the result has {count} pieces, the limit is {MAX_PIECES}: the sizes of the two "
+        f"layout >> layout: the result has {count} pieces, the limit is {MAX_PIECES}: the sizes "
+        "of the two "
         "have no common refinement; apply the layouts one after the other instead"
     )

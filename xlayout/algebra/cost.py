@@ -27,8 +27,8 @@ class Cost:
         pieces: number of affine boxes.
         is_view: whether no byte needs to move.
         peak_bytes: inputs and outputs together, and nothing more.
-        lowering: "view", "permute" (one reshape-permute-reshape), "concatenate" (slices put together) or
-            "gather" (an index table, when traced; still strided copies when eager).
+        lowering: "view", "permute" (one reshape-permute-reshape), "concatenate" (slices put
+            together) or "gather" (an index table, when traced; still strided copies when eager).
     """
 
     bytes_read: int

@@ -1,8 +1,8 @@
 """Grammar: the text of a pattern as a tree, every node knowing its place in the text.
 
-    pattern  = side "->" side              side    = array {"," array}
-    array    = {factor}                    factor  = name ["=" int] | "1" | "..." | "(" sum ")"
-    sum      = product {"+" product}       product = {factor}
+pattern  = side "->" side              side    = array {"," array}
+array    = {factor}                    factor  = name ["=" int] | "1" | "..." | "(" sum ")"
+sum      = product {"+" product}       product = {factor}
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ class _Reader:
             if found is None:
                 at += len(text[at:]) - len(text[at:].lstrip())
                 raise fail(
-                    text, at, f"pattern: {text[at]!r} means nothing here; use names, 1, ..., ( ), +, ',' and ->"
+                    text,
+                    at,
+                    f"pattern: {text[at]!r} means nothing here; use names, 1, ..., ( ), +, ',' "
+                    "and ->",
                 )
             token = found.group(found.lastindex or 0)
             self.tokens.append((token, found.end() - len(token)))
@@ -108,80 +111,97 @@ class _Reader:
         self.next = 0
 
     @property
-    def token(self) -> str:
+    def _token(self) -> str:
         return self.tokens[self.next][0]
 
     @property
-    def at(self) -> int:
+    def _at(self) -> int:
         return self.tokens[self.next][1]
 
-    def take(self) -> int:
+    def _take(self) -> int:
         self.next += 1
         return self.tokens[self.next - 1][1]
 
     def pattern(self) -> Pattern:
-        inputs = self.side()
-        if self.token != "->":
-            at, what = self.at, repr(self.token) if self.token else "the end"
-            raise fail(self.text, at, f"pattern: found {what}, wanted '->' between inputs and outputs")
-        self.take()
-        outputs = self.side()
-        if self.token:
-            raise fail(self.text, self.at, f"pattern: {self.token!r} after the outputs; one '->' is enough")
+        """Both sides, with nothing left over."""
+        inputs = self._side()
+        if self._token != "->":
+            at, what = self._at, repr(self._token) if self._token else "the end"
+            raise fail(
+                self.text, at, f"pattern: found {what}, wanted '->' between inputs and outputs"
+            )
+        self._take()
+        outputs = self._side()
+        if self._token:
+            raise fail(
+                self.text,
+                self._at,
+                f"pattern: {self._token!r} after the outputs; one '->' is enough",
+            )
         return Pattern(self.text, inputs, outputs)
 
-    def side(self) -> tuple[Product, ...]:
-        arrays = [self.product(depth=0)]
-        while self.token == ",":
-            self.take()
-            arrays.append(self.product(depth=0))
+    def _side(self) -> tuple[Product, ...]:
+        arrays = [self._product(depth=0)]
+        while self._token == ",":
+            self._take()
+            arrays.append(self._product(depth=0))
         return tuple(arrays)
 
-    def product(self, depth: int) -> Product:
+    def _product(self, depth: int) -> Product:
         factors: list[Factor] = []
         while True:
-            token = self.token
+            token = self._token
             if token == "(":
-                factors.append(self.group(depth))
+                factors.append(self._group(depth))
             elif token == "...":
-                factors.append(Dots(self.take()))
+                factors.append(Dots(self._take()))
             elif token == "1":
-                factors.append(One(self.take()))
+                factors.append(One(self._take()))
             elif token.isidentifier():
-                factors.append(self.name())
+                factors.append(self._name())
             elif token.isdigit():
                 raise fail(
-                    self.text, self.at, f"pattern: axis {token}; an axis is 1 or a name such as n={token}"
+                    self.text,
+                    self._at,
+                    f"pattern: axis {token}; an axis is 1 or a name such as n={token}",
                 )
             elif token == "=":
-                raise fail(self.text, self.at, "pattern: '=' gives a size to a name; there is none before it")
+                raise fail(
+                    self.text,
+                    self._at,
+                    "pattern: '=' gives a size to a name; there is none before it",
+                )
             elif token == "+" and depth == 0:
-                raise fail(self.text, self.at, "pattern: '+' only inside parentheses, as in '(q + k)'")
+                raise fail(
+                    self.text, self._at, "pattern: '+' only inside parentheses, as in '(q + k)'"
+                )
             elif token == ")" and depth == 0:
-                raise fail(self.text, self.at, "pattern: this parenthesis was never opened")
+                raise fail(self.text, self._at, "pattern: this parenthesis was never opened")
             else:
                 return tuple(factors)
 
-    def group(self, depth: int) -> Group:
-        at = self.take()
-        summands = [self.product(depth + 1)]
-        while self.token == "+":
-            plus = self.take()
-            summands.append(self.product(depth + 1))
+    def _group(self, depth: int) -> Group:
+        at = self._take()
+        summands = [self._product(depth + 1)]
+        while self._token == "+":
+            plus = self._take()
+            summands.append(self._product(depth + 1))
             if not summands[-2] or not summands[-1]:
-                raise fail(self.text, plus, "pattern: '+' with nothing on one side; name both segments")
-        if self.token != ")":
+                raise fail(
+                    self.text, plus, "pattern: '+' with nothing on one side; name both segments"
+                )
+        if self._token != ")":
             raise fail(self.text, at, "pattern: this parenthesis is never closed")
-        self.take()
+        self._take()
         return Group(tuple(summands), at)
 
-    def name(self) -> Name:
-        name, size = self.token, None
-        at = self.take()
-        if self.token == "=":
-            self.take()
-            if not self.token.isdigit():
-                raise fail(self.text, self.at, f"pattern: the size of {name!r} must be a number")
-            size = int(self.token)
-            self.take()
+    def _name(self) -> Name:
+        name, size = self._token, None
+        at = self._take()
+        if self._token == "=":
+            self._take()
+            if not self._token.isdigit():
+                raise fail(self.text, self._at, f"pattern: the size of {name!r} must be a number")
+            size = int(self._token)
+            self._take()
         return Name(name, size, at)

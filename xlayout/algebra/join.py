@@ -1,8 +1,8 @@
 """Join: where two boxes meet on a shared index, as boxes again.
 
 Composition, equality, restriction and "which memory address does this element have" are all this
-one question. It is answered by recursion on the largest stride of the shared side; the answer is always
-exact, and one box whenever the two factorisations have a common refinement.
+one question. It is answered by recursion on the largest stride of the shared side; the answer is
+always exact, and one box whenever the two factorisations have a common refinement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ __all__ = ["Side", "join", "side"]
 
 Steps = tuple[tuple[int, int, int], ...]
 Side = tuple[int, int, Steps]
-"""(shared offset, carried offset, ((n, shared stride, carried stride), ...)), shared strides nested, largest first."""
+"""(shared offset, carried offset, ((n, shared stride, carried stride), ...)).
+The shared strides are nested and come largest first."""
 
 Meeting = tuple[int, int, tuple[Loop, ...]]
 """(left offset, right offset, ((n, left stride, right stride), ...))"""
@@ -68,7 +69,7 @@ def _point(y: int, x: int, b: Side) -> Iterator[Meeting]:
 
 
 def _same_radix(a: Side, b: Side) -> Iterator[Meeting]:
-    """Equal outer strides: the outer digits differ by one of a few shifts, because the rest is smaller."""
+    """Equal outer strides: the rest is smaller, so outer digits differ by one of a few shifts."""
     ay, ax, A = a
     by, bz, B = b
     (n, stride, x), (m, _, z) = A[0], B[0]
@@ -90,11 +91,16 @@ def _coarse_and_fine(a: Side, b: Side) -> Iterator[Meeting]:
     by, bz, B = b
     (n, stride, x), (m, fine, z) = A[0], B[0]
     if stride % fine == 0:
-        # Common refinement: cut b into a head, whole windows of `stride` aligned with a, and a tail.
+        # Common refinement: cut b into a head, whole windows of `stride` aligned with a, and a
+        # tail.
         ratio = stride // fine
         head = min((ay - by) // fine % ratio, m)
         whole, tail = divmod(m - head, ratio)
-        for start, windows, count in ((0, 1, head), (head, whole, ratio), (head + whole * ratio, 1, tail)):
+        for start, windows, count in (
+            (0, 1, head),
+            (head, whole, ratio),
+            (head + whole * ratio, 1, tail),
+        ):
             if windows and count:
                 cut = ((windows, stride, ratio * z), (count, fine, z), *B[1:])
                 yield from join(a, (by + start * fine, bz + start * z, cut))

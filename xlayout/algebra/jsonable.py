@@ -14,7 +14,9 @@ __all__ = ["dump", "load"]
 _FORMAT = "xlayout.layout/1"
 
 
-def dump(in_shapes: tuple[Shape, ...], out_shapes: tuple[Shape, ...], pieces: tuple[Piece, ...]) -> str:
+def dump(
+    in_shapes: tuple[Shape, ...], out_shapes: tuple[Shape, ...], pieces: tuple[Piece, ...]
+) -> str:
     """One line of JSON, the same for the same parts."""
     return json.dumps(
         {
@@ -36,7 +38,9 @@ def load(text: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, 
     try:
         data = json.loads(text)
         if data["format"] != _FORMAT:
-            raise LayoutError(f"from_json: format {data['format']!r}; this version reads {_FORMAT!r}")
+            raise LayoutError(
+                f"from_json: format {data['format']!r}; this version reads {_FORMAT!r}"
+            )
         return (
             tuple(_ints(s, "in_shapes") for s in data["in_shapes"]),
             tuple(_ints(s, "out_shapes") for s in data["out_shapes"]),

@@ -1,7 +1,8 @@
 """Notation: a layout as text that `Layout.parse` reads back to an equal layout.
 
-A single box that follows the axes is a pattern with its sizes, `(a=2 b=3) c=4 -> (b a) c`. Everything else is
-written piece by piece, `(3,), (2,) -> (5,) {0<-0: (5, 1, 1)}`: output offset <- input offset, then the loops.
+A single box that follows the axes is a pattern with its sizes, `(a=2 b=3) c=4 -> (b a) c`.
+Everything else is written piece by piece, `(3,), (2,) -> (5,) {0<-0: (5, 1, 1)}`: output offset <-
+input offset, then the loops.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ def write(in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Seque
     if len(in_shapes) == len(out_shapes) == len(pieces) == 1:
         (piece,) = pieces
         found = boxes(0, pieces, in_shapes[0], out_shapes[0])
-        if found and not piece.repeats and piece.in_end == _size(in_shapes[0]) == _size(out_shapes[0]) == piece.size:
+        if (
+            found
+            and not piece.repeats
+            and piece.in_end == _size(in_shapes[0]) == _size(out_shapes[0]) == piece.size
+        ):
             return _as_pattern(found[0], in_shapes[0], out_shapes[0])
     return _as_pieces(in_shapes, out_shapes, pieces)
 
@@ -52,9 +57,12 @@ def _axes(axes: list[list[str]]) -> str:
     )
 
 
-def _as_pieces(in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]) -> str:
+def _as_pieces(
+    in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]
+) -> str:
     boxed = " ".join(
-        f"{{{p.out_offset}<-{p.in_offset}:{''.join(f' {loop}' for loop in p.loops)}}}" for p in pieces
+        f"{{{p.out_offset}<-{p.in_offset}:{''.join(f' {loop}' for loop in p.loops)}}}"
+        for p in pieces
     )
     return f"{_shapes(in_shapes)} -> {_shapes(out_shapes)} {boxed or '{}'}"
 
@@ -81,16 +89,23 @@ def read(text: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, 
     head, brace, _ = text.partition("{")
     sides = head.split("->")
     body = text[len(head) :]
-    if len(sides) != 2 or _PIECE.sub("", body).strip() or any(_SHAPE.sub("", s).strip(" ,") for s in sides):
+    if (
+        len(sides) != 2
+        or _PIECE.sub("", body).strip()
+        or any(_SHAPE.sub("", s).strip(" ,") for s in sides)
+    ):
         raise PatternError(
-            f"layout: cannot read {text!r}; wanted shapes -> shapes {brace}out<-in: (n, in stride, out stride) ...}}"
+            f"layout: cannot read {text!r}; wanted shapes -> shapes {brace}out<-in: (n, in "
+            "stride, out stride) ...}}"
         )
     ins, outs = (tuple(_ints(s) for s in _SHAPE.findall(side)) for side in sides)
     pieces = []
     for out_offset, in_offset, loops in _PIECE.findall(body):
         if out_offset:
             found = [_ints(loop) for loop in _SHAPE.findall(loops)]
-            pieces.append(Piece(int(in_offset), int(out_offset), tuple((n, x, z) for n, x, z in found)))
+            pieces.append(
+                Piece(int(in_offset), int(out_offset), tuple((n, x, z) for n, x, z in found))
+            )
     return ins, outs, tuple(pieces)
 
 

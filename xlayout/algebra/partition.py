@@ -12,19 +12,21 @@ __all__ = ["Rule", "partition"]
 Rule = Literal["balanced", "ceil", "back", "last", "even"]
 
 
-def partition(total: int, parts: int, /, *, rule: Rule = "balanced", unit: int = 1) -> tuple[int, ...]:
+def partition(
+    total: int, parts: int, /, *, rule: Rule = "balanced", unit: int = 1
+) -> tuple[int, ...]:
     """Sizes of `parts` parts that add up to `total`.
 
-    Each size is a multiple of `unit`, and what `total` has beyond whole units goes to the last part (so
-    a vocabulary of 50257 in units of 64 keeps all its rows). A part may be empty.
+    Each size is a multiple of `unit`, and what `total` has beyond whole units goes to the last
+    part (so a vocabulary of 50257 in units of 64 keeps all its rows). A part may be empty.
 
     Args:
         total: elements to share out.
         parts: number of parts, at least 1.
         rule: "balanced": the first `total % parts` parts are one larger, 10/4 = 3, 3, 2, 2
-            (DeepSpeed `partition_uniform`). "ceil": full parts first, 3, 3, 3, 1 (`torch.chunk`, DTensor).
-            "back": the last ones are larger, 2, 2, 3, 3. "last": the residue on the last, 2, 2, 2, 4.
-            "even": all equal, or an error (Megatron, JAX).
+            (DeepSpeed `partition_uniform`). "ceil": full parts first, 3, 3, 3, 1 (`torch.chunk`,
+            DTensor). "back": the last ones are larger, 2, 2, 3, 3. "last": the residue on the
+            last, 2, 2, 2, 4. "even": all equal, or an error (Megatron, JAX).
         unit: granularity of the parts, such as a head size or a kernel's grain.
 
     Raises:
@@ -42,7 +44,11 @@ def partition(total: int, parts: int, /, *, rule: Rule = "balanced", unit: int =
     each, extra = divmod(units, parts)
     if rule == "even" and (extra or residue):
         fit = [d for d in divisors(total // unit) if d] if not residue else []
-        ways = f"parts that would: {', '.join(map(str, fit))}" if fit else f"the total must be a multiple of {unit}"
+        ways = (
+            f"parts that would: {', '.join(map(str, fit))}"
+            if fit
+            else f"the total must be a multiple of {unit}"
+        )
         of = f" of whole units of {unit}" if unit > 1 else ""
         raise SizeError(f"total: {total} does not share out evenly into {parts} parts{of}; {ways}")
     if rule == "ceil":

@@ -1,8 +1,8 @@
 """Pattern: from einops-like text and shapes to the parts of a layout.
 
-A `+` makes an axis of segments. Each way to pick one segment from every sum of an array is a *branch*: a
-plain product of names with an offset. A branch on the left and the branch on the right with the same
-names are one piece.
+A `+` makes an axis of segments. Each way to pick one segment from every sum of an array is a
+*branch*: a plain product of names with an offset. A branch on the left and the branch on the right
+with the same names are one piece.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xlayout.algebra.grammar import Dots, Factor, Group, Name, One, Pattern, Product, fail, names, read
+from xlayout.algebra.grammar import Dots, Factor, Group, Name, Pattern, Product, fail, names, read
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape, as_shape, divisors, integer
+from xlayout.algebra.shapes import Shape, as_shape, integer
+from xlayout.algebra.solver import Solver, size_of
 from xlayout.errors import PatternError
 
 __all__ = ["solve"]
@@ -34,8 +35,8 @@ def solve(
         sizes: sizes by name.
 
     Raises:
-        PatternError: when the text cannot be read, the sizes do not fit or do not settle every axis, or
-            the two sides do not hold the same elements.
+        PatternError: when the text cannot be read, the sizes do not fit or do not settle every
+            axis, or the two sides do not hold the same elements.
     """
     if not isinstance(text, str):
         raise TypeError(f"pattern: {text!r} is a {type(text).__name__}; wanted a str")
@@ -45,13 +46,13 @@ def solve(
     _check_names(pattern)
     known = _given(pattern, sizes)
     if shapes is not None:
-        _Solver(pattern, known).run(shapes)
+        Solver(pattern, known).run(shapes)
     _check_known(pattern, known)
     ins = _branches(pattern.inputs, known)
     outs = _branches(pattern.outputs, known)
     return (
-        tuple(tuple(_size(f, known) for f in array) for array in pattern.inputs),
-        tuple(tuple(_size(f, known) for f in array) for array in pattern.outputs),
+        tuple(tuple(size_of(f, known) for f in array) for array in pattern.inputs),
+        tuple(tuple(size_of(f, known) for f in array) for array in pattern.outputs),
         merge(_pieces(pattern, ins, outs, known)),
     )
 
@@ -84,7 +85,9 @@ def _without_dots(pattern: Pattern, shapes: Sequence[Shape] | None) -> Pattern:
                 counts.add(len(shape) - (len(array) - 1))
         if len(counts) > 1 or min(counts) < 0:
             raise fail(
-                pattern.text, dots[0].at, f"pattern: '...' would stand for {sorted(counts)} axes; one count >= 0 wanted"
+                pattern.text,
+                dots[0].at,
+                f"pattern: '...' would stand for {sorted(counts)} axes; one count >= 0 wanted",
             )
         (count,) = counts
 
@@ -93,11 +96,17 @@ def _without_dots(pattern: Pattern, shapes: Sequence[Shape] | None) -> Pattern:
         for f in product:
             if isinstance(f, Dots):
                 if not dots or not outside:
-                    why = "stands on one side only" if not dots else "inside a parenthesis of an input"
+                    why = (
+                        "stands on one side only"
+                        if not dots
+                        else "inside a parenthesis of an input"
+                    )
                     raise fail(pattern.text, f.at, f"pattern: '...' {why}")
                 result += [Name(f"...{k}", None, f.at) for k in range(count)]
             elif isinstance(f, Group):
-                result.append(Group(tuple(replaced(s, outside and _is_output) for s in f.summands), f.at))
+                result.append(
+                    Group(tuple(replaced(s, outside and _is_output) for s in f.summands), f.at)
+                )
             else:
                 result.append(f)
         return tuple(result)
@@ -117,7 +126,10 @@ def _check_names(pattern: Pattern) -> None:
                 if n.name not in others:
                     shown = "..." if n.name.startswith("...") else n.name
                     raise fail(
-                        pattern.text, n.at, f"pattern: {shown!r} stands on the {where} only; both sides hold the same axes"
+                        pattern.text,
+                        n.at,
+                        f"pattern: {shown!r} stands on the {where} only; both sides hold the "
+                        "same axes",
                     )
 
 
@@ -126,78 +138,28 @@ def _given(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
     everywhere = [n for array in (*pattern.inputs, *pattern.outputs) for n in names(array)]
     for name, size in sizes.items():
         if name not in {n.name for n in everywhere}:
-            raise PatternError(f"{name}: size {size!r} given, but {pattern.text!r} has no axis of that name")
+            raise PatternError(
+                f"{name}: size {size!r} given, but {pattern.text!r} has no axis of that name"
+            )
         known[name] = integer(size, name)
     for n in everywhere:
         if n.size is not None and known.setdefault(n.name, n.size) != n.size:
-            raise fail(pattern.text, n.at, f"pattern: {n.name!r} is {n.size} here and {known[n.name]} elsewhere")
-    return known
-
-
-class _Solver:
-    """Sizes from shapes: each axis is an equation; one with one unknown settles it."""
-
-    def __init__(self, pattern: Pattern, known: dict[str, int]) -> None:
-        self.pattern = pattern
-        self.known = known
-
-    def run(self, shapes: Sequence[Shape]) -> None:
-        for array, shape in zip(self.pattern.inputs, shapes, strict=True):
-            if len(array) != len(shape):
-                raise PatternError(
-                    f"pattern: {len(array)} axes in an input of {self.pattern.text!r}, the array has shape {shape}"
-                )
-        before = -1
-        while before != len(self.known):
-            before = len(self.known)
-            for array, shape in zip(self.pattern.inputs, shapes, strict=True):
-                for factor, n in zip(array, shape, strict=True):
-                    self.factor(factor, n)
-
-    def unknown(self, factor: Factor) -> bool:
-        return any(n.name not in self.known for n in names((factor,)))
-
-    def factor(self, factor: Factor, n: int) -> None:
-        if isinstance(factor, Name):
-            if self.known.setdefault(factor.name, n) != n:
-                have = self.known[factor.name]
-                raise fail(self.pattern.text, factor.at, f"pattern: {factor.name!r} is {have}, but the axis here is {n}")
-        elif isinstance(factor, One):
-            if n != 1:
-                raise fail(self.pattern.text, factor.at, f"pattern: 1 stands for an axis of size {n}")
-        elif isinstance(factor, Group):
-            self.group(factor, n)
-
-    def group(self, group: Group, n: int) -> None:
-        open_summands = [s for s in group.summands if any(self.unknown(f) for f in s)]
-        rest = n - sum(
-            math.prod(_size(f, self.known) for f in s) for s in group.summands if s not in open_summands
-        )
-        if rest < 0 or (not open_summands and rest):
-            if len(group.summands) == 1:
-                raise fail(self.pattern.text, group.at, f"pattern: this makes {n - rest}, the axis is {n}")
-            raise fail(self.pattern.text, group.at, f"pattern: the segments add up to {n - rest}, the axis is {n}")
-        if len(open_summands) == 1:
-            self.product(open_summands[0], rest, group.at)
-
-    def product(self, product: Product, n: int, at: int) -> None:
-        unknown = [f for f in product if self.unknown(f)]
-        known = math.prod(_size(f, self.known) for f in product if f not in unknown)
-        if len(unknown) != 1 or (known == 0 and n == 0):
-            return
-        if known == 0 or n % known:
             raise fail(
-                self.pattern.text,
-                at,
-                f"pattern: {n} does not divide by {known}; it does by {', '.join(map(str, divisors(n)))}",
+                pattern.text,
+                n.at,
+                f"pattern: {n.name!r} is {n.size} here and {known[n.name]} elsewhere",
             )
-        self.factor(unknown[0], n // known)
+    return known
 
 
 def _check_known(pattern: Pattern, known: Mapping[str, int]) -> None:
     missing: list[Name] = []
     for array in pattern.inputs:
-        missing += [n for n in names(array) if n.name not in known and n.name not in {m.name for m in missing}]
+        missing += [
+            n
+            for n in names(array)
+            if n.name not in known and n.name not in {m.name for m in missing}
+        ]
     if missing:
         listed = ", ".join(n.name for n in missing)
         raise fail(
@@ -207,20 +169,12 @@ def _check_known(pattern: Pattern, known: Mapping[str, int]) -> None:
         )
 
 
-def _size(factor: Factor, known: Mapping[str, int]) -> int:
-    if isinstance(factor, Name):
-        return known[factor.name]
-    if isinstance(factor, Group):
-        return sum(math.prod(_size(f, known) for f in s) for s in factor.summands)
-    return 1
-
-
 def _branches(arrays: Sequence[Product], known: Mapping[str, int]) -> list[tuple[_Branch, Product]]:
     found: list[tuple[_Branch, Product]] = []
     base = 0
     for array in arrays:
         found += [((base + offset, strides), array) for offset, strides in _expand(array, 1, known)]
-        base += math.prod(_size(f, known) for f in array)
+        base += math.prod(size_of(f, known) for f in array)
     return found
 
 
@@ -237,13 +191,13 @@ def _expand(product: Product, stride: int, known: Mapping[str, int]) -> list[_Br
             offset = 0
             for summand in factor.summands:
                 inner += [(offset + o, s) for o, s in _expand(summand, stride, known)]
-                offset += stride * math.prod(_size(f, known) for f in summand)
+                offset += stride * math.prod(size_of(f, known) for f in summand)
             branches = [
                 (a + b, {**x, **{k: v if k not in x else -1 for k, v in y.items()}})
                 for a, x in inner
                 for b, y in branches
             ]
-        stride *= _size(factor, known)
+        stride *= size_of(factor, known)
     return branches
 
 
@@ -261,7 +215,9 @@ def _pieces(
             at = next(iter(names(array))).at if any(True for _ in names(array)) else 0
             shown = " ".join(sorted(key)) or "1"
             raise fail(
-                pattern.text, at, f"pattern: the elements ({shown}) on the {side} have no place on the {other}"
+                pattern.text,
+                at,
+                f"pattern: the elements ({shown}) on the {side} have no place on the {other}",
             )
     pieces = []
     for key, ((in_offset, in_strides), _) in by_names.items():
@@ -286,7 +242,9 @@ def _unique(
             at = [n.at for n in names(array)][-1] if key else 0
             shown = " ".join(sorted(key)) or "1"
             raise fail(
-                pattern.text, at, f"pattern: ({shown}) stands twice on this side; give each segment its own name"
+                pattern.text,
+                at,
+                f"pattern: ({shown}) stands twice on this side; give each segment its own name",
             )
         found[key] = (branch, array)
     return found

@@ -3,8 +3,8 @@
     Piece(in_offset, out_offset, ((n, in_stride, out_stride), ...))
       = {(in_offset + sum k_j * in_stride_j, out_offset + sum k_j * out_stride_j) : 0 <= k_j < n_j}
 
-A loop nest, a DMA descriptor and one `as_strided().copy_()` are the same record. A piece without gaps
-is exactly split -> permute -> merge; `in_stride = 0` is a broadcast.
+A loop nest, a DMA descriptor and one `as_strided().copy_()` are the same record. A piece without
+gaps is exactly split -> permute -> merge; `in_stride = 0` is a broadcast.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Piece:
 
     The constructor drops loops of one step, sorts by out stride (largest first) and fuses
     neighbours whose strides chain on both sides. For a bijection held in one piece that form is
-    unique: a decomposition of an interval into arithmetic progressions is mixed radix (de Bruijn, 1956).
+    unique: a decomposition of an interval into arithmetic progressions is mixed radix (de Bruijn,
+        1956).
 
     Args:
         in_offset: first input position, in elements.
@@ -53,8 +54,8 @@ class Piece:
         loops: `(n, in_stride, out_stride)` in any order.
 
     Raises:
-        SizeError: for a negative offset, count or stride, for an out stride of 0 (two values for one
-            output position), or for strides that overlap on one side.
+        SizeError: for a negative offset, count or stride, for an out stride of 0 (two values for
+            one output position), or for strides that overlap on one side.
 
     >>> Piece(0, 0, ((2, 3, 3), (3, 1, 1)))
     Piece(in_offset=0, out_offset=0, loops=((6, 1, 1),))
@@ -66,7 +67,9 @@ class Piece:
 
     def __post_init__(self) -> None:
         if self.in_offset < 0 or self.out_offset < 0:
-            raise SizeError(f"piece: offsets {self.in_offset}, {self.out_offset}; both must be at least 0")
+            raise SizeError(
+                f"piece: offsets {self.in_offset}, {self.out_offset}; both must be at least 0"
+            )
         fused: list[Loop] = []
         for n, x, z in sorted((loop for loop in self.loops if loop[0] != 1), key=_by_out_stride):
             if n < 0 or x < 0 or z < 1:

@@ -1,7 +1,7 @@
 """Program: a layout as a straight line of reshape, permute, slice and concatenate.
 
-This is what a tracer sees, and what every framework can run, differentiate and batch. `Writer` collects the
-steps and leaves out the ones that do nothing.
+This is what a tracer sees, and what every framework can run, differentiate and batch. `Writer`
+collects the steps and leaves out the ones that do nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ __all__ = ["Program", "Step", "Writer"]
 
 
 Step = tuple[str, tuple[int, ...], tuple[int, ...]]
-"""(verb, sources, argument): a source is an input's number, or the number of inputs plus the step's.
+"""(verb, sources, argument): a source is an input's number, or the number of inputs plus the
+step's.
 
 reshape: shape. permute: axes. slice: (axis, start, stop, step). concatenate: (axis,).
 expand, full: shape. gather: (output,), the one verb that looks up a table.
@@ -61,21 +62,28 @@ class Writer:
         self.arity = len(self.shapes)
 
     def mark(self) -> int:
+        """A place to come back to."""
         return len(self.steps)
 
     def rewind(self, mark: int) -> None:
+        """Forget what was written since `mark`."""
         del self.steps[mark:]
         del self.shapes[self.arity + mark :]
 
-    def step(self, verb: str, sources: tuple[int, ...], argument: tuple[int, ...], shape: Shape) -> int:
+    def step(
+        self, verb: str, sources: tuple[int, ...], argument: tuple[int, ...], shape: Shape
+    ) -> int:
+        """Write one step; the number of its value."""
         self.steps.append((verb, sources, argument))
         self.shapes.append(shape)
         return len(self.shapes) - 1
 
     def full(self, shape: Shape) -> int:
+        """An array of fill."""
         return self.step("full", (), shape, shape)
 
     def reshape(self, x: int, shape: Shape) -> int:
+        """`x` with other axes; of two reshapes in a row only the last is kept."""
         if self.shapes[x] == shape:
             return x
         if x >= self.arity and self.steps[x - self.arity][0] == "reshape":
@@ -83,11 +91,13 @@ class Writer:
         return self.step("reshape", (x,), shape, shape)
 
     def permute(self, x: int, axes: tuple[int, ...]) -> int:
+        """`x` with its axes in another order."""
         if axes == tuple(range(len(axes))):
             return x
         return self.step("permute", (x,), axes, tuple(self.shapes[x][a] for a in axes))
 
     def slice(self, x: int, axis: int, start: int, stop: int, step: int = 1) -> int:
+        """A stretch of one axis of `x`."""
         shape = self.shapes[x]
         if (start, stop, step) == (0, shape[axis], 1):
             return x
@@ -103,9 +113,11 @@ class Writer:
         return self.concatenate((x, filler), axis)
 
     def expand(self, x: int, shape: Shape) -> int:
+        """`x` with axes of size 1 repeated."""
         return x if self.shapes[x] == shape else self.step("expand", (x,), shape, shape)
 
     def concatenate(self, parts: Sequence[int], axis: int) -> int:
+        """Values one after the other along an axis."""
         if len(parts) == 1:
             return parts[0]
         first = self.shapes[parts[0]]

@@ -76,7 +76,8 @@ def divide(n: int, by: int, what: str, parts: str) -> int:
     """`n // by`, which must leave nothing.
 
     Raises:
-        SizeError: naming `what` has size n, which `parts` do not divide it, and the sizes that would.
+        SizeError: naming `what` has size n, which `parts` do not divide it, and the sizes that
+            would.
     """
     if by and n % by == 0:
         return n // by

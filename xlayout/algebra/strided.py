@@ -1,8 +1,8 @@
 """Strided: what a layout becomes when its input lies in memory with given strides.
 
-Memory is one more layout (address -> flat position), so addresses come from the same join as everything
-else. `view` finds the one zero-copy view there can be by looking at a few elements, then proves or
-refutes it on every piece: the verdict is exact in both directions.
+Memory is one more layout (address -> flat position), so addresses come from the same join as
+everything else. `view` finds the one zero-copy view there can be by looking at a few elements,
+then proves or refutes it on every piece: the verdict is exact in both directions.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def view(
     out_shape: Sequence[int],
     strides: Sequence[int],
 ) -> tuple[int, tuple[int, ...]] | None:
-    """`(offset, strides)` of the output as a view of the input, or None. Outputs must have no holes."""
+    """`(offset, strides)` of an output without holes as a view of the input, or None."""
     copies = strided_copies(pieces, in_shape, strides)
     if not copies:
         return 0, row_major(out_shape)

@@ -1,8 +1,8 @@
 """Recipe: a layout bound to one backend, ready to be called again and again with fresh results.
 
-One gap-free piece is one reshape-permute-reshape. Everything else is a strided copy per piece where memory
-may be touched directly (numpy, plain torch tensors), and the straight-line program where it may not
-(autograd, transforms, JAX).
+One gap-free piece is one reshape-permute-reshape. Everything else is a strided copy per piece
+where memory may be touched directly (numpy, plain torch tensors), and the straight-line program
+where it may not (autograd, transforms, JAX).
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     """The fastest way to run a layout again and again on concrete arrays of one backend."""
     steps = _relayout(layout)
     if steps is not None:
-        return backend.relayout(steps)
+        return backend.relayout(steps, layout.as_view() is None)
     program = program_of(layout)
     tables = tables_of(layout, program)
     single = len(layout.out_shapes) == 1
 
     shared = [
-        k < program.arity or not (backend.immutable or _makes_fresh(program, k)) for k in program.outputs
+        k < program.arity or not (backend.immutable or _makes_fresh(program, k))
+        for k in program.outputs
     ]
 
     def by_program(*arrays: Any) -> Any:
@@ -127,12 +128,14 @@ def tables_of(layout: Layout, program: Program) -> dict[int, Any]:
     tables = {}
     for number in numbers:
         first, last = ends(layout.out_shapes)[number]
-        tables[number] = index[first:last].reshape(layout.out_shapes[number]) if index is not None else None
+        tables[number] = (
+            index[first:last].reshape(layout.out_shapes[number]) if index is not None else None
+        )
     return tables
 
 
 def _makes_fresh(program: Program, number: int) -> bool:
-    """Whether a value is row-major memory of its own: made by a copying step, then at most reshaped."""
+    """Whether a value is row-major memory of its own: copied, then at most reshaped."""
     while number >= program.arity:
         verb, sources, _ = program.steps[number - program.arity]
         if verb != "reshape":
@@ -166,7 +169,9 @@ def _moves(
     return [
         (j, k, copy)
         for j, (inputs, in_strides) in enumerate(zip(ends(layout.in_shapes), sources, strict=True))
-        for k, (outputs, out_strides) in enumerate(zip(ends(layout.out_shapes), targets, strict=True))
+        for k, (outputs, out_strides) in enumerate(
+            zip(ends(layout.out_shapes), targets, strict=True)
+        )
         for copy in strided_copies(
             layout.between(inputs, outputs),
             layout.in_shapes[j],

@@ -16,20 +16,23 @@ from xlayout.registry import backend_of
 __all__ = ["apply", "call", "common_backend", "refuse_while_tracing", "remembered", "run"]
 
 
-def apply(layout: Layout, x: Any, /, *, out: Any = None, copy: bool | None = True, fill: Any = 0) -> Any:
+def apply(
+    layout: Layout, x: Any, /, *, out: Any = None, copy: bool | None = True, fill: Any = 0
+) -> Any:
     """Run any layout on an array, or on a sequence of arrays when it has several inputs.
 
     Args:
         layout: what goes where.
-        x: a torch.Tensor, jax.Array (tracers included) or numpy.ndarray of shape `layout.in_shape`; a
-            tuple or list of them, one per input, when the layout has several.
+        x: a torch.Tensor, jax.Array (tracers included) or numpy.ndarray of shape
+            `layout.in_shape`; a tuple or list of them, one per input, when the layout has several.
         out: arrays to write into, shaped like the result (torch and numpy, outside tracing).
         copy: True (default): fresh row-major memory. None: a view where that is possible. False: a
             view, or an error. While tracing, True and None mean values only.
         fill: value for holes, positions of the output that no input goes to.
 
     Returns:
-        One array, or a tuple of arrays when the layout has several outputs; same framework, dtype, device.
+        One array, or a tuple of arrays when the layout has several outputs; same framework, dtype,
+        device.
 
     Raises:
         ShapeError: for shapes other than the layout's, or an `out` that does not fit.
@@ -70,9 +73,13 @@ def _check_shape(x: Any, shape: Sequence[int]) -> None:
 def refuse_while_tracing(out: Any, copy: bool | None) -> None:
     """Memory means nothing while a compiler records."""
     if out is not None:
-        raise TypeError("out: cannot be written while tracing; assign the result outside the compiled function")
+        raise TypeError(
+            "out: cannot be written while tracing; assign the result outside the compiled function"
+        )
     if copy is False:
-        raise BufferError("copy: False cannot be promised while tracing; use copy=None, or call it outside")
+        raise BufferError(
+            "copy: False cannot be promised while tracing; use copy=None, or call it outside"
+        )
 
 
 def common_backend(arrays: Sequence[Any]) -> Backend:
@@ -90,10 +97,14 @@ def common_backend(arrays: Sequence[Any]) -> Backend:
         other = backend_of(x)
         if other is not backend:
             raise TypeError(
-                f"arrays: 0 is {backend.name}, {number} is {other.name}; one framework per call (xlayout.to_{backend.name})"
+                f"arrays: 0 is {backend.name}, {number} is {other.name}; one framework per call "
+                f"(xlayout.to_{backend.name})"
             )
         if other.kind(x) != kind:
-            raise TypeError(f"arrays: 0 is {kind[0]} on {kind[1]}, {number} is {x.dtype} on {other.kind(x)[1]}; one of each per call")
+            raise TypeError(
+                f"arrays: 0 is {kind[0]} on {kind[1]}, {number} is {x.dtype} on "
+                f"{other.kind(x)[1]}; one of each per call"
+            )
     return backend
 
 
@@ -166,10 +177,13 @@ def _into(
     kind = backend.kind(arrays[0])
     for y, shape in zip(outputs, layout.out_shapes, strict=True):
         if backend_of(y) is not backend:
-            raise TypeError(f"out: a {type(y).__name__}; wanted the framework of the input, {backend.name}")
+            raise TypeError(
+                f"out: a {type(y).__name__}; wanted the framework of the input, {backend.name}"
+            )
         if tuple(y.shape) != shape or backend.kind(y) != kind:
             raise ShapeError(
-                f"out: {y.dtype} {tuple(y.shape)} on {backend.kind(y)[1]}; wanted {kind[0]} {shape} on {kind[1]}"
+                f"out: {y.dtype} {tuple(y.shape)} on {backend.kind(y)[1]}; wanted {kind[0]} "
+                f"{shape} on {kind[1]}"
             )
         others = [z for z in outputs if z is not y]
         why = backend.refusal(y, [*arrays, *others])

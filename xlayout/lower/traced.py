@@ -1,8 +1,9 @@
 """Traced: the program of a layout inside a compiler, where a dimension may not be a number yet.
 
-A dimension that is left open is given a large prime as a stand-in. No real size has such a factor, so it
-comes out of the layout untouched, as a whole axis or as a factor of a merged one, and is turned back into the
-open dimension step by step. A layout that has to know the size cannot keep the prime whole, and says so.
+A dimension that is left open is given a large prime as a stand-in. No real size has such a factor,
+so it comes out of the layout untouched, as a whole axis or as a factor of a merged one, and is
+turned back into the open dimension step by step. A layout that has to know the size cannot keep
+the prime whole, and says so.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> lis
     dims = arrays[0].shape
     return run_program(
         backend,
-        [(verb, sources, tuple([_open(n, dims) for n in argument])) for verb, sources, argument in steps],
+        [
+            (verb, sources, tuple([_open(n, dims) for n in argument]))
+            for verb, sources, argument in steps
+        ],
         outputs,
         tables,
         arrays,
@@ -57,7 +61,9 @@ def plan_op(
 def plan_layout(layout: Layout) -> Plan:
     """The plan of a layout whose shapes may hold stand-ins."""
     program = program_of(layout)
-    steps = tuple((verb, sources, tuple(map(_size, argument))) for verb, sources, argument in program.steps)
+    steps = tuple(
+        (verb, sources, tuple(map(_size, argument))) for verb, sources, argument in program.steps
+    )
     if program.gathers and any(n >= _LIMIT for shape in layout.in_shapes for n in shape):
         raise _depends()
     return steps, program.outputs, tables_of(layout, program)
@@ -76,7 +82,8 @@ def stand_in(
             sizes.append(backend.concrete(n))
         except TypeError as error:
             raise SizeError(
-                f"{name}: axis {axis} is dynamic ({error}) and the layout depends on its size; only axes that the "
+                f"{name}: axis {axis} is dynamic ({error}) and the layout depends on its size; "
+                "only axes that the "
                 "op leaves alone may be dynamic, so export with a fixed size there"
             ) from None
     return tuple(sizes)
@@ -95,7 +102,9 @@ def _size(n: int) -> _Size:
 
 
 def _depends() -> LayoutError:
-    return SizeError("a dynamic axis: this layout depends on its size; fix the size, or leave that axis alone")
+    return SizeError(
+        "a dynamic axis: this layout depends on its size; fix the size, or leave that axis alone"
+    )
 
 
 def _open(size: Any, dims: Sequence[Any]) -> Any:

@@ -14,7 +14,7 @@ __all__ = ["matrix_transpose", "permute_dims"]
 
 
 @one_to_one(touched=nothing)
-def matrix_transpose(shape: Shape, /, **run: Unpack[Run]) -> Layout:
+def matrix_transpose(shape: Shape, /, **_run: Unpack[Run]) -> Layout:
     """The last two axes swapped (the array API's name), as row-major memory of its own.
 
     Peak memory is input plus output, for a non-contiguous input too; the input is never touched.
@@ -22,7 +22,7 @@ def matrix_transpose(shape: Shape, /, **run: Unpack[Run]) -> Layout:
 
     Args:
         shape: an array of at least two axes.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         AxisError: for fewer than two axes.
@@ -40,13 +40,13 @@ def matrix_transpose(shape: Shape, /, **run: Unpack[Run]) -> Layout:
 
 
 @one_to_one(touched=nothing)
-def permute_dims(shape: Shape, /, axes: Sequence[int], **run: Unpack[Run]) -> Layout:
+def permute_dims(shape: Shape, /, axes: Sequence[int], **_run: Unpack[Run]) -> Layout:
     """The axes in another order (the array API's name), as row-major memory of its own.
 
     Args:
         shape: any array.
         axes: every axis once; negative ones count from the end.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         AxisError: when `axes` is not a permutation of the array's axes.
@@ -56,5 +56,3 @@ def permute_dims(shape: Shape, /, axes: Sequence[int], **run: Unpack[Run]) -> La
     (4, 2, 3)
     """
     return Layout.permute(shape, axes)
-
-

@@ -13,12 +13,13 @@ __all__ = ["deinterleave", "interleave"]
 
 @one_to_one()
 def interleave(
-    shape: Shape, /, *, block: int = 1, groups: int = 2, axis: int = 0, **run: Unpack[Run]
+    shape: Shape, /, *, block: int = 1, groups: int = 2, axis: int = 0, **_run: Unpack[Run]
 ) -> Layout:
     """`[W | V] -> [W0, V0, W1, V1, ...]`, in blocks of `block`.
 
-    The axis is split (groups, n, block) and read (n, groups, block). With two groups this is the gate/up order
-    of TransformerEngine's grouped GLU kernels (`interleave_glu_tensor`); `transformers` calls the
+    The axis is split (groups, n, block) and read (n, groups, block). With two groups this is the
+    gate/up order of TransformerEngine's grouped GLU kernels (`interleave_glu_tensor`);
+    `transformers` calls the
     *inverse* of `block=1` "Interleave".
 
     Args:
@@ -26,7 +27,7 @@ def interleave(
         block: elements that stay together.
         groups: how many parts the axis is made of.
         axis: the axis to reorder; all others are left alone and may be dynamic under a compiler.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: when the axis does not divide into `groups * block`.
@@ -45,7 +46,7 @@ def interleave(
 
 @one_to_one()
 def deinterleave(
-    shape: Shape, /, *, block: int = 1, groups: int = 2, axis: int = 0, **run: Unpack[Run]
+    shape: Shape, /, *, block: int = 1, groups: int = 2, axis: int = 0, **_run: Unpack[Run]
 ) -> Layout:
     """`[W0, V0, W1, V1, ...] -> [W | V]`: the inverse of `interleave`, with the same checks.
 
@@ -54,7 +55,7 @@ def deinterleave(
         block: elements that stay together.
         groups: how many parts the axis is made of.
         axis: the axis to reorder.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: when the axis does not divide into `groups * block`.

@@ -1,12 +1,12 @@
 """Op: a function from shapes to a Layout, made into the array function of the same name.
 
-An op is written once, as `shape -> Layout`. The decorators here add the arrays: which backend, tracing or not,
-a recipe remembered per shape, `out=` and `copy=`. The layout function stays on it as `.layout`.
+An op is written once, as `shape -> Layout`. The decorators here add the arrays: which backend,
+tracing or not, a recipe remembered per shape, `out=` and `copy=`. The layout function stays on it
+as `.layout`.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar
@@ -39,7 +39,8 @@ class Run(TypedDict, total=False):
     """Options that every op takes, besides its own.
 
     out: array(s) to write the result into (torch and numpy, outside tracing).
-    copy: True (default) fresh row-major memory; None a view where possible; False a view or an error.
+    copy: True (default) fresh row-major memory; None a view where possible; False a view or an
+        error.
     """
 
     out: Any
@@ -71,7 +72,8 @@ class Op(Generic[P]):
     __name__: str
 
     def __init__(self, function: Callable[..., Layout], touched: Touched, fill: str | None) -> None:
-        functools.update_wrapper(self, function)
+        self.__name__, self.__doc__ = function.__name__.lstrip("_"), function.__doc__
+        self.__module__, self.__wrapped__ = function.__module__, function
         self._layout = function
         self._touched = touched
         self._fill = fill
@@ -113,7 +115,9 @@ class Op(Generic[P]):
             recipe = self._recipes[key] = remembered(layout, backend, 0)
         return recipe(x)
 
-    def _trace(self, backend: Backend, arrays: Sequence[Any], options: dict[str, Any], fill: Any) -> Any:
+    def _trace(
+        self, backend: Backend, arrays: Sequence[Any], options: dict[str, Any], fill: Any
+    ) -> Any:
         shapes = []
         for x in arrays:
             touched = self._touched(len(x.shape), options)
@@ -151,7 +155,13 @@ class ThreeToOne(Op[P]):
     """Three arrays in (a query, a key, a value), one out."""
 
     def layout(
-        self, q: Sequence[int], k: Sequence[int], v: Sequence[int], /, *args: P.args, **options: P.kwargs
+        self,
+        q: Sequence[int],
+        k: Sequence[int],
+        v: Sequence[int],
+        /,
+        *args: P.args,
+        **options: P.kwargs,
     ) -> Layout:
         """The op on three shapes."""
         return self._layout(as_shape(q), as_shape(k), as_shape(v), *args, **options)
@@ -166,7 +176,9 @@ class ManyToOne(Op[P]):
     def _args(self, shapes: tuple[Shape, ...]) -> tuple[Any, ...]:
         return (shapes,)
 
-    def layout(self, shapes: Sequence[Sequence[int]], /, *args: P.args, **options: P.kwargs) -> Layout:
+    def layout(
+        self, shapes: Sequence[Sequence[int]], /, *args: P.args, **options: P.kwargs
+    ) -> Layout:
         """The op on a sequence of shapes."""
         return self._layout(tuple(as_shape(s) for s in shapes), *args, **options)
 
@@ -177,7 +189,7 @@ class ManyToOne(Op[P]):
 def one_to_one(
     *, touched: Touched = axis_only, fill: str | None = None
 ) -> Callable[[Callable[Concatenate[Shape, P], Layout]], OneToOne[P]]:
-    """Make the array function of `shape -> Layout`. `fill` names the option that holds the value of holes."""
+    """Make the array function of `shape -> Layout`; `fill` names the option that fills holes."""
     return lambda function: OneToOne(function, touched, fill)
 
 
@@ -206,7 +218,9 @@ def _named(op: Op[Any], args: tuple[Any, ...], options: dict[str, Any]) -> dict[
     """All options by name: `permute_dims(x, (1, 0))` gives one by position."""
     if not args:
         return options
-    names = [p.name for p in op.__signature__.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    names = [
+        p.name for p in op.__signature__.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
     if len(args) > len(names):
         raise TypeError(f"{op.__name__}: too many positional arguments; options are given by name")
     return {**dict(zip(names, args, strict=False)), **options}

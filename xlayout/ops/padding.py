@@ -14,7 +14,13 @@ __all__ = ["pad", "trim"]
 
 @one_to_one(fill="value")
 def pad(
-    shape: Shape, /, *, to: int, axis: int = 0, value: complex = 0, **run: Unpack[Run]
+    shape: Shape,
+    /,
+    *,
+    to: int,
+    axis: int = 0,
+    value: complex = 0,  # noqa: ARG001 -- of the array function: the layout only has holes
+    **_run: Unpack[Run],
 ) -> Layout:
     """An axis lengthened to `to` with `value` at its end (vocabularies, flat shards).
 
@@ -23,7 +29,7 @@ def pad(
         to: new size of the axis, at least the old one.
         axis: the axis to lengthen.
         value: what the new positions hold; it must be exact in the array's dtype.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: when `to` is less than the axis.
@@ -36,14 +42,14 @@ def pad(
 
 
 @one_to_one()
-def trim(shape: Shape, /, *, to: int, axis: int = 0, **run: Unpack[Run]) -> Layout:
+def trim(shape: Shape, /, *, to: int, axis: int = 0, **_run: Unpack[Run]) -> Layout:
     """An axis cut back to its first `to` elements; undoes `pad`.
 
     Args:
         shape: any array.
         to: new size of the axis, at most the old one.
         axis: the axis to cut.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: when `to` is more than the axis.
@@ -55,5 +61,7 @@ def trim(shape: Shape, /, *, to: int, axis: int = 0, **run: Unpack[Run]) -> Layo
     axis = axis_of(axis, len(shape))
     to = integer(to, "to")
     if to > shape[axis]:
-        raise SizeError(f"to: {to} is more than axis {axis} = {shape[axis]}; trim only shortens, pad lengthens")
+        raise SizeError(
+            f"to: {to} is more than axis {axis} = {shape[axis]}; trim only shortens, pad lengthens"
+        )
     return Layout.slice(shape, 0, to, axis)

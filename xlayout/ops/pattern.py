@@ -20,7 +20,9 @@ class Rearrange(Op[Any]):
     def layout(self, shape: Any, pattern: str, /, **sizes: int) -> Layout:
         """The op on a shape, or on a sequence of shapes when the pattern has several inputs."""
         single = all(isinstance(n, int) for n in shape)
-        return self._layout((tuple(shape),) if single else tuple(map(tuple, shape)), pattern=pattern, **sizes)
+        return self._layout(
+            (tuple(shape),) if single else tuple(map(tuple, shape)), pattern=pattern, **sizes
+        )
 
     def _args(self, shapes: tuple[Shape, ...]) -> tuple[Any, ...]:
         return (shapes,)
@@ -39,9 +41,9 @@ class Rearrange(Op[Any]):
 def _rearrange(shapes: tuple[Shape, ...], /, *, pattern: str, **sizes: int) -> Layout:
     """Split, permute, merge, and take segments apart or put them together, as a pattern says.
 
-    The patterns are einops', plus segments: `+` inside parentheses puts parts one after the other along
-    an axis, and binds looser than juxtaposition. Every axis stands on both sides; each combination of
-    segments stands exactly once on each side.
+    The patterns are einops', plus segments: `+` inside parentheses puts parts one after the other
+    along an axis, and binds looser than juxtaposition. Every axis stands on both sides; each
+    combination of segments stands exactly once on each side.
 
         "(h d) m -> m h d"                 split and transpose; give h= or d=
         "(q + k + v) h -> q h, k h, v h"   take segments apart; give all but one size
@@ -74,5 +76,3 @@ def _rearrange(shapes: tuple[Shape, ...], /, *, pattern: str, **sizes: int) -> L
 
 
 rearrange = Rearrange(_rearrange, everything, None)
-
-

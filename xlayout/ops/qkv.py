@@ -27,7 +27,7 @@ def fuse_qkv(
     order: Order = "grouped",
     blocks: int = 4,
     axis: int = 0,
-    **run: Unpack[Run],
+    **_run: Unpack[Run],
 ) -> Layout:
     """Queries, keys and values in one array.
 
@@ -35,7 +35,8 @@ def fuse_qkv(
 
     * "concat": all Q, all K, all V (Phi-3, MPT, ChatGLM).
     * "per_head": q, k, v of head 0, then of head 1, ... (BLOOM, GPT-NeoX; needs kv_heads == heads).
-    * "grouped": per KV group its query heads, its key, its value (Megatron, TransformerEngine, Falcon-40B).
+    * "grouped": per KV group its query heads, its key, its value (Megatron, TransformerEngine,
+      Falcon-40B).
     * "codegen": `blocks` groups, each its q, v, k in this order (CodeGen; needs kv_heads == heads).
 
     Args:
@@ -47,7 +48,7 @@ def fuse_qkv(
         order: which of the orders above.
         blocks: groups of the "codegen" order.
         axis: the axis that holds the heads.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: when head counts, order and shapes do not fit together.
@@ -60,13 +61,17 @@ def fuse_qkv(
     axis = axis_of(axis, len(q_shape))
     rests = {(*s[:axis], *s[axis + 1 :]) for s in (q_shape, k_shape, v_shape)}
     if len(rests) > 1 or len({len(s) for s in (q_shape, k_shape, v_shape)}) > 1:
-        raise SizeError(f"q, k, v: shapes {q_shape}, {k_shape}, {v_shape} differ outside axis {axis}; only that may differ")
+        raise SizeError(
+            f"q, k, v: shapes {q_shape}, {k_shape}, {v_shape} differ outside axis {axis}; only "
+            "that may differ"
+        )
     heads, kv_heads = integer(heads, "heads", 1), integer(kv_heads, "kv_heads", 1)
     d = divide(q_shape[axis], heads, f"q: axis {axis}", "heads")
     for name, shape in (("k", k_shape), ("v", v_shape)):
         if shape[axis] != kv_heads * d:
             raise SizeError(
-                f"{name}: axis {axis} = {shape[axis]}; wanted kv_heads * head_dim = {kv_heads} * {d} = {kv_heads * d}"
+                f"{name}: axis {axis} = {shape[axis]}; wanted kv_heads * head_dim = {kv_heads} * "
+                f"{d} = {kv_heads * d}"
             )
     core = _fused(heads, kv_heads, d, order, blocks)
     return core.lift(q_shape[:axis], q_shape[axis + 1 :])
@@ -82,7 +87,7 @@ def split_qkv(
     order: Order = "grouped",
     blocks: int = 4,
     axis: int = 0,
-    **run: Unpack[Run],
+    **_run: Unpack[Run],
 ) -> Layout:
     """The queries, keys and values of a fused array; undoes `fuse_qkv` with the same options.
 
@@ -93,7 +98,7 @@ def split_qkv(
         order: how they are fused; see `fuse_qkv`.
         blocks: groups of the "codegen" order.
         axis: the axis that holds the heads.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Returns:
         (q, k, v).
@@ -119,11 +124,17 @@ def _fused(heads: int, kv_heads: int, d: int, order: Order, blocks: int) -> Layo
     if order == "concat":
         return dealt(sizes, 1)
     if heads % kv_heads:
-        raise SizeError(f"heads, kv_heads: {heads}, {kv_heads}; order {order!r} needs heads to be a multiple of kv_heads")
+        raise SizeError(
+            f"heads, kv_heads: {heads}, {kv_heads}; order {order!r} needs heads to be a multiple "
+            "of kv_heads"
+        )
     if order == "grouped":
         return dealt(sizes, kv_heads)
     if heads != kv_heads:
-        raise SizeError(f"kv_heads: {kv_heads}; order {order!r} needs kv_heads == heads = {heads}; use order='grouped'")
+        raise SizeError(
+            f"kv_heads: {kv_heads}; order {order!r} needs kv_heads == heads = {heads}; use "
+            "order='grouped'"
+        )
     if order == "per_head":
         return dealt(sizes, heads)
     divide(heads, integer(blocks, "blocks", 1), "heads", "blocks")

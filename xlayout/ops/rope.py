@@ -12,17 +12,17 @@ __all__ = ["rope_halves", "rope_pairs"]
 
 
 @one_to_one()
-def rope_halves(shape: Shape, /, *, heads: int, axis: int = 0, **run: Unpack[Run]) -> Layout:
+def rope_halves(shape: Shape, /, *, heads: int, axis: int = 0, **_run: Unpack[Run]) -> Layout:
     """Per head, pairs to halves: `(x0, y0, x1, y1, ...) -> (x0, x1, ..., y0, y1, ...)`.
 
-    From Meta's, GGUF's and MaxText's "interleaved" order to the `rotate_half` order of Hugging Face. For
-    grouped-query attention give each tensor its own head count: `kv_heads` for the keys.
+    From Meta's, GGUF's and MaxText's "interleaved" order to the `rotate_half` order of Hugging
+    Face. For grouped-query attention give each tensor its own head count: `kv_heads` for the keys.
 
     Args:
         shape: any array whose `axis` is heads times an even head dimension.
         heads: heads of *this* tensor.
         axis: the axis that holds the heads.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: when the axis does not divide into heads of even size.
@@ -35,14 +35,16 @@ def rope_halves(shape: Shape, /, *, heads: int, axis: int = 0, **run: Unpack[Run
 
 
 @one_to_one()
-def rope_pairs(shape: Shape, /, *, heads: int, axis: int = 0, **run: Unpack[Run]) -> Layout:
-    """Per head, halves to pairs: `(x0, x1, ..., y0, y1, ...) -> (x0, y0, x1, y1, ...)`; undoes `rope_halves`.
+def rope_pairs(shape: Shape, /, *, heads: int, axis: int = 0, **_run: Unpack[Run]) -> Layout:
+    """Per head, halves to pairs: `(x0, x1, ..., y0, y1, ...) -> (x0, y0, x1, y1, ...)`.
+
+    The inverse of `rope_halves`, with the same arguments.
 
     Args:
         shape: any array whose `axis` is heads times an even head dimension.
         heads: heads of *this* tensor.
         axis: the axis that holds the heads.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: when the axis does not divide into heads of even size.

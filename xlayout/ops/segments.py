@@ -1,7 +1,7 @@
 """Segments: unequal parts of an axis, dealt out group by group.
 
-`[s0 | s1 | ...] -> per group, the 1/groups part of every s`. Tensor-parallel packing of fused weights, grouped
-QKV and GLU interleaving are all this one map.
+`[s0 | s1 | ...] -> per group, the 1/groups part of every s`. Tensor-parallel packing of fused
+weights, grouped QKV and GLU interleaving are all this one map.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ __all__ = ["dealt", "regroup", "ungroup"]
 
 @one_to_one()
 def regroup(
-    shape: Shape, /, *, sizes: Sequence[int], groups: int, axis: int = 0, **run: Unpack[Run]
+    shape: Shape, /, *, sizes: Sequence[int], groups: int, axis: int = 0, **_run: Unpack[Run]
 ) -> Layout:
     """`[s0 | s1 | ...] -> [group 0: its part of s0, of s1, ... | group 1: ... ]`.
 
-    With `groups` = tensor-parallel size, every rank's shard of a fused weight becomes one contiguous slice.
-    `interleave(block=k)` of two halves F is `regroup(sizes=(F, F), groups=F // k)`.
+    With `groups` = tensor-parallel size, every rank's shard of a fused weight becomes one
+    contiguous slice. `interleave(block=k)` of two halves F is `regroup(sizes=(F, F), groups=F //
+    k)`.
 
     Args:
         shape: any array whose `axis` is the sum of `sizes`.
         sizes: elements of each segment; they may differ.
         groups: how many groups; it must divide every size.
         axis: the axis to reorder.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: when the sizes do not add up to the axis, or `groups` does not divide one.
@@ -46,7 +47,7 @@ def regroup(
 
 @one_to_one()
 def ungroup(
-    shape: Shape, /, *, sizes: Sequence[int], groups: int, axis: int = 0, **run: Unpack[Run]
+    shape: Shape, /, *, sizes: Sequence[int], groups: int, axis: int = 0, **_run: Unpack[Run]
 ) -> Layout:
     """The inverse of `regroup`, with the same arguments: groups back to whole segments.
 
@@ -55,7 +56,7 @@ def ungroup(
         sizes: elements of each *whole* segment.
         groups: how many groups the axis holds.
         axis: the axis to reorder.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: when the sizes do not add up to the axis, or `groups` does not divide one.
@@ -69,7 +70,7 @@ def ungroup(
 
 
 def dealt(sizes: Sequence[int], groups: int, order: Sequence[int] | None = None) -> Layout:
-    """Segments as arrays of their own, dealt into one axis group by group (in `order` within a group)."""
+    """Segments that are arrays, dealt into one axis group by group, in `order` within a group."""
     groups = integer(groups, "groups", 1)
     parts = [divide(n, groups, f"sizes: segment {k}", "groups") for k, n in enumerate(sizes)]
     width = sum(parts)

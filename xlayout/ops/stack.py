@@ -13,7 +13,7 @@ __all__ = ["stack", "unstack"]
 
 
 @many_to_one(touched=nothing)
-def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **run: Unpack[Run]) -> Layout:
+def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **_run: Unpack[Run]) -> Layout:
     """Arrays of one shape along a new axis.
 
     Each input is written straight to its place: no intermediate array holds them all.
@@ -21,7 +21,7 @@ def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **run: Unpack[Run]) ->
     Args:
         shapes: a sequence of arrays, all of one shape.
         axis: where the new axis goes, counted in the result.
-        **run: `out=`, `copy=`.
+        **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: for no arrays, or different shapes.
@@ -48,13 +48,13 @@ def _touched(ndim: int, options: dict[str, Any]) -> frozenset[int]:
 
 
 @one_to_many(touched=_touched)
-def unstack(shape: Shape, /, *, axis: int = 0, **run: Unpack[Run]) -> Layout:
+def unstack(shape: Shape, /, *, axis: int = 0, **_run: Unpack[Run]) -> Layout:
     """The slices along an axis, as a tuple; undoes `stack`.
 
     Args:
         shape: any array of at least one axis.
         axis: the axis to take apart.
-        **run: `copy=`; `copy=None` gives views in torch and numpy.
+        **_run: `copy=`; `copy=None` gives views in torch and numpy.
 
     Raises:
         AxisError: when the array has no such axis.

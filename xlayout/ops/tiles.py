@@ -33,7 +33,9 @@ def _grid(shape: Shape, rows: Sequence[int], columns: Sequence[int]) -> Layout:
 class ToTiles(Op[Any]):
     """The op `to_tiles`: one array in, rows of blocks out."""
 
-    def layout(self, shape: Sequence[int], /, *, grid: tuple[int, int], rule: Rule = "balanced") -> Layout:
+    def layout(
+        self, shape: Sequence[int], /, *, grid: tuple[int, int], rule: Rule = "balanced"
+    ) -> Layout:
         """The op on a shape; outputs are the blocks, row by row."""
         return self._layout(as_shape(shape), grid=grid, rule=rule)
 
@@ -66,21 +68,23 @@ class FromTiles(Op[Any]):
 def _columns(tiles: Sequence[Sequence[Any]]) -> int:
     counts = sorted({len(row) for row in tiles})
     if len(counts) != 1 or not counts[0]:
-        raise SizeError(f"tiles: rows of {counts} blocks; every row needs the same number, at least one")
+        raise SizeError(
+            f"tiles: rows of {counts} blocks; every row needs the same number, at least one"
+        )
     return counts[0]
 
 
 def _to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced") -> Layout:
     """The blocks of a matrix, as rows of a nested list.
 
-    The last two axes are cut, each by `partition` under `rule`; other axes stay whole in every block.
-    "balanced" gives the tiles of DeepSpeed's TiledLinear.
+    The last two axes are cut, each by `partition` under `rule`; other axes stay whole in every
+    block. "balanced" gives the tiles of DeepSpeed's TiledLinear.
 
     Args:
         shape: an array of at least two axes.
         grid: (rows, columns) of the grid; a block may be empty.
         rule: how uneven sizes are shared out; see `partition`.
-        **run: `copy=`.
+        **_run: `copy=`.
 
     Returns:
         `grid[0]` lists of `grid[1]` arrays.
@@ -106,7 +110,8 @@ def _from_tiles(shapes: tuple[Shape, ...], /, *, columns: int) -> Layout:
 
     Args:
         shapes: a nested list of arrays; blocks of a row are equally high, of a column equally wide.
-        **run: `out=`, `copy=`.
+        columns: blocks per row (the array function counts them).
+        **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: for ragged rows, or blocks that do not fit together.
@@ -125,7 +130,8 @@ def _from_tiles(shapes: tuple[Shape, ...], /, *, columns: int) -> Layout:
         for j, s in enumerate(row):
             if s != (*batch, heights[i], widths[j]):
                 raise SizeError(
-                    f"tiles[{i}][{j}]: shape {s}; its row and column want {(*batch, heights[i], widths[j])}"
+                    f"tiles[{i}][{j}]: shape {s}; its row and column want "
+                    f"{(*batch, heights[i], widths[j])}"
                 )
     return _grid((*batch, sum(heights), sum(widths)), heights, widths).inverse()
 

@@ -1,0 +1,111 @@
+"""Constructors: the parts of the layouts from which all others are made.
+
+Each returns (in shapes, out shapes, pieces); `Layout` wraps them under the same names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from xlayout.algebra.compose import restrict
+from xlayout.algebra.merge import merge
+from xlayout.algebra.piece import Piece
+from xlayout.algebra.shapes import Shape, as_shape, axis_of, ends, integer, permutation
+from xlayout.algebra.strided import row_major
+from xlayout.errors import SizeError
+
+__all__ = ["Parts", "concat", "identity", "lift", "pad", "permute", "slice_"]
+
+Parts = tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, ...]]
+
+
+def identity(shape: Sequence[int] | int) -> Parts:
+    """Every element stays where it is."""
+    shape = as_shape(shape)
+    return (shape,), (shape,), merge([Piece(0, 0, ((math.prod(shape), 1, 1),))])
+
+
+def permute(shape: Sequence[int], axes: Sequence[int]) -> Parts:
+    """The axes in another order."""
+    shape = as_shape(shape)
+    axes = permutation(axes, len(shape))
+    out = tuple(shape[a] for a in axes)
+    ins = row_major(shape)
+    loops = tuple((shape[a], ins[a], z) for a, z in zip(axes, row_major(out), strict=True))
+    return (shape,), (out,), merge([Piece(0, 0, loops)] if math.prod(shape) else [])
+
+
+def slice_(shape: Sequence[int] | int, start: int, stop: int | None, axis: int) -> Parts:
+    """The stretch `start:stop` of one axis."""
+    shape = as_shape(shape)
+    axis = axis_of(axis, len(shape))
+    n = shape[axis]
+    start = integer(start, "start")
+    stop = n if stop is None else integer(stop, "stop")
+    if not start <= stop <= n:
+        raise SizeError(f"start, stop: {start}:{stop} is not a stretch of axis {axis} = {n}")
+    kept = Piece(start, 0, ((stop - start, 1, 1),))
+    return lift((((n,),), ((stop - start,),), merge([kept])), shape[:axis], shape[axis + 1 :])
+
+
+def concat(shapes: Sequence[Sequence[int]], axis: int) -> Parts:
+    """Several arrays, one after the other along an axis."""
+    found = [as_shape(s, "shapes") for s in shapes]
+    if not found:
+        raise SizeError("shapes: none given; concatenate at least one array")
+    first = found[0]
+    axis = axis_of(axis, len(first))
+    if (
+        any(len(s) != len(first) for s in found)
+        or len({(*s[:axis], *s[axis + 1 :]) for s in found}) > 1
+    ):
+        raise SizeError(f"shapes: {found} differ outside axis {axis}; only that axis may differ")
+    total = sum(s[axis] for s in found)
+    core = tuple((s[axis],) for s in found), ((total,),), merge([Piece(0, 0, ((total, 1, 1),))])
+    return lift(core, first[:axis], first[axis + 1 :])
+
+
+def pad(shape: Sequence[int] | int, to: int, axis: int) -> Parts:
+    """One axis lengthened to `to`, with holes at its end."""
+    shape = as_shape(shape)
+    axis = axis_of(axis, len(shape))
+    n, to = shape[axis], integer(to, "to")
+    if to < n:
+        raise SizeError(
+            f"to: {to} is less than axis {axis} = {n}; pad only lengthens, trim shortens"
+        )
+    core = ((n,),), ((to,),), merge([Piece(0, 0, ((n, 1, 1),))])
+    return lift(core, shape[:axis], shape[axis + 1 :])
+
+
+def lift(parts: Parts, before: Sequence[int] | int, after: Sequence[int] | int) -> Parts:
+    """The same layout on the middle axes of arrays of shape `(*before, *shape, *after)`.
+
+    An outer loop and an inner run around every piece; with several arrays each of them is lifted
+    on its own, so the pieces are first cut where one array ends and the next begins.
+    """
+    in_shapes, out_shapes, pieces = parts
+    before, after = as_shape(before, "before"), as_shape(after, "after")
+    a, c = math.prod(before), math.prod(after)
+    lifted = []
+    in_ends, out_ends = ends(in_shapes), ends(out_shapes)
+    for to in out_ends:
+        here = restrict(pieces, outputs=to) if len(out_ends) > 1 else pieces
+        for source in in_ends:
+            m, n = source[1] - source[0], to[1] - to[0]
+            for p in restrict(here, inputs=source) if len(in_ends) > 1 else here:
+                around = ((a, m * c, n * c), (c, 1, 1))
+                loops = tuple((k, x * c, z * c) for k, x, z in p.loops)
+                lifted.append(
+                    Piece(
+                        source[0] * a * c + p.in_offset * c,
+                        to[0] * a * c + p.out_offset * c,
+                        (*around, *loops),
+                    )
+                )
+    return (
+        tuple((*before, *s, *after) for s in in_shapes),
+        tuple((*before, *s, *after) for s in out_shapes),
+        merge(lifted),
+    )

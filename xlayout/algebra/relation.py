@@ -1,0 +1,242 @@
+"""Relation: pairs of input and output positions as a few affine boxes, and their algebra.
+
+Inputs and outputs are tuples of shapes; each flat space is the concatenation of the arrays in
+order, and the shapes only regroup axes. Output positions that no piece writes are holes (padding
+is that).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from xlayout.algebra.compose import MAX_PIECES, compose, disjoint, restrict, same_pairs
+from xlayout.algebra.constructors import Parts
+from xlayout.algebra.constructors import lift as lift_parts
+from xlayout.algebra.fingerprint import fingerprint
+from xlayout.algebra.merge import merge
+from xlayout.algebra.piece import Piece
+from xlayout.algebra.shapes import Shape, as_shape, ends
+from xlayout.errors import CompositionError, InverseError, ShapeError, SizeError
+
+__all__ = ["Relation"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relation:
+    """The value under a `Layout`: shapes and pieces, compared by the pairs they mean."""
+
+    in_shapes: tuple[Shape, ...]
+    out_shapes: tuple[Shape, ...]
+    pieces: tuple[Piece, ...]
+    _fingerprint: int | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        in_shapes = tuple(as_shape(s, "in_shapes") for s in self.in_shapes)
+        out_shapes = tuple(as_shape(s, "out_shapes") for s in self.out_shapes)
+        pieces = merge(self.pieces)
+        _fill(self, in_shapes, out_shapes, pieces)
+        for p in pieces:
+            if p.in_end > self.in_size or p.out_end > self.out_size:
+                raise SizeError(
+                    f"pieces: {p} ends at {p.in_end} -> {p.out_end}, outside the index spaces of "
+                    f"{self.in_size} -> {self.out_size} elements"
+                )
+        if len(pieces) > 1 and not disjoint(pieces):
+            raise SizeError(
+                "pieces: two of them write the same output position; make them disjoint"
+            )
+
+    @classmethod
+    def _of(cls, parts: Parts) -> Self:
+        """From parts that are known to be right: merged, in bounds and disjoint."""
+        if len(parts[2]) > MAX_PIECES:
+            raise CompositionError(f"layout: {len(parts[2])} pieces, the limit is {MAX_PIECES}")
+        made = object.__new__(cls)
+        _fill(made, *parts)
+        return made
+
+    # -- sizes ----------------------------------------------------------------------------------
+
+    @property
+    def in_shape(self) -> Shape:
+        """The shape of the one input."""
+        return _only(self.in_shapes, "in_shape", "in_shapes")
+
+    @property
+    def out_shape(self) -> Shape:
+        """The shape of the one output."""
+        return _only(self.out_shapes, "out_shape", "out_shapes")
+
+    @property
+    def in_size(self) -> int:
+        """Elements of all inputs together."""
+        return sum(math.prod(s) for s in self.in_shapes)
+
+    @property
+    def out_size(self) -> int:
+        """Elements of all outputs together."""
+        return sum(math.prod(s) for s in self.out_shapes)
+
+    @property
+    def size(self) -> int:
+        """Number of (input, output) pairs: the elements moved."""
+        return sum(p.size for p in self.pieces)
+
+    # -- what kind of map it is -------------------------------------------------------------------
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every element stays at its flat position; axes may still be regrouped."""
+        return (
+            self.in_size == self.out_size == self.size
+            and len(self.pieces) <= 1
+            and all(p == Piece(0, 0, ((self.in_size, 1, 1),)) for p in self.pieces)
+        )
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether some output position is written by no piece."""
+        return self.size < self.out_size
+
+    @property
+    def is_bijection(self) -> bool:
+        """Whether every input goes to exactly one output and back."""
+        return self.size == self.in_size == self.out_size and not self._repeats
+
+    @property
+    def _repeats(self) -> bool:
+        if any(p.repeats for p in self.pieces):
+            return True
+        if len(self.pieces) < 2:
+            return False
+        return not disjoint(tuple(p.inverse() for p in self.pieces))
+
+    # -- algebra ----------------------------------------------------------------------------------
+
+    def inverse(self) -> Self:
+        """The same pairs, outputs and inputs swapped; exact.
+
+        Input positions that the layout drops become holes of the inverse.
+
+        Raises:
+            InverseError: when an input goes to several outputs (a broadcast).
+
+        >>> from xlayout import Layout
+        >>> Layout.permute((2, 3), (1, 0)).inverse() == Layout.permute((3, 2), (1, 0))
+        True
+        """
+        if self._repeats:
+            raise InverseError(
+                f"inverse: {self} sends one input to several outputs, so it has none; "
+                "its gradient is a sum, which autograd of the frameworks gives"
+            )
+        return self._of((self.out_shapes, self.in_shapes, merge(p.inverse() for p in self.pieces)))
+
+    def __rshift__(self, then: Self) -> Self:
+        """`a >> b`: first a, then b. Always exact.
+
+        Raises:
+            CompositionError: when the sizes do not meet, or the result needs more than 4096 pieces.
+        """
+        if not isinstance(then, Relation):
+            return NotImplemented
+        if self.out_size != then.in_size:
+            raise CompositionError(
+                f"layout >> layout: the first makes {self.out_size} elements {self.out_shapes}, "
+                f"the second takes {then.in_size} {then.in_shapes}"
+            )
+        return self._of((self.in_shapes, then.out_shapes, compose(self.pieces, then.pieces)))
+
+    def lift(self, before: Sequence[int] | int = (), after: Sequence[int] | int = ()) -> Self:
+        """The same layout on the middle axes of arrays of shape `(*before, *shape, *after)`.
+
+        >>> from xlayout import Layout
+        >>> Layout.permute((2, 3), (1, 0)).lift(before=(5,), after=(7,)).out_shape
+        (5, 3, 2, 7)
+        """
+        parts = (self.in_shapes, self.out_shapes, self.pieces)
+        return self._of(lift_parts(parts, before, after))
+
+    def regrouped(
+        self,
+        in_shapes: Iterable[Sequence[int]] | None = None,
+        out_shapes: Iterable[Sequence[int]] | None = None,
+    ) -> Self:
+        """The same pairs with other axes on either side.
+
+        Raises:
+            SizeError: when the new shapes hold another number of elements.
+        """
+        ins = (
+            self.in_shapes
+            if in_shapes is None
+            else tuple(as_shape(s, "in_shapes") for s in in_shapes)
+        )
+        outs = (
+            self.out_shapes
+            if out_shapes is None
+            else tuple(as_shape(s, "out_shapes") for s in out_shapes)
+        )
+        for name, old, new in (
+            ("in_shapes", self.in_shapes, ins),
+            ("out_shapes", self.out_shapes, outs),
+        ):
+            if sum(map(math.prod, old)) != sum(map(math.prod, new)):
+                raise SizeError(f"{name}: {new} does not hold the elements of {old}")
+        return self._of((ins, outs, self.pieces))
+
+    def between(self, inputs: tuple[int, int], outputs: tuple[int, int]) -> tuple[Piece, ...]:
+        """The pieces from one stretch of the inputs to one of the outputs, from their starts."""
+        whole_in, whole_out = inputs == (0, self.in_size), outputs == (0, self.out_size)
+        return restrict(self.pieces, None if whole_in else inputs, None if whole_out else outputs)
+
+    def only(self, output: int) -> Self:
+        """The part that makes one of several outputs."""
+        stretch = ends(self.out_shapes)[output]
+        return self._of(
+            (self.in_shapes, (self.out_shapes[output],), self.between((0, self.in_size), stretch))
+        )
+
+    # -- equality ---------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        """The same shapes and the same pairs, however they are cut into pieces."""
+        if not isinstance(other, Relation):
+            return NotImplemented
+        if (self.in_shapes, self.out_shapes) != (other.in_shapes, other.out_shapes):
+            return False
+        if self.pieces == other.pieces:
+            return True
+        return self._mark() == other._mark() and same_pairs(self.pieces, other.pieces)
+
+    def __hash__(self) -> int:
+        return hash((self.in_shapes, self.out_shapes, self._mark()))
+
+    def _mark(self) -> int:
+        if self._fingerprint is None:
+            object.__setattr__(self, "_fingerprint", fingerprint(self.pieces))
+        assert self._fingerprint is not None
+        return self._fingerprint
+
+
+def _fill(
+    relation: Relation,
+    in_shapes: tuple[Shape, ...],
+    out_shapes: tuple[Shape, ...],
+    pieces: tuple[Piece, ...],
+) -> None:
+    for name, value in zip(
+        ("in_shapes", "out_shapes", "pieces", "_fingerprint"),
+        (in_shapes, out_shapes, pieces, None),
+        strict=True,
+    ):
+        object.__setattr__(relation, name, value)
+
+
+def _only(shapes: tuple[Shape, ...], name: str, names: str) -> Shape:
+    if len(shapes) != 1:
+        raise ShapeError(f"{name}: the layout has {len(shapes)} arrays on that side; use `{names}`")
+    return shapes[0]

@@ -1,0 +1,98 @@
+"""Solver: sizes of named axes from the shapes of the inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from xlayout.algebra.grammar import Factor, Group, Name, One, Pattern, Product, fail, names
+from xlayout.algebra.shapes import Shape, divisors
+from xlayout.errors import PatternError
+
+__all__ = ["Solver", "size_of"]
+
+
+def size_of(factor: Factor, known: Mapping[str, int]) -> int:
+    """How many elements a factor holds, all its names known."""
+    if isinstance(factor, Name):
+        return known[factor.name]
+    if isinstance(factor, Group):
+        return sum(math.prod(size_of(f, known) for f in s) for s in factor.summands)
+    return 1
+
+
+class Solver:
+    """Sizes from shapes: each axis is an equation; one with one unknown settles it."""
+
+    def __init__(self, pattern: Pattern, known: dict[str, int]) -> None:
+        self.pattern = pattern
+        self.known = known
+
+    def run(self, shapes: Sequence[Shape]) -> None:
+        """Settle all that the shapes settle; sizes that contradict them are errors."""
+        for array, shape in zip(self.pattern.inputs, shapes, strict=True):
+            if len(array) != len(shape):
+                raise PatternError(
+                    f"pattern: {len(array)} axes in an input of {self.pattern.text!r}, the array "
+                    f"has shape {shape}"
+                )
+        before = -1
+        while before != len(self.known):
+            before = len(self.known)
+            for array, shape in zip(self.pattern.inputs, shapes, strict=True):
+                for factor, n in zip(array, shape, strict=True):
+                    self._factor(factor, n)
+
+    def _unknown(self, factor: Factor) -> bool:
+        return any(n.name not in self.known for n in names((factor,)))
+
+    def _factor(self, factor: Factor, n: int) -> None:
+        if isinstance(factor, Name):
+            if self.known.setdefault(factor.name, n) != n:
+                have = self.known[factor.name]
+                raise fail(
+                    self.pattern.text,
+                    factor.at,
+                    f"pattern: {factor.name!r} is {have}, but the axis here is {n}",
+                )
+        elif isinstance(factor, One):
+            if n != 1:
+                raise fail(
+                    self.pattern.text, factor.at, f"pattern: 1 stands for an axis of size {n}"
+                )
+        elif isinstance(factor, Group):
+            self._group(factor, n)
+
+    def _group(self, group: Group, n: int) -> None:
+        open_summands = [s for s in group.summands if any(self._unknown(f) for f in s)]
+        rest = n - sum(
+            math.prod(size_of(f, self.known) for f in s)
+            for s in group.summands
+            if s not in open_summands
+        )
+        if rest < 0 or (not open_summands and rest):
+            if len(group.summands) == 1:
+                raise fail(
+                    self.pattern.text, group.at, f"pattern: this makes {n - rest}, the axis is {n}"
+                )
+            raise fail(
+                self.pattern.text,
+                group.at,
+                f"pattern: the segments add up to {n - rest}, the axis is {n}",
+            )
+        if len(open_summands) == 1:
+            self._product(open_summands[0], rest, group.at)
+
+    def _product(self, product: Product, n: int, at: int) -> None:
+        unknown = [f for f in product if self._unknown(f)]
+        known = math.prod(size_of(f, self.known) for f in product if f not in unknown)
+        if len(unknown) != 1 or (known == 0 and n == 0):
+            return
+        if known == 0 or n % known:
+            raise fail(
+                self.pattern.text,
+                at,
+                f"pattern: {n} does not divide by {known}; it does by "
+                f"{', '.join(map(str, divisors(n)))}",
+            )
+        self._factor(unknown[0], n // known)
