@@ -5,6 +5,13 @@ from xlayout.algebra import Layout as Layout
 from xlayout.algebra import Piece as Piece
 from xlayout.algebra import partition as partition
 from xlayout.algebra.layout import _hooks
+from xlayout.bridge import dtensor_to_jax as dtensor_to_jax
+from xlayout.bridge import jax_to_dtensor as jax_to_dtensor
+from xlayout.bridge import jax_to_shards as jax_to_shards
+from xlayout.bridge import shards_to_jax as shards_to_jax
+from xlayout.bridge import to_jax as to_jax
+from xlayout.bridge import to_numpy as to_numpy
+from xlayout.bridge import to_torch as to_torch
 from xlayout.lower import apply as apply
 from xlayout.lower import call as _call
 from xlayout.ops import deinterleave as deinterleave
@@ -33,9 +40,12 @@ __all__ = [
     "Piece",
     "apply",
     "deinterleave",
+    "dtensor_to_jax",
     "from_tiles",
     "fuse_qkv",
     "interleave",
+    "jax_to_dtensor",
+    "jax_to_shards",
     "matrix_transpose",
     "pad",
     "partition",
@@ -44,12 +54,23 @@ __all__ = [
     "regroup",
     "rope_halves",
     "rope_pairs",
+    "shards_to_jax",
     "split_qkv",
     "stack",
+    "to_jax",
+    "to_numpy",
     "to_tiles",
+    "to_torch",
     "trim",
     "ungroup",
     "unstack",
 ]
 
-_hooks["call"] = _call
+
+def _draw(layout: Layout) -> str:
+    from xlayout.draw import draw  # pictures are rare, and a start is not
+
+    return draw(layout)
+
+
+_hooks.update(call=_call, draw=_draw)
