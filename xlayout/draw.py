@@ -1,5 +1,4 @@
-"""Draw: a layout as an SVG picture, inputs above, outputs below, every element in its input's
-colour.
+"""Draw: a layout as an SVG picture, every element in the colour it has in the input.
 
 Elements that always travel together are one cell. A picture holds some hundred cells; of a larger
 layout it shows the first ones and says how many it leaves out.
@@ -53,7 +52,7 @@ def draw(layout: Layout) -> str:
 
 
 def _unit(layout: Layout) -> int:
-    """The longest run that every piece moves whole, and at whose multiples every array's rows end."""
+    """The longest run that every piece moves whole and that every array's rows are made of."""
     unit = 0
     for piece in layout.pieces:
         inner = [n for n, x, z in piece.loops if x == z == 1]

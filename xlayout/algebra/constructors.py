@@ -88,7 +88,9 @@ def lift(parts: Parts, before: Sequence[int] | int, after: Sequence[int] | int) 
     in_shapes, out_shapes, pieces = parts
     before, after = as_shape(before, "before"), as_shape(after, "after")
     a, c = math.prod(before), math.prod(after)
-    lifted = []
+    lifted: list[Piece] = []
+    if not a * c:
+        pieces = ()
     in_ends, out_ends = ends(in_shapes), ends(out_shapes)
     for to in out_ends:
         here = restrict(pieces, outputs=to) if len(out_ends) > 1 else pieces

@@ -1,60 +1,48 @@
 """Notation: a layout as text that `Layout.parse` reads back to an equal layout.
 
-A single box that follows the axes is a pattern with its sizes, `(a=2 b=3) c=4 -> (b a) c`.
-Everything else is written piece by piece, `(3,), (2,) -> (5,) {0<-0: (5, 1, 1)}`: output offset <-
-input offset, then the loops.
+A bijection that follows the axes is a pattern with its sizes, `(a=2 b=3) c=4 -> (b a) c`.
+Everything else is written piece by piece, `(4,) -> (6,) {0<-0: (4, 1, 1)}`: output offset <- input
+offset, then the loops.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
-from xlayout.algebra.boxes import Box, boxes
+from xlayout.algebra import pattern
+from xlayout.algebra.compose import same_pairs
+from xlayout.algebra.naming import pattern_of
 from xlayout.algebra.piece import Piece
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import PatternError
 
 __all__ = ["is_pieces", "read", "write"]
 
+_MOST_NAMED = 64  # a longer pattern would not be read by anyone
+
 
 def write(in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]) -> str:
     """The notation of a layout."""
-    if len(in_shapes) == len(out_shapes) == len(pieces) == 1:
-        (piece,) = pieces
-        found = boxes(0, pieces, in_shapes[0], out_shapes[0])
-        if (
-            found
-            and not piece.repeats
-            and piece.in_end == _size(in_shapes[0]) == _size(out_shapes[0]) == piece.size
-        ):
-            return _as_pattern(found[0], in_shapes[0], out_shapes[0])
+    total = sum(p.size for p in pieces)
+    sizes = {sum(map(math.prod, shapes)) for shapes in (in_shapes, out_shapes)}
+    if pieces and sizes == {total} and len(pieces) <= _MOST_NAMED:
+        text = pattern_of(in_shapes, out_shapes, pieces)
+        if text is not None and _says(text, in_shapes, out_shapes, pieces):
+            return text
     return _as_pieces(in_shapes, out_shapes, pieces)
 
 
-def _size(shape: Shape) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
-
-
-def _as_pattern(box: Box, in_shape: Shape, out_shape: Shape) -> str:
-    ordered = [run for axis in range(len(in_shape)) for run in box.on_input(axis)]
-    name = {run: _name(k) for k, run in enumerate(ordered)}
-    left = [[f"{name[r]}={r.n}" for r in box.on_input(a)] for a in range(len(in_shape))]
-    right = [[name[r] for r in box.on_output(a)] for a in range(len(out_shape))]
-    return f"{_axes(left)} -> {_axes(right)}"
-
-
-def _name(k: int) -> str:
-    return chr(ord("a") + k % 26) + (str(k // 26) if k >= 26 else "")
-
-
-def _axes(axes: list[list[str]]) -> str:
-    return " ".join(
-        "1" if not axis else axis[0] if len(axis) == 1 else f"({' '.join(axis)})" for axis in axes
-    )
+def _says(
+    text: str, in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]
+) -> bool:
+    try:
+        ins, outs, found = pattern.solve(text, None, {})
+    except PatternError:  # a candidate may name two segments alike
+        return False
+    same_shapes = (ins, outs) == (tuple(in_shapes), tuple(out_shapes))
+    return same_shapes and same_pairs(found, tuple(pieces))
 
 
 def _as_pieces(

@@ -1,0 +1,155 @@
+"""Naming: a pattern for a bijection of several boxes, where there is one.
+
+Every run of every box starts as an axis of its own. Going through the axes of each array, runs
+that take the same place become one name, and boxes that lie side by side become segments, `(q + k
++ v)`. What comes out is a candidate: whoever uses it parses it and compares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xlayout.algebra.boxes import Box, Run, boxes
+from xlayout.algebra.compose import restrict
+from xlayout.algebra.piece import Piece, span
+from xlayout.algebra.shapes import Shape, ends
+
+__all__ = ["pattern_of"]
+
+_Place = tuple[int, int, tuple[Run, ...]]
+"""(box, offset, runs) along one axis: what is left of a box there."""
+
+
+def pattern_of(
+    in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]
+) -> str | None:
+    """A pattern with its sizes that may say the layout, or None."""
+    found: list[tuple[int, int, Box]] = []
+    for j, inputs in enumerate(ends(in_shapes)):
+        for k, outputs in enumerate(ends(out_shapes)):
+            here = restrict(pieces, inputs, outputs)
+            cut = boxes(j, here, in_shapes[j], out_shapes[k])
+            if cut is None or any(r.in_axis < 0 for box in cut for r in box.runs):
+                return None
+            found += [(j, k, box) for box in cut]
+    naming = _Naming([box for _, _, box in found])
+    left = [
+        naming.array([i for i, (j, _, _) in enumerate(found) if j == number], shape, inputs=True)
+        for number, shape in enumerate(in_shapes)
+    ]
+    right = [
+        naming.array([i for i, (_, k, _) in enumerate(found) if k == number], shape, inputs=False)
+        for number, shape in enumerate(out_shapes)
+    ]
+    if None in left or None in right:
+        return None
+    return naming.text(left, right)
+
+
+_Tree = list["tuple[int, Run] | list[_Tree]"]
+"""A product: runs, and sums of products."""
+
+
+@dataclass
+class _Naming:
+    found: list[Box]
+    same: dict[tuple[int, Run], tuple[int, Run]] = field(default_factory=dict)
+
+    def array(self, members: list[int], shape: Shape, *, inputs: bool) -> list[_Tree] | None:
+        """One product per axis of an array."""
+        axes: list[_Tree] = []
+        for axis, size in enumerate(shape):
+            places: list[_Place] = []
+            for i in members:
+                box = self.found[i]
+                runs = box.on_input(axis) if inputs else box.on_output(axis)
+                start = box.starts[axis] if inputs else box.offsets[axis]
+                places.append((i, start, tuple(runs)))
+            tree = self._axis(places, size, inputs=inputs)
+            if tree is None:
+                return None
+            axes.append(tree)
+        return axes
+
+    def _axis(self, places: list[_Place], size: int, *, inputs: bool) -> _Tree | None:
+        shapes = {
+            (start, tuple((r.n, _step(r, inputs)) for r in runs)) for _, start, runs in places
+        }
+        if len(shapes) == 1:
+            _, start, runs = places[0]
+            if start or math.prod(r.n for r in runs) != size:
+                return None
+            self._unite(places)
+            return [(places[0][0], run) for run in runs]
+        groups: list[tuple[int, int, list[_Place]]] = []
+        for place in sorted(places, key=lambda place: place[1]):
+            _, start, runs = place
+            end = start + span((r.n, _step(r, inputs)) for r in runs) + 1
+            if groups and start < groups[-1][1]:
+                low, high, members = groups[-1]
+                groups[-1] = (low, max(high, end), [*members, place])
+            else:
+                groups.append((start, end, [place]))
+        if len(groups) > 1:
+            summands: list[_Tree] = []
+            at = 0
+            for low, high, members in groups:
+                inner = [(i, start - low, runs) for i, start, runs in members]
+                part = self._axis(inner, high - low, inputs=inputs) if low == at else None
+                if not part:
+                    return None
+                summands.append(part)
+                at = high
+            return [summands] if at == size else None
+        outer = {(runs[0].n, _step(runs[0], inputs)) if runs else None for _, _, runs in places}
+        if len(outer) != 1 or None in outer:
+            return None
+        ((n, period),) = (o for o in outer if o is not None)
+        inner = [(i, start, runs[1:]) for i, start, runs in places]
+        rest = self._axis(inner, period, inputs=inputs) if n * period == size else None
+        if rest is None:
+            return None
+        self._unite([(i, 0, runs[:1]) for i, _, runs in places])
+        return [(places[0][0], places[0][2][0]), *rest]
+
+    def _unite(self, places: list[_Place]) -> None:
+        first, _, runs = places[0]
+        for i, _, others in places[1:]:
+            for a, b in zip(runs, others, strict=True):
+                self.same[self._root((i, b))] = self._root((first, a))
+
+    def _root(self, run: tuple[int, Run]) -> tuple[int, Run]:
+        while self.same.get(run, run) != run:
+            run = self.same[run]
+        return run
+
+    def text(self, left: Sequence[list[_Tree] | None], right: Sequence[list[_Tree] | None]) -> str:
+        """The pattern, each name with its size where it first stands."""
+        names: dict[tuple[int, Run], str] = {}
+
+        def factor(item: tuple[int, Run] | list[_Tree]) -> str:
+            if isinstance(item, list):
+                return f"({' + '.join(product(summand) for summand in item)})"
+            root = self._root(item)
+            if root in names:
+                return names[root]
+            k = len(names)
+            names[root] = chr(ord("a") + k % 26) + (str(k // 26) if k >= 26 else "")
+            return f"{names[root]}={item[1].n}"
+
+        def product(tree: _Tree) -> str:
+            return " ".join(factor(item) for item in tree)
+
+        def array(axes: list[_Tree] | None) -> str:
+            return " ".join(
+                "1" if not tree else product(tree) if len(tree) == 1 else f"({product(tree)})"
+                for tree in axes or []
+            )
+
+        return f"{', '.join(map(array, left))} -> {', '.join(map(array, right))}"
+
+
+def _step(run: Run, inputs: bool) -> int:
+    return run.in_step if inputs else run.out_step
