@@ -9,6 +9,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
 from xlayout.errors import ShapeError
+from xlayout.lower.fill import check_fill
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
 from xlayout.registry import backend_of
@@ -56,6 +57,7 @@ def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fil
     if len(arrays) != len(layout.in_shapes):
         raise ShapeError(f"layout: takes {len(layout.in_shapes)} arrays, {len(arrays)} given")
     backend = common_backend(arrays)
+    check_fill(arrays[0].dtype, fill)
     for x, shape in zip(arrays, layout.in_shapes, strict=True):
         _check_shape(x, shape)
     if backend.tracing(arrays[0]):

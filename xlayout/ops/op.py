@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, as_shape, axis_of
 from xlayout.backend import Backend
+from xlayout.lower.fill import check_fill
 from xlayout.lower.recipe import Recipe
 from xlayout.lower.run import common_backend, refuse_while_tracing, remembered, run
 from xlayout.lower.traced import plan_op, stand_in, trace
@@ -92,6 +93,7 @@ class Op(Generic[P]):
         out, copy = options.pop("out", None), options.pop("copy", True)
         backend = common_backend(arrays)
         fill = options.get(self._fill, 0) if self._fill else 0
+        check_fill(arrays[0].dtype, fill)
         if backend.tracing(arrays[0]):
             refuse_while_tracing(out, copy)
             return self._trace(backend, arrays, options, fill)

@@ -28,11 +28,12 @@ def pad(
         shape: any array.
         to: new size of the axis, at least the old one.
         axis: the axis to lengthen.
-        value: what the new positions hold; it must be exact in the array's dtype.
+        value: what the new positions hold: a number that the array's dtype can hold.
         **_run: `out=`, `copy=`.
 
     Raises:
         SizeError: when `to` is less than the axis.
+        ShapeError: for a value that the dtype would wrap or cut, such as 300 in uint8.
 
     >>> import numpy as np
     >>> pad(np.array([1, 2, 3]), to=5, value=-1)
