@@ -59,9 +59,18 @@ class Checkpoint:
 
 @contextmanager
 def open_checkpoint(
-    path: str | PathLike[str], /, *, family: str | None = None
+    path: str | PathLike[str],
+    /,
+    *,
+    family: str | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Iterator[Checkpoint]:
     """Open a checkpoint and account for every name in it.
+
+    Args:
+        path: The checkpoint.
+        family: The rules to follow; None goes by the config's `architectures`.
+        config: The model's config, where it is not beside the weights.
 
     Raises:
         FormatError: The file is broken or of no known format.
@@ -69,47 +78,47 @@ def open_checkpoint(
             rules say.
     """
     with open_source(path) as source:
-        if not source.config:
+        said = source.config if config is None else config
+        if not said:
             raise PortError(
                 f"{path}: no config; a config.json with the model's Hugging Face keys is wanted "
                 "beside the weights"
             )
-        found = find_family(family, source.config)
-        dialect = _dialect(found, source)
-        config = plain_config(source.config)
-        sizes = found.model_sizes(config)
+        found = find_family(family, said)
+        dialect = _dialect(found, source.format, said)
+        plain = plain_config(said)
+        sizes = found.model_sizes(plain)
         places, ignored = account(
             source.tensors,
             found.dialects[dialect],
             sizes,
-            absent=found.absent(config),
+            absent=found.absent(plain),
             where=str(path),
         )
         yield Checkpoint(
             source=source,
             family=found,
             dialect=dialect,
-            config=config,
-            origin=source.config.get("xlayout", {}).get("origin", {}),
+            config=plain,
+            origin=said.get("xlayout", {}).get("origin", {}),
             sizes=sizes,
             places={place.name: place for place in places},
             ignored=ignored,
         )
 
 
-def _dialect(family: Family, source: Source) -> str:
-    """Return which of the family's dialects a source speaks: declared, never guessed."""
-    spoken = {key: d for key, d in family.dialects.items() if d.format == source.format}
+def _dialect(family: Family, format: str, config: Mapping[str, Any]) -> str:  # noqa: A002
+    """Return which of the family's dialects a checkpoint speaks: declared, never guessed."""
+    spoken = {key: d for key, d in family.dialects.items() if d.format == format}
     if len(spoken) == 1:
         return next(iter(spoken))
-    said = source.config.get(source.format, {})
+    said = config.get(format, {})
     for key, dialect in spoken.items():
         if _says(said, dialect):
             return key
     wanted = "; ".join(f"{key}: {dict(dialect.config)}" for key, dialect in spoken.items())
     raise PortError(
-        f"config: {source.format!r} is {said!r}; it must say how the tree is laid out, "
-        f"as one of: {wanted}"
+        f"config: {format!r} is {said!r}; it must say how the tree is laid out, as one of: {wanted}"
     )
 
 

@@ -128,8 +128,8 @@ def run(
         companions = _copy_companions(Path(src), where)
         written = time.perf_counter()
         comparison = None
-        if verify and config is not None:
-            with open_checkpoint(where, family=plan.family) as output:
+        if verify:
+            with open_checkpoint(where, family=plan.family, config=plan.config) as output:
                 comparison = compare(checkpoint, output, max_ram=budget)
             if not comparison.faithful:
                 raise PortError(f"{where}: not what was written:\n{comparison}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from xlayout.port.account import fold
@@ -22,29 +23,41 @@ def plan_table(plan: PortPlan, /) -> Table:
     for move in plan.moves:
         groups.setdefault(move.source.rule.name, []).append(move)
     old, new = plan.dialects
+    cuts = (
+        _prefix(m.source.tensor for m in plan.moves),
+        _prefix(m.target.tensor for m in plan.moves),
+    )
+    heads = tuple(
+        f"{what} {cut}…" if cut else what for what, cut in zip(("from", "to"), cuts, strict=True)
+    )
     return Table(
         title=f"{plan.src} ({old}) → {plan.dst} ({new}), family {plan.family}",
-        columns=("from", "to", "layout", "dtype", ">bytes"),
-        rows=tuple(_row(moves, plan) for moves in groups.values()),
+        columns=(*heads, "layout", "values", ">bytes"),
+        rows=tuple(_row(moves, plan, cuts) for moves in groups.values()),
         notes=tuple(_notes(plan)),
     )
 
 
-def _row(moves: Sequence[Move], plan: PortPlan) -> tuple[str, ...]:
+def _prefix(names: Iterable[str]) -> str:
+    """Return the folders that all names share, which the heading says once."""
+    head, slash, _ = os.path.commonprefix(list(names)).rpartition("/")
+    return head + slash
+
+
+def _row(moves: Sequence[Move], plan: PortPlan, cuts: tuple[str, str]) -> tuple[str, ...]:
     first = moves[0]
-    rule = first.target.rule
-    stacked = rule.stack_axis is not None
     layout = "as it is" if first.layout().is_identity else str(first.layout())
-    if stacked:
-        layout += f", {len(moves)} stacked at axis {rule.stack_axis}"
+    if (axis := first.target.rule.stack_axis) is not None:
+        layout += f", {len(moves)} stacked at axis {axis}"
+    values = str(first.change)
     if (factor := first.change.factor) != 1.0:
-        layout += f", × {first.power} = {factor:.6g}"
-    names = {move.target.tensor for move in moves}
+        values += f", × {first.power} = {factor:.6g}"
+    names = dict.fromkeys(move.target.tensor for move in moves)
     return (
-        fold(dict.fromkeys(move.source.tensor for move in moves))[0],
-        fold(dict.fromkeys(move.target.tensor for move in moves))[0],
+        fold(dict.fromkeys(move.source.tensor for move in moves))[0].removeprefix(cuts[0]),
+        fold(names)[0].removeprefix(cuts[1]),
         layout,
-        str(first.change),
+        values,
         show_bytes(sum(plan.specs[name].nbytes for name in names)),
     )
 

@@ -85,9 +85,9 @@ def _attention(x: jax.Array, w: Tree, rotate: Any) -> jax.Array:
 
 
 def _mlp(x: jax.Array, w: Tree) -> jax.Array:
-    gate, up, down = (w[name]["kernel"] for name in ("wi_0", "wi_1", "wo"))
-    hidden: jax.Array = jax.nn.silu(x @ gate) * (x @ up)
-    return hidden @ down
+    gate, up = x @ w["wi_0"]["kernel"], x @ w["wi_1"]["kernel"]
+    down: jax.Array = w["wo"]["kernel"]
+    return jax.nn.silu(gate) * up @ down
 
 
 def _rope(length: int, config: Mapping[str, Any]) -> Any:

@@ -52,11 +52,11 @@ def _ports(demo: Demo) -> Table:
                 title,
                 show_bytes(found["read"]),
                 show_bytes(found["written"]),
-                f"{found['seconds']:.1f}",
+                f"{found['seconds']:.2f}",
                 f"{found['written'] / found['seconds'] / 1e9:.2f}",
                 show_bytes(found["buffers"]),
                 show_bytes(step.peak_rss),
-                f"{found['verify_seconds']:.1f}",
+                f"{found['verify_seconds']:.2f}",
             )
         )
     columns = ("port", ">read", ">written", ">s", ">GB/s", ">buffers", ">peak RAM", ">verify s")

@@ -1,0 +1,28 @@
+"""Tiny models, made once a session and never written to."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.port.models import MODELS, save_llama
+
+
+@pytest.fixture(scope="session", params=MODELS, ids=lambda name: name.replace(", ", "-"))
+def any_llama(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each tiny model in turn, in bfloat16."""
+    return save_llama(tmp_path_factory.mktemp("hf") / "model", **MODELS[request.param])
+
+
+@pytest.fixture(scope="session")
+def wide_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model with head_dim 128, whose query scale bfloat16 cannot undo."""
+    return save_llama(tmp_path_factory.mktemp("hf") / "wide", **MODELS["wide heads"])
+
+
+@pytest.fixture
+def own_llama(wide_llama: Path, tmp_path: Path) -> Path:
+    """A copy of the same that a test may damage."""
+    return Path(shutil.copytree(wide_llama, tmp_path / "own"))

@@ -1,0 +1,109 @@
+"""Tiny random Llamas, saved as transformers saves them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+MODELS: dict[str, dict[str, Any]] = {
+    "grouped": {"num_key_value_heads": 2},
+    "multi-head, tied": {"num_key_value_heads": 4, "tie_word_embeddings": True},
+    "wide heads": {"num_key_value_heads": 2, "head_dim": 128},
+    "one kv head, llama3 rope": {"num_key_value_heads": 1, "rope_parameters": LLAMA3_ROPE},
+}
+
+DIALECTS = [
+    "maxtext",
+    "maxtext-unscanned",
+    "maxtext-default-rope",
+    "maxtext-default-rope-unscanned",
+]
+
+# MaxText's default rope cannot say llama3's scaling, and the plan refuses it.
+PAIRS = [
+    (model, to)
+    for model, config in MODELS.items()
+    for to in DIALECTS
+    if not ("default" in to and config.get("rope_parameters") is LLAMA3_ROPE)
+]
+
+
+def save_llama(path: Path, /, *, dtype: str = "bfloat16", **config: Any) -> Path:
+    """Save a random Llama whose attention is far from uniform, and return the path."""
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.manual_seed(0)
+    config = {"initializer_range": 0.15, **SIZES, **config}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" in name:
+                weight.add_(0.2 * torch.randn_like(weight))
+    model.to(getattr(torch, dtype)).save_pretrained(path)
+    return path
+
+
+def torch_logits(path: Path, ids: list[int]) -> Any:
+    """Return transformers' float32 logits."""
+    import torch
+    import transformers
+
+    model = transformers.LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0].numpy()
+
+
+def tensors(path: Path) -> dict[str, Any]:
+    """Return all tensors of a safetensors file as safetensors itself reads them."""
+    from safetensors.numpy import load_file
+
+    return dict(load_file(path / "model.safetensors"))
+
+
+def same_bytes(a: Path, b: Path) -> bool:
+    """Whether two directories hold the same tensors, bit for bit."""
+    first, second = tensors(a), tensors(b)
+    return first.keys() == second.keys() and all(
+        (x.dtype, x.shape, x.tobytes())
+        == (second[name].dtype, second[name].shape, second[name].tobytes())
+        for name, x in first.items()
+    )
+
+
+def edit_config(path: Path, **changes: Any) -> None:
+    """Change keys of a config.json; None removes one."""
+    file = path / "config.json"
+    config = {**json.loads(file.read_text()), **changes}
+    file.write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+
+
+def save_tensors(path: Path, arrays: dict[str, Any]) -> None:
+    """Write a safetensors file over the one that is there."""
+    from safetensors.numpy import save_file
+
+    save_file(arrays, path / "model.safetensors")

@@ -1,0 +1,72 @@
+"""What comes back and what does not, tried on every bit pattern there is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xlayout.errors import PortError
+from xlayout.port.change import Change, exact_dtype
+from xlayout.port.formats import numpy_dtype
+
+HEADS = [1, 4, 32, 64, 80, 96, 128, 192, 256]
+
+
+def every_finite(dtype: str) -> np.ndarray:
+    every = np.arange(1 << 16, dtype=np.uint16).view(numpy_dtype(dtype))
+    return every[np.isfinite(every.astype(np.float32))]
+
+
+@pytest.mark.parametrize("exponent", [-0.5, 0.5])
+@pytest.mark.parametrize("dim", HEADS)
+@pytest.mark.parametrize("target", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("source", ["float16", "bfloat16"])
+def test_what_is_called_exact_is_exact_and_nothing_else(
+    source: str, target: str, dim: int, exponent: float
+) -> None:
+    change = Change(source, target, float(dim**exponent))
+    x = every_finite(source)
+    y = change.apply(x, np.empty(x.shape, numpy_dtype(target)))
+    assert change.always_exact is (change.losses(x, y) == 0)
+    assert change.departures(x, y) == 0
+
+
+@pytest.mark.parametrize("dim", HEADS)
+def test_the_exact_dtype_brings_back_every_ordinary_weight(dim: int) -> None:
+    factor = dim**-0.5
+    for dtype in ("float16", "bfloat16"):
+        x = every_finite(dtype)
+        if dtype == "bfloat16":  # a power of two may stay: only exponents near the end lose bits
+            x = x[(np.abs(x.astype(np.float32)) > 1e-30) | (x == 0)]
+        change = Change(dtype, exact_dtype(dtype, factor), factor)
+        y = change.apply(x, np.empty(x.shape, numpy_dtype(change.target)))
+        assert change.losses(x, y) == 0
+
+
+def test_the_exact_dtype_is_no_wider_than_it_must_be() -> None:
+    assert exact_dtype("bfloat16", 64**-0.5) == "bfloat16"
+    assert exact_dtype("bfloat16", 128**-0.5) == "float32"
+    assert exact_dtype("float16", 64**-0.5) == "float32"
+    assert exact_dtype("float32", 128**-0.5) == "float64"
+    with pytest.raises(PortError, match="no dtype here holds that exactly, exact=False rounds it"):
+        exact_dtype("float64", 128**-0.5)
+
+
+def test_one_element_in_seven_is_lost_at_head_dim_128() -> None:
+    x = np.random.default_rng(0).normal(0, 0.02, 1 << 20).astype(numpy_dtype("bfloat16"))
+    change = Change("bfloat16", "bfloat16", 128**-0.5)
+    lost = change.losses(x, change.apply(x, np.empty_like(x)))
+    assert lost / x.size == pytest.approx(0.146, abs=0.002)
+
+
+def test_a_count_survives_chunking() -> None:
+    x = np.ones(200_000, np.float32)
+    y = x.copy()
+    y[[0, 65_535, 65_536, 199_999]] = 2
+    assert Change("float32", "float32").departures(x, y) == 4
+
+
+def test_integers_keep_their_dtype_or_are_refused() -> None:
+    assert Change("int64", "int64").is_nothing
+    with pytest.raises(PortError, match="int64 to float32, times 1; values change between"):
+        Change("int64", "float32")

@@ -1,0 +1,109 @@
+"""The command line says what the library says, with an exit code to act on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.port.models import same_bytes
+from xlayout.cli import app
+
+
+def xlayout(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_plan_shows_every_rule_and_writes_nothing(wide_llama: Path, tmp_path: Path) -> None:
+    result = xlayout("plan", wide_llama, tmp_path / "out", "--to", "maxtext")
+    assert result.exit_code == 0
+    for text in (
+        "model.layers.{0..2}.self_attn.q_proj.weight",
+        "to params/params/…",
+        "decoder/layers/self_attention/query/kernel",
+        "(a=4 b=2 c=64) d=64 -> d a (c b), 3 stacked at axis 1",
+        "bfloat16 → float32, × 1/√dim = 0.0883883",
+        "every source tensor is accounted for",
+        "is stored wider than its origin, which makes its factor exactly invertible",
+        "exact: every element comes back bit for bit",
+    ):
+        assert text in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_port_verify_and_diff_follow_one_another(wide_llama: Path, tmp_path: Path) -> None:
+    there = xlayout("port", wide_llama, tmp_path / "tree", "--to", "maxtext", "--max-ram", "1MB")
+    assert there.exit_code == 0
+    assert "30 canonical tensors, every element identical" in there.stdout
+    back = xlayout("port", tmp_path / "tree", tmp_path / "hf", "--to", "hf", "--no-verify")
+    assert back.exit_code == 0
+    assert "verified" not in back.stdout
+    assert same_bytes(wide_llama, tmp_path / "hf")
+    verified = xlayout("verify", tmp_path / "tree", tmp_path / "hf")
+    assert verified.exit_code == 0
+    assert "every element identical" in verified.stdout
+    assert xlayout("diff", wide_llama, tmp_path / "hf").exit_code == 0
+    assert xlayout("diff", wide_llama, tmp_path / "tree").exit_code == 1
+
+
+def test_a_difference_is_an_exit_code_too(wide_llama: Path, tmp_path: Path) -> None:
+    xlayout("port", wide_llama, tmp_path / "x", "--to", "maxtext", "--dtype", "bfloat16", "--lossy")
+    result = xlayout("verify", wide_llama, tmp_path / "x")
+    assert result.exit_code == 1
+    assert "second rounded: 14." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--to", "onnx"), "error: to: 'onnx'; hf, maxtext"),
+        (("--to", "maxtext", "--dtype", "bfloat16"), "Leave dtype out to store them in float32"),
+        (("--to", "maxtext", "--max-ram", "1KiB"), "which is the least that works"),
+    ],
+)
+def test_a_refusal_is_a_message_and_no_traceback(
+    wide_llama: Path, tmp_path: Path, arguments: tuple[str, ...], text: str
+) -> None:
+    for verb in ("plan", "port"):
+        result = xlayout(verb, wide_llama, tmp_path / "out", *arguments)
+        assert result.exit_code == 1
+        assert text in result.stderr
+        assert "Traceback" not in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_porting_twice_into_one_place_is_refused(wide_llama: Path, tmp_path: Path) -> None:
+    assert xlayout("port", wide_llama, tmp_path / "out", "--to", "hf").exit_code == 0
+    kept = shutil.copytree(tmp_path / "out", tmp_path / "kept")
+    again = xlayout("port", wide_llama, tmp_path / "out", "--to", "hf")
+    assert again.exit_code == 1
+    assert "error: " in again.stderr
+    assert same_bytes(tmp_path / "out", Path(kept))
+
+
+def test_a_path_where_nothing_is_says_so(tmp_path: Path) -> None:
+    result = xlayout("inspect", tmp_path / "nothing")
+    assert result.exit_code == 1
+    assert "nothing is there; a checkpoint file or directory is wanted" in result.stderr
+
+
+def test_inspect_families_explain_and_info_answer(wide_llama: Path) -> None:
+    assert "512 × 64" in xlayout("inspect", wide_llama).stdout
+    assert "maxtext-unscanned" in xlayout("families").stdout
+    rules = xlayout("families", "llama", "--to", "gguf").stdout
+    assert "(heads two half) embed -> (heads half two) embed" in rules
+    explained = xlayout("explain", "(h d) m -> m h d", "h=2", "d=3", "m=4").stdout
+    assert "a=4 b=2 c=3 -> (b c) a" in explained
+    assert "1 piece" in explained
+    info = xlayout("info").stdout
+    assert "xlayout" in info
+    assert "safetensors" in info
+
+
+def test_explain_points_into_a_bad_pattern() -> None:
+    assert xlayout("explain", "(h d m -> m h d", "h=2").exit_code == 1
+    result = xlayout("explain", "h d -> d h", "h:2")
+    assert result.exit_code == 2
+    assert "sizes such as h=8 are wanted" in result.stderr

