@@ -12,6 +12,15 @@ from xlayout.bridge import shards_to_jax as shards_to_jax
 from xlayout.bridge import to_jax as to_jax
 from xlayout.bridge import to_numpy as to_numpy
 from xlayout.bridge import to_torch as to_torch
+from xlayout.errors import AxisError as AxisError
+from xlayout.errors import CompositionError as CompositionError
+from xlayout.errors import FormatError as FormatError
+from xlayout.errors import InverseError as InverseError
+from xlayout.errors import LayoutError as LayoutError
+from xlayout.errors import PatternError as PatternError
+from xlayout.errors import PortError as PortError
+from xlayout.errors import ShapeError as ShapeError
+from xlayout.errors import SizeError as SizeError
 from xlayout.lower import apply as apply
 from xlayout.lower import call as _call
 from xlayout.ops import deinterleave as deinterleave
@@ -35,9 +44,18 @@ from xlayout.ops import unstack as unstack
 __version__ = "0.1.0"
 
 __all__ = [
+    "AxisError",
+    "CompositionError",
     "Cost",
+    "FormatError",
+    "InverseError",
     "Layout",
+    "LayoutError",
+    "PatternError",
     "Piece",
+    "PortError",
+    "ShapeError",
+    "SizeError",
     "apply",
     "deinterleave",
     "dtensor_to_jax",

@@ -14,7 +14,15 @@ from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
 from xlayout.registry import backend_of
 
-__all__ = ["apply", "call", "common_backend", "refuse_while_tracing", "remembered", "run"]
+__all__ = [
+    "any_tracing",
+    "apply",
+    "call",
+    "common_backend",
+    "refuse_while_tracing",
+    "remembered",
+    "run",
+]
 
 
 def apply(
@@ -60,7 +68,7 @@ def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fil
     check_fill(arrays[0].dtype, fill)
     for x, shape in zip(arrays, layout.in_shapes, strict=True):
         _check_shape(x, shape)
-    if backend.tracing(arrays[0]):
+    if any_tracing(backend, arrays):
         refuse_while_tracing(out, copy)
         outputs = trace(backend, backend.constant(plan_layout, layout), arrays, fill)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -82,6 +90,11 @@ def refuse_while_tracing(out: Any, copy: bool | None) -> None:
         raise BufferError(
             "copy: False cannot be promised while tracing; use copy=None, or call it outside"
         )
+
+
+def any_tracing(backend: Backend, arrays: Sequence[Any]) -> bool:
+    """Whether a compiler is recording one of the arrays (the others may be constants to it)."""
+    return any(backend.tracing(x) for x in arrays)
 
 
 def common_backend(arrays: Sequence[Any]) -> Backend:
@@ -114,7 +127,7 @@ def run(
     backend: Backend, layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any
 ) -> Any:
     """A layout on concrete arrays whose shapes are known to fit."""
-    if copy not in (True, False, None):
+    if copy is not None and not isinstance(copy, bool):
         raise TypeError(f"copy: {copy!r}; wanted True, False or None")
     if out is not None:
         return _into(backend, layout, arrays, out, copy, fill)

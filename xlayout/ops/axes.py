@@ -8,7 +8,8 @@ from typing import Unpack
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import AxisError
-from xlayout.ops.op import Run, nothing, one_to_one
+from xlayout.ops.engine import nothing
+from xlayout.ops.op import Run, one_to_one
 
 __all__ = ["matrix_transpose", "permute_dims"]
 
@@ -22,7 +23,7 @@ def matrix_transpose(shape: Shape, /, **_run: Unpack[Run]) -> Layout:
 
     Args:
         shape: an array of at least two axes.
-        **_run: `out=`, `copy=`.
+        **_run: where the result goes; see `Run`.
 
     Raises:
         AxisError: for fewer than two axes.
@@ -46,7 +47,7 @@ def permute_dims(shape: Shape, /, axes: Sequence[int], **_run: Unpack[Run]) -> L
     Args:
         shape: any array.
         axes: every axis once; negative ones count from the end.
-        **_run: `out=`, `copy=`.
+        **_run: where the result goes; see `Run`.
 
     Raises:
         AxisError: when `axes` is not a permutation of the array's axes.

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, cast
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import PatternError
-from xlayout.ops.op import Op, everything
+from xlayout.ops.engine import Engine, everything
+from xlayout.ops.op import dressed
 
 __all__ = ["rearrange"]
 
 _OPTIONS = ("out", "copy", "comm", "out_sharding")
-
-
-class Rearrange(Op[Any]):
-    """The op `rearrange`: one array or several in, one or several out."""
-
-    def layout(self, shape: Any, pattern: str, /, **sizes: int) -> Layout:
-        """The op on a shape, or on a sequence of shapes when the pattern has several inputs."""
-        single = all(isinstance(n, int) for n in shape)
-        return self._layout(
-            (tuple(shape),) if single else tuple(map(tuple, shape)), pattern=pattern, **sizes
-        )
-
-    def _args(self, shapes: tuple[Shape, ...]) -> tuple[Any, ...]:
-        return (shapes,)
-
-    def __call__(
-        self, x: Any, pattern: str, /, *, out: Any = None, copy: bool | None = True, **sizes: int
-    ) -> Any:
-        options: dict[str, Any] = {"pattern": pattern, **sizes}
-        if isinstance(x, (tuple, list)):
-            return self._call(tuple(x), {**options, "out": out, "copy": copy})
-        if out is not None or copy is not True:
-            options |= {"out": out, "copy": copy}
-        return self._call_remembered(x, options)
 
 
 def _rearrange(shapes: tuple[Shape, ...], /, *, pattern: str, **sizes: int) -> Layout:
@@ -75,4 +52,35 @@ def _rearrange(shapes: tuple[Shape, ...], /, *, pattern: str, **sizes: int) -> L
     return Layout.parse(pattern, shapes, **sizes)
 
 
-rearrange = Rearrange(_rearrange, everything, None)
+class Rearrange(Protocol):
+    """One array or several in, one or several out, as the pattern says."""
+
+    __name__: str
+
+    def __call__(
+        self, x: Any, pattern: str, /, *, out: Any = None, copy: bool | None = True, **sizes: int
+    ) -> Any:
+        """The op on an array, or on a sequence of arrays."""
+
+    def layout(self, shape: Any, pattern: str, /, **sizes: int) -> Layout:
+        """The op on a shape, or on a sequence of shapes when the pattern has several inputs."""
+
+
+def _make() -> Rearrange:
+    engine = Engine(_rearrange, everything, packed=True)
+
+    def call(x: Any, pattern: str, /, **options: Any) -> Any:
+        options["pattern"] = pattern
+        if isinstance(x, (tuple, list)):
+            return engine.many(tuple(x), options)
+        return engine.one(x, options)
+
+    def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
+        single = all(isinstance(n, int) for n in shape)
+        shapes = (tuple(shape),) if single else tuple(map(tuple, shape))
+        return _rearrange(shapes, pattern=pattern, **sizes)
+
+    return cast("Rearrange", dressed(call, _rearrange, layout, Rearrange))
+
+
+rearrange = _make()

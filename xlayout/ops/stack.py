@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of
 from xlayout.errors import SizeError
-from xlayout.ops.op import Run, many_to_one, nothing, one_to_many
+from xlayout.ops.engine import nothing
+from xlayout.ops.op import Run, many_to_one, one_to_many
 
 __all__ = ["stack", "unstack"]
 
@@ -21,7 +22,7 @@ def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **_run: Unpack[Run]) -
     Args:
         shapes: a sequence of arrays, all of one shape.
         axis: where the new axis goes, counted in the result.
-        **_run: `out=`, `copy=`.
+        **_run: where the result goes; see `Run`.
 
     Raises:
         SizeError: for no arrays, or different shapes.
@@ -43,18 +44,14 @@ def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **_run: Unpack[Run]) -
     return ones.regrouped(in_shapes=shapes)
 
 
-def _touched(ndim: int, options: dict[str, Any]) -> frozenset[int]:
-    return frozenset({axis_of(options.get("axis", 0), ndim)})
-
-
-@one_to_many(touched=_touched)
+@one_to_many()
 def unstack(shape: Shape, /, *, axis: int = 0, **_run: Unpack[Run]) -> Layout:
     """The slices along an axis, as a tuple; undoes `stack`.
 
     Args:
         shape: any array of at least one axis.
         axis: the axis to take apart.
-        **_run: `copy=`; `copy=None` gives views in torch and numpy.
+        **_run: where the result goes; `copy=None` gives views in torch and numpy.
 
     Raises:
         AxisError: when the array has no such axis.

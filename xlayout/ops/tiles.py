@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.partition import Rule, partition
 from xlayout.algebra.shapes import Shape, as_shape
 from xlayout.errors import AxisError, SizeError
-from xlayout.ops.op import Op, everything
+from xlayout.ops.engine import Engine, everything
+from xlayout.ops.op import dressed
 
 __all__ = ["from_tiles", "to_tiles"]
 
@@ -28,41 +29,6 @@ def _grid(shape: Shape, rows: Sequence[int], columns: Sequence[int]) -> Layout:
             at += h * w
     core = Layout(((height, width),), tuple(shapes), tuple(p for p in pieces if p.size))
     return core.lift(shape[:-2], ())
-
-
-class ToTiles(Op[Any]):
-    """The op `to_tiles`: one array in, rows of blocks out."""
-
-    def layout(
-        self, shape: Sequence[int], /, *, grid: tuple[int, int], rule: Rule = "balanced"
-    ) -> Layout:
-        """The op on a shape; outputs are the blocks, row by row."""
-        return self._layout(as_shape(shape), grid=grid, rule=rule)
-
-    def __call__(
-        self, x: A, /, *, grid: tuple[int, int], rule: Rule = "balanced", copy: bool | None = True
-    ) -> list[list[A]]:
-        made = self._call((x,), {"grid": tuple(grid), "rule": rule, "copy": copy})
-        blocks = made if isinstance(made, tuple) else (made,)
-        return [list(blocks[k : k + grid[1]]) for k in range(0, len(blocks), grid[1])]
-
-
-class FromTiles(Op[Any]):
-    """The op `from_tiles`: rows of blocks in, one array out."""
-
-    def layout(self, shapes: Sequence[Sequence[Sequence[int]]], /) -> Layout:
-        """The op on rows of shapes."""
-        rows = [[as_shape(s) for s in row] for row in shapes]
-        return self._layout(tuple(s for row in rows for s in row), columns=_columns(rows))
-
-    def _args(self, shapes: tuple[Shape, ...]) -> tuple[Any, ...]:
-        return (shapes,)
-
-    def __call__(
-        self, tiles: Sequence[Sequence[A]], /, *, out: A | None = None, copy: bool | None = True
-    ) -> A:
-        options = {"columns": _columns(tiles), "out": out, "copy": copy}
-        return self._call([tile for row in tiles for tile in row], options)  # type: ignore[no-any-return]
 
 
 def _columns(tiles: Sequence[Sequence[Any]]) -> int:
@@ -84,7 +50,7 @@ def _to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced"
         shape: an array of at least two axes.
         grid: (rows, columns) of the grid; a block may be empty.
         rule: how uneven sizes are shared out; see `partition`.
-        **_run: `copy=`.
+        **_run: where the result goes; see `Run`.
 
     Returns:
         `grid[0]` lists of `grid[1]` arrays.
@@ -111,7 +77,7 @@ def _from_tiles(shapes: tuple[Shape, ...], /, *, columns: int) -> Layout:
     Args:
         shapes: a nested list of arrays; blocks of a row are equally high, of a column equally wide.
         columns: blocks per row (the array function counts them).
-        **_run: `out=`, `copy=`.
+        **_run: where the result goes; see `Run`.
 
     Raises:
         SizeError: for ragged rows, or blocks that do not fit together.
@@ -136,5 +102,63 @@ def _from_tiles(shapes: tuple[Shape, ...], /, *, columns: int) -> Layout:
     return _grid((*batch, sum(heights), sum(widths)), heights, widths).inverse()
 
 
-to_tiles = ToTiles(_to_tiles, everything, None)
-from_tiles = FromTiles(_from_tiles, everything, None)
+class ToTiles(Protocol):
+    """One array in, rows of blocks out."""
+
+    __name__: str
+
+    def __call__(
+        self, x: A, /, *, grid: tuple[int, int], rule: Rule = "balanced", copy: bool | None = True
+    ) -> list[list[A]]:
+        """The op on an array."""
+
+    def layout(
+        self, shape: Sequence[int], /, *, grid: tuple[int, int], rule: Rule = "balanced"
+    ) -> Layout:
+        """The op on a shape; its outputs are the blocks, row by row."""
+
+
+class FromTiles(Protocol):
+    """Rows of blocks in, one array out."""
+
+    __name__: str
+
+    def __call__(
+        self, tiles: Sequence[Sequence[A]], /, *, out: A | None = None, copy: bool | None = True
+    ) -> A:
+        """The op on rows of arrays."""
+
+    def layout(self, shapes: Sequence[Sequence[Sequence[int]]], /) -> Layout:
+        """The op on rows of shapes."""
+
+
+def _make_to_tiles() -> ToTiles:
+    engine = Engine(_to_tiles, everything)
+
+    def call(x: Any, /, *, grid: tuple[int, int], **options: Any) -> list[list[Any]]:
+        made = engine.many((x,), {"grid": tuple(grid), **options})
+        blocks = made if isinstance(made, tuple) else (made,)
+        return [list(blocks[k : k + grid[1]]) for k in range(0, len(blocks), grid[1])]
+
+    def layout(shape: Sequence[int], /, **options: Any) -> Layout:
+        return _to_tiles(as_shape(shape), **options)
+
+    return cast("ToTiles", dressed(call, _to_tiles, layout, ToTiles))
+
+
+def _make_from_tiles() -> FromTiles:
+    engine = Engine(_from_tiles, everything, packed=True)
+
+    def call(tiles: Sequence[Sequence[Any]], /, **options: Any) -> Any:
+        flat = [tile for row in tiles for tile in row]
+        return engine.many(flat, {"columns": _columns(tiles), **options})
+
+    def layout(shapes: Sequence[Sequence[Sequence[int]]], /) -> Layout:
+        rows = [[as_shape(s) for s in row] for row in shapes]
+        return _from_tiles(tuple(s for row in rows for s in row), columns=_columns(rows))
+
+    return cast("FromTiles", dressed(call, _from_tiles, layout, FromTiles))
+
+
+to_tiles = _make_to_tiles()
+from_tiles = _make_from_tiles()
