@@ -55,12 +55,12 @@ Exact = Annotated[
 ]
 
 
-_PIPED = 200  # columns where nobody's window says how many there are
-
-
-def _console(*, stderr: bool = False) -> Console:
-    shown = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, width=None if shown else _PIPED)
+def _show(found: object) -> None:
+    """Print a table: in colour in a window, as plain lines of full length into a pipe."""
+    if sys.stdout.isatty():
+        Console().print(found)
+    else:
+        typer.echo(str(found))
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except (LayoutError, ModuleNotFoundError, OSError) as error:
-        _console(stderr=True).print(f"error: {error}", style="red", markup=False)
+        Console(stderr=True, soft_wrap=True).print(f"error: {error}", style="red", markup=False)
         raise typer.Exit(1) from error
 
 
@@ -79,7 +79,7 @@ def inspect(path: Src, family: Family = None) -> None:
     from xlayout import port
 
     with _refusals():
-        _console().print(port.inspect(path, family=family))
+        _show(port.inspect(path, family=family))
 
 
 @app.command()
@@ -96,9 +96,7 @@ def plan(
     from xlayout import port
 
     with _refusals():
-        _console().print(
-            port.plan(src, dst, to=to, family=family, dtype=dtype, max_ram=max_ram, exact=exact)
-        )
+        _show(port.plan(src, dst, to=to, family=family, dtype=dtype, max_ram=max_ram, exact=exact))
 
 
 @app.command("port")
@@ -124,10 +122,10 @@ def port_command(
     }
     with _refusals():
         what = port.plan(src, dst, **options)
-        _console().print(what)
+        _show(what)
         with _bar(what) as progress:
             report = port.run(src, dst, **options, verify=verify, progress=progress)
-        _console().print(report)
+        _show(report)
 
 
 @contextmanager
@@ -141,7 +139,7 @@ def _bar(plan: PortPlan) -> Iterator[Callable[[int], None]]:
     )
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True, soft_wrap=True), transient=True) as bar:
         task = bar.add_task("port", total=plan.write_bytes)
         yield lambda nbytes: bar.advance(task, nbytes)
 
@@ -153,7 +151,7 @@ def verify(a: Src, b: Src, family: Family = None, max_ram: MaxRam = "512MiB") ->
 
     with _refusals():
         comparison = port.verify(a, b, family=family, max_ram=max_ram)
-    _console().print(comparison)
+    _show(comparison)
     raise typer.Exit(0 if comparison.identical else 1)
 
 
@@ -164,7 +162,7 @@ def diff(a: Src, b: Src, family: Family = None) -> None:
 
     with _refusals():
         found = port.diff(a, b, family=family)
-    _console().print(found)
+    _show(found)
     raise typer.Exit(1 if found.lines else 0)
 
 
@@ -177,7 +175,7 @@ def families(
     from xlayout.port.show_family import families_table, rules_table
 
     with _refusals():
-        _console().print(rules_table(name, to) if name else families_table())
+        _show(rules_table(name, to) if name else families_table())
 
 
 @app.command()
@@ -204,7 +202,7 @@ def explain(
             ("pieces", "; ".join(map(str, layout.pieces))),
             ("cost", str(layout.cost(itemsize))),
         )
-        _console().print(Table(pattern, ("", ""), rows))
+        _show(Table(pattern, ("", ""), rows))
 
 
 def _sizes(texts: list[str]) -> dict[str, int]:
@@ -234,7 +232,7 @@ def info() -> None:
             rows.append((library, version(library)))
         except PackageNotFoundError:
             rows.append((library, "not installed"))
-    _console().print(Table("", ("", ""), tuple(rows)))
+    _show(Table("", ("", ""), tuple(rows)))
 
 
 @app.command()
@@ -248,9 +246,11 @@ def demo(
 
     with _refusals():
         found = run_demo(
-            cache, tiny=tiny, say=lambda line: _console(stderr=True).print(f"… {line}", style="dim")
+            cache,
+            tiny=tiny,
+            say=lambda line: Console(stderr=True, soft_wrap=True).print(f"… {line}", style="dim"),
         )
-    _console().print(summary(found))
+    Console().print(summary(found))
     raise typer.Exit(0 if found.ok else 1)
 
 

@@ -23,7 +23,7 @@ def test_plan_shows_every_rule_and_writes_nothing(wide_llama: Path, tmp_path: Pa
         "model.layers.{0..2}.self_attn.q_proj.weight",
         "to params/params/…",
         "decoder/layers/self_attention/query/kernel",
-        "(a=4 b=2 c=64) d=64 -> d a (c b), 3 stacked at axis 1",
+        "(a=4 b=2 c=64) d=64 -> d a (c b), 3 along axis 1",
         "bfloat16 → float32, × 1/√dim = 0.0883883",
         "every source tensor is accounted for",
         "is stored wider than its origin, which makes its factor exactly invertible",

@@ -40,15 +40,15 @@ def plan_table(plan: PortPlan, /) -> Table:
 
 def _prefix(names: Iterable[str]) -> str:
     """Return the folders that all names share, which the heading says once."""
-    head, slash, _ = os.path.commonprefix(list(names)).rpartition("/")
-    return head + slash
+    shared = os.path.commonpath([name.rpartition("/")[0] for name in names])
+    return shared + "/" if shared else ""
 
 
 def _row(moves: Sequence[Move], plan: PortPlan, cuts: tuple[str, str]) -> tuple[str, ...]:
     first = moves[0]
     layout = "as it is" if first.layout().is_identity else str(first.layout())
     if (axis := first.target.rule.stack_axis) is not None:
-        layout += f", {len(moves)} stacked at axis {axis}"
+        layout += f", {len(moves)} along axis {axis}"
     values = str(first.change)
     if (factor := first.change.factor) != 1.0:
         values += f", × {first.power} = {factor:.6g}"

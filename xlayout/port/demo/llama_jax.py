@@ -47,12 +47,9 @@ def forward(tree: Tree, ids: jax.Array, config: Mapping[str, Any], /) -> jax.Arr
 
         x, _ = jax.lax.scan(layer, x, tree["decoder"]["layers"])
         x = _norm(x, tree["decoder"]["decoder_norm"], config)
-        head: jax.Array = (
-            tree["token_embedder"]["embedding"].T
-            if config["logits_via_embedding"]
-            else tree["decoder"]["logits_dense"]["kernel"]
-        )
-        return x @ head
+        if config["logits_via_embedding"]:
+            return jnp.einsum("te,ve->tv", x, tree["token_embedder"]["embedding"])
+        return jnp.einsum("te,ev->tv", x, tree["decoder"]["logits_dense"]["kernel"])
 
 
 def generate(tree: Tree, ids: list[int], config: Mapping[str, Any], /, *, tokens: int) -> list[int]:
@@ -85,9 +82,9 @@ def _attention(x: jax.Array, w: Tree, rotate: Any) -> jax.Array:
 
 
 def _mlp(x: jax.Array, w: Tree) -> jax.Array:
-    gate, up = x @ w["wi_0"]["kernel"], x @ w["wi_1"]["kernel"]
-    down: jax.Array = w["wo"]["kernel"]
-    return jax.nn.silu(gate) * up @ down
+    gate = jnp.einsum("te,ef->tf", x, w["wi_0"]["kernel"])
+    up = jnp.einsum("te,ef->tf", x, w["wi_1"]["kernel"])
+    return jnp.einsum("tf,fe->te", jax.nn.silu(gate) * up, w["wo"]["kernel"])
 
 
 def _rope(length: int, config: Mapping[str, Any]) -> Any:

@@ -100,9 +100,7 @@ def _maxtext(*, rope: str) -> tuple[Rule, ...]:
         Rule(_HF + "mlp.up_proj.weight", mlp + "wi_1/kernel", "mlp embed -> embed mlp"),
         Rule(_HF + "mlp.down_proj.weight", mlp + "wo/kernel", "embed mlp -> mlp embed"),
         Rule("model.norm.weight", _TREE + "decoder/decoder_norm/scale", "embed"),
-        Rule(
-            "lm_head.weight", _TREE + "decoder/logits_dense/kernel", "vocab embed -> embed vocab"
-        ),
+        Rule("lm_head.weight", _TREE + "decoder/logits_dense/kernel", "vocab embed -> embed vocab"),
     )
 
 
