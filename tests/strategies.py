@@ -1,4 +1,4 @@
-"""Random shapes, layouts and strided arrays for the laws."""
+"""Random shapes, layouts, other forms of a layout, and strided memory, for the laws."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from xlayout.algebra import Layout
+from xlayout.algebra import Layout, Piece
 
 SIZES = (1, 2, 3, 4, 5, 6, 8)
 
+Shape = tuple[int, ...]
 
-def shapes(
-    max_size: int = 120, min_axes: int = 0, max_axes: int = 4
-) -> SearchStrategy[tuple[int, ...]]:
+
+def shapes(max_size: int = 120, min_axes: int = 0, max_axes: int = 4) -> SearchStrategy[Shape]:
     """Shapes of at most `max_size` elements, axes of size 1 included."""
     return (
         st.lists(st.sampled_from(SIZES), min_size=min_axes, max_size=max_axes)
@@ -25,7 +25,7 @@ def shapes(
 
 
 @st.composite
-def factorisations(draw: DrawFn, n: int) -> tuple[int, ...]:
+def factorisations(draw: DrawFn, n: int) -> Shape:
     """Factors whose product is `n`, in any order, ones included."""
     factors: list[int] = []
     while n > 1:
@@ -35,6 +35,16 @@ def factorisations(draw: DrawFn, n: int) -> tuple[int, ...]:
     if draw(st.booleans()):
         factors.insert(draw(st.integers(0, len(factors))), 1)
     return tuple(factors)
+
+
+@st.composite
+def stretches(draw: DrawFn, n: int, most: int) -> list[int]:
+    """Sizes of at least 1, at most `most` of them, that add up to `n`."""
+    cuts = sorted(draw(st.sets(st.integers(1, n - 1), max_size=most - 1))) if n > 1 else []
+    return [b - a for a, b in zip([0, *cuts], [*cuts, n], strict=True)]
+
+
+# -- layouts ---------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -48,22 +58,11 @@ def permutes(draw: DrawFn, n: int) -> Layout:
 
 
 @st.composite
-def bijections(draw: DrawFn, n: int) -> Layout:
-    """Permutes, direct sums and regroups of `n` elements, composed a few times."""
-    layout = draw(permutes(n))
-    for _ in range(draw(st.integers(0, 2))):
-        layout = layout >> draw(st.one_of(permutes(n), sums(n)))
-    return layout
-
-
-@st.composite
 def sums(draw: DrawFn, n: int) -> Layout:
     """Unequal segments, taken apart and put together group by group."""
     outer = draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0]))
-    rows = n // outer
-    cuts = sorted(draw(st.sets(st.integers(1, rows - 1), max_size=2))) if rows > 1 else []
-    widths = [b - a for a, b in zip([0, *cuts], [*cuts, rows], strict=True)]
-    parts = " + ".join(f"(g{' ' if outer > 1 else ' '}s{k})" for k in range(len(widths)))
+    widths = draw(stretches(n // outer, most=3))
+    parts = " + ".join(f"(g s{k})" for k in range(len(widths)))
     right = " + ".join(f"s{k}" for k in range(len(widths)))
     sizes = {f"s{k}": w for k, w in enumerate(widths)}
     layout = Layout.parse(f"({parts}) -> (g ({right}))", None, g=outer, **sizes)
@@ -71,19 +70,29 @@ def sums(draw: DrawFn, n: int) -> Layout:
 
 
 @st.composite
-def layouts(draw: DrawFn, max_size: int = 96) -> Layout:
-    """Anything: bijections, slices, pads, repeats, chains of them."""
-    shape = draw(shapes(max_size, min_axes=1).filter(lambda s: math.prod(s) > 0))
-    layout = draw(bijections(math.prod(shape))).regrouped(in_shapes=[shape])
+def bijections(draw: DrawFn, n: int) -> Layout:
+    """Permutes and direct sums of `n` elements, composed a few times."""
+    layout = draw(permutes(n))
     for _ in range(draw(st.integers(0, 2))):
-        layout = layout >> draw(steps(layout.out_shape, max_size))
+        layout = layout >> draw(st.one_of(permutes(n), sums(n)))
     return layout
 
 
 @st.composite
-def steps(draw: DrawFn, shape: tuple[int, ...], max_size: int) -> Layout:
+def layouts(draw: DrawFn, max_size: int = 96, repeats: bool = True) -> Layout:
+    """Anything of one array: bijections, slices, pads, repeats, chains of them."""
+    shape = draw(shapes(max_size, min_axes=1))
+    layout = draw(bijections(math.prod(shape))).regrouped(in_shapes=[shape])
+    for _ in range(draw(st.integers(0, 2))):
+        layout = layout >> draw(steps(layout.out_shape, max_size, repeats))
+    return layout
+
+
+@st.composite
+def steps(draw: DrawFn, shape: Shape, max_size: int, repeats: bool = True) -> Layout:
     """One more layout that fits after `shape`."""
-    kind = draw(st.sampled_from(["slice", "pad", "repeat", "bijection"]))
+    kinds = ["slice", "pad", "bijection", "repeat" if repeats else "bijection"]
+    kind = draw(st.sampled_from(kinds))
     axis = draw(st.integers(0, len(shape) - 1)) if shape else 0
     n = math.prod(shape)
     if kind == "slice" and shape and shape[axis] > 1:
@@ -92,15 +101,69 @@ def steps(draw: DrawFn, shape: tuple[int, ...], max_size: int) -> Layout:
     if kind == "pad" and shape and n * 2 <= max_size:
         return Layout.pad(shape, draw(st.integers(shape[axis], 2 * shape[axis])), axis)
     if kind == "repeat" and n * 2 <= max_size:
-        repeat = Layout.parse("(n m) -> n m", (2 * n,), n=2)  # shapes only: (2, n)
-        pieces = tuple(type(p)(0, 0, ((2, 0, n), (n, 1, 1))) for p in repeat.pieces)
-        return Layout((shape,), ((2, n),), pieces)
+        return Layout((shape,), ((2, n),), (Piece(0, 0, ((2, 0, n), (n, 1, 1))),))
     return draw(bijections(n)).regrouped(in_shapes=[shape])
 
 
 @st.composite
-def strided(draw: DrawFn, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of a shape whose strides may be permuted, stepped, reversed, repeated or odd on size-1 axes."""
+def several(draw: DrawFn, max_size: int = 72, repeats: bool = True) -> Layout:
+    """A layout of one to three arrays on either side."""
+    layout = draw(layouts(max_size, repeats))
+    return layout.regrouped(
+        [draw(factorisations(n)) for n in draw(stretches(layout.in_size, most=3))],
+        [draw(factorisations(n)) for n in draw(stretches(layout.out_size, most=3))],
+    )
+
+
+# -- the same map, written another way -------------------------------------------------------------
+
+
+@st.composite
+def recut(draw: DrawFn, layout: Layout) -> tuple[Piece, ...]:
+    """The pairs of a layout in pieces cut at random, in any order."""
+    pieces = list(layout.pieces)
+    for _ in range(draw(st.integers(0, 6))):
+        cuttable = [k for k, p in enumerate(pieces) if p.loops]
+        if not cuttable:
+            break
+        piece = pieces.pop(draw(st.sampled_from(cuttable)))
+        number = draw(st.integers(0, len(piece.loops) - 1))
+        n, x, z = piece.loops[number]
+        rest = piece.loops[:number] + piece.loops[number + 1 :]
+        at = draw(st.integers(1, n - 1))
+        pieces.append(Piece(piece.in_offset, piece.out_offset, (*rest, (at, x, z))))
+        moved = piece.in_offset + at * x, piece.out_offset + at * z
+        pieces.append(Piece(*moved, (*rest, (n - at, x, z))))
+    return tuple(draw(st.permutations(pieces)))
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@st.composite
+def memory_strides(draw: DrawFn, shape: Shape) -> Shape:
+    """Strides of some memory, in elements: permuted, gapped, reversed, repeated or arbitrary.
+
+    Axes of size 1 may have any stride at all.
+    """
+    strides = [0] * len(shape)
+    step = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    inner_first = list(range(len(shape)))[::-1]
+    if draw(st.booleans()):
+        inner_first = draw(st.permutations(inner_first))
+    for axis in inner_first:
+        strides[axis] = step
+        step *= shape[axis] * draw(st.sampled_from([1, 1, 1, 2]))
+        if shape[axis] == 1:
+            strides[axis] = draw(st.sampled_from([0, 1, 7, -3, 1000]))
+        elif draw(st.integers(0, 3)) == 0:
+            strides[axis] = draw(st.sampled_from([0, -strides[axis], 1, 5]))
+    return tuple(strides)
+
+
+@st.composite
+def strided(draw: DrawFn, shape: Shape) -> np.ndarray:
+    """An array whose strides may be permuted, stepped, reversed, repeated, or odd on axes of 1."""
     order = draw(st.permutations(range(len(shape))))
     gaps = [draw(st.sampled_from([1, 1, 2])) for _ in shape]
     base = np.arange(math.prod(n * g for n, g in zip(shape, gaps, strict=True)), dtype=np.int64)

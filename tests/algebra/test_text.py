@@ -1,0 +1,103 @@
+"""Text of a layout: what is written is read back as an equal layout."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+
+from tests.strategies import several
+from xlayout.algebra import Layout, Piece
+from xlayout.errors import LayoutError
+
+
+@given(several())
+def test_parse_reads_what_str_writes(layout: Layout) -> None:
+    assert Layout.parse(str(layout)) == layout
+
+
+@given(several())
+def test_json_reads_what_json_writes(layout: Layout) -> None:
+    again = Layout.from_json(layout.to_json())
+    assert again == layout
+    assert again.to_json() == layout.to_json()
+
+
+@given(several())
+def test_repr_evaluates(layout: Layout) -> None:
+    assert eval(repr(layout), {"Layout": Layout, "Piece": Piece}) == layout
+
+
+@pytest.mark.parametrize(
+    ("layout", "text"),
+    [
+        (Layout.permute((2, 3, 4), (1, 0, 2)), "a=2 b=3 c=4 -> b a c"),
+        (Layout.permute((2, 3), (1, 0)).regrouped([(6,)], [(6,)]), "(a=2 b=3) -> (b a)"),
+        (Layout.identity(()), " -> "),
+        (Layout.identity((1, 3, 1)), "1 a=3 1 -> 1 a 1"),
+        (Layout.identity((0, 3)), "(0, 3) -> (0, 3) {}"),
+        (Layout.slice((5, 2), 1, 3), "(5, 2) -> (2, 2) {0<-2: (4, 1, 1)}"),
+        (Layout.concat([(3,), (2,)]), "a=3, b=2 -> (a + b)"),
+    ],
+    ids=str,
+)
+def test_the_notation_is(layout: Layout, text: str) -> None:
+    assert str(layout) == text
+    assert Layout.parse(text) == layout
+
+
+def test_more_axes_than_letters_are_named_too() -> None:
+    shape = (2,) * 30
+    layout = Layout.permute(shape, tuple(reversed(range(30))))
+    assert str(layout).startswith("a=2 b=2")
+    assert Layout.parse(str(layout)) == layout
+
+
+def test_json_is_stable() -> None:
+    assert Layout.permute((2, 3), (1, 0)).to_json() == (
+        '{"format":"xlayout.layout/1","in_shapes":[[2,3]],"out_shapes":[[3,2]],'
+        '"pieces":[[0,0,[[3,1,2],[2,3,1]]]]}'
+    )
+
+
+GOOD = json.loads(Layout.permute((2, 3), (1, 0)).to_json())
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("nonsense", r"from_json: not a layout: Expecting value"),
+        ([], r"from_json: not a layout"),
+        ({}, r"from_json: not a layout: 'format'"),
+        ({**GOOD, "format": "xlayout.layout/9"}, r"from_json: format 'xlayout.layout/9'; this"),
+        ({**GOOD, "pieces": [[0, 0]]}, r"from_json: not a layout"),
+        ({**GOOD, "pieces": [[0, 0, [[3, 1]]]]}, r"from_json: not a layout"),
+        ({**GOOD, "pieces": [[0.5, 0, []]]}, r"from_json: not a layout: in_offset: 0.5"),
+        ({**GOOD, "pieces": [[-1, 0, []]]}, r"in_offset: -1; wanted at least 0"),
+        ({**GOOD, "pieces": [[0, 0, [[9, 1, 1]]]]}, r"outside the index spaces of 6 -> 6"),
+        ({**GOOD, "pieces": [[0, 0, []], [1, 0, []]]}, r"write the same output position"),
+        ({**GOOD, "in_shapes": [[2, -3]]}, r"in_shapes: -3; wanted at least 0"),
+        ({**GOOD, "in_shapes": [["2", 3]]}, r"from_json: not a layout: in_shapes: '2'"),
+        ({**GOOD, "in_shapes": 6}, r"from_json: not a layout"),
+        ({**GOOD, "in_shapes": [True]}, r"from_json: not a layout"),
+    ],
+)
+def test_json_that_is_no_layout_is_refused(data: object, message: str) -> None:
+    with pytest.raises(LayoutError, match=message):
+        Layout.from_json(data if isinstance(data, str) else json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(6,) -> (6,) {0<-0: (6, 1)}",
+        "(6,) -> (6,) {0<-0 (6, 1, 1)}",
+        "(6,) -> (6,) {0<-0: (6, 1, 1)} more",
+        "(6,) {0<-0: (6, 1, 1)}",
+        "(6,) -> six {0<-0: (6, 1, 1)}",
+    ],
+)
+def test_pieces_that_cannot_be_read_are_refused(text: str) -> None:
+    with pytest.raises(LayoutError, match=r"layout: cannot read .*; wanted shapes -> shapes \{"):
+        Layout.parse(text)
