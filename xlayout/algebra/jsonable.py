@@ -46,7 +46,9 @@ def load(text: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, 
             tuple(_ints(s, "out_shapes") for s in data["out_shapes"]),
             tuple(_piece(p) for p in data["pieces"]),
         )
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+    except LayoutError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise LayoutError(f"from_json: not a layout: {error}") from None
 
 

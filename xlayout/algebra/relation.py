@@ -90,10 +90,8 @@ class Relation:
     @property
     def is_identity(self) -> bool:
         """Whether every element stays at its flat position; axes may still be regrouped."""
-        return (
-            self.in_size == self.out_size == self.size
-            and len(self.pieces) <= 1
-            and all(p == Piece(0, 0, ((self.in_size, 1, 1),)) for p in self.pieces)
+        return self.in_size == self.out_size == self.size and all(
+            p.in_offset == p.out_offset and all(x == z for _, x, z in p.loops) for p in self.pieces
         )
 
     @property
