@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlayout.errors import PortError, ShapeError
-from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source
+from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source, publish
 from xlayout.port.formats.coverage import Coverage
+from xlayout.port.formats.publish import _try_lock
 
 SPECS = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("int8", (6,))}
 FORMATS = ["safetensors", "maxtext"]
@@ -93,6 +94,34 @@ def test_refuses_a_file_that_is_there_or_appears_meanwhile(tmp_path: Path) -> No
     with pytest.raises(PortError, match="already holds something; a path that is absent"):
         create_sink(out, "safetensors", SPECS)
     assert tree(tmp_path) == {"x.safetensors": b"mine"}
+
+
+def test_refuses_to_put_a_directory_where_a_file_appeared(tmp_path: Path) -> None:
+    with create_sink(tmp_path / "out", "safetensors", SPECS) as sink:
+        fill(sink)
+        (tmp_path / "out").write_text("mine")
+        with pytest.raises(PortError, match="already holds something; an absent or empty"):
+            sink.commit()
+    assert tree(tmp_path) == {"out": b"mine"}
+
+
+def test_a_folder_that_another_run_cleared_before_it_was_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared: list[Path] = []
+
+    def lock_too_late(handle: int) -> bool:
+        if not cleared:
+            cleared.extend(tmp_path.iterdir())
+            cleared[0].rmdir()
+        return _try_lock(handle)
+
+    monkeypatch.setattr(publish, "_try_lock", lock_too_late)
+    with create_sink(tmp_path / "out", "safetensors", SPECS) as sink:
+        fill(sink)
+        sink.commit()
+    assert cleared
+    assert set(tree(tmp_path)) == {"out/model.safetensors"}
 
 
 def test_takes_the_place_of_an_empty_directory(tmp_path: Path) -> None:

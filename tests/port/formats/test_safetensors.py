@@ -178,6 +178,23 @@ def test_regions_may_be_written_in_any_order(
         assert same(source.read("x"), array)
 
 
+def test_many_short_runs_take_few_system_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "x.safetensors", {"x": bits("float32", (3000, 1024))})
+    calls: list[int] = []
+    preadv = os.preadv
+
+    def counted(handle: int, buffers: list[memoryview], offset: int) -> int:
+        calls.append(offset)
+        return preadv(handle, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", counted)
+    with open_source(tmp_path / "x.safetensors") as source:
+        source.read("x", (slice(0, 3000), slice(0, 128)))
+    assert len(calls) == 3  # 12 MB in blocks of 4
+
+
 def test_refuses_regions_and_arrays_that_do_not_fit(tmp_path: Path) -> None:
     save(tmp_path / "x.safetensors", {"x": bits("bfloat16", (4, 3))})
     with open_source(tmp_path / "x.safetensors") as source:

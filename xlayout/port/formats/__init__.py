@@ -45,6 +45,10 @@ def sniff(path: str | PathLike[str], /) -> str:
 
     Raises:
         FormatError: Nothing is there, or it is none of the formats we read.
+
+    >>> sniff("absent")
+    Traceback (most recent call last):
+    xlayout.errors.FormatError: absent: nothing is there; a checkpoint file or directory is wanted
     """
     where = Path(path)
     if where.is_dir():
@@ -82,6 +86,10 @@ def open_source(
 
     Raises:
         FormatError: The checkpoint is broken, hostile, or of no known format.
+
+    >>> open_source("absent", "pickle")
+    Traceback (most recent call last):
+    xlayout.errors.FormatError: format: 'pickle'; 'safetensors', 'gguf' or 'maxtext' is wanted
     """
     match format or sniff(path):
         case "safetensors":
@@ -124,6 +132,18 @@ def create_sink(
     Raises:
         FormatError: The format cannot be written, or cannot hold one of the tensors.
         PortError: The output already holds something, or the disk is too small.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = f"{folder}/x.safetensors"
+    ...     with create_sink(path, "safetensors", {"x": TensorSpec("int8", (4,))}) as sink:
+    ...         sink.write("x", np.array([3, 4], np.int8), (slice(2, 4),))
+    ...         sink.write("x", np.array([1, 2], np.int8), (slice(0, 2),))
+    ...         sink.commit()
+    ...     with open_source(path) as source:
+    ...         print(source.tensors["x"], source.read("x", (slice(1, 3),)))
+    TensorSpec(dtype='int8', shape=(4,)) [2 3]
     """
     match format:
         case "safetensors":

@@ -198,6 +198,10 @@ def require(module: str) -> Any:
 
     Raises:
         ModuleNotFoundError: It is not installed; the message names the extra that brings it.
+
+    >>> require("absent_")
+    Traceback (most recent call last):
+    ModuleNotFoundError: absent_: not installed; pip install 'xlayout-arrays[port]' brings it
     """
     try:
         return import_module(module)
@@ -252,6 +256,9 @@ def check_out(out: Array | None, dtype: str, shape: tuple[int, ...]) -> Array:
 
     Raises:
         ShapeError: `out` has another shape or dtype, is read-only or not C-contiguous.
+
+    >>> check_out(None, "int8", (2, 3)).shape
+    (2, 3)
     """
     import numpy as np
 

@@ -36,6 +36,11 @@ def render_config(config: Mapping[str, Any], /) -> bytes:
 
     Raises:
         FormatError: A value has no form in JSON.
+
+    >>> print(render_config({"hidden_size": 16}).decode(), end="")
+    {
+      "hidden_size": 16
+    }
     """
     try:
         return (json.dumps(dict(config), indent=2, ensure_ascii=False) + "\n").encode()

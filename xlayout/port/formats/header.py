@@ -62,6 +62,10 @@ def parse_json(raw: bytes, /, *, file: str) -> Any:
 
     Raises:
         FormatError: It is not such JSON.
+
+    >>> parse_json(b'{"x": 1, "x": 2}', file="a.json")
+    Traceback (most recent call last):
+    xlayout.errors.FormatError: a.json: key 'x' stands twice; keys must be unique
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -130,6 +134,9 @@ def render_header(entries: Mapping[str, tuple[TensorSpec, int]], /) -> bytes:
 
     Raises:
         FormatError: A dtype or name cannot be stored, or the header would be too long.
+
+    >>> render_header({"x": (TensorSpec("int8", (2,)), 0)})[8:75]
+    b'{"__metadata__":{"format":"pt"},"x":{"dtype":"I8","shape":[2],"data'
     """
     codes = {name: code for code, name in CODES.items()}
     table: dict[str, Any] = {"__metadata__": {"format": "pt"}}
