@@ -104,11 +104,14 @@ class _Window:
 
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
     # np.lib.stride_tricks.as_strided does the same at three times the cost, and without an offset.
-    interface = dict(x.__array_interface__)
-    address, read_only = interface["data"]
-    interface["data"] = (address + offset * x.itemsize, read_only)
-    interface["shape"] = tuple(shape)
-    interface["strides"] = tuple(s * x.itemsize for s in strides)
+    address, read_only = x.__array_interface__["data"]
+    interface = {
+        "version": 3,
+        "typestr": f"|V{x.itemsize}",  # the text of a dtype of ml_dtypes may mean nothing to numpy
+        "data": (address + offset * x.itemsize, read_only),
+        "shape": tuple(shape),
+        "strides": tuple(s * x.itemsize for s in strides),
+    }
     return np.asarray(_Window(x, interface)).view(x.dtype)
 
 

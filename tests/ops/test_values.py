@@ -1,0 +1,106 @@
+"""Every op gives the elements its formula says, in every framework, dtype and arrangement."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.frameworks import FRAMEWORKS, Framework
+from tests.ops.matrix import EXAMPLES, ONE_OF_EACH, Example, flat, numbered
+from tests.ops.memory import FORMS, arranged, is_row_major
+
+NATIVE = "bool int8 int16 int32 uint8 uint16 uint32 float16 float32 complex64".split()
+WIDE = "int64 uint64 float64 complex128".split()  # JAX has them under x64
+SMALL = "bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu".split()
+NO_TORCH = "float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float4_e2m1fn int4 uint4 int2 uint2".split()
+ONLY_NUMPY = [
+    "longdouble",
+    "clongdouble",
+    "datetime64[ns]",
+    "S5",
+    "U3",
+    ">i4",
+    "object",
+    "complex32",
+    [("id", "i4"), ("weight", "f8")],
+]
+
+ARRANGEMENTS = [
+    pytest.param(framework, form, id=f"{framework.name}-{form}")
+    for framework in FRAMEWORKS
+    for form in FORMS
+    if not framework.name.startswith("jax") and (framework.name, form) != ("torch", "negative")
+]
+
+
+def check(framework: Framework, example: Example, arrays: list, values: list[np.ndarray]) -> None:
+    """The result of the op is the oracle's: shape, dtype, every bit; row-major."""
+    made = flat(framework.call(example.call, *arrays))
+    wanted = flat(example.oracle(*values))
+    assert len(made) == len(wanted)
+    for y, want in zip(made, wanted, strict=True):
+        got = framework.numpy(y)
+        assert (got.shape, got.dtype) == (want.shape, values[0].dtype)
+        assert is_row_major(y)
+        for changed in differences(got, want.astype(got.dtype)):
+            # XLA on CPU joins small floats by way of larger ones: a NaN stays one, not its payload.
+            assert framework.name.startswith("jax")
+            assert np.isnan(changed).all()
+
+
+def differences(got: np.ndarray, want: np.ndarray) -> list[np.ndarray]:
+    """Pairs of elements whose bits differ (objects: that are not the same object)."""
+    if got.dtype.hasobject:
+        return [] if got.tolist() == want.tolist() else [got, want]
+    bits = [np.frombuffer(x.tobytes(), np.uint8).reshape(-1, x.itemsize) for x in (got, want)]
+    where = (bits[0] != bits[1]).any(axis=1)
+    return list(np.stack([got.ravel()[where], want.ravel()[where]], axis=1))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_the_formula(backend: Framework, example: Example) -> None:
+    values = numbered(example.shapes)
+    check(backend, example, [backend.array(x) for x in values], values)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+@pytest.mark.parametrize(("framework", "form"), ARRANGEMENTS)
+def test_any_arrangement_of_the_input(framework: Framework, form: str, example: Example) -> None:
+    made = [arranged(framework, x, form) for x in numbered(example.shapes)]
+    check(framework, example, [x for x, _ in made], [values for _, values in made])
+
+
+def random_bits(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Any bit pattern, NaN payloads included, that the dtype may hold."""
+    rng = np.random.default_rng(7)
+    if dtype.hasobject:
+        return rng.integers(0, 99, shape).astype(object)
+    if dtype.kind in "bSU" or dtype.name in ("int4", "uint4", "int2", "uint2", "float4_e2m1fn"):
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "fc" and dtype.name.endswith(("longdouble", "128", "256")):
+        return rng.standard_normal(shape).astype(dtype)  # padding bytes are nobody's promise
+    count = int(np.prod(shape)) * dtype.itemsize
+    return np.frombuffer(rng.bytes(count), dtype).reshape(shape)
+
+
+def dtypes_of(name: str) -> list:
+    if name.startswith("torch"):
+        return NATIVE + WIDE + SMALL
+    if name.startswith("jax"):
+        return NATIVE + SMALL + NO_TORCH
+    return NATIVE + WIDE + SMALL + NO_TORCH + ONLY_NUMPY
+
+
+@pytest.mark.parametrize("number", range(len(ONE_OF_EACH)), ids=lambda k: str(ONE_OF_EACH[k]))
+def test_any_dtype_bit_for_bit(backend: Framework, number: int) -> None:
+    example = ONE_OF_EACH[number]
+    dtypes = dtypes_of(backend.name)
+    if backend.name.startswith("jax"):  # each is a compilation: every dtype meets two or three ops
+        dtypes = dtypes[number % 8 :: 8]
+    for name in dtypes:
+        if "pad" in example.name and name == "float8_e8m0fnu":
+            continue  # it has no zero to pad with
+        dtype = np.dtype(getattr(ml_dtypes, name, name) if isinstance(name, str) else name)
+        values = [random_bits(shape, dtype) for shape in example.shapes]
+        check(backend, example, [backend.array(x) for x in values], values)
