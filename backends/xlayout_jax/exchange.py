@@ -71,7 +71,7 @@ class Offer:
     def copied(self, *, host: bool = False) -> Offer:
         """The values in fresh memory, complete when this returns."""
         if host or self.obstacle:
-            values = jax.device_put(np.asarray(self._array), _host_device())
+            values = jax.device_put(np.asarray(self._array), _device(CPU, 0))
         else:
             values = jnp.copy(self._array)
         return Offer(values.block_until_ready(), self.dtype)
@@ -167,8 +167,10 @@ def _imported(offered: Any, dtype: np.dtype[Any], device: Any) -> jax.Array:
     if kind != CPU and _ignores_streams():
         offered.wait()
     x: jax.Array
-    if offered.needs_bits:
-        x = jax.device_put(np.from_dlpack(offered.bits()).view(dtype), device or _host_device())
+    if 0 in shape:
+        x = jax.device_put(np.empty(shape, dtype), device or _device(*offered.device))
+    elif offered.needs_bits:
+        x = jax.device_put(np.from_dlpack(offered.bits()).view(dtype), device or _device(CPU, 0))
     elif kind == CPU and device is not None:
         x = jax.dlpack.from_dlpack(_On(offered, device.local_hardware_id), copy=False)
     else:
@@ -242,8 +244,9 @@ def _place(x: jax.Array) -> tuple[tuple[int, int], str | None]:
     return (CUDA, device.local_hardware_id), None
 
 
-def _host_device() -> Any:
-    return jax.local_devices(backend="cpu")[0]
+def _device(kind: int, ordinal: int) -> Any:
+    devices: Any = jax.local_devices(backend="cpu" if kind == CPU else "gpu")
+    return next(device for device in devices if device.local_hardware_id == ordinal)
 
 
 def _ignores_streams() -> bool:

@@ -174,13 +174,20 @@ def keep(x: Any, /, *, copy: bool | None = None) -> torch.Tensor:
 
 def _refuse_recording() -> None:
     """Refuse where the result would be baked into a graph as a constant."""
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+    if (
+        torch.compiler.is_compiling()
+        or torch._C._dynamo.eval_frame.get_eval_frame_callback()  # after a graph break
+        or torch._C._get_tracing_state() is not None
+    ):
         where = "torch.compile, torch.export or torch.jit.trace"
     elif torch._C._len_torch_dispatch_stack() and _recording_mode():
         where = "make_fx, FakeTensorMode or functionalization"
     else:
         return
-    raise TypeError(f"memory cannot be exchanged inside {where}; do it outside the region")
+    raise TypeError(
+        f"memory cannot be exchanged inside {where}; do it outside, or wrap the calling function in "
+        "torch.compiler.disable"
+    )
 
 
 def _recording_mode() -> bool:
@@ -194,8 +201,10 @@ def _refuse_subclass(x: Any) -> None:
         raise TypeError(f"expected a torch.Tensor, got {type(x).__module__}.{type(x).__qualname__}")
     if x.is_nested or x.layout is not torch.strided:
         return  # `offer` refuses it by its layout
+    storage = x.untyped_storage()
     try:
-        has_memory = not x.numel() or bool(x.untyped_storage().data_ptr())
+        # A FakeTensor says it is on a device; its storage, on meta, knows better.
+        has_memory = storage.device == x.device and bool(storage.data_ptr() or not x.numel())
     except RuntimeError:
         has_memory = False
     if not has_memory:

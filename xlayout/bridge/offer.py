@@ -99,6 +99,9 @@ def exchange_named(name: str) -> Exchange:
 
 def part_of(backend: Backend, part: str) -> Any:
     """One module of a backend's package: loaded when somebody exchanges, not when an op runs."""
+    loaded = getattr(backend, part, None)  # no import to trace, once it is there
+    if loaded is not None:
+        return loaded
     package = cast(Any, backend).__name__
     try:
         return import_module(f"{package}.{part}")

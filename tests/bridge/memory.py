@@ -1,0 +1,58 @@
+"""Where memory is: what the exchange tests ask of arrays of every framework."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+
+
+def pointer(x: Any) -> int:
+    """Address of the first element of a torch.Tensor, jax.Array or numpy.ndarray."""
+    if isinstance(x, np.ndarray):
+        return int(x.__array_interface__["data"][0])
+    return int(x.data_ptr() if hasattr(x, "data_ptr") else x.unsafe_buffer_pointer())
+
+
+def bits(x: Any) -> bytes:
+    """The bytes of the elements, in row-major order."""
+    if hasattr(x, "data_ptr"):
+        import torch
+
+        return x.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return np.asarray(x).tobytes()
+
+
+def at_offset(values: Any, offset: int) -> np.ndarray:
+    """A copy of `values` that begins `offset` bytes after a 64-byte boundary."""
+    values = np.asarray(values)
+    raw = np.empty(values.nbytes + 128, np.uint8)
+    start = -pointer(raw) % 64 + offset
+    out = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    out[...] = values
+    return out
+
+
+def run_alone(code: str, *, timeout: float = 120, **environment: str) -> str:
+    """The output of `code` in a process of its own, which must end well.
+
+    For what would crash or corrupt the test run if its guard were gone.
+    """
+    path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=os.environ | {"PYTHONPATH": path} | environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-2000:]}"
+    return done.stdout

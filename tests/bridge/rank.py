@@ -1,0 +1,79 @@
+"""One rank of two: what `test_processes` runs. Arguments: rank, torch's port, JAX's port."""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from jax.experimental.multihost_utils import process_allgather
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from xlayout.bridge import dtensor_to_jax, jax_to_dtensor
+
+RANK, TORCH_PORT, JAX_PORT = map(int, sys.argv[1:])
+
+
+def check(mesh: Any, placements: list[Any], dtype: torch.dtype = torch.float32) -> None:
+    """There and back: the same pointer, the same values, the same placements."""
+    shape = (8, 6)
+    whole = torch.arange(prod(shape)).view(shape).to(dtype)
+    if any(isinstance(p, _StridedShard) for p in placements):
+        rows = whole.chunk(2)[RANK].clone()
+        x = DTensor.from_local(
+            rows, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride()
+        )
+    else:
+        x = distribute_tensor(whole, mesh, placements)
+    local = x.to_local()
+
+    a = dtensor_to_jax(x)
+    (shard,) = a.addressable_shards
+    assert shard.data.unsafe_buffer_pointer() == local.data_ptr()
+    assert a.shape == shape
+    assert np.array_equal(np.asarray(process_allgather(a, tiled=True)), whole.float().numpy())
+    assert float(jax.jit(lambda x: x.astype(jnp.float32).sum())(a)) == float(whole.float().sum())
+
+    back = jax_to_dtensor(a, mesh)
+    assert back.to_local().data_ptr() == local.data_ptr()
+    assert back.placements == x.placements, (back.placements, x.placements)
+    assert back.stride() == x.stride()
+    assert torch.equal(back.full_tensor().float(), whole.float())
+
+
+dist.init_process_group(
+    "gloo", init_method=f"tcp://127.0.0.1:{TORCH_PORT}", rank=RANK, world_size=2
+)
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(
+    f"127.0.0.1:{JAX_PORT}", num_processes=2, process_id=RANK, initialization_timeout=60
+)
+flat = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+for placement in (Shard(0), Shard(1), Replicate()):
+    check(flat, [placement])
+check(flat, [Shard(0)], torch.bfloat16)
+
+two = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+for placements in ([Shard(0), Shard(1)], [Replicate(), Shard(0)], [Shard(0), Shard(0)]):
+    check(two, placements)
+check(two, [_StridedShard(0, split_factor=2), Shard(0)])  # FSDP over tensor parallel
+check(init_device_mesh("cpu", (2,)), [Shard(0)])  # a mesh without names
+
+uneven = distribute_tensor(torch.ones(7, 2), flat, [Shard(0)])
+with pytest.raises(ValueError, match="pad the array, JAX cuts evenly only"):
+    dtensor_to_jax(uneven)
+even = dtensor_to_jax(distribute_tensor(torch.ones(4), flat, [Shard(0)]))
+with pytest.raises(ValueError, match=r"the array is on axes \('dp',\) over processes"):
+    jax_to_dtensor(even, two)
+
+jax.distributed.shutdown()
+dist.destroy_process_group()
+print(f"rank {RANK}: every case holds")  # noqa: T201 -- read by the test

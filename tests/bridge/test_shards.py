@@ -1,0 +1,151 @@
+"""A sharded array crosses shard by shard: one pointer each, unchanged, on eight host devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from tests.bridge.memory import bits, pointer
+from xlayout.bridge import jax_to_dtensor, jax_to_shards, shards_to_jax
+
+SPECS = [
+    P("dp", "tp"),
+    P("dp"),
+    P(None, "tp"),
+    P(("dp", "tp")),
+    P(("tp", "dp")),
+    P(),
+    P("tp", "dp"),
+]
+SHAPE = (16, 32)
+
+
+@pytest.fixture(scope="module", params=["in order", "shuffled"])
+def mesh(request: pytest.FixtureRequest) -> jax.sharding.Mesh:
+    devices = np.array(jax.devices("cpu")[:8])
+    if request.param == "shuffled":  # what counts is the place in the mesh, never the device's id
+        devices = devices[[3, 1, 4, 0, 5, 7, 2, 6]]
+    return jax.sharding.Mesh(devices.reshape(2, 4), ("dp", "tp"), axis_types=(AxisType.Auto,) * 2)
+
+
+def pieces(whole: torch.Tensor, sharding: NamedSharding) -> dict[Any, torch.Tensor]:
+    index = sharding.devices_indices_map(tuple(whole.shape))
+    return {device: whole[where].clone() for device, where in index.items()}
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_every_shard_keeps_its_pointer_both_ways(mesh: Any, spec: Any) -> None:
+    sharding = NamedSharding(mesh, spec)
+    whole = torch.randn(SHAPE)
+    shards = pieces(whole, sharding)
+    a = shards_to_jax(shards, sharding, SHAPE)
+    assert {s.device: pointer(s.data) for s in a.addressable_shards} == {
+        device: pointer(t) for device, t in shards.items()
+    }
+    assert bits(np.asarray(a)) == bits(whole)
+    assert jnp.allclose(jax.jit(lambda x: x.sum(0))(a), whole.sum(0).numpy(), atol=1e-5)
+    back = jax_to_shards(a)
+    assert {device: pointer(t) for device, t in back.items()} == {
+        device: pointer(t) for device, t in shards.items()
+    }
+    in_order = shards_to_jax(list(shards.values()), sharding, SHAPE)
+    assert bits(np.asarray(in_order)) == bits(whole)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "bfloat16", "float8_e4m3fn"])
+def test_every_dtype_crosses_in_shards(mesh: Any, dtype: str) -> None:
+    sharding = NamedSharding(mesh, P("dp", "tp"))
+    whole = torch.randint(0, 2, SHAPE).to(getattr(torch, dtype))
+    shards = pieces(whole, sharding)
+    a = shards_to_jax(shards, sharding, SHAPE)
+    assert a.dtype.name == dtype
+    assert bits(np.asarray(a)) == bits(whole)
+    assert [bits(t) for t in jax_to_shards(a).values()] == [bits(t) for t in shards.values()]
+
+
+def test_an_array_on_one_device_has_one_shard() -> None:
+    a = jnp.ones(3)
+    ((device, t),) = jax_to_shards(a).items()
+    assert device == jax.devices("cpu")[0]
+    assert pointer(t) == pointer(a)
+
+
+def refused(mesh: Any, error: type[Exception], text: str, change: Any) -> None:
+    sharding = NamedSharding(mesh, P("dp", "tp"))
+    shards = pieces(torch.ones(SHAPE), sharding)
+    first = next(iter(shards))
+    shards[first] = change(shards[first])
+    with pytest.raises(error, match=text):
+        shards_to_jax(shards, sharding, SHAPE)
+
+
+def test_shards_in_different_memory_orders_are_refused(mesh: Any) -> None:
+    refused(mesh, BufferError, "are not row-major", lambda t: t.t().contiguous().t())
+
+
+def test_an_unaligned_shard_is_refused(mesh: Any) -> None:
+    refused(
+        mesh,
+        BufferError,
+        "its address is not a multiple of 64 bytes",
+        lambda t: torch.ones(t.numel() + 1)[1:].view(t.shape),
+    )
+
+
+def test_a_shard_of_another_shape_or_dtype_is_refused(mesh: Any) -> None:
+    refused(mesh, ValueError, r"shards\[.*\]: shape \(4, 8\); .* into \(8, 8\)", lambda t: t[:4])
+    refused(mesh, TypeError, "shards: dtypes float16, float32; wanted one", lambda t: t.half())
+    refused(
+        mesh,
+        TypeError,
+        r"float64\[8, 8\] would be narrowed|dtypes float32, float64",
+        torch.Tensor.double,
+    )
+
+
+def test_a_shard_that_requires_grad_is_refused(mesh: Any) -> None:
+    refused(mesh, TypeError, r"shards\[.*\]: Tensor .* requires grad", torch.Tensor.requires_grad_)
+
+
+def test_missing_and_unexpected_shards_are_named(mesh: Any) -> None:
+    sharding = NamedSharding(mesh, P("dp", "tp"))
+    shards = list(pieces(torch.ones(SHAPE), sharding).items())
+    with pytest.raises(ValueError, match=r"shards: for .*; wanted one for each of"):
+        shards_to_jax(dict(shards[:-1]), sharding, SHAPE)
+    with pytest.raises(ValueError, match="shards: 7; wanted one for each of"):
+        shards_to_jax([t for _, t in shards[:-1]], sharding, SHAPE)
+
+
+def test_an_uneven_cut_is_refused(mesh: Any) -> None:
+    with pytest.raises(ValueError, match=r"sharding: .*; pad the array, JAX cuts evenly only"):
+        shards_to_jax([], NamedSharding(mesh, P("tp")), (6, 4))
+    with pytest.raises(TypeError, match=r"sharding: tuple; wanted a jax.sharding.Sharding"):
+        shards_to_jax([], ("tp",), (6, 4))
+
+
+def test_only_a_concrete_jax_array_has_shards() -> None:
+    with pytest.raises(TypeError, match=r"x: torch.Tensor; wanted a jax.Array"):
+        jax_to_shards(torch.ones(3))
+    with pytest.raises(TypeError, match=r"x: float32\[3\] is traced and has no shards yet"):
+        jax.jit(jax_to_shards)(jnp.ones(3))
+    a = jnp.ones(3)
+    a.delete()
+    with pytest.raises(ValueError, match=r"x: jax.Array float32\[3\] was deleted or donated"):
+        jax_to_shards(a)
+
+
+def test_a_dtensor_needs_a_named_sharding_and_one_shard_a_process(mesh: Any, one_rank: Any) -> None:
+    with pytest.raises(ValueError, match=r"x: sharded by SingleDeviceSharding.*; wanted a NamedSh"):
+        jax_to_dtensor(jnp.ones(3), one_rank)
+    a = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, P("dp")))
+    with pytest.raises(
+        ValueError, match="x: 8 shards in this process; a DTensor has one a process"
+    ):
+        jax_to_dtensor(a, one_rank)

@@ -1,0 +1,131 @@
+"""A state dict or a pytree crosses whole: its containers, its ties and its order stay."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from tests.bridge.memory import pointer
+from xlayout.bridge import to_jax, to_numpy, to_torch
+
+
+def walk(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, jax.Array):
+        yield tree
+    for child in (
+        tree.values()
+        if isinstance(tree, Mapping)
+        else tree
+        if isinstance(tree, (list, tuple))
+        else ()
+    ):
+        yield from walk(child)
+
+
+class Pair(NamedTuple):
+    weight: Any
+    bias: Any
+
+
+def test_every_container_keeps_its_type() -> None:
+    t = torch.ones(16)
+    tree = {
+        "dict": {"a": t},
+        "ordered": OrderedDict(b=t, a=t),
+        "default": defaultdict(list, x=t),
+        "frozen": MappingProxyType({"y": t}),
+        "list": [t, [t]],
+        "tuple": (t, ()),
+        "pair": Pair(t, None),
+        3: None,
+        "again": {"c": t},
+    }
+    out = to_jax(tree)
+    assert [type(x) for x in out.values()] == [type(x) for x in tree.values()]
+    assert list(out["ordered"]) == ["b", "a"]
+    assert out["default"].default_factory is list
+    assert out["pair"].bias is None
+    assert out[3] is None
+    leaves = list(walk(out))
+    assert len(leaves) == 10
+    assert {pointer(x) for x in leaves} == {pointer(t)}
+
+
+def test_the_source_is_not_touched() -> None:
+    t = torch.ones(3)
+    tree = {"a": [t], "b": OrderedDict(c=t)}
+    to_jax(tree)
+    assert tree["a"][0] is t
+    assert tree["b"]["c"] is t
+
+
+def test_a_module_takes_its_state_back() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4, affine=False))
+    with pytest.raises(
+        TypeError, match=r"x\['1.num_batches_tracked'\]: int64\[\] would be narrowed"
+    ):
+        to_jax(module.state_dict())
+    state = module.state_dict()
+    there = to_jax(state, x64="keep")
+    back = to_torch(there)
+    assert type(back) is OrderedDict
+    assert back._metadata == state._metadata
+    assert [pointer(x) for x in back.values()] == [pointer(x) for x in state.values()]
+    module.load_state_dict(back)
+
+
+def test_tied_arrays_stay_tied() -> None:
+    t = torch.ones(4)
+    out = to_jax({"embed": t, "head": t}, copy=True)
+    assert out["embed"] is out["head"]
+    assert pointer(out["head"]) != pointer(t)
+
+
+def test_arrays_of_all_frameworks_may_be_mixed() -> None:
+    t, a = torch.ones(4), jnp.ones(4)
+    out = to_numpy([t, a, np.ones(4)])
+    assert all(type(x) is np.ndarray for x in out)
+    mixed = to_torch([t, a])
+    assert mixed[0] is t
+    assert pointer(mixed[1]) == pointer(a)
+
+
+def test_nothing_is_the_empty_tree() -> None:
+    assert to_torch(None) is None
+    assert to_jax({}) == {}
+    assert to_numpy(([],)) == ([],)
+
+
+@pytest.mark.parametrize(
+    ("tree", "text"),
+    [
+        ({"a": {"b": [1]}}, r"x\['a'\]\['b'\]\[0\]: expected a torch.Tensor, jax.Array or numpy"),
+        ([None, Pair(torch.ones(1), "s")], r"x\[1\]\[1\]: expected a torch.Tensor, jax.Array"),
+        ((torch.ones(1), torch.Size([3])), r"x\[1\]\[0\]: expected a torch.Tensor, jax.Array"),
+        (
+            {0: torch.ones(1, requires_grad=True)},
+            r"x\[0\]: Tensor float32\[1\] on cpu requires grad",
+        ),
+        ({"w": torch.ones(4, 4).t()}, r"x\['w'\]: float32\[4, 4\] cannot be shared"),
+    ],
+)
+def test_a_refusal_names_the_leaf(tree: Any, text: str) -> None:
+    with pytest.raises((TypeError, BufferError), match=text):
+        to_jax(tree, copy=False)
+
+
+def test_a_refusal_donates_nothing() -> None:
+    first, last = torch.ones(4), torch.ones(4, requires_grad=True)
+    with pytest.raises(TypeError, match=r"x\[1\]: .* requires grad"):
+        to_jax([first, last], donate=True)
+    with pytest.raises(BufferError, match=r"x\[1\]: .* not row-major"):
+        to_jax([first, torch.ones(4, 4).t()], donate=True, copy=False)
+    assert first.tolist() == [1, 1, 1, 1]
