@@ -26,7 +26,17 @@ def merge(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
         if len(swept) == len(done):
             break
         done = sorted(swept, key=_order)
-    return tuple(done)
+    return _whole(done) or tuple(done)
+
+
+def _whole(pieces: list[Piece]) -> tuple[Piece, ...] | None:
+    """The one piece of an identity, which greed may miss."""
+    size = sum(p.size for p in pieces)
+    if len(pieces) < 2 or size != max(p.out_end for p in pieces):
+        return None
+    if any(p.in_offset != p.out_offset or any(x != z for _, x, z in p.loops) for p in pieces):
+        return None
+    return (Piece(0, 0, ((size, 1, 1),)),)
 
 
 def _order(piece: Piece) -> tuple[int, int]:

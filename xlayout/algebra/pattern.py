@@ -223,8 +223,7 @@ def _pieces(
     for key, ((in_offset, in_strides), _) in by_names.items():
         (out_offset, out_strides), _ = wanted[key]
         loops = tuple((known[n], in_strides[n], out_strides[n]) for n in sorted(key))
-        if all(n for n, _, _ in loops):
-            pieces.append(Piece(in_offset, out_offset, loops))
+        pieces.append(Piece(in_offset, out_offset, loops))
     return pieces
 
 

@@ -70,6 +70,9 @@ class Piece:
             raise SizeError(
                 f"piece: offsets {self.in_offset}, {self.out_offset}; both must be at least 0"
             )
+        if any(n == 0 for n, _, _ in self.loops) and all(min(loop) >= 0 for loop in self.loops):
+            object.__setattr__(self, "loops", ((0, 1, 1),))  # no pairs, whatever the strides
+            return
         fused: list[Loop] = []
         for n, x, z in sorted((loop for loop in self.loops if loop[0] != 1), key=_by_out_stride):
             if n < 0 or x < 0 or z < 1:
@@ -81,9 +84,8 @@ class Piece:
             else:
                 fused.append((n, x, z))
         object.__setattr__(self, "loops", tuple(fused))
-        if self.size and not (
-            is_nested((n, z) for n, _, z in fused) and is_nested((n, x) for n, x, _ in fused if x)
-        ):
+        outs_apart = is_nested((n, z) for n, _, z in fused)
+        if not (outs_apart and is_nested((n, x) for n, x, _ in fused if x)):
             raise SizeError(
                 f"piece: loops {tuple(fused)} reach one position twice; split the piece until each "
                 "stride is larger than the span of the smaller ones"

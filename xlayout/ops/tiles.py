@@ -27,7 +27,7 @@ def _grid(shape: Shape, rows: Sequence[int], columns: Sequence[int]) -> Layout:
             pieces.append(Piece(top * width + left, at, ((h, width, w), (w, 1, 1))))
             shapes.append((h, w))
             at += h * w
-    core = Layout(((height, width),), tuple(shapes), tuple(p for p in pieces if p.size))
+    core = Layout(((height, width),), tuple(shapes), tuple(pieces))
     return core.lift(shape[:-2], ())
 
 
