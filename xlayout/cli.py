@@ -242,7 +242,7 @@ def demo(
 ) -> None:
     """Port a real model from GGUF to Hugging Face to MaxText and back, and prove it."""
     from xlayout.port.demo import run_demo
-    from xlayout.port.demo.summary import summary
+    from xlayout.port.demo.summary import PAGE, summary
 
     with _refusals():
         found = run_demo(
@@ -250,7 +250,7 @@ def demo(
             tiny=tiny,
             say=lambda line: Console(stderr=True, soft_wrap=True).print(f"… {line}", style="dim"),
         )
-    Console().print(summary(found))
+    Console(width=None if sys.stdout.isatty() else PAGE).print(summary(found))
     raise typer.Exit(0 if found.ok else 1)
 
 

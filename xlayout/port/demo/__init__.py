@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,9 @@ def run_demo(cache: Path, /, *, tiny: bool = False, say: Callable[[str], object]
 
     Raises:
         PortError: A step failed.
+        ModuleNotFoundError: A library that only the demo needs is not installed.
     """
+    _require_libraries()
     model, gguf, why = _model(cache, tiny, say)
     out = cache / "out"
     shutil.rmtree(out, ignore_errors=True)
@@ -132,6 +135,15 @@ def run_demo(cache: Path, /, *, tiny: bool = False, say: Callable[[str], object]
         answers=(torch, jax),
         **_logits(out),
     )
+
+
+def _require_libraries() -> None:
+    for library in ("torch", "jax", "transformers", "orbax", "gguf", "safetensors"):
+        if find_spec(library) is None:
+            raise ModuleNotFoundError(
+                f"{library}: not installed; pip install 'xlayout-arrays[demo]' brings it",
+                name=library,
+            )
 
 
 def _model(cache: Path, tiny: bool, say: Callable[[str], object]) -> tuple[str, Path, str]:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from xlayout import port
-from xlayout.port.formats.base import require
 
 __all__ = ["port_step"]
 
@@ -37,7 +36,8 @@ def port_step(src: str, dst: str, to: str) -> dict[str, Any]:
 
 def tokenizer_step(gguf: str, dst: str) -> dict[str, Any]:
     """Save the tokenizer that a GGUF file holds beside the weights."""
-    transformers = require("transformers")
+    import transformers
+
     path = Path(gguf)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     tokenizer.save_pretrained(dst)
@@ -48,8 +48,8 @@ def torch_step(path: str, prompt: str, tokens: int, out: str) -> dict[str, Any]:
     """Continue the prompt with transformers, and store the logits of the whole sequence."""
     import numpy as np
     import torch
+    import transformers
 
-    transformers = require("transformers")
     model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(path) if prompt else None
     start = tokenizer(prompt).input_ids if tokenizer else list(range(3, 27))
@@ -69,10 +69,10 @@ def jax_step(path: str, start: list[int], ids: list[int], out: str) -> dict[str,
     import jax
     import jax.numpy as jnp
     import numpy as np
+    import transformers
 
     from xlayout.port.demo.llama_jax import forward, generate, load
 
-    transformers = require("transformers")
     tree, config = load(path)
     named = (Path(path) / "tokenizer_config.json").is_file()
     tokenizer = transformers.AutoTokenizer.from_pretrained(path) if named else None

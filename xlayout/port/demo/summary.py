@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from xlayout.port.demo import Demo
 
-__all__ = ["summary"]
+__all__ = ["PAGE", "summary"]
 
-_WIDTH = 100
+PAGE = 100  # columns
 
 
 def summary(demo: Demo, /) -> RenderableType:
@@ -40,7 +40,7 @@ def summary(demo: Demo, /) -> RenderableType:
         parts.append(Text(f"not the real model: {demo.why_tiny}", style="yellow"))
     verdict = "every check held" if demo.ok else "a check failed"
     parts += [*answers, Text(), Text(verdict, style="bold green" if demo.ok else "bold red")]
-    return Panel(Padding(Group(*parts), (0, 1)), title=f"xlayout demo: {demo.model}", width=_WIDTH)
+    return Panel(Padding(Group(*parts), (0, 1)), title=f"xlayout demo: {demo.model}", width=PAGE)
 
 
 def _ports(demo: Demo) -> Table:
