@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.port.formats.arrays import Array, bits, same, save
 from xlayout.errors import FormatError, ShapeError
-from xlayout.port.formats import TensorSpec, create_sink, numpy_dtype, open_source
+from xlayout.port.formats import TensorSpec, create_sink, open_source
 from xlayout.port.formats.base import DTYPES
 from xlayout.port.formats.maxtext import MaxTextSink, MaxTextSource, chunk_shape
 
 QUERY = "params/params/decoder/layers/self_attention/query/kernel"
-Arrays = dict[str, np.ndarray[Any, Any]]
-
-
-def bits(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:
-    raw = np.random.default_rng(seed).integers(0, 256, TensorSpec(dtype, shape).nbytes, np.uint8)
-    raw = raw & 1 if dtype == "bool" else raw
-    return raw.view(numpy_dtype(dtype)).reshape(shape)
+Arrays = dict[str, Array]
 
 
 def model() -> Arrays:
@@ -37,14 +30,6 @@ def model() -> Arrays:
         "params/params/token_embedder/embedding": bits("bfloat16", (32, 16)),
         "step": bits("int32", ()),
     }
-
-
-def save(path: Path, arrays: Arrays, **options: Any) -> None:
-    specs = {name: TensorSpec(str(a.dtype), a.shape) for name, a in arrays.items()}
-    with create_sink(path, "maxtext", specs, **options) as sink:
-        for name, array in arrays.items():
-            sink.write(name, array)
-        sink.commit()
 
 
 def nested(arrays: dict[str, Any]) -> dict[str, Any]:
@@ -65,12 +50,9 @@ def flat(tree: Any) -> dict[str, Any]:
     }
 
 
-def same(got: dict[str, Any], want: Arrays) -> bool:
+def all_same(got: dict[str, Any], want: Arrays) -> bool:
     return got.keys() == want.keys() and all(
-        np.asarray(got[name]).dtype == array.dtype
-        and got[name].shape == array.shape
-        and np.asarray(got[name]).tobytes() == array.tobytes()
-        for name, array in want.items()
+        same(np.asarray(got[name]), array) for name, array in want.items()
     )
 
 
@@ -79,18 +61,15 @@ def contents(path: Path) -> dict[str, Any]:
         return {name: source.read(name) for name in source.tensors}
 
 
-# --- what we write --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("checkpointer", [ocp.StandardCheckpointer, ocp.PyTreeCheckpointer])
 def test_orbax_restores_what_we_write(tmp_path: Path, checkpointer: Any) -> None:
-    save(tmp_path / "out", model())
+    save(tmp_path / "out", "maxtext", model())
     with checkpointer() as restorer:
-        assert same(flat(restorer.restore(tmp_path / "out" / "0" / "items")), model())
+        assert all_same(flat(restorer.restore(tmp_path / "out" / "0" / "items")), model())
 
 
 def test_orbax_restores_what_we_write_onto_a_sharding(tmp_path: Path) -> None:
-    save(tmp_path / "out", model())
+    save(tmp_path / "out", "maxtext", model())
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     target = nested(
@@ -99,23 +78,23 @@ def test_orbax_restores_what_we_write_onto_a_sharding(tmp_path: Path) -> None:
     with ocp.StandardCheckpointer() as restorer:
         restored = flat(restorer.restore(tmp_path / "out" / "0" / "items", target))
     assert all(array.sharding == everywhere for array in restored.values())
-    assert same(restored, model())
+    assert all_same(restored, model())
 
 
 def test_a_checkpoint_manager_finds_what_we_write(tmp_path: Path) -> None:
-    save(tmp_path / "out", model(), config={"hidden_size": 16})
+    save(tmp_path / "out", "maxtext", model(), config={"hidden_size": 16})
     with ocp.CheckpointManager(tmp_path / "out", item_names=("items",)) as manager:
         assert manager.latest_step() == 0
         restored = manager.restore(0, args=ocp.args.Composite(items=ocp.args.StandardRestore()))
-    assert same(flat(restored["items"]), model())
+    assert all_same(flat(restored["items"]), model())
 
 
 def test_orbax_restores_every_dtype_that_we_write(tmp_path: Path) -> None:
     arrays = {f"a/{dtype}": bits(dtype, (3, 5)) for dtype in DTYPES}
-    save(tmp_path / "out", arrays)
-    assert same(contents(tmp_path / "out"), arrays)
+    save(tmp_path / "out", "maxtext", arrays)
+    assert all_same(contents(tmp_path / "out"), arrays)
     with ocp.StandardCheckpointer() as restorer:
-        assert same(flat(restorer.restore(tmp_path / "out" / "0" / "items")), arrays)
+        assert all_same(flat(restorer.restore(tmp_path / "out" / "0" / "items")), arrays)
 
 
 def test_a_stacked_kernel_is_written_and_read_a_layer_at_a_time(tmp_path: Path) -> None:
@@ -143,7 +122,7 @@ def test_a_region_is_what_slicing_would_give(
 ) -> None:
     array = bits("float32", (9, 7))
     if not (tmp_path / "out").exists():
-        save(tmp_path / "out", {"x": array}, chunks={"x": (2, 3)})
+        save(tmp_path / "out", "maxtext", {"x": array}, chunks={"x": (2, 3)})
     region = (slice(*sorted(rows)), slice(*sorted(columns)))
     with open_source(tmp_path / "out") as source:
         out = np.empty(array[region].shape, np.float32)
@@ -159,7 +138,7 @@ def test_regions_come_in_any_order_on_the_grid_of_their_extent(tmp_path: Path) -
             region = (slice(row, min(row + 4, 9)), slice(column, min(column + 3, 7)))
             sink.write("x", np.asfortranarray(array[region]), region)
         sink.commit()
-    assert same(contents(tmp_path / "out"), {"x": array})
+    assert all_same(contents(tmp_path / "out"), {"x": array})
 
 
 def test_a_buffer_may_be_used_again_once_it_is_written(tmp_path: Path) -> None:
@@ -212,7 +191,7 @@ def test_chunks_are_of_moderate_size(extent: tuple[int, ...], chunk: tuple[int, 
 
 
 def test_the_config_is_published_beside_the_steps(tmp_path: Path) -> None:
-    save(tmp_path / "out", model(), config={"hidden_size": 16, "rope_theta": 1e6})
+    save(tmp_path / "out", "maxtext", model(), config={"hidden_size": 16, "rope_theta": 1e6})
     for path in ("out", "out/0", "out/0/items"):
         with open_source(tmp_path / path) as source:
             assert source.config == {"hidden_size": 16, "rope_theta": 1e6}
@@ -248,113 +227,3 @@ def test_refuses_chunks_that_do_not_fit(tmp_path: Path, chunk: tuple[int, ...]) 
     specs = {"a": TensorSpec("int8", (2, 3))}
     with pytest.raises(ShapeError, match=r"chunks: .* for a; from 1 to \(2, 3\) is wanted"):
         create_sink(tmp_path / "out", "maxtext", specs, chunks={"a": chunk})
-
-
-# --- what Orbax saves -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ocdbt", [True, False])
-@pytest.mark.parametrize("zarr3", [True, False])
-def test_we_read_what_orbax_saves(tmp_path: Path, ocdbt: bool, zarr3: bool) -> None:
-    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt, use_zarr3=zarr3)
-    with ocp.Checkpointer(handler) as saver:
-        saver.save(
-            tmp_path / "0" / "items", nested({n: jnp.asarray(a) for n, a in model().items()})
-        )
-    assert same(contents(tmp_path), model())
-
-
-def test_leaves_that_are_no_tensors_are_passed_over(tmp_path: Path) -> None:
-    tree = {"a": jnp.arange(3), "step": 7, "rate": 0.5, "none": None, "empty": {}, "name": "x"}
-    with ocp.PyTreeCheckpointer() as saver:
-        saver.save(tmp_path / "0" / "items", {**tree, "pair": [np.int8([1]), np.int8([2])]})
-    read = {name: array.tolist() for name, array in contents(tmp_path).items()}
-    assert read == {"a": [0, 1, 2], "step": 7, "rate": 0.5, "pair/0": [1], "pair/1": [2]}
-
-
-def test_we_read_what_a_checkpoint_manager_saves(tmp_path: Path) -> None:
-    tree = nested({name: jnp.asarray(array) for name, array in model().items()})
-    with ocp.CheckpointManager(tmp_path, item_names=("items",)) as manager:
-        manager.save(7, args=ocp.args.Composite(items=ocp.args.StandardSave(tree)))
-        manager.wait_until_finished()
-        assert same(contents(tmp_path), model())
-        manager.save(8, args=ocp.args.Composite(items=ocp.args.StandardSave(tree)))
-        manager.wait_until_finished()
-    with pytest.raises(FormatError, match=r"7/items, .*8/items; the folder of one step"):
-        open_source(tmp_path)
-    assert same(contents(tmp_path / "8"), model())
-
-
-# --- what is broken -------------------------------------------------------------------------------
-
-
-def metadata(folder: Path) -> Path:
-    return folder / "out" / "0" / "items" / "_METADATA"
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "not valid JSON"),
-        ("[]", "no tree_metadata; an object of leaves"),
-        ('{"tree_metadata": 3}', "no tree_metadata; an object of leaves"),
-        ('{"tree_metadata": {"x": 3}}', "'x': TypeError.*a leaf is wanted"),
-        ('{"tree_metadata": {"x": {}}}', "'x': KeyError.*a leaf is wanted"),
-        ('{"tree_metadata": {"x": {"key_metadata": [3]}}}', "'x': TypeError.*a leaf is wanted"),
-        ('{"tree_metadata": {}, "tree_metadata": {}}', "'tree_metadata' stands twice"),
-    ],
-)
-def test_refuses_malformed_metadata(tmp_path: Path, content: str, message: str) -> None:
-    save(tmp_path / "out", model())
-    metadata(tmp_path).write_text(content)
-    with pytest.raises(FormatError, match=message):
-        open_source(tmp_path / "out")
-
-
-@pytest.mark.parametrize("key", ["..", "a/b", "/etc", "", 3, None])
-def test_refuses_keys_that_lead_out_of_the_folder(tmp_path: Path, key: Any) -> None:
-    save(tmp_path / "out", model())
-    tree = json.loads(metadata(tmp_path).read_text())
-    entry = next(iter(tree["tree_metadata"].values()))
-    entry["key_metadata"] = [{"key": key, "key_type": 2}]
-    metadata(tmp_path).write_text(json.dumps(tree | {"use_ocdbt": False}))
-    with pytest.raises(FormatError, match="names without '/' are wanted"):
-        open_source(tmp_path / "out")
-
-
-def test_refuses_a_leaf_without_an_array(tmp_path: Path) -> None:
-    save(tmp_path / "out", model())
-    metadata(tmp_path).write_text(metadata(tmp_path).read_text().replace('"step"', '"stop"'))
-    with pytest.raises(FormatError, match="items: stop: NOT_FOUND"):
-        open_source(tmp_path / "out")
-
-
-def test_a_lost_chunk_is_an_error_and_not_zeros(tmp_path: Path) -> None:
-    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=False)
-    with ocp.Checkpointer(handler) as saver:
-        saver.save(tmp_path / "0" / "items", {"x": jnp.ones((4, 4))})
-    (tmp_path / "0" / "items" / "x" / "0.0").unlink()
-    with open_source(tmp_path) as source, pytest.raises(FormatError, match=r"x: .*missing"):
-        source.read("x")
-
-
-@pytest.mark.parametrize("file", ["manifest.ocdbt", "d/*"])
-def test_a_truncated_file_is_an_error(tmp_path: Path, file: str) -> None:
-    save(tmp_path / "out", {"x": bits("float32", (64, 64))})
-    paths = (tmp_path / "out" / "0" / "items").glob(file)
-    largest = max(paths, key=lambda path: path.stat().st_size)
-    content = largest.read_bytes()
-    for length in (0, 10, 100, len(content) - 1):
-        largest.write_bytes(content[:length])
-        with pytest.raises(FormatError, match=r"out.*: x: [A-Z_]+: ") as caught:
-            contents(tmp_path / "out")
-        assert "tensorstore_spec" not in str(caught.value)
-
-
-def test_refuses_regions_that_do_not_fit(tmp_path: Path) -> None:
-    save(tmp_path / "out", {"x": bits("float32", (4, 3))})
-    with open_source(tmp_path / "out") as source:
-        with pytest.raises(ShapeError, match="on axis 1; 0 <= start <= stop <= 3"):
-            source.read("x", (slice(0, 4), slice(0, 4)))
-        with pytest.raises(KeyError, match="y"):
-            source.read("y")

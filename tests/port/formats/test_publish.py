@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import shutil
 import signal
 import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.port.formats.programs import script
 from xlayout.errors import PortError, ShapeError
 from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source, publish
-from xlayout.port.formats.coverage import Coverage
 from xlayout.port.formats.publish import _try_lock
 
 SPECS = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("int8", (6,))}
@@ -168,18 +162,6 @@ def test_everything_is_on_disk_before_it_appears(
     assert after == [tmp_path.name]
 
 
-def script(text: str, *args: object) -> list[str]:
-    head = """
-        import os, shutil, sys, time
-        from pathlib import Path
-        import numpy as np
-        from xlayout.errors import PortError
-        from xlayout.port.formats import TensorSpec, create_sink, open_source
-        """
-    code = textwrap.dedent(head) + textwrap.dedent(text)
-    return [sys.executable, "-c", code, *map(str, args)]
-
-
 def test_a_killed_run_leaves_the_old_output_and_the_next_run_clears_up(tmp_path: Path) -> None:
     with create_sink(tmp_path / "old", "safetensors", SPECS) as sink:
         fill(sink)
@@ -213,93 +195,8 @@ def test_a_killed_run_leaves_the_old_output_and_the_next_run_clears_up(tmp_path:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["old", "out"]
 
 
-# --- a full disk --------------------------------------------------------------------------------
-
-
-def test_refuses_before_writing_when_the_disk_is_too_small(tmp_path: Path) -> None:
-    huge = {"x": TensorSpec("int8", (1 << 60,))}
-    for format_ in FORMATS:
-        with pytest.raises(PortError, match=r"disk is full: 1,15\d,\d+.* needed in all, .* free"):
-            create_sink(tmp_path / "out", format_, huge)
-    assert not list(tmp_path.iterdir())
-
-
-FULL_DISK = {
-    "claimed in advance": ("safetensors", "pass"),
-    "found while writing": ("safetensors", "del os.posix_fallocate"),
-    "found by tensorstore": ("maxtext", "pass"),
-}
-
-
-@pytest.mark.parametrize("case", FULL_DISK)
-def test_a_disk_that_fills_up_leaves_nothing_and_says_how_much(tmp_path: Path, case: str) -> None:
-    """On a real filesystem of 4 MB, which claims to have room until it has none."""
-    format_, patch = FULL_DISK[case]
-    mount = f'mount -t tmpfs -o size=4m none {tmp_path} && exec "$@"'
-    unshare = shutil.which("unshare")
-    private = [str(unshare), "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
-    if unshare is None or subprocess.run([*private, "true"], capture_output=True).returncode:
-        pytest.skip("needs a private mount namespace, which this system does not allow")
-    program = script(
-        f"""
-        {patch}
-        usage = shutil.disk_usage
-        shutil.disk_usage = lambda path: usage(path)._replace(free=1 << 40)
-        out = Path(sys.argv[1]) / "new" / "out"
-        specs = {{f"x{{i}}": TensorSpec("int8", (1 << 20,)) for i in range(8)}}
-        try:
-            with create_sink(out, "{format_}", specs) as sink:
-                for name in specs:
-                    sink.write(name, np.ones(1 << 20, np.int8))
-                sink.commit()
-        except PortError as error:
-            print(error)
-        assert not list(Path(sys.argv[1]).iterdir())
-        """,
-        tmp_path,
-    )
-    done = subprocess.run([*private, *program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "out: the disk is full: 8," in done.stdout
-    assert "1,099,511,627,776 are free" in done.stdout
-
-
 def test_refuses_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out").mkdir()
     monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path / "out")
     with pytest.raises(PortError, match="a mount point; name a directory inside it"):
         create_sink(tmp_path / "out", "safetensors", SPECS)
-
-
-# --- coverage -----------------------------------------------------------------------------------
-
-SHAPE = (4, 5, 3)
-boxes = st.tuples(
-    *[
-        st.tuples(st.integers(0, n), st.integers(0, n)).map(lambda ends: tuple(sorted(ends)))
-        for n in SHAPE
-    ]
-)
-
-
-@given(st.lists(boxes, max_size=12))
-def test_coverage_is_what_a_mask_would_say(tiles: list[tuple[tuple[int, int], ...]]) -> None:
-    coverage = Coverage({"x": TensorSpec("int8", SHAPE)})
-    mask = np.zeros(SHAPE, bool)
-    for tile in tiles:
-        place = tuple(slice(*ends) for ends in tile)
-        if mask[place].any():
-            with pytest.raises(PortError, match=r"x: \[.*\] meets \[.*\], written before"):
-                coverage.claim("x", tile)
-        else:
-            coverage.claim("x", tile)
-            mask[place] = True
-    assert coverage.missing() == ({"x": int((~mask).sum())} if not mask.all() else {})
-
-
-def test_tiles_in_scan_order_become_one_box() -> None:
-    coverage = Coverage({"x": TensorSpec("int8", (64, 64))})
-    for i, j in itertools.product(range(0, 64, 4), repeat=2):
-        coverage.claim("x", ((i, i + 4), (j, j + 4)))
-        assert len(coverage._boxes["x"]) <= 2
-    assert not coverage.missing()

@@ -8,24 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from xlayout.errors import FormatError
-from xlayout.port.formats.header import parse_json
+from xlayout.port.formats.strict_json import read_json
 
 __all__ = ["read_config", "render_config"]
-
-_MAX_CONFIG = 16 << 20
 
 
 def read_config(path: Path, /) -> dict[str, Any]:
     """Return a config file's object; empty where there is no file.
 
     Raises:
-        FormatError: The file is not one JSON object, or absurdly large.
+        FormatError: The file is not one JSON object.
     """
     if not path.is_file():
         return {}
-    if path.stat().st_size > _MAX_CONFIG:
-        raise FormatError(f"{path}: {path.stat().st_size:,} bytes; {_MAX_CONFIG:,} at most")
-    config = parse_json(path.read_bytes(), file=str(path))
+    config = read_json(path)
     if not isinstance(config, dict):
         raise FormatError(f"{path}: {config!r:.80}; an object is wanted")
     return config

@@ -14,7 +14,7 @@ from typing import Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import TensorSpec
-from xlayout.port.formats.header import MAX_HEADER, parse_json
+from xlayout.port.formats.strict_json import read_json
 
 __all__ = ["METADATA", "Tree", "find_items", "read_tree", "render_tree", "tree_folders"]
 
@@ -67,9 +67,7 @@ def read_tree(items: Path, /) -> Tree:
         FormatError: It is not the metadata of a tree of arrays.
     """
     path = items / METADATA
-    if path.stat().st_size > MAX_HEADER:
-        raise FormatError(f"{path}: {path.stat().st_size:,} bytes; {MAX_HEADER:,} at most")
-    metadata = parse_json(path.read_bytes(), file=str(path))
+    metadata = read_json(path)
     entries = metadata.get("tree_metadata") if isinstance(metadata, dict) else None
     if not isinstance(entries, dict):
         raise FormatError(f"{path}: no tree_metadata; an object of leaves is wanted")

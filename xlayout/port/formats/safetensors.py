@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_out, resolve
 from xlayout.port.formats.config import read_config, render_config
-from xlayout.port.formats.header import MAX_HEADER, Entry, parse_header, render_header
-from xlayout.port.formats.index import (
+from xlayout.port.formats.runs import read_box, write_box, write_full
+from xlayout.port.formats.safetensors_header import MAX_HEADER, Entry, parse_header, render_header
+from xlayout.port.formats.safetensors_index import (
     INDEX,
     listed_files,
     natural_key,
@@ -21,7 +22,6 @@ from xlayout.port.formats.index import (
     render_index,
     shard,
 )
-from xlayout.port.formats.runs import read_box, write_box, write_full
 from xlayout.port.formats.sink import StagedSink
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ because two readers could then see two different models in one file.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import TensorSpec
+from xlayout.port.formats.strict_json import parse_json
 
-__all__ = ["CODES", "MAX_HEADER", "Entry", "parse_header", "parse_json", "render_header"]
+__all__ = ["CODES", "MAX_HEADER", "Entry", "parse_header", "render_header"]
 
 MAX_HEADER = 100_000_000
 """Bytes of JSON that the format allows at most."""
@@ -55,34 +55,6 @@ class Entry:
 
     spec: TensorSpec
     offset: int
-
-
-def parse_json(raw: bytes, /, *, file: str) -> Any:
-    """Return JSON as Python values; keys are unique and text is valid Unicode.
-
-    Raises:
-        FormatError: It is not such JSON.
-
-    >>> parse_json(b'{"x": 1, "x": 2}', file="a.json")
-    Traceback (most recent call last):
-    xlayout.errors.FormatError: a.json: key 'x' stands twice; keys must be unique
-    """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) != len(pairs):
-            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-            raise FormatError(f"{file}: key {twice!r} stands twice; keys must be unique")
-        return table
-
-    try:
-        value = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
-        json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses a lone surrogate
-    except FormatError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{file}: not valid JSON ({error})") from error
-    return value
 
 
 def parse_header(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import TensorSpec
-from xlayout.port.formats.header import MAX_HEADER, parse_json
+from xlayout.port.formats.strict_json import read_json
 
 __all__ = [
     "INDEX",
@@ -43,9 +43,7 @@ def listed_files(folder: Path, /) -> Mapping[str, set[str] | None]:
 
 
 def _read_index(path: Path) -> dict[str, set[str]]:
-    if path.stat().st_size > MAX_HEADER:
-        raise FormatError(f"{path}: {path.stat().st_size:,} bytes; {MAX_HEADER:,} at most")
-    index = parse_json(path.read_bytes(), file=str(path))
+    index = read_json(path)
     weights = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weights, dict):
         raise FormatError(f"{path}: no weight_map; an object of tensor: file is wanted")

@@ -1,0 +1,21 @@
+"""Programs that a test runs in a process of their own."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+__all__ = ["script"]
+
+
+def script(text: str, *args: object) -> list[str]:
+    """Return the command line of a program that has the formats at hand."""
+    head = """
+        import os, shutil, sys, time
+        from pathlib import Path
+        import numpy as np
+        from xlayout.errors import PortError
+        from xlayout.port.formats import TensorSpec, create_sink, open_source
+        """
+    code = textwrap.dedent(head) + textwrap.dedent(text)
+    return [sys.executable, "-c", code, *map(str, args)]

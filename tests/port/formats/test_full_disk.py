@@ -1,0 +1,63 @@
+"""A full disk leaves nothing behind, and says how much was needed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.port.formats.programs import script
+from xlayout.errors import PortError
+from xlayout.port.formats import TensorSpec, create_sink
+
+FORMATS = ["safetensors", "maxtext"]
+
+
+def test_refuses_before_writing_when_the_disk_is_too_small(tmp_path: Path) -> None:
+    huge = {"x": TensorSpec("int8", (1 << 60,))}
+    for format_ in FORMATS:
+        with pytest.raises(PortError, match=r"disk is full: 1,15\d,\d+.* needed in all, .* free"):
+            create_sink(tmp_path / "out", format_, huge)
+    assert not list(tmp_path.iterdir())
+
+
+FULL_DISK = {
+    "claimed in advance": ("safetensors", "pass"),
+    "found while writing": ("safetensors", "del os.posix_fallocate"),
+    "found by tensorstore": ("maxtext", "pass"),
+}
+
+
+@pytest.mark.parametrize("case", FULL_DISK)
+def test_a_disk_that_fills_up_leaves_nothing_and_says_how_much(tmp_path: Path, case: str) -> None:
+    """On a real filesystem of 4 MB, which claims to have room until it has none."""
+    format_, patch = FULL_DISK[case]
+    mount = f'mount -t tmpfs -o size=4m none {tmp_path} && exec "$@"'
+    unshare = shutil.which("unshare")
+    private = [str(unshare), "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
+    if unshare is None or subprocess.run([*private, "true"], capture_output=True).returncode:
+        pytest.skip("needs a private mount namespace, which this system does not allow")
+    program = script(
+        f"""
+        {patch}
+        usage = shutil.disk_usage
+        shutil.disk_usage = lambda path: usage(path)._replace(free=1 << 40)
+        out = Path(sys.argv[1]) / "new" / "out"
+        specs = {{f"x{{i}}": TensorSpec("int8", (1 << 20,)) for i in range(8)}}
+        try:
+            with create_sink(out, "{format_}", specs) as sink:
+                for name in specs:
+                    sink.write(name, np.ones(1 << 20, np.int8))
+                sink.commit()
+        except PortError as error:
+            print(error)
+        assert not list(Path(sys.argv[1]).iterdir())
+        """,
+        tmp_path,
+    )
+    done = subprocess.run([*private, *program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "out: the disk is full: 8," in done.stdout
+    assert "1,099,511,627,776 are free" in done.stdout

@@ -1,0 +1,121 @@
+"""What Orbax saves, we read; what is broken, we refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from tests.port.formats.arrays import bits, save
+from tests.port.formats.test_maxtext import all_same, contents, model, nested
+from xlayout.errors import FormatError, ShapeError
+from xlayout.port.formats import open_source
+
+
+@pytest.mark.parametrize("ocdbt", [True, False])
+@pytest.mark.parametrize("zarr3", [True, False])
+def test_we_read_what_orbax_saves(tmp_path: Path, ocdbt: bool, zarr3: bool) -> None:
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt, use_zarr3=zarr3)
+    with ocp.Checkpointer(handler) as saver:
+        saver.save(
+            tmp_path / "0" / "items", nested({n: jnp.asarray(a) for n, a in model().items()})
+        )
+    assert all_same(contents(tmp_path), model())
+
+
+def test_leaves_that_are_no_tensors_are_passed_over(tmp_path: Path) -> None:
+    tree = {"a": jnp.arange(3), "step": 7, "rate": 0.5, "none": None, "empty": {}, "name": "x"}
+    with ocp.PyTreeCheckpointer() as saver:
+        saver.save(tmp_path / "0" / "items", {**tree, "pair": [np.int8([1]), np.int8([2])]})
+    read = {name: array.tolist() for name, array in contents(tmp_path).items()}
+    assert read == {"a": [0, 1, 2], "step": 7, "rate": 0.5, "pair/0": [1], "pair/1": [2]}
+
+
+def test_we_read_what_a_checkpoint_manager_saves(tmp_path: Path) -> None:
+    tree = nested({name: jnp.asarray(array) for name, array in model().items()})
+    with ocp.CheckpointManager(tmp_path, item_names=("items",)) as manager:
+        manager.save(7, args=ocp.args.Composite(items=ocp.args.StandardSave(tree)))
+        manager.wait_until_finished()
+        assert all_same(contents(tmp_path), model())
+        manager.save(8, args=ocp.args.Composite(items=ocp.args.StandardSave(tree)))
+        manager.wait_until_finished()
+    with pytest.raises(FormatError, match=r"7/items, .*8/items; the folder of one step"):
+        open_source(tmp_path)
+    assert all_same(contents(tmp_path / "8"), model())
+
+
+def metadata(folder: Path) -> Path:
+    return folder / "out" / "0" / "items" / "_METADATA"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not valid JSON"),
+        ("[]", "no tree_metadata; an object of leaves"),
+        ('{"tree_metadata": 3}', "no tree_metadata; an object of leaves"),
+        ('{"tree_metadata": {"x": 3}}', "'x': TypeError.*a leaf is wanted"),
+        ('{"tree_metadata": {"x": {}}}', "'x': KeyError.*a leaf is wanted"),
+        ('{"tree_metadata": {"x": {"key_metadata": [3]}}}', "'x': TypeError.*a leaf is wanted"),
+        ('{"tree_metadata": {}, "tree_metadata": {}}', "'tree_metadata' stands twice"),
+    ],
+)
+def test_refuses_malformed_metadata(tmp_path: Path, content: str, message: str) -> None:
+    save(tmp_path / "out", "maxtext", model())
+    metadata(tmp_path).write_text(content)
+    with pytest.raises(FormatError, match=message):
+        open_source(tmp_path / "out")
+
+
+@pytest.mark.parametrize("key", ["..", "a/b", "/etc", "", 3, None])
+def test_refuses_keys_that_lead_out_of_the_folder(tmp_path: Path, key: Any) -> None:
+    save(tmp_path / "out", "maxtext", model())
+    tree = json.loads(metadata(tmp_path).read_text())
+    entry = next(iter(tree["tree_metadata"].values()))
+    entry["key_metadata"] = [{"key": key, "key_type": 2}]
+    metadata(tmp_path).write_text(json.dumps(tree | {"use_ocdbt": False}))
+    with pytest.raises(FormatError, match="names without '/' are wanted"):
+        open_source(tmp_path / "out")
+
+
+def test_refuses_a_leaf_without_an_array(tmp_path: Path) -> None:
+    save(tmp_path / "out", "maxtext", model())
+    metadata(tmp_path).write_text(metadata(tmp_path).read_text().replace('"step"', '"stop"'))
+    with pytest.raises(FormatError, match="items: stop: NOT_FOUND"):
+        open_source(tmp_path / "out")
+
+
+def test_a_lost_chunk_is_an_error_and_not_zeros(tmp_path: Path) -> None:
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=False)
+    with ocp.Checkpointer(handler) as saver:
+        saver.save(tmp_path / "0" / "items", {"x": jnp.ones((4, 4))})
+    (tmp_path / "0" / "items" / "x" / "0.0").unlink()
+    with open_source(tmp_path) as source, pytest.raises(FormatError, match=r"x: .*missing"):
+        source.read("x")
+
+
+@pytest.mark.parametrize("file", ["manifest.ocdbt", "d/*"])
+def test_a_truncated_file_is_an_error(tmp_path: Path, file: str) -> None:
+    save(tmp_path / "out", "maxtext", {"x": bits("float32", (64, 64))})
+    paths = (tmp_path / "out" / "0" / "items").glob(file)
+    largest = max(paths, key=lambda path: path.stat().st_size)
+    content = largest.read_bytes()
+    for length in (0, 10, 100, len(content) - 1):
+        largest.write_bytes(content[:length])
+        with pytest.raises(FormatError, match=r"out.*: x: [A-Z_]+: ") as caught:
+            contents(tmp_path / "out")
+        assert "tensorstore_spec" not in str(caught.value)
+
+
+def test_refuses_regions_that_do_not_fit(tmp_path: Path) -> None:
+    save(tmp_path / "out", "maxtext", {"x": bits("float32", (4, 3))})
+    with open_source(tmp_path / "out") as source:
+        with pytest.raises(ShapeError, match="on axis 1; 0 <= start <= stop <= 3"):
+            source.read("x", (slice(0, 4), slice(0, 4)))
+        with pytest.raises(KeyError, match="y"):
+            source.read("y")
