@@ -185,8 +185,8 @@ def _refuse_recording() -> None:
     else:
         return
     raise TypeError(
-        f"memory cannot be exchanged inside {where}; do it outside, or wrap the calling function in "
-        "torch.compiler.disable"
+        f"memory cannot be exchanged inside {where}; do it outside, "
+        "or wrap the calling function in torch.compiler.disable"
     )
 
 

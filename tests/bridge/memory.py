@@ -30,6 +30,17 @@ def bits(x: Any) -> bytes:
     return np.asarray(x).tobytes()
 
 
+def every_bit(dtype: str, size: int = 256) -> Any:
+    """A tensor that runs through all byte values, so NaN payloads and subnormals are among them."""
+    import torch
+
+    if dtype == "bool":
+        return torch.arange(size) % 3 == 0
+    itemsize = getattr(torch, dtype).itemsize
+    raw = torch.arange(size * itemsize, dtype=torch.int64).mul(37).to(torch.uint8)
+    return raw.view(getattr(torch, dtype))
+
+
 def at_offset(values: Any, offset: int) -> np.ndarray:
     """A copy of `values` that begins `offset` bytes after a 64-byte boundary."""
     values = np.asarray(values)

@@ -1,4 +1,4 @@
-"""One rank of two: what `test_processes` runs. Arguments: rank, torch's port, JAX's port."""
+"""One rank of two, run by `test_processes` with its number, torch's port and JAX's port."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from xlayout.bridge import dtensor_to_jax, jax_to_dtensor
 
-RANK, TORCH_PORT, JAX_PORT = map(int, sys.argv[1:])
-
 
 def check(mesh: Any, placements: list[Any], dtype: torch.dtype = torch.float32) -> None:
     """There and back: the same pointer, the same values, the same placements."""
     shape = (8, 6)
     whole = torch.arange(prod(shape)).view(shape).to(dtype)
     if any(isinstance(p, _StridedShard) for p in placements):
-        rows = whole.chunk(2)[RANK].clone()
+        rows = whole.chunk(2)[dist.get_rank()].clone()
         x = DTensor.from_local(
             rows, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride()
         )
@@ -49,31 +47,37 @@ def check(mesh: Any, placements: list[Any], dtype: torch.dtype = torch.float32) 
     assert torch.equal(back.full_tensor().float(), whole.float())
 
 
-dist.init_process_group(
-    "gloo", init_method=f"tcp://127.0.0.1:{TORCH_PORT}", rank=RANK, world_size=2
-)
-jax.config.update("jax_cpu_collectives_implementation", "gloo")
-jax.distributed.initialize(
-    f"127.0.0.1:{JAX_PORT}", num_processes=2, process_id=RANK, initialization_timeout=60
-)
-flat = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
-for placement in (Shard(0), Shard(1), Replicate()):
-    check(flat, [placement])
-check(flat, [Shard(0)], torch.bfloat16)
+def main(rank: int, torch_port: int, jax_port: int) -> None:
+    """Every case of this rank."""
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{torch_port}", rank=rank, world_size=2
+    )
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        f"127.0.0.1:{jax_port}", num_processes=2, process_id=rank, initialization_timeout=60
+    )
+    flat = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    for placement in (Shard(0), Shard(1), Replicate()):
+        check(flat, [placement])
+    check(flat, [Shard(0)], torch.bfloat16)
 
-two = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
-for placements in ([Shard(0), Shard(1)], [Replicate(), Shard(0)], [Shard(0), Shard(0)]):
-    check(two, placements)
-check(two, [_StridedShard(0, split_factor=2), Shard(0)])  # FSDP over tensor parallel
-check(init_device_mesh("cpu", (2,)), [Shard(0)])  # a mesh without names
+    two = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+    for placements in ([Shard(0), Shard(1)], [Replicate(), Shard(0)], [Shard(0), Shard(0)]):
+        check(two, placements)
+    check(two, [_StridedShard(0, split_factor=2), Shard(0)])  # FSDP over tensor parallel
+    check(init_device_mesh("cpu", (2,)), [Shard(0)])  # a mesh without names
 
-uneven = distribute_tensor(torch.ones(7, 2), flat, [Shard(0)])
-with pytest.raises(ValueError, match="pad the array, JAX cuts evenly only"):
-    dtensor_to_jax(uneven)
-even = dtensor_to_jax(distribute_tensor(torch.ones(4), flat, [Shard(0)]))
-with pytest.raises(ValueError, match=r"the array is on axes \('dp',\) over processes"):
-    jax_to_dtensor(even, two)
+    uneven = distribute_tensor(torch.ones(7, 2), flat, [Shard(0)])
+    with pytest.raises(ValueError, match="pad the array, JAX cuts evenly only"):
+        dtensor_to_jax(uneven)
+    even = dtensor_to_jax(distribute_tensor(torch.ones(4), flat, [Shard(0)]))
+    with pytest.raises(ValueError, match=r"the array is on axes \('dp',\) over processes"):
+        jax_to_dtensor(even, two)
 
-jax.distributed.shutdown()
-dist.destroy_process_group()
-print(f"rank {RANK}: every case holds")  # noqa: T201 -- read by the test
+    jax.distributed.shutdown()
+    dist.destroy_process_group()
+    print(f"rank {rank}: every case holds")  # noqa: T201 -- read by the test
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

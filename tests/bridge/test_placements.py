@@ -56,7 +56,7 @@ def test_a_strided_shard_holds_the_rows_jax_gives_it(order: tuple[str, ...]) -> 
 
 
 def dtensor_rows(rows: torch.Tensor, placements: Any, place: dict[str, int]) -> torch.Tensor:
-    """The rows at one place, as DTensor deals them: axis by axis, strided ones in `split_factor`."""
+    """The rows at one place, as DTensor deals them: axis by axis, a strided one by section."""
     for axis, size, placement in zip(AXES, SIZES, placements, strict=True):
         parts = getattr(placement, "split_factor", 1)
         dealt = [section.chunk(size)[place[axis]] for section in rows.chunk(parts)]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.bridge.memory import at_offset, bits, pointer
+from tests.bridge.memory import at_offset, bits, every_bit, pointer
 from xlayout.bridge import to_jax, to_numpy, to_torch
 
 INTEGERS = ["bool", "int8", "int16", "int32", "uint8", "uint16", "uint32"]
@@ -21,15 +21,6 @@ FP8 = ["e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"]
 ML = ["bfloat16", *(f"float8_{kind}" for kind in FP8)]
 
 
-def every_bit(dtype: str, size: int = 256) -> torch.Tensor:
-    """A tensor that runs through all byte values, so NaN payloads and subnormals are among them."""
-    if dtype == "bool":
-        return torch.arange(size) % 3 == 0
-    itemsize = getattr(torch, dtype).itemsize
-    raw = torch.arange(size * itemsize, dtype=torch.int64).mul(37).to(torch.uint8)
-    return raw.view(getattr(torch, dtype))
-
-
 @pytest.mark.parametrize("dtype", [*NARROW, *ML])
 def test_torch_and_jax_share_every_common_dtype_bit_for_bit(dtype: str) -> None:
     t = every_bit(dtype)
@@ -37,15 +28,6 @@ def test_torch_and_jax_share_every_common_dtype_bit_for_bit(dtype: str) -> None:
     assert (pointer(a), a.dtype.name, bits(a)) == (pointer(t), dtype, bits(t))
     back = to_torch(a, copy=False)
     assert (pointer(back), back.dtype, bits(back)) == (pointer(t), t.dtype, bits(t))
-
-
-@pytest.mark.parametrize("dtype", WIDE)
-def test_64_bit_dtypes_are_shared_where_jax_has_them(dtype: str) -> None:
-    with jax.enable_x64(True):
-        t = every_bit(dtype)
-        a = to_jax(t, copy=False)
-        assert (pointer(a), a.dtype.name, bits(a)) == (pointer(t), dtype, bits(t))
-        assert pointer(to_torch(a, copy=False)) == pointer(t)
 
 
 @pytest.mark.parametrize("dtype", [*NARROW, *WIDE, *ML])
@@ -75,142 +57,6 @@ def test_a_nan_keeps_its_payload() -> None:
     t = torch.from_numpy(payload.view(np.int32)).view(torch.float32)
     for x in (t, to_jax(t), to_torch(to_jax(t, copy=True)), to_numpy(t, copy=True)):
         assert bits(x) == payload.tobytes()
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (5,), (1, 16), (3, 1, 5), (2, 3, 1, 1, 4)])
-def test_any_shape_is_shared(shape: tuple[int, ...]) -> None:
-    t = torch.randn(shape)
-    a = to_jax(t, copy=False)
-    assert a.shape == shape
-    assert pointer(a) == pointer(t)
-    assert a.format.layout.major_to_minor == tuple(range(len(shape)))
-    assert to_torch(a, copy=False).shape == shape
-    assert to_numpy(a, copy=False).shape == shape
-
-
-@pytest.mark.parametrize("convert", [to_torch, to_jax, to_numpy])
-@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)])
-def test_no_elements_cross_as_no_elements(convert: Any, shape: tuple[int, ...]) -> None:
-    for x in (torch.empty(shape), jnp.empty(shape), np.empty(shape, np.float32)):
-        for copy in (None, False, True):
-            assert convert(x, copy=copy).shape == shape
-
-
-def test_forty_axes_are_shared() -> None:
-    t = torch.ones((1,) * 40)
-    assert pointer(to_jax(t, copy=False)) == pointer(t)
-
-
-@pytest.mark.parametrize("strides", [(8, 32, 1), (8, 999, 1)])
-def test_the_stride_of_a_size_1_axis_means_nothing(strides: tuple[int, ...]) -> None:
-    t = torch.arange(32.0).as_strided((4, 1, 8), strides)
-    n = np.lib.stride_tricks.as_strided(
-        at_offset(t.numpy(), 0), (4, 1, 8), tuple(4 * s for s in strides)
-    )
-    for x in (t, n):
-        a = to_jax(x, copy=False)
-        assert a.format.layout.major_to_minor == (0, 1, 2)
-        assert bits(a) == bits(t)
-
-
-NOT_ROW_MAJOR = {
-    "transposed": lambda t: t.t(),
-    "permuted": lambda t: t.view(4, 4, 16).permute(2, 0, 1),
-    "channels_last": lambda t: t.view(2, 2, 8, 8).to(memory_format=torch.channels_last),
-}
-
-
-@pytest.mark.parametrize("make", NOT_ROW_MAJOR.values(), ids=NOT_ROW_MAJOR)
-def test_another_order_of_axes_is_copied_unless_any_layout_will_do(make: Any) -> None:
-    t = make(torch.arange(256.0).view(16, 16))
-    a = to_jax(t)
-    assert pointer(a) != pointer(t)
-    assert a.format.layout.major_to_minor == tuple(range(t.ndim))
-    with pytest.raises(BufferError, match=r"not row-major \(layout='any' would share it\); pass"):
-        to_jax(t, copy=False)
-    shared = to_jax(t, copy=False, layout="any")
-    assert pointer(shared) == pointer(t)
-    assert bits(shared) == bits(a) == bits(t)
-    back = to_torch(shared, copy=False)
-    assert (pointer(back), back.stride()) == (pointer(t), t.stride())
-    view = to_numpy(shared, copy=False)
-    assert (pointer(view), bits(view)) == (pointer(t), bits(t))
-
-
-GAPS = {
-    "column slice": lambda t: t[:, :3],
-    "every second": lambda t: t[::2],
-    "expanded": lambda t: t[:1].expand(16, 16),
-    "overlapping": lambda t: t.as_strided((15, 4), (1, 1)),
-    "diagonal": lambda t: t.diagonal(),
-    "one column": lambda t: t[:, :1],
-}
-
-
-@pytest.mark.parametrize("make", GAPS.values(), ids=GAPS)
-@pytest.mark.parametrize("layout", ["row_major", "any"])
-def test_strides_with_gaps_or_overlaps_are_copied(make: Any, layout: str) -> None:
-    t = make(torch.arange(256.0).view(16, 16))
-    a = to_jax(t, layout=layout)
-    assert bits(a) == bits(t)
-    with pytest.raises(BufferError, match=r"its strides .* leave gaps or overlap; pass copy=None"):
-        to_jax(t, copy=False, layout=layout)
-
-
-@pytest.mark.parametrize("make", {**NOT_ROW_MAJOR, **GAPS}.values(), ids={**NOT_ROW_MAJOR, **GAPS})
-def test_torch_and_numpy_share_any_strides(make: Any) -> None:
-    t = make(torch.arange(256.0).view(16, 16))
-    n = to_numpy(t, copy=False)
-    assert (pointer(n), bits(n)) == (pointer(t), bits(t))
-    back = to_torch(n, copy=False)
-    assert (pointer(back), back.stride()) == (pointer(t), t.stride())
-
-
-@pytest.mark.parametrize("convert", [to_torch, to_jax])
-def test_negative_strides_are_copied(convert: Any) -> None:
-    n = np.arange(16, dtype=np.float32)[::-1]
-    assert bits(convert(n)) == bits(n)
-    with pytest.raises(BufferError, match=r"x: float32\[16\] cannot be shared: a stride is neg"):
-        convert(n, copy=False)
-
-
-def test_strides_between_elements_are_copied() -> None:
-    n = np.zeros(4, np.dtype([("a", np.int16), ("b", np.float32)]))["b"]
-    assert to_torch(n).tolist() == [0.0] * 4
-    with pytest.raises(BufferError, match="no whole number of elements"):
-        to_torch(n, copy=False)
-
-
-@pytest.mark.parametrize("offset", [4, 16, 48])
-def test_unaligned_memory_is_copied_before_jax_sees_it(offset: int) -> None:
-    n = at_offset(np.arange(64, dtype=np.float32), offset)
-    for x in (n, torch.from_numpy(n)):
-        a = to_jax(x)
-        x[:] = -1  # the copy is over: nothing reads the source any more
-        assert a.tolist() == list(range(64))
-        with pytest.raises(BufferError, match="its address is not a multiple of 64 bytes"):
-            to_jax(x, copy=False)
-        x[:] = np.arange(64) if x is n else torch.arange(64)
-
-
-@pytest.mark.parametrize("lazy", ["conj", "neg"])
-def test_a_lazy_sign_is_resolved_never_dropped(lazy: str) -> None:
-    z = torch.tensor([1 + 2j, 3 - 4j])
-    x = z.conj() if lazy == "conj" else z[:1].conj().imag.reshape(())
-    assert x.is_conj() or x.is_neg()
-    want = x.resolve_conj().resolve_neg()
-    for convert in (to_jax, to_numpy):
-        assert convert(x).tolist() == want.tolist()
-        assert convert(x, copy=True).tolist() == want.tolist()
-        with pytest.raises(
-            BufferError, match=r"its (conjugate|negative) bit is set; pass copy=None"
-        ):
-            convert(x, copy=False)
-
-
-def test_a_negative_view_keeps_its_sign() -> None:
-    x = torch._neg_view(torch.arange(8.0))
-    assert to_jax(x).tolist() == to_numpy(x).tolist() == [-float(i) for i in range(8)]
 
 
 SOURCES = {

@@ -1,0 +1,56 @@
+"""What is no array of numbers that two frameworks share is refused, and so is a wrong option."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from xlayout.bridge import to_jax, to_numpy, to_torch
+
+NO_NUMBERS = {
+    "foreign byte order": (
+        np.ones(3, ">f4"),
+        r"dtype >f4: no other .* x.astype\(x.dtype.newbyteorder",
+    ),
+    "longdouble": (np.ones(3, np.longdouble), "no other framework has it"),
+    "datetime": (np.zeros(3, "M8[s]"), "no other framework has it"),
+    "string": (np.array(["a"]), "no other framework has it"),
+    "structured": (np.zeros(3, [("a", "f4")]), "no other framework has it"),
+    "object": (np.array([None]), "no other framework has it"),
+    "float0": (np.zeros(3, jax.dtypes.float0), "no other framework has it"),
+    "masked": (np.ma.masked_array([1.0, 2.0], [0, 1]), "a masked array would lose its mask; pass"),
+    "scalar": (np.float32(1), r"expected a numpy.ndarray, got float32; pass np.asarray\(x\)"),
+}
+
+
+@pytest.mark.parametrize("convert", [to_torch, to_jax])
+@pytest.mark.parametrize(("x", "text"), NO_NUMBERS.values(), ids=NO_NUMBERS)
+def test_a_numpy_array_of_no_common_numbers_is_refused(convert: Any, x: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        convert(x)
+
+
+def test_numpy_stops_at_64_dimensions() -> None:
+    with pytest.raises(TypeError, match="numpy stops at 64 dimensions; reshape it first"):
+        to_numpy(torch.ones((1,) * 65))
+
+
+@pytest.mark.parametrize("convert", [to_torch, to_jax, to_numpy])
+@pytest.mark.parametrize("x", [1, 2.5, "text", object(), torch.nn.Linear(1, 1), np.float32, {1, 2}])
+def test_what_is_no_array_is_refused(convert: Any, x: Any) -> None:
+    with pytest.raises(TypeError, match="x: expected a "):
+        convert(x)
+
+
+def test_options_are_spelled_right() -> None:
+    t = torch.ones(2)
+    with pytest.raises(ValueError, match="x64: 'drop'; wanted one of 'error', 'narrow', 'keep'"):
+        to_jax(t, x64="drop")
+    with pytest.raises(ValueError, match="layout: 'F'; wanted one of 'row_major', 'any'"):
+        to_jax(t, layout="F")
+    with pytest.raises(TypeError, match="copy: 'yes'; wanted None, True or False"):
+        to_numpy(t, copy="yes")  # type: ignore[arg-type]
