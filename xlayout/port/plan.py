@@ -18,13 +18,16 @@ from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.configs import plain_config, with_maxtext
 from xlayout.port.family import Dialect
 from xlayout.port.formats import TensorSpec, numpy_dtype
+from xlayout.port.formats.safetensors_index import natural_key, shard
 from xlayout.port.losses import Loss, measure, refusal
 from xlayout.port.move import Move, fit
 from xlayout.port.rules import Place
 from xlayout.port.show_plan import plan_table
 from xlayout.port.units import parse_bytes
 
-__all__ = ["PortPlan", "plan", "plan_open"]
+__all__ = ["SHARD_BYTES", "PortPlan", "plan", "plan_open"]
+
+SHARD_BYTES = 5_000_000_000  # the most in one file, as the hub has it
 
 _FORMATS = {"safetensors": "hf"}
 
@@ -66,6 +69,19 @@ class PortPlan:
     losses: tuple[Loss, ...]
     widened: Mapping[str, str]
     config: Mapping[str, Any]
+
+    @property
+    def files(self) -> dict[str, int]:
+        """Bytes of tensor data per file; an Orbax tree counts as one, its chunks are many."""
+        if self.format != "safetensors":
+            return {"0/items": self.write_bytes}
+        if self.dst.suffix == ".safetensors":
+            return {self.dst.name: self.write_bytes}
+        named = {name: self.specs[name] for name in sorted(self.specs, key=natural_key)}
+        return {
+            file: sum(spec.nbytes for spec, _ in entries.values())
+            for file, entries in shard(named, SHARD_BYTES).items()
+        }
 
     @property
     def write_bytes(self) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from xlayout.errors import PortError
 from xlayout.port.checkpoint import open_checkpoint
 from xlayout.port.formats import create_sink
-from xlayout.port.plan import PortPlan, plan_open
+from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
 from xlayout.port.stream import stream
 from xlayout.port.table import Table
 from xlayout.port.units import parse_bytes, show_bytes, show_count
@@ -122,7 +122,14 @@ def run(
         plan = plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
         config = None if where.suffix == ".safetensors" else plan.config
         begun = time.perf_counter()
-        with create_sink(where, plan.format, plan.specs, config=config, chunks=plan.chunks) as sink:
+        with create_sink(
+            where,
+            plan.format,
+            plan.specs,
+            config=config,
+            max_shard_size=SHARD_BYTES,
+            chunks=plan.chunks,
+        ) as sink:
             stream(checkpoint.source, sink, plan, progress)
             sink.commit()
         companions = _copy_companions(Path(src), where)

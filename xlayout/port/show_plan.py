@@ -67,6 +67,7 @@ def _notes(plan: PortPlan) -> list[str]:
     notes = [
         f"reads {show_bytes(plan.read_bytes)}; writes {tensors}, {show_bytes(plan.write_bytes)}; "
         f"holds at most {show_bytes(plan.buffer_bytes)} of {show_bytes(plan.max_ram)} in buffers",
+        f"files: {', '.join(f'{file} {show_bytes(size)}' for file, size in plan.files.items())}",
         "every source tensor is accounted for"
         + (
             f"; ignored, as code computes them: {', '.join(fold(plan.ignored))}"

@@ -50,7 +50,8 @@ def torch_step(path: str, prompt: str, tokens: int, out: str) -> dict[str, Any]:
     import torch
     import transformers
 
-    model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    model.eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(path) if prompt else None
     start = tokenizer(prompt).input_ids if tokenizer else list(range(3, 27))
     begun = time.perf_counter()

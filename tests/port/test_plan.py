@@ -1,0 +1,52 @@
+"""What a plan promises, set against what the run then does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from xlayout import port
+from xlayout.port.formats import open_source
+
+
+@pytest.mark.parametrize("to", ["hf", "maxtext", "maxtext-unscanned"])
+def test_the_run_writes_exactly_what_the_plan_names(
+    wide_llama: Path, tmp_path: Path, to: str
+) -> None:
+    plan = port.plan(wide_llama, tmp_path / "out", to=to)
+    report = port.run(wide_llama, tmp_path / "out", to=to)
+    assert report.plan == plan
+    with open_source(tmp_path / "out") as written:
+        assert dict(written.tensors) == dict(plan.specs)
+        assert dict(written.config) == dict(plan.config)
+
+
+def test_the_plan_knows_the_shards(
+    wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("xlayout.port.plan", "xlayout.port.run"):
+        monkeypatch.setattr(sys.modules[module], "SHARD_BYTES", 300_000)
+    plan = port.plan(wide_llama, tmp_path / "out", to="hf")
+    assert len(plan.files) == 3
+    assert "files: model-00001-of-00003.safetensors 2" in str(plan)
+    port.run(wide_llama, tmp_path / "out", to="hf")
+    with open_source(tmp_path / "out") as written:
+        assert written.files.keys() == plan.files.keys()
+        assert all(written.files[file] > size for file, size in plan.files.items())
+    assert port.verify(wide_llama, tmp_path / "out").identical
+
+
+def test_a_plan_reads_headers_alone(
+    wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from xlayout.port.formats.safetensors import SafetensorsSource
+
+    def read(*_: object) -> None:
+        raise AssertionError("a tensor was read")
+
+    monkeypatch.setattr(SafetensorsSource, "read", read)
+    port.plan(wide_llama, tmp_path / "out", to="maxtext")
+    with pytest.raises(AssertionError, match="a tensor was read"):  # a sample, to say what is lost
+        port.plan(wide_llama, tmp_path / "out", to="maxtext", dtype="bfloat16")
