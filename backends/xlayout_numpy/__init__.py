@@ -128,7 +128,16 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
         return "it is read-only"
     if any(np.may_share_memory(out, x) for x in inputs):
         return "it overlaps an input"
-    low, high = np.lib.array_utils.byte_bounds(out)
-    if high - low < out.nbytes:
+    if _meets_itself(out):
         return "its elements share memory"
     return None
+
+
+def _meets_itself(x: Any) -> bool:
+    """Whether some axis steps onto what smaller steps already reach."""
+    reach = 0
+    for step, n in sorted((abs(s), n) for n, s in zip(x.shape, x.strides, strict=True)):
+        if n > 1 and step < reach + x.itemsize:
+            return bool(x.size)
+        reach += (n - 1) * step
+    return False

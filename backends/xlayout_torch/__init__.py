@@ -152,20 +152,28 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
         return "it is no plain strided tensor, or a transform or mode is active"
     if any(strides(x) is None for x in inputs):
         return "an input requires grad or is inside a transform, which would not see the write"
-    low, high = _bounds(out)
-    if high - low < out.numel():
+    if _meets_itself(out):
         return "its elements share memory"
-    for x in inputs:
-        first, last = _bounds(x)
-        same = x.untyped_storage().data_ptr() == out.untyped_storage().data_ptr()
-        if same and first < high and low < last:
+    low, high = _reach(out)
+    for first, last in map(_reach, inputs):
+        if first < high and low < last:
             return "it overlaps an input"
     return None
 
 
-def _bounds(x: Any) -> tuple[int, int]:
-    """First and one past the last element of the storage that a tensor reaches."""
-    low = x.storage_offset()
-    return low, low + sum(
-        (n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)
-    ) + 1 if x.numel() else low
+def _meets_itself(x: Any) -> bool:
+    """Whether some axis steps onto what smaller steps already reach."""
+    reach = 0
+    for step, n in sorted((s, n) for n, s in zip(x.shape, x.stride(), strict=True)):
+        if n > 1 and step <= reach:
+            return bool(x.numel())
+        reach += (n - 1) * step
+    return False
+
+
+def _reach(x: Any) -> tuple[int, int]:
+    """First and one past the last byte; addresses, since two storages may be one memory."""
+    if not x.numel():
+        return 0, 0
+    span = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1
+    return x.data_ptr(), x.data_ptr() + span * x.element_size()

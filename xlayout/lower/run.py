@@ -190,7 +190,7 @@ def _into(
     if len(outputs) != len(layout.out_shapes):
         raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
     kind = backend.kind(arrays[0])
-    for y, shape in zip(outputs, layout.out_shapes, strict=True):
+    for number, (y, shape) in enumerate(zip(outputs, layout.out_shapes, strict=True)):
         if backend_of(y) is not backend:
             raise TypeError(
                 f"out: a {type(y).__name__}; wanted the framework of the input, {backend.name}"
@@ -200,7 +200,7 @@ def _into(
                 f"out: {y.dtype} {tuple(y.shape)} on {backend.kind(y)[1]}; wanted {kind[0]} "
                 f"{shape} on {kind[1]}"
             )
-        others = [z for z in outputs if z is not y]
+        others = (*outputs[:number], *outputs[number + 1 :])
         why = backend.refusal(y, [*arrays, *others])
         if why is not None:
             raise (TypeError if backend.immutable else ShapeError)(f"out: cannot be written: {why}")

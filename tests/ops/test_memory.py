@@ -1,0 +1,152 @@
+"""Memory: a result is the caller's own unless sharing was asked for, and an input never changes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import as_strided
+
+import xlayout as xl
+from tests.frameworks import Framework, Jax, Numpy, Torch
+from tests.ops.matrix import EXAMPLES, Example, flat, numbered
+from tests.ops.memory import FORMS, arranged, is_row_major, shares
+
+EAGER = [Numpy(), Torch(), Jax()]
+STRIDED = [
+    pytest.param(framework, form, id=f"{framework.name}-{form}")
+    for framework in (Numpy(), Torch())
+    for form in FORMS
+    if (framework.name, form) != ("torch", "negative")
+]
+SINGLE = [example for example in EXAMPLES if len(example.shapes) == 1]
+
+
+@pytest.mark.parametrize("framework", EAGER, ids=lambda f: f.name)
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_a_result_is_fresh(framework: Framework, example: Example) -> None:
+    arrays = [framework.array(x) for x in numbered(example.shapes)]
+    made = flat(example.call(*arrays))
+    assert not any(y is x or shares(x, y) for x in arrays for y in made)
+    assert not any(shares(a, b) for a, b in itertools.combinations(made, 2))
+
+
+@pytest.mark.parametrize(("framework", "form"), STRIDED)
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_a_result_is_fresh_and_row_major_whatever_the_input(
+    framework: Framework, form: str, example: Example
+) -> None:
+    made = [arranged(framework, x, form) for x in numbered(example.shapes)]
+    results = flat(example.call(*(x for x, _ in made)))
+    assert not any(shares(x, y) for x, _ in made for y in results)
+    assert all(is_row_major(y) for y in results)
+    assert all(np.array_equal(framework.numpy(x), values) for x, values in made)
+
+
+def positions(shape: tuple[int, ...], form: str) -> np.ndarray:
+    """Where in memory each element lies, in elements."""
+    strides = FORMS[form](shape)
+    where = np.zeros(shape, np.int64)
+    for axis, (n, s) in enumerate(zip(shape, strides, strict=True)):
+        where += (np.arange(n) * s).reshape([n if a == axis else 1 for a in range(len(shape))])
+    return where
+
+
+def is_affine(where: np.ndarray) -> bool:
+    """Whether one offset and one stride per axis reach these positions."""
+    if not where.size:
+        return True
+    steps = [int(np.take(where, 1, a).flat[0] - where.flat[0]) if n > 1 else 0
+             for a, n in enumerate(where.shape)]  # fmt: skip
+    affine = np.full(where.shape, where.flat[0])
+    for axis, step in enumerate(steps):
+        ramp = np.arange(where.shape[axis]) * step
+        affine += ramp.reshape([-1 if a == axis else 1 for a in range(where.ndim)])
+    return bool(np.array_equal(where, affine))
+
+
+@pytest.mark.parametrize(("framework", "form"), STRIDED)
+@pytest.mark.parametrize("example", SINGLE, ids=str)
+def test_memory_is_shared_exactly_when_a_view_exists(
+    framework: Framework, form: str, example: Example
+) -> None:
+    (shape,) = example.shapes
+    x, values = arranged(framework, *numbered([shape]), form)
+    wanted = flat(example.oracle(values))
+    holes = sum(y.size for y in wanted) > math.prod(shape)
+    view = not holes and all(is_affine(y) for y in flat(example.oracle(positions(shape, form))))
+    shared = flat(example.call(x, copy=None))
+    assert all(
+        np.array_equal(framework.numpy(y), want) for y, want in zip(shared, wanted, strict=True)
+    )
+    assert [shares(x, y) for y in shared] == [view and y.size > 0 for y in wanted]
+    if view:
+        assert len(flat(example.call(x, copy=False))) == len(wanted)
+    else:
+        with pytest.raises(BufferError, match=r"copy=False: .* is no view .*use copy=None"):
+            example.call(x, copy=False)
+
+
+@pytest.mark.parametrize("example", SINGLE, ids=str)
+def test_jax_shares_a_regrouping_and_nothing_else(example: Example) -> None:
+    (values,) = numbered(example.shapes)
+    x = Jax().array(values)
+    wanted = flat(example.oracle(np.arange(values.size).reshape(values.shape)))
+    regrouping = len(wanted) == 1 and np.array_equal(wanted[0].ravel(), np.arange(values.size))
+    shared = flat(example.call(x, copy=None))
+    assert [np.asarray(y).tolist() for y in shared] == [
+        y.tolist() for y in flat(example.oracle(values))
+    ]
+    assert any(shares(x, y) for y in shared) == (regrouping and values.size > 0)
+    if regrouping:
+        (y,) = flat(example.call(x, copy=False))
+        assert y is x or y.shape != x.shape
+    else:
+        with pytest.raises(BufferError, match="copy=False"):
+            example.call(x, copy=False)
+
+
+def test_a_share_is_the_memory_itself() -> None:
+    for framework in (Numpy(), Torch()):
+        x = framework.array(np.arange(6).reshape(2, 3))
+        xl.matrix_transpose(x, copy=False)[2, 1] = -1
+        assert x[1, 2] == -1
+
+
+def test_a_share_of_read_only_memory_is_read_only() -> None:
+    y = xl.matrix_transpose(Numpy(writeable=False).array(np.zeros((2, 3))), copy=False)
+    assert not y.flags.writeable
+    assert xl.matrix_transpose(Numpy(writeable=False).array(np.zeros((2, 3)))).flags.writeable
+
+
+def test_a_share_keeps_the_memory_alive() -> None:
+    y = xl.matrix_transpose(np.arange(6.0).reshape(2, 3), copy=False)
+    np.zeros(6)  # would take the freed memory
+    assert y.tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_view_counts_from_the_start_of_the_input_not_of_its_storage() -> None:
+    for framework in (Numpy(), Torch()):
+        x = framework.array(np.arange(24).reshape(4, 6))[1:3, 2:5]
+        y = xl.matrix_transpose(x, copy=False)
+        assert framework.numpy(y).tolist() == [[8, 14], [9, 15], [10, 16]]
+
+
+def test_odd_memory_of_numpy_is_copied_where_no_element_stride_can_say_it() -> None:
+    packed = np.zeros(4, dtype=[("flag", "u1"), ("x", "<f4")])
+    packed["x"] = np.arange(4)
+    x = packed["x"]  # 5 bytes from one element to the next
+    assert x.strides == (5,)
+    assert xl.interleave(x).tolist() == [0, 2, 1, 3]
+    assert xl.trim(x, to=2, copy=None).tolist() == [0, 1]
+    overlapping = as_strided(np.arange(4, dtype=np.int32), (3, 2), (4, 4))
+    assert xl.matrix_transpose(overlapping, copy=False).tolist() == [[0, 1, 2], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("framework", EAGER, ids=lambda f: f.name)
+@pytest.mark.parametrize("copy", [1, 0, "never", "True"])
+def test_copy_is_one_of_three(framework: Framework, copy: object) -> None:
+    with pytest.raises(TypeError, match=rf"copy: {copy!r}; wanted True, False or None"):
+        xl.interleave(framework.array(np.zeros(4, np.float32)), copy=copy)
