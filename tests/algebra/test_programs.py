@@ -180,7 +180,9 @@ def test_no_pattern_of_segments_needs_a_table(layout: Layout) -> None:
 
 
 def test_what_resists_the_cuts_is_one_gather() -> None:
-    crossed = Layout.parse("(6,) -> (1, 5, 2) {0<-0: (2, 3, 5)} {1<-1: (2, 3, 2)} {4<-2: (2, 3, 3)}")
+    crossed = Layout.parse(
+        "(6,) -> (1, 5, 2) {0<-0: (2, 3, 5)} {1<-1: (2, 3, 2)} {4<-2: (2, 3, 3)}"
+    )
     program = check(crossed)
     assert verbs(program) == ["gather"]
     assert crossed.cost(1).lowering == "gather"

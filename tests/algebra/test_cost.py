@@ -1,0 +1,96 @@
+"""Cost: every field is a count that can be made by hand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import xlayout as xl
+from tests.strategies import several
+from xlayout.algebra import Layout, Piece
+
+
+def pairs(piece: Piece) -> list[tuple[int, int]]:
+    """All (input, output) positions of a piece."""
+    return [
+        (
+            piece.in_offset + sum(k * x for k, (_, x, _) in zip(at, piece.loops, strict=True)),
+            piece.out_offset + sum(k * z for k, (_, _, z) in zip(at, piece.loops, strict=True)),
+        )
+        for at in itertools.product(*(range(n) for n, _, _ in piece.loops))
+    ]
+
+
+def stretch(follows: Callable[[int], int | None]) -> int:
+    """Positions in a row, from the first, on which the other side moves by one constant step."""
+    found = [follows(0)]
+    while (there := follows(len(found))) is not None:
+        before = [b - a for a, b in itertools.pairwise([*found, there])]
+        if len(set(before)) > 1:
+            break
+        found.append(there)
+    return len(found)
+
+
+def runs(piece: Piece) -> tuple[int, int, int]:
+    """Elements in a row on the input side, on the output side, and on both."""
+    forward = {i: o for i, o in sorted(pairs(piece), reverse=True)}  # noqa: C416 -- the first o
+    backward = {o: i for i, o in pairs(piece)}
+    i, o = piece.in_offset, piece.out_offset
+    both = next(k for k in itertools.count(1) if backward.get(o + k) != i + k)
+    return (
+        stretch(lambda k: forward.get(i + k)),
+        stretch(lambda k: backward.get(o + k)),
+        both,
+    )
+
+
+@given(several(), st.sampled_from([1, 2, 4, 8]))
+def test_cost_counts_bytes(layout: Layout, itemsize: int) -> None:
+    cost = layout.cost(itemsize)
+    moved = int((layout.index() >= 0).sum())
+    assert cost.bytes_read == moved * itemsize
+    assert cost.bytes_written == layout.out_size * itemsize
+    assert cost.peak_bytes == (layout.in_size + layout.out_size) * itemsize
+    assert cost.pieces == len(layout.pieces)
+    assert cost.is_view == (layout.as_view() is not None)
+    assert (cost.lowering == "view") == cost.is_view
+
+
+@given(several(), st.sampled_from([1, 2, 4]))
+def test_cost_counts_contiguous_runs(layout: Layout, itemsize: int) -> None:
+    cost = layout.cost(itemsize)
+    found = [runs(piece) for piece in layout.pieces]
+    wanted = tuple(itemsize * min(run) for run in zip(*found, strict=True)) or (0, 0, 0)
+    assert (cost.run_in, cost.run_out, cost.run) == wanted
+
+
+def test_cost_of_rows_moved_whole_is_memcpy_like() -> None:
+    cost = xl.interleave.layout((8, 4096)).cost(2)
+    assert (cost.run_in, cost.run_out, cost.run) == (8192, 8192, 8192)
+
+
+@pytest.mark.parametrize(
+    ("layout", "lowering"),
+    [
+        (Layout.identity((2, 3)), "view"),
+        (xl.matrix_transpose.layout((2, 3)), "view"),
+        (xl.interleave.layout((6,)), "permute"),
+        (xl.trim.layout((5, 2), to=3), "view"),
+        (xl.fuse_qkv.layout((4,), (2,), (2,), heads=4, kv_heads=2), "concatenate"),
+        (xl.pad.layout((3,), to=5), "concatenate"),
+    ],
+    ids=str,
+)
+def test_cost_names_how_it_will_be_run(layout: Layout, lowering: str) -> None:
+    assert layout.cost(4).lowering == lowering
+
+
+def test_cost_prints_in_one_line() -> None:
+    assert str(xl.interleave.layout((6,)).cost(4)) == (
+        "24 B read, 24 B written, contiguous 12 B in, 8 B out; 1 piece, a permute; peak 48 B"
+    )

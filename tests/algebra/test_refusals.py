@@ -1,0 +1,156 @@
+"""Refusals: what is no layout is refused with a text that says what would be one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from xlayout.algebra import Layout, Piece
+from xlayout.errors import (
+    AxisError,
+    CompositionError,
+    InverseError,
+    LayoutError,
+    ShapeError,
+    SizeError,
+)
+
+SIX = ((6,),)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((-1, 0), r"piece: offsets -1, 0; both must be at least 0"),
+        ((0, -2), r"piece: offsets 0, -2; both must be at least 0"),
+        ((0, 0, ((-2, 1, 1),)), r"piece: loop \(-2, 1, 1\); wanted \(n >= 0, in_stride >= 0"),
+        ((0, 0, ((2, -1, 1),)), r"piece: loop \(2, -1, 1\); wanted"),
+        ((0, 0, ((2, 1, 0),)), r"piece: loop \(2, 1, 0\); wanted .*out_stride >= 1"),
+        ((0, 0, ((3, 1, 2), (3, 9, 3))), r"reach one position twice; split the piece"),
+        ((0, 0, ((3, 2, 1), (3, 3, 9))), r"reach one position twice; split the piece"),
+        ((0, 0, ((2, 1, 1), (2, 1, 2))), r"reach one position twice; split the piece"),
+    ],
+)
+def test_a_piece_is_refused(args: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(SizeError, match=message):
+        Piece(*args)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        ((Piece(0, 0, ((7, 1, 1),)),), r"pieces: .* ends at 7 -> 7, outside .* of 6 -> 6"),
+        ((Piece(1, 0, ((6, 1, 1),)),), r"pieces: .* ends at 7 -> 6, outside"),
+        ((Piece(0, 6),), r"pieces: .* ends at 1 -> 7, outside"),
+        ((Piece(0, 0), Piece(1, 0)), r"write the same output position; make them disjoint"),
+        (
+            (Piece(0, 0, ((3, 1, 2),)), Piece(3, 1, ((2, 1, 3),))),
+            r"write the same output position",
+        ),
+    ],
+)
+def test_pieces_that_make_no_layout_are_refused(pieces: tuple[Piece, ...], message: str) -> None:
+    with pytest.raises(SizeError, match=message):
+        Layout(SIX, SIX, pieces)
+
+
+def test_pieces_may_read_one_input_twice() -> None:
+    assert Layout(SIX, ((2,),), (Piece(1, 0), Piece(1, 1))).index().tolist() == [1, 1]
+
+
+TWICE = Layout(((2,),), ((4,),), (Piece(0, 0, ((2, 0, 2), (2, 1, 1))),))
+TWO_PIECES = Layout(((2,),), ((4,),), (Piece(0, 0, ((2, 1, 2),)), Piece(0, 1, ((2, 1, 2),))))
+
+
+@pytest.mark.parametrize("layout", [TWICE, TWO_PIECES])
+def test_a_repeat_has_no_inverse(layout: Layout) -> None:
+    with pytest.raises(InverseError, match=r"inverse: .* sends one input to several outputs"):
+        layout.inverse()
+
+
+def test_sizes_that_do_not_meet_do_not_compose() -> None:
+    with pytest.raises(
+        CompositionError,
+        match=r"the first makes 6 elements \(\(2, 3\),\), the second takes 8 \(\(8,\),\)",
+    ):
+        Layout.identity((2, 3)) >> Layout.identity((8,))
+
+
+def test_a_chain_of_more_than_4096_pieces_is_refused() -> None:
+    first, second, third = (
+        Layout.permute((a, b), (1, 0)).regrouped([(a * b,)], [(a * b,)])
+        for a, b in ((131, 149), (127, 153), (113, 171))
+    )
+    two = first >> Layout.slice(first.out_size, 0, second.in_size) >> second
+    assert len(two.pieces) == 275
+    shorter = Layout.slice(second.out_size, 0, third.in_size)
+    with pytest.raises(
+        CompositionError,
+        match=r"layout >> layout: the result has \d+ pieces, the limit is 4096: .*; apply the "
+        r"layouts one after the other",
+    ):
+        two >> shorter >> third
+
+
+def test_a_composition_gives_up_before_it_fills_the_memory() -> None:
+    first, second, third = (
+        Layout.permute((a, b), (1, 0)).regrouped([(a * b,)], [(a * b,)])
+        for a, b in ((1009, 1013), (499, 2000), (997, 1001))
+    )
+    two = first >> Layout.slice(first.out_size, 0, second.in_size) >> second
+    shorter = Layout.slice(second.out_size, 0, third.in_size)
+    with pytest.raises(CompositionError, match=r"more than 262144 pieces.*the limit is 4096"):
+        two >> shorter >> third
+
+
+CONSTRUCTORS: list[tuple[Callable[[], object], type[Exception], str]] = [
+    (lambda: Layout.permute((2, 3), (0, 0)), AxisError, r"axes: \(0, 0\); wanted each of 0 to 1"),
+    (lambda: Layout.permute((2, 3), (0,)), AxisError, r"axes: \(0,\); wanted each of 0 to 1"),
+    (lambda: Layout.permute((2, 3), (0, 2)), AxisError, r"axes: 2; the array has axes -2 to 1"),
+    (lambda: Layout.permute((2, 3), (0, 1.5)), TypeError, r"axes: 1.5 is a float; wanted an int"),
+    (lambda: Layout.identity((2, -3)), SizeError, r"shape: -3; wanted at least 0"),
+    (lambda: Layout.identity("ab"), TypeError, r"shape: 'ab'; wanted a sequence of ints"),
+    (lambda: Layout.identity((2.0,)), TypeError, r"shape: \(2.0,\); wanted a sequence of ints"),
+    (lambda: Layout.slice((5,), 3, 2), SizeError, r"start, stop: 3:2 is not a stretch of axis 0"),
+    (lambda: Layout.slice((5,), 0, 6), SizeError, r"0:6 is not a stretch of axis 0 = 5"),
+    (lambda: Layout.slice((5,), -1), SizeError, r"start: -1; wanted at least 0"),
+    (lambda: Layout.slice((5,), axis=1), AxisError, r"axis: 1; the array has axes -1 to 0"),
+    (lambda: Layout.slice((), 0), AxisError, r"axis: 0; the array has no axes \(it is a scalar\)"),
+    (lambda: Layout.pad((5,), 4), SizeError, r"to: 4 is less than axis 0 = 5; pad only lengthens"),
+    (lambda: Layout.concat([]), SizeError, r"shapes: none given"),
+    (lambda: Layout.concat([(2, 3), (2, 4)]), SizeError, r"differ outside axis 0"),
+    (lambda: Layout.concat([(2, 3), (2,)]), SizeError, r"differ outside axis 0"),
+    (lambda: Layout.identity(6).lift(before=(-1,)), SizeError, r"before: -1; wanted at least 0"),
+    (lambda: Layout.identity(6).regrouped([(5,)]), SizeError, r"in_shapes: .* hold the elements"),
+    (
+        lambda: Layout.identity(6).regrouped(out_shapes=[(2, 2)]),
+        SizeError,
+        r"out_shapes: \(\(2, 2\),\) does not hold the elements of \(\(6,\),\)",
+    ),
+    (
+        lambda: Layout.concat([(2,), (3,)]).in_shape,
+        ShapeError,
+        r"in_shape: the layout has 2 arrays on that side; use `in_shapes`",
+    ),
+    (
+        lambda: Layout.concat([(2,), (3,)]).inverse().out_shape,
+        ShapeError,
+        r"out_shape: the layout has 2 arrays on that side; use `out_shapes`",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "message"), CONSTRUCTORS)
+def test_a_constructor_refuses(
+    make: Callable[[], object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_every_refusal_of_a_value_is_a_layout_error() -> None:
+    errors = [error for _, error, _ in CONSTRUCTORS if error is not TypeError]
+    assert all(issubclass(error, LayoutError) for error in errors)
+    assert issubclass(LayoutError, ValueError)
