@@ -44,11 +44,11 @@ class Offer:
     donatable = True
     needs_bits = False
 
-    def __init__(self, array: jax.Array, dtype: str) -> None:
+    def __init__(self, array: jax.Array, dtype: str, device: Any) -> None:
         self._array = array
         self.dtype = dtype
         self.shape = array.shape
-        self.device, self.obstacle = _place(array)
+        self.device, self.obstacle = _place(array, device)
         self.pointer: int = 0 if self.obstacle else array.unsafe_buffer_pointer()
 
     @property
@@ -74,7 +74,7 @@ class Offer:
             values = jax.device_put(np.asarray(self._array), _device(CPU, 0))
         else:
             values = jnp.copy(self._array)
-        return Offer(values.block_until_ready(), self.dtype)
+        return offer(values.block_until_ready())
 
     def wait(self) -> None:
         """Return once the array is computed."""
@@ -93,13 +93,13 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
         raise _no_equivalent(x)
     if x.is_deleted():
         raise _deleted(x)
-    count = len(x.sharding.device_set)
-    if count != 1:
+    devices = x.sharding.device_set
+    if len(devices) != 1:
         raise ValueError(
-            f"{_described(x)} is spread over {count} devices; exchange it shard by shard "
+            f"{_described(x)} is spread over {len(devices)} devices; exchange it shard by shard "
             "(jax_to_shards, jax_to_dtensor), or put it on one device with jax.device_put"
         )
-    return Offer(x, name)
+    return Offer(x, name, *devices)
 
 
 def adopt(
@@ -230,9 +230,8 @@ def _narrowed(x: jax.Array, name: str) -> jax.Array:
     return small
 
 
-def _place(x: jax.Array) -> tuple[tuple[int, int], str | None]:
+def _place(x: jax.Array, device: Any) -> tuple[tuple[int, int], str | None]:
     """The DLPack device of `x`, and why its memory cannot be shared from there, if it cannot."""
-    device: Any = next(iter(x.sharding.device_set))
     platform = device.platform
     if platform == "cpu":
         return (CPU, 0), None  # every host device is the same memory

@@ -14,7 +14,8 @@ _NATIVE = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 "
     "complex64 complex128"
 )
-_NAMES = {np.dtype(name): name for name in _NATIVE.split()}
+_DTYPES = {name: np.dtype(name) for name in _NATIVE.split()}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _BITS = {1: np.uint8, 2: np.uint16}
 _ALIGNMENT = 64  # what XLA asks of CPU memory
 _HOST = (1, 3)  # DLPack device types: CPU, and host memory pinned by CUDA
@@ -95,21 +96,25 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
 def adopt(offered: Any, /, *, copy: bool | None = None) -> np.ndarray:
     """An array on the memory of `offered`, or on a copy of it."""
     kind, ordinal = offered.device
-    what = f"{offered.dtype}{list(offered.shape)}"
-    if len(offered.shape) > _MAX_DIMS:
-        raise TypeError(f"{what}: numpy stops at {_MAX_DIMS} dimensions; reshape it first")
-    dtype = _dtype_named(offered.dtype)
+    shape = offered.shape
+    if len(shape) > _MAX_DIMS:
+        raise TypeError(f"{len(shape)} dimensions; numpy stops at {_MAX_DIMS}; reshape it first")
+    dtype = _DTYPES.get(offered.dtype) or _ml_dtype(offered.dtype)
     obstacle = offered.obstacle
     if kind not in _HOST:
         obstacle = f"it is on device {ordinal} (DLPack type {kind}), not on the host"
     if obstacle and copy is False:
-        raise BufferError(f"{what} cannot be shared: {obstacle}; pass copy=None")
+        raise BufferError(
+            f"{offered.dtype}{list(shape)} cannot be shared: {obstacle}; pass copy=None"
+        )
     if obstacle:
         offered = offered.copied(host=True)
-    x = np.from_dlpack(offered if dtype in _NAMES else offered.bits())
-    x = x if x.dtype == dtype else x.view(dtype)
-    if x.shape != offered.shape or (x.size and _pointer(x) != offered.pointer):
-        raise RuntimeError(f"numpy changed {what} into {x.dtype}{list(x.shape)}")
+    if offered.dtype in _DTYPES:
+        x = np.from_dlpack(offered)
+    else:
+        x = np.from_dlpack(offered.bits()).view(dtype)
+    if x.shape != shape or x.dtype != dtype or (x.size and _pointer(x) != offered.pointer):
+        raise RuntimeError(f"numpy changed {offered.dtype}{list(shape)} into {x.dtype}{x.shape}")
     return x.copy() if copy else x
 
 
@@ -131,9 +136,7 @@ def _ml_name(dtype: np.dtype[Any]) -> str | None:
     return dtype.name if whole else None
 
 
-def _dtype_named(name: str) -> np.dtype[Any]:
-    if name in _NAMES.values():
-        return np.dtype(name)
+def _ml_dtype(name: str) -> np.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError:

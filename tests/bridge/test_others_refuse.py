@@ -35,7 +35,7 @@ def test_a_numpy_array_of_no_common_numbers_is_refused(convert: Any, x: Any, tex
 
 
 def test_numpy_stops_at_64_dimensions() -> None:
-    with pytest.raises(TypeError, match="numpy stops at 64 dimensions; reshape it first"):
+    with pytest.raises(TypeError, match="x: 65 dimensions; numpy stops at 64; reshape it first"):
         to_numpy(torch.ones((1,) * 65))
 
 

@@ -104,42 +104,34 @@ def _exchanged(
     donate: bool = False,
     **options: Any,
 ) -> Any:
-    """Offer everything, adopt everything, then release: a refusal leaves every source whole."""
+    """Offer and adopt every array, then release all: a refusal leaves every source whole."""
     if copy not in (None, True, False):
         raise TypeError(f"copy: {copy!r}; wanted None, True or False")
     if copy and donate:
         raise ValueError("copy: True with donate=True; memory is handed over or copied, choose one")
     arrays = list(leaves(tree)) if is_container(tree) else [tree]
-    offers: dict[int, Offer | None] = {}  # by identity: tied arrays are exchanged once
-    results: dict[int, Any] = {}
+    results: dict[int, Any] = {}  # by identity: tied arrays are exchanged once
+    given: list[Offer] = []
     number = 0
     try:
         for number, x in enumerate(arrays):  # noqa: B007 -- an error says where it was
-            if id(x) not in offers:
-                source = exchange_of(x)
-                own = source is target
-                offers[id(x)] = None if own else _offered(source, x, detach, donate)
-        for number, x in enumerate(arrays):  # noqa: B007
-            if id(x) not in results:
-                offered = offers[id(x)]
-                results[id(x)] = (
-                    target.keep(x, copy=copy, **options)
-                    if offered is None
-                    else target.adopt(offered, copy=copy, **options)
-                )
+            if id(x) in results:
+                continue
+            source = exchange_of(x)
+            if source is target:
+                results[id(x)] = target.keep(x, copy=copy, **options)
+                continue
+            offered = source.offer(x, detach=detach)
+            if donate:
+                if not offered.donatable:
+                    raise TypeError(f"nothing can empty a {type(x).__qualname__}; do not donate it")
+                given.append(offered)
+            results[id(x)] = target.adopt(offered, copy=copy, **options)
     except _REFUSALS as error:
         raise type(error)(f"{path(tree, number)}: {error}") from error
-    if donate:
-        for offered in filter(None, offers.values()):
-            offered.release()
+    for offered in given:
+        offered.release()
     return rebuild(tree, iter([results[id(x)] for x in arrays]))
-
-
-def _offered(source: Exchange, x: Any, detach: bool, donate: bool) -> Offer:
-    offered = source.offer(x, detach=detach)
-    if donate and not offered.donatable:
-        raise TypeError(f"a {type(x).__qualname__} cannot be donated: nothing can empty it")
-    return offered
 
 
 def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:

@@ -81,6 +81,7 @@ class Exchange(Protocol):
 
 
 _BY_TYPE: dict[type, Exchange] = {}
+_BY_NAME: dict[str, Exchange] = {}
 
 
 def exchange_of(x: Any) -> Exchange:
@@ -94,7 +95,10 @@ def exchange_of(x: Any) -> Exchange:
 
 def exchange_named(name: str) -> Exchange:
     """The exchange verbs of a framework, imported now."""
-    return cast(Exchange, part_of(backend_named(name), "exchange"))
+    exchange = _BY_NAME.get(name)
+    if exchange is None:
+        exchange = _BY_NAME[name] = cast(Exchange, part_of(backend_named(name), "exchange"))
+    return exchange
 
 
 def part_of(backend: Backend, part: str) -> Any:

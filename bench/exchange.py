@@ -1,0 +1,149 @@
+"""What exchange costs beside the frameworks' own `from_dlpack`, in the same run on the same arrays.
+
+    python bench/exchange.py [--tensors 1000] [--rounds 15]
+
+Rounds of all contenders alternate, so that a slow moment of the machine hits each of them, and the
+median is taken. Every result is checked: it has the pointer of its source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from xlayout.bridge import to_jax, to_numpy, to_torch
+
+LIMIT = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """xlayout and a framework's own function at the same work."""
+
+    title: str
+    own: Callable[[], Any]
+    ours: Callable[[], Any]
+    calls: int
+    limited: bool = False
+
+    def run(self, rounds: int) -> tuple[float, float]:
+        """Median seconds per call: the framework's own, then xlayout's."""
+        times: tuple[list[float], list[float]] = ([], [])
+        for _ in range(rounds + 1):
+            for contender, spent in zip((self.own, self.ours), times, strict=True):
+                start = perf_counter()
+                for _ in range(self.calls):
+                    contender()
+                spent.append((perf_counter() - start) / self.calls)
+        own, ours = (statistics.median(spent[1:]) for spent in times)  # the first one warms up
+        return own, ours
+
+
+def pointers(arrays: Any) -> list[int]:
+    """Where each of the arrays begins."""
+    return [pointer(x) for x in (arrays.values() if isinstance(arrays, dict) else [arrays])]
+
+
+def pointer(x: Any) -> int:
+    if isinstance(x, np.ndarray):
+        return int(x.__array_interface__["data"][0])
+    return int(x.data_ptr() if isinstance(x, torch.Tensor) else x.unsafe_buffer_pointer())
+
+
+def races(count: int) -> list[Race]:
+    """Every race, each run once to see that both contenders share the memory they are given."""
+    state = {f"layers.{i}.weight": torch.randn(16, 64) for i in range(count)}
+    arrays = {name: jnp.asarray(t.numpy()) for name, t in state.items()}
+    t, a = torch.randn(16, 64), jnp.ones((16, 64))
+    n = t.numpy()
+
+    def checked(
+        title: str, source: Any, own: Any, ours: Any, calls: int, *, limited: bool = False
+    ) -> Race:
+        for function in (own, ours):
+            assert pointers(function()) == pointers(source), f"{title}: the memory is not shared"
+        return Race(title, own, ours, calls, limited)
+
+    into, out = jax.dlpack.from_dlpack, torch.from_dlpack
+    return [
+        checked(
+            f"to_jax, state dict of {count}",
+            state,
+            lambda: {name: into(x) for name, x in state.items()},
+            lambda: to_jax(state),
+            1,
+            limited=True,
+        ),
+        checked(
+            f"to_torch, state dict of {count}",
+            arrays,
+            lambda: {name: out(x) for name, x in arrays.items()},
+            lambda: to_torch(arrays),
+            3,
+            limited=True,
+        ),
+        checked("to_jax(torch), one array", t, lambda: into(t), lambda: to_jax(t), 300),
+        checked("to_torch(jax), one array", a, lambda: out(a), lambda: to_torch(a), 1000),
+        checked("to_numpy(torch), one array", t, t.numpy, lambda: to_numpy(t), 1000),
+        checked(
+            "to_numpy(jax), one array",
+            a,
+            lambda: np.from_dlpack(a),  # type: ignore[arg-type]
+            lambda: to_numpy(a),
+            1000,
+        ),
+        checked(
+            "to_torch(numpy), one array", n, lambda: torch.from_numpy(n), lambda: to_torch(n), 1000
+        ),
+    ]
+
+
+def main() -> int:
+    """Print the table; 1 if a limit is broken."""
+    jax.config.update("jax_platforms", "cpu")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tensors", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    rows, broken = [], 0
+    for race in races(options.tensors):
+        own, ours = race.run(options.rounds)
+        ratio = ours / own
+        fails = race.limited and ratio > LIMIT
+        broken += fails
+        limit = f"<= {LIMIT}{'  BROKEN' if fails else ''}" if race.limited else ""
+        rows.append((race.title, f"{own * 1e6:.1f}", f"{ours * 1e6:.1f}", f"{ratio:.2f}", limit))
+    versions = f"torch {torch.__version__}, jax {jax.__version__}, numpy {np.__version__}, cpu"
+    show(versions, ("exchange, all shared", "own, us", "xlayout, us", "ratio", "limit"), rows)
+    return 1 if broken else 0
+
+
+def show(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """A table: rich's where it is installed, else plain columns."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        print(title)
+        for row in (header, *rows):
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+        return
+    table = Table(*header, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
