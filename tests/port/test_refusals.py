@@ -134,6 +134,8 @@ def test_tables_that_code_recomputes_are_ignored_and_listed(
     ("change", "text"),
     [
         ({"architectures": ["Qwen9"]}, r"architectures is \['Qwen9'\]; known are LlamaForCausalLM"),
+        ({"architectures": 7}, r"architectures is \[\]; known are LlamaForCausalLM"),
+        ({"rope_parameters": "fast"}, "config: rope_parameters is 'fast'; an object is wanted"),
         ({"num_attention_heads": None}, "config: it has no num_attention_heads"),
         ({"rope_parameters": {**LLAMA3_ROPE, "factor": 32.0}}, "MaxText scales by .*'factor': 8.0"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type 'yarn'; MaxText's 'llama3.1' rope"),
@@ -161,6 +163,29 @@ def test_a_tree_that_does_not_say_its_layout_is_not_guessed(
     edit_config(tmp_path / "tree", maxtext=None)
     text = r"'maxtext' is \{\}; it must say how the tree is laid out, as one of: maxtext:"
     refused(tmp_path / "tree", tmp_path / "out", text, to="hf")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"maxtext": [1]}, r"maxtext is \[1\]; an object is wanted"),
+        ({"xlayout": {"origin": "here"}}, "origin is 'here'; an object is wanted"),
+        (
+            {
+                "xlayout": {
+                    "origin": {"params/params/decoder/layers/self_attention/query/kernel": "f9"}
+                }
+            },
+            "dtype: float32 to f9, times .*; values change between",
+        ),
+    ],
+)
+def test_what_a_tree_says_of_itself_is_not_trusted(
+    wide_llama: Path, tmp_path: Path, change: dict[str, Any], text: str
+) -> None:
+    port.run(wide_llama, tmp_path / "tree", to="maxtext")
+    edit_config(tmp_path / "tree", **change)
+    refused(tmp_path / "tree", tmp_path / "out", text, to="hf", exact=False)
 
 
 def test_layers_of_two_dtypes_do_not_stack(own_llama: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from xlayout.errors import PortError
 from xlayout.port.account import account
-from xlayout.port.configs import plain_config
+from xlayout.port.configs import plain_config, section
 from xlayout.port.families import find_family
 from xlayout.port.family import Dialect, Family
 from xlayout.port.formats import Source, open_source
@@ -100,7 +100,7 @@ def open_checkpoint(
             family=found,
             dialect=dialect,
             config=plain,
-            origin=said.get("xlayout", {}).get("origin", {}),
+            origin=section(section(said, "xlayout"), "origin"),
             sizes=sizes,
             places={place.name: place for place in places},
             ignored=ignored,
@@ -112,7 +112,7 @@ def _dialect(family: Family, format: str, config: Mapping[str, Any]) -> str:  # 
     spoken = {key: d for key, d in family.dialects.items() if d.format == format}
     if len(spoken) == 1:
         return next(iter(spoken))
-    said = config.get(format, {})
+    said = section(config, format)
     for key, dialect in spoken.items():
         if _says(said, dialect):
             return key

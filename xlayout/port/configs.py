@@ -13,7 +13,7 @@ from typing import Any
 
 from xlayout.errors import PortError
 
-__all__ = ["plain_config", "rope_parameters", "with_maxtext"]
+__all__ = ["plain_config", "rope_parameters", "section", "with_maxtext"]
 
 _OURS = ("maxtext", "xlayout")
 _KEYS = {
@@ -83,10 +83,22 @@ def rope_parameters(config: Mapping[str, Any], /) -> dict[str, Any]:
     >>> rope_parameters({"rope_theta": 1e5})
     {'rope_type': 'default', 'rope_theta': 100000.0}
     """
-    found = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    found = dict(section(config, "rope_parameters") or section(config, "rope_scaling"))
     kind = found.pop("rope_type", found.pop("type", "default"))
     theta = found.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
     return {"rope_type": kind, "rope_theta": theta, **found}
+
+
+def section(config: Mapping[str, Any], key: str, /) -> Mapping[str, Any]:
+    """Return an object inside a config; empty where it is absent or null.
+
+    Raises:
+        PortError: Something else stands there.
+    """
+    found = config.get(key) or {}
+    if not isinstance(found, Mapping):
+        raise PortError(f"config: {key} is {found!r:.80}; an object is wanted")
+    return found
 
 
 def _scaling(rope: Mapping[str, Any], order: str) -> dict[str, Any]:
@@ -97,7 +109,7 @@ def _scaling(rope: Mapping[str, Any], order: str) -> dict[str, Any]:
         if all(rope.get(key) == value for key, value in _LLAMA31.items()):
             return {"rope_use_scale": True}
         raise PortError(f"config: rope scaling {dict(rope)}; MaxText scales by {_LLAMA31} only")
-    if kind == "linear" and order == "default":
+    if kind == "linear" and order == "default" and "factor" in rope:
         return {"rope_linear_scaling_factor": rope["factor"]}
     raise PortError(
         f"config: rope_type {kind!r}; MaxText's {order!r} rope can say 'default' and "

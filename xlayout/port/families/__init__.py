@@ -33,12 +33,13 @@ def find_family(name: str | None, config: Mapping[str, Any], /) -> Family:
         if name not in FAMILIES:
             raise PortError(f"family: {name!r}; {', '.join(FAMILIES)} are known")
         return FAMILIES[name]
-    named = config.get("architectures") or ()
+    named = config.get("architectures")
+    named = [str(name) for name in named] if isinstance(named, list) else []
     for family in FAMILIES.values():
         if set(named).intersection(family.architectures):
             return family
     known = ", ".join(sum((family.architectures for family in FAMILIES.values()), ()))
     raise PortError(
-        f"config: architectures is {list(named)}; known are {known}. "
+        f"config: architectures is {named}; known are {known}. "
         f"If the tensors follow one of {', '.join(FAMILIES)}, name it with family="
     )
