@@ -68,12 +68,9 @@ def _notes(plan: PortPlan) -> list[str]:
         f"reads {show_bytes(plan.read_bytes)}; writes {tensors}, {show_bytes(plan.write_bytes)}; "
         f"holds at most {show_bytes(plan.buffer_bytes)} of {show_bytes(plan.max_ram)} in buffers",
         f"files: {', '.join(f'{file} {show_bytes(size)}' for file, size in plan.files.items())}",
-        "every source tensor is accounted for"
-        + (
-            f"; ignored, as code computes them: {', '.join(fold(plan.ignored))}"
-            * bool(plan.ignored)
-        ),
+        "every source tensor is accounted for",
     ]
+    notes += [f"ignored, as code computes it anew: {name}" for name in fold(plan.ignored)]
     notes += [
         f"!{name} is stored wider than its origin, which makes its factor exactly invertible"
         for name in fold(plan.widened)

@@ -54,7 +54,7 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=False)
+        grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
         for column in self.columns:
             grid.add_column(
                 Text(column.removeprefix(">")),
