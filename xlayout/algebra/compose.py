@@ -29,10 +29,10 @@ def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:
             for in_offset, out_offset, loops in join(before, shared):
                 pieces.append(Piece(in_offset, out_offset, loops + free))
                 if len(pieces) > _MAX_RAW:
-                    raise _too_many(f"more than {_MAX_RAW}")
+                    raise _too_many(f"more than {_MAX_RAW} pieces before merging")
     merged = merge(pieces)
     if len(merged) > MAX_PIECES:
-        raise _too_many(str(len(merged)))
+        raise _too_many(f"{len(merged)} pieces")
     return merged
 
 
@@ -97,7 +97,6 @@ def _count(loops: Iterable[Loop]) -> int:
 
 def _too_many(count: str) -> CompositionError:
     return CompositionError(
-        f"layout >> layout: the result has {count} pieces, the limit is {MAX_PIECES}: the sizes "
-        "of the two "
-        "have no common refinement; apply the layouts one after the other instead"
+        f"layout >> layout: the result has {count}, the limit is {MAX_PIECES}: the sizes of "
+        "the two have no common refinement; apply the layouts one after the other instead"
     )

@@ -79,8 +79,11 @@ def read(text: str) -> Pattern:
     """The tree of a pattern.
 
     Raises:
+        TypeError: for a pattern that is no text.
         PatternError: with a caret under the first place that does not fit the grammar.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"pattern: {text!r}; wanted a str")
     return _Reader(text).pattern()
 
 

@@ -38,8 +38,6 @@ def solve(
         PatternError: when the text cannot be read, the sizes do not fit or do not settle every
             axis, or the two sides do not hold the same elements.
     """
-    if not isinstance(text, str):
-        raise TypeError(f"pattern: {text!r} is a {type(text).__name__}; wanted a str")
     pattern = read(text)
     shapes = _shapes(pattern, shape)
     pattern = _without_dots(pattern, shapes)
@@ -62,59 +60,65 @@ def _shapes(pattern: Pattern, shape: Any) -> list[Shape] | None:
         return None
     single = len(pattern.inputs) == 1 and all(isinstance(n, int) for n in shape)
     shapes = [as_shape(s) for s in ([shape] if single else shape)]
-    if len(shapes) != len(pattern.inputs):
+    count = len(pattern.inputs)
+    if len(shapes) != count:
         raise PatternError(
-            f"pattern: {len(pattern.inputs)} inputs in {pattern.text!r}, {len(shapes)} arrays given"
+            f"pattern: {count} input{'s' * (count != 1)} in {pattern.text!r}, "
+            f"{len(shapes)} arrays given"
         )
     return shapes
 
 
 def _without_dots(pattern: Pattern, shapes: Sequence[Shape] | None) -> Pattern:
     """`...` replaced by as many names as the inputs have axes left."""
-    dots = [f for array in pattern.inputs for f in array if isinstance(f, Dots)]
-    count = 0
-    if dots:
-        if shapes is None:
+    count = _dots_count(pattern, shapes)
+    inputs = tuple(_named_dots(pattern.text, a, count, merge_allowed=False) for a in pattern.inputs)
+    outputs = tuple(
+        _named_dots(pattern.text, a, count, merge_allowed=True) for a in pattern.outputs
+    )
+    return Pattern(pattern.text, inputs, outputs)
+
+
+def _dots_count(pattern: Pattern, shapes: Sequence[Shape] | None) -> int | None:
+    """How many axes `...` stands for; None where no input has one."""
+    counts = {}
+    for k, array in enumerate(pattern.inputs):
+        dots = [f for f in array if isinstance(f, Dots)]
+        if len(dots) > 1:
+            raise fail(pattern.text, dots[1].at, "pattern: '...' twice in one input")
+        if dots and shapes is None:
             raise fail(pattern.text, dots[0].at, "pattern: '...' needs the shape of the input")
-        counts = set()
-        for array, shape in zip(pattern.inputs, shapes, strict=True):
-            own = sum(isinstance(f, Dots) for f in array)
-            if own > 1:
-                raise fail(pattern.text, dots[1].at, "pattern: '...' twice in one input")
-            if own:
-                counts.add(len(shape) - (len(array) - 1))
-        if len(counts) > 1 or min(counts) < 0:
-            raise fail(
-                pattern.text,
-                dots[0].at,
-                f"pattern: '...' would stand for {sorted(counts)} axes; one count >= 0 wanted",
+        if dots and shapes is not None:
+            counts[len(shapes[k]) - (len(array) - 1)] = dots[0].at
+    if len(counts) > 1 or any(count < 0 for count in counts):
+        raise fail(
+            pattern.text,
+            min(counts.values()),
+            f"pattern: '...' would stand for {sorted(counts)} axes; one count >= 0 wanted",
+        )
+    return next(iter(counts), None)
+
+
+def _named_dots(
+    text: str, product: Product, count: int | None, *, merge_allowed: bool, merged: bool = False
+) -> Product:
+    result: list[Factor] = []
+    for f in product:
+        if isinstance(f, Dots):
+            if merged and not merge_allowed:
+                raise fail(text, f.at, "pattern: '...' inside a parenthesis of an input")
+            if count is None:
+                raise fail(text, f.at, "pattern: '...' stands on one side only")
+            result += [Name(f"...{k}", None, f.at) for k in range(count)]
+        elif isinstance(f, Group):
+            inner = (
+                _named_dots(text, s, count, merge_allowed=merge_allowed, merged=True)
+                for s in f.summands
             )
-        (count,) = counts
-
-    def replaced(product: Product, outside: bool) -> Product:
-        result: list[Factor] = []
-        for f in product:
-            if isinstance(f, Dots):
-                if not dots or not outside:
-                    why = (
-                        "stands on one side only"
-                        if not dots
-                        else "inside a parenthesis of an input"
-                    )
-                    raise fail(pattern.text, f.at, f"pattern: '...' {why}")
-                result += [Name(f"...{k}", None, f.at) for k in range(count)]
-            elif isinstance(f, Group):
-                result.append(
-                    Group(tuple(replaced(s, outside and _is_output) for s in f.summands), f.at)
-                )
-            else:
-                result.append(f)
-        return tuple(result)
-
-    _is_output = False
-    inputs = tuple(replaced(a, True) for a in pattern.inputs)
-    _is_output = True
-    return Pattern(pattern.text, inputs, tuple(replaced(a, True) for a in pattern.outputs))
+            result.append(Group(tuple(inner), f.at))
+        else:
+            result.append(f)
+    return tuple(result)
 
 
 def _check_names(pattern: Pattern) -> None:
@@ -154,12 +158,9 @@ def _given(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
 
 def _check_known(pattern: Pattern, known: Mapping[str, int]) -> None:
     missing: list[Name] = []
-    for array in pattern.inputs:
-        missing += [
-            n
-            for n in names(array)
-            if n.name not in known and n.name not in {m.name for m in missing}
-        ]
+    for n in (n for array in pattern.inputs for n in names(array)):
+        if n.name not in known and n.name not in [m.name for m in missing]:
+            missing.append(n)
     if missing:
         listed = ", ".join(n.name for n in missing)
         raise fail(

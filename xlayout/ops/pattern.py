@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol, cast
 
-from xlayout.algebra import Layout
+from xlayout.algebra import Layout, grammar
 from xlayout.algebra.shapes import Shape
-from xlayout.errors import PatternError
 from xlayout.ops.engine import Engine, everything
 from xlayout.ops.op import dressed
 
 __all__ = ["rearrange"]
 
-_OPTIONS = ("out", "copy", "comm", "out_sharding")
+_OPTIONS = ("pattern", "out", "copy", "comm", "out_sharding")
 
 
 def _rearrange(shapes: tuple[Shape, ...], /, *, pattern: str, **sizes: int) -> Layout:
@@ -46,9 +45,11 @@ def _rearrange(shapes: tuple[Shape, ...], /, *, pattern: str, **sizes: int) -> L
     >>> rearrange(np.arange(6), "(q + k) -> q, k", q=4)
     (array([0, 1, 2, 3]), array([4, 5]))
     """
-    clash = [name for name in _OPTIONS if name in sizes]
-    if clash:
-        raise PatternError(f"{clash[0]}: is an option of rearrange; give the axis another name")
+    tree = grammar.read(pattern)
+    for n in (n for array in (*tree.inputs, *tree.outputs) for n in grammar.names(array)):
+        if n.name in _OPTIONS:
+            why = f"pattern: {n.name!r} is an option of rearrange; give the axis another name"
+            raise grammar.fail(pattern, n.at, why)
     return Layout.parse(pattern, shapes, **sizes)
 
 
