@@ -1,0 +1,63 @@
+"""Report: a table on the screen, the same rows as JSON, and the machine they come from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+__all__ = ["machine", "save", "show"]
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, and the versions of everything that was timed."""
+    packages = ("torch", "jax", "numpy", "einops")
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text("utf-8").splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def save(name: str, rows: list[dict[str, Any]]) -> Path:
+    """Write the rows and the machine to `bench/results/<name>.json`."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    lines = ",\n  ".join(json.dumps(row) for row in rows)
+    path.write_text(f'{{"machine": {json.dumps(machine())},\n "rows": [\n  {lines}\n]}}\n', "utf-8")
+    return path
+
+
+def show(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """A table: rich's where it is installed, else plain columns."""
+    try:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        print(title)
+        for row in (header, *rows):
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+        return
+    table = Table(title=title, box=box.SIMPLE)
+    for number, name in enumerate(header):
+        table.add_column(name, justify="right" if number > 1 else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    Console(width=None if console.is_terminal else 110).print(table)
