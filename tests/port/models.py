@@ -27,10 +27,12 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 8192,
 }
 
+STEEP_ROPE = {"rope_type": "default", "rope_theta": 50.0}  # so steep that the base is felt at once
+
 MODELS: dict[str, dict[str, Any]] = {
     "grouped": {"num_key_value_heads": 2},
     "multi-head, tied": {"num_key_value_heads": 4, "tie_word_embeddings": True},
-    "wide heads": {"num_key_value_heads": 2, "head_dim": 128},
+    "wide heads": {"num_key_value_heads": 2, "head_dim": 128, "rope_parameters": STEEP_ROPE},
     "one kv head, llama3 rope": {"num_key_value_heads": 1, "rope_parameters": LLAMA3_ROPE},
 }
 

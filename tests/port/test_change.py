@@ -31,6 +31,19 @@ def test_what_is_called_exact_is_exact_and_nothing_else(
     assert change.departures(x, y) == 0
 
 
+@pytest.mark.parametrize("dim", [1, 64, 128, 2**12, 2**16, 2**20])
+@pytest.mark.parametrize("target", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("source", ["float8_e4m3fn", "float8_e5m2"])
+def test_a_narrow_exponent_is_never_called_exact_in_vain(
+    source: str, target: str, dim: int
+) -> None:
+    change = Change(source, target, float(dim**-0.5))
+    x = np.arange(1 << 8, dtype=np.uint8).view(numpy_dtype(source))
+    x = x[np.isfinite(x.astype(np.float32))]
+    lost = change.losses(x, change.apply(x, np.empty(x.shape, numpy_dtype(target))))
+    assert not (change.always_exact and lost)
+
+
 @pytest.mark.parametrize("dim", HEADS)
 def test_the_exact_dtype_brings_back_every_ordinary_weight(dim: int) -> None:
     factor = dim**-0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,10 @@ def test_equal_weights_have_equal_digests_in_every_format(wide_llama: Path, tmp_
     port.run(wide_llama, tmp_path / "tree", to="maxtext-default-rope")
     tree = port.verify(tmp_path / "tree", wide_llama)
     home = port.verify(wide_llama, wide_llama)
+    stored = tensors(wide_llama)
+    for found in home.tensors:
+        whole = hashlib.blake2b(stored[found.name].tobytes(), digest_size=16)
+        assert found.digest == whole.hexdigest()
     unscaled = {t.name: t.digest for t in home.tensors if "q_proj" not in t.name}
     assert unscaled.items() <= {t.name: t.digest for t in tree.tensors}.items()
 
