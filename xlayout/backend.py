@@ -82,6 +82,9 @@ class Backend(Protocol):
     def strides(self, x: Any, /) -> tuple[int, ...] | None:
         """Element strides of memory that may be read and written directly, or None."""
 
+    def view_strides(self, x: Any, /) -> tuple[int, ...] | None:
+        """Element strides of memory that `view` may show, or None; autograd sees a view."""
+
     def view(
         self, x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /
     ) -> Any | None:

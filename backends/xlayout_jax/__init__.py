@@ -99,6 +99,9 @@ def strides(x: Any, /) -> tuple[int, ...] | None:
     return None if isinstance(x, jax.core.Tracer) else _row_major(x.shape)
 
 
+view_strides = strides
+
+
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
     # JAX has no strided views, but a pure regrouping of a row-major buffer can share it.
     if tuple(shape) == x.shape:

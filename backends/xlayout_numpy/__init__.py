@@ -94,6 +94,9 @@ def strides(x: Any, /) -> tuple[int, ...] | None:
     return tuple(s // x.itemsize for s in x.strides)
 
 
+view_strides = strides
+
+
 class _Window:
     """Memory of an array, seen with another shape; keeps the array alive."""
 

@@ -114,10 +114,13 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 def strides(x: Any, /) -> tuple[int, ...] | None:
     # A raw write that autograd, a transform or a mode does not see gives silently wrong results.
+    return None if x.requires_grad and torch.is_grad_enabled() else view_strides(x)
+
+
+def view_strides(x: Any, /) -> tuple[int, ...] | None:
     if (
         type(x) not in _PLAIN
         or x.layout is not torch.strided
-        or (x.requires_grad and torch.is_grad_enabled())
         or x.is_conj()
         or x.is_neg()
         or x.is_quantized

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from numpy.lib.stride_tricks import as_strided
 
 import xlayout as xl
@@ -132,6 +133,21 @@ def test_a_view_counts_from_the_start_of_the_input_not_of_its_storage() -> None:
         x = framework.array(np.arange(24).reshape(4, 6))[1:3, 2:5]
         y = xl.matrix_transpose(x, copy=False)
         assert framework.numpy(y).tolist() == [[8, 14], [9, 15], [10, 16]]
+
+
+def test_a_share_of_a_parameter_is_one_that_autograd_sees() -> None:
+    weight = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
+    y = xl.matrix_transpose(weight, copy=False)
+    assert y.data_ptr() == weight.data_ptr()
+    (y * torch.tensor([[1.0, 2], [3, 4], [5, 6]])).sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [[1, 3, 5], [2, 4, 6]]
+
+
+def test_memory_that_no_stride_tells_of_is_no_view() -> None:
+    x = torch.zeros(2, 3, dtype=torch.complex64).conj()
+    with pytest.raises(BufferError, match="no view of arrays with memory that is out of sight"):
+        xl.matrix_transpose(x, copy=False)
 
 
 def test_odd_memory_of_numpy_is_copied_where_no_element_stride_can_say_it() -> None:

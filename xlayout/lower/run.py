@@ -8,7 +8,7 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
-from xlayout.errors import ShapeError
+from xlayout.errors import ShapeError, SizeError
 from xlayout.lower.fill import check_fill
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
@@ -102,9 +102,10 @@ def common_backend(arrays: Sequence[Any]) -> Backend:
 
     Raises:
         TypeError: naming the two that differ.
+        SizeError: for no arrays at all.
     """
     if not arrays:
-        raise TypeError("arrays: none given")
+        raise SizeError("arrays: none given; wanted at least one")
     first = arrays[0]
     backend = backend_of(first)
     kind = backend.kind(first)
@@ -136,9 +137,11 @@ def run(
         if views is not None:
             return views[0] if len(views) == 1 else tuple(views)
         if copy is False:
+            seen = [backend.view_strides(x) for x in arrays]
+            memory = "memory that is out of sight" if None in seen else f"strides {seen}"
             raise BufferError(
-                f"copy=False: {layout} is no view of arrays with strides "
-                f"{[backend.strides(x) for x in arrays]}; use copy=None to allow a copy"
+                f"copy=False: {layout} is no view of arrays with {memory}; use copy=None to allow "
+                "a copy"
             )
     return remembered(layout, backend, fill)(*arrays)
 
@@ -162,7 +165,7 @@ def _views(backend: Backend, layout: Layout, arrays: Sequence[Any]) -> list[Any]
     if len(arrays) != 1:
         return None
     (x,) = arrays
-    strides = backend.strides(x)
+    strides = backend.view_strides(x)
     if strides is None:
         return None
     views = []

@@ -7,6 +7,7 @@ arrays, with `out=` and `copy=` beside the op's own options; the function on sha
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, cast
@@ -97,7 +98,7 @@ def one_to_one(
     """Make the array function of `shape -> Layout`; `fill` names the option that fills holes."""
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToOne[P]:
-        engine = Engine(function, touched, fill)
+        engine = Engine(_strict(function), touched, fill)
         by_position = _by_position(function)
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
@@ -114,7 +115,7 @@ def one_to_many(
     """Make the array function of a layout with several outputs."""
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToMany[P]:
-        engine = Engine(function, touched)
+        engine = Engine(_strict(function), touched)
         by_position = _by_position(function)
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
@@ -132,7 +133,7 @@ def three_to_one(
     """Make the array function of `q, k, v -> one`."""
 
     def made(function: Callable[Concatenate[Shape, Shape, Shape, P], Layout]) -> ThreeToOne[P]:
-        engine = Engine(function, touched)
+        engine = Engine(_strict(function), touched)
 
         def call(q: Any, k: Any, v: Any, /, **options: Any) -> Any:
             return engine.many((q, k, v), options)
@@ -148,13 +149,13 @@ def many_to_one(
     """Make the array function of a layout with any number of inputs."""
 
     def made(function: Callable[Concatenate[tuple[Shape, ...], P], Layout]) -> ManyToOne[P]:
-        engine = Engine(function, touched, packed=True)
+        layout_of = _strict(function)
+        engine = Engine(layout_of, touched, packed=True)
 
         def call(xs: Any, /, **options: Any) -> Any:
             return engine.many(tuple(xs), options)
 
         def layout(shapes: Any, /, **options: Any) -> Layout:
-            layout_of: Callable[..., Layout] = function
             return layout_of(tuple(as_shape(s) for s in shapes), **options)
 
         return cast("ManyToOne[P]", dressed(call, function, layout))
@@ -183,12 +184,31 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
 
 
 def _on_shapes(function: Callable[..., Layout]) -> Callable[..., Layout]:
+    layout_of = _strict(function)
+
     def layout(*shapes: Any, **options: Any) -> Layout:
         # An option may follow the shapes by position: it is no shape, and the function checks it.
         count = len(_positional_only(function))
-        return function(*map(as_shape, shapes[:count]), *shapes[count:], **options)
+        return layout_of(*map(as_shape, shapes[:count]), *shapes[count:], **options)
 
     return layout
+
+
+def _strict(function: Callable[..., Layout]) -> Callable[..., Layout]:
+    """`function` without its `**_run`, which is there for the signature and would take anything."""
+    parameters = inspect.signature(function).parameters.values()
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [p.name for p in parameters if p.kind in named]
+
+    @functools.wraps(function)
+    def layout_of(*shapes: Any, **options: Any) -> Layout:
+        for name in options:
+            if name not in names:
+                takes = ", ".join((*names, "out", "copy"))
+                raise TypeError(f"{function.__name__}: no option {name!r}; it takes {takes}")
+        return function(*shapes, **options)
+
+    return layout_of
 
 
 def _by_position(
