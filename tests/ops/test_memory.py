@@ -12,7 +12,8 @@ from numpy.lib.stride_tricks import as_strided
 
 import xlayout as xl
 from tests.frameworks import Framework, Jax, Numpy, Torch
-from tests.ops.matrix import EXAMPLES, Example, flat, numbered
+from tests.ops.examples import Example, flat, numbered
+from tests.ops.matrix import EXAMPLES
 from tests.ops.memory import FORMS, arranged, is_row_major, shares
 
 EAGER = [Numpy(), Torch(), Jax()]

@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import xlayout as xl
 from tests.frameworks import Framework, Jax, Numpy, Torch
-from tests.ops.matrix import EXAMPLES, Example, flat, numbered
+from tests.ops.examples import Example, flat, numbered
+from tests.ops.matrix import EXAMPLES
 from tests.ops.memory import arranged
 from xlayout.errors import ShapeError
 

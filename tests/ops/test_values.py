@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.frameworks import FRAMEWORKS, Framework
-from tests.ops.matrix import EXAMPLES, ONE_OF_EACH, Example, flat, numbered
+from tests.ops.examples import Example, flat, numbered
+from tests.ops.matrix import EXAMPLES, ONE_OF_EACH
 from tests.ops.memory import FORMS, arranged, is_row_major
 
 # fmt: off
