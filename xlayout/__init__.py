@@ -40,6 +40,11 @@ from xlayout.ops import to_tiles as to_tiles
 from xlayout.ops import trim as trim
 from xlayout.ops import ungroup as ungroup
 from xlayout.ops import unstack as unstack
+from xlayout.shard import Mesh as Mesh
+from xlayout.shard import Plan as Plan
+from xlayout.shard import Sharding as Sharding
+from xlayout.shard import Split as Split
+from xlayout.shard import plan_reshard as plan_reshard
 
 __version__ = "0.1.0"
 
@@ -51,11 +56,15 @@ __all__ = [
     "InverseError",
     "Layout",
     "LayoutError",
+    "Mesh",
     "PatternError",
     "Piece",
+    "Plan",
     "PortError",
     "ShapeError",
+    "Sharding",
     "SizeError",
+    "Split",
     "apply",
     "deinterleave",
     "dtensor_to_jax",
@@ -68,6 +77,7 @@ __all__ = [
     "pad",
     "partition",
     "permute_dims",
+    "plan_reshard",
     "rearrange",
     "regroup",
     "rope_halves",

@@ -1,0 +1,222 @@
+"""A plan moves what must move and nothing else, and its messages, run by hand, give the result."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+import xlayout as xl
+from tests.shard.meshes import MESHES, bound, needs, positions, shardings
+from tests.strategies import layouts
+from xlayout.errors import ShapeError, SizeError
+from xlayout.shard import Mesh, Plan, Sharding, Split, plan_reshard
+
+TP = Mesh(4, "tp")
+ROWS, COLUMNS = Sharding(TP, ("tp",)), Sharding(TP, (None, "tp"))
+
+
+@st.composite
+def plans(draw: DrawFn) -> Plan:
+    layout = draw(layouts(max_size=60))
+    mesh = draw(st.sampled_from(MESHES))
+    src = draw(shardings(mesh, layout.in_shape))
+    return plan_reshard(layout, src, draw(shardings(mesh, layout.out_shape)), itemsize=4)
+
+
+def stores(plan: Plan, x: np.ndarray, rank: int) -> np.ndarray:
+    """What a rank holds before, with noise where its part is padded."""
+    (sharding,) = plan.src
+    at = positions(sharding, rank, x.shape)
+    return np.where(at < 0, 777, x.ravel()[np.maximum(at, 0)] if x.size else at)
+
+
+def expected(plan: Plan, x: np.ndarray, rank: int) -> np.ndarray:
+    """What a rank must hold after, by index arrays."""
+    (sharding,) = plan.dst
+    at = needs(plan.layout, positions(sharding, rank, plan.layout.out_shape))
+    return np.where(at < 0, 0, x.ravel()[np.maximum(at, 0)] if x.size else at)
+
+
+def array(plan: Plan) -> np.ndarray:
+    return np.arange(1, plan.layout.in_size + 1).reshape(plan.layout.in_shape)
+
+
+@settings(max_examples=400)
+@given(plans())
+def test_a_plan_moves_the_lower_bound_and_gives_the_result(plan: Plan) -> None:
+    wanted = tuple(4 * n for n in bound(plan.layout, plan.src[0], plan.dst[0]))
+    assert plan.recv_bytes == plan.lower_bound == wanted
+    assert plan.is_local == (sum(wanted) == 0)
+    x = array(plan)
+    everyone = range(plan.ranks)
+    for rank in everyone:
+        local = np.zeros(plan.dst[0].local_shape(rank, plan.layout.out_shape), x.dtype)
+        for m in plan.messages:
+            if m.dst == rank:
+                table = m.block.index().reshape(local.shape)
+                sent = stores(plan, x, m.src).ravel()
+                local = np.where(table < 0, local, sent[np.maximum(table, 0)] if sent.size else 0)
+        np.testing.assert_array_equal(local, expected(plan, x, rank))
+
+
+@given(plans())
+def test_the_parts_of_all_ranks_run_together_give_the_result(plan: Plan) -> None:
+    x = array(plan)
+    buffers = []
+    for rank in range(plan.ranks):
+        part = plan.part(rank)
+        buffer = part.pack(stores(plan, x, rank))
+        buffers.append(np.split(buffer, np.cumsum(part.sends)[:-1]))
+    for rank in range(plan.ranks):
+        part = plan.part(rank)
+        inbox = [buffers[src][rank] for src in range(plan.ranks)]
+        assert tuple(map(len, inbox)) == part.receives
+        made = part.unpack(np.concatenate(inbox), stores(plan, x, rank))
+        np.testing.assert_array_equal(made, expected(plan, x, rank))
+
+
+@given(plans())
+def test_simulate_equals_the_op_on_one_device(plan: Plan) -> None:
+    x = array(plan)
+    np.testing.assert_array_equal(plan.simulate(x), plan.layout(x))
+
+
+@given(plans())
+def test_a_message_is_the_same_to_sender_and_receiver(plan: Plan) -> None:
+    sent = [m for rank in range(plan.ranks) for m in plan.sent(rank)]
+    assert {(m.src, m.dst): m.block.pieces for m in sent} == {
+        (m.src, m.dst): m.block.pieces for m in plan.messages
+    }
+    assert len(sent) == len(plan.messages)
+    for m in plan.messages:
+        assert m.pack >> m.unpack == m.block
+
+
+@given(plans())
+def test_rounds_are_permutations_that_carry_every_message_once(plan: Plan) -> None:
+    carried: dict[tuple[int, int], list[int]] = {}
+    for step in plan.rounds:
+        senders = [t.message.src for t in step.transfers]
+        receivers = [t.message.dst for t in step.transfers]
+        assert len(set(senders)) == len(senders)
+        assert len(set(receivers)) == len(receivers)
+        for t in step.transfers:
+            assert 0 < t.last - t.first <= step.width
+            carried.setdefault((t.message.src, t.message.dst), []).extend(range(t.first, t.last))
+    for m in plan.messages:
+        if m.is_remote:
+            assert sorted(carried.pop((m.src, m.dst))) == list(range(m.elements))
+    assert carried == {}
+
+
+@given(plans())
+def test_a_plan_explains_itself(plan: Plan) -> None:
+    text = plan.explain()
+    assert ("local: every rank has what it needs" in text) == plan.is_local
+
+
+@given(plans())
+def test_what_pulls_back_is_local(plan: Plan) -> None:
+    try:
+        source = plan.pullback()
+    except SizeError:
+        return
+    assert plan_reshard(plan.layout, source, plan.dst[0]).is_local
+
+
+def test_copies_are_read_where_they_are_first() -> None:
+    mesh = Mesh((2, 4), ("dp", "tp"))
+    plan = plan_reshard(
+        xl.Layout.identity((8, 8)), Sharding(mesh, ("tp",)), Sharding(mesh, (None, "tp"))
+    )
+    assert all(mesh.coordinates(m.src)[0] == mesh.coordinates(m.dst)[0] for m in plan.messages)
+
+
+def test_senders_of_copies_share_the_work() -> None:
+    mesh = Mesh((2, 2), ("dp", "tp"))
+    source = Sharding(mesh, ("tp",))
+    plan = plan_reshard(xl.Layout.identity((8, 8)), source, Sharding(mesh, ()))
+    sent = [sum(m.elements for m in plan.sent(r) if m.is_remote) for r in range(4)]
+    assert sent == [32, 32, 32, 32]
+
+
+def test_keys_and_values_on_more_ranks_than_heads() -> None:
+    mesh = Mesh(8, "tp")
+    fused = Split(segments=(16, 4, 4), copies=(1, 4, 4))
+    assert Sharding(mesh, ("tp",), splits={0: fused}).owned(5, (24,)) == (
+        (range(10, 12), range(18, 20), range(22, 24)),
+    )
+    layout = xl.Layout.identity((24, 3))
+    fused_rows = Sharding(mesh, ("tp",), splits={0: fused})
+    for src, dst in itertools.permutations((fused_rows, Sharding(mesh, ("tp",)))):
+        plan = plan_reshard(layout, src, dst)
+        assert plan.recv_bytes == tuple(bound(layout, src, dst))
+
+
+def test_flat_shards_with_padding_to_rows_and_back() -> None:
+    mesh = Mesh(8, "dp")
+    zero3 = Sharding(mesh, ("dp",), flat=True, splits={0: Split(rule="flat_ceil", pad=True)})
+    assert {zero3.local_shape(r, (50, 33)) for r in range(8)} == {(207,)}
+    rows = Sharding(mesh, ("dp",))
+    for src, dst in itertools.permutations((zero3, rows)):
+        layout = xl.Layout.identity((50, 33))
+        assert plan_reshard(layout, src, dst).recv_bytes == tuple(bound(layout, src, dst))
+
+
+def test_a_broadcast_travels_once() -> None:
+    tile = xl.Layout(((8,),), ((2, 8),), (xl.Piece(0, 0, ((2, 0, 8), (8, 1, 1))),))
+    plan = plan_reshard(tile, ROWS, COLUMNS)
+    assert plan.is_local
+    plan = plan_reshard(tile, ROWS, Sharding(TP, ()))
+    assert plan.recv_bytes == plan.lower_bound == (6, 6, 6, 6)
+
+
+def test_one_rank_of_256_is_planned_in_milliseconds() -> None:
+    mesh = Mesh(256, "tp")
+    rows = Sharding(mesh, ("tp",))
+    layout = xl.interleave.layout((57344, 8192), block=1)
+    seconds = []
+    for itemsize in range(1, 6):  # each another plan
+        start = time.perf_counter()
+        plan_reshard(layout, rows, rows, itemsize=itemsize).part(3)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.25
+
+
+def test_a_plan_is_remembered() -> None:
+    layout = xl.Layout.identity((8, 8))
+    assert plan_reshard(layout, ROWS, COLUMNS) is plan_reshard(layout, ROWS, COLUMNS)
+
+
+def test_a_cut_inside_a_factor_names_the_factor_and_the_clean_cuts() -> None:
+    tp = Sharding(Mesh(2, "tp"), ("tp",))
+    plan = plan_reshard(xl.interleave.layout((6,)), tp, tp)
+    message = r"cannot shard axis 0 = 6 into 2: the cut at 3 falls inside a factor of 2 \(of 3 x 2"
+    with pytest.raises(SizeError, match=rf"{message}\)\. Clean cuts: 1, 3, 6;"):
+        plan.pullback()
+    assert "never local to that result: cannot shard" in plan.explain()
+
+
+def test_meshes_of_different_sizes_are_refused() -> None:
+    other = Sharding(Mesh(2, "tp"), ("tp",))
+    with pytest.raises(SizeError, match=r"meshes \(tp=2\) of 2, \(tp=4\) of 4 ranks; wanted"):
+        plan_reshard(xl.Layout.identity((8,)), ROWS, other)
+
+
+def test_too_few_shardings_are_refused() -> None:
+    layout = xl.fuse_qkv.layout((8,), (8,), (8,), heads=2, kv_heads=2)
+    with pytest.raises(ShapeError, match="src: 2 shardings for 3 arrays"):
+        plan_reshard(layout, (ROWS, ROWS), ROWS)
+
+
+def test_wrong_types_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"layout: 3 is a int; wanted a Layout"):
+        plan_reshard(3, ROWS, ROWS)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"dst: 'tp'; wanted a Sharding"):
+        plan_reshard(xl.Layout.identity((8,)), ROWS, ("tp",))  # type: ignore[arg-type]

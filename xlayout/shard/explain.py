@@ -1,0 +1,52 @@
+"""Explain: a plan in words: what moves where and why, and what would have spared it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from xlayout.errors import SizeError
+
+if TYPE_CHECKING:
+    from xlayout.shard.plan import Plan
+
+__all__ = ["explained"]
+
+_LINES = 12
+
+
+def explained(plan: Plan) -> str:
+    """A few lines for people."""
+    return "\n".join(_lines(plan))
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    layout = plan.layout
+    for name, side, shapes in (
+        ("from", plan.src, layout.in_shapes), ("to  ", plan.dst, layout.out_shapes)
+    ):  # fmt: skip
+        for sharding, shape in zip(side, shapes, strict=True):
+            yield f"{name} {shape} {sharding}"
+    yield f"by   {layout if len(str(layout)) < 80 else f'a layout of {len(layout.pieces)} pieces'}"
+    remote = [m for m in plan.messages if m.is_remote]
+    if not remote:
+        yield "local: every rank has what it needs"
+        return
+    total, bound = sum(plan.recv_bytes), sum(plan.lower_bound)
+    yield (
+        f"{total} B in {len(remote)} messages, at most {max(plan.recv_bytes)} B to one rank; "
+        f"{total / bound:.2f}x the {bound} B that ranks need and do not have"
+    )
+    padding = sum(r.padding for r in plan.rounds) * plan.itemsize
+    yield f"in {len(plan.rounds)} rounds, padded to {(total + padding) / total:.2f}x"
+    for m in remote[:_LINES]:
+        yield f"  {m.dst} <- {m.src}: {m.elements * plan.itemsize} B"
+    if len(remote) > _LINES:
+        yield f"  and {len(remote) - _LINES} more"
+    try:
+        found = plan.pullback()
+    except SizeError as error:
+        yield f"never local to that result: {error}"
+        return
+    for sharding in found if isinstance(found, tuple) else (found,):
+        yield f"local if it came from {sharding}"

@@ -1,0 +1,76 @@
+"""Mesh: a grid of ranks with named axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xlayout.algebra.shapes import as_shape
+from xlayout.errors import AxisError, SizeError
+
+__all__ = ["Mesh"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Ranks in a grid. A rank is a position, row-major: never a device id.
+
+    Args:
+        shape: ranks along each axis.
+        names: one name for each axis.
+
+    Raises:
+        SizeError: for another number of names than axes, a name that comes twice, or no ranks.
+
+    >>> mesh = Mesh((2, 4), ("dp", "tp"))
+    >>> mesh.size, mesh.coordinates(6)
+    (8, (1, 2))
+    """
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+
+    def __init__(self, shape: Sequence[int] | int, names: Sequence[str] | str) -> None:
+        sizes = as_shape(shape)
+        given = (names,) if isinstance(names, str) else tuple(names)
+        if len(given) != len(sizes) or len(set(given)) != len(given):
+            raise SizeError(
+                f"names: {given}; wanted {len(sizes)} different names, one for each axis of {sizes}"
+            )
+        if 0 in sizes:
+            raise SizeError(f"shape: {sizes} has no ranks; every axis needs at least 1")
+        object.__setattr__(self, "shape", sizes)
+        object.__setattr__(self, "names", given)
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return math.prod(self.shape)
+
+    def coordinates(self, rank: int) -> tuple[int, ...]:
+        """Where a rank stands along each axis.
+
+        Raises:
+            SizeError: for a rank that the mesh does not have.
+        """
+        if not 0 <= rank < self.size:
+            raise SizeError(f"rank: {rank}; the mesh ({self}) has ranks 0 to {self.size - 1}")
+        found = []
+        for n in reversed(self.shape):
+            rank, at = divmod(rank, n)
+            found.append(at)
+        return tuple(reversed(found))
+
+    def axis(self, name: str) -> int:
+        """The position of a named axis.
+
+        Raises:
+            AxisError: for a name that the mesh does not have.
+        """
+        if name not in self.names:
+            raise AxisError(f"mesh axis: {name!r}; the mesh ({self}) has {', '.join(self.names)}")
+        return self.names.index(name)
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={n}" for name, n in zip(self.names, self.shape, strict=True))

@@ -1,0 +1,165 @@
+"""Owners: the source cut into regions, each held by the same ranks throughout.
+
+Regions are disjoint, so an element has one region however many ranks hold it; parts that overlap
+only partly (keys and values on more ranks than there are heads) fall into several. What a rank
+needs is then asked of one owner per region: itself if it can, else the owner nearest on the mesh.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+
+from xlayout.algebra import Layout, Piece
+from xlayout.algebra.shapes import Shape, ends
+from xlayout.shard.mesh import Mesh
+from xlayout.shard.sharding import Sharding, Stretches, part, stored
+from xlayout.shard.split import Runs, Split, merged
+
+__all__ = ["Region", "held", "local_shapes", "regions", "sender", "whole"]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of one array that the same ranks hold.
+
+    Attributes:
+        array: which array.
+        owned: the stretches of each of its axes.
+        ranks: who holds it, in ascending order.
+    """
+
+    array: int
+    owned: tuple[Runs, ...]
+    ranks: tuple[int, ...]
+
+
+@lru_cache(1024)
+def regions(shardings: tuple[Sharding, ...], shapes: tuple[Shape, ...]) -> tuple[Region, ...]:
+    """All regions of all arrays, empty ones left out."""
+    return tuple(
+        Region(array, owned, ranks)
+        for array, (sharding, shape) in enumerate(zip(shardings, shapes, strict=True))
+        for owned, ranks in _boxes(sharding, shape).items()
+    )
+
+
+def _boxes(sharding: Sharding, shape: Shape) -> dict[tuple[Runs, ...], tuple[int, ...]]:
+    mesh = sharding.mesh
+    at_place: list[dict[tuple[int, ...], list[Runs]]] = []
+    for k, n in enumerate(sharding.shape(shape)):
+        counts = tuple(mesh.shape[a] for a in sharding.axes(k))
+        at_place.append(_atoms(sharding.split(k), n, counts, k))
+    holders: dict[tuple[Runs, ...], list[int]] = defaultdict(list)
+    for rank in range(mesh.size):
+        at = mesh.coordinates(rank)
+        mine = [atoms[tuple(at[a] for a in sharding.axes(k))] for k, atoms in enumerate(at_place)]
+        for owned in itertools.product(*mine):
+            holders[owned].append(rank)
+    return {owned: tuple(ranks) for owned, ranks in holders.items()}
+
+
+def _atoms(
+    split: Split, n: int, counts: tuple[int, ...], axis: int
+) -> dict[tuple[int, ...], list[Runs]]:
+    """For each place on the mesh axes the atoms of its part: stretches with one set of places."""
+    places = list(itertools.product(*map(range, counts)))
+    parts = {place: split.runs(n, counts, place, axis) for place in places}
+    if not split.overlaps:
+        return {place: [runs] if runs else [] for place, runs in parts.items()}
+    starting, stopping = defaultdict(list), defaultdict(list)
+    for place, runs in parts.items():
+        for run in runs:
+            starting[run.start].append(place)
+            stopping[run.stop].append(place)
+    found: dict[frozenset[tuple[int, ...]], list[range]] = defaultdict(list)
+    holding: set[tuple[int, ...]] = set()
+    for low, high in itertools.pairwise(sorted({*starting, *stopping})):
+        holding = holding.difference(stopping[low]).union(starting[low])
+        found[frozenset(holding)].append(range(low, high))
+    atoms: dict[tuple[int, ...], list[Runs]] = {place: [] for place in places}
+    for who, ranges in found.items():
+        for place in who:
+            atoms[place].append(merged(iter(ranges)))
+    return atoms
+
+
+def sender(mesh: Mesh, region: Region, rank: int) -> int:
+    """Which owner of a region serves a rank: itself, else the one nearest on the mesh.
+
+    Owners differ in their place along mesh axes that do not cut the array; the one that agrees with
+    the rank there is another for every rank, which shares the work out evenly.
+    """
+    if len(region.ranks) == 1:
+        return region.ranks[0]
+    here = mesh.coordinates(rank)
+
+    def distance(owner: int) -> tuple[int, int]:
+        there = mesh.coordinates(owner)
+        apart = sum(a != b for a, b in zip(here, there, strict=True))
+        return apart, (owner - rank) % mesh.size
+
+    return min(region.ranks, key=distance)
+
+
+def local_shapes(
+    shardings: tuple[Sharding, ...], shapes: tuple[Shape, ...], rank: int
+) -> tuple[Shape, ...]:
+    """What a rank stores of each array."""
+    return tuple(s.local_shape(rank, shape) for s, shape in zip(shardings, shapes, strict=True))
+
+
+def held(
+    shardings: tuple[Sharding, ...],
+    shapes: tuple[Shape, ...],
+    rank: int,
+    region: Region | None = None,
+) -> tuple[Piece, ...]:
+    """The pieces from all arrays to what a rank stores of them, or of one region only."""
+    stores = ends(local_shapes(shardings, shapes, rank))
+    found: list[Piece] = []
+    for array, (first, _) in enumerate(ends(shapes)):
+        sharding, shape = shardings[array], shapes[array]
+        if region is None:
+            pieces = sharding.layout(rank, shape).pieces
+        elif region.array == array:
+            owned = sharding.owned(rank, shape)
+            pieces = part(
+                [_common(mine, box) for mine, box in zip(owned, region.owned, strict=True)],
+                sharding.shape(shape),
+                sharding.local_shape(rank, shape),
+            )
+        else:
+            continue
+        found += [p.shifted(first, stores[array][0]) for p in pieces]
+    return tuple(found)
+
+
+def _common(mine: Runs, box: Runs) -> Stretches:
+    """Where the runs of a box are stored among the runs that a rank holds."""
+    if mine == box:
+        return stored(mine)
+    found = []
+    for start, at, n in stored(mine):
+        for run in box:
+            low, high = max(start, run.start), min(start + n, run.stop)
+            if low < high:
+                found.append((low, at + low - start, high - low))
+    return tuple(found)
+
+
+@lru_cache(1024)
+def whole(sharding: Sharding, shape: Shape) -> Layout:
+    """The layout from what all ranks store, in rank order, to the whole array."""
+    ranks = range(sharding.mesh.size)
+    stores = tuple(sharding.local_shape(rank, shape) for rank in ranks)
+    starts = list(itertools.accumulate(map(math.prod, stores), initial=0))
+    pieces = [
+        piece.inverse().shifted(starts[region.ranks[0]], 0)
+        for region in regions((sharding,), (shape,))
+        for piece in held((sharding,), (shape,), region.ranks[0], region)
+    ]
+    return Layout(stores, (shape,), tuple(pieces))

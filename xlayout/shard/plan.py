@@ -1,0 +1,245 @@
+"""Plan: a layout between two shardings as the messages it takes, exact before anything runs.
+
+    S_in⁻¹ >> L >> S_out
+
+is again a layout, from what the ranks store before to what they store after; its block from rank r
+to rank c is the message that r sends c. Elements that several ranks hold are asked of one of them,
+so every rank receives exactly what it needs and does not have: the lower bound.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from xlayout.algebra import Layout, Piece
+from xlayout.algebra.compose import compose
+from xlayout.algebra.merge import merge
+from xlayout.algebra.shapes import Shape, integer
+from xlayout.errors import ShapeError, SizeError
+from xlayout.shard.explain import explained
+from xlayout.shard.message import Message, packed
+from xlayout.shard.owners import Region, held, local_shapes, regions, sender
+from xlayout.shard.part import Part, part_of, simulated
+from xlayout.shard.pullback import pull
+from xlayout.shard.rounds import Round, in_rounds
+from xlayout.shard.sharding import Sharding
+
+__all__ = ["Plan", "plan_reshard"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """How a layout runs from one sharding to another; made by `plan_reshard`."""
+
+    layout: Layout
+    src: tuple[Sharding, ...]
+    dst: tuple[Sharding, ...]
+    itemsize: int
+    _memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def stores(self, rank: int) -> tuple[Shape, ...]:
+        """The shapes of what a rank holds before."""
+        shapes = self.layout.in_shapes
+        return self._once(("stores", rank), lambda: local_shapes(self.src, shapes, rank))
+
+    def makes(self, rank: int) -> tuple[Shape, ...]:
+        """The shapes of what a rank holds after."""
+        shapes = self.layout.out_shapes
+        return self._once(("makes", rank), lambda: local_shapes(self.dst, shapes, rank))
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.src[0].mesh.size
+
+    # -- what moves -------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All messages, receiver by receiver; a rank's own part is one too."""
+        return self._once("messages", lambda: tuple(m for d in range(self.ranks)
+                                                    for m in self.received(d)))  # fmt: skip
+
+    def received(self, rank: int) -> tuple[Message, ...]:
+        """What one rank receives, in the order of the senders."""
+
+        def found() -> Iterator[Message]:
+            asked = defaultdict(list)
+            for number, region in enumerate(regions(self.src, self.layout.in_shapes)):
+                asked[sender(self.src[0].mesh, region, rank)].append(number)
+            for src in sorted(asked):
+                yield from self._message(src, rank, asked[src])
+
+        return self._once(("received", rank), lambda: tuple(found()))
+
+    def sent(self, rank: int) -> tuple[Message, ...]:
+        """What one rank sends, in the order of the receivers."""
+
+        def found() -> Iterator[Message]:
+            mine = [
+                (number, region)
+                for number, region in enumerate(regions(self.src, self.layout.in_shapes))
+                if rank in region.ranks
+            ]
+            for dst in range(self.ranks):
+                mesh = self.src[0].mesh
+                asked = [k for k, region in mine if sender(mesh, region, dst) == rank]
+                yield from self._message(rank, dst, asked)
+
+        return self._once(("sent", rank), lambda: tuple(found()))
+
+    def _message(self, src: int, dst: int, numbers: Sequence[int]) -> Iterator[Message]:
+        """The message from `src` to `dst` about some regions, if there is anything in it."""
+        to = self._to(dst)
+        pieces = [p for k in numbers for p in compose(self._image(src, k), to)]
+        if pieces:
+            block = Layout._of((self.stores(src), self.makes(dst), merge(pieces)))
+            yield Message(src, dst, block)
+
+    def _image(self, src: int, number: int) -> tuple[Piece, ...]:
+        """From what a rank stores of a region to where the layout sends it."""
+
+        def found() -> tuple[Piece, ...]:
+            region: Region = regions(self.src, self.layout.in_shapes)[number]
+            stored = held(self.src, self.layout.in_shapes, src, region)
+            return compose((p.inverse() for p in stored), self.layout.pieces)
+
+        return self._once(("image", src, number), found)
+
+    def _to(self, dst: int) -> tuple[Piece, ...]:
+        shapes = self.layout.out_shapes
+        return self._once(("to", dst), lambda: held(self.dst, shapes, dst))
+
+    def _once(self, key: Any, make: Callable[[], T]) -> T:
+        if key not in self._memo:
+            self._memo[key] = make()
+        found: T = self._memo[key]
+        return found
+
+    # -- figures ----------------------------------------------------------------------------------
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nothing leaves its rank."""
+        return self._once("local", lambda: not any(
+            m.is_remote for d in range(self.ranks) for m in self.received(d)))  # fmt: skip
+
+    @property
+    def recv_bytes(self) -> tuple[int, ...]:
+        """Bytes that each rank receives from others."""
+        return tuple(
+            sum(m.elements for m in self.received(d) if m.is_remote) * self.itemsize
+            for d in range(self.ranks)
+        )
+
+    @property
+    def lower_bound(self) -> tuple[int, ...]:
+        """Bytes that each rank needs afterwards and does not have: nothing can move less."""
+        shapes = self.layout.in_shapes
+        bound = []
+        for d in range(self.ranks):
+            need = compose(self.layout.pieces, self._to(d))
+            has = compose((p.inverse() for p in held(self.src, shapes, d)), need)
+            makes = self.makes(d)
+            wanted = packed(Layout._of((shapes, makes, need)))[0].out_size
+            there = packed(Layout._of((self.stores(d), makes, has)))[0].out_size
+            bound.append((wanted - there) * self.itemsize)
+        return tuple(bound)
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """The remote messages as permutations among the ranks, each of one size."""
+        return self._once("rounds", lambda: in_rounds(self.messages, self.ranks))
+
+    def pullback(self) -> Sharding | tuple[Sharding, ...]:
+        """The source sharding that would need no communication; one per input if there are several.
+
+        Raises:
+            SizeError: where no sharding says it, with the cut at fault and the cuts that are clean.
+
+        >>> from xlayout import Layout, Mesh, Sharding
+        >>> glu, rows = Layout.parse("(g n) -> (n g)", (8,), g=2), Sharding(Mesh(2, "tp"), ("tp",))
+        >>> print(plan_reshard(glu, rows, rows).pullback())
+        (tp, axis 0 by ceil in segments (4, 4)) on tp=2
+        """
+        needs = [compose(self.layout.pieces, self._to(d)) for d in range(self.ranks)]
+        found = pull(self.layout, self.dst, needs)
+        return found[0] if len(found) == 1 else found
+
+    def explain(self) -> str:
+        """What moves where and why, what it costs, and which source would have been local."""
+        return explained(self)
+
+    # -- running it -------------------------------------------------------------------------------
+
+    def part(self, rank: int) -> Part:
+        """What one rank does, as two layouts and the sizes between them."""
+        return self._once(("part", rank), lambda: part_of(self, rank))
+
+    def simulate(self, x: Any) -> Any:
+        """The global result, by running every rank's part one after the other.
+
+        Args:
+            x: the whole array, or a tuple of them; of any framework.
+        """
+        return simulated(self, tuple(x) if isinstance(x, (tuple, list)) else (x,))
+
+
+def plan_reshard(
+    layout: Layout,
+    src: Sharding | Sequence[Sharding],
+    dst: Sharding | Sequence[Sharding],
+    /,
+    *,
+    itemsize: int = 1,
+) -> Plan:
+    """How a layout runs from one sharding to another, exact before anything runs; remembered.
+
+    Args:
+        layout: what goes where, on whole arrays; `Layout.identity(shape)` for a mere reshard.
+        src: how the inputs lie on the ranks: one sharding for all, or one each.
+        dst: how the outputs are to lie on the ranks, likewise.
+        itemsize: bytes of an element, for the figures.
+
+    Raises:
+        SizeError: for meshes of different sizes, or an axis that a sharding cannot cut.
+        ShapeError: for another number of shardings than arrays.
+
+    >>> from xlayout import Layout, Mesh, Sharding
+    >>> tp = Mesh(4, "tp")
+    >>> rows, columns = Sharding(tp, ("tp",)), Sharding(tp, (None, "tp"))
+    >>> plan = plan_reshard(Layout.identity((8, 8)), rows, columns, itemsize=4)
+    >>> plan.recv_bytes, plan.lower_bound, len(plan.rounds)
+    ((48, 48, 48, 48), (48, 48, 48, 48), 3)
+    >>> plan_reshard(Layout.permute((8, 8), (1, 0)), rows, columns).is_local
+    True
+    """
+    if not isinstance(layout, Layout):
+        raise TypeError(f"layout: {layout!r} is a {type(layout).__name__}; wanted a Layout")
+    sides = []
+    for name, given, shapes in (("src", src, layout.in_shapes), ("dst", dst, layout.out_shapes)):
+        several = (given,) * len(shapes) if isinstance(given, Sharding) else tuple(given)
+        for sharding in several:
+            if not isinstance(sharding, Sharding):
+                raise TypeError(f"{name}: {sharding!r}; wanted a Sharding")
+        if len(several) != len(shapes):
+            raise ShapeError(f"{name}: {len(several)} shardings for {len(shapes)} arrays")
+        sides.append(several)
+    meshes = {sharding.mesh for side in sides for sharding in side}
+    if len({mesh.size for mesh in meshes}) != 1:
+        found = ", ".join(sorted(f"({mesh}) of {mesh.size}" for mesh in meshes))
+        raise SizeError(f"src, dst: meshes {found} ranks; wanted the same ranks on both sides")
+    return _planned(layout, *sides, integer(itemsize, "itemsize", 1))
+
+
+@lru_cache(1024)
+def _planned(
+    layout: Layout, src: tuple[Sharding, ...], dst: tuple[Sharding, ...], itemsize: int
+) -> Plan:
+    return Plan(layout, src, dst, itemsize)

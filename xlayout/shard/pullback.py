@@ -1,0 +1,151 @@
+"""Pullback: the source sharding from which every rank would already have what it needs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from xlayout.algebra import Layout, Piece
+from xlayout.algebra.boxes import Box, Run, boxes
+from xlayout.algebra.compose import restrict
+from xlayout.algebra.shapes import Shape, divisors, ends
+from xlayout.errors import SizeError
+from xlayout.shard.mesh import Mesh
+from xlayout.shard.owners import local_shapes
+from xlayout.shard.sharding import Sharding
+from xlayout.shard.split import Runs, Split, merged
+
+__all__ = ["pull"]
+
+
+def pull(
+    layout: Layout, dst: tuple[Sharding, ...], needs: Sequence[tuple[Piece, ...]]
+) -> tuple[Sharding, ...]:
+    """One sharding per input, from the pieces that each rank needs.
+
+    Raises:
+        SizeError: where no sharding says it, naming the cut at fault and the cuts that are clean.
+    """
+    mesh = dst[0].mesh
+    sizes = [
+        sum(math.prod(s) for s in local_shapes(dst, layout.out_shapes, r)) for r in range(mesh.size)
+    ]
+    found = []
+    for shape, stretch in zip(layout.in_shapes, ends(layout.in_shapes), strict=True):
+        spec: list[tuple[str, ...]] = []
+        splits: dict[int, Split] = {}
+        wanted = [_along(restrict(n, stretch), shape, m) for n, m in zip(needs, sizes, strict=True)]
+        for axis, n in enumerate(shape):
+            cut = _recognised(mesh, [w[axis] if w else () for w in wanted], n)
+            if cut is None or None in wanted:
+                raise SizeError(_why(layout, dst))
+            spec.append(cut[0])
+            if cut[1] != Split():
+                splits[axis] = cut[1]
+        found.append(Sharding(mesh, spec, splits=splits))
+    return tuple(found)
+
+
+def _along(pieces: tuple[Piece, ...], shape: Shape, size: int) -> list[Runs] | None:
+    """What pieces read of each axis, or None when a loop of theirs runs across axes."""
+    found = boxes(0, pieces, shape, (size,))
+    if found is None:
+        return None
+    return [_union(run for box in found for run in _positions(box, a)) for a in range(len(shape))]
+
+
+def _positions(box: Box, axis: int) -> list[range]:
+    runs = box.on_input(axis)
+    width = 1
+    if runs and runs[-1].in_step == 1:
+        width = runs.pop().n
+    starts = [box.starts[axis]]
+    for run in runs:
+        starts = [start + k * run.in_step for start in starts for k in range(run.n)]
+    return [range(start, start + width) for start in starts]
+
+
+def _union(runs: Iterator[range]) -> Runs:
+    done = 0
+    kept = []
+    for run in sorted(runs, key=lambda r: (r.start, r.stop)):
+        kept.append(range(max(done, run.start), max(done, run.stop)))
+        done = max(done, run.stop)
+    return merged(run for run in kept if run)
+
+
+def _recognised(mesh: Mesh, wanted: list[Runs], n: int) -> tuple[tuple[str, ...], Split] | None:
+    """Mesh axes and a split under which every rank holds what it wants of an axis."""
+    at = [mesh.coordinates(rank) for rank in range(mesh.size)]
+    matter = [
+        axis
+        for axis in range(len(mesh.shape))
+        if any(
+            wanted[r] != wanted[s]
+            for r, s in itertools.combinations(range(mesh.size), 2)
+            if all((at[r][k] == at[s][k]) != (k == axis) for k in range(len(mesh.shape)))
+        )
+    ]
+    for order in itertools.permutations(matter):
+        counts = tuple(mesh.shape[a] for a in order)
+        for split in _candidates(wanted, n):
+            if all(
+                _inside(wanted[r], split.runs(n, counts, [at[r][a] for a in order]))
+                for r in range(mesh.size)
+            ):
+                return tuple(mesh.names[a] for a in order), split
+    return None
+
+
+def _candidates(wanted: list[Runs], n: int) -> Iterator[Split]:
+    for segments in (None, _segments(wanted, n)):
+        yield Split(segments=segments)
+        yield Split(rule="balanced", segments=segments)
+
+
+def _segments(wanted: list[Runs], n: int) -> tuple[int, ...] | None:
+    """Where each stretch of the rank that comes first begins, as sizes that add up to `n`."""
+    first = min((runs for runs in wanted if runs), key=lambda runs: runs[0].start, default=())
+    starts = [0, *(run.start for run in first[1:]), n]
+    sizes = tuple(b - a for a, b in itertools.pairwise(starts))
+    return sizes if len(sizes) > 1 else None
+
+
+def _inside(wanted: Runs, held: Runs) -> bool:
+    return all(any(h.start <= w.start and w.stop <= h.stop for h in held) for w in wanted)
+
+
+def _why(layout: Layout, dst: tuple[Sharding, ...]) -> str:
+    """The first cut of a result that falls inside a factor of the layout."""
+    for number, (sharding, shape) in enumerate(zip(dst, layout.out_shapes, strict=True)):
+        pieces = layout.only(number).pieces
+        shape = sharding.shape(shape)
+        for box in boxes(0, pieces, (layout.in_size,), shape) or ():
+            for axis, cut in _cuts(sharding, shape):
+                runs, within = box.on_output(axis), cut - box.offsets[axis]
+                inside = [r.out_step for r in runs if within > 0 and within % r.out_step]
+                if inside:
+                    return _teach(sharding, shape[axis], axis, cut, inside[0], runs)
+    return (
+        f"pullback: no sharding of {layout.in_shapes} gives every rank what it needs for "
+        f"{', '.join(map(str, dst))}; leave the source whole, or let it communicate"
+    )
+
+
+def _cuts(sharding: Sharding, shape: Shape) -> Iterator[tuple[int, int]]:
+    """(axis, position) of every place where a sharding cuts an array."""
+    for rank in range(sharding.mesh.size):
+        for axis, runs in enumerate(sharding.owned(rank, shape)):
+            yield from ((axis, run.start) for run in runs)
+
+
+def _teach(sharding: Sharding, n: int, axis: int, cut: int, step: int, runs: Sequence[Run]) -> str:
+    parts = math.prod(sharding.mesh.shape[a] for a in sharding.axes(axis))
+    steps = {r.out_step for r in runs}
+    clean = [p for p in divisors(n) if all((n // p) % s == 0 or s % (n // p) == 0 for s in steps)]
+    return (
+        f"cannot shard axis {axis} = {n} into {parts}: the cut at {cut} falls inside a factor of "
+        f"{step} (of {' x '.join(str(r.n) for r in runs)}). "
+        f"Clean cuts: {', '.join(map(str, clean))}; anything else must communicate"
+    )

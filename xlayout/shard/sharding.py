@@ -1,0 +1,186 @@
+"""Sharding: which part of an array each rank of a mesh holds; for each rank that is a `Layout`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from xlayout.algebra import Layout, Piece
+from xlayout.algebra.merge import merge
+from xlayout.algebra.shapes import Shape, as_shape
+from xlayout.algebra.strided import row_major
+from xlayout.errors import AxisError, ShapeError, SizeError
+from xlayout.shard.mesh import Mesh
+from xlayout.shard.split import Runs, Split
+
+__all__ = ["Entry", "Sharding", "Stretches", "part", "stored"]
+
+Entry = str | Sequence[str] | None
+"""The mesh axes that cut one array axis: one, several (major to minor), or none."""
+
+Stretches = tuple[tuple[int, int, int], ...]
+"""(first position of the whole axis, first position where it is stored, how many)."""
+
+_PLAIN = Split()
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Sharding:
+    """Which part of an array each rank holds. It has no shape: it fits every array it can cut.
+
+    Args:
+        mesh: the ranks.
+        spec: for each array axis the mesh axes that cut it: a name, several names (major to minor)
+            or None. Axes beyond the spec are whole on every rank, and so is the array along mesh
+            axes that the spec does not name: those ranks hold copies.
+        splits: for array axes that are not cut by "ceil", the `Split` to use.
+        flat: the spec cuts the array flattened to one axis, as ZeRO-3 stores parameters.
+
+    Raises:
+        AxisError: for a mesh axis that is not there, or is used twice.
+        SizeError: for a split of an axis that the spec leaves whole.
+
+    >>> tp = Mesh((2, 2), ("dp", "tp"))
+    >>> weight = Sharding(tp, ("tp", None))
+    >>> weight.local_shape(3, (6, 5))
+    (3, 5)
+    >>> weight.owned(3, (6, 5))
+    ((range(3, 6),), (range(0, 5),))
+    >>> print(weight.layout(3, (6, 5)))
+    (6, 5) -> (3, 5) {0<-15: (15, 1, 1)}
+    """
+
+    mesh: Mesh
+    spec: tuple[tuple[str, ...], ...]
+    splits: tuple[tuple[int, Split], ...]
+    flat: bool
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        spec: Sequence[Entry],
+        *,
+        splits: Mapping[int, Split] | None = None,
+        flat: bool = False,
+    ) -> None:
+        if isinstance(spec, str):
+            raise TypeError(f"spec: {spec!r} is a string; wanted one entry for each array axis")
+        entries = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
+        while entries and not entries[-1]:
+            entries.pop()
+        used = [name for entry in entries for name in entry]
+        for name in used:
+            mesh.axis(name)
+            if used.count(name) > 1:
+                raise AxisError(f"spec: mesh axis {name!r} is used twice; it can cut one axis once")
+        if flat and len(entries) > 1:
+            raise AxisError(f"spec: {entries} for a flat array, which has one axis")
+        rules = dict(splits or {})
+        for axis, split in rules.items():
+            if not isinstance(split, Split):
+                raise TypeError(f"splits: {split!r}; wanted a Split for each array axis")
+            if not 0 <= axis < len(entries) or not entries[axis]:
+                raise SizeError(f"splits: axis {axis} is not cut by the spec {tuple(entries)}")
+        kept = tuple(sorted((a, s) for a, s in rules.items() if s != _PLAIN))
+        for name, value in (
+            ("mesh", mesh), ("spec", tuple(entries)), ("splits", kept), ("flat", bool(flat))
+        ):  # fmt: skip
+            object.__setattr__(self, name, value)
+
+    def split(self, axis: int) -> Split:
+        """The rule that cuts an array axis."""
+        return dict(self.splits).get(axis, _PLAIN)
+
+    def axes(self, axis: int) -> tuple[int, ...]:
+        """The mesh axes that cut an array axis, by position, major to minor."""
+        entry = self.spec[axis] if axis < len(self.spec) else ()
+        return tuple(self.mesh.axis(name) for name in entry)
+
+    def shape(self, shape: Sequence[int]) -> Shape:
+        """The axes that the spec speaks of: those of the array, or one when it is flat.
+
+        Raises:
+            ShapeError: for an array with fewer axes than the spec has entries.
+        """
+        shape = as_shape(shape)
+        if self.flat:
+            return (math.prod(shape),)
+        if len(shape) < len(self.spec):
+            raise ShapeError(f"shape: {shape} has {len(shape)} axes; the sharding {self} cuts more")
+        return shape
+
+    # -- what a rank holds ------------------------------------------------------------------------
+
+    def owned(self, rank: int, shape: Sequence[int]) -> tuple[Runs, ...]:
+        """For each axis the stretches that a rank holds, in the order in which it stores them."""
+        at = self.mesh.coordinates(rank)
+        return tuple(
+            self.split(k).runs(n, self._counts(k), [at[a] for a in self.axes(k)], k)
+            for k, n in enumerate(self.shape(shape))
+        )
+
+    def local_shape(self, rank: int, shape: Sequence[int]) -> Shape:
+        """The shape of what a rank stores, padding included."""
+        at = self.mesh.coordinates(rank)
+        return tuple(
+            self.split(k).width(n, self._counts(k), [at[a] for a in self.axes(k)])
+            for k, n in enumerate(self.shape(shape))
+        )
+
+    def layout(self, rank: int, shape: Sequence[int]) -> Layout:
+        """The part of a rank, as a layout from the whole array to what the rank stores."""
+        return _layout(self, rank, as_shape(shape))
+
+    def _counts(self, axis: int) -> tuple[int, ...]:
+        return tuple(self.mesh.shape[a] for a in self.axes(axis))
+
+    # -- the same, as the frameworks say it -------------------------------------------------------
+
+    def __str__(self) -> str:
+        entries = ("+".join(entry) or "-" for entry in self.spec)
+        rules = "".join(f", axis {axis} by {_said(split)}" for axis, split in self.splits)
+        return f"({', '.join(entries)}{', flat' if self.flat else ''}{rules}) on {self.mesh}"
+
+
+@lru_cache(1 << 14)
+def _layout(sharding: Sharding, rank: int, shape: Shape) -> Layout:
+    local = sharding.local_shape(rank, shape)
+    owned = [stored(runs) for runs in sharding.owned(rank, shape)]
+    pieces = part(owned, sharding.shape(shape), local)
+    return Layout._of(((shape,), (local,), merge(pieces)))
+
+
+def part(owned: Sequence[Stretches], shape: Shape, local: Shape) -> tuple[Piece, ...]:
+    """The pieces from an array to one that stores some stretches of each of its axes."""
+    along = [merge(Piece(i, o, ((m, 1, 1),)) for i, o, m in stretches) for stretches in owned]
+    found = []
+    for chosen in itertools.product(*along):
+        loops, i, o = [], 0, 0
+        for piece, x, z in zip(chosen, row_major(shape), row_major(local), strict=True):
+            i, o = i + piece.in_offset * x, o + piece.out_offset * z
+            loops += [(n, a * x, b * z) for n, a, b in piece.loops]
+        found.append(Piece(i, o, tuple(loops)))
+    return tuple(found)
+
+
+def stored(runs: Runs) -> Stretches:
+    """Runs, and where each is stored: one after the other."""
+    starts = itertools.accumulate(map(len, runs), initial=0)
+    return tuple((run.start, at, len(run)) for run, at in zip(runs, starts, strict=False))
+
+
+def _said(split: Split) -> str:
+    said: list[Any] = [split.rule] if split.sizes is None else [f"sizes {split.sizes}"]
+    if split.segments is not None:
+        said.append(f"in segments {split.segments}")
+    if split.unit != 1:
+        said.append(f"in units of {split.unit}")
+    if split.overlaps:
+        said.append(f"with {split.copies} copies")
+    if split.pad:
+        said.append("padded")
+    return " ".join(said)

@@ -1,0 +1,194 @@
+"""Split: the rule by which mesh axes cut one axis of an array.
+
+Systems disagree on what an uneven cut means, on how a fused weight is cut, and on what happens
+when there are more ranks than heads; so the rule has a name and is part of the sharding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Literal, get_args
+
+from xlayout.algebra.partition import partition
+from xlayout.algebra.shapes import divisors, integer
+from xlayout.errors import SizeError
+
+__all__ = ["Rule", "Runs", "Split", "merged"]
+
+Rule = Literal["ceil", "flat_ceil", "balanced", "even"]
+Runs = tuple[range, ...]
+"""Stretches of an axis, in the order in which they are stored."""
+
+Place = tuple[int, ...]
+"""One number for each mesh axis that cuts an array axis, major to minor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """How one axis of an array is shared out among the ranks of some mesh axes.
+
+    Args:
+        rule: "ceil": full parts first, and with several mesh axes cut after cut, major to minor
+            (`torch.chunk`, DTensor). "flat_ceil": the same, all mesh axes counted as one (padded
+            JAX arrays, ZeRO-3). "balanced": sizes differ by one unit at most (AutoTP). "even":
+            equal parts, or an error (Megatron, JAX).
+        unit: parts are multiples of this, such as a head size; what is left over goes to the last.
+        sizes: the size of each part, instead of a rule.
+        segments: sizes of the segments of a fused weight (gate and up; q, k and v): the rule is
+            applied inside every one of them, and a rank stores its parts one after the other.
+        copies: how many neighbouring ranks hold the same part, one number or one per segment: for
+            more ranks than key-value heads.
+        pad: store every part at the size of the largest; what lies beyond is padding.
+
+    Raises:
+        SizeError: for a rule that is not known, `sizes` beside another rule, or numbers below 1.
+
+    >>> Split(rule="balanced").runs(10, (4,), (1,))
+    (range(3, 6),)
+    >>> Split(segments=(4, 2)).runs(6, (2,), (1,))
+    (range(2, 4), range(5, 6))
+    """
+
+    rule: Rule = "ceil"
+    unit: int = 1
+    sizes: tuple[int, ...] | None = None
+    segments: tuple[int, ...] | None = None
+    copies: int | tuple[int, ...] = 1
+    pad: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rule not in get_args(Rule):
+            raise SizeError(f"rule: {self.rule!r}; wanted one of {', '.join(get_args(Rule))}")
+        integer(self.unit, "unit", 1)
+        for name in ("sizes", "segments", "copies"):
+            given = getattr(self, name)
+            if isinstance(given, Sequence):
+                least = 1 if name == "copies" else 0
+                object.__setattr__(self, name, tuple(integer(n, name, least) for n in given))
+        if self.sizes is not None and (self.rule != "ceil" or self.segments is not None):
+            raise SizeError(f"sizes: {self.sizes} say every part; leave rule and segments away")
+        if isinstance(self.copies, int):
+            integer(self.copies, "copies", 1)
+        elif self.segments is None or len(self.copies) != len(self.segments):
+            raise SizeError(f"copies: {self.copies}; wanted one number, or one for each segment")
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether some element may belong to several parts."""
+        return self.copies != 1 and set(self._copies) != {1}
+
+    @property
+    def _copies(self) -> tuple[int, ...]:
+        if isinstance(self.copies, int):
+            return (self.copies,) * len(self.segments or (0,))
+        return self.copies
+
+    def runs(self, n: int, counts: Sequence[int], place: Sequence[int], axis: int = 0) -> Runs:
+        """The stretches of an axis of `n` that the rank at `place` holds.
+
+        Args:
+            n: size of the axis.
+            counts: ranks along each mesh axis that cuts it, major to minor.
+            place: the rank's coordinate along each of them.
+            axis: which axis of the array it is, for messages.
+
+        Raises:
+            SizeError: when the rule cannot cut that size into that many parts.
+        """
+        return _runs(self, n, tuple(counts), tuple(place), axis)
+
+    def width(self, n: int, counts: Sequence[int], place: Sequence[int]) -> int:
+        """How many positions the rank at `place` stores, padding included."""
+        if not self.pad:
+            return sum(map(len, self.runs(n, counts, place)))
+        return _widest(self, n, tuple(counts))
+
+    def _stretches(self, n: int, counts: Place, place: Place, axis: int) -> Iterator[range]:
+        """The part of every segment."""
+        segments = (n,) if self.segments is None else self.segments
+        if sum(segments) != n:
+            raise SizeError(f"segments: {segments} add up to {sum(segments)}; axis {axis} is {n}")
+        starts = accumulate(segments, initial=0)
+        for first, size, copies in zip(starts, segments, self._copies, strict=False):
+            low, high = self._part(size, counts, place, copies, axis)
+            yield range(first + low, first + high)
+
+    def _part(self, n: int, counts: Place, place: Place, copies: int, axis: int) -> tuple[int, int]:
+        ranks = math.prod(counts)
+        if ranks % copies:
+            raise SizeError(
+                f"copies: {copies}; {ranks} ranks do not divide into groups of {copies}, they do "
+                f"into groups of {', '.join(map(str, divisors(ranks)))}"
+            )
+        if self.rule == "ceil" and copies == 1 and self.sizes is None:
+            low, high = 0, n
+            for count, at in zip(counts, place, strict=True):
+                edges = _edges(high - low, count, "ceil", self.unit)
+                low, high = low + edges[at], low + edges[at + 1]
+            return low, high
+        at = 0
+        for count, here in zip(counts, place, strict=True):
+            at = at * count + here
+        edges = self._cuts(n, ranks // copies, axis)
+        return edges[at // copies], edges[at // copies + 1]
+
+    def _cuts(self, n: int, parts: int, axis: int) -> tuple[int, ...]:
+        what = f"cannot shard axis {axis} = {n} into {parts}"
+        if self.sizes is not None:
+            if len(self.sizes) != parts or sum(self.sizes) != n:
+                raise SizeError(
+                    f"{what}: sizes {self.sizes} are {len(self.sizes)} parts of {sum(self.sizes)}"
+                )
+            edges = tuple(accumulate(self.sizes, initial=0))
+            for cut in edges[:-1]:
+                if cut % self.unit:
+                    raise SizeError(_inside(what, cut, self.unit, n))
+            return edges
+        if self.rule == "even" and n % (parts * self.unit):
+            cut = -(-n // parts)
+            if n % self.unit or not cut % self.unit:
+                clean = ", ".join(map(str, divisors(n // self.unit)))
+                segment = " (a segment)" if self.segments is not None else ""
+                raise SizeError(
+                    f"{what}{segment}: parts would differ. Clean cuts: {clean}; or name a rule "
+                    "for uneven parts, such as 'balanced'"
+                )
+            raise SizeError(_inside(what, cut, self.unit, n))
+        return _edges(n, parts, "balanced" if self.rule == "balanced" else "ceil", self.unit)
+
+
+@lru_cache(4096)
+def _edges(n: int, parts: int, rule: Literal["balanced", "ceil"], unit: int) -> tuple[int, ...]:
+    return tuple(accumulate(partition(n, parts, rule=rule, unit=unit), initial=0))
+
+
+@lru_cache(1 << 16)
+def _runs(split: Split, n: int, counts: Place, place: Place, axis: int) -> Runs:
+    return merged(split._stretches(n, counts, place, axis))
+
+
+@lru_cache(4096)
+def _widest(split: Split, n: int, counts: Place) -> int:
+    places = itertools.product(*map(range, counts))
+    return max(sum(map(len, split.runs(n, counts, place))) for place in places)
+
+
+def merged(runs: Iterator[range]) -> Runs:
+    """Runs with those that touch made one, and empty ones left out."""
+    found: list[range] = []
+    for run in filter(None, runs):
+        if found and found[-1].stop == run.start:
+            found[-1] = range(found[-1].start, run.stop)
+        else:
+            found.append(run)
+    return tuple(found)
+
+
+def _inside(what: str, cut: int, unit: int, n: int) -> str:
+    clean = ", ".join(map(str, divisors(n // unit)))
+    return f"{what}: the cut at {cut} falls inside a unit of {unit}. Clean cuts: {clean}"
