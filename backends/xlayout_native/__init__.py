@@ -1,0 +1,61 @@
+"""Native: strided copies between buffers at the speed of memcpy, where there was a compiler.
+
+`available` says whether the compiled half is there. Without it nothing else here is to be called,
+and whoever asks uses the framework's own copies. Three variables of the environment are read once:
+
+XLAYOUT_NATIVE=off                do without, although it is compiled
+XLAYOUT_ISA=plain|avx2|avx512     the kernels to run, in place of the widest this machine has
+OMP_NUM_THREADS                   threads, in place of one per processor
+"""
+
+from __future__ import annotations
+
+import os
+
+try:
+    if os.environ.get("XLAYOUT_NATIVE") == "off":
+        raise ImportError("switched off by XLAYOUT_NATIVE=off")
+    from xlayout_native._copy import (
+        get_isa,
+        get_isas,
+        get_threads,
+        huge_pages,
+        prepare,
+        run,
+        set_isa,
+        set_threads,
+        set_thresholds,
+    )
+except ImportError as error:
+    available = False
+    _reason = str(error)
+else:
+    available = True
+    if "XLAYOUT_ISA" in os.environ:
+        set_isa(os.environ["XLAYOUT_ISA"])
+
+__all__ = [
+    "available",
+    "get_isa",
+    "get_isas",
+    "get_threads",
+    "huge_pages",
+    "prepare",
+    "run",
+    "set_isa",
+    "set_threads",
+    "set_thresholds",
+    "status",
+]
+
+
+def status() -> str:
+    """One line about the copy kernel: at work, and how, or why it is not.
+
+    >>> status().startswith("compiled" if available else "not in use")
+    True
+    """
+    if not available:
+        return f"not in use: {_reason}"
+    threads = get_threads()
+    return f"compiled, {get_isa()}, {threads} thread{'' if threads == 1 else 's'}"

@@ -1,0 +1,60 @@
+"""Copy: the compiled half, plans of strided copies and how they run."""
+
+from collections.abc import Iterable
+
+_Loops = tuple[tuple[int, int, int], ...]
+_Move = tuple[int, int, tuple[int, int, _Loops]]
+
+class Plan:
+    """A list of strided copies, ready to run; an opaque capsule."""
+
+def prepare(moves: Iterable[_Move], itemsize: int, inputs: int, outputs: int, /) -> Plan:
+    """A plan from moves (input, output, (from, to, loops)).
+
+    A loop is (n, in stride, out stride). Addresses and strides count elements of `itemsize` bytes;
+    strides may be negative, and zero on the input side.
+
+    Raises:
+        ValueError: for a negative count, an output stride of zero, an input or output that is not
+            there, or more than 15 loops in one copy.
+        OverflowError: for 2**61 bytes and more.
+    """
+
+def run(plan: Plan, threads: int, /, *addresses: int) -> None:
+    """Copy between the buffers at these addresses, inputs first, with up to `threads` threads.
+
+    0 threads stands for what `set_threads` said last. The addresses must hold what the plan
+    reaches: nothing here can check that. The interpreter lock is released for large plans.
+
+    Raises:
+        TypeError: for another number of addresses than the plan has inputs and outputs.
+    """
+
+def huge_pages(address: int, nbytes: int, /) -> bool:
+    """Ask for huge pages behind memory not yet touched, which makes the first touch cheaper."""
+
+def set_threads(threads: int, /) -> None:
+    """What 0 threads stands for; at first OMP_NUM_THREADS, else one per processor.
+
+    Raises:
+        ValueError: below 1.
+    """
+
+def get_threads() -> int:
+    """What 0 threads stands for."""
+
+def set_thresholds(stream_from: int, threads_from: int, /) -> None:
+    """Bytes from which a result is written past the caches, and from which threads share it."""
+
+def set_isa(name: str, /) -> None:
+    """Run these kernels from now on.
+
+    Raises:
+        ValueError: for a name that is not in `get_isas()`.
+    """
+
+def get_isa() -> str:
+    """Which kernels run."""
+
+def get_isas() -> list[str]:
+    """The kernels this machine can run, widest first: of "avx512", "avx2" and "plain"."""

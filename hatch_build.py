@@ -1,0 +1,86 @@
+"""Compile xlayout_native._copy; without a working compiler the wheel is pure Python.
+
+CC, CFLAGS, LDFLAGS   the compiler (default: cc), and flags placed after the defaults
+XLAYOUT_NATIVE        auto (default) | require (a failed compile is an error) | off
+
+`python hatch_build.py` rebuilds in place, without pip.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    BuildHookInterface = Any
+else:
+    try:
+        from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+    except ImportError:  # run as a script, where there is no hatchling
+        BuildHookInterface = object
+
+PACKAGE = Path(__file__).resolve().parent / "backends" / "xlayout_native"
+BUILT = PACKAGE / "_copy.abi3.so"
+MODES = ("auto", "require", "off")
+
+
+def flags(name: str) -> list[str]:
+    """A variable of the environment, as words."""
+    return shlex.split(os.environ.get(name, ""))
+
+
+def command(out: Path) -> list[str]:
+    """What compiles the one C file into `out`, for the stable ABI of Python 3.11 and later."""
+    shared = (
+        ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
+    )
+    return [
+        *(flags("CC") or ["cc"]),
+        *("-O3", "-std=c11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"),
+        *shared,
+        *("-DPy_LIMITED_API=0x030B0000", "-I", sysconfig.get_path("include")),
+        *flags("CFLAGS"),
+        str(PACKAGE / "_copy.c"),
+        *("-o", str(out)),
+        *flags("LDFLAGS"),
+    ]
+
+
+def compile_native() -> Path | None:
+    """The compiled module, new and in place; None where it cannot or shall not be compiled."""
+    mode = os.environ.get("XLAYOUT_NATIVE", "auto")
+    if mode not in MODES:
+        raise SystemExit(f"XLAYOUT_NATIVE: {mode!r}; wanted one of {', '.join(MODES)}")
+    new = PACKAGE / f"_copy.{os.getpid()}.so"
+    try:
+        if mode == "off":
+            raise OSError("switched off by XLAYOUT_NATIVE=off")
+        subprocess.run(command(new), check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        BUILT.unlink(missing_ok=True)  # a stale one must not be shipped or loaded
+        if mode == "require":
+            raise SystemExit(f"xlayout_native: not compiled, {error}") from error
+        print(f"xlayout_native: pure Python, {error}", file=sys.stderr)
+        return None
+    return new.replace(BUILT)  # atomic: a process that has the old file mapped keeps it
+
+
+class CustomBuildHook(BuildHookInterface):  # type: ignore[misc,unused-ignore]
+    """What hatchling calls before it collects the files of a wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        """Compile; a wheel that holds the result is tagged for its platform."""
+        if built := compile_native():
+            platform = self.build_config.builder.get_best_matching_tag().split("-", 2)[2]
+            build_data["tag"] = f"cp311-abi3-{platform}"
+            build_data["pure_python"] = False
+            build_data["artifacts"] = [built.name]
+
+
+if __name__ == "__main__":
+    sys.exit(compile_native() is None)

@@ -1,0 +1,31 @@
+"""What the kernel's tests share: every instruction set in turn, and the thresholds put back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import xlayout_native
+
+collect_ignore = [] if xlayout_native.available else ["test_copy.py", "test_threads.py"]
+
+ISAS = xlayout_native.get_isas() if xlayout_native.available else []
+USUAL = (8 << 20, 1 << 20)
+
+
+@pytest.fixture(params=ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each instruction set of this machine, forced."""
+    usual = xlayout_native.get_isa()
+    xlayout_native.set_isa(request.param)
+    yield request.param
+    xlayout_native.set_isa(usual)
+
+
+@pytest.fixture(params=[USUAL, (0, 0)], ids=["cached", "streamed"])
+def thresholds(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As shipped; and everything streamed and shared between threads, however small."""
+    xlayout_native.set_thresholds(*request.param)
+    yield
+    xlayout_native.set_thresholds(*USUAL)

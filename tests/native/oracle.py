@@ -1,0 +1,68 @@
+"""The oracle: what numpy says a strided copy does, and buffers that notice a stray byte."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+import xlayout_native
+
+Loops = tuple[tuple[int, int, int], ...]
+Move = tuple[int, int, tuple[int, int, Loops]]
+
+CANARY = 0xA5
+MARGIN = 192
+
+
+class Buffer:
+    """Bytes at any alignment, with canaries on both sides."""
+
+    def __init__(self, count: int, *, shift: int = 0, fill: np.random.Generator | None = None):
+        self.memory = np.full(count + 2 * MARGIN + 64, CANARY, np.uint8)
+        base = -self.memory.ctypes.data % 64 + MARGIN // 64 * 64 + shift
+        self.bytes = self.memory[base : base + count]
+        if fill is not None:
+            self.bytes[:] = fill.integers(0, 256, count, np.uint8)
+        self._outside = np.ones(self.memory.size, bool)
+        self._outside[base : base + count] = False
+
+    @property
+    def address(self) -> int:
+        """Where the bytes begin."""
+        return int(self.bytes.ctypes.data)
+
+    def intact(self) -> bool:
+        """Whether no byte outside was written."""
+        return bool((self.memory[self._outside] == CANARY).all())
+
+
+def expect(moves: list[Move], itemsize: int, sources: list[Buffer], targets: list[Buffer]) -> None:
+    """The moves by numpy's own strided assignment, on element views of the same bytes."""
+    for source, target, (start, to, loops) in moves:
+        shape = [n for n, _, _ in loops]
+        if 0 in shape:
+            continue
+        item = np.dtype((np.void, itemsize))
+        reads = _window(sources[source], item, start, shape, [x for _, x, _ in loops])
+        writes = _window(targets[target], item, to, shape, [z for _, _, z in loops])
+        writes[...] = reads
+
+
+def run(
+    moves: list[Move],
+    itemsize: int,
+    sources: list[Buffer],
+    targets: list[Buffer],
+    *,
+    threads: int = 1,
+) -> None:
+    """The moves by the kernel."""
+    plan = xlayout_native.prepare(moves, itemsize, len(sources), len(targets))
+    xlayout_native.run(plan, threads, *(b.address for b in (*sources, *targets)))
+
+
+def _window(
+    buffer: Buffer, item: np.dtype[np.void], start: int, shape: list[int], strides: list[int]
+) -> np.ndarray:
+    first = buffer.bytes[start * item.itemsize :][: item.itemsize].view(item)
+    return as_strided(first, shape, [s * item.itemsize for s in strides])

@@ -1,0 +1,107 @@
+"""The build: compiled where there is a compiler, whole without one, and never stale."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.house.tree import ROOT
+
+PARTS = ("xlayout", "backends", "hatch_build.py", "pyproject.toml", "README.md", "LICENSE")
+STATUS = "import xlayout_native as n; print(n.available, n.status())"
+
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no cc here")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy to build in, with nothing compiled."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.so")
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / part, ignore=ignore)
+        else:
+            shutil.copy(source, tmp_path / part)
+    return tmp_path
+
+
+def python(tree: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Python in the copy, with these variables set."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("CC", "CFLAGS", "XLAYOUT_NATIVE")}
+    return subprocess.run(
+        [sys.executable, *args],
+        cwd=tree,
+        env={**kept, "PYTHONPATH": str(tree / "backends"), **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def built(tree: Path) -> list[str]:
+    """The shared objects in the package."""
+    return sorted(path.name for path in (tree / "backends" / "xlayout_native").glob("*.so"))
+
+
+@needs_compiler
+def test_with_a_compiler_it_is_compiled_in_place_and_without_a_warning(tree: Path) -> None:
+    done = python(tree, "hatch_build.py", XLAYOUT_NATIVE="require", CFLAGS="-O1 -Werror")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert built(tree) == ["_copy.abi3.so"]
+    assert python(tree, "-c", STATUS).stdout.startswith("True compiled, ")
+
+
+@pytest.mark.parametrize("compiler", ["/bin/false", "/nowhere/cc"])
+def test_without_a_compiler_the_package_is_there_and_says_so(tree: Path, compiler: str) -> None:
+    stale = tree / "backends" / "xlayout_native" / "_copy.abi3.so"
+    stale.write_bytes(b"stale")
+    done = python(tree, "hatch_build.py", CC=compiler)
+    assert done.returncode == 1
+    assert "xlayout_native: pure Python, " in done.stderr
+    assert built(tree) == []
+    assert python(tree, "-c", STATUS).stdout.startswith("False not in use: ")
+
+
+def test_require_makes_a_failed_compile_an_error(tree: Path) -> None:
+    done = python(tree, "hatch_build.py", CC="/bin/false", XLAYOUT_NATIVE="require")
+    assert done.returncode == 1
+    assert "xlayout_native: not compiled, " in done.stderr
+
+
+def test_off_does_not_ask_for_a_compiler(tree: Path) -> None:
+    done = python(tree, "hatch_build.py", XLAYOUT_NATIVE="off")
+    assert done.returncode == 1
+    assert "switched off by XLAYOUT_NATIVE=off" in done.stderr
+
+
+def test_an_unknown_mode_is_refused(tree: Path) -> None:
+    done = python(tree, "hatch_build.py", XLAYOUT_NATIVE="on")
+    assert "XLAYOUT_NATIVE: 'on'; wanted one of auto, require, off" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "compiler", [pytest.param("cc", marks=needs_compiler), "/bin/false"], ids=["cc", "none"]
+)
+def test_a_wheel_is_tagged_for_what_it_holds(tree: Path, compiler: str) -> None:
+    build = "from hatchling.build import build_wheel; print(build_wheel('dist'))"
+    done = python(tree, "-c", build, CC=compiler)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tree / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as held:
+        names = [name for name in held.namelist() if name.startswith("xlayout_native/")]
+    files = {"__init__.py", "_copy.pyi", "py.typed"}
+    if compiler == "cc":
+        assert "-cp311-abi3-" in wheel.name
+        files.add("_copy.abi3.so")
+    else:
+        assert wheel.name.endswith("-py3-none-any.whl")
+    assert {Path(name).name for name in names} == files

@@ -1,0 +1,97 @@
+"""Threads: as many as asked for, none lost in a fork, none in one another's way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import xlayout_native
+from tests.house.tree import ROOT
+
+ROWS, COLUMNS = 1500, 1300
+FLIP = [(0, 0, (0, 0, ((COLUMNS, 1, ROWS), (ROWS, COLUMNS, 1))))]
+
+
+def transpose(seed: int) -> bool:
+    """Whether a transpose by two threads is right."""
+    x = np.random.default_rng(seed).integers(0, 1 << 30, (ROWS, COLUMNS), np.int32)
+    y = np.empty((COLUMNS, ROWS), np.int32)
+    plan = xlayout_native.prepare(FLIP, 4, 1, 1)
+    xlayout_native.run(plan, 2, x.ctypes.data, y.ctypes.data)
+    return bool((y == x.T).all())
+
+
+def fresh(code: str, **variables: str) -> str:
+    """What `code` prints in an interpreter of its own."""
+    path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout.strip()
+
+
+def test_a_fork_starts_threads_of_its_own() -> None:
+    code = """
+import os
+from tests.native.test_threads import transpose
+assert transpose(1)
+for _ in range(3):
+    child = os.fork()
+    if not child:
+        os._exit(0 if transpose(2) and transpose(3) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert transpose(4)
+print("right on both sides")
+"""
+    assert fresh(code) == "right on both sides"
+
+
+def test_runs_from_several_python_threads_do_not_mix() -> None:
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(transpose, range(12)))
+
+
+@pytest.mark.parametrize(("given", "threads"), [("3", 3), ("1", 1), ("100000", 64)])
+def test_the_usual_variable_sets_the_number(given: str, threads: int) -> None:
+    code = "import xlayout_native as n; print(n.get_threads())"
+    assert fresh(code, OMP_NUM_THREADS=given) == str(threads)
+
+
+@pytest.mark.parametrize("given", ["", "many", "-2"])
+def test_a_variable_without_a_number_means_one_per_processor(given: str) -> None:
+    code = "import xlayout_native as n; print(n.get_threads())"
+    assert fresh(code, OMP_NUM_THREADS=given) == str(min(len(os.sched_getaffinity(0)), 64))
+
+
+def test_the_number_can_be_set() -> None:
+    usual = xlayout_native.get_threads()
+    xlayout_native.set_threads(1)
+    assert xlayout_native.status().endswith(", 1 thread")
+    xlayout_native.set_threads(usual)
+    with pytest.raises(ValueError, match="threads: 0; wanted at least 1"):
+        xlayout_native.set_threads(0)
+
+
+@pytest.mark.parametrize("name", xlayout_native.get_isas())
+def test_a_variable_forces_the_kernels(name: str) -> None:
+    assert fresh("import xlayout_native as n; print(n.get_isa())", XLAYOUT_ISA=name) == name
+
+
+def test_a_variable_switches_it_off() -> None:
+    printed = fresh("import xlayout_native as n; print(n.status())", XLAYOUT_NATIVE="off")
+    assert printed == "not in use: switched off by XLAYOUT_NATIVE=off"
+
+
+def test_huge_pages_are_asked_for_whole_pages_only() -> None:
+    memory = np.empty(8 << 20, np.uint8)
+    assert xlayout_native.huge_pages(memory.ctypes.data, 100) is False
+    assert xlayout_native.huge_pages(memory.ctypes.data, memory.nbytes) in (True, False)
