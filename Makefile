@@ -16,11 +16,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # A file stays in one process: a page of the guide builds on itself, and fixtures are made once.
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile
 
+SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+
 # With --no-compile, bytecode is written on first use; so it must be allowed to be.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := test
-.PHONY: test test-all lint types unit demo bench gpu format clean
+.PHONY: test test-all lint types unit demo bench gpu sanitize format clean
 
 test: lint types unit
 
@@ -47,6 +49,13 @@ bench: $(READY)
 # Runs with the python at hand, where the accelerator's torch and JAX are: nothing is installed.
 gpu:
 	PYTHONPATH=.:backends python bench/gpu.py
+
+# The copy kernel under AddressSanitizer and UBSan, then as it was. gcc's own copy of libasan.
+sanitize: $(READY)
+	CFLAGS="$(SANITIZE)" XLAYOUT_NATIVE=require $(BIN)/python hatch_build.py
+	LD_PRELOAD=$$(cc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+		$(BIN)/pytest tests/native/test_copy.py tests/native/test_threads.py; \
+		result=$$?; $(BIN)/python hatch_build.py; exit $$result
 
 format: $(READY)
 	$(BIN)/ruff check --fix-only

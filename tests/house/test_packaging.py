@@ -47,7 +47,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
         path.relative_to(package.parent).as_posix()
         for package in PACKAGES
         for path in package.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".c", ".h")
     }
     assert held == expected
     assert {f"{package.name}/py.typed" for package in PACKAGES} <= held

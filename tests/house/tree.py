@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (
     ROOT / "xlayout",
     ROOT / "backends" / "xlayout_jax",
+    ROOT / "backends" / "xlayout_native",
     ROOT / "backends" / "xlayout_numpy",
     ROOT / "backends" / "xlayout_torch",
 )
