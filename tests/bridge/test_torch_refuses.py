@@ -246,3 +246,10 @@ def test_export_is_refused(strict: bool) -> None:
         wanted, match=r"memory cannot be exchanged inside torch.compile, torch.export"
     ):
         torch.export.export(Exported(), (torch.ones(3),), strict=strict)
+
+
+def test_a_tensor_whose_storage_was_freed_has_no_memory() -> None:
+    x = torch.ones(16)
+    x.untyped_storage().resize_(0)  # how FSDP frees what it has gathered
+    with pytest.raises(TypeError, match=r"has elements but no memory \(a null pointer\)"):
+        to_jax(x)

@@ -1,0 +1,41 @@
+"""The accelerator's questions can be asked anywhere: each alone, and a crash is an answer too."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import gpu
+from tests.devices import HOST_DEVICES
+
+ON_CPU = {
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": f"--xla_force_host_platform_device_count={HOST_DEVICES}",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+
+
+def test_a_case_is_answered_in_a_process_of_its_own() -> None:
+    answer = gpu.ask("shards_of_two_memory_orders", ON_CPU)
+    assert answer["verdict"] == "ok"
+    assert answer["finding"].startswith("refused; by hand, jit is ")
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict", "finding"),
+    [
+        ("import os; os.abort()", "CRASHES", "SIGABRT"),
+        ("raise SystemExit('no such device')", "FAILS", "no such device"),
+        ("pass", "FAILS", "no message"),
+    ],
+)
+def test_the_end_of_a_process_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch, code: str, verdict: str, finding: str
+) -> None:
+    monkeypatch.setattr(gpu, "ASK", code)
+    assert gpu.ask("any", ON_CPU) == {"verdict": verdict, "finding": finding}
+
+
+def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "ASK", "import time; time.sleep(60)")
+    monkeypatch.setattr(gpu, "TIMEOUT", 1)
+    assert gpu.ask("any", ON_CPU) == {"verdict": "HANGS", "finding": "no answer in 1 s"}

@@ -1,0 +1,28 @@
+"""On an accelerator, every promise of the exchange holds; each is asked in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+if not torch.cuda.is_available():
+    pytest.skip("torch sees no accelerator", allow_module_level=True)
+
+from bench import gpu_promises  # noqa: E402 -- importing it asks for the device
+from bench.gpu import ask, platforms  # noqa: E402
+from bench.gpu_case import CASES  # noqa: E402
+
+PROMISES = {
+    name: case for name, case in CASES.items() if case.ask.__module__ == gpu_promises.__name__
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PROMISES)
+def test_promise(name: str) -> None:
+    case = PROMISES[name]
+    if case.devices > torch.cuda.device_count():
+        pytest.skip(f"needs {case.devices} devices")
+    answer = ask(name, platforms() | case.environment)
+    assert answer["verdict"] == "ok", answer["finding"]
