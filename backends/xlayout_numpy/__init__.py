@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 
 name = "numpy"
 immutable = False
+
+_ALL = builtins.slice(None)
 
 
 def kind(x: Any, /) -> tuple[Any, Any]:
@@ -40,11 +43,12 @@ def permute(x: Any, axes: Sequence[int], /) -> Any:
 
 
 def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noqa: A001 -- the verb's name
-    return x[(np.s_[:],) * axis + (np.s_[start:stop:step],)]
+    return x[(_ALL,) * axis + (builtins.slice(start, stop, step),)]
 
 
 def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
-    return np.concatenate(xs, axis)
+    joined = np.concatenate(xs, axis, dtype=xs[0].dtype)  # it turns other byte orders native
+    return joined if joined.flags.c_contiguous else joined.copy()  # and keeps Fortran order
 
 
 def expand(x: Any, shape: Sequence[Any], /) -> Any:

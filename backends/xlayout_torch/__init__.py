@@ -52,7 +52,7 @@ def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noq
 
 
 def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
-    return torch.cat(tuple(xs), axis)
+    return torch.cat(tuple(xs), axis).contiguous()  # it keeps a common channels-last order
 
 
 def expand(x: Any, shape: Sequence[Any], /) -> Any:

@@ -1,24 +1,27 @@
 """Recipe: a layout bound to one backend, ready to be called again and again with fresh results.
 
-One gap-free piece is one reshape-permute-reshape. Everything else is a strided copy per piece
-where memory may be touched directly (numpy, plain torch tensors), and the straight-line program
-where it may not (autograd, transforms, JAX).
+One gap-free piece is one reshape-permute-reshape. Everything else is the straight-line program; for
+large arrays whose memory may be touched directly (numpy, plain torch tensors) it is one strided
+copy per piece instead, which makes no intermediate arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.assemble import build
-from xlayout.algebra.program import Program, Step
+from xlayout.algebra.program import Program
 from xlayout.algebra.shapes import ends
 from xlayout.algebra.strided import StridedCopy, strided_copies
 from xlayout.backend import Backend, Relayout
+from xlayout.lower.bound import bound
 
-__all__ = ["Recipe", "program_of", "recipe", "run_program", "tables_of", "write_pieces"]
+__all__ = ["Recipe", "program_of", "recipe", "tables_of", "write_pieces"]
+
+_SMALL = 1 << 14  # elements; below, a strided copy costs more to set up than it saves
 
 Recipe = Callable[..., Any]
 """Arrays in, one array out, or a tuple of several."""
@@ -37,14 +40,17 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         k < program.arity or not (backend.immutable or _makes_fresh(program, k))
         for k in program.outputs
     ]
+    any_shared = any(shared)
+    values = bound(backend, program.steps, program.outputs, tables, fill)
 
     def by_program(*arrays: Any) -> Any:
-        values = run_program(backend, program.steps, program.outputs, tables, arrays, fill)
-        outputs = [backend.fresh(y) if s else y for y, s in zip(values, shared, strict=True)]
+        outputs = values(arrays)
+        if any_shared:
+            outputs = [backend.fresh(y) if s else y for y, s in zip(outputs, shared, strict=True)]
         return outputs[0] if single else tuple(outputs)
 
     compiled = backend.compiled(by_program)
-    if backend.immutable:
+    if backend.immutable or layout.out_size <= _SMALL:
         return compiled
 
     def by_pieces(*arrays: Any) -> Any:
@@ -90,35 +96,6 @@ def _refines(split: Sequence[int], shape: Sequence[int]) -> bool:
         if n != 1:
             return False
     return all(n == 1 for n in left)
-
-
-def run_program(
-    backend: Backend,
-    steps: Sequence[Step],
-    outputs: Sequence[int],
-    tables: Mapping[int, Any],
-    arrays: Sequence[Any],
-    fill: Any,
-) -> list[Any]:
-    """The values of a program; they may share memory with the arrays."""
-    values = list(arrays)
-    for verb, sources, argument in steps:
-        xs = [values[s] for s in sources]
-        if verb == "reshape":
-            values.append(backend.reshape(xs[0], argument))
-        elif verb == "permute":
-            values.append(backend.permute(xs[0], argument))
-        elif verb == "slice":
-            values.append(backend.slice(xs[0], *argument))
-        elif verb == "expand":
-            values.append(backend.expand(xs[0], argument))
-        elif verb == "concatenate":
-            values.append(backend.concatenate(xs, argument[0]))
-        elif verb == "full":
-            values.append(backend.full(argument, fill, arrays[0]))
-        else:
-            values.append(backend.gather(xs, tables[argument[0]], fill))
-    return [values[k] for k in outputs]
 
 
 def tables_of(layout: Layout, program: Program) -> dict[int, Any]:

@@ -14,7 +14,8 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
 from xlayout.errors import LayoutError, SizeError
-from xlayout.lower.recipe import program_of, run_program, tables_of
+from xlayout.lower.bound import bound
+from xlayout.lower.recipe import program_of, tables_of
 
 __all__ = ["plan_layout", "plan_op", "stand_in", "trace"]
 
@@ -38,17 +39,11 @@ def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> lis
     """Run a plan as plain framework ops. `plan` comes from `backend.constant(plan_layout, ...)`."""
     steps, outputs, tables = plan
     dims = arrays[0].shape
-    return run_program(
-        backend,
-        [
-            (verb, sources, tuple([_open(n, dims) for n in argument]))
-            for verb, sources, argument in steps
-        ],
-        outputs,
-        tables,
-        arrays,
-        fill,
-    )
+    opened = [
+        (verb, sources, tuple([_open(n, dims) for n in argument]))
+        for verb, sources, argument in steps
+    ]
+    return bound(backend, opened, outputs, tables, fill)(arrays)
 
 
 def plan_op(

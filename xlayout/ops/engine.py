@@ -65,38 +65,59 @@ class Engine:
     def one(self, x: Any, options: dict[str, Any]) -> Any:
         """One array in: the recipe is found by shape and options alone."""
         backend = backend_of(x)
-        if backend.tracing(x) or self._fill or "out" in options or "copy" in options:
-            return self.many((x,), options)
-        key = (backend.name, x.shape, *options.items())
-        try:
-            recipe = self._recipes.get(key)
-        except TypeError:  # an option is a list
-            return self.many((x,), options)
-        if recipe is None:
-            layout = self._layout_of(*self._args((tuple(x.shape),)), **options)
-            if len(self._recipes) >= _MOST:
-                self._recipes.clear()
-            recipe = self._recipes[key] = remembered(layout, backend, 0)
-        return recipe(x)
+        if self._fill is None and not backend.tracing(x):
+            recipe = self._recall((backend.name, x.shape, *options.items()))
+            if recipe is not None:
+                return recipe(x)
+        return self.many((x,), options)
 
     def many(self, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
         """Arrays in, one array or a tuple of arrays out."""
-        out, copy = options.pop("out", None), options.pop("copy", True)
         backend = common_backend(arrays)
-        fill = options.get(self._fill, 0) if self._fill else 0
-        check_fill(arrays[0].dtype, fill)
         if any_tracing(backend, arrays):
-            refuse_while_tracing(out, copy)
-            return self._traced(backend, arrays, options, fill)
-        layout = self._layout_of(*self._args(tuple(tuple(x.shape) for x in arrays)), **options)
+            return self._traced(backend, arrays, options)
+        shapes = [x.shape for x in arrays]
+        key: tuple[Any, ...] = (backend.name, *shapes, *options.items())
+        if self._fill is not None:  # 0, 0.0, -0.0 and False are equal as keys, not as fills
+            key += (arrays[0].dtype, repr(options.get(self._fill)))
+        recipe = self._recall(key)
+        if recipe is not None:
+            return recipe(*arrays)
+        out, copy = options.pop("out", None), options.pop("copy", True)
+        fill = self._checked_fill(arrays, options)
+        layout = self._layout_of(*self._args(tuple(map(tuple, shapes))), **options)
+        if out is None and copy is True:
+            return self._remember(key, remembered(layout, backend, fill))(*arrays)
         return run(backend, layout, arrays, out, copy, fill)
+
+    def _recall(self, key: tuple[Any, ...]) -> Recipe | None:
+        try:
+            return self._recipes.get(key)
+        except TypeError:  # an option is a list, or an array to write into
+            return None
+
+    def _remember(self, key: tuple[Any, ...], recipe: Recipe) -> Recipe:
+        if len(self._recipes) >= _MOST:
+            self._recipes.clear()
+        try:
+            self._recipes[key] = recipe
+        except TypeError:  # an option is a list
+            return recipe
+        return recipe
+
+    def _checked_fill(self, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
+        if self._fill is None:
+            return 0
+        fill = options.get(self._fill, 0)
+        check_fill(arrays[0].dtype, fill)
+        return fill
 
     def _args(self, shapes: tuple[Shape, ...]) -> tuple[Any, ...]:
         return (shapes,) if self._packed else shapes
 
-    def _traced(
-        self, backend: Backend, arrays: Sequence[Any], options: dict[str, Any], fill: Any
-    ) -> Any:
+    def _traced(self, backend: Backend, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
+        refuse_while_tracing(options.pop("out", None), options.pop("copy", True))
+        fill = self._checked_fill(arrays, options)
         shapes = []
         for x in arrays:
             touched = self._touched(len(x.shape), options)

@@ -1,0 +1,55 @@
+"""Bound: a program as one function of a backend, with verbs and numbers already in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from xlayout.algebra.program import Step
+from xlayout.backend import Backend
+
+__all__ = ["bound"]
+
+_Values = list[Any]
+
+
+def bound(
+    backend: Backend,
+    steps: Sequence[Step],
+    outputs: Sequence[int],
+    tables: Mapping[int, Any],
+    fill: Any,
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """Arrays -> the outputs of a program; they may share memory with the arrays."""
+    calls = [_call(backend, step, tables, fill) for step in steps]
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        values = list(arrays)
+        for call in calls:
+            values.append(call(values))
+        return [values[k] for k in outputs]
+
+    return run
+
+
+def _call(
+    backend: Backend, step: Step, tables: Mapping[int, Any], fill: Any
+) -> Callable[[_Values], Any]:
+    verb, sources, argument = step
+    first = sources[0] if sources else 0
+    if verb == "reshape":
+        return lambda values: backend.reshape(values[first], argument)
+    if verb == "permute":
+        return lambda values: backend.permute(values[first], argument)
+    if verb == "slice":
+        axis, start, stop, by = argument
+        return lambda values: backend.slice(values[first], axis, start, stop, by)
+    if verb == "expand":
+        return lambda values: backend.expand(values[first], argument)
+    if verb == "concatenate":
+        (axis,) = argument
+        return lambda values: backend.concatenate([values[s] for s in sources], axis)
+    if verb == "full":
+        return lambda values: backend.full(argument, fill, values[0])
+    table = tables[argument[0]]
+    return lambda values: backend.gather([values[s] for s in sources], table, fill)
