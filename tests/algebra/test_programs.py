@@ -28,7 +28,7 @@ def run(program: Program, arrays: list[np.ndarray], tables: list[np.ndarray]) ->
                 values.append(xs[0].transpose(argument))
             case "slice":
                 axis, start, stop, step = argument
-                assert 0 <= start < stop <= xs[0].shape[axis]
+                assert 0 <= start <= stop <= xs[0].shape[axis]
                 values.append(xs[0][(slice(None),) * axis + (slice(start, stop, step),)])
             case "concatenate":
                 values.append(np.concatenate(xs, argument[0]))

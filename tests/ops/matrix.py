@@ -25,7 +25,7 @@ from tests.ops.examples import (
     woven,
 )
 
-__all__ = ["EXAMPLES", "ONE_OF_EACH"]
+__all__ = ["EXAMPLES", "ONE_OF_EACH", "ONE_PIECE"]
 
 ONE_OF_EACH = [
     interleave((12, 3), block=2),
@@ -110,3 +110,7 @@ EXAMPLES = [
     pattern([(7, 2)], "(a + b) c -> c (b + a)", lambda x: np.roll(x, -3, 0).T, a=3),
     pattern([(3, 2), (3, 1)], "a b, a c -> a (c + b)", lambda x, y: np.concatenate([y, x], 1)),
 ]  # fmt: skip
+
+PERMUTES = ("interleave", "deinterleave", "matrix_transpose", "permute_dims", "rope_")
+ONE_PIECE = [example for example in EXAMPLES if example.name.startswith(PERMUTES)]
+"""Split, permute, merge, whatever the options: one view, or one copy."""

@@ -1,0 +1,102 @@
+"""The gradient of an op in torch is the transpose of its index map, to any order."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+
+import xlayout as xl
+from tests.ops.examples import Example, flat, numbered
+from tests.ops.matrix import EXAMPLES, ONE_OF_EACH
+
+forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+
+
+def pulled_back(example: Example, cotangents: list[np.ndarray]) -> list[np.ndarray]:
+    """Each input's share of the cotangents, by the oracle run on positions."""
+    sizes = [int(np.prod(s)) for s in example.shapes]
+    starts = list(itertools.accumulate(sizes, initial=1))
+    total = np.zeros(1 + sum(sizes))  # position 0 stands for what padding adds
+    positions = flat(example.oracle(*numbered(example.shapes, np.int64)))
+    filled = "pad" in example.name
+    for where, g in zip(positions, cotangents, strict=True):
+        kept = where[tuple(slice(n) for n in example.shapes[0])] if filled else where
+        np.add.at(total, kept, g[tuple(slice(n) for n in kept.shape)])
+    return [
+        total[first : first + n].reshape(shape)
+        for first, n, shape in zip(starts, sizes, example.shapes, strict=False)
+    ]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_the_gradient_goes_back_where_each_element_came_from(example: Example) -> None:
+    inputs = [torch.zeros(s, dtype=torch.float64, requires_grad=True) for s in example.shapes]
+    outputs = flat(example.call(*inputs))
+    rng = np.random.default_rng(3)
+    cotangents = [rng.integers(1, 99, tuple(y.shape)).astype(np.float64) for y in outputs]
+    for y, g in zip(outputs, cotangents, strict=True):
+        if y.requires_grad:  # what holds nothing but padding depends on nothing
+            y.backward(torch.from_numpy(g))
+    for x, want in zip(inputs, pulled_back(example, cotangents), strict=True):
+        got = torch.zeros_like(x) if x.grad is None and not want.any() else x.grad
+        assert got.numpy().tolist() == want.tolist()
+
+
+INVERSES = [
+    (lambda x: xl.interleave(x, block=2), lambda g: xl.deinterleave(g, block=2)),
+    (lambda x: xl.rope_halves(x, heads=2), lambda g: xl.rope_pairs(g, heads=2)),
+    (lambda x: xl.regroup(x, sizes=(8, 4), groups=2),
+     lambda g: xl.ungroup(g, sizes=(8, 4), groups=2)),
+    (xl.matrix_transpose, xl.matrix_transpose),
+    (lambda x: xl.permute_dims(x, (1, 0)), lambda g: xl.permute_dims(g, (1, 0))),
+    (lambda x: xl.rearrange(x, "(a + b) c -> c (b + a)", a=5),
+     lambda g: xl.rearrange(g, "c (b + a) -> (a + b) c", a=5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "inverse"), INVERSES)
+def test_the_gradient_of_a_bijection_is_its_inverse(op: Any, inverse: Any) -> None:
+    x = torch.zeros(12, 3, dtype=torch.float64, requires_grad=True)
+    y = op(x)
+    g = torch.arange(36.0, dtype=torch.float64).reshape(y.shape)
+    assert torch.equal(torch.autograd.grad(y, x, g)[0], inverse(g))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_a_result_asks_for_a_gradient_when_an_input_does(example: Example) -> None:
+    inputs = [torch.zeros(s, requires_grad=True) for s in example.shapes]
+    outputs = flat(example.call(*inputs))
+    if "pad (0" not in example.name:  # it holds nothing but padding
+        assert all(y.requires_grad for y in outputs if any(x.numel() for x in inputs))
+    with torch.no_grad():
+        assert not any(y.requires_grad for y in flat(example.call(*inputs)))
+
+
+@pytest.mark.parametrize("example", ONE_OF_EACH, ids=str)
+def test_first_and_second_derivatives(example: Example) -> None:
+    rng = np.random.default_rng(5)
+    inputs = [torch.from_numpy(rng.standard_normal(s)).requires_grad_() for s in example.shapes]
+
+    def call(*xs: torch.Tensor) -> Any:
+        return tuple(y * y for y in flat(example.call(*xs)))
+
+    assert gradcheck(call, inputs)
+    assert gradgradcheck(call, inputs)
+
+
+@forward_mode
+@pytest.mark.parametrize("example", ONE_OF_EACH, ids=str)
+def test_forward_mode(example: Example) -> None:
+    values = [torch.from_numpy(x).double() for x in numbered(example.shapes)]
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(torch.zeros_like(x), x) for x in values]
+        outputs = [forward_ad.unpack_dual(y) for y in flat(example.call(*duals))]
+    wanted = flat(example.oracle(*(x.numpy() for x in values)))
+    for y, want in zip(outputs, wanted, strict=True):
+        assert y.tangent.numpy().tolist() == want.tolist()
+        assert not y.primal.any()

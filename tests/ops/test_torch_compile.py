@@ -1,0 +1,187 @@
+"""Under torch.compile an op is one graph of plain views, one permute and at most one copy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import xlayout as xl
+from tests.ops.examples import Example, flat, numbered
+from tests.ops.matrix import EXAMPLES, ONE_OF_EACH, ONE_PIECE
+
+VIEWS = {"reshape", "view", "permute", "narrow", "expand", "getitem"}
+COPIES = {"clone", "cat", "contiguous", "new_full"}
+ALLOCATE = {"clone", "cat", "new_full", "_to_copy", "index", "gather", "where", "copy_"}
+
+
+@pytest.fixture(autouse=True)
+def no_graph_of_another_test() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Recorder:
+    """A compiler that keeps the graphs it is given and runs them as they are."""
+
+    def __init__(self) -> None:
+        self.graphs: list[torch.fx.GraphModule] = []
+
+    def __call__(self, graph: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        self.graphs.append(graph)
+        return graph.forward
+
+    def ops(self) -> Counter[str]:
+        calls = [n for g in self.graphs for n in g.graph.nodes if n.op.startswith("call_")]
+        return Counter(n.target if isinstance(n.target, str) else n.target.__name__ for n in calls)
+
+
+def tensors(example: Example) -> list[torch.Tensor]:
+    return [torch.from_numpy(x) for x in numbered(example.shapes)]
+
+
+def lists(result: Any) -> list[Any]:
+    return [y.tolist() for y in flat(result)]
+
+
+def wanted(example: Example) -> list[Any]:
+    return lists(example.oracle(*numbered(example.shapes)))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_one_graph_of_plain_ops(example: Example) -> None:
+    recorder = Recorder()
+    call = torch.compile(example.call, fullgraph=True, backend=recorder)
+    assert lists(call(*tensors(example))) == wanted(example)
+    assert len(recorder.graphs) <= 1  # none for an op that has nothing to do
+    ops = recorder.ops()
+    assert set(ops) <= VIEWS | COPIES
+
+
+@pytest.mark.parametrize("example", ONE_PIECE, ids=str)
+def test_one_piece_is_one_copy(example: Example) -> None:
+    recorder = Recorder()
+    torch.compile(example.call, fullgraph=True, backend=recorder)(*tensors(example))
+    assert recorder.ops()["permute"] <= 1
+    graph = make_fx(example.call)(*tensors(example)).graph
+    names = [str(n.target).split(".")[1] for n in graph.nodes if n.op == "call_function"]
+    assert sum(name in ALLOCATE for name in names) == 1
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_an_output_is_copied_once(example: Example) -> None:
+    graph = make_fx(lambda xs: example.call(*xs))(tensors(example)).graph
+    results = len(wanted(example))
+    copies = [n for n in graph.nodes if str(n.target).split(".")[-2:-1] == ["clone"]]
+    copied = len(copies) - 2 * example.name.startswith(
+        "ungroup"
+    )  # segments, before they are joined
+    assert copied <= results
+
+
+def checked(call: Callable[..., Any], shapes: list[tuple[int, ...]]) -> None:
+    """`call` on arrays of these shapes, against numpy."""
+    for shape in shapes:
+        x = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
+        assert call(torch.from_numpy(x)).tolist() == xl.interleave(x, block=2).tolist()
+
+
+def interleaved(recorder: Recorder, **options: Any) -> Callable[..., Any]:
+    return torch.compile(
+        lambda x: xl.interleave(x, block=2), fullgraph=True, backend=recorder, **options
+    )
+
+
+def test_three_shapes_go_through_one_compiled_function() -> None:
+    recorder = Recorder()
+    checked(interleaved(recorder), [(8, 3), (12, 3), (16, 5)])
+    assert len(recorder.graphs) == 3  # the layout's own axis is a constant of each
+
+
+def test_an_untouched_axis_may_be_dynamic() -> None:
+    recorder = Recorder()
+    checked(interleaved(recorder, dynamic=True), [(8, 3), (8, 5), (8, 7), (8, 11)])
+    assert len(recorder.graphs) == 1
+
+
+def test_an_axis_that_turns_out_to_vary_is_compiled_once_more() -> None:
+    recorder = Recorder()
+    checked(interleaved(recorder), [(8, 3), (8, 5), (8, 7), (8, 11)])
+    assert len(recorder.graphs) == 2
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [
+        (lambda x: xl.matrix_transpose(x), (2, 3, 4)),
+        (lambda x: xl.stack([x, x], axis=1), (3, 4)),
+        (lambda x: xl.regroup(x, sizes=(8, 2, 2), groups=2, axis=1), (5, 12)),
+        (lambda x: xl.split_qkv(x, heads=4, kv_heads=2, axis=-1)[0], (5, 16)),
+        (lambda x: xl.pad(x, to=7, axis=-1), (3, 4)),
+    ],
+    ids=["matrix_transpose", "stack", "regroup", "split_qkv", "pad"],
+)
+def test_the_first_axis_may_be_dynamic(op: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    recorder = Recorder()
+    call = torch.compile(op, fullgraph=True, backend=recorder)
+    for rows in (shape[0], 6, 9):
+        x = torch.arange(rows * int(np.prod(shape[1:]))).reshape(rows, *shape[1:])
+        torch._dynamo.mark_dynamic(x, 0)
+        assert call(x).tolist() == op(x).tolist()
+    assert len(recorder.graphs) == 1
+
+
+def test_an_axis_of_the_layout_cannot_be_dynamic() -> None:
+    x = torch.zeros(8, 3)
+    torch._dynamo.mark_dynamic(x, 0)
+    with pytest.raises(Exception, match=r"[Cc]onstraint|specialized"):
+        interleaved(Recorder())(x)
+
+
+def test_a_list_of_options_is_a_constant() -> None:
+    call = torch.compile(
+        lambda x: xl.regroup(xl.permute_dims(x, [1, 0]), sizes=[2, 1], groups=1),
+        fullgraph=True,
+        backend="eager",
+    )
+    assert call(torch.arange(6).reshape(2, 3)).tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_refusal_is_said_while_compiling() -> None:
+    call = torch.compile(lambda x: xl.interleave(x, block=3), fullgraph=True, backend="eager")
+    with pytest.raises(Exception, match=r"does not divide into groups \* block = 6"):
+        call(torch.zeros(8))
+    share = torch.compile(lambda x: xl.interleave(x, copy=False), fullgraph=True, backend="eager")
+    with pytest.raises(Exception, match="copy: False cannot be promised while tracing"):
+        share(torch.zeros(8))
+
+
+def test_it_fuses_into_a_model_forward_and_backward() -> None:
+    weight = torch.nn.Parameter(torch.randn(8, 4, dtype=torch.float64))
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = xl.split_qkv(xl.rope_halves(weight, heads=2), heads=2, kv_heads=1)
+        return (x @ xl.matrix_transpose(q)).square().sum() + (k * v).sum()
+
+    x = torch.randn(3, 4, dtype=torch.float64)
+    (plain,) = torch.autograd.grad(loss(x), weight)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")(x)
+    (traced,) = torch.autograd.grad(compiled, weight)
+    torch.testing.assert_close(traced, plain)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what inductor itself imports
+@pytest.mark.parametrize(
+    "example",
+    [e for e in ONE_OF_EACH if e.name.startswith(("interleave", "fuse_qkv", "split_qkv"))],
+    ids=str,
+)
+def test_inductor(example: Example) -> None:
+    call = torch.compile(example.call, fullgraph=True)
+    assert lists(call(*tensors(example))) == wanted(example)
