@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from xlayout.bridge.offer import Exchange, Offer, exchange_named, exchange_of
-from xlayout.bridge.tree import is_container, leaves, path, rebuild
+from xlayout.bridge.tree import mapped
 
 __all__ = ["to_jax", "to_numpy", "to_torch"]
-
-_REFUSALS = (TypeError, ValueError, BufferError, OverflowError)
 
 
 def to_torch(x: Any, /, *, copy: bool | None = None, donate: bool = False) -> Any:
@@ -109,29 +107,23 @@ def _exchanged(
         raise TypeError(f"copy: {copy!r}; wanted None, True or False")
     if copy and donate:
         raise ValueError("copy: True with donate=True; memory is handed over or copied, choose one")
-    arrays = list(leaves(tree)) if is_container(tree) else [tree]
-    results: dict[int, Any] = {}  # by identity: tied arrays are exchanged once
     given: list[Offer] = []
-    number = 0
-    try:
-        for number, x in enumerate(arrays):  # noqa: B007 -- an error says where it was
-            if id(x) in results:
-                continue
-            source = exchange_of(x)
-            if source is target:
-                results[id(x)] = target.keep(x, copy=copy, **options)
-                continue
-            offered = source.offer(x, detach=detach)
-            if donate:
-                if not offered.donatable:
-                    raise TypeError(f"nothing can empty a {type(x).__qualname__}; do not donate it")
-                given.append(offered)
-            results[id(x)] = target.adopt(offered, copy=copy, **options)
-    except _REFUSALS as error:
-        raise type(error)(f"{path(tree, number)}: {error}") from error
+
+    def cross(x: Any) -> Any:
+        source = exchange_of(x)
+        if source is target:
+            return target.keep(x, copy=copy, **options)
+        offered = source.offer(x, detach=detach)
+        if donate:
+            if not offered.donatable:
+                raise TypeError(f"nothing can empty a {type(x).__qualname__}; do not donate it")
+            given.append(offered)
+        return target.adopt(offered, copy=copy, **options)
+
+    result = mapped(cross, tree)
     for offered in given:
         offered.release()
-    return rebuild(tree, iter([results[id(x)] for x in arrays]))
+    return result
 
 
 def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
