@@ -20,6 +20,7 @@ from xlayout.errors import LayoutError as LayoutError
 from xlayout.errors import PatternError as PatternError
 from xlayout.errors import PortError as PortError
 from xlayout.errors import ShapeError as ShapeError
+from xlayout.errors import ShardingError as ShardingError
 from xlayout.errors import SizeError as SizeError
 from xlayout.lower import apply as apply
 from xlayout.lower import call as _call
@@ -63,6 +64,7 @@ __all__ = [
     "PortError",
     "ShapeError",
     "Sharding",
+    "ShardingError",
     "SizeError",
     "Split",
     "apply",

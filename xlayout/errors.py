@@ -8,6 +8,7 @@
         caret ├── InverseError       a layout that has no inverse (it repeats or drops elements)
         ├── CompositionError   two layouts that do not meet, or that meet in too many pieces
         ├── ShapeError         an array, or an `out=`, that does not fit the layout
+        ├── ShardingError      a sharding that cannot be said, or that would have to move data
         ├── FormatError        a checkpoint file that is broken or hostile
         └── PortError          a port that would lose, invent or overwrite something
 
@@ -26,6 +27,7 @@ __all__ = [
     "PatternError",
     "PortError",
     "ShapeError",
+    "ShardingError",
     "SizeError",
 ]
 
@@ -56,6 +58,10 @@ class CompositionError(LayoutError):
 
 class ShapeError(LayoutError):
     """An array, or an `out=`, whose shape or dtype does not fit the layout."""
+
+
+class ShardingError(LayoutError):
+    """A sharding that a framework cannot say, or that would have to move data."""
 
 
 class FormatError(LayoutError):

@@ -17,7 +17,7 @@ from xlayout.algebra import Layout, Piece
 from xlayout.algebra.shapes import Shape, ends
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharding import Sharding, Stretches, part, stored
-from xlayout.shard.split import Runs, Split, merged
+from xlayout.shard.split import Runs, merged
 
 __all__ = ["Region", "held", "local_shapes", "regions", "sender", "whole"]
 
@@ -49,10 +49,7 @@ def regions(shardings: tuple[Sharding, ...], shapes: tuple[Shape, ...]) -> tuple
 
 def _boxes(sharding: Sharding, shape: Shape) -> dict[tuple[Runs, ...], tuple[int, ...]]:
     mesh = sharding.mesh
-    at_place: list[dict[tuple[int, ...], list[Runs]]] = []
-    for k, n in enumerate(sharding.shape(shape)):
-        counts = tuple(mesh.shape[a] for a in sharding.axes(k))
-        at_place.append(_atoms(sharding.split(k), n, counts, k))
+    at_place = [_atoms(sharding, k, n) for k, n in enumerate(sharding.shape(shape))]
     holders: dict[tuple[Runs, ...], list[int]] = defaultdict(list)
     for rank in range(mesh.size):
         at = mesh.coordinates(rank)
@@ -62,13 +59,10 @@ def _boxes(sharding: Sharding, shape: Shape) -> dict[tuple[Runs, ...], tuple[int
     return {owned: tuple(ranks) for owned, ranks in holders.items()}
 
 
-def _atoms(
-    split: Split, n: int, counts: tuple[int, ...], axis: int
-) -> dict[tuple[int, ...], list[Runs]]:
+def _atoms(sharding: Sharding, axis: int, n: int) -> dict[tuple[int, ...], list[Runs]]:
     """For each place on the mesh axes the atoms of its part: stretches with one set of places."""
-    places = list(itertools.product(*map(range, counts)))
-    parts = {place: split.runs(n, counts, place, axis) for place in places}
-    if not split.overlaps:
+    parts = {place: sharding.runs(axis, n, place) for place in sharding.places(axis)}
+    if not sharding.split(axis).overlaps:
         return {place: [runs] if runs else [] for place, runs in parts.items()}
     starting, stopping = defaultdict(list), defaultdict(list)
     for place, runs in parts.items():
@@ -80,7 +74,7 @@ def _atoms(
     for low, high in itertools.pairwise(sorted({*starting, *stopping})):
         holding = holding.difference(stopping[low]).union(starting[low])
         found[frozenset(holding)].append(range(low, high))
-    atoms: dict[tuple[int, ...], list[Runs]] = {place: [] for place in places}
+    atoms: dict[tuple[int, ...], list[Runs]] = {place: [] for place in parts}
     for who, ranges in found.items():
         for place in who:
             atoms[place].append(merged(iter(ranges)))

@@ -166,7 +166,7 @@ class Plan:
         >>> from xlayout import Layout, Mesh, Sharding
         >>> glu, rows = Layout.parse("(g n) -> (n g)", (8,), g=2), Sharding(Mesh(2, "tp"), ("tp",))
         >>> print(plan_reshard(glu, rows, rows).pullback())
-        (tp, axis 0 by ceil in segments (4, 4)) on tp=2
+        (tp, axis 0 by ceil in 2 segments) on tp=2
         """
         needs = [compose(self.layout.pieces, self._to(d)) for d in range(self.ranks)]
         found = pull(self.layout, self.dst, needs)

@@ -91,7 +91,7 @@ def _recognised(mesh: Mesh, wanted: list[Runs], n: int) -> tuple[tuple[str, ...]
         counts = tuple(mesh.shape[a] for a in order)
         for split in _candidates(wanted, n):
             if all(
-                _inside(wanted[r], split.runs(n, counts, [at[r][a] for a in order]))
+                _inside(wanted[r], split.runs(n, counts, [at[r][a] for a in order], order))
                 for r in range(mesh.size)
             ):
                 return tuple(mesh.names[a] for a in order), split
@@ -104,12 +104,14 @@ def _candidates(wanted: list[Runs], n: int) -> Iterator[Split]:
         yield Split(rule="balanced", segments=segments)
 
 
-def _segments(wanted: list[Runs], n: int) -> tuple[int, ...] | None:
+def _segments(wanted: list[Runs], n: int) -> int | tuple[int, ...]:
     """Where each stretch of the rank that comes first begins, as sizes that add up to `n`."""
     first = min((runs for runs in wanted if runs), key=lambda runs: runs[0].start, default=())
     starts = [0, *(run.start for run in first[1:]), n]
     sizes = tuple(b - a for a, b in itertools.pairwise(starts))
-    return sizes if len(sizes) > 1 else None
+    if len(set(sizes)) == 1:
+        return len(sizes)
+    return sizes
 
 
 def _inside(wanted: Runs, held: Runs) -> bool:

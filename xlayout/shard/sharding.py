@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -119,31 +119,99 @@ class Sharding:
         """For each axis the stretches that a rank holds, in the order in which it stores them."""
         at = self.mesh.coordinates(rank)
         return tuple(
-            self.split(k).runs(n, self._counts(k), [at[a] for a in self.axes(k)], k)
+            self.runs(k, n, tuple(at[a] for a in self.axes(k)))
             for k, n in enumerate(self.shape(shape))
         )
 
+    def runs(self, axis: int, n: int, place: tuple[int, ...]) -> Runs:
+        """The stretches of an array axis of `n` held at a place on the mesh axes that cut it."""
+        axes = self.axes(axis)
+        counts = tuple(self.mesh.shape[a] for a in axes)
+        return self.split(axis).runs(n, counts, place, axes, axis)
+
     def local_shape(self, rank: int, shape: Sequence[int]) -> Shape:
         """The shape of what a rank stores, padding included."""
-        at = self.mesh.coordinates(rank)
         return tuple(
-            self.split(k).width(n, self._counts(k), [at[a] for a in self.axes(k)])
-            for k, n in enumerate(self.shape(shape))
+            _widest(self, k, n) if self.split(k).pad else sum(map(len, runs))
+            for k, (n, runs) in enumerate(
+                zip(self.shape(shape), self.owned(rank, shape), strict=True)
+            )
         )
+
+    def places(self, axis: int) -> Iterator[tuple[int, ...]]:
+        """Every place on the mesh axes that cut an array axis."""
+        return itertools.product(*(range(self.mesh.shape[a]) for a in self.axes(axis)))
 
     def layout(self, rank: int, shape: Sequence[int]) -> Layout:
         """The part of a rank, as a layout from the whole array to what the rank stores."""
         return _layout(self, rank, as_shape(shape))
 
-    def _counts(self, axis: int) -> tuple[int, ...]:
-        return tuple(self.mesh.shape[a] for a in self.axes(axis))
-
     # -- the same, as the frameworks say it -------------------------------------------------------
+
+    @classmethod
+    def from_jax(cls, sharding: Any) -> Sharding:
+        """The sharding of a jax.sharding.NamedSharding.
+
+        Raises:
+            TypeError: for another kind of sharding.
+            ValueError: for a spec that leaves an axis to the compiler.
+
+        >>> import jax
+        >>> from jax.sharding import PartitionSpec as P
+        >>> mesh = jax.sharding.AbstractMesh((2, 4), ("fsdp", "tp"))
+        >>> print(Sharding.from_jax(jax.sharding.NamedSharding(mesh, P(("tp", "fsdp")))))
+        (tp+fsdp) on fsdp=2 tp=4
+        """
+        from xlayout.shard import placement  # it builds on this file
+
+        return placement.from_jax(sharding)
+
+    def to_jax(self, mesh: Any) -> Any:
+        """The NamedSharding on a jax.sharding.Mesh; ranks are positions in it, not device ids.
+
+        Raises:
+            ShardingError: for a sharding that JAX cannot say, with the nearest that it can.
+            ValueError: for a mesh of another shape or other names.
+        """
+        from xlayout.shard import placement
+
+        return placement.to_jax(self, mesh)
+
+    @classmethod
+    def from_torch(cls, mesh: Any, placements: Sequence[Any], ndim: int) -> Sharding:
+        """The sharding of a DeviceMesh and placements, for arrays of `ndim` axes.
+
+        `_StridedShard` is understood: as another order of the mesh axes (FSDP2 over a
+        tensor-parallel weight), or as fused segments.
+
+        Raises:
+            ValueError: for Partial.
+            ShardingError: for a split factor that no order of the mesh axes has.
+        """
+        from xlayout.shard import placement
+
+        return placement.from_torch(mesh, placements, ndim)
+
+    def to_torch(self, mesh: Any) -> tuple[Any, ...]:
+        """The placements on a DeviceMesh; ranks are positions in it.
+
+        Raises:
+            ShardingError: for a sharding that DTensor cannot say, with the nearest that it can.
+            ValueError: for a mesh of another shape or other names.
+        """
+        from xlayout.shard import placement
+
+        return placement.to_torch(self, mesh)
 
     def __str__(self) -> str:
         entries = ("+".join(entry) or "-" for entry in self.spec)
         rules = "".join(f", axis {axis} by {_said(split)}" for axis, split in self.splits)
         return f"({', '.join(entries)}{', flat' if self.flat else ''}{rules}) on {self.mesh}"
+
+
+@lru_cache(4096)
+def _widest(sharding: Sharding, axis: int, n: int) -> int:
+    return max(sum(map(len, sharding.runs(axis, n, at))) for at in sharding.places(axis))
 
 
 @lru_cache(1 << 14)
@@ -175,7 +243,9 @@ def stored(runs: Runs) -> Stretches:
 
 def _said(split: Split) -> str:
     said: list[Any] = [split.rule] if split.sizes is None else [f"sizes {split.sizes}"]
-    if split.segments is not None:
+    if isinstance(split.segments, int):
+        said.append(f"in {split.segments} segments")
+    elif split.segments is not None:
         said.append(f"in segments {split.segments}")
     if split.unit != 1:
         said.append(f"in units of {split.unit}")

@@ -24,8 +24,8 @@ Rule = Literal["ceil", "flat_ceil", "balanced", "even"]
 Runs = tuple[range, ...]
 """Stretches of an axis, in the order in which they are stored."""
 
-Place = tuple[int, ...]
-"""One number for each mesh axis that cuts an array axis, major to minor."""
+Cuts = tuple[tuple[int, int, int], ...]
+"""(ranks, the rank's coordinate, position in the mesh) of each mesh axis, major to minor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,9 @@ class Split:
             equal parts, or an error (Megatron, JAX).
         unit: parts are multiples of this, such as a head size; what is left over goes to the last.
         sizes: the size of each part, instead of a rule.
-        segments: sizes of the segments of a fused weight (gate and up; q, k and v): the rule is
-            applied inside every one of them, and a rank stores its parts one after the other.
+        segments: the segments of a fused weight (gate and up; q, k and v), as their sizes or as
+            the number of equal ones: the rule is applied inside every one of them, and a rank
+            stores its parts one after the other.
         copies: how many neighbouring ranks hold the same part, one number or one per segment: for
             more ranks than key-value heads.
         pad: store every part at the size of the largest; what lies beyond is padding.
@@ -57,7 +58,7 @@ class Split:
     rule: Rule = "ceil"
     unit: int = 1
     sizes: tuple[int, ...] | None = None
-    segments: tuple[int, ...] | None = None
+    segments: int | tuple[int, ...] | None = None
     copies: int | tuple[int, ...] = 1
     pad: bool = False
 
@@ -72,70 +73,89 @@ class Split:
                 object.__setattr__(self, name, tuple(integer(n, name, least) for n in given))
         if self.sizes is not None and (self.rule != "ceil" or self.segments is not None):
             raise SizeError(f"sizes: {self.sizes} say every part; leave rule and segments away")
+        if isinstance(self.segments, int):
+            integer(self.segments, "segments", 1)
         if isinstance(self.copies, int):
             integer(self.copies, "copies", 1)
-        elif self.segments is None or len(self.copies) != len(self.segments):
+        elif not isinstance(self.segments, tuple) or len(self.copies) != len(self.segments):
             raise SizeError(f"copies: {self.copies}; wanted one number, or one for each segment")
 
     @property
     def overlaps(self) -> bool:
         """Whether some element may belong to several parts."""
-        return self.copies != 1 and set(self._copies) != {1}
+        return self.copies != 1 if isinstance(self.copies, int) else max(self.copies) > 1
 
-    @property
-    def _copies(self) -> tuple[int, ...]:
-        if isinstance(self.copies, int):
-            return (self.copies,) * len(self.segments or (0,))
-        return self.copies
-
-    def runs(self, n: int, counts: Sequence[int], place: Sequence[int], axis: int = 0) -> Runs:
+    def runs(
+        self,
+        n: int,
+        counts: Sequence[int],
+        place: Sequence[int],
+        order: Sequence[int] | None = None,
+        axis: int = 0,
+    ) -> Runs:
         """The stretches of an axis of `n` that the rank at `place` holds.
 
         Args:
             n: size of the axis.
             counts: ranks along each mesh axis that cuts it, major to minor.
             place: the rank's coordinate along each of them.
+            order: where each of them stands in the mesh, which is the order of DTensor's cuts: it
+                matters where the axis is uneven. By default they stand major to minor.
             axis: which axis of the array it is, for messages.
 
         Raises:
             SizeError: when the rule cannot cut that size into that many parts.
         """
-        return _runs(self, n, tuple(counts), tuple(place), axis)
+        stands = tuple(range(len(counts))) if order is None else tuple(order)
+        return _runs(self, n, tuple(zip(counts, place, stands, strict=True)), axis)
 
-    def width(self, n: int, counts: Sequence[int], place: Sequence[int]) -> int:
-        """How many positions the rank at `place` stores, padding included."""
-        if not self.pad:
-            return sum(map(len, self.runs(n, counts, place)))
-        return _widest(self, n, tuple(counts))
-
-    def _stretches(self, n: int, counts: Place, place: Place, axis: int) -> Iterator[range]:
+    def _stretches(self, n: int, cuts: Cuts, axis: int) -> Iterator[range]:
         """The part of every segment."""
-        segments = (n,) if self.segments is None else self.segments
+        segments = self.segments or 1
+        if isinstance(segments, int):
+            if self._nests and self.copies == 1:
+                yield from self._nested(n, cuts, segments)
+                return
+            segments = partition(n, segments, rule="ceil")
         if sum(segments) != n:
             raise SizeError(f"segments: {segments} add up to {sum(segments)}; axis {axis} is {n}")
+        copies = (self.copies,) * len(segments) if isinstance(self.copies, int) else self.copies
         starts = accumulate(segments, initial=0)
-        for first, size, copies in zip(starts, segments, self._copies, strict=False):
-            low, high = self._part(size, counts, place, copies, axis)
-            yield range(first + low, first + high)
+        for first, size, held in zip(starts, segments, copies, strict=False):
+            for run in self._part(size, cuts, held, axis):
+                yield range(first + run.start, first + run.stop)
 
-    def _part(self, n: int, counts: Place, place: Place, copies: int, axis: int) -> tuple[int, int]:
-        ranks = math.prod(counts)
+    @property
+    def _nests(self) -> bool:
+        return self.rule == "ceil" and self.sizes is None
+
+    def _nested(self, n: int, cuts: Cuts, segments: int = 1) -> list[range]:
+        """Cut after cut in mesh order, each through as many parts as more major cuts will make."""
+        runs = [range(n)]
+        for k, (count, at, stands) in sorted(enumerate(cuts), key=lambda item: item[1][2]):
+            parts = segments * math.prod(c for c, _, other in cuts[:k] if other > stands)
+            edges = _edges(sum(map(len, runs)), parts, "ceil", self.unit)
+            kept: list[range] = []
+            for low, high in itertools.pairwise(edges):
+                cut = _edges(high - low, count, "ceil", self.unit)
+                kept += _within(runs, low + cut[at], low + cut[at + 1])
+            runs = kept
+        return runs
+
+    def _part(self, n: int, cuts: Cuts, copies: int, axis: int) -> list[range]:
+        ranks = math.prod(count for count, _, _ in cuts)
         if ranks % copies:
             raise SizeError(
                 f"copies: {copies}; {ranks} ranks do not divide into groups of {copies}, they do "
                 f"into groups of {', '.join(map(str, divisors(ranks)))}"
             )
-        if self.rule == "ceil" and copies == 1 and self.sizes is None:
-            low, high = 0, n
-            for count, at in zip(counts, place, strict=True):
-                edges = _edges(high - low, count, "ceil", self.unit)
-                low, high = low + edges[at], low + edges[at + 1]
-            return low, high
+        if self._nests and copies == 1:
+            return self._nested(n, cuts)
         at = 0
-        for count, here in zip(counts, place, strict=True):
+        for count, here, _ in cuts:
             at = at * count + here
         edges = self._cuts(n, ranks // copies, axis)
-        return edges[at // copies], edges[at // copies + 1]
+        return [range(edges[at // copies], edges[at // copies + 1])]
 
     def _cuts(self, n: int, parts: int, axis: int) -> tuple[int, ...]:
         what = f"cannot shard axis {axis} = {n} into {parts}"
@@ -168,14 +188,17 @@ def _edges(n: int, parts: int, rule: Literal["balanced", "ceil"], unit: int) -> 
 
 
 @lru_cache(1 << 16)
-def _runs(split: Split, n: int, counts: Place, place: Place, axis: int) -> Runs:
-    return merged(split._stretches(n, counts, place, axis))
+def _runs(split: Split, n: int, cuts: Cuts, axis: int) -> Runs:
+    return merged(split._stretches(n, cuts, axis))
 
 
-@lru_cache(4096)
-def _widest(split: Split, n: int, counts: Place) -> int:
-    places = itertools.product(*map(range, counts))
-    return max(sum(map(len, split.runs(n, counts, place))) for place in places)
+def _within(runs: Sequence[range], low: int, high: int) -> list[range]:
+    """The positions `low` to `high` (excluded) of runs laid one after the other."""
+    found, at = [], 0
+    for run in runs:
+        found.append(run[max(0, low - at) : max(0, high - at)])
+        at += len(run)
+    return found
 
 
 def merged(runs: Iterator[range]) -> Runs:
