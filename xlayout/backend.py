@@ -10,8 +10,13 @@ from typing import Any, Protocol
 
 __all__ = ["Backend", "Relayout"]
 
-Relayout = tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None]
-"""(split shape, axes, merged shape), each None where that step does nothing."""
+Relayout = tuple[
+    tuple[slice, ...] | None,
+    tuple[int, ...] | None,
+    tuple[int, ...] | None,
+    tuple[int, ...] | None,
+]
+"""(window, split shape, axes, merged shape), each None where that step does nothing."""
 
 
 class Backend(Protocol):
@@ -52,6 +57,9 @@ class Backend(Protocol):
     def concatenate(self, xs: Sequence[Any], axis: int, /) -> Any:
         """Arrays one after the other along an axis."""
 
+    def pad(self, x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
+        """`value` before and after an axis, in fresh row-major memory."""
+
     def expand(self, x: Any, shape: Sequence[Any], /) -> Any:
         """Axes of size 1 repeated."""
 
@@ -71,7 +79,7 @@ class Backend(Protocol):
         """The form of a program that repeated eager calls should use (JAX: a cached jit)."""
 
     def relayout(self, steps: Relayout, copies: bool, /) -> Callable[[Any], Any]:
-        """One reshape-permute-reshape with a fresh result, as fast as the framework can call it.
+        """One slice-reshape-permute-reshape, its result fresh, as fast as the framework calls it.
 
         `copies`: no row-major input can give the result as a view.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,6 +54,12 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return lax.concatenate(tuple(xs), axis)
 
 
+def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
+    widths = [(0, 0, 0)] * x.ndim
+    widths[axis] = (before, after, 0)
+    return lax.pad(x, jnp.asarray(value, x.dtype), widths)
+
+
 def expand(x: Any, shape: Sequence[Any], /) -> Any:
     return jnp.broadcast_to(x, tuple(shape))
 
@@ -79,18 +86,24 @@ def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
 
 
 def relayout(
-    steps: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None],
+    steps: tuple[
+        tuple[builtins.slice, ...] | None,
+        tuple[int, ...] | None,
+        tuple[int, ...] | None,
+        tuple[int, ...] | None,
+    ],
     _copies: bool,
     /,
 ) -> Callable[[Any], Any]:
-    split, axes, merged = steps
+    window, split, axes, merged = steps
 
     def run(x: Any) -> Any:
-        y = x if split is None else jnp.reshape(x, split)
+        y = x if window is None else x[window]
+        y = y if split is None else jnp.reshape(y, split)
         y = y if axes is None else lax.transpose(y, axes)
         y = y if merged is None else jnp.reshape(y, merged)
         # jit hands an untouched argument back as its result: the same buffer.
-        return jnp.copy(y) if axes is None else y
+        return jnp.copy(y) if axes is None and window is None else y
 
     return jax.jit(run)
 

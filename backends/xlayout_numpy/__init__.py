@@ -51,6 +51,15 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return joined if joined.flags.c_contiguous else joined.copy()  # and keeps Fortran order
 
 
+def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
+    shape = list(x.shape)
+    shape[axis] += before + after
+    zero = type(value) is int and value == 0 and x.dtype.kind not in "SU"
+    y = np.zeros(shape, x.dtype) if zero else np.full(shape, value, x.dtype)
+    y[(_ALL,) * axis + (builtins.slice(before, shape[axis] - after),)] = x
+    return y
+
+
 def expand(x: Any, shape: Sequence[Any], /) -> Any:
     return np.broadcast_to(x, tuple(shape))
 
@@ -75,11 +84,21 @@ def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
 
 
 def relayout(
-    steps: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None],
+    steps: tuple[
+        tuple[builtins.slice, ...] | None,
+        tuple[int, ...] | None,
+        tuple[int, ...] | None,
+        tuple[int, ...] | None,
+    ],
     _copies: bool,
     /,
 ) -> Callable[[Any], Any]:
-    split, axes, merged = steps
+    window, split, axes, merged = steps
+    if window is not None:
+        if split is None and axes is None:
+            return lambda x: x[window].copy()
+        rest = relayout((None, split, axes, merged), _copies)
+        return lambda x: rest(x[window])
     if axes is None:
         shape = merged or split
         return fresh if shape is None else lambda x: x.copy().reshape(shape)

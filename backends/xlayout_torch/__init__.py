@@ -18,8 +18,8 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, x.device
 
 
-def tracing(_x: Any, /) -> bool:
-    return torch.compiler.is_compiling()
+def tracing(x: Any, /) -> bool:
+    return torch.compiler.is_compiling() or x._has_symbolic_sizes_strides
 
 
 def symbolic(n: Any, /) -> bool:
@@ -55,6 +55,10 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return torch.cat(tuple(xs), axis).contiguous()  # it keeps a common channels-last order
 
 
+def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
+    return torch.constant_pad_nd(x, [0, 0] * (x.ndim - 1 - axis) + [before, after], value)
+
+
 def expand(x: Any, shape: Sequence[Any], /) -> Any:
     return x.expand(shape)
 
@@ -81,7 +85,12 @@ def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
 
 
 def relayout(
-    steps: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None],
+    steps: tuple[
+        tuple[builtins.slice, ...] | None,
+        tuple[int, ...] | None,
+        tuple[int, ...] | None,
+        tuple[int, ...] | None,
+    ],
     copies: bool,
     /,
 ) -> Callable[[Any], Any]:
@@ -89,8 +98,13 @@ def relayout(
     # `reshape` and `contiguous` hand out the caller's memory when the permuted strides happen to
     # fit. Of a contiguous tensor they cannot when `copies` holds, and `reshape` is the faster call.
     # (Sizes are spread over the arguments because torch parses them a third faster than a tuple.)
-    split, axes, merged = steps
+    window, split, axes, merged = steps
     row_major = torch.contiguous_format
+    if window is not None:
+        if split is None and axes is None:
+            return lambda x: x[window].clone(memory_format=row_major)
+        rest = relayout((None, split, axes, merged), copies)
+        return lambda x: rest(x[window])
     if axes is None:
         shape = merged or split
         return fresh if shape is None else lambda x: x.clone(memory_format=row_major).view(shape)

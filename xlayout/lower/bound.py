@@ -19,15 +19,16 @@ def bound(
     outputs: Sequence[int],
     tables: Mapping[int, Any],
     fill: Any,
-) -> Callable[[Sequence[Any]], list[Any]]:
-    """Arrays -> the outputs of a program; they may share memory with the arrays."""
+) -> Callable[..., Any]:
+    """The function that a program is: arrays in, one array out, or a tuple of several."""
     calls = [_call(backend, step, tables, fill) for step in steps]
+    only = outputs[0] if len(outputs) == 1 else None
 
-    def run(arrays: Sequence[Any]) -> list[Any]:
+    def run(*arrays: Any) -> Any:
         values = list(arrays)
         for call in calls:
             values.append(call(values))
-        return [values[k] for k in outputs]
+        return tuple([values[k] for k in outputs]) if only is None else values[only]
 
     return run
 
@@ -39,6 +40,8 @@ def _call(
     first = sources[0] if sources else 0
     if verb == "reshape":
         return lambda values: backend.reshape(values[first], argument)
+    if verb == "own":
+        return lambda values: backend.fresh(values[first])
     if verb == "permute":
         return lambda values: backend.permute(values[first], argument)
     if verb == "slice":
@@ -47,8 +50,11 @@ def _call(
     if verb == "expand":
         return lambda values: backend.expand(values[first], argument)
     if verb == "concatenate":
-        (axis,) = argument
-        return lambda values: backend.concatenate([values[s] for s in sources], axis)
+        (along,) = argument
+        return lambda values: backend.concatenate([values[s] for s in sources], along)
+    if verb == "pad":
+        where, before, after = argument
+        return lambda values: backend.pad(values[first], where, before, after, fill)
     if verb == "full":
         return lambda values: backend.full(argument, fill, values[0])
     table = tables[argument[0]]

@@ -18,6 +18,7 @@ from xlayout.algebra.shapes import ends
 from xlayout.algebra.strided import StridedCopy, strided_copies
 from xlayout.backend import Backend, Relayout
 from xlayout.lower.bound import bound
+from xlayout.lower.tuned import tuned
 
 __all__ = ["Recipe", "program_of", "recipe", "tables_of", "write_pieces"]
 
@@ -32,34 +33,20 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     steps = _relayout(layout)
     if steps is not None:
         return backend.relayout(steps, layout.as_view() is None)
-    program = program_of(layout)
-    tables = tables_of(layout, program)
-    single = len(layout.out_shapes) == 1
-
-    shared = [
-        k < program.arity or not (backend.immutable or _makes_fresh(program, k))
-        for k in program.outputs
-    ]
-    any_shared = any(shared)
-    values = bound(backend, program.steps, program.outputs, tables, fill)
-
-    def by_program(*arrays: Any) -> Any:
-        outputs = values(arrays)
-        if any_shared:
-            outputs = [backend.fresh(y) if s else y for y, s in zip(outputs, shared, strict=True)]
-        return outputs[0] if single else tuple(outputs)
-
-    compiled = backend.compiled(by_program)
+    whole = program_of(layout)
+    program = tuned(whole, layout, immutable=backend.immutable)
+    tables = tables_of(layout, whole)
+    by_program = backend.compiled(bound(backend, program.steps, program.outputs, tables, fill))
     if backend.immutable or layout.out_size <= _SMALL:
-        return compiled
+        return by_program
 
     def by_pieces(*arrays: Any) -> Any:
         strides = [backend.strides(x) for x in arrays]
         if None in strides:
-            return compiled(*arrays)
+            return by_program(*arrays)
         outputs = [backend.empty(shape, arrays[0]) for shape in layout.out_shapes]
         write_pieces(backend, layout, arrays, outputs, fill)
-        return outputs[0] if single else tuple(outputs)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     return by_pieces
 
@@ -71,20 +58,27 @@ def program_of(layout: Layout) -> Program:
 
 
 def _relayout(layout: Layout) -> Relayout | None:
-    """(split, axes, merged) when one of each is the whole program, and the split never copies."""
+    """The steps, when one of each is the whole program and the split never copies."""
     if len(layout.in_shapes) != 1 or len(layout.out_shapes) != 1:
         return None
+    window = [slice(0, n) for n in layout.in_shape]
     steps: dict[str, tuple[int, ...]] = {}
     for verb, _, argument in program_of(layout).steps:
+        if verb == "slice" and not steps:
+            axis, start, stop, by = argument
+            window[axis] = slice(start, stop, by)
+            continue
         if verb == "reshape":
             verb = "merged" if "permute" in steps else "split"
         if verb in steps or verb not in ("split", "permute", "merged"):
             return None
         steps[verb] = argument
+    kept = [len(range(n)[w]) for n, w in zip(layout.in_shape, window, strict=True)]
     split = steps.get("split")
-    if split is not None and "permute" in steps and not _refines(split, layout.in_shape):
+    if split is not None and "permute" in steps and not _refines(split, kept):
         return None
-    return split, steps.get("permute"), steps.get("merged")
+    select = tuple(window) if tuple(kept) != layout.in_shape else None
+    return select, split, steps.get("permute"), steps.get("merged")
 
 
 def _refines(split: Sequence[int], shape: Sequence[int]) -> bool:
@@ -109,16 +103,6 @@ def tables_of(layout: Layout, program: Program) -> dict[int, Any]:
             index[first:last].reshape(layout.out_shapes[number]) if index is not None else None
         )
     return tables
-
-
-def _makes_fresh(program: Program, number: int) -> bool:
-    """Whether a value is row-major memory of its own: copied, then at most reshaped."""
-    while number >= program.arity:
-        verb, sources, _ = program.steps[number - program.arity]
-        if verb != "reshape":
-            return verb in ("concatenate", "full", "gather")
-        number = sources[0]
-    return False
 
 
 def write_pieces(

@@ -70,8 +70,7 @@ def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fil
         _check_shape(x, shape)
     if any_tracing(backend, arrays):
         refuse_while_tracing(out, copy)
-        outputs = trace(backend, backend.constant(plan_layout, layout), arrays, fill)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return trace(backend, backend.constant(plan_layout, layout), arrays, fill)
     return run(backend, layout, arrays, out, copy, fill)
 
 

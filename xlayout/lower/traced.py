@@ -35,7 +35,7 @@ Plan = tuple[
 """(steps, outputs, index tables): a program whose numbers may name open dimensions."""
 
 
-def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> list[Any]:
+def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any:
     """Run a plan as plain framework ops. `plan` comes from `backend.constant(plan_layout, ...)`."""
     steps, outputs, tables = plan
     dims = arrays[0].shape
@@ -43,7 +43,7 @@ def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> lis
         (verb, sources, tuple([_open(n, dims) for n in argument]))
         for verb, sources, argument in steps
     ]
-    return bound(backend, opened, outputs, tables, fill)(arrays)
+    return bound(backend, opened, outputs, tables, fill)(*arrays)
 
 
 def plan_op(

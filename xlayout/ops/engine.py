@@ -124,5 +124,4 @@ class Engine:
             shapes.append(stand_in(backend, x.shape, touched, self.name))
         fixed = tuple([(k, tuple(v) if isinstance(v, list) else v) for k, v in options.items()])
         plan = backend.constant(plan_op, self._layout_of, self._args(tuple(shapes)), fixed)
-        outputs = trace(backend, plan, arrays, fill)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return trace(backend, plan, arrays, fill)

@@ -1,0 +1,87 @@
+"""Tuned: a program rewritten for eager calls, in fewer steps and with outputs of their own.
+
+Two verbs are made here that no tracer needs to see. own, a row-major copy, comes before the last
+reshape, which is a view then (alone it would copy or share, as the strides have it). pad: (axis,
+before, after) stands for concatenating fillers. Also, arrays that are reshaped only to be put side
+by side are put side by side first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from xlayout.algebra import Layout
+from xlayout.algebra.program import Program, Step, Writer
+from xlayout.algebra.shapes import Shape
+
+__all__ = ["tuned"]
+
+_FRESH = ("concatenate", "full", "gather", "pad", "own")
+
+
+def tuned(program: Program, layout: Layout, *, immutable: bool) -> Program:
+    """The same values by other steps; outputs share no memory that anyone could write into."""
+    writer = Writer(list(layout.in_shapes))
+    numbers = list(range(program.arity))
+    for verb, sources, argument in program.steps:
+        numbers.append(_copy(writer, (verb, tuple(numbers[s] for s in sources), argument), layout))
+    outputs = [numbers[k] for k in program.outputs]
+    return writer.finish(
+        [_own(writer, k) if k < program.arity or not immutable else k for k in outputs]
+    )
+
+
+def _copy(writer: Writer, step: Step, layout: Layout) -> int:
+    verb, sources, argument = step
+    if verb == "gather":
+        return writer.step(verb, sources, argument, layout.out_shapes[argument[0]])
+    if verb == "concatenate":
+        return _concatenate(writer, sources, argument[0])
+    if verb == "full":
+        return writer.full(argument)
+    if verb == "slice":
+        return writer.slice(sources[0], *argument)
+    number: int = getattr(writer, verb)(sources[0], argument)
+    return number
+
+
+def _concatenate(writer: Writer, parts: tuple[int, ...], axis: int) -> int:
+    kept = [k for k, part in enumerate(parts) if _verb(writer, part) != "full"]
+    if len(kept) == 1:
+        sizes = [writer.shapes[part][axis] for part in parts]
+        before, after = sum(sizes[: kept[0]]), sum(sizes[kept[0] + 1 :])
+        shape = list(writer.shapes[parts[kept[0]]])
+        shape[axis] += before + after
+        return writer.step("pad", (parts[kept[0]],), (axis, before, after), tuple(shape))
+    number = writer.concatenate(parts, axis)
+    if all(_verb(writer, part) == "reshape" for part in parts):
+        wholes = [writer.steps[part - writer.arity][1][0] for part in parts]
+        rows = math.prod(writer.shapes[number][:axis])
+        found = _axis_after(rows, [writer.shapes[whole] for whole in wholes])
+        if found is not None:
+            return writer.reshape(writer.concatenate(wholes, found), writer.shapes[number])
+    return number
+
+
+def _axis_after(rows: int, shapes: Sequence[Shape]) -> int | None:
+    """An axis after `rows` elements along which arrays of these shapes can be put side by side."""
+    first = shapes[0]
+    for axis in range(len(first)):
+        if math.prod(first[:axis]) == rows:
+            rests = {(len(s), s[:axis], s[axis + 1 :]) for s in shapes}
+            return axis if len(rests) == 1 else None
+    return None
+
+
+def _own(writer: Writer, number: int) -> int:
+    shape = writer.shapes[number]
+    while _verb(writer, number) == "reshape":
+        number = writer.steps[number - writer.arity][1][0]
+    if _verb(writer, number) in _FRESH:
+        return writer.reshape(number, shape)
+    return writer.reshape(writer.step("own", (number,), (), writer.shapes[number]), shape)
+
+
+def _verb(writer: Writer, number: int) -> str:
+    return writer.steps[number - writer.arity][0] if number >= writer.arity else "input"
