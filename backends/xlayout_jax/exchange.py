@@ -44,12 +44,15 @@ class Offer:
     donatable = True
     needs_bits = False
 
-    def __init__(self, array: jax.Array, dtype: str, device: Any) -> None:
+    def __init__(
+        self, array: jax.Array, dtype: str, device: tuple[int, int], obstacle: str | None
+    ) -> None:
         self._array = array
         self.dtype = dtype
         self.shape = array.shape
-        self.device, self.obstacle = _place(array, device)
-        self.pointer: int = 0 if self.obstacle else array.unsafe_buffer_pointer()
+        self.device = device
+        self.obstacle = obstacle
+        self.pointer: int = 0 if obstacle else array.unsafe_buffer_pointer()
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -93,13 +96,15 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
         raise _no_equivalent(x)
     if x.is_deleted():
         raise _deleted(x)
-    devices = x.sharding.device_set
+    sharding = x.sharding
+    devices = sharding.device_set
     if len(devices) != 1:
         raise ValueError(
             f"{_described(x)} is spread over {len(devices)} devices; exchange it shard by shard "
             "(jax_to_shards, jax_to_dtensor), or put it on one device with jax.device_put"
         )
-    return Offer(x, name, *devices)
+    (device,) = devices
+    return Offer(x, name, *_place(device, sharding.memory_kind))
 
 
 def adopt(
@@ -230,16 +235,14 @@ def _narrowed(x: jax.Array, name: str) -> jax.Array:
     return small
 
 
-def _place(x: jax.Array, device: Any) -> tuple[tuple[int, int], str | None]:
-    """The DLPack device of `x`, and why its memory cannot be shared from there, if it cannot."""
-    platform = device.platform
-    if platform == "cpu":
+def _place(device: Any, memory_kind: str | None) -> tuple[tuple[int, int], str | None]:
+    """A device as DLPack knows it, and why its memory cannot be shared from there, if it cannot."""
+    if device.platform == "cpu":
         return (CPU, 0), None  # every host device is the same memory
-    if platform not in ("gpu", "cuda"):
-        return (0, device.id), f"it is on a {platform} device, which DLPack does not reach"
-    kind = x.sharding.memory_kind
-    if kind not in (None, "device"):
-        return (CUDA_HOST, 0), f"it is in {kind} memory, which torch and numpy do not adopt"
+    if device.platform not in ("gpu", "cuda"):
+        return (0, device.id), f"it is on a {device.platform} device, which DLPack does not reach"
+    if memory_kind not in (None, "device"):
+        return (CUDA_HOST, 0), f"it is in {memory_kind} memory, which torch and numpy do not adopt"
     return (CUDA, device.local_hardware_id), None
 
 

@@ -26,6 +26,13 @@ _HINTS = {
 }
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
+# Bound once: they are asked about every tensor of a state dict.
+_is_compiling = torch.compiler.is_compiling
+_after_a_graph_break = torch._C._dynamo.eval_frame.get_eval_frame_callback
+_tracing_state = torch._C._get_tracing_state
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
 CPU, CUDA, CUDA_HOST = 1, 2, 3  # DLPack device types
 
 
@@ -101,8 +108,7 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
         _refuse_subclass(x)
     # A private TensorImpl: x.data = y or x.set_(y) by the caller must not free what is shared.
     memory: torch.Tensor = x.detach()
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    if wrapped(memory) or torch._is_functional_tensor(memory):
+    if _is_wrapped(memory) or torch._is_functional_tensor(memory):
         raise TypeError(
             f"{_described(x)} is inside torch.func (vmap, grad, jvp or functionalize), where a "
             "tensor has no memory of its own; exchange it outside the transform"
@@ -174,13 +180,9 @@ def keep(x: Any, /, *, copy: bool | None = None) -> torch.Tensor:
 
 def _refuse_recording() -> None:
     """Refuse where the result would be baked into a graph as a constant."""
-    if (
-        torch.compiler.is_compiling()
-        or torch._C._dynamo.eval_frame.get_eval_frame_callback()  # after a graph break
-        or torch._C._get_tracing_state() is not None
-    ):
+    if _is_compiling() or _after_a_graph_break() or _tracing_state() is not None:
         where = "torch.compile, torch.export or torch.jit.trace"
-    elif torch._C._len_torch_dispatch_stack() and _recording_mode():
+    elif _dispatch_modes() and _recording_mode():
         where = "make_fx, FakeTensorMode or functionalization"
     else:
         return

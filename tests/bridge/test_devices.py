@@ -64,17 +64,13 @@ def test_a_client_that_ignores_streams_is_waited_for(
     assert offered.waited is waits
 
 
-def array(memory_kind: str | None) -> Any:
-    return SimpleNamespace(sharding=SimpleNamespace(memory_kind=memory_kind))
-
-
 def test_only_device_memory_of_a_gpu_is_offered() -> None:
     gpu = SimpleNamespace(platform="gpu", local_hardware_id=3, id=7)
-    assert jax_exchange._place(array("device"), gpu) == ((CUDA, 3), None)
-    _, obstacle = jax_exchange._place(array("pinned_host"), gpu)
+    assert jax_exchange._place(gpu, "device") == ((CUDA, 3), None)
+    _, obstacle = jax_exchange._place(gpu, "pinned_host")
     assert "it is in pinned_host memory, which torch and numpy do not adopt" in str(obstacle)
     tpu = SimpleNamespace(platform="tpu", id=0)
-    _, obstacle = jax_exchange._place(array("device"), tpu)
+    _, obstacle = jax_exchange._place(tpu, "device")
     assert "it is on a tpu device, which DLPack does not reach" in str(obstacle)
 
 
