@@ -12,7 +12,7 @@ import torch
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from tests.bridge.memory import bits, pointer
+from tests.bridge.memory import at_offset, bits, pointer
 from xlayout.bridge import jax_to_dtensor, jax_to_shards, shards_to_jax
 
 SPECS = [
@@ -149,3 +149,14 @@ def test_a_dtensor_needs_a_named_sharding_and_one_shard_a_process(mesh: Any, one
         ValueError, match="x: 8 shards in this process; a DTensor has one a process"
     ):
         jax_to_dtensor(a, one_rank)
+
+
+def test_shards_may_come_from_any_framework(mesh: Any) -> None:
+    sharding = NamedSharding(mesh, P("dp", "tp"))
+    shards = pieces(torch.arange(512.0).view(SHAPE), sharding)
+    for make in (lambda t: jnp.asarray(t.numpy()), lambda t: at_offset(t.numpy(), 0)):
+        given = {device: make(t) for device, t in shards.items()}
+        a = shards_to_jax(given, sharding, SHAPE)
+        assert np.asarray(a).tolist() == torch.arange(512.0).view(SHAPE).tolist()
+        for shard in a.addressable_shards:
+            assert pointer(shard.data) == pointer(given[shard.device])
