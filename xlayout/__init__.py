@@ -45,7 +45,9 @@ from xlayout.shard import Mesh as Mesh
 from xlayout.shard import Plan as Plan
 from xlayout.shard import Sharding as Sharding
 from xlayout.shard import Split as Split
+from xlayout.shard import all_gather as all_gather
 from xlayout.shard import plan_reshard as plan_reshard
+from xlayout.shard import reshard as reshard
 
 __version__ = "0.1.0"
 
@@ -67,6 +69,7 @@ __all__ = [
     "ShardingError",
     "SizeError",
     "Split",
+    "all_gather",
     "apply",
     "deinterleave",
     "dtensor_to_jax",
@@ -82,6 +85,7 @@ __all__ = [
     "plan_reshard",
     "rearrange",
     "regroup",
+    "reshard",
     "rope_halves",
     "rope_pairs",
     "shards_to_jax",

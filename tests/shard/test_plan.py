@@ -16,6 +16,7 @@ from tests.shard.meshes import MESHES, bound, needs, positions, shardings
 from tests.strategies import layouts
 from xlayout.errors import ShapeError, SizeError
 from xlayout.shard import Mesh, Plan, Sharding, Split, plan_reshard
+from xlayout.shard.message import packed
 
 TP = Mesh(4, "tp")
 ROWS, COLUMNS = Sharding(TP, ("tp",)), Sharding(TP, (None, "tp"))
@@ -96,6 +97,16 @@ def test_a_message_is_the_same_to_sender_and_receiver(plan: Plan) -> None:
     assert len(sent) == len(plan.messages)
     for m in plan.messages:
         assert m.pack >> m.unpack == m.block
+
+
+def test_equal_blocks_cut_differently_keep_their_own_order_on_the_wire() -> None:
+    one = xl.Layout(((4,),), ((4,),), (xl.Piece(0, 0, ((2, 1, 2),)), xl.Piece(2, 1, ((2, 1, 2),))))
+    other = xl.Layout._of((one.in_shapes, one.out_shapes, tuple(reversed(one.pieces))))
+    assert one == other
+    for block in (one, other):
+        pack, unpack = packed(block)
+        assert pack.index()[0] == block.pieces[0].in_offset
+        assert pack >> unpack == block
 
 
 @given(plans())

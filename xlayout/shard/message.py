@@ -9,6 +9,7 @@ from itertools import pairwise
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import disjoint
 from xlayout.algebra.merge import merge
+from xlayout.algebra.shapes import Shape
 
 __all__ = ["Message"]
 
@@ -48,12 +49,22 @@ class Message:
         return packed(self.block)[1]
 
 
-@lru_cache(1 << 14)
 def packed(block: Layout) -> tuple[Layout, Layout]:
-    """A block in two: distinct elements onto a wire, and from the wire to their places."""
+    """A block in two: distinct elements onto a wire, and from the wire to their places.
+
+    The order on the wire follows the pieces, and sender and receiver work it out on their own. So
+    what is remembered goes by the pieces: equal blocks that are cut differently must not meet.
+    """
+    return _packed(block.in_shapes, block.out_shapes, block.pieces)
+
+
+@lru_cache(1 << 14)
+def _packed(
+    in_shapes: tuple[Shape, ...], out_shapes: tuple[Shape, ...], pieces: tuple[Piece, ...]
+) -> tuple[Layout, Layout]:
     wires: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
     packs, unpacks, size = [], [], 0
-    for piece in block.pieces:
+    for piece in pieces:
         moving = sorted((loop for loop in piece.loops if loop[1]), key=lambda loop: -loop[1])
         box = piece.in_offset, tuple((n, x) for n, x, _ in moving)
         steps, step = [], 1
@@ -70,11 +81,11 @@ def packed(block: Layout) -> tuple[Layout, Layout]:
         still = tuple(loop for loop in piece.loops if not loop[1])
         unpacks.append(Piece(wires[box], piece.out_offset, onto + still))
     if len(packs) > 1 and not disjoint(tuple(p.inverse() for p in packs)):
-        return _by_element(block)
+        return _by_element(Layout._of((in_shapes, out_shapes, pieces)))
     wire = ((size,),)
     return (
-        Layout._of((block.in_shapes, wire, merge(packs))),
-        Layout._of((wire, block.out_shapes, merge(unpacks))),
+        Layout._of((in_shapes, wire, merge(packs))),
+        Layout._of((wire, out_shapes, merge(unpacks))),
     )
 
 

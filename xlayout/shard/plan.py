@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import compose
+from xlayout.algebra.constructors import Parts
 from xlayout.algebra.merge import merge
 from xlayout.algebra.shapes import Shape, integer
 from xlayout.errors import ShapeError, SizeError
@@ -235,11 +236,13 @@ def plan_reshard(
     if len({mesh.size for mesh in meshes}) != 1:
         found = ", ".join(sorted(f"({mesh}) of {mesh.size}" for mesh in meshes))
         raise SizeError(f"src, dst: meshes {found} ranks; wanted the same ranks on both sides")
-    return _planned(layout, *sides, integer(itemsize, "itemsize", 1))
+    # By its pieces, not as a value: all ranks must come to the same order on the wire.
+    parts = layout.in_shapes, layout.out_shapes, layout.pieces
+    return _planned(parts, *sides, integer(itemsize, "itemsize", 1))
 
 
 @lru_cache(1024)
 def _planned(
-    layout: Layout, src: tuple[Sharding, ...], dst: tuple[Sharding, ...], itemsize: int
+    parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...], itemsize: int
 ) -> Plan:
-    return Plan(layout, src, dst, itemsize)
+    return Plan(Layout._of(parts), src, dst, itemsize)

@@ -38,7 +38,8 @@ def pull(
         wanted = [_along(restrict(n, stretch), shape, m) for n, m in zip(needs, sizes, strict=True)]
         for axis, n in enumerate(shape):
             cut = _recognised(mesh, [w[axis] if w else () for w in wanted], n)
-            if cut is None or None in wanted:
+            used = {name for entry in spec for name in entry}
+            if cut is None or None in wanted or used & {*cut[0]}:
                 raise SizeError(_why(layout, dst))
             spec.append(cut[0])
             if cut[1] != Split():
@@ -82,7 +83,7 @@ def _recognised(mesh: Mesh, wanted: list[Runs], n: int) -> tuple[tuple[str, ...]
         axis
         for axis in range(len(mesh.shape))
         if any(
-            wanted[r] != wanted[s]
+            wanted[r] and wanted[s] and wanted[r] != wanted[s]
             for r, s in itertools.combinations(range(mesh.size), 2)
             if all((at[r][k] == at[s][k]) != (k == axis) for k in range(len(mesh.shape)))
         )

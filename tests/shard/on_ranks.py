@@ -1,0 +1,97 @@
+"""What the ranks of a pool are asked to do."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from xlayout import Layout
+from xlayout.shard import Mesh, Sharding
+from xlayout.shard.execute import all_gather, reshard, run_part
+from xlayout.shard.plan import plan_reshard
+
+
+@lru_cache
+def device_mesh(mesh: Mesh, order: tuple[int, ...] | None = None) -> DeviceMesh:
+    ranks = torch.tensor(order or range(mesh.size)).reshape(mesh.shape)
+    return DeviceMesh("cpu", ranks, mesh_dim_names=mesh.names)
+
+
+def position(rank: int, order: tuple[int, ...] | None) -> int:
+    return rank if order is None else order.index(rank)
+
+
+def dtensor(
+    rank: int, x: np.ndarray, sharding: Sharding, order: tuple[int, ...] | None = None
+) -> DTensor:
+    mesh = device_mesh(sharding.mesh, order)
+    whole = torch.from_numpy(x)
+    return DTensor.from_local(
+        sharding.layout(position(rank, order), x.shape)(whole),
+        mesh,
+        sharding.to_torch(mesh),
+        run_check=False,
+        shape=whole.shape,
+        stride=whole.stride(),
+    )
+
+
+def resharded(
+    rank: int,
+    x: np.ndarray,
+    src: Sharding,
+    dst: Sharding,
+    layout: Layout | None,
+    dtype: str | None,
+    order: tuple[int, ...] | None,
+) -> tuple[int, Any, tuple[int, ...], tuple[Any, ...]]:
+    y = reshard(dtensor(rank, x, src, order), dst, layout=layout, dtype=dtype)
+    local = y.to_local()
+    if local.dtype not in (torch.float32, torch.int64):
+        local = local.float()
+    return position(rank, order), local.numpy(), tuple(y.shape), tuple(map(str, y.placements))
+
+
+def gradients(rank: int, x: np.ndarray, src: Sharding, dst: Sharding, layout: Layout) -> Any:
+    leaf = dtensor(rank, x, src).requires_grad_()
+    (g,) = torch.autograd.grad(
+        (reshard(leaf, dst, layout=layout).to_local() ** 2).sum(), leaf, create_graph=True
+    )
+    (gg,) = torch.autograd.grad((g.to_local() * 3).sum(), leaf)
+    return g.to_local().detach().numpy(), gg.to_local().numpy()
+
+
+def plain(rank: int, x: np.ndarray, src: Sharding, dst: Sharding, layout: Layout) -> np.ndarray:
+    plan = plan_reshard(layout, src, dst)
+    (made,) = run_part(plan, [torch.from_numpy(src.layout(rank, x.shape)(x))], rank)
+    found: np.ndarray = made.numpy()
+    return found
+
+
+def gathered(
+    rank: int, x: np.ndarray, src: Sharding, mesh_axis: str | None, dtype: str
+) -> tuple[np.ndarray, np.ndarray, str, str]:
+    """What a gather gives, and the gradient of a loss to which every rank adds its own weight."""
+    leaf = dtensor(rank, x, src).requires_grad_()
+    full = all_gather(leaf, mesh_axis=mesh_axis, dtype=dtype)
+    local = full.to_local(grad_placements=[_partial(p) for p in full.placements])
+    (local.float() * (rank + 1)).sum().backward()
+    assert leaf.grad is not None
+    grad = leaf.grad.to_local()
+    return local.detach().float().numpy(), grad.numpy(), str(full.dtype), str(grad.dtype)
+
+
+def _partial(placement: Any) -> Any:
+    from torch.distributed.tensor import Partial
+
+    return Partial() if placement.is_replicate() else placement
+
+
+def fails(rank: int) -> None:
+    if rank == 1:
+        raise ValueError("rank 1 has had enough")

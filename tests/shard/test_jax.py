@@ -1,0 +1,186 @@
+"""Resharding and gathering on eight host devices: right values, few bytes, gradients that flow."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+from xlayout.errors import AxisError, ShardingError
+from xlayout.shard import Mesh, Sharding, Split
+from xlayout.shard.execute import all_gather, reshard
+
+SHAPE = (48, 8)
+
+
+def mesh(kind: AxisType = AxisType.Auto) -> jax.sharding.Mesh:
+    return jax.make_mesh((2, 4), ("dp", "tp"), (kind, kind))
+
+
+def put(x: Any, spec: P, on: jax.sharding.Mesh | None = None) -> jax.Array:
+    made: jax.Array = jax.device_put(x, NamedSharding(on or mesh(), spec))
+    return made
+
+
+def values(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def sent(spec: P, fn: Any) -> int:
+    """Bytes that collective-permutes carry in the compiled program, over all devices."""
+    x = put(values(), spec, mesh(AxisType.Explicit))
+    text = jax.jit(fn).lower(x).compile().as_text()
+    width = {"f32": 4, "u16": 2, "u8": 1, "bf16": 2, "s32": 4}
+    total = 0
+    for line in text.splitlines():
+        found = re.search(r"= (\w+)\[(\d+)\]\S* collective-permute(?:-start)?\(", line)
+        if found:
+            pairs = re.findall(r"\{(\d+),(\d+)\}", line)
+            total += width[found[1]] * int(found[2]) * sum(a != b for a, b in pairs)
+    assert "all-gather" not in text
+    assert "all-to-all" not in text
+    return total
+
+
+LAYOUTS = {
+    "identity": xl.Layout.identity(SHAPE),
+    "interleave": xl.interleave.layout(SHAPE, block=2),
+    "six blocks": xl.interleave.layout(SHAPE, block=8),
+    "transpose": xl.Layout.permute(SHAPE, (1, 0)),
+    "rope": xl.rope_halves.layout(SHAPE, heads=6),
+}
+TP, COLUMNS = P("tp"), P(None, "tp")
+CASES = [*((name, TP, COLUMNS) for name in LAYOUTS), ("rope", P("dp", "tp"), P("tp", "dp")),
+         ("identity", P(("tp", "dp")), P("dp")), ("six blocks", P(), TP),
+         ("transpose", TP, P())]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layout", "src", "dst"), CASES, ids=str)
+def test_values_and_bytes_are_those_of_the_plan(layout: str, src: P, dst: P) -> None:
+    x, rule = put(values(), src), LAYOUTS[layout]
+    to = NamedSharding(mesh(), dst)
+    y = reshard(x, to, layout=rule)
+    assert y.sharding == to
+    np.testing.assert_array_equal(np.asarray(y), rule(values()))
+    plan = xl.plan_reshard(rule, Sharding.from_jax(x.sharding), Sharding.from_jax(to), itemsize=4)
+    padded = sum(r.padding for r in plan.rounds) * 4
+    explicit = NamedSharding(mesh(AxisType.Explicit), dst)
+    moved = sent(src, lambda x: reshard(x, explicit, layout=rule))
+    assert moved == sum(plan.recv_bytes) + padded
+    assert padded <= 0.1 * moved
+
+
+def test_gradients_go_back_along_the_inverse() -> None:
+    x, rule = put(values(), P("tp")), LAYOUTS["rope"]
+    weights = values()[::-1].copy()
+    to = NamedSharding(mesh(), P(None, "tp"))
+
+    def loss(x: jax.Array) -> jax.Array:
+        return (reshard(x, to, layout=rule) ** 2 * weights).sum()
+
+    g = jax.grad(loss)(x)
+    assert g.sharding.is_equivalent_to(x.sharding, 2)
+    np.testing.assert_allclose(g, rule.inverse()(2 * rule(values()) * weights), rtol=1e-6)
+    _, tangent = jax.jvp(lambda x: reshard(x, to, layout=rule), (x,), (x,))
+    np.testing.assert_array_equal(tangent, rule(values()))
+
+
+def test_it_runs_inside_jit_on_explicit_axes() -> None:
+    with jax.set_mesh(mesh(AxisType.Explicit)) as _:
+        x = put(values(), P("tp"), jax.sharding.get_mesh())
+        y = jax.jit(
+            lambda x: reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, P(None, "tp")))
+        )(x)
+        np.testing.assert_array_equal(y, values())
+        assert y.sharding.spec == P(None, "tp")
+
+
+def test_several_arrays_in_one_exchange() -> None:
+    q, k, v = values((32, 8)), values((16, 8)) + 1000, values((16, 8)) + 2000
+    rule = xl.fuse_qkv.layout(q.shape, k.shape, v.shape, heads=8, kv_heads=4)
+    arrays = tuple(put(a, P("tp")) for a in (q, k, v))
+    y = reshard(arrays, NamedSharding(mesh(), P("tp")), layout=rule)
+    np.testing.assert_array_equal(y, xl.fuse_qkv(q, k, v, heads=8, kv_heads=4))
+    back = reshard(y, NamedSharding(mesh(), P("tp")), layout=rule.inverse())
+    for made, a in zip(back, (q, k, v), strict=True):
+        np.testing.assert_array_equal(made, a)
+
+
+def test_a_narrow_dtype_travels_narrow() -> None:
+    on = NamedSharding(mesh(AxisType.Explicit), P(None, "tp"))
+    wide = sent(P("tp"), lambda x: reshard(x, on))
+    assert sent(P("tp"), lambda x: reshard(x, on, dtype="bfloat16")) * 2 == wide
+    assert sent(P("tp"), lambda x: reshard(x, on, dtype="float8_e4m3fn")) * 4 == wide
+    x, to = put(values(), P("tp")), NamedSharding(mesh(), P(None, "tp"))
+    np.testing.assert_array_equal(reshard(x, to, dtype="bfloat16"), values().astype(jnp.bfloat16))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_gather_casts_first(dtype: str, kind: AxisType) -> None:
+    w = put(values(), P("dp", "tp"), mesh(kind))
+    full = all_gather(w, mesh_axis="dp", dtype=dtype)
+    assert full.sharding.spec == P(None, "tp")
+    expected = values().astype(dtype)
+    assert np.asarray(full).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wire"), [("float32", "f32"), ("bfloat16", "u16"), ("float8_e4m3fn", "u8")]
+)
+def test_a_gather_travels_narrow(dtype: str, wire: str) -> None:
+    w = put(values(), P("dp", "tp"), mesh(AxisType.Explicit))
+    text = jax.jit(lambda w: all_gather(w, dtype=dtype)).lower(w).compile().as_text()
+    assert set(re.findall(r"= (\w+)\[[\d,]*\]\S* all-gather\(", text)) == {wire}
+
+
+def test_the_gradient_of_a_gather_comes_back_wide_and_in_shards() -> None:
+    w = put(values(), P("tp"))
+    g = jax.grad(lambda w: (all_gather(w, dtype="bfloat16").astype("float32") ** 2).sum())(w)
+    assert g.dtype == w.dtype
+    assert g.sharding.is_equivalent_to(w.sharding, 2)
+    np.testing.assert_allclose(g, 2 * values().astype(jnp.bfloat16).astype(np.float32), rtol=1e-2)
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def test_an_axis_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(
+        ShardingError, match=r"in JAX, which holds equal parts only; these are .*pad"
+    ):
+        reshard(put(values((10, 8)), P()), Sharding(Mesh((2, 4), ("dp", "tp")), ("tp",)))
+
+
+def test_a_fused_weight_is_offered_the_view_that_jax_can_say() -> None:
+    fused = Sharding(Mesh((2, 4), ("dp", "tp")), ("tp",), splits={0: Split(segments=2)})
+    with pytest.raises(ShardingError, match=r"P\(None, 'tp'\) of the axis seen as \(2, n / 2\)"):
+        reshard(put(values(), P("tp")), fused)
+
+
+def test_an_array_on_one_device_is_refused() -> None:
+    with pytest.raises(TypeError, match="wanted a NamedSharding, which names its axes"):
+        reshard(jnp.ones(8), NamedSharding(mesh(), P("tp")))
+    with pytest.raises(TypeError, match="x: a ndarray is on one device; wanted a DTensor or a jax"):
+        reshard(values(), NamedSharding(mesh(), P("tp")))
+    with pytest.raises(
+        TypeError, match=r"x: a ndarray is on one device; wanted a DTensor or jax\.A"
+    ):
+        all_gather(values())
+
+
+def test_a_tracer_on_automatic_axes_does_not_know_its_sharding() -> None:
+    with pytest.raises(TypeError, match="a tracer does not know its sharding; give the mesh expli"):
+        jax.jit(lambda x: reshard(x, NamedSharding(mesh(), P())))(put(values(), P("tp")))
+
+
+def test_a_mesh_axis_that_is_not_there_is_refused() -> None:
+    with pytest.raises(AxisError, match=r"mesh axis: 'pp'; the mesh \(dp=2 tp=4\) has dp, tp"):
+        all_gather(put(values(), P("tp")), mesh_axis="pp")

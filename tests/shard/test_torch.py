@@ -1,0 +1,124 @@
+"""Resharding and gathering on four gloo ranks: right values, gradients that flow, every dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import xlayout as xl
+from tests.shard import on_ranks
+from tests.shard.pool import Pool
+from xlayout.shard import Mesh, Sharding, Split
+
+pytestmark = pytest.mark.distributed
+
+TP, GRID = Mesh(4, "tp"), Mesh((2, 2), ("dp", "tp"))
+ROWS, COLUMNS = Sharding(TP, ("tp",)), Sharding(TP, (None, "tp"))
+FUSED = Sharding(TP, ("tp",), splits={0: Split(segments=2)})
+SHAPE = (24, 10)
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Pool]:
+    pool = Pool(4)
+    yield pool
+    pool.close()
+
+
+def values(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+GLU = xl.interleave.layout(SHAPE, block=2)
+CASES = {
+    "rows to columns": (None, ROWS, COLUMNS),
+    "interleave": (GLU, ROWS, ROWS),
+    "interleave, from fused shards": (GLU, FUSED, ROWS),
+    "fused shards to rows": (None, FUSED, ROWS),
+    "rows to fused shards": (None, ROWS, FUSED),
+    "rope of six heads": (xl.rope_halves.layout(SHAPE, heads=6), ROWS, ROWS),
+    "transpose": (xl.Layout.permute(SHAPE, (1, 0)), ROWS, ROWS),
+    "gather": (None, ROWS, Sharding(TP, ())),
+    "scatter": (None, Sharding(TP, ()), COLUMNS),
+    "to the minor axis": (
+        None, Sharding(GRID, (("dp", "tp"),)), Sharding(GRID, (("tp", "dp"),))),
+    "grid": (GLU, Sharding(GRID, ("dp", "tp")), Sharding(GRID, ("tp", "dp"))),
+    "copies": (None, Sharding(GRID, ("tp",)), Sharding(GRID, (None, "tp"))),
+    "a slice": (xl.Layout.slice(SHAPE, 0, 17), ROWS, COLUMNS),
+    "padded": (xl.Layout.pad(SHAPE, 29), ROWS, COLUMNS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [None, (2, 0, 3, 1)], ids=["in order", "mesh out of order"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_rank_holds_its_part_of_the_result(
+    ranks: Pool, case: str, order: tuple[int, ...] | None
+) -> None:
+    layout, src, dst = CASES[case]
+    x = values()
+    whole = x if layout is None else layout(x)
+    answers = ranks(on_ranks.resharded, x, src, dst, layout, None, order)
+    for rank, local, shape, _ in answers:
+        assert shape == whole.shape
+        np.testing.assert_array_equal(local, dst.layout(rank, whole.shape)(whole))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn", "int64"])
+def test_a_dtype_travels_as_it_is(ranks: Pool, dtype: str) -> None:
+    import torch
+
+    x = values()
+    for rank, local, _, _ in ranks(on_ranks.resharded, x, ROWS, COLUMNS, None, dtype, None):
+        mine = torch.from_numpy(COLUMNS.layout(rank, SHAPE)(x)).to(getattr(torch, dtype))
+        np.testing.assert_array_equal(local, mine.float().numpy())
+
+
+def test_gradients_and_their_gradients_go_back_along_the_inverse(ranks: Pool) -> None:
+    x = values()
+    for rank, (g, gg) in enumerate(ranks(on_ranks.gradients, x, ROWS, COLUMNS, GLU)):
+        np.testing.assert_array_equal(g, 2 * ROWS.layout(rank, SHAPE)(x))
+        np.testing.assert_array_equal(gg, np.full_like(g, 6))
+
+
+def test_plain_shards_may_be_cut_by_any_rule(ranks: Pool) -> None:
+    balanced = Sharding(TP, ("tp",), splits={0: Split(rule="balanced", unit=4)})
+    copies = Sharding(TP, ("tp",), splits={0: Split(segments=(16, 8), copies=(1, 2))})
+    x = values()
+    for src, dst in ((ROWS, copies), (copies, balanced), (balanced, ROWS)):
+        for rank, local in enumerate(ranks(on_ranks.plain, x, src, dst, GLU)):
+            np.testing.assert_array_equal(local, dst.layout(rank, SHAPE)(GLU(x)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("src", "axis"),
+    [(ROWS, None), (COLUMNS, "tp"), (Sharding(GRID, ("dp", "tp")), "dp"),
+     (Sharding(GRID, (("tp", "dp"),)), "dp")],
+    ids=str,
+)  # fmt: skip
+def test_a_gather_casts_first_and_sums_gradients_wide(
+    ranks: Pool, src: Sharding, axis: str | None, dtype: str
+) -> None:
+    import torch
+
+    x = values((10, 6))
+    narrow = torch.from_numpy(x).to(getattr(torch, dtype)).float().numpy()
+    target = Sharding(src.mesh, [tuple(n for n in e if axis not in (None, n)) for e in src.spec])
+    for rank, (local, grad, kind, grad_kind) in enumerate(
+        ranks(on_ranks.gathered, x, src, axis, dtype)
+    ):
+        np.testing.assert_array_equal(local, target.layout(rank, x.shape)(narrow))
+        assert (kind, grad_kind) == (f"torch.{dtype}", "torch.float32")
+        assert grad.shape == src.local_shape(rank, x.shape)
+        at, mesh = src.mesh.coordinates(rank), src.mesh
+        summed = [r for r in range(4) if all(
+            mesh.coordinates(r)[k] == at[k] for k, n in enumerate(mesh.names)
+            if axis not in (None, n) and any(n in e for e in src.spec))]  # fmt: skip
+        np.testing.assert_array_equal(grad, np.full_like(grad, sum(r + 1 for r in summed)))
+
+
+def test_a_rank_that_fails_is_named(ranks: Pool) -> None:
+    with pytest.raises(AssertionError, match=r"rank 1:(.|\n)*rank 1 has had enough"):
+        ranks(on_ranks.fails)

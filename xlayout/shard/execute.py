@@ -1,0 +1,203 @@
+"""Execute: a plan run on arrays that live on many devices; layout and sharding change in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from xlayout.algebra import Layout
+from xlayout.errors import ShardingError
+from xlayout.registry import backend_of
+from xlayout.shard.placement import verbs
+from xlayout.shard.plan import Plan, plan_reshard
+from xlayout.shard.sharding import Sharding
+from xlayout.shard.spmd import program
+
+__all__ = ["all_gather", "reshard", "run_part"]
+
+Step = Callable[..., tuple[Any, ...]]
+
+
+def reshard(x: Any, to: Any, /, *, layout: Layout | None = None, dtype: Any = None) -> Any:
+    """Change sharding and layout in one exchange that moves no byte it need not move.
+
+    Gradients flow: the transpose is the exchange back, along the inverse layout.
+
+    Args:
+        x: a DTensor, or a jax.Array under a NamedSharding (inside jit: on explicit axes); a tuple
+            of them when the layout has several inputs.
+        to: how the result is to lie: a `Sharding` on the mesh of `x`, a NamedSharding on it, or
+            placements; a list of them when the layout has several outputs.
+        layout: what goes where, on whole arrays; by default everything stays in its place.
+        dtype: cast to this before anything travels.
+
+    Returns:
+        A DTensor or jax.Array on the mesh of `x`, or a tuple of them.
+
+    Raises:
+        TypeError: for an array that is not sharded, or does not know its sharding.
+        SizeError: for a mesh of another size.
+        ShardingError: for a sharding that the framework cannot say, with the nearest that it can.
+
+    >>> import jax, xlayout as xl
+    >>> from jax.sharding import NamedSharding, PartitionSpec as P
+    >>> mesh = jax.make_mesh((len(jax.devices()),), ("tp",), (jax.sharding.AxisType.Auto,))
+    >>> x = jax.device_put(jax.numpy.arange(64.0), NamedSharding(mesh, P("tp")))
+    >>> y = reshard(x, NamedSharding(mesh, P("tp")), layout=xl.interleave.layout((64,)))
+    >>> [float(v) for v in y[:4]]
+    [0.0, 32.0, 1.0, 33.0]
+    """
+    arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
+    name = backend_of(arrays[0]).name
+    if name not in ("torch", "jax") or not verbs(name, "collective").is_sharded(arrays[0]):
+        raise TypeError(
+            f"x: a {type(arrays[0]).__name__} is on one device; wanted a DTensor or a jax.Array"
+        )
+    if layout is None:
+        layout = Layout.identity(arrays[0].shape)
+    if dtype is not None:
+        dtype = verbs(name, "collective").dtype_named(dtype)
+        arrays = tuple(verbs(name, "collective").cast(a, dtype) for a in arrays)
+    several = isinstance(to, list)
+    targets = tuple(to) if several else (to,) * len(layout.out_shapes)
+    made = (_torch if name == "torch" else _jax)(arrays, layout, targets)
+    return made if len(made) > 1 or several else made[0]
+
+
+def all_gather(
+    x: Any, /, *, mesh_axis: str | None = None, dtype: Any = None, reduce_dtype: Any = "float32"
+) -> Any:
+    """Take a mesh axis out of the sharding of `x`: cast first, then gather what is narrow.
+
+    Equal, bit for bit, to gathering and then casting. The gradient is reduce-scattered in
+    `reduce_dtype` and returned in the dtype of `x`; nothing gathered is saved for it.
+
+    Args:
+        x: a DTensor, or a jax.Array under a NamedSharding.
+        mesh_axis: the mesh axis along which the result is whole; None: all of them.
+        dtype: what travels, and the dtype of the result; by default that of `x`.
+        reduce_dtype: in which gradients are summed.
+
+    Raises:
+        TypeError: for an array that is not sharded, or does not know its sharding.
+        AxisError: for a mesh axis that is not there.
+
+    >>> import jax
+    >>> from jax.sharding import NamedSharding, PartitionSpec as P
+    >>> mesh = jax.make_mesh((len(jax.devices()),), ("fsdp",), (jax.sharding.AxisType.Auto,))
+    >>> w = jax.device_put(jax.numpy.ones((64, 4)), NamedSharding(mesh, P("fsdp")))
+    >>> full = all_gather(w, mesh_axis="fsdp", dtype="bfloat16")
+    >>> full.dtype, full.sharding.is_fully_replicated
+    (dtype(bfloat16), True)
+    """
+    name = backend_of(x).name
+    if name not in ("torch", "jax") or not verbs(name, "collective").is_sharded(x):
+        raise TypeError(f"x: a {type(x).__name__} is on one device; wanted a DTensor or jax.Array")
+    framework = verbs(name, "collective")
+    dtype = x.dtype if dtype is None else framework.dtype_named(dtype)
+    reduce_dtype = framework.dtype_named(reduce_dtype)
+    if name == "torch":
+        source = Sharding.from_torch(x.device_mesh, x.placements, x.ndim)
+        target = _without(source, mesh_axis).to_torch(x.device_mesh)
+        return framework.gather(x, target, dtype, reduce_dtype)
+    named = framework.sharding_of(x)
+    target = _without(Sharding.from_jax(named), mesh_axis).to_jax(named.mesh)
+    return framework.gather(x, named, target, dtype, reduce_dtype)
+
+
+def run_part(plan: Plan, stores: Sequence[Any], rank: int, mesh: Any = None) -> tuple[Any, ...]:
+    """One rank's part of a plan on what it stores, over torch.distributed."""
+    part = plan.part(rank)
+    buffer = part.pack(*stores)
+    if not plan.is_local:
+        exchange = verbs("torch", "collective").exchange
+        buffer = exchange(buffer, part.sends, part.receives, mesh)
+    made = part.unpack(buffer, *stores)
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _torch(arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]) -> tuple[Any, ...]:
+    torch = verbs("torch", "collective")
+    mesh = arrays[0].device_mesh
+    src = tuple(Sharding.from_torch(a.device_mesh, a.placements, a.ndim) for a in arrays)
+    dst = tuple(
+        to if isinstance(to, Sharding) else Sharding.from_torch(mesh, to, len(shape))
+        for to, shape in zip(targets, layout.out_shapes, strict=True)
+    )
+    placements = [sharding.to_torch(mesh) for sharding in dst]
+    plan = plan_reshard(layout, src, dst, itemsize=arrays[0].dtype.itemsize)
+    rank = torch.rank_of(mesh)
+
+    def forward(*stores: Any) -> tuple[Any, ...]:
+        return run_part(plan, stores, rank, mesh)
+
+    def backward(*gradients: Any) -> tuple[Any, ...]:
+        back = plan_reshard(layout.inverse(), dst, src, itemsize=plan.itemsize)
+        return run_part(back, gradients, rank, mesh)
+
+    made = torch.linear(forward, backward, [torch.local(a) for a in arrays])
+    return tuple(
+        torch.whole(local, mesh, where, shape)
+        for local, where, shape in zip(made, placements, layout.out_shapes, strict=True)
+    )
+
+
+def _jax(arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]) -> tuple[Any, ...]:
+    jax = verbs("jax", "collective")
+    sources = tuple(jax.sharding_of(a) for a in arrays)
+    src = tuple(map(Sharding.from_jax, sources))
+    dst = tuple(to if isinstance(to, Sharding) else Sharding.from_jax(to) for to in targets)
+    mesh = sources[0].mesh
+    ends = tuple(sharding.to_jax(mesh) for sharding in dst)
+    plan = plan_reshard(layout, src, dst, itemsize=arrays[0].dtype.itemsize)
+
+    def forward(*xs: Any) -> tuple[Any, ...]:
+        return _compiled(plan, sources, ends)(*xs)  # type: ignore[no-any-return]
+
+    def backward(*gradients: Any) -> tuple[Any, ...]:
+        back = plan_reshard(layout.inverse(), dst, src, itemsize=plan.itemsize)
+        return _compiled(back, ends, sources)(*gradients)  # type: ignore[no-any-return]
+
+    made: tuple[Any, ...] = jax.linear(forward, backward, arrays)
+    return made
+
+
+@lru_cache(1024)
+def _compiled(plan: Plan, sources: tuple[Any, ...], targets: tuple[Any, ...]) -> Any:
+    layout = plan.layout
+    for side, shapes, held in (
+        (plan.src, layout.in_shapes, plan.stores), (plan.dst, layout.out_shapes, plan.makes)
+    ):  # fmt: skip
+        if len({held(rank) for rank in range(plan.ranks)}) > 1:
+            parts = ", ".join(str(held(rank)[0]) for rank in range(min(plan.ranks, 4)))
+            raise ShardingError(
+                f"cannot shard {shapes} by {', '.join(map(str, side))} in JAX, which holds equal "
+                f"parts only; these are {parts}, ...; pad the array until it divides (xlayout.pad)"
+            )
+    run = program(plan)
+    steps: dict[Layout, Step] = {}
+    packs, unpacks = (
+        None if layouts is None else [steps.setdefault(one, _step(one)) for one in layouts]
+        for layouts in (run.pack, run.unpack)
+    )
+    return verbs("jax", "collective").spmd(packs, run.rounds, unpacks, sources, targets)
+
+
+def _step(layout: Layout) -> Step:
+    def run(*arrays: Any) -> tuple[Any, ...]:
+        made = layout(*arrays)
+        return made if isinstance(made, tuple) else (made,)
+
+    return run
+
+
+def _without(sharding: Sharding, mesh_axis: str | None) -> Sharding:
+    """The sharding with a mesh axis (None: every one) taken out."""
+    if mesh_axis is not None:
+        sharding.mesh.axis(mesh_axis)
+    spec = [
+        tuple(name for name in entry if mesh_axis not in (None, name)) for entry in sharding.spec
+    ]
+    kept = {axis: split for axis, split in sharding.splits if spec[axis]}
+    return Sharding(sharding.mesh, spec, splits=kept)
