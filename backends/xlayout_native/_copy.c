@@ -36,9 +36,11 @@ enum {
     MAX_RANK = 16,             /* loops of one copy, after fusing; layouts in use have 2 to 5 */
     MAX_THREADS = 64,
     LINE = 64,                 /* bytes of a cache line */
+    CROWDED = 1024,            /* strides a multiple of this meet in few sets of caches and banks */
     RUN = 4096,                /* from here on a contiguous run is cut by bytes, not by loops */
-    ROW = 512,                 /* bytes of an output row of a tile: eight lines in a row */
-    TILE = 1 << 17,            /* bytes of a tile: with its source it stays in a 1 MB cache */
+    ROW = 1024,                /* bytes of an output row of a transpose's tile: sixteen lines */
+    TILE = 1 << 18,            /* bytes of a transpose's tile: stays in the second-level cache */
+    SMALL_TILE = 1 << 14,      /* of one that is staged, and read in order: stays in the first */
     RELEASE_FROM = 1 << 16,    /* bytes from which the interpreter lock is let go */
 };
 static atomic_llong stream_from = 8 << 20;  /* bytes of a result that streaming stores serve better */
@@ -61,7 +63,7 @@ typedef enum { RUNS, BLOCKS, ZIP, UNZIP, TRANSPOSE, KINDS } Kind;
 typedef struct {
     const char *name;
     Kernel kernels[KINDS];
-    Kernel stream_blocks;                                            /* lines only, or NULL */
+    Kernel streaming[KINDS];                                         /* to whole lines; or NULL */
     void (*stream)(uint8_t *to, const uint8_t *from, int64_t count); /* or NULL */
     void (*fence)(void);                                             /* streamed bytes are there */
 } Isa;
@@ -74,6 +76,8 @@ typedef uint64_t __attribute__((aligned(1), may_alias)) u64;
 typedef struct { uint8_t bytes[16]; } u128;
 typedef struct { uint8_t bytes[32]; } u256;
 typedef struct { uint8_t bytes[64]; } u512;
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Any number of bytes below 64, by two moves that may overlap: cheaper than a call. */
 static inline void move_short(uint8_t *to, const uint8_t *from, int64_t count)
@@ -130,8 +134,8 @@ static void plain_runs(const Box *b, const uint8_t *from, uint8_t *to)
 static void no_fence(void) {}
 
 static const Isa PLAIN = {
-    "plain", {plain_runs, plain_blocks, plain_blocks, plain_blocks, plain_blocks},
-    NULL, NULL, no_fence,
+    "plain", {plain_runs, plain_blocks, plain_blocks, plain_blocks, plain_blocks}, {NULL}, NULL,
+    no_fence,
 };
 
 /* -- 4. vectors -------------------------------------------------------------------------------- */
@@ -161,11 +165,12 @@ static const Isa PLAIN = {
 static void fence(void) { _mm_sfence(); }
 
 static const Isa AVX2 = {
-    "avx2", {stream_runs_2, plain_blocks, zip_2, unzip_2, transpose_2}, stream_blocks_2, stream_2,
-    fence,
+    "avx2", {plain_runs, plain_blocks, zip_2, unzip_2, transpose_2},
+    {stream_runs_2, stream_blocks_2, stream_zip_2, stream_unzip_2, NULL}, stream_2, fence,
 };
 static const Isa AVX512 = {
-    "avx512", {stream_runs_4, plain_blocks, zip_4, unzip_4, transpose_4}, stream_blocks_4, stream_4,
+    "avx512", {plain_runs, plain_blocks, zip_4, unzip_4, transpose_4},
+    {stream_runs_4, stream_blocks_4, stream_zip_4, stream_unzip_4, stream_transpose_4}, stream_4,
     fence,
 };
 
@@ -207,7 +212,7 @@ typedef struct {
     int64_t staged[MAX_RANK];     /* output strides within the stage */
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops that walk over segments; the rest are inside one */
-    bool lines;                   /* blocks of whole lines, if the target starts on a line */
+    bool lines;                   /* the kernel writes whole lines, if the target starts on one */
     Kind kind;
 } Copy;
 
@@ -219,7 +224,6 @@ typedef struct {
 } Plan;
 
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Output strides positive and descending, loops that chain fused, contiguous bytes in `width`. */
 static void normalise(Copy *c)
@@ -271,10 +275,11 @@ static int64_t whole(int64_t n, int64_t width)
 }
 
 /* Tile: a row of the output, as long a stretch of the input as fits, then what else fits. */
-static void shape_tiles(Copy *c)
+static void shape_tiles(Copy *c, bool lines)
 {
     const int last = c->rank - 1;
-    int64_t room = TILE / least(c->width, TILE);
+    const int64_t bytes = c->kind == TRANSPOSE || c->kind == RUNS || lines ? TILE : SMALL_TILE;
+    int64_t room = bytes / least(c->width, bytes);
     for (int k = 0; k < c->rank; k++) c->tile[k] = 1;
     int64_t row = c->along == last ? room : ROW / least(c->width, ROW);
     c->tile[last] = least(c->loop[last].n, row);
@@ -311,8 +316,23 @@ static void shape_stage(Copy *c)
         c->staged[k] = step;
         step *= c->tile[k];
     }
-    c->lines = c->kind == BLOCKS && c->width % LINE == 0 && c->to % LINE == 0;
-    for (int k = 0; k < c->rank; k++) c->lines = c->lines && c->loop[k].out % LINE == 0;
+}
+
+/* Whether the kernel's stores fall on whole lines, in a target that starts on one. A transpose has
+ * them far apart; where they would be crowded too, long rows from a stage serve memory better. */
+static bool writes_lines(const Copy *c)
+{
+    const int last = c->rank - 1;
+    if (c->kind == TRANSPOSE &&
+        (c->loop[last].in % CROWDED == 0 || c->loop[c->along].out % CROWDED == 0))
+        return false;
+    if (c->to % LINE || (c->kind == BLOCKS && c->width % LINE)) return false;
+    for (int k = 0; k <= last; k++) {
+        const bool inside = c->kind != BLOCKS && (k == last || (c->kind == ZIP && k == c->along));
+        const int64_t step = inside ? c->tile[k] * c->loop[k].out : c->loop[k].out;
+        if (step % LINE && !(inside && c->tiles[k] == 1)) return false;
+    }
+    return true;
 }
 
 /* From loops in bytes to a copy that is ready to run. */
@@ -330,12 +350,14 @@ static void prepare_copy(Copy *c)
         if (here && (!best || here < best)) c->along = k;
     }
     c->kind = bytes ? RUNS : kind_of(c);
-    shape_tiles(c);
+    shape_tiles(c, true);
+    c->lines = c->kind == RUNS || writes_lines(c);
+    if (!c->lines) shape_tiles(c, false);
     shape_stage(c);
 }
 
 /* The stage holds a full tile of any copy: its bytes, and two lines for each segment. */
-enum { STAGE = TILE + 2 * LINE * (TILE / LINE) };
+enum { STAGE = 3 * TILE };
 
 /* -- 6. running a tile ------------------------------------------------------------------------- */
 
@@ -396,12 +418,12 @@ static void run_tile(const Copy *c, const Isa *isa, int64_t number, const uint8_
         if (k != along && k != last && t.batch < 0) t.batch = k;
     }
     bool staged = false;
-    if (c->kind == RUNS) {
-        if (!stream) t.kernel = PLAIN.kernels[RUNS];
-    } else if (stream && c->lines && (uintptr_t)to % LINE == 0) {
-        t.kernel = isa->stream_blocks;
-    } else {
-        staged = stream && stage;
+    if (stream) {
+        const bool direct = isa->streaming[c->kind] && c->lines;
+        if (direct && (c->kind == RUNS || (uintptr_t)to % LINE == 0))
+            t.kernel = isa->streaming[c->kind];
+        else
+            staged = stage;
     }
     for (int k = 0; k < c->rank; k++) t.out[k] = staged ? c->staged[k] : c->loop[k].out;
     t.box = (Box){.width = c->width, .batch = 1, .rows = t.extent[last], .columns = 1,
@@ -410,11 +432,12 @@ static void run_tile(const Copy *c, const Isa *isa, int64_t number, const uint8_
         t.box.columns = t.extent[along];
         t.box.column_in = c->loop[along].in, t.box.column_out = t.out[along];
     }
-    if (c->kind == BLOCKS && t.box.columns < 8 && t.box.columns < t.box.rows) flip(&t.box);
     if (t.batch >= 0) {
         t.box.batch = t.extent[t.batch];
         t.box.batch_in = c->loop[t.batch].in, t.box.batch_out = t.out[t.batch];
     }
+    if (c->kind == BLOCKS && !stream && t.box.columns < 8 && t.box.columns < t.box.rows)
+        flip(&t.box);
     each_box(&t, 0, from, staged ? stage : to);
     if (staged) {
         int64_t bytes = c->width;

@@ -32,6 +32,13 @@ typedef __m512i vec_4;
 #endif
 #define VEC N(vec)
 
+/* Past the caches, or through them. */
+INLINE void N(put)(uint8_t *to, VEC v, bool past)
+{
+    if (past) STREAM(to, v);
+    else STORE(to, v);
+}
+
 #if LANES > 1
 /* -- streaming --------------------------------------------------------------------------------- */
 
@@ -132,11 +139,12 @@ INLINE void N(unweave)(VEC x, VEC y, VEC *low, VEC *high)
 
 /* `ways` rows become one, in log2(ways) rounds that pair row i with row i + ways/2. The last step
  * may overlap the one before: it writes the same bytes again. */
-INLINE void N(zip_row)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width)
+INLINE void N(zip_row)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width, bool past)
 {
     const int64_t step = V / width;
     for (int64_t at = 0; at < b->columns; at += step) {
-        const int64_t c = at + step > b->columns ? b->columns - step : at;
+        const bool edge = at + step > b->columns;
+        const int64_t c = edge ? b->columns - step : at;
         VEC v[8], w[8];
         for (int k = 0; k < ways; k++) v[k] = LOAD(from + k * b->row_in + c * width);
         for (int round = ways; round > 1; round /= 2) {
@@ -147,16 +155,18 @@ INLINE void N(zip_row)(const uint8_t *from, uint8_t *to, const Box *b, int ways,
             }
             for (int k = 0; k < ways; k++) v[k] = w[k];
         }
-        for (int k = 0; k < ways; k++) STORE(to + c * width * ways + k * V, v[k]);
+        for (int k = 0; k < ways; k++) N(put)(to + c * width * ways + k * V, v[k], past && !edge);
     }
 }
 
 /* The inverse: one row of `rows` groups becomes `ways` rows. */
-INLINE void N(unzip_row)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width)
+INLINE void N(unzip_row)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width,
+                         bool past)
 {
     const int64_t step = V / width;
     for (int64_t at = 0; at < b->rows; at += step) {
-        const int64_t r = at + step > b->rows ? b->rows - step : at;
+        const bool edge = at + step > b->rows;
+        const int64_t r = edge ? b->rows - step : at;
         VEC v[8], w[8];
         for (int k = 0; k < ways; k++) v[k] = LOAD(from + r * width * ways + k * V);
         for (int round = ways; round > 1; round /= 2) {
@@ -167,7 +177,8 @@ INLINE void N(unzip_row)(const uint8_t *from, uint8_t *to, const Box *b, int way
             }
             for (int k = 0; k < ways; k++) v[k] = w[k];
         }
-        for (int k = 0; k < ways; k++) STORE(to + k * b->column_out + r * width, v[k]);
+        for (int k = 0; k < ways; k++)
+            N(put)(to + k * b->column_out + r * width, v[k], past && !edge);
     }
 }
 
@@ -190,29 +201,63 @@ INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
 #undef PART
 }
 
-/* Squares of n x n elements, n = 16 / width, one a lane: lane k holds rows k*n to k*n + n - 1, so
- * that a column of all lanes is V bytes in a row. Edges overlap what is there already. */
-INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int width)
+/* One square a lane, n x n elements, n = 16 / width: lane k holds rows k*n to k*n + n - 1, so that
+ * a column of all lanes is V bytes in a row. */
+INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out, int width,
+                    bool past)
 {
+    const int n = 16 / width;
+    VEC v[16], w[16];
+    for (int k = 0; k < n; k++) v[k] = N(gather)(from + k * row_in, n * row_in);
+    for (int round = n; round > 1; round /= 2) {
+        for (int k = 0; k < n / 2; k++)
+            N(unpack)(width, v[k], v[k + n / 2], &w[2 * k], &w[2 * k + 1]);
+        for (int k = 0; k < n; k++) v[k] = w[k];
+    }
+    for (int k = 0; k < n; k++) N(put)(to + k * column_out, v[k], past);
+}
+
+/* Squares down the rows, then across. At the edges they overlap what is there already.
+ *
+ * The rows of the next squares are fetched while these turn, since no prefetcher follows so many
+ * rows at once. Rows a multiple of CROWDED apart compete for the same few places of the cache: those
+ * are first laid side by side, a strip at a time. */
+INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int width, bool past)
+{
+    enum { STRIP = 512, PITCH = STRIP + LINE };
     const int n = 16 / width, high = n * LANES;
+    const bool crowded = b->row_in % CROWDED == 0;
+    uint8_t strip[16 * LANES * PITCH];
     for (int64_t row = 0; row < b->rows; row += high) {
-        const int64_t r = row + high > b->rows ? b->rows - high : row;
-        for (int64_t column = 0; column < b->columns; column += n) {
-            const int64_t c = column + n > b->columns ? b->columns - n : column;
-            const uint8_t *corner = from + r * b->row_in + c * width;
-            VEC v[16], w[16];
-            for (int k = 0; k < n; k++) v[k] = N(gather)(corner + k * b->row_in, n * b->row_in);
-            for (int round = n; round > 1; round /= 2) {
-                for (int k = 0; k < n / 2; k++)
-                    N(unpack)(width, v[k], v[k + n / 2], &w[2 * k], &w[2 * k + 1]);
-                for (int k = 0; k < n; k++) v[k] = w[k];
+        const bool edge = row + high > b->rows;
+        const int64_t r = edge ? b->rows - high : row;
+        const int64_t next = least(r + high, b->rows - high) - r;
+        for (int64_t first = 0; first < b->columns; first += STRIP / width) {
+            const int64_t end = least(first + STRIP / width, b->columns);
+            const uint8_t *rows = from + r * b->row_in;
+            int64_t row_in = b->row_in;
+            if (crowded) {
+                const int64_t start = end - first < n ? end - n : first;
+                for (int k = 0; k < high; k++)
+                    move(strip + k * PITCH, rows + k * row_in + start * width, (end - start) * width);
+                rows = strip - start * width;
+                row_in = PITCH;
             }
-            for (int k = 0; k < n; k++) STORE(to + (c + k) * b->column_out + r * width, v[k]);
+            for (int64_t column = first; column < end; column += n) {
+                const int64_t c = column + n > end ? end - n : column;
+                if (!crowded) {
+                    const int part = (int)(column / n % 4);
+                    for (int k = part * high / 4; k < (part + 1) * high / 4; k++)
+                        __builtin_prefetch(rows + (next + k) * row_in + c * width);
+                }
+                N(turn)(rows + c * width, row_in, to + c * b->column_out + r * width, b->column_out,
+                        width, past && !edge);
+            }
         }
     }
 }
 
-/* -- kernels: the width and the ways as constants ------------------------------------------------ */
+/* -- kernels: the width, the ways and the kind of store as constants ----------------------------- */
 
 #define EACH_BOX(ROW, ...)                                                                         \
     for (int64_t k = 0; k < b->batch; k++)                                                         \
@@ -226,36 +271,53 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
     default: CASE(16);                                                                             \
     }
 
-TARGET static void N(zip)(const Box *b, const uint8_t *from, uint8_t *to)
+INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past)
 {
 #define CASE(W)                                                                                    \
-    if (b->rows == 2) EACH_BOX(zip_row, 2, W);                                                     \
-    else if (b->rows == 4) EACH_BOX(zip_row, 4, W);                                                \
-    else EACH_BOX(zip_row, 8, W)
+    if (b->rows == 2) EACH_BOX(zip_row, 2, W, past);                                               \
+    else if (b->rows == 4) EACH_BOX(zip_row, 4, W, past);                                          \
+    else EACH_BOX(zip_row, 8, W, past)
     if (b->columns * b->width < V) NARROWER(zip)(b, from, to);
     else EACH_WIDTH(CASE)
 #undef CASE
 }
 
-TARGET static void N(unzip)(const Box *b, const uint8_t *from, uint8_t *to)
+INLINE void N(unzip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past)
 {
 #define CASE(W)                                                                                    \
-    if (b->columns == 2) EACH_BOX(unzip_row, 2, W);                                                \
-    else if (b->columns == 4) EACH_BOX(unzip_row, 4, W);                                           \
-    else EACH_BOX(unzip_row, 8, W)
+    if (b->columns == 2) EACH_BOX(unzip_row, 2, W, past);                                          \
+    else if (b->columns == 4) EACH_BOX(unzip_row, 4, W, past);                                     \
+    else EACH_BOX(unzip_row, 8, W, past)
     if (b->rows * b->width < V) NARROWER(unzip)(b, from, to);
     else EACH_WIDTH(CASE)
 #undef CASE
 }
 
-TARGET static void N(transpose)(const Box *b, const uint8_t *from, uint8_t *to)
+INLINE void N(transpose_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past)
 {
-#define CASE(W) EACH_BOX(transpose_box, W)
+#define CASE(W) EACH_BOX(transpose_box, W, past)
     if (b->rows * b->width < V || b->columns * b->width < 16) NARROWER(transpose)(b, from, to);
     else EACH_WIDTH(CASE)
 #undef CASE
 }
 
+#define KERNEL(NAME, TO, PAST)                                                                     \
+    TARGET static void N(NAME)(const Box *b, const uint8_t *from, uint8_t *to)                     \
+    {                                                                                              \
+        N(TO)(b, from, to, PAST);                                                                  \
+    }
+KERNEL(zip, zip_to, false)
+KERNEL(unzip, unzip_to, false)
+KERNEL(transpose, transpose_to, false)
+#if LANES > 1
+KERNEL(stream_zip, zip_to, true)
+KERNEL(stream_unzip, unzip_to, true)
+#endif
+#if LANES == 4 /* a smaller vector is part of a line, and the other part comes much later */
+KERNEL(stream_transpose, transpose_to, true)
+#endif
+
+#undef KERNEL
 #undef V
 #undef N
 #undef INLINE
