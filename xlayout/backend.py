@@ -11,7 +11,7 @@ from typing import Any, Protocol
 __all__ = ["Backend", "Relayout"]
 
 Relayout = tuple[
-    tuple[slice, ...] | None,
+    tuple[slice | int, ...] | None,
     tuple[int, ...] | None,
     tuple[int, ...] | None,
     tuple[int, ...] | None,
@@ -31,8 +31,11 @@ class Backend(Protocol):
     def kind(self, x: Any, /) -> tuple[Any, Any]:
         """(dtype, device): arrays of one call must agree on both."""
 
-    def tracing(self, x: Any, /) -> bool:
-        """Whether a compiler is recording, so that values and memory mean nothing yet."""
+    def alike(self, xs: Sequence[Any], /) -> bool:
+        """Whether they are plainly of one type and one kind; False only means: look closer."""
+
+    def tracing(self, *xs: Any) -> bool:
+        """Whether a compiler is recording one of them: values and memory mean nothing yet."""
 
     def symbolic(self, n: Any, /) -> bool:
         """Whether a dimension may be left open while tracing."""

@@ -14,14 +14,27 @@ from jax import lax
 name = "jax"
 immutable = True
 
+_Tracer = jax.core.Tracer
+
 
 def kind(x: Any, /) -> tuple[Any, Any]:
     # JAX moves uncommitted arrays by itself and complains clearly about committed ones.
     return x.dtype, "any"
 
 
-def tracing(x: Any, /) -> bool:
-    return isinstance(x, jax.core.Tracer)
+def alike(xs: Sequence[Any], /) -> bool:
+    cls, dtype = type(xs[0]), xs[0].dtype
+    for x in xs:  # noqa: SIM110 -- a generator costs as much as all the rest
+        if type(x) is not cls or x.dtype != dtype:
+            return False
+    return True
+
+
+def tracing(*xs: Any) -> bool:
+    for x in xs:  # noqa: SIM110 -- a generator costs as much as the call it would decide
+        if isinstance(x, _Tracer):
+            return True
+    return False
 
 
 def symbolic(n: Any, /) -> bool:
@@ -87,7 +100,7 @@ def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
 
 def relayout(
     steps: tuple[
-        tuple[builtins.slice, ...] | None,
+        tuple[builtins.slice | int, ...] | None,
         tuple[int, ...] | None,
         tuple[int, ...] | None,
         tuple[int, ...] | None,

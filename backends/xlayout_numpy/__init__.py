@@ -18,7 +18,15 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, "cpu"
 
 
-def tracing(_x: Any, /) -> bool:
+def alike(xs: Sequence[Any], /) -> bool:
+    cls, dtype = type(xs[0]), xs[0].dtype
+    for x in xs:  # noqa: SIM110 -- a generator costs as much as all the rest
+        if type(x) is not cls or x.dtype != dtype:
+            return False
+    return True
+
+
+def tracing(*_xs: Any) -> bool:
     return False
 
 
@@ -85,7 +93,7 @@ def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
 
 def relayout(
     steps: tuple[
-        tuple[builtins.slice, ...] | None,
+        tuple[builtins.slice | int, ...] | None,
         tuple[int, ...] | None,
         tuple[int, ...] | None,
         tuple[int, ...] | None,
@@ -95,10 +103,11 @@ def relayout(
 ) -> Callable[[Any], Any]:
     window, split, axes, merged = steps
     if window is not None:
+        key = (*window, ...)  # an array even where every axis is dropped
         if split is None and axes is None:
-            return lambda x: x[window].copy()
+            return lambda x: x[key].copy()
         rest = relayout((None, split, axes, merged), _copies)
-        return lambda x: rest(x[window])
+        return lambda x: rest(x[key])
     if axes is None:
         shape = merged or split
         return fresh if shape is None else lambda x: x.copy().reshape(shape)

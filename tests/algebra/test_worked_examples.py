@@ -11,7 +11,7 @@ import pytest
 import xlayout as xl
 from xlayout.algebra import Layout, Piece, partition
 from xlayout.errors import SizeError
-from xlayout.lower.recipe import program_of
+from xlayout.lower.relayout import program_of
 
 
 def traffic(layout: Layout, sources: list[int], targets: list[int]) -> list[list[int]]:

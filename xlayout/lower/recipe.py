@@ -12,12 +12,12 @@ from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.algebra.assemble import build
 from xlayout.algebra.program import Program
 from xlayout.algebra.shapes import ends
 from xlayout.algebra.strided import StridedCopy, strided_copies
-from xlayout.backend import Backend, Relayout
+from xlayout.backend import Backend
 from xlayout.lower.bound import bound
+from xlayout.lower.relayout import program_of, relayout_of
 from xlayout.lower.tuned import tuned
 
 __all__ = ["Recipe", "program_of", "recipe", "tables_of", "write_pieces"]
@@ -30,9 +30,9 @@ Recipe = Callable[..., Any]
 
 def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     """The fastest way to run a layout again and again on concrete arrays of one backend."""
-    steps = _relayout(layout)
-    if steps is not None:
-        return backend.relayout(steps, layout.as_view() is None)
+    direct = _direct(layout, backend)
+    if direct is not None:
+        return direct
     whole = program_of(layout)
     program = tuned(whole, layout, immutable=backend.immutable)
     tables = tables_of(layout, whole)
@@ -51,45 +51,20 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     return by_pieces
 
 
-@lru_cache(1024)
-def program_of(layout: Layout) -> Program:
-    """The straight-line program of a layout."""
-    return build(layout.in_shapes, layout.out_shapes, layout.pieces)
-
-
-def _relayout(layout: Layout) -> Relayout | None:
-    """The steps, when one of each is the whole program and the split never copies."""
-    if len(layout.in_shapes) != 1 or len(layout.out_shapes) != 1:
+def _direct(layout: Layout, backend: Backend) -> Recipe | None:
+    """Every output by one relayout of the one input, where that is the whole program."""
+    if len(layout.in_shapes) != 1 or (backend.immutable and len(layout.out_shapes) > 1):
         return None
-    window = [slice(0, n) for n in layout.in_shape]
-    steps: dict[str, tuple[int, ...]] = {}
-    for verb, _, argument in program_of(layout).steps:
-        if verb == "slice" and not steps:
-            axis, start, stop, by = argument
-            window[axis] = slice(start, stop, by)
-            continue
-        if verb == "reshape":
-            verb = "merged" if "permute" in steps else "split"
-        if verb in steps or verb not in ("split", "permute", "merged"):
+    calls = []
+    for number in range(len(layout.out_shapes)):
+        only = layout.only(number)
+        steps = relayout_of(only)
+        if steps is None:
             return None
-        steps[verb] = argument
-    kept = [len(range(n)[w]) for n, w in zip(layout.in_shape, window, strict=True)]
-    split = steps.get("split")
-    if split is not None and "permute" in steps and not _refines(split, kept):
-        return None
-    select = tuple(window) if tuple(kept) != layout.in_shape else None
-    return select, split, steps.get("permute"), steps.get("merged")
-
-
-def _refines(split: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether each axis of `shape` is a product of consecutive axes of `split`."""
-    left = list(split)
-    for n in shape:
-        while n > 1 and left and n % left[0] == 0:
-            n //= left.pop(0)
-        if n != 1:
-            return False
-    return all(n == 1 for n in left)
+        calls.append(backend.relayout(steps, only.as_view() is None))
+    if len(calls) == 1:
+        return calls[0]
+    return lambda x: tuple([call(x) for call in calls])
 
 
 def tables_of(layout: Layout, program: Program) -> dict[int, Any]:

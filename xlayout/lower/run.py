@@ -15,7 +15,6 @@ from xlayout.lower.traced import plan_layout, trace
 from xlayout.registry import backend_of
 
 __all__ = [
-    "any_tracing",
     "apply",
     "call",
     "common_backend",
@@ -62,21 +61,25 @@ def apply(
 
 def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any) -> Any:
     """`layout(*arrays)`."""
-    if len(arrays) != len(layout.in_shapes):
-        raise ShapeError(f"layout: takes {len(layout.in_shapes)} arrays, {len(arrays)} given")
+    if tuple([x.shape for x in arrays]) != layout.in_shapes:
+        raise _wrong_shapes(layout, arrays)
     backend = common_backend(arrays)
     check_fill(arrays[0].dtype, fill)
-    for x, shape in zip(arrays, layout.in_shapes, strict=True):
-        _check_shape(x, shape)
-    if any_tracing(backend, arrays):
+    if backend.tracing(*arrays):
         refuse_while_tracing(out, copy)
         return trace(backend, backend.constant(plan_layout, layout), arrays, fill)
+    if out is None and copy is True:
+        return remembered(layout, backend, fill)(*arrays)
     return run(backend, layout, arrays, out, copy, fill)
 
 
-def _check_shape(x: Any, shape: Sequence[int]) -> None:
-    if tuple(x.shape) != tuple(shape):
-        raise ShapeError(f"x: an array of shape {tuple(x.shape)}; the layout takes {tuple(shape)}")
+def _wrong_shapes(layout: Layout, arrays: Sequence[Any]) -> ShapeError:
+    if len(arrays) != len(layout.in_shapes):
+        return ShapeError(f"layout: takes {len(layout.in_shapes)} arrays, {len(arrays)} given")
+    x, shape = next(
+        (x, shape) for x, shape in zip(arrays, layout.in_shapes, strict=True) if x.shape != shape
+    )
+    return ShapeError(f"x: an array of shape {tuple(x.shape)}; the layout takes {tuple(shape)}")
 
 
 def refuse_while_tracing(out: Any, copy: bool | None) -> None:
@@ -91,11 +94,6 @@ def refuse_while_tracing(out: Any, copy: bool | None) -> None:
         )
 
 
-def any_tracing(backend: Backend, arrays: Sequence[Any]) -> bool:
-    """Whether a compiler is recording one of the arrays (the others may be constants to it)."""
-    return any(backend.tracing(x) for x in arrays)
-
-
 def common_backend(arrays: Sequence[Any]) -> Backend:
     """The one backend of all arrays, which must agree in dtype and device.
 
@@ -107,8 +105,14 @@ def common_backend(arrays: Sequence[Any]) -> Backend:
         raise SizeError("arrays: none given; wanted at least one")
     first = arrays[0]
     backend = backend_of(first)
-    kind = backend.kind(first)
-    for number, x in enumerate(arrays[1:], 1):
+    if len(arrays) > 1 and not backend.alike(arrays):
+        _check_alike(arrays, backend)
+    return backend
+
+
+def _check_alike(arrays: Sequence[Any], backend: Backend) -> None:
+    kind = backend.kind(arrays[0])
+    for number, x in enumerate(arrays):
         other = backend_of(x)
         if other is not backend:
             raise TypeError(
@@ -120,7 +124,6 @@ def common_backend(arrays: Sequence[Any]) -> Backend:
                 f"arrays: 0 is {kind[0]} on {kind[1]}, {number} is {x.dtype} on "
                 f"{other.kind(x)[1]}; one of each per call"
             )
-    return backend
 
 
 def run(
@@ -150,7 +153,7 @@ _RECIPES: dict[Any, Recipe] = {}
 
 def remembered(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     """The recipe of a layout, kept for the next call (True, 1 and 1.0 are different fills)."""
-    key = (layout, backend.name, type(fill), repr(fill))
+    key = (layout, backend.name, type(fill), fill if type(fill) is int else repr(fill))
     found = _RECIPES.get(key)
     if found is None:
         if len(_RECIPES) >= 1024:

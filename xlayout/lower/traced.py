@@ -15,7 +15,8 @@ from xlayout.algebra import Layout
 from xlayout.backend import Backend
 from xlayout.errors import LayoutError, SizeError
 from xlayout.lower.bound import bound
-from xlayout.lower.recipe import program_of, tables_of
+from xlayout.lower.recipe import tables_of
+from xlayout.lower.relayout import program_of
 
 __all__ = ["plan_layout", "plan_op", "stand_in", "trace"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from xlayout.algebra.shapes import Shape, axis_of
 from xlayout.backend import Backend
 from xlayout.lower.fill import check_fill
 from xlayout.lower.recipe import Recipe
-from xlayout.lower.run import any_tracing, common_backend, refuse_while_tracing, remembered, run
+from xlayout.lower.run import common_backend, refuse_while_tracing, remembered, run
 from xlayout.lower.traced import plan_op, stand_in, trace
 from xlayout.registry import backend_of
 
@@ -60,50 +61,70 @@ class Engine:
         self._touched = touched
         self._fill = fill
         self._packed = packed
+        parameters = inspect.signature(layout_of).parameters.values()
+        self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self._recipes: dict[Any, Recipe] = {}
 
-    def one(self, x: Any, options: dict[str, Any]) -> Any:
-        """One array in: the recipe is found by shape and options alone."""
+    def one(self, x: Any, options: dict[str, Any], args: tuple[Any, ...] = ()) -> Any:
+        """One array in: the recipe is found by shape and options alone; `args` are options too."""
         backend = backend_of(x)
-        if self._fill is None and not backend.tracing(x):
-            recipe = self._recall((backend.name, x.shape, *options.items()))
-            if recipe is not None:
-                return recipe(x)
-        return self.many((x,), options)
+        if backend.tracing(x):
+            return self._traced(backend, (x,), self._named(args, options))
+        key: tuple[Any, ...] | None = (backend.name, x.shape, args, *options.items())
+        if self._fill is not None:
+            key = self._exact(key, x, options)
+        try:
+            recipe = self._recipes.get(key)
+        except TypeError:  # an option is a list, or an array to write into
+            recipe = key = None
+        if recipe is None:
+            return self._run(backend, (x,), self._named(args, options), key)
+        return recipe(x)
 
     def many(self, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
         """Arrays in, one array or a tuple of arrays out."""
         backend = common_backend(arrays)
-        if any_tracing(backend, arrays):
+        if backend.tracing(*arrays):
             return self._traced(backend, arrays, options)
-        shapes = [x.shape for x in arrays]
-        key: tuple[Any, ...] = (backend.name, *shapes, *options.items())
-        if self._fill is not None:  # 0, 0.0, -0.0 and False are equal as keys, not as fills
-            key += (arrays[0].dtype, repr(options.get(self._fill)))
-        recipe = self._recall(key)
-        if recipe is not None:
-            return recipe(*arrays)
+        key: tuple[Any, ...] | None = (backend.name, *[x.shape for x in arrays], *options.items())
+        if self._fill is not None:
+            key = self._exact(key, arrays[0], options)
+        try:
+            recipe = self._recipes.get(key)
+        except TypeError:
+            recipe = key = None
+        if recipe is None:
+            return self._run(backend, arrays, options, key)
+        return recipe(*arrays)
+
+    def _exact(self, key: Any, x: Any, options: dict[str, Any]) -> tuple[Any, ...]:
+        """With what tells fills apart: 0, 0.0, -0.0 and False are one key; a dtype may refuse."""
+        return (*key, x.dtype, repr(options.get(str(self._fill))))
+
+    def _named(self, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+        """Options given by position, under their names: `permute_dims(x, (1, 0))`."""
+        if len(args) > len(self._positional):
+            raise TypeError(f"{self.name}: {len(args)} options by position; give options by name")
+        return {**dict(zip(self._positional, args, strict=False)), **options}
+
+    def _run(
+        self,
+        backend: Backend,
+        arrays: Sequence[Any],
+        options: dict[str, Any],
+        key: tuple[Any, ...] | None,
+    ) -> Any:
+        """The whole way, from shapes to a layout to arrays; remembered under `key`."""
         out, copy = options.pop("out", None), options.pop("copy", True)
         fill = self._checked_fill(arrays, options)
-        layout = self._layout_of(*self._args(tuple(map(tuple, shapes))), **options)
-        if out is None and copy is True:
-            return self._remember(key, remembered(layout, backend, fill))(*arrays)
-        return run(backend, layout, arrays, out, copy, fill)
-
-    def _recall(self, key: tuple[Any, ...]) -> Recipe | None:
-        try:
-            return self._recipes.get(key)
-        except TypeError:  # an option is a list, or an array to write into
-            return None
-
-    def _remember(self, key: tuple[Any, ...], recipe: Recipe) -> Recipe:
+        shapes = tuple([tuple(x.shape) for x in arrays])
+        layout = self._layout_of(*self._args(shapes), **options)
+        if key is None or out is not None or copy is not True:
+            return run(backend, layout, arrays, out, copy, fill)
         if len(self._recipes) >= _MOST:
             self._recipes.clear()
-        try:
-            self._recipes[key] = recipe
-        except TypeError:  # an option is a list
-            return recipe
-        return recipe
+        recipe = self._recipes[key] = remembered(layout, backend, fill)
+        return recipe(*arrays)
 
     def _checked_fill(self, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
         if self._fill is None:

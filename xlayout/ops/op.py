@@ -99,10 +99,9 @@ def one_to_one(
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToOne[P]:
         engine = Engine(_strict(function), touched, fill)
-        by_position = _by_position(function)
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            return engine.one(x, by_position(args, options) if args else options)
+            return engine.one(x, options, args)
 
         return cast("OneToOne[P]", dressed(call, function, _on_shapes(function)))
 
@@ -116,10 +115,9 @@ def one_to_many(
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToMany[P]:
         engine = Engine(_strict(function), touched)
-        by_position = _by_position(function)
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            result = engine.one(x, by_position(args, options) if args else options)
+            result = engine.one(x, options, args)
             return result if isinstance(result, tuple) else (result,)
 
         return cast("OneToMany[P]", dressed(call, function, _on_shapes(function)))
@@ -209,23 +207,6 @@ def _strict(function: Callable[..., Layout]) -> Callable[..., Layout]:
         return function(*shapes, **options)
 
     return layout_of
-
-
-def _by_position(
-    function: Callable[..., Layout],
-) -> Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
-    """Options given by position, under their names: `permute_dims(x, (1, 0))`."""
-    parameters = inspect.signature(function).parameters.values()
-    names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-
-    def by_name(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-        if len(args) > len(names):
-            raise TypeError(
-                f"{function.__name__}: {len(args)} options by position; give options by name"
-            )
-        return {**dict(zip(names, args, strict=False)), **options}
-
-    return by_name
 
 
 def _positional_only(function: Callable[..., Layout]) -> list[str]:

@@ -32,12 +32,16 @@ def _grid(shape: Shape, rows: Sequence[int], columns: Sequence[int]) -> Layout:
 
 
 def _columns(tiles: Sequence[Sequence[Any]]) -> int:
-    counts = sorted({len(row) for row in tiles})
-    if len(counts) != 1 or not counts[0]:
+    columns = len(tiles[0]) if tiles else 0
+    for row in tiles:
+        if len(row) != columns:
+            columns = 0
+    if not columns:
+        counts = sorted({len(row) for row in tiles})
         raise SizeError(
             f"tiles: rows of {counts} blocks; every row needs the same number, at least one"
         )
-    return counts[0]
+    return columns
 
 
 def _to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced") -> Layout:
