@@ -48,6 +48,7 @@ from xlayout.shard import Split as Split
 from xlayout.shard import all_gather as all_gather
 from xlayout.shard import plan_reshard as plan_reshard
 from xlayout.shard import reshard as reshard
+from xlayout.shard import wire_bytes as wire_bytes
 
 __version__ = "0.1.0"
 
@@ -98,6 +99,7 @@ __all__ = [
     "trim",
     "ungroup",
     "unstack",
+    "wire_bytes",
 ]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
@@ -14,6 +16,7 @@ from xlayout import Layout
 from xlayout.shard import Mesh, Sharding
 from xlayout.shard.execute import all_gather, reshard, run_part
 from xlayout.shard.plan import plan_reshard
+from xlayout.shard.wire import wire_bytes
 
 
 @lru_cache
@@ -95,3 +98,39 @@ def _partial(placement: Any) -> Any:
 def fails(rank: int) -> None:
     if rank == 1:
         raise ValueError("rank 1 has had enough")
+
+
+def counted(
+    rank: int, x: np.ndarray, src: Sharding, dst: Sharding, layout: Layout, dtype: str | None
+) -> dict[str, int]:
+    leaf = dtensor(rank, x, src)
+    return wire_bytes(lambda x: reshard(x, dst, layout=layout, dtype=dtype), leaf)
+
+
+def counted_gather(rank: int, x: np.ndarray, src: Sharding, dtype: str) -> dict[str, int]:
+    """A gather and the backward of it, where every rank adds to the gradient."""
+    leaf = dtensor(rank, x, src).requires_grad_()
+
+    def step(leaf: Any) -> None:
+        full = all_gather(leaf, dtype=dtype)
+        full.to_local(grad_placements=[_partial(p) for p in full.placements]).sum().backward()
+
+    return wire_bytes(step, leaf)
+
+
+def counted_plain(rank: int) -> dict[str, int]:
+    """The collectives of torch.distributed itself."""
+    x, whole = torch.ones(4), torch.ones(16)
+
+    def step(x: torch.Tensor) -> None:
+        dist.all_reduce(x)
+        dist.all_gather_into_tensor(whole, x)
+        dist.all_to_all_single(torch.empty(4), x)
+        if rank == 0:
+            dist.send(x, 1)
+        if rank == 1:
+            dist.recv(x, 0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # all_gather_into_tensor has a new name
+        return wire_bytes(step, x)

@@ -119,6 +119,33 @@ def test_a_gather_casts_first_and_sums_gradients_wide(
         np.testing.assert_array_equal(grad, np.full_like(grad, sum(r + 1 for r in summed)))
 
 
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize(
+    "case", ["interleave", "fused shards to rows", "rope of six heads", "grid"]
+)
+def test_the_bytes_that_move_are_those_of_the_plan(
+    ranks: Pool, case: str, dtype: str | None
+) -> None:
+    layout, src, dst = CASES[case]
+    layout = layout or xl.Layout.identity(SHAPE)
+    size = {None: 4, "bfloat16": 2, "float8_e4m3fn": 1}[dtype]
+    plan = xl.plan_reshard(layout, src, dst, itemsize=size)
+    answers = ranks(on_ranks.counted, values(), src, dst, layout, dtype)
+    assert [found.get("all_to_all", 0) for found in answers] == list(plan.recv_bytes)
+
+
+def test_a_narrow_gather_moves_half_and_its_gradient_all(ranks: Pool) -> None:
+    x = values((16, 8))
+    for found in ranks(on_ranks.counted_gather, x, ROWS, "bfloat16"):
+        assert found == {"all_gather": x.size * 2 * 3 // 4, "reduce_scatter": x.nbytes * 3 // 4}
+
+
+def test_the_collectives_of_torch_itself_are_counted(ranks: Pool) -> None:
+    for rank, found in enumerate(ranks(on_ranks.counted_plain)):
+        received = {"recv": 16} if rank == 1 else {}
+        assert found == {"all_reduce": 24, "all_gather": 48, "all_to_all": 12, **received}
+
+
 def test_a_rank_that_fails_is_named(ranks: Pool) -> None:
     with pytest.raises(AssertionError, match=r"rank 1:(.|\n)*rank 1 has had enough"):
         ranks(on_ranks.fails)

@@ -7,5 +7,15 @@ from xlayout.shard.plan import Plan as Plan
 from xlayout.shard.plan import plan_reshard as plan_reshard
 from xlayout.shard.sharding import Sharding as Sharding
 from xlayout.shard.split import Split as Split
+from xlayout.shard.wire import wire_bytes as wire_bytes
 
-__all__ = ["Mesh", "Plan", "Sharding", "Split", "all_gather", "plan_reshard", "reshard"]
+__all__ = [
+    "Mesh",
+    "Plan",
+    "Sharding",
+    "Split",
+    "all_gather",
+    "plan_reshard",
+    "reshard",
+    "wire_bytes",
+]

@@ -1,0 +1,80 @@
+"""Wire: bytes that a compiled function makes each device receive, read from its program."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+_OPS = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter|ragged-all-to-all"
+_WIDENS = [f"float-normalization-{kind}" for kind in ("bf16", "f8e4m3fn", "f8e5m2")]
+_LINE = re.compile(
+    rf"^\s*(?:ROOT )?\S+ = (?P<made>.*?) (?P<op>{_OPS})(?P<start>-start)?\((?P<rest>.*)$"
+)
+_ARRAY = re.compile(r"\b(pred|bf16|[a-z]\d+(?:[a-z]\d+\w*)?)\[([\d,]*)\]")
+
+
+def wire_bytes(fn: Callable[..., Any], args: Sequence[Any], /) -> dict[str, int]:
+    """{collective: bytes received by a device, on average}; `fn` is compiled, not run.
+
+    XLA for CPU widens narrow floats before a collective, which no accelerator does; it is asked not
+    to, so that what is counted is what the program says.
+    """
+    options: dict[str, str | bool] = {}
+    if jax.default_backend() == "cpu":
+        options["xla_disable_hlo_passes"] = ",".join(_WIDENS)
+    compiled = jax.jit(fn).lower(*args).compile(compiler_options=options)
+    received: Counter[str] = Counter()
+    for line in (compiled.as_text() or "").splitlines():
+        found = _LINE.search(line)
+        if found:
+            op = found["op"]
+            made = _bytes(found["made"], last=bool(found["start"]))
+            received[op.replace("-", "_")] += _received(op, made, found["rest"], jax.device_count())
+    return {name: n for name, n in received.items() if n}
+
+
+def _received(op: str, made: int, rest: str, devices: int) -> int:
+    """By the usual model of each collective, from the size of its result."""
+    if op == "collective-permute":
+        pairs = re.search(r"source_target_pairs=\{(.*?)\}\}", rest)
+        moving = [a != b for a, b in re.findall(r"(\d+),(\d+)", pairs[1] if pairs else "")]
+        return int(made * sum(moving) // devices)
+    group = _group(rest, devices)
+    if op == "all-reduce":
+        return 2 * made * (group - 1) // group
+    if op == "reduce-scatter":
+        return made * (group - 1)
+    return made * (group - 1) // group
+
+
+def _group(rest: str, devices: int) -> int:
+    """Devices in one group: `{{0,1},{2,3}}`, `[groups,devices]<=[...]` or `mesh['a'=4] {'a'}`."""
+    listed = re.search(r"replica_groups=\{\{([\d,]*)\}", rest)
+    if listed:
+        return listed[1].count(",") + 1
+    counted = re.search(r"replica_groups=\[\d+,(\d+)\]", rest)
+    if counted:
+        return int(counted[1])
+    named = re.search(r"replica_groups=mesh\[(.*?)\][^{]*\{(.*?)\}", rest)
+    if named:
+        sizes = {axis: int(n) for axis, n in re.findall(r"'(\w+)'=(\d+)", named[1])}
+        parts = re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", named[2])
+        return math.prod([int(part) if part else sizes[axis] for axis, part in parts])
+    return devices
+
+
+def _bytes(text: str, last: bool) -> int:
+    """Bytes of the arrays in a result type; an asynchronous start lists its operands first."""
+    sizes = [_width(kind) * math.prod(map(int, filter(None, dims.split(","))))
+             for kind, dims in _ARRAY.findall(text)]  # fmt: skip
+    return sizes[-1] if last and sizes else sum(sizes)
+
+
+def _width(kind: str) -> int:
+    bits = re.match(r"[a-z]+(\d+)", kind)
+    return 1 if kind == "pred" or bits is None else max(1, int(bits[1]) // 8)

@@ -1,0 +1,77 @@
+"""Bytes on the wire are read off XLA's program as it would run on an accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+from xlayout.shard.wire import wire_bytes
+
+N = 64 * 64 * 4  # bytes of the array
+
+
+def grid(kind: AxisType = AxisType.Explicit) -> jax.sharding.Mesh:
+    return jax.make_mesh((2, 4), ("dp", "tp"), (kind, kind))
+
+
+def array(spec: P, mesh: jax.sharding.Mesh) -> jax.Array:
+    x: jax.Array = jax.device_put(np.ones((64, 64), np.float32), NamedSharding(mesh, spec))
+    return x
+
+
+def mapped(fn: Callable[[Any], Any], into: P) -> Callable[[Any], Any]:
+    made: Callable[[Any], Any] = jax.shard_map(
+        fn, mesh=grid(), in_specs=P("tp"), out_specs=into, check_vma=False
+    )
+    return made
+
+
+SHIFT = [(k, (k + 1) % 4) for k in range(4)]
+RAW = {
+    "all_gather": (lambda w: lax.all_gather(w, "tp", tiled=True), P(), N * 3 // 4),
+    "all_reduce": (lambda w: lax.psum(w, "tp"), P(), 2 * N // 4 * 3 // 4),
+    "reduce_scatter": (lambda w: lax.psum_scatter(w, "tp", tiled=True), P("tp"), N // 16 * 3),
+    "all_to_all": (lambda w: lax.all_to_all(w, "tp", 1, 0, tiled=True), P(None, "tp"),
+                   N // 4 * 3 // 4),
+    "collective_permute": (lambda w: lax.ppermute(w, "tp", SHIFT), P("tp"), N // 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", RAW)
+def test_a_collective_is_counted_by_its_model(op: str) -> None:
+    fn, into, wanted = RAW[op]
+    assert wire_bytes(mapped(fn, into), array(P("tp"), grid())) == {op: wanted}
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("bfloat16", 2), ("float8_e4m3fn", 1)])
+def test_narrow_floats_are_counted_narrow(dtype: str, size: int) -> None:
+    def gather(w: Any) -> Any:
+        return lax.all_gather(w.astype(dtype), "tp", tiled=True)
+
+    found = wire_bytes(mapped(gather, P()), array(P("tp"), grid()))
+    assert found == {"all_gather": N * size // 4 * 3 // 4}
+    assert wire_bytes(lambda w: xl.all_gather(w, dtype=dtype), array(P("tp"), grid())) == found
+
+
+def test_what_the_compiler_adds_is_counted_too() -> None:
+    mesh = grid(AxisType.Auto)
+    to = NamedSharding(mesh, P(None, "tp"))
+    found = wire_bytes(lambda x: lax.with_sharding_constraint(x, to), array(P("tp"), mesh))
+    assert found == {"all_to_all": N // 4 * 3 // 4}
+
+
+def test_what_stays_at_home_is_nothing() -> None:
+    assert wire_bytes(lambda x: x + 1, array(P("tp"), grid())) == {}
+
+
+def test_without_an_array_there_is_nothing_to_count() -> None:
+    with pytest.raises(TypeError, match=r"args: no torch\.Tensor or jax\.Array among them; wanted"):
+        wire_bytes(lambda: None)
