@@ -12,7 +12,6 @@ import xlayout as xl
 from tests.golden import Case
 
 __all__ = ["EXPRESSIONS", "cut", "head_aligned"]
-
 Arrays = dict[str, Any]
 
 
@@ -60,8 +59,7 @@ def activation(case: Case, x: Arrays) -> Any:
 
 
 def interleave_twice(case: Case, x: Arrays) -> Any:
-    once = xl.interleave(x["tensor"], block=case.params["interleave_size"])
-    return xl.interleave(once, block=case.params["interleave_size"])
+    return interleave(case, {"tensor": interleave(case, x)["out"]})["out"]
 
 
 def hf_interleave(case: Case, x: Arrays) -> Any:
@@ -101,34 +99,34 @@ def merge_qkv(case: Case, x: Arrays) -> Any:
 
 def merge_qkvg(case: Case, x: Arrays) -> Any:
     """A gate row a head, repeated over the head: a broadcast, which only a Layout can say."""
-    heads, groups, d, hidden = (case.params[k] for k in ("heads", "groups", "head_dim", "hidden"))
+    heads, d, hidden = (case.params[k] for k in ("heads", "head_dim", "hidden"))
     loops = ((heads, hidden, d * hidden), (d, 0, hidden), (hidden, 1, 1))
     repeat = xl.Layout(((heads, hidden),), ((heads * d, hidden),), (xl.Piece(0, 0, loops),))
     return xl.rearrange(
         (x["q"], repeat(x["g"]), x["k"], x["v"]),
         "(n q) h, (n g) h, (n k) h, (n v) h -> (n (q + g + k + v)) h",
-        n=groups,
+        n=case.params["groups"],
     )
 
 
 def merge_kv(case: Case, x: Arrays) -> Any:
-    pattern = "(n k) ..., (n v) ... -> (n (k + v)) ..."
-    return xl.rearrange((x["k"], x["v"]), pattern, n=case.params["groups"])
+    kv = "(n k) ..., (n v) ... -> (n (k + v)) ..."
+    return xl.rearrange((x["k"], x["v"]), kv, n=case.params["groups"])
 
 
 def gated_delta_net(case: Case, x: Arrays) -> Any:
     p = case.params
-    heads, tp = p["qk_heads"], p["tp"]
-    key, value = heads * p["qk_dim"], p["v_heads"] * p["v_dim"]
-    q, k, v = xl.rearrange(
-        x["qkv"], "(q + k + v) ... -> q ..., k ..., v ...", q=key, k=key, v=value
-    )
+    heads, tp, key = p["qk_heads"], p["tp"], p["qk_heads"] * p["qk_dim"]
+    q, k, v = xl.rearrange(x["qkv"], "(q + k + v) h -> q h, k h, v h", q=key, k=key)
     four, two = "(n q) h, (n k) h, (n v) h, (n z) h", "(n b) h, (n a) h"
-    six = f"{four}, {two} -> (n (q + k + v + z + b + a)) h"
     return {
         "qkvz": xl.rearrange((q, k, v, x["z"]), f"{four} -> (n (q + k + v + z)) h", n=heads),
         "ba": xl.rearrange((x["b"], x["a"]), f"{two} -> (n (b + a)) h", n=heads),
-        "in_proj": xl.rearrange((q, k, v, x["z"], x["b"], x["a"]), six, n=tp),
+        "in_proj": xl.rearrange(
+            (q, k, v, x["z"], x["b"], x["a"]),
+            f"{four}, {two} -> (n (q + k + v + z + b + a)) h",
+            n=tp,
+        ),
     }
 
 
@@ -221,10 +219,9 @@ def shared_qk(axis: int) -> Callable[..., Any]:
 
 
 def split_megatron(case: Case, x: Arrays) -> Any:
-    param, ranks = x["param"], case.params.get("num_to_split", 2)
+    param, ranks = x["param"], case.params["num_to_split"]
     if float(case.params["ckpt_ver"]) == 0:  # [3, heads, d]; later each head holds its q, k, v
-        thirds = xl.partition(param.shape[0], 3, rule="even")
-        param = xl.regroup(param, sizes=thirds, groups=ranks)
+        param = xl.regroup(param, sizes=xl.partition(len(param), 3, rule="even"), groups=ranks)
     return list(xl.unstack(xl.rearrange(param, "(n r) ... -> n r ...", n=ranks)))
 
 

@@ -24,7 +24,7 @@ from xlayout.errors import CompositionError, InverseError, ShapeError, SizeError
 __all__ = ["Relation"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Relation:
     """The value under a `Layout`: shapes and pieces, compared by the pairs they mean."""
 

@@ -1,0 +1,219 @@
+"""Any layout runs in every framework, eager and traced, exactly as its index table says."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+import xlayout as xl
+from tests.frameworks import Framework, Jax, Numpy, Torch
+from tests.ops.examples import flat, numbered
+from tests.strategies import bijections, layouts, strided
+from xlayout import Layout, Piece
+from xlayout.errors import ShapeError
+from xlayout.lower import recipe
+
+
+def by_table(layout: Layout, values: list[np.ndarray], fill: int = 0) -> list[np.ndarray]:
+    """The outputs by looking every element up."""
+    table = layout.index()
+    whole = np.concatenate([x.ravel() for x in values])
+    found = np.where(table < 0, np.int32(fill), whole[np.maximum(table, 0)] if whole.size else fill)
+    ends = np.cumsum([int(np.prod(s)) for s in layout.out_shapes])[:-1]
+    return [
+        part.reshape(s) for part, s in zip(np.split(found, ends), layout.out_shapes, strict=True)
+    ]
+
+
+def check(framework: Framework, layout: Layout, run: Callable[..., Any], fill: int = 0) -> None:
+    values = numbered(layout.in_shapes)
+    made = run(*(framework.array(x) for x in values))
+    for y, want in zip(flat(made), by_table(layout, values, fill), strict=True):
+        assert framework.numpy(y).tolist() == want.tolist()
+
+
+@given(layouts())
+def test_numpy_and_torch_run_any_layout(layout: Layout) -> None:
+    for framework in (Numpy(), Numpy("numpy:readonly", writeable=False), Torch()):
+        check(framework, layout, layout)
+        check(framework, layout, lambda x: xl.apply(layout, x, fill=9), fill=9)
+
+
+@settings(max_examples=15)
+@given(layouts())
+def test_jax_runs_any_layout(layout: Layout) -> None:
+    check(Jax(), layout, layout)
+
+
+@settings(max_examples=15)
+@given(layouts())
+def test_jit_runs_any_layout(layout: Layout) -> None:
+    check(Jax(), layout, jax.jit(layout))
+
+
+@given(layouts())
+def test_autograd_runs_any_layout(layout: Layout) -> None:
+    (values,) = numbered(layout.in_shapes, np.float64)
+    x = torch.from_numpy(values).requires_grad_()
+    y = layout(x)
+    assert y.detach().numpy().tolist() == by_table(layout, [values])[0].tolist()
+    g = torch.arange(1.0, y.numel() + 1, dtype=torch.float64).reshape(y.shape)
+    if y.requires_grad:
+        y.backward(g)
+    want = np.zeros(values.size)
+    table = layout.index()
+    np.add.at(want, table[table >= 0], g.numpy().ravel()[table >= 0])
+    if x.grad is not None or want.any():
+        assert x.grad is not None
+        assert x.grad.numpy().ravel().tolist() == want.tolist()
+
+
+@given(st.data())
+def test_any_layout_of_any_strided_memory(data: DataObject) -> None:
+    layout = data.draw(layouts())
+    x = data.draw(strided(layout.in_shape))
+    (want,) = by_table(layout, [x])
+    for copy in (True, None):
+        assert layout(x, copy=copy).tolist() == want.tolist()
+    out = np.full(layout.out_shape, -1, x.dtype)
+    assert layout(x, out=out) is out
+    assert out.tolist() == want.tolist()
+    if layout.as_view([s // x.itemsize for s in x.strides]) is not None:
+        assert layout(x, copy=False).tolist() == want.tolist()
+    if min(x.strides, default=0) >= 0:
+        assert layout(_as_torch(x)).tolist() == want.tolist()
+
+
+def _as_torch(x: np.ndarray) -> torch.Tensor:
+    """The same elements under the same strides."""
+    low, high = np.lib.array_utils.byte_bounds(x)
+    memory = np.frombuffer((ctypes.c_char * (high - low)).from_address(low), x.dtype).copy()
+    strides = [s // x.itemsize for s in x.strides]
+    return torch.from_numpy(memory).as_strided(x.shape, strides)
+
+
+@given(bijections(24))
+def test_a_layout_and_its_inverse_cancel(layout: Layout) -> None:
+    x = np.arange(24)
+    assert (layout >> layout.inverse())(x.reshape(layout.in_shape)).ravel().tolist() == x.tolist()
+    there = torch.from_numpy(x.reshape(layout.in_shape).copy())
+    assert layout.inverse()(layout(there)).flatten().tolist() == x.tolist()
+
+
+# -- several arrays, holes and tables --------------------------------------------------------------
+
+WOVEN = Layout(
+    ((4,), (2, 2), (3,)),
+    ((5,), (2, 4)),
+    (Piece(0, 1, ((4, 1, 1),)), Piece(4, 5, ((4, 1, 2),)), Piece(8, 6, ((3, 1, 2),))),
+)
+"""Three inputs, two outputs, two holes; the second and third input are woven."""
+
+UNCUT = Layout(
+    ((2, 5),),
+    ((2, 5),),
+    (
+        Piece(0, 0, ((2, 1, 4), (2, 5, 2))),
+        Piece(7, 1),
+        Piece(3, 3, ((2, 1, 4), (2, 5, 2))),
+        Piece(2, 8),
+    ),
+)
+"""A bijection whose boxes no straight cut tells apart: traced, it takes an index table."""
+
+
+def test_several_inputs_and_outputs_with_holes(backend: Framework) -> None:
+    values = numbered(WOVEN.in_shapes)
+    assert [y.tolist() for y in by_table(WOVEN, values, fill=-7)] == [
+        [-7, 1, 2, 3, 4],
+        [[5, 9, 6, 10], [7, 11, 8, -7]],
+    ]
+    given = [backend.array(x) for x in values]
+    for made in (
+        backend.call(lambda *xs: WOVEN(*xs, fill=-7), *given),
+        backend.call(lambda *xs: xl.apply(WOVEN, xs, fill=-7), *given),
+    ):
+        assert isinstance(made, tuple)
+        for y, want in zip(made, by_table(WOVEN, values, fill=-7), strict=True):
+            assert backend.numpy(y).tolist() == want.tolist()
+
+
+def test_an_output_that_nothing_reaches_is_all_fill(backend: Framework) -> None:
+    empty = Layout(((2,),), ((3,), (2,)), (Piece(0, 3, ((2, 1, 1),)),))
+    made = backend.call(lambda x: empty(x, fill=5), backend.array(np.array([1, 2], np.int32)))
+    assert [backend.numpy(y).tolist() for y in made] == [[5, 5, 5], [1, 2]]
+
+
+def test_a_broadcast_layout_repeats(backend: Framework) -> None:
+    repeat = Layout(((3,),), ((3, 2),), (Piece(0, 0, ((3, 1, 2), (2, 0, 1))),))
+    made = backend.call(repeat, backend.array(np.array([1, 2, 3], np.int32)))
+    assert backend.numpy(made).tolist() == [[1, 1], [2, 2], [3, 3]]
+
+
+def test_its_table_is_needed() -> None:
+    assert recipe.program_of(UNCUT).gathers
+    assert UNCUT.is_bijection
+
+
+def test_a_table_gives_the_same_values(backend: Framework) -> None:
+    values = numbered(UNCUT.in_shapes)
+    made = backend.call(UNCUT, backend.array(values[0]))
+    (want,) = by_table(UNCUT, values)
+    assert backend.numpy(made).tolist() == want.tolist()
+
+
+def test_a_table_goes_through_every_tracer() -> None:
+    (values,) = numbered(UNCUT.in_shapes, np.float64)
+    x = torch.from_numpy(values)
+    (want,) = by_table(UNCUT, [values])
+    torch._dynamo.reset()
+    assert torch.compile(UNCUT, fullgraph=True, backend="eager")(x).tolist() == want.tolist()
+    both = [want.tolist(), (-want).tolist()]
+    assert torch.func.vmap(UNCUT)(torch.stack([x, -x])).tolist() == both
+    assert jax.jit(jax.vmap(UNCUT))(np.stack([values, -values])).tolist() == both
+    assert torch.autograd.gradcheck(UNCUT, x.requires_grad_())
+    assert jax.grad(lambda x: (UNCUT(x) ** 2).sum())(values).tolist() == (2 * values).tolist()
+
+
+def test_large_layouts_are_written_piece_by_piece() -> None:
+    rows = recipe._SMALL // 100
+    weave = Layout.parse("(q + k) h -> h (k + q)", (3 * rows, 100), q=rows)
+    (values,) = numbered(weave.in_shapes)
+    turned = np.ascontiguousarray(values.T).T
+    (want,) = by_table(weave, [values])
+    for x in (values, turned):
+        assert np.array_equal(weave(x), want)
+        assert np.array_equal(weave(torch.from_numpy(x)), want)
+
+
+def test_large_holes_are_filled() -> None:
+    to = recipe._SMALL + 5
+    for x in (np.ones(7), torch.ones(7)):
+        y = xl.pad(x, to=to, value=3)
+        assert [float(y[6]), float(y[7]), float(y[-1])] == [1, 3, 3]
+
+
+def test_an_array_of_another_shape_is_refused(backend: Framework) -> None:
+    with pytest.raises(ShapeError, match=r"x: an array of shape \(5,\); the layout takes \(2, 5\)"):
+        backend.call(UNCUT, backend.array(np.zeros(5, np.int32)))
+    with pytest.raises(ShapeError, match="layout: takes 3 arrays, 1 given"):
+        backend.call(WOVEN, backend.array(np.zeros(5, np.int32)))
+
+
+def test_nothing_moves_where_there_is_nothing(backend: Framework) -> None:
+    for layout in (
+        Layout.identity((0, 3)),
+        Layout.slice((4, 2), 2, 2),
+        Layout.permute((0, 2, 3), (2, 0, 1)),
+    ):
+        made = backend.call(layout, backend.array(np.zeros(layout.in_shape, np.int32)))
+        assert backend.numpy(made).shape == layout.out_shape
