@@ -39,14 +39,16 @@ def _call(
     verb, sources, argument = step
     first = sources[0] if sources else 0
     if verb == "reshape":
-        return lambda values: backend.reshape(values[first], argument)
+        reshape = backend.reshape
+        return lambda values: reshape(values[first], argument)
     if verb == "own":
         return lambda values: backend.fresh(values[first])
     if verb == "permute":
         return lambda values: backend.permute(values[first], argument)
     if verb == "slice":
+        cut = backend.slice
         axis, start, stop, by = argument
-        return lambda values: backend.slice(values[first], axis, start, stop, by)
+        return lambda values: cut(values[first], axis, start, stop, by)
     if verb == "expand":
         return lambda values: backend.expand(values[first], argument)
     if verb == "concatenate":

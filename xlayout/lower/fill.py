@@ -18,8 +18,6 @@ def check_fill(dtype: Any, value: Any) -> None:
         TypeError: for something that is no number.
         ShapeError: for a number that `dtype` cannot hold.
     """
-    if type(value) is int and value == 0:  # the usual fill, and every dtype has it
-        return
     if not isinstance(value, (bool, int, float, complex)):
         raise TypeError(f"fill: {value!r} is a {type(value).__name__}; wanted a number")
     name = str(dtype).rpartition(".")[2]

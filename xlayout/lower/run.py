@@ -64,7 +64,8 @@ def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fil
     if tuple([x.shape for x in arrays]) != layout.in_shapes:
         raise _wrong_shapes(layout, arrays)
     backend = common_backend(arrays)
-    check_fill(arrays[0].dtype, fill)
+    if type(fill) is not int or fill:
+        check_fill(arrays[0].dtype, fill)
     if backend.tracing(*arrays):
         refuse_while_tracing(out, copy)
         return trace(backend, backend.constant(plan_layout, layout), arrays, fill)

@@ -99,7 +99,8 @@ class Engine:
 
     def _exact(self, key: Any, x: Any, options: dict[str, Any]) -> tuple[Any, ...]:
         """With what tells fills apart: 0, 0.0, -0.0 and False are one key; a dtype may refuse."""
-        return (*key, x.dtype, repr(options.get(str(self._fill))))
+        fill = options.get(self._fill or "", 0)
+        return (*key, x.dtype, fill if type(fill) is int else repr(fill))
 
     def _named(self, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         """Options given by position, under their names: `permute_dims(x, (1, 0))`."""
