@@ -1,0 +1,141 @@
+"""Arrays past the size where other code takes over: the same values, the same promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+import xlayout as xl
+from tests.frameworks import Framework, Jax, Numpy, Torch
+from tests.ops.examples import (
+    Example,
+    deinterleave,
+    flat,
+    fuse,
+    interleave,
+    numbered,
+    pad,
+    permute,
+    regroup,
+    rope_halves,
+    split,
+    stack,
+    tiles,
+    transpose,
+    trim,
+    unstack,
+)
+from tests.ops.memory import FORMS, arranged, is_row_major, shares
+
+LARGE = [
+    interleave((768, 301), block=32),
+    interleave((65536,)),
+    deinterleave((7, 4096), axis=-1, block=1),
+    transpose(300, 257),
+    transpose(3, 129, 255),
+    permute((40, 41, 42), (2, 1, 0)),
+    rope_halves((512, 65), heads=8),
+    fuse(8, 2, 16, "grouped", (257,)),
+    split(8, 2, 16, "grouped", (257,)),
+    regroup((1000, 33), sizes=(600, 200, 200), groups=20),
+    tiles((257, 263), (86, 86, 85), (132, 131), "balanced"),
+    stack([(130, 131)] * 3, axis=-1),
+    unstack((3, 130, 131)),
+    pad((200, 131), to=259, axis=1, value=1),
+    trim((131, 260), to=131, axis=1),
+]
+STRIDED = [
+    pytest.param(framework, form, id=f"{framework.name}-{form}")
+    for framework in (Numpy(), Torch())
+    for form in FORMS
+    if (framework.name, form) != ("torch", "negative")
+]
+
+
+def same(framework: Framework, example: Example, arrays: list, values: list[np.ndarray]) -> None:
+    made = flat(example.call(*arrays))
+    for y, want in zip(made, flat(example.oracle(*values)), strict=True):
+        got = framework.numpy(y)
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        assert np.array_equal(got.view(np.uint8), np.ascontiguousarray(want).view(np.uint8))
+        assert is_row_major(y)
+        assert not any(shares(x, y) for x in arrays)
+    for x, value in zip(arrays, values, strict=True):
+        assert np.array_equal(framework.numpy(x), value)
+
+
+@pytest.mark.parametrize(("framework", "form"), STRIDED)
+@pytest.mark.parametrize("example", LARGE, ids=str)
+def test_values_and_memory(framework: Framework, form: str, example: Example) -> None:
+    made = [arranged(framework, x, form) for x in numbered(example.shapes)]
+    same(framework, example, [x for x, _ in made], [values for _, values in made])
+
+
+@pytest.mark.parametrize("example", LARGE, ids=str)
+def test_values_in_jax(example: Example) -> None:
+    values = numbered(example.shapes)
+    same(Jax(), example, [Jax().array(x) for x in values], values)
+
+
+@pytest.mark.parametrize("name", ["bool", "uint8", "bfloat16", "float64", "complex128", "S3", "S7"])
+@pytest.mark.parametrize("example", LARGE, ids=str)
+def test_elements_of_any_width(name: str, example: Example) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    values = [(x % 251).astype(dtype) for x in numbered(example.shapes)]
+    if "value=1" in example.name and name.startswith("S"):
+        return  # numbers are nothing to pad text with
+    same(Numpy(), example, values, values)
+    if not name.startswith("S"):
+        same(Torch(), example, [Torch().array(x) for x in values], values)
+
+
+@pytest.mark.parametrize("form", ["row-major", "transposed", "sliced"])
+@pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
+@pytest.mark.parametrize("example", LARGE, ids=str)
+def test_out(framework: Framework, form: str, example: Example) -> None:
+    values = numbered(example.shapes)
+    wanted = flat(example.oracle(*values))
+    outs = [arranged(framework, np.full_like(y, -1), form)[0] for y in wanted]
+    if example.name.startswith("to_tiles"):
+        return  # rows of tiles have an `out=` of their own
+    versions = [y._version for y in outs] if framework.name == "torch" else []
+    example.call(*map(framework.array, values), out=tuple(outs) if len(outs) > 1 else outs[0])
+    for y, want in zip(outs, wanted, strict=True):
+        assert np.array_equal(framework.numpy(y), want)
+    assert all(y._version > v for y, v in zip(outs, versions, strict=False))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize("example", LARGE, ids=str)
+def test_what_torch_must_see_it_sees(example: Example) -> None:
+    xs = [torch.from_numpy(x).float() for x in numbered(example.shapes)]
+    leaves = [x.clone().requires_grad_() for x in xs]
+    outputs = flat(example.call(*leaves))
+    assert all(y.grad_fn is not None for y in outputs)
+    sum(y.sum() for y in outputs).backward()
+    assert all(x.grad is not None for x in leaves)
+    wanted = [y.clone() for y in flat(example.call(*xs))]
+    batched = torch.func.vmap(lambda xs: flat(example.call(*xs)))([torch.stack([x, x]) for x in xs])
+    assert all(torch.equal(y[1], want) for y, want in zip(batched, wanted, strict=True))
+    with forward_ad.dual_level():
+        dual = flat(example.call(*(forward_ad.make_dual(x, x) for x in xs)))
+        tangents = [forward_ad.unpack_dual(y).tangent for y in dual]
+    whole = example.name.startswith("pad")
+    assert whole or all(torch.equal(t, want) for t, want in zip(tangents, wanted, strict=True))
+    lazy = [torch.complex(x, x).conj() for x in xs]
+    resolved = flat(example.call(*(x.resolve_conj() for x in lazy)))
+    assert all(
+        torch.equal(y, want) for y, want in zip(flat(example.call(*lazy)), resolved, strict=True)
+    )
+
+
+def test_a_mapped_file_is_read_in_place(tmp_path: Path) -> None:
+    x = np.memmap(tmp_path / "weights", np.float32, "w+", shape=(256, 300))
+    x[:] = np.arange(x.size).reshape(x.shape)
+    assert np.array_equal(xl.matrix_transpose(x), np.asarray(x).T)
+    assert shares(np.asarray(x), xl.matrix_transpose(x, copy=False))
