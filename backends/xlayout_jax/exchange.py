@@ -34,11 +34,15 @@ _SUB_BYTE = ("int2", "uint2", "int4", "uint4", "float4_e2m1fn")
 CPU, CUDA, CUDA_HOST = 1, 2, 3  # DLPack device types
 _ALIGNMENT = {CPU: 64, CUDA: 16, CUDA_HOST: 64}  # what XLA asks of a parameter
 
+# What is already known: types that are concrete arrays, and shardings that are one device.
+_CONCRETE: set[type] = set()
+_PLACES: dict[Any, tuple[tuple[int, int], str | None]] = {}
+
 
 class Offer:
     """The memory of an array on one device, described for another framework."""
 
-    __slots__ = ("_array", "device", "dtype", "obstacle", "pointer", "shape")
+    __slots__ = ("__dlpack__", "_array", "device", "dtype", "obstacle", "pointer", "shape")
 
     writable = True
     donatable = True
@@ -48,6 +52,7 @@ class Offer:
         self, array: jax.Array, dtype: str, device: tuple[int, int], obstacle: str | None
     ) -> None:
         self._array = array
+        self.__dlpack__ = array.__dlpack__
         self.dtype = dtype
         self.shape = array.shape
         self.device = device
@@ -62,9 +67,6 @@ class Offer:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._array.__dlpack__(**options)
 
     def bits(self) -> np.ndarray:
         """The same memory as unsigned integers, read-only."""
@@ -90,21 +92,18 @@ class Offer:
 
 def offer(x: Any, /, *, detach: bool = False) -> Offer:
     """The memory of `x` for another framework, or an error that says why it has none to give."""
-    _refuse_abstract(x)
+    if type(x) not in _CONCRETE:
+        _refuse_abstract(x)
+        _CONCRETE.add(type(x))
     name = _NAMES.get(x.dtype)
     if name is None:
         raise _no_equivalent(x)
     if x.is_deleted():
         raise _deleted(x)
-    sharding = x.sharding
-    devices = sharding.device_set
-    if len(devices) != 1:
-        raise ValueError(
-            f"{_described(x)} is spread over {len(devices)} devices; exchange it shard by shard "
-            "(jax_to_shards, jax_to_dtensor), or put it on one device with jax.device_put"
-        )
-    (device,) = devices
-    return Offer(x, name, *_place(device, sharding.memory_kind))
+    place = _PLACES.get(x.sharding)
+    if place is None:
+        place = _PLACES[x.sharding] = _place(x)
+    return Offer(x, name, *place)
 
 
 def adopt(
@@ -235,14 +234,22 @@ def _narrowed(x: jax.Array, name: str) -> jax.Array:
     return small
 
 
-def _place(device: Any, memory_kind: str | None) -> tuple[tuple[int, int], str | None]:
-    """A device as DLPack knows it, and why its memory cannot be shared from there, if it cannot."""
+def _place(x: jax.Array) -> tuple[tuple[int, int], str | None]:
+    """Its device as DLPack knows it, and why memory cannot be shared from there, if it cannot."""
+    devices: Any = x.sharding.device_set
+    if len(devices) != 1:
+        raise ValueError(
+            f"{_described(x)} is spread over {len(devices)} devices; exchange it shard by shard "
+            "(jax_to_shards, jax_to_dtensor), or put it on one device with jax.device_put"
+        )
+    (device,) = devices
+    memory = x.sharding.memory_kind
     if device.platform == "cpu":
         return (CPU, 0), None  # every host device is the same memory
     if device.platform not in ("gpu", "cuda"):
         return (0, device.id), f"it is on a {device.platform} device, which DLPack does not reach"
-    if memory_kind not in (None, "device"):
-        return (CUDA_HOST, 0), f"it is in {memory_kind} memory, which torch and numpy do not adopt"
+    if memory not in (None, "device"):
+        return (CUDA_HOST, 0), f"it is in {memory} memory, which torch and numpy do not adopt"
     return (CUDA, device.local_hardware_id), None
 
 

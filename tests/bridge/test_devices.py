@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import pytest
@@ -64,24 +64,30 @@ def test_a_client_that_ignores_streams_is_waited_for(
     assert offered.waited is waits
 
 
+def placed(device: Any, memory_kind: str) -> Any:
+    sharding = SimpleNamespace(device_set={device}, memory_kind=memory_kind)
+    return jax_exchange._place(SimpleNamespace(sharding=sharding))  # type: ignore[arg-type]
+
+
+class Device(NamedTuple):
+    platform: str
+    id: int
+    local_hardware_id: int
+
+
 def test_only_device_memory_of_a_gpu_is_offered() -> None:
-    gpu = SimpleNamespace(platform="gpu", local_hardware_id=3, id=7)
-    assert jax_exchange._place(gpu, "device") == ((CUDA, 3), None)
-    _, obstacle = jax_exchange._place(gpu, "pinned_host")
-    assert "it is in pinned_host memory, which torch and numpy do not adopt" in str(obstacle)
-    tpu = SimpleNamespace(platform="tpu", id=0)
-    _, obstacle = jax_exchange._place(tpu, "device")
-    assert "it is on a tpu device, which DLPack does not reach" in str(obstacle)
+    gpu = Device("gpu", 7, 3)
+    assert placed(gpu, "device") == ((CUDA, 3), None)
+    _, obstacle = placed(gpu, "pinned_host")
+    assert "it is in pinned_host memory, which torch and numpy do not adopt" in obstacle
+    _, obstacle = placed(Device("tpu", 0, 0), "device")
+    assert "it is on a tpu device, which DLPack does not reach" in obstacle
 
 
-def test_an_array_out_of_reach_is_copied_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_array_out_of_reach_is_copied_to_the_host() -> None:
     a = jnp.arange(4.0)
-    places = iter([((0, 0), "it is on a tpu device"), ((1, 0), None)])
-    monkeypatch.setattr(jax_exchange, "_place", lambda *_: next(places))
-    offered = jax_exchange.offer(a)
-    with pytest.raises(
-        BufferError, match="cannot be shared: it is on a tpu device; pass copy=None"
-    ):
+    offered = jax_exchange.Offer(a, "float32", (0, 0), "it is on a tpu device")
+    with pytest.raises(BufferError, match=r"cannot be shared: it is on a tpu device; pass copy"):
         torch_exchange.adopt(offered, copy=False)
     assert torch_exchange.adopt(offered).tolist() == [0, 1, 2, 3]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from copy import copy
-from itertools import islice
 from typing import Any
 
 __all__ = ["mapped"]
@@ -19,21 +18,41 @@ def mapped(function: Callable[[Any], Any], tree: Any, /) -> Any:
     Mappings, lists, tuples and named tuples are walked, and None is an empty one. They keep their
     types, keys and attributes. An error says where its leaf sits: `x['layers'][0]: …`.
     """
-    number = 0
+    trail: list[Any] = []
     try:
-        if not _is_container(tree):
-            return function(tree)
-        leaves = list(_leaves(tree))
-        results: dict[int, Any] = {}
-        for number, leaf in enumerate(leaves):  # noqa: B007 -- for the error
-            if id(leaf) not in results:
-                results[id(leaf)] = function(leaf)
+        return _mapped(function, tree, {}, [], trail) if _is_container(tree) else function(tree)
     except _REFUSALS as error:
         if type(error) not in _REFUSALS:  # a framework's own, which may want other arguments
             raise
-        where = next(islice(_paths(tree, "x"), number, None))
+        where = "x" + "".join(f"[{step!r}]" for step in reversed(trail))
         raise type(error)(f"{where}: {error.args[0]}") from error
-    return _rebuilt(tree, iter([results[id(leaf)] for leaf in leaves]))
+
+
+def _mapped(
+    function: Callable[[Any], Any],
+    tree: Any,
+    results: dict[int, Any],
+    alive: list[Any],
+    trail: list[Any],
+) -> Any:
+    if tree is None:
+        return None
+    steps: Iterable[Any] = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
+    children = []
+    for step, child in steps:
+        try:
+            if _CONTAINERS.get(type(child), True) and _is_container(child):
+                children.append(_mapped(function, child, results, alive, trail))
+                continue
+            key = id(child)
+            if key not in results:
+                results[key] = function(child)
+                alive.append(child)  # so that no other leaf gets its id
+            children.append(results[key])
+        except _REFUSALS:
+            trail.append(step)
+            raise
+    return _like(tree, children)
 
 
 def _is_container(x: Any) -> bool:
@@ -45,34 +64,11 @@ def _is_container(x: Any) -> bool:
     return known
 
 
-def _leaves(tree: Any) -> Iterator[Any]:
-    children = tree.values() if isinstance(tree, Mapping) else tree or ()
-    for child in children:
-        if _is_container(child):
-            yield from _leaves(child)
-        else:
-            yield child
-
-
-def _paths(tree: Any, at: str) -> Iterator[str]:
-    if not _is_container(tree):
-        yield at
-    elif isinstance(tree, Mapping):
-        for key, child in tree.items():
-            yield from _paths(child, f"{at}[{key!r}]")
-    else:
-        for i, child in enumerate(tree or ()):
-            yield from _paths(child, f"{at}[{i}]")
-
-
-def _rebuilt(tree: Any, values: Iterator[Any]) -> Any:
-    if not _is_container(tree):
-        return next(values)
-    if tree is None:
-        return None
+def _like(tree: Any, children: list[Any]) -> Any:
+    """A container like `tree`, with other children."""
     kind: Any = type(tree)
     if isinstance(tree, Mapping):
-        items = {key: _rebuilt(child, values) for key, child in tree.items()}
+        items = dict(zip(tree, children, strict=True))
         if kind is dict:
             return items
         if not isinstance(tree, MutableMapping):
@@ -80,7 +76,6 @@ def _rebuilt(tree: Any, values: Iterator[Any]) -> Any:
         mapping = copy(tree)  # keeps a default factory, or the `_metadata` of a state dict
         mapping.update(items)
         return mapping
-    children = [_rebuilt(child, values) for child in tree]
     if kind is list:
         return children
     return kind._make(children) if hasattr(kind, "_make") else kind(children)
