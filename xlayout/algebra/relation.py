@@ -31,7 +31,7 @@ class Relation:
     in_shapes: tuple[Shape, ...]
     out_shapes: tuple[Shape, ...]
     pieces: tuple[Piece, ...]
-    _fingerprint: int | None = field(default=None, init=False, repr=False)
+    _hash: int | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         in_shapes = tuple(as_shape(s, "in_shapes") for s in self.in_shapes)
@@ -208,16 +208,19 @@ class Relation:
             return False
         if self.pieces == other.pieces:
             return True
-        return self._mark() == other._mark() and same_pairs(self.pieces, other.pieces)
+        alike = fingerprint(self.pieces) == fingerprint(other.pieces)
+        return alike and same_pairs(self.pieces, other.pieces)
 
     def __hash__(self) -> int:
-        return hash((self.in_shapes, self.out_shapes, self._mark()))
+        if self._hash is None:  # a layout is the key of many look-ups
+            mark = hash((self.in_shapes, self.out_shapes, fingerprint(self.pieces)))
+            object.__setattr__(self, "_hash", mark)
+            return mark
+        return self._hash
 
-    def _mark(self) -> int:
-        if self._fingerprint is None:
-            object.__setattr__(self, "_fingerprint", fingerprint(self.pieces))
-        assert self._fingerprint is not None
-        return self._fingerprint
+    def __reduce__(self) -> tuple[type[Self], Parts]:
+        # Unpickled, a layout is checked like any other, and hashed by the Python that reads it.
+        return type(self), (self.in_shapes, self.out_shapes, self.pieces)
 
 
 def _fill(
@@ -227,7 +230,7 @@ def _fill(
     pieces: tuple[Piece, ...],
 ) -> None:
     for name, value in zip(
-        ("in_shapes", "out_shapes", "pieces", "_fingerprint"),
+        ("in_shapes", "out_shapes", "pieces", "_hash"),
         (in_shapes, out_shapes, pieces, None),
         strict=True,
     ):
