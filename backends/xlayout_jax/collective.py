@@ -126,6 +126,11 @@ def gather(
     return jax.jit(run)(x)
 
 
+def lay(x: Any, sharding: NamedSharding, /) -> Any:
+    """`x` under another sharding, by the collectives that XLA chooses."""
+    return jax.jit(lambda x: _constrained(x, sharding))(x)
+
+
 def _constrained(x: Any, sharding: NamedSharding) -> Any:
     types = sharding.mesh.axis_types
     if any(t == AxisType.Explicit for t in types):

@@ -104,11 +104,19 @@ class _Linear(torch.autograd.Function):
         return (None, None, *linear(ctx.backward, ctx.forward, gradients))
 
 
-def gather(x: Any, placements: Sequence[Placement], dtype: Any, reduce_dtype: Any, /) -> DTensor:
+def gather(
+    x: Any, _source: Any, placements: Sequence[Placement], dtype: Any, reduce_dtype: Any, /
+) -> DTensor:
     """Cast, then gather; backward: reduce-scatter in `reduce_dtype`, then the dtype of `x`."""
     made: DTensor = x.redistribute(
         x.device_mesh, placements, forward_dtype=dtype, backward_dtype=reduce_dtype
     )
+    return made
+
+
+def lay(x: Any, placements: Sequence[Placement], /) -> DTensor:
+    """`x` under other placements, by DTensor's own collectives."""
+    made: DTensor = x.redistribute(x.device_mesh, placements)
     return made
 
 

@@ -16,6 +16,7 @@ from xlayout import Layout
 from xlayout.shard import Mesh, Sharding
 from xlayout.shard.execute import all_gather, reshard, run_part
 from xlayout.shard.plan import plan_reshard
+from xlayout.shard.sharded import run_sharded
 from xlayout.shard.wire import wire_bytes
 
 
@@ -134,3 +135,8 @@ def counted_plain(rank: int) -> dict[str, int]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # all_gather_into_tensor has a new name
         return wire_bytes(step, x)
+
+
+def ran(rank: int, x: np.ndarray, src: Sharding, layout: Layout, comm: Any) -> tuple[Any, Any]:
+    y = run_sharded(layout, [dtensor(rank, x, src)], comm=comm)
+    return Sharding.from_torch(y.device_mesh, y.placements, y.ndim), y.to_local().numpy()

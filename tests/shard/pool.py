@@ -44,11 +44,11 @@ class Pool:
         for rank, pipe in enumerate(self._pipes):
             if not pipe.poll(timeout):
                 raise TimeoutError(f"rank {rank} has not answered for {timeout} s")
-            fine, answer = pipe.recv()
+            answers.append(pipe.recv())
+        for rank, (fine, answer) in enumerate(answers):
             if not fine:
                 raise AssertionError(f"rank {rank}:\n{answer}")
-            answers.append(answer)
-        return answers
+        return [answer for _, answer in answers]
 
     def close(self) -> None:
         for pipe in self._pipes:

@@ -170,9 +170,7 @@ def test_an_array_on_one_device_is_refused() -> None:
         reshard(jnp.ones(8), NamedSharding(mesh(), P("tp")))
     with pytest.raises(TypeError, match="x: a ndarray is on one device; wanted a DTensor or a jax"):
         reshard(values(), NamedSharding(mesh(), P("tp")))
-    with pytest.raises(
-        TypeError, match=r"x: a ndarray is on one device; wanted a DTensor or jax\.A"
-    ):
+    with pytest.raises(TypeError, match=r"x: a ndarray is on one device; wanted a DTensor or a"):
         all_gather(values())
 
 

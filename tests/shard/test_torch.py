@@ -146,6 +146,14 @@ def test_the_collectives_of_torch_itself_are_counted(ranks: Pool) -> None:
         assert found == {"all_reduce": 24, "all_gather": 48, "all_to_all": 12, **received}
 
 
+@pytest.mark.parametrize("comm", ["auto", "local"])
+def test_an_op_on_fused_shards_lands_in_rows_without_a_word(ranks: Pool, comm: str) -> None:
+    x, glu = values(), xl.interleave.layout(SHAPE, block=3)
+    for rank, (where, local) in enumerate(ranks(on_ranks.ran, x, FUSED, glu, comm)):
+        assert where == ROWS
+        np.testing.assert_array_equal(local, ROWS.layout(rank, SHAPE)(glu(x)))
+
+
 def test_a_rank_that_fails_is_named(ranks: Pool) -> None:
     with pytest.raises(AssertionError, match=r"rank 1:(.|\n)*rank 1 has had enough"):
         ranks(on_ranks.fails)

@@ -8,7 +8,7 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.errors import ShardingError
-from xlayout.registry import backend_of
+from xlayout.shard.arrays import framework_of, native, sharding_of, target_of
 from xlayout.shard.placement import verbs
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding
@@ -49,11 +49,7 @@ def reshard(x: Any, to: Any, /, *, layout: Layout | None = None, dtype: Any = No
     [0.0, 32.0, 1.0, 33.0]
     """
     arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
-    name = backend_of(arrays[0]).name
-    if name not in ("torch", "jax") or not verbs(name, "collective").is_sharded(arrays[0]):
-        raise TypeError(
-            f"x: a {type(arrays[0]).__name__} is on one device; wanted a DTensor or a jax.Array"
-        )
+    name = framework_of(arrays[0])
     if layout is None:
         layout = Layout.identity(arrays[0].shape)
     if dtype is not None:
@@ -70,14 +66,16 @@ def all_gather(
 ) -> Any:
     """Take a mesh axis out of the sharding of `x`: cast first, then gather what is narrow.
 
-    Equal, bit for bit, to gathering and then casting. The gradient is reduce-scattered in
-    `reduce_dtype` and returned in the dtype of `x`; nothing gathered is saved for it.
+    Equal, bit for bit, to gathering and then casting; nothing gathered is saved for the gradient,
+    which comes back in shards and in the dtype of `x`. A DTensor's is summed on the way, in
+    `reduce_dtype`. A jax.Array's is a whole, summed by whoever made it: it is cast to
+    `reduce_dtype` before it is cut, and XLA chooses in which dtype it adds what is partial.
 
     Args:
         x: a DTensor, or a jax.Array under a NamedSharding.
         mesh_axis: the mesh axis along which the result is whole; None: all of them.
         dtype: what travels, and the dtype of the result; by default that of `x`.
-        reduce_dtype: in which gradients are summed.
+        reduce_dtype: in which gradients come back.
 
     Raises:
         TypeError: for an array that is not sharded, or does not know its sharding.
@@ -91,19 +89,11 @@ def all_gather(
     >>> full.dtype, full.sharding.is_fully_replicated
     (dtype(bfloat16), True)
     """
-    name = backend_of(x).name
-    if name not in ("torch", "jax") or not verbs(name, "collective").is_sharded(x):
-        raise TypeError(f"x: a {type(x).__name__} is on one device; wanted a DTensor or jax.Array")
-    framework = verbs(name, "collective")
+    framework = verbs(framework_of(x), "collective")
+    source = sharding_of(x)
     dtype = x.dtype if dtype is None else framework.dtype_named(dtype)
-    reduce_dtype = framework.dtype_named(reduce_dtype)
-    if name == "torch":
-        source = Sharding.from_torch(x.device_mesh, x.placements, x.ndim)
-        target = _without(source, mesh_axis).to_torch(x.device_mesh)
-        return framework.gather(x, target, dtype, reduce_dtype)
-    named = framework.sharding_of(x)
-    target = _without(Sharding.from_jax(named), mesh_axis).to_jax(named.mesh)
-    return framework.gather(x, named, target, dtype, reduce_dtype)
+    ends = native(x, source), native(x, _without(source, mesh_axis))
+    return framework.gather(x, *ends, dtype, framework.dtype_named(reduce_dtype))
 
 
 def run_part(plan: Plan, stores: Sequence[Any], rank: int, mesh: Any = None) -> tuple[Any, ...]:
@@ -120,12 +110,9 @@ def run_part(plan: Plan, stores: Sequence[Any], rank: int, mesh: Any = None) -> 
 def _torch(arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]) -> tuple[Any, ...]:
     torch = verbs("torch", "collective")
     mesh = arrays[0].device_mesh
-    src = tuple(Sharding.from_torch(a.device_mesh, a.placements, a.ndim) for a in arrays)
-    dst = tuple(
-        to if isinstance(to, Sharding) else Sharding.from_torch(mesh, to, len(shape))
-        for to, shape in zip(targets, layout.out_shapes, strict=True)
-    )
-    placements = [sharding.to_torch(mesh) for sharding in dst]
+    src = tuple(map(sharding_of, arrays))
+    dst = _targets(arrays, layout, targets)
+    placements = [native(arrays[0], sharding) for sharding in dst]
     plan = plan_reshard(layout, src, dst, itemsize=arrays[0].dtype.itemsize)
     rank = torch.rank_of(mesh)
 
@@ -145,11 +132,10 @@ def _torch(arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]) ->
 
 def _jax(arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]) -> tuple[Any, ...]:
     jax = verbs("jax", "collective")
-    sources = tuple(jax.sharding_of(a) for a in arrays)
-    src = tuple(map(Sharding.from_jax, sources))
-    dst = tuple(to if isinstance(to, Sharding) else Sharding.from_jax(to) for to in targets)
-    mesh = sources[0].mesh
-    ends = tuple(sharding.to_jax(mesh) for sharding in dst)
+    src = tuple(map(sharding_of, arrays))
+    dst = _targets(arrays, layout, targets)
+    sources = tuple(map(jax.sharding_of, arrays))
+    ends = tuple(native(arrays[0], sharding) for sharding in dst)
     plan = plan_reshard(layout, src, dst, itemsize=arrays[0].dtype.itemsize)
 
     def forward(*xs: Any) -> tuple[Any, ...]:
@@ -161,6 +147,13 @@ def _jax(arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]) -> t
 
     made: tuple[Any, ...] = jax.linear(forward, backward, arrays)
     return made
+
+
+def _targets(
+    arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]
+) -> tuple[Sharding, ...]:
+    shapes = layout.out_shapes
+    return tuple(target_of(arrays[0], t, len(s)) for t, s in zip(targets, shapes, strict=True))
 
 
 @lru_cache(1024)

@@ -1,0 +1,105 @@
+"""An op on sharded arrays lands where the data falls, and moves only what the caller allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+from xlayout.errors import LayoutError, ShardingError
+from xlayout.shard import Mesh, Sharding, Split, wire_bytes
+from xlayout.shard.sharded import falls, run_sharded
+
+W = (32, 8)
+TP = Mesh(4, "tp")
+ROWS = Sharding(TP, ("tp",))
+
+
+def mesh(kind: AxisType = AxisType.Auto) -> jax.sharding.Mesh:
+    return jax.make_mesh((2, 4), ("dp", "tp"), (kind, kind))
+
+
+def put(shape: tuple[int, ...], spec: P, kind: AxisType = AxisType.Auto) -> jax.Array:
+    x: jax.Array = jax.device_put(values(shape), NamedSharding(mesh(kind), spec))
+    return x
+
+
+def values(shape: tuple[int, ...]) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def test_data_falls_where_nothing_moves() -> None:
+    fused = Sharding(TP, ("tp",), splits={0: Split(segments=2)})
+    assert falls(xl.Layout.permute(W, (1, 0)), [ROWS]) == (Sharding(TP, (None, "tp")),)
+    assert falls(xl.interleave.layout(W), [fused]) == (ROWS,)
+    assert falls(xl.deinterleave.layout(W), [ROWS]) == (fused,)
+    assert falls(xl.interleave.layout((12,)), [ROWS]) is None
+    qkv = xl.fuse_qkv.layout((16, 2), (8, 2), (8, 2), heads=8, kv_heads=4)
+    assert falls(qkv, [ROWS] * 3) == (ROWS,)
+
+
+LANDS = {
+    "transpose": (xl.Layout.permute(W, (1, 0)), P("dp", "tp"), P("tp", "dp")),
+    "stacked halves": (
+        xl.interleave.layout(W).regrouped([(2, 16, 8)]), P(None, "tp"), P("tp")),
+    "rows that must move": (xl.interleave.layout(W), P("tp"), P("tp")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LANDS)
+@pytest.mark.parametrize("comm", ["auto", "native"])
+def test_the_result_is_right_and_lies_where_it_should(case: str, comm: Any) -> None:
+    layout, src, dst = LANDS[case]
+    x = put(layout.in_shape, src)
+    y = run_sharded(layout, [x], comm=comm)
+    np.testing.assert_array_equal(y, layout(values(layout.in_shape)))
+    assert y.sharding.is_equivalent_to(NamedSharding(mesh(), dst), y.ndim)
+
+
+@pytest.mark.parametrize("comm", ["auto", "native"])
+def test_the_caller_says_where_the_result_lies(comm: Any) -> None:
+    to = NamedSharding(mesh(), P("dp", "tp"))
+    y = run_sharded(xl.interleave.layout(W), [put(W, P("tp"))], comm=comm, out_sharding=to)
+    np.testing.assert_array_equal(y, xl.interleave(values(W)))
+    assert y.sharding.is_equivalent_to(to, 2)
+
+
+def test_several_results_lie_each_on_its_own() -> None:
+    layout = xl.fuse_qkv.layout((16, 2), (8, 2), (8, 2), heads=8, kv_heads=4).inverse()
+    x = put((32, 2), P("tp"), AxisType.Explicit)
+    q, k, v = run_sharded(layout, [x], comm="local")
+    for made, wanted in zip((q, k, v), layout(values((32, 2))), strict=True):
+        np.testing.assert_array_equal(made, wanted)
+        to = NamedSharding(mesh(AxisType.Explicit), P("tp"))
+        assert made.sharding.is_equivalent_to(to, 2)
+    assert wire_bytes(lambda x: run_sharded(layout, [x]), x) == {}
+
+
+def test_local_refuses_to_move_and_names_the_source_that_need_not() -> None:
+    with pytest.raises(
+        ShardingError, match="comm: 'local', but something would have to move:"
+    ) as e:
+        run_sharded(xl.interleave.layout(W), [put(W, P("tp"))], comm="local")
+    assert "local if it came from (tp, axis 0 by ceil in 2 segments)" in str(e.value)
+
+
+def test_a_fused_weight_cut_as_if_it_were_plain_is_told_so() -> None:
+    x = put((12, 8), P("tp"))
+    with pytest.raises(ShardingError, match="cannot shard axis 0 = 12 into 4: the cut at 3 fa"):
+        run_sharded(xl.interleave.layout((12, 8)), [x], comm="local")
+
+
+def test_a_result_with_other_axes_needs_a_place_to_lie() -> None:
+    layout = xl.interleave.layout(W).regrouped(None, [(2, 16, 8)])
+    with pytest.raises(ShardingError, match=r"out_sharding: the data does not fall into"):
+        run_sharded(layout, [put(W, P("tp"))])
+
+
+def test_a_way_that_is_not_known_is_refused() -> None:
+    with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of auto, local, native"):
+        run_sharded(xl.Layout.identity(W), [put(W, P("tp"))], comm="fast")  # type: ignore[arg-type]

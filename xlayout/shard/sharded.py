@@ -1,0 +1,91 @@
+"""Sharded: a layout on sharded arrays, with a say in where the result lies and in what may move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from xlayout.algebra import Layout
+from xlayout.errors import LayoutError, ShardingError
+from xlayout.shard.arrays import can_hold, lay, sharding_of, target_of
+from xlayout.shard.execute import reshard
+from xlayout.shard.plan import plan_reshard
+from xlayout.shard.sharding import Sharding
+
+__all__ = ["Comm", "falls", "run_sharded"]
+
+Comm = Literal["auto", "local", "native"]
+
+
+def run_sharded(
+    layout: Layout, arrays: Sequence[Any], /, *, comm: Comm = "auto", out_sharding: Any = None
+) -> Any:
+    """Run a layout on arrays that live on many devices.
+
+    Args:
+        layout: what goes where, on whole arrays.
+        arrays: DTensors, or jax.Arrays under a NamedSharding; one per input.
+        comm: "auto": move what must move, in one exchange. "local": move nothing, or an error that
+            says from which source nothing would have to. "native": the framework's own ops, and
+            its own collectives.
+        out_sharding: how the result is to lie, as for `reshard`. By default where the data falls,
+            if a sharding says that; else as the first input lies.
+
+    Raises:
+        ShardingError: for "local" where something would have to move, or a result that has other
+            axes than the input and nowhere to lie.
+        TypeError: for arrays that are not sharded, or do not know their sharding.
+
+    >>> import jax, xlayout as xl
+    >>> from jax.sharding import NamedSharding, PartitionSpec as P
+    >>> mesh = jax.make_mesh((len(jax.devices()),), ("tp",), (jax.sharding.AxisType.Auto,))
+    >>> x = jax.device_put(jax.numpy.ones((64, 8)), NamedSharding(mesh, P("tp")))
+    >>> run_sharded(xl.Layout.permute(x.shape, (1, 0)), [x], comm="local").sharding.spec
+    P(None, 'tp')
+    """
+    if comm not in get_args(Comm):
+        raise LayoutError(f"comm: {comm!r}; wanted one of {', '.join(get_args(Comm))}")
+    src = tuple(map(sharding_of, arrays))
+    dst = _targets(layout, arrays, src, out_sharding)
+    if comm == "native":
+        made = layout(*arrays)
+        several = made if isinstance(made, tuple) else (made,)
+        laid = tuple(lay(y, to) for y, to in zip(several, dst, strict=True))
+        return laid if len(laid) > 1 else laid[0]
+    if comm == "local":
+        plan = plan_reshard(layout, src, dst, itemsize=arrays[0].dtype.itemsize)
+        if not plan.is_local:
+            why = plan.explain()
+            raise ShardingError(f"comm: 'local', but something would have to move:\n{why}")
+    made = reshard(tuple(arrays), list(dst), layout=layout)
+    return made if len(made) > 1 else made[0]
+
+
+def falls(layout: Layout, src: Sequence[Sharding]) -> tuple[Sharding, ...] | None:
+    """Where the data falls: the result's sharding under which nothing moves, if there is one."""
+    nowhere = Sharding(src[0].mesh, ())
+    try:
+        found = plan_reshard(layout.inverse(), nowhere, tuple(src)).pullback()
+        dst = found if isinstance(found, tuple) else (found,)
+        return dst if plan_reshard(layout, tuple(src), dst).is_local else None
+    except LayoutError:
+        return None
+
+
+def _targets(
+    layout: Layout, arrays: Sequence[Any], src: tuple[Sharding, ...], out_sharding: Any
+) -> tuple[Sharding, ...]:
+    if out_sharding is not None:
+        given = out_sharding if isinstance(out_sharding, list) else [out_sharding]
+        given = given * len(layout.out_shapes) if len(given) == 1 else given
+        axes = map(len, layout.out_shapes)
+        return tuple(target_of(arrays[0], to, n) for to, n in zip(given, axes, strict=True))
+    found = falls(layout, src)
+    if found is not None and all(can_hold(arrays[0], sharding) for sharding in found):
+        return found
+    if any(len(shape) != len(layout.in_shapes[0]) for shape in layout.out_shapes):
+        raise ShardingError(
+            f"out_sharding: the data does not fall into a sharding of {layout.out_shapes}, which "
+            f"has other axes than the input {layout.in_shapes[0]}; say how the result is to lie"
+        )
+    return (src[0],) * len(layout.out_shapes)
