@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from xlayout_numpy import native
+
 name = "numpy"
 immutable = False
 
@@ -83,8 +85,12 @@ def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     return np.where(table < 0, np.asarray(value, flat.dtype), flat[np.maximum(table, 0)])
 
 
+_FEW = 2048  # elements; no copy of so few is the kernel's
+
+
 def fresh(x: Any, /) -> Any:
-    return x.copy(order="C")
+    made = native.fresh(x) if x.size > _FEW else None
+    return x.copy(order="C") if made is None else made
 
 
 def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
@@ -105,19 +111,19 @@ def relayout(
     if window is not None:
         key = (*window, ...)  # an array even where every axis is dropped
         if split is None and axes is None:
-            return lambda x: x[key].copy()
+            return lambda x: fresh(x[key])
         rest = relayout((None, split, axes, merged), _copies)
         return lambda x: rest(x[key])
     if axes is None:
         shape = merged or split
-        return fresh if shape is None else lambda x: x.copy().reshape(shape)
+        return fresh if shape is None else lambda x: fresh(x).reshape(shape)
     if split is None and merged is None:
-        return lambda x: x.transpose(axes).copy()
+        return lambda x: fresh(x.transpose(axes))
     if split is None:
-        return lambda x: x.transpose(axes).copy().reshape(merged)
+        return lambda x: fresh(x.transpose(axes)).reshape(merged)
     if merged is None:
-        return lambda x: x.reshape(split).transpose(axes).copy()
-    return lambda x: x.reshape(split).transpose(axes).copy().reshape(merged)
+        return lambda x: fresh(x.reshape(split).transpose(axes))
+    return lambda x: fresh(x.reshape(split).transpose(axes)).reshape(merged)
 
 
 def strides(x: Any, /) -> tuple[int, ...] | None:
@@ -155,7 +161,8 @@ def empty(shape: Sequence[int], like: Any, /) -> Any:
 
 
 def assign(to: Any, source: Any, /) -> None:
-    to[...] = source
+    if not (isinstance(source, np.ndarray) and native.copied(to, source)):
+        to[...] = source
 
 
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from xlayout_torch import native
+
 name = "torch"
 immutable = False
 
@@ -89,8 +91,18 @@ def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     return torch.where(where < 0, filler, flat[where.clamp(min=0)])
 
 
+_FEW = 2048  # elements; no copy of so few is the kernel's
+
+
 def fresh(x: Any, /) -> Any:
-    return x.clone(memory_format=torch.contiguous_format)
+    if torch.compiler.is_compiling():
+        return x.clone(memory_format=torch.contiguous_format)
+    return _copy(x)
+
+
+def _copy(x: Any) -> Any:
+    made = native.fresh(x) if x.numel() > _FEW else None
+    return x.clone(memory_format=torch.contiguous_format) if made is None else made
 
 
 def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
@@ -107,32 +119,31 @@ def relayout(
     copies: bool,
     /,
 ) -> Callable[[Any], Any]:
-    # Splitting an axis is a view whatever the strides are, so there is one copy: `clone`, because
+    # Splitting an axis is a view whatever the strides are, so there is one copy. It is made here:
     # `reshape` and `contiguous` hand out the caller's memory when the permuted strides happen to
     # fit. Of a contiguous tensor they cannot when `copies` holds, and `reshape` is the faster call.
     # (Sizes are spread over the arguments because torch parses them a third faster than a tuple.)
     window, split, axes, merged = steps
-    row_major = torch.contiguous_format
     if window is not None:
         cut = _cut(window)
         if split is None and axes is None:
-            return lambda x: cut(x).clone(memory_format=row_major)
+            return lambda x: _copy(cut(x))
         rest = relayout((None, split, axes, merged), copies)
         return lambda x: rest(cut(x))
     if axes is None:
         shape = merged or split
-        return fresh if shape is None else lambda x: x.clone(memory_format=row_major).view(shape)
+        return _copy if shape is None else lambda x: _copy(x).view(shape)
     if merged is None:
         if split is None:
-            return lambda x: x.permute(*axes).clone(memory_format=row_major)
-        return lambda x: x.view(*split).permute(*axes).clone(memory_format=row_major)
+            return lambda x: _copy(x.permute(*axes))
+        return lambda x: _copy(x.view(*split).permute(*axes))
     first = split
 
     def run(x: Any) -> Any:
         y = (x if first is None else x.view(*first)).permute(*axes)
-        if copies and x.is_contiguous():
+        if copies and y.numel() <= _FEW and x.is_contiguous():
             return y.reshape(*merged)
-        return y.clone(memory_format=row_major).view(merged)
+        return _copy(y).view(merged)
 
     return run
 
@@ -181,10 +192,10 @@ def empty(shape: Sequence[int], like: Any, /) -> Any:
 
 
 def assign(to: Any, source: Any, /) -> None:
-    if isinstance(source, torch.Tensor):
-        to.copy_(source)
-    else:
+    if not isinstance(source, torch.Tensor):
         to.fill_(source)
+    elif not native.copied(to, source):
+        to.copy_(source)
 
 
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:

@@ -1,0 +1,75 @@
+"""Native: torch's own copies given to the compiled kernel, where it is faster and nobody looks on.
+
+A raw copy that autograd, a transform, a tracer or a mode does not see gives silently wrong results.
+Each of them is a gate here, and one that is closed sends the copy to torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
+
+import xlayout_native
+from xlayout_native.strided import LARGE, SMALL, plan_where_faster
+
+__all__ = ["GATES", "copied", "fresh"]
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+GATES: dict[str, Callable[[Any], bool]] = {
+    "subclass": lambda x: type(x) not in _PLAIN,
+    "device": lambda x: x.device.type != "cpu",
+    "layout": lambda x: x.layout is not torch.strided,
+    "autograd": lambda x: x.requires_grad and torch.is_grad_enabled(),
+    "forward mode": lambda _x: forward_ad._current_level >= 0,
+    "transform": torch._C._functorch.is_functorch_wrapped_tensor,
+    "functionalization": torch._is_functional_tensor,
+    "dispatch mode": lambda _x: torch._C._len_torch_dispatch_stack() > 0,
+    "function mode": lambda _x: torch._C._len_torch_function_stack() > 0,
+    "tracing": lambda _x: torch._C._get_tracing_state() is not None,
+    "conjugate": lambda x: x.is_conj(),
+    "negative": lambda x: x.is_neg(),
+    "zero": lambda x: x._is_zerotensor(),
+    "quantized": lambda x: x.is_quantized,
+}
+"""Name -> whether it keeps the kernel away from a tensor."""
+
+
+def fresh(x: Any) -> Any | None:
+    """A row-major copy of a tensor, or None where torch should make it."""
+    if not xlayout_native.available or x.numel() * x.itemsize < SMALL or _watched(x):
+        return None
+    plan = plan_where_faster(x.shape, x.stride(), None, x.itemsize)
+    if plan is None:
+        return None
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if y.nbytes >= LARGE:
+        xlayout_native.huge_pages(y.data_ptr(), y.nbytes)
+    xlayout_native.run(plan, torch.get_num_threads(), x.data_ptr(), y.data_ptr())
+    return y
+
+
+def copied(to: Any, source: Any) -> bool:
+    """Whether `source` is written into `to`, of its shape and dtype; if not, torch should do it."""
+    if (
+        not xlayout_native.available
+        or to.numel() * to.itemsize < SMALL
+        or _watched(to)
+        or _watched(source)
+    ):
+        return False
+    plan = plan_where_faster(to.shape, source.stride(), to.stride(), to.itemsize)
+    if plan is None:
+        return False
+    xlayout_native.run(plan, torch.get_num_threads(), source.data_ptr(), to.data_ptr())
+    if not to.is_inference():  # such a tensor counts no versions
+        increment_version(to)
+    return True
+
+
+def _watched(x: Any) -> bool:
+    return any(closed(x) for closed in GATES.values())

@@ -1,0 +1,175 @@
+"""torch and numpy give the same bits with the kernel as without, and use it when it is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import xlayout as xl
+import xlayout_native
+from xlayout_native.strided import LARGE, plan_where_faster
+
+OPS: dict[str, Callable[[Any], Any]] = {
+    "transpose": xl.matrix_transpose,
+    "zip": lambda x: xl.interleave(x, axis=1),
+    "unzip": lambda x: xl.deinterleave(x, axis=1),
+    "rope": lambda x: xl.rope_halves(x, heads=4, axis=1),
+    "split": lambda x: xl.split_qkv(x, heads=8, kv_heads=2, axis=1),
+    "tiles": lambda x: xl.to_tiles(x, grid=(3, 2)),
+    "pattern": lambda x: xl.rearrange(x, "(a b) (c d) -> c b (a d)", a=4, d=8),
+}
+TORCH = [torch.bfloat16, torch.float32, torch.uint8, torch.complex128, torch.float8_e4m3fn]
+NUMPY = ["float32", "int8", "complex128", ml_dtypes.bfloat16, "M8[s]", [("a", "i2"), ("b", "u1")]]
+SHAPE = (480, 384)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The numbers of threads that runs were asked for."""
+    asked: list[int] = []
+    run = xlayout_native.run
+
+    def counted(plan: Any, threads: int, *addresses: int) -> None:
+        asked.append(threads)
+        run(plan, threads, *addresses)
+
+    monkeypatch.setattr(xlayout_native, "run", counted)
+    return asked
+
+
+def without(op: Callable[[Any], Any], x: Any) -> Any:
+    """The op by the framework alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(xlayout_native, "available", False)
+        return op(x)
+
+
+def flat(x: Any) -> list[Any]:
+    """The arrays in nested tuples and lists."""
+    return [y for part in x for y in flat(part)] if isinstance(x, (tuple, list)) else [x]
+
+
+def bits(x: Any) -> list[tuple[Any, ...]]:
+    """Shape, dtype, strides and bytes of every result."""
+    if isinstance(x, torch.Tensor):
+        x = [x]
+    if isinstance(x, np.ndarray):
+        x = [x]
+    return [
+        (tuple(y.shape), y.dtype, y.stride(), y.view(torch.uint8).numpy().tobytes())
+        if isinstance(y, torch.Tensor)
+        else (y.shape, y.dtype, y.strides, y.tobytes())
+        for y in flat(x)
+    ]
+
+
+def tensors(dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """The same bytes, lying in memory in several ways."""
+    width = dtype.itemsize
+    raw = (
+        torch.arange(SHAPE[0] * SHAPE[1] * width, dtype=torch.int64).mul(2654435761).to(torch.uint8)
+    )
+    x = raw.view(dtype).view(SHAPE)
+    room = x.new_zeros(SHAPE[0], 2 * SHAPE[1])
+    room[:, ::2] = x
+    return {"row-major": x, "column-major": x.t().contiguous().t(), "every other": room[:, ::2]}
+
+
+@pytest.mark.parametrize("dtype", TORCH)
+@pytest.mark.parametrize("name", OPS)
+def test_torch_gives_the_same_bits(name: str, dtype: torch.dtype) -> None:
+    for x in tensors(dtype).values():
+        assert bits(OPS[name](x)) == bits(without(OPS[name], x))
+
+
+@pytest.mark.parametrize("dtype", NUMPY, ids=str)
+@pytest.mark.parametrize("name", OPS)
+def test_numpy_gives_the_same_bits(name: str, dtype: Any) -> None:
+    size = np.dtype(dtype).itemsize
+    raw = np.arange(SHAPE[0] * SHAPE[1] * size).astype(np.uint8)
+    x = raw.view(dtype).reshape(SHAPE)
+    for y in (x, np.asfortranarray(x), x[::-1, ::-1], np.repeat(x, 2, 1)[:, ::2]):
+        y.flags.writeable = False
+        assert bits(OPS[name](y)) == bits(without(OPS[name], y))
+
+
+@pytest.mark.parametrize("make", [torch.zeros, np.zeros], ids=["torch", "numpy"])
+def test_the_kernel_is_used_where_it_is_faster(make: Any, runs: list[int]) -> None:
+    xl.matrix_transpose(make((16, 16)))
+    xl.interleave(make((480, 384)))
+    assert runs == []  # small; and rows longer than a line
+    xl.matrix_transpose(make((480, 384)))
+    assert len(runs) == 1
+
+
+def test_a_large_result_is_on_huge_pages(runs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(xlayout_native, "huge_pages", lambda *args: asked.append(args))
+    y = xl.interleave(torch.zeros(64, LARGE // 256))
+    assert asked == [(y.data_ptr(), LARGE)]
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_torch_says_how_many_threads(threads: int, runs: list[int]) -> None:
+    usual = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        xl.matrix_transpose(torch.zeros(480, 384))
+    finally:
+        torch.set_num_threads(usual)
+    assert runs == [threads]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_parameters_are_plain_while_nothing_is_recorded(mode: Any, runs: list[int]) -> None:
+    weight = torch.nn.Parameter(torch.randn(480, 384))
+    with mode():
+        y = xl.matrix_transpose(weight)
+        z = xl.matrix_transpose(weight, out=torch.empty(384, 480))
+    assert len(runs) == 2
+    assert not y.requires_grad
+    assert torch.equal(y, weight.detach().t())
+    assert torch.equal(z, y)
+
+
+@pytest.mark.parametrize("make", [torch.zeros, np.zeros], ids=["torch", "numpy"])
+def test_out_is_written_and_nothing_around_it(make: Any, runs: list[int]) -> None:
+    x = make(SHAPE) + 7
+    room = make((SHAPE[1] + 2, 2 * SHAPE[0] + 2))
+    out = room[1:-1, 1:-1:2]
+    xl.matrix_transpose(x, out=out)
+    assert len(runs) == 1
+    assert bool((out == 7).all())
+    assert float(room.sum()) == 7 * SHAPE[0] * SHAPE[1]
+
+
+def test_each_write_into_out_is_a_version(runs: list[int]) -> None:
+    out = torch.empty(384, 480)
+    before = out._version
+    xl.matrix_transpose(torch.zeros(480, 384), out=out)
+    assert len(runs) == 1
+    assert out._version > before
+
+
+def test_numpy_arrays_that_are_not_plain_bytes_are_numpys(tmp_path: Path, runs: list[int]) -> None:
+    xl.matrix_transpose(np.full((100, 100), None))
+    packed = np.zeros((200, 200), [("a", "u1"), ("b", "f4")])
+    xl.matrix_transpose(packed["b"])  # five bytes apart
+    file = np.memmap(tmp_path / "x", np.float32, "w+", shape=(200, 200))
+    xl.matrix_transpose(file)
+    assert runs == []
+
+
+def test_the_rule() -> None:
+    assert plan_where_faster((64, 64), (64, 1), (1, 64), 4) is None  # 16 KB
+    assert plan_where_faster((128, 128), (128, 1), (1, 128), 4) is not None
+    assert plan_where_faster((2, 100, 16), (1600, 16, 1), (16, 32, 1), 16) is None  # runs of 256 B
+    assert plan_where_faster((1 << 22,), (1,), None, 4) is not None  # 16 MB
+    assert plan_where_faster((2,) * 16, (0,) * 16, None, 4) is None  # more loops than a plan holds

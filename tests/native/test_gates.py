@@ -1,0 +1,173 @@
+"""Whatever must see a copy in torch closes a gate of its own, and the copy is torch's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import xlayout as xl
+import xlayout_native
+from xlayout_torch import native
+
+Check = Callable[[Any], Any]
+Situation = Callable[[Check], Any]
+
+
+def tall(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A transposed view that the kernel would take."""
+    return torch.arange(64 * 512).to(dtype).view(64, 512).t()
+
+
+class Subclass(torch.Tensor):
+    """Memory that may mean something else."""
+
+
+class Dispatch(TorchDispatchMode):
+    """Looks on, and changes nothing."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class Function(TorchFunctionMode):
+    """Looks on, and changes nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def traced(check: Check) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        check(x.t())
+        return x + 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is on its way out, and still in use
+        torch.jit.trace(f, torch.zeros(64, 512), check_trace=False)
+
+
+def mapped(check: Check) -> None:
+    torch.func.vmap(lambda x: (check(x.t()), x)[1])(torch.zeros(3, 64, 512))
+
+
+def dual(check: Check) -> None:
+    with forward_ad.dual_level():
+        check(tall())
+
+
+def dispatched(check: Check) -> None:
+    with Dispatch():
+        check(tall())
+
+
+def overridden(check: Check) -> None:
+    x = tall()
+    with Function():
+        check(x)
+
+
+def quantized(check: Check) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        x = torch.quantize_per_tensor(torch.zeros(64, 512), 0.1, 0, torch.qint32).t()
+    check(x)
+
+
+SITUATIONS: dict[str, Situation] = {
+    "subclass": lambda check: check(tall().as_subclass(Subclass)),
+    "device": lambda check: check(torch.empty(64, 512, device="meta").t()),
+    "layout": lambda check: check(torch.eye(512).to_sparse()),
+    "autograd": lambda check: check(tall().requires_grad_()),
+    "forward mode": dual,
+    "transform": mapped,
+    "functionalization": lambda check: check(torch._to_functional_tensor(tall())),
+    "dispatch mode": dispatched,
+    "function mode": overridden,
+    "tracing": traced,
+    "conjugate": lambda check: check(tall(torch.complex64).conj()),
+    "negative": lambda check: check(tall(torch.complex64).conj().imag),
+    "zero": lambda check: check(torch._efficientzerotensor((512, 64))),
+    "quantized": quantized,
+}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """The runs that were asked for; none takes place."""
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(xlayout_native, "run", lambda *args: asked.append(args))
+    monkeypatch.setattr(native, "plan_where_faster", lambda *_: "plan")
+    return asked
+
+
+def reaches_the_kernel(x: torch.Tensor, runs: list[tuple[Any, ...]]) -> bool:
+    """Whether a copy of `x`, or one into it, goes by; one that fails went too far."""
+    try:
+        made, done = native.fresh(x), native.copied(x, x)
+    except (RuntimeError, NotImplementedError):
+        return True
+    return bool(runs) or made is not None or done
+
+
+def test_every_gate_has_a_situation() -> None:
+    assert SITUATIONS.keys() == native.GATES.keys()
+
+
+def test_a_plain_tensor_passes(runs: list[tuple[Any, ...]]) -> None:
+    assert reaches_the_kernel(tall(), runs)
+
+
+@pytest.mark.parametrize("gate", SITUATIONS)
+def test_a_gate_keeps_the_kernel_away(gate: str, runs: list[tuple[Any, ...]]) -> None:
+    seen = []
+    SITUATIONS[gate](lambda x: seen.append(reaches_the_kernel(x, runs)))
+    assert seen == [False]
+
+
+@pytest.mark.parametrize("gate", SITUATIONS)
+def test_and_no_other_gate_does(
+    gate: str, runs: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(native.GATES, gate)
+    seen = []
+    SITUATIONS[gate](lambda x: seen.append(reaches_the_kernel(x, runs)))
+    assert seen == [True]
+
+
+# -- the ops themselves, at a size that the kernel takes ------------------------------------------
+
+
+def test_a_gradient_is_the_inverse() -> None:
+    x = torch.randn(300, 200, requires_grad=True)
+    weight = torch.randn(200, 300)
+    (xl.matrix_transpose(x) * weight).sum().backward()
+    assert torch.equal(x.grad, weight.t())
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_a_tangent_goes_along() -> None:
+    x, tangent = torch.randn(2, 300, 200)
+    value, moved = torch.func.jvp(xl.matrix_transpose, (x,), (tangent,))
+    assert torch.equal(value, x.t())
+    assert torch.equal(moved, tangent.t())
+
+
+def test_a_mapped_axis_stays() -> None:
+    x = torch.randn(4, 300, 200)
+    assert torch.equal(torch.func.vmap(xl.matrix_transpose)(x), x.mT)
+
+
+def test_a_gradient_of_a_write_after_the_fact_is_refused() -> None:
+    x = torch.randn(300, 200, requires_grad=True)
+    weight = torch.randn(300, 200)
+    product = (x * weight).sum()
+    xl.matrix_transpose(torch.randn(200, 300), out=weight)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
