@@ -17,7 +17,7 @@ from xlayout.errors import AxisError, LayoutError, PatternError, ShapeError, Siz
 
 QKV = {"heads": 8, "kv_heads": 4}
 MHA = {"heads": 8, "kv_heads": 8}
-DIVIDE = "x: axis 0 = 8 does not divide into groups * block = 6; it would with x: axis 0 = 6 or 12"
+DIVIDE = "x: axis 0 = 8 does not divide into groups * block = 6; it would at 6 or 12"
 
 # (what is called on an array of shape (8, 3), error, text)
 REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
@@ -54,10 +54,10 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
     ("heads that do not divide", lambda x: xl.rope_halves(x, heads=3), SizeError,
      "x: axis 0 = 8 does not divide into 2 * heads = 6"),
     ("heads of odd size", lambda x: xl.rope_pairs(x, heads=8), SizeError,
-     "x: axis 0 = 8 does not divide into 2 * heads = 16; it would with x: axis 0 = 16"),
+     "x: axis 0 = 8 does not divide into 2 * heads = 16; it would at 16"),
     ("no heads", lambda x: xl.rope_pairs(x, heads=0), SizeError, "heads: 0; wanted at least 1"),
     ("q of other heads", lambda x: xl.fuse_qkv(x, x, x, heads=3, kv_heads=3), SizeError,
-     "q: axis 0 = 8 does not divide into heads = 3; it would with q: axis 0 = 6 or 9"),
+     "q: axis 0 = 8 does not divide into heads = 3; it would at 6 or 9"),
     ("k of other heads", lambda x: xl.fuse_qkv(x, x, x[:4], **QKV), SizeError,
      "k: axis 0 = 8; wanted kv_heads * head_dim = 4 * 1 = 4"),
     ("v of other heads", lambda x: xl.fuse_qkv(x, x[:4], x[:6], **QKV), SizeError,
@@ -69,7 +69,7 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
     ("GQA as codegen", lambda x: xl.fuse_qkv(x, x[:4], x[:4], order="codegen", **QKV), SizeError,
      "kv_heads: 4; order 'codegen' needs kv_heads == heads = 8; use order='grouped'"),
     ("heads in other blocks", lambda x: xl.fuse_qkv(x, x, x, order="codegen", blocks=3, **MHA),
-     SizeError, "heads = 8 does not divide into blocks = 3; it would with heads = 6 or 9"),
+     SizeError, "heads = 8 does not divide into blocks = 3; it would at 6 or 9"),
     ("uneven groups", lambda x: xl.fuse_qkv(x, x[:6], x[:6], heads=8, kv_heads=6), SizeError,
      "heads, kv_heads: 8, 6; order 'grouped' needs heads to be a multiple of kv_heads"),
     ("an unknown order", lambda x: xl.split_qkv(x, heads=6, kv_heads=1, order="falcon"), SizeError,
@@ -83,7 +83,7 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
     ("a size below 0", lambda x: xl.regroup(x, sizes=(9, -1), groups=1), SizeError,
      "sizes: -1; wanted at least 0"),
     ("a segment that does not divide", lambda x: xl.ungroup(x, sizes=(5, 3), groups=2), SizeError,
-     "sizes: segment 0 = 5 does not divide into groups = 2; it would with sizes: segment 0 = 4 or"),
+     "sizes: segment 0 = 5 does not divide into groups = 2; it would at 4 or"),
     ("an empty grid", lambda x: xl.to_tiles(x, grid=(0, 1)), SizeError,
      "parts: 0; wanted at least 1"),
     ("a grid of three", lambda x: xl.to_tiles(x, grid=(1, 2, 3)), SizeError,

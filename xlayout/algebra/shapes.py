@@ -84,7 +84,7 @@ def divide(n: int, by: int, what: str, parts: str) -> int:
     below = n - n % by if by else 0
     near = f"{below} or {below + by}" if below else str(by)
     raise SizeError(
-        f"{what} = {n} does not divide into {parts} = {by}; it would with {what} = {near}, "
+        f"{what} = {n} does not divide into {parts} = {by}; it would at {near}, "
         f"or in parts of {', '.join(map(str, _some(divisors(n))))}"
     )
 
