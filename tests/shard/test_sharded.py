@@ -100,6 +100,34 @@ def test_a_result_with_other_axes_needs_a_place_to_lie() -> None:
         run_sharded(layout, [put(W, P("tp"))])
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_every_op_takes_comm_and_out_sharding(kind: AxisType) -> None:
+    x, to = put(W, P("tp"), kind), NamedSharding(mesh(kind), P(None, "tp"))
+    plain = values(W)
+    for made, wanted in (
+        (xl.interleave(x, block=2, comm="auto"), xl.interleave(plain, block=2)),
+        (xl.matrix_transpose(x, comm="local"), plain.T),
+        (xl.rearrange(x, "(a b) c -> (b a) c", a=4, out_sharding=to),
+         xl.rearrange(plain, "(a b) c -> (b a) c", a=4)),
+        (xl.pad(x, to=40, value=7, comm="auto"), xl.pad(plain, to=40, value=7)),
+        (xl.stack([x, x], comm="auto", out_sharding=NamedSharding(mesh(kind), P(None, "tp"))),
+         np.stack([plain, plain])),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(made, wanted)
+
+
+def test_an_op_runs_in_jit_on_explicit_axes() -> None:
+    x = put(W, P("tp"), AxisType.Explicit)
+    made = jax.jit(lambda x: xl.interleave(x, comm="auto"))(x)
+    np.testing.assert_array_equal(made, xl.interleave(values(W)))
+    assert made.sharding.is_equivalent_to(x.sharding, 2)
+
+
+def test_memory_is_not_a_question_across_devices() -> None:
+    with pytest.raises(TypeError, match="out, copy: the result of a sharded op is fresh; leave th"):
+        xl.interleave(put(W, P("tp")), comm="auto", copy=None)
+
+
 def test_a_way_that_is_not_known_is_refused() -> None:
     with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of auto, local, native"):
         run_sharded(xl.Layout.identity(W), [put(W, P("tp"))], comm="fast")  # type: ignore[arg-type]

@@ -116,6 +116,8 @@ class Engine:
         key: tuple[Any, ...] | None,
     ) -> Any:
         """The whole way, from shapes to a layout to arrays; remembered under `key`."""
+        if "comm" in options or "out_sharding" in options:
+            return self._sharded(arrays, options)
         out, copy = options.pop("out", None), options.pop("copy", True)
         fill = self._checked_fill(arrays, options)
         shapes = tuple([tuple(x.shape) for x in arrays])
@@ -126,6 +128,17 @@ class Engine:
             self._recipes.clear()
         recipe = self._recipes[key] = remembered(layout, backend, fill)
         return recipe(*arrays)
+
+    def _sharded(self, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
+        """On arrays that many devices hold, as the caller wants it moved and laid."""
+        from xlayout.shard.sharded import run_sharded  # one device needs nothing of it
+
+        if options.pop("out", None) is not None or options.pop("copy", True) is not True:
+            raise TypeError("out, copy: the result of a sharded op is fresh; leave them away")
+        where = {k: options.pop(k) for k in ("comm", "out_sharding") if k in options}
+        fill = self._checked_fill(arrays, options)
+        layout = self._layout_of(*self._args(tuple([tuple(x.shape) for x in arrays])), **options)
+        return run_sharded(layout, arrays, fill=fill, **where)
 
     def _checked_fill(self, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
         if self._fill is None:
@@ -138,6 +151,8 @@ class Engine:
         return (shapes,) if self._packed else shapes
 
     def _traced(self, backend: Backend, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
+        if "comm" in options or "out_sharding" in options:
+            return self._sharded(arrays, options)
         refuse_while_tracing(options.pop("out", None), options.pop("copy", True))
         fill = self._checked_fill(arrays, options)
         shapes = []

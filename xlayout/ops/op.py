@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, cast
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, cast
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, as_shape
@@ -28,10 +28,15 @@ class Run(TypedDict, total=False):
     out: array(s) to write the result into (torch and numpy, outside tracing).
     copy: True (default) fresh row-major memory; None a view where possible; False a view or an
         error.
+    comm: for arrays that many devices hold: "auto" moves what must move, in one exchange; "local"
+        refuses to move anything; "native" leaves it to the framework. Left away: "native".
+    out_sharding: how a sharded result is to lie, as for `reshard`; by default where the data falls.
     """
 
     out: Any
     copy: bool | None
+    comm: Literal["auto", "local", "native"]
+    out_sharding: Any
 
 
 class OneToOne(Protocol[P]):
@@ -171,7 +176,7 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
     signature = inspect.signature(function)
     names = {name: _array_name(name) for name in _positional_only(function)}
     call.__signature__ = _without_self(like) if like else _on_arrays(signature, names)
-    doc = function.__doc__.replace("    **_run: ", "    out, copy: ")
+    doc = function.__doc__.replace("    **_run: ", "    out, copy, comm, out_sharding: ")
     for shape, array in names.items():
         doc = doc.replace(f"    {shape}: ", f"    {array}: ")
     call.__doc__ = doc
@@ -202,7 +207,7 @@ def _strict(function: Callable[..., Layout]) -> Callable[..., Layout]:
     def layout_of(*shapes: Any, **options: Any) -> Layout:
         for name in options:
             if name not in names:
-                takes = ", ".join((*names, "out", "copy"))
+                takes = ", ".join((*names, *Run.__annotations__))
                 raise TypeError(f"{function.__name__}: no option {name!r}; it takes {takes}")
         return function(*shapes, **options)
 
@@ -225,6 +230,8 @@ def _on_arrays(signature: inspect.Signature, names: dict[str, str]) -> inspect.S
         if p.kind is p.VAR_KEYWORD:
             parameters.append(inspect.Parameter("out", p.KEYWORD_ONLY, default=None))
             parameters.append(inspect.Parameter("copy", p.KEYWORD_ONLY, default=True))
+            parameters.append(inspect.Parameter("comm", p.KEYWORD_ONLY, default="native"))
+            parameters.append(inspect.Parameter("out_sharding", p.KEYWORD_ONLY, default=None))
         elif p.name in names:
             parameters.append(p.replace(name=names[p.name], annotation=p.empty))
         else:

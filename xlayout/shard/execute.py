@@ -57,7 +57,7 @@ def reshard(x: Any, to: Any, /, *, layout: Layout | None = None, dtype: Any = No
         arrays = tuple(verbs(name, "collective").cast(a, dtype) for a in arrays)
     several = isinstance(to, list)
     targets = tuple(to) if several else (to,) * len(layout.out_shapes)
-    made = (_torch if name == "torch" else _jax)(arrays, layout, targets)
+    made = exchanged(layout, arrays, targets)
     return made if len(made) > 1 or several else made[0]
 
 
@@ -96,18 +96,30 @@ def all_gather(
     return framework.gather(x, *ends, dtype, framework.dtype_named(reduce_dtype))
 
 
-def run_part(plan: Plan, stores: Sequence[Any], rank: int, mesh: Any = None) -> tuple[Any, ...]:
+def exchanged(
+    layout: Layout, arrays: tuple[Any, ...], targets: tuple[Any, ...], fill: Any = 0
+) -> tuple[Any, ...]:
+    """A layout on sharded arrays, each result as its target says; `fill` for holes."""
+    run = _torch if framework_of(arrays[0]) == "torch" else _jax
+    return run(arrays, layout, targets, fill)
+
+
+def run_part(
+    plan: Plan, stores: Sequence[Any], rank: int, mesh: Any = None, fill: Any = 0
+) -> tuple[Any, ...]:
     """One rank's part of a plan on what it stores, over torch.distributed."""
     part = plan.part(rank)
     buffer = part.pack(*stores)
     if not plan.is_local:
         exchange = verbs("torch", "collective").exchange
         buffer = exchange(buffer, part.sends, part.receives, mesh)
-    made = part.unpack(buffer, *stores)
+    made = part.unpack(buffer, *stores, fill=fill)
     return made if isinstance(made, tuple) else (made,)
 
 
-def _torch(arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]) -> tuple[Any, ...]:
+def _torch(
+    arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...], fill: Any
+) -> tuple[Any, ...]:
     torch = verbs("torch", "collective")
     mesh = arrays[0].device_mesh
     src = tuple(map(sharding_of, arrays))
@@ -117,7 +129,7 @@ def _torch(arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]) ->
     rank = torch.rank_of(mesh)
 
     def forward(*stores: Any) -> tuple[Any, ...]:
-        return run_part(plan, stores, rank, mesh)
+        return run_part(plan, stores, rank, mesh, fill)
 
     def backward(*gradients: Any) -> tuple[Any, ...]:
         back = plan_reshard(layout.inverse(), dst, src, itemsize=plan.itemsize)
@@ -130,7 +142,9 @@ def _torch(arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]) ->
     )
 
 
-def _jax(arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]) -> tuple[Any, ...]:
+def _jax(
+    arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...], fill: Any
+) -> tuple[Any, ...]:
     jax = verbs("jax", "collective")
     src = tuple(map(sharding_of, arrays))
     dst = _targets(arrays, layout, targets)
@@ -139,11 +153,11 @@ def _jax(arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]) -> t
     plan = plan_reshard(layout, src, dst, itemsize=arrays[0].dtype.itemsize)
 
     def forward(*xs: Any) -> tuple[Any, ...]:
-        return _compiled(plan, sources, ends)(*xs)  # type: ignore[no-any-return]
+        return _compiled(plan, sources, ends, fill, repr(fill))(*xs)  # type: ignore[no-any-return]
 
     def backward(*gradients: Any) -> tuple[Any, ...]:
         back = plan_reshard(layout.inverse(), dst, src, itemsize=plan.itemsize)
-        return _compiled(back, ends, sources)(*gradients)  # type: ignore[no-any-return]
+        return _compiled(back, ends, sources, 0, "0")(*gradients)  # type: ignore[no-any-return]
 
     made: tuple[Any, ...] = jax.linear(forward, backward, arrays)
     return made
@@ -157,7 +171,10 @@ def _targets(
 
 
 @lru_cache(1024)
-def _compiled(plan: Plan, sources: tuple[Any, ...], targets: tuple[Any, ...]) -> Any:
+def _compiled(
+    plan: Plan, sources: tuple[Any, ...], targets: tuple[Any, ...], fill: Any, _said: str
+) -> Any:
+    """The program on JAX's devices; `_said` tells 0 from -0.0 and False, which are equal."""
     layout = plan.layout
     for side, shapes, held in (
         (plan.src, layout.in_shapes, plan.stores), (plan.dst, layout.out_shapes, plan.makes)
@@ -171,15 +188,15 @@ def _compiled(plan: Plan, sources: tuple[Any, ...], targets: tuple[Any, ...]) ->
     run = program(plan)
     steps: dict[Layout, Step] = {}
     packs, unpacks = (
-        None if layouts is None else [steps.setdefault(one, _step(one)) for one in layouts]
-        for layouts in (run.pack, run.unpack)
+        None if layouts is None else [steps.setdefault(one, _step(one, value)) for one in layouts]
+        for layouts, value in ((run.pack, 0), (run.unpack, fill))
     )
     return verbs("jax", "collective").spmd(packs, run.rounds, unpacks, sources, targets)
 
 
-def _step(layout: Layout) -> Step:
+def _step(layout: Layout, fill: Any) -> Step:
     def run(*arrays: Any) -> tuple[Any, ...]:
-        made = layout(*arrays)
+        made = layout(*arrays, fill=fill)
         return made if isinstance(made, tuple) else (made,)
 
     return run

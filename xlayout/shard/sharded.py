@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from xlayout.algebra import Layout
 from xlayout.errors import LayoutError, ShardingError
 from xlayout.shard.arrays import can_hold, lay, sharding_of, target_of
-from xlayout.shard.execute import reshard
+from xlayout.shard.execute import exchanged
 from xlayout.shard.plan import plan_reshard
 from xlayout.shard.sharding import Sharding
 
@@ -18,7 +18,13 @@ Comm = Literal["auto", "local", "native"]
 
 
 def run_sharded(
-    layout: Layout, arrays: Sequence[Any], /, *, comm: Comm = "auto", out_sharding: Any = None
+    layout: Layout,
+    arrays: Sequence[Any],
+    /,
+    *,
+    comm: Comm = "auto",
+    out_sharding: Any = None,
+    fill: Any = 0,
 ) -> Any:
     """Run a layout on arrays that live on many devices.
 
@@ -30,6 +36,7 @@ def run_sharded(
             its own collectives.
         out_sharding: how the result is to lie, as for `reshard`. By default where the data falls,
             if a sharding says that; else as the first input lies.
+        fill: value for holes.
 
     Raises:
         ShardingError: for "local" where something would have to move, or a result that has other
@@ -48,7 +55,7 @@ def run_sharded(
     src = tuple(map(sharding_of, arrays))
     dst = _targets(layout, arrays, src, out_sharding)
     if comm == "native":
-        made = layout(*arrays)
+        made = layout(*arrays, fill=fill)
         several = made if isinstance(made, tuple) else (made,)
         laid = tuple(lay(y, to) for y, to in zip(several, dst, strict=True))
         return laid if len(laid) > 1 else laid[0]
@@ -57,7 +64,7 @@ def run_sharded(
         if not plan.is_local:
             why = plan.explain()
             raise ShardingError(f"comm: 'local', but something would have to move:\n{why}")
-    made = reshard(tuple(arrays), list(dst), layout=layout)
+    made = exchanged(layout, tuple(arrays), dst, fill)
     return made if len(made) > 1 else made[0]
 
 
