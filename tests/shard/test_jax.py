@@ -179,6 +179,20 @@ def test_a_tracer_on_automatic_axes_does_not_know_its_sharding() -> None:
         jax.jit(lambda x: reshard(x, NamedSharding(mesh(), P())))(put(values(), P("tp")))
 
 
+def test_another_mesh_is_refused() -> None:
+    other = jax.make_mesh((8,), ("x",), (AxisType.Auto,))
+    with pytest.raises(
+        ValueError, match=r"mesh: \{'dp': 2, 'tp': 4\}; the sharding is on \{'x': 8"
+    ):
+        reshard(put(values(), P("tp")), NamedSharding(other, P("x")))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
+def test_an_array_without_elements_lies_where_it_is_told(shape: tuple[int, int]) -> None:
+    to = NamedSharding(mesh(), P(None, "tp"))
+    assert reshard(put(np.ones(shape, np.float32), P("tp")), to).shape == shape
+
+
 def test_a_mesh_axis_that_is_not_there_is_refused() -> None:
     with pytest.raises(AxisError, match=r"mesh axis: 'pp'; the mesh \(dp=2 tp=4\) has dp, tp"):
         all_gather(put(values(), P("tp")), mesh_axis="pp")

@@ -209,6 +209,14 @@ def test_a_split_factor_without_an_order_names_those_that_have_one() -> None:
         Sharding.from_torch(device_mesh(DP), placements, 1)
 
 
+def test_segments_are_a_factor_of_every_split_factor() -> None:
+    placements = (_StridedShard(0, split_factor=3), _StridedShard(0, split_factor=2))
+    with pytest.raises(
+        ShardingError, match=r"split factor 3 on mesh axis 'dp' .*have one are 2, 8"
+    ):
+        Sharding.from_torch(device_mesh(DP), placements, 1)
+
+
 def test_what_is_no_placement_is_refused() -> None:
     mesh = device_mesh(DP)
     with pytest.raises(ValueError, match=r"on mesh axis 'dp'; its sums are not done, redistribute"):
