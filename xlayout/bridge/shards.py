@@ -73,6 +73,16 @@ def dtensor_to_jax(dt: Any, /) -> Any:
         TypeError: no DTensor, one that requires grad, a dtype JAX has not.
         ValueError: a Partial placement, an uneven cut, or processes that do not match.
         BufferError: a local shard that is not row-major, or not aligned.
+
+    In every process, with `w` a DTensor under `[Shard(0)]` on a mesh with the axis "tp":
+
+        dtensor_to_jax(w).sharding.spec     # PartitionSpec("tp",), and no byte has moved
+
+    >>> import torch
+    >>> dtensor_to_jax(torch.ones(2))
+    Traceback (most recent call last):
+        ...
+    TypeError: expected a DTensor, got torch.Tensor
     """
     local, placement = part_of(backend_named("torch"), "distributed").offer_global(dt)
     return part_of(backend_named("jax"), "distributed").adopt_global(local, placement)
@@ -88,6 +98,16 @@ def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
     Raises:
         TypeError: a tracer, or a dtype that torch has not.
         ValueError: another kind of sharding, several devices in a process, meshes that differ.
+
+    In every process, with `a` under `PartitionSpec("tp")` and torch's mesh of the same ranks:
+
+        jax_to_dtensor(a, mesh).placements  # (Shard(dim=0),), and no byte has moved
+
+    >>> import numpy as np
+    >>> jax_to_dtensor(np.ones(2), None)
+    Traceback (most recent call last):
+        ...
+    TypeError: x: numpy.ndarray; wanted a jax.Array
     """
     local, placement = part_of(backend_named("jax"), "distributed").offer_global(a)
     torch = part_of(backend_named("torch"), "distributed")
