@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-__all__ = ["Backend", "Relayout"]
+__all__ = ["Backend", "Moves", "Relayout"]
+
+Moves = tuple[tuple[int, int, tuple[int, int, tuple[tuple[int, int, int], ...]]], ...]
+"""(input, output, (from, to, ((n, in stride, out stride), ...))), addresses in elements."""
 
 Relayout = tuple[
     tuple[slice | int, ...] | None,
@@ -106,6 +109,15 @@ class Backend(Protocol):
 
     def assign(self, to: Any, source: Any, /) -> None:
         """Write `source` (an array of the same shape, or a number) into `to`."""
+
+    def move(
+        self,
+        moves: Moves,
+        arrays: Sequence[Any],
+        outputs: Sequence[Any],
+        /,
+    ) -> bool:
+        """Carry all of them out at once, and say so; or leave them to `assign`, one by one."""
 
     def refusal(self, out: Any, inputs: Sequence[Any], /) -> str | None:
         """Why `out` cannot be written into, or None."""

@@ -160,5 +160,9 @@ def assign(to: Any, source: Any, /) -> None:
     raise TypeError("jax arrays cannot be written into")
 
 
+def move(_moves: Any, _arrays: Sequence[Any], _outputs: Sequence[Any], /) -> bool:
+    return False
+
+
 def refusal(_out: Any, _inputs: Sequence[Any], /) -> str | None:
     return "jax arrays are immutable"

@@ -1,4 +1,4 @@
-"""Strided: one copy between strided buffers as a plan, where the kernel is the faster way.
+"""Strided: copies between strided buffers as a plan, where the kernel is the faster way.
 
 The rule is from measurements of torch's own copy and this kernel side by side, one thread and two,
 16 KB to 64 MB (bench/speed.py prints them for the machine at hand):
@@ -11,6 +11,8 @@ The rule is from measurements of torch's own copy and this kernel side by side, 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,10 @@ import xlayout_native as native
 if TYPE_CHECKING:
     from xlayout_native._copy import Plan
 
-__all__ = ["LARGE", "SMALL", "plan_where_faster"]
+__all__ = ["LARGE", "SMALL", "Moves", "one_move", "plan_where_faster"]
+
+Moves = tuple[tuple[int, int, tuple[int, int, tuple[tuple[int, int, int], ...]]], ...]
+"""(input, output, (from, to, ((n, in stride, out stride), ...))), counted in elements."""
 
 SMALL = 1 << 15
 """Bytes below which no copy is worth asking about."""
@@ -28,46 +33,47 @@ LARGE = 1 << 24
 """Bytes from which every copy is the kernel's, and a fresh result should be on huge pages."""
 
 LINE = 64
-MOST_AXES = 15
+MOST_LOOPS = 15
 
 
 @lru_cache(4096)
-def plan_where_faster(
-    shape: tuple[int, ...],
-    sources: tuple[int, ...],
-    targets: tuple[int, ...] | None,
-    itemsize: int,
-) -> Plan | None:
-    """The plan of `target[...] = source`, or None where the framework should copy.
+def plan_where_faster(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
+    """The plan of some moves between so many arrays, or None where the framework should copy.
 
-    Args:
-        shape: of both.
-        sources: element strides of what is read.
-        targets: element strides of what is written; None for row-major.
-        itemsize: bytes of an element.
-
-    >>> plan_where_faster((2, 2), (2, 1), None, 4) is None  # too small
+    >>> plan_where_faster(one_move((2, 2), (1, 2)), 4, 1, 1) is None  # too small
     True
     """
-    if not native.available or len(shape) > MOST_AXES:
+    if not native.available:
         return None
-    loops = tuple(zip(shape, sources, targets or _row_major(shape), strict=True))
+    size, short = 0, False
+    for _, _, (_, _, loops) in moves:
+        if len(loops) > MOST_LOOPS:
+            return None
+        size += itemsize * math.prod(n for n, _, _ in loops)
+        short = short or _run(loops) * itemsize < LINE
+    if size < SMALL or not (short or size >= LARGE):
+        return None
+    return native.prepare(moves, itemsize, inputs, outputs)
+
+
+def one_move(shape: Sequence[int], strides: Sequence[int]) -> Moves:
+    """A strided array copied into row-major memory.
+
+    >>> one_move((2, 3), (1, 2))
+    ((0, 0, (0, 0, ((2, 1, 3), (3, 2, 1)))),)
+    """
+    loops, step = [], 1
+    for n, x in zip(reversed(shape), reversed(strides), strict=True):
+        loops.append((n, x, step))
+        step *= n
+    return ((0, 0, (0, 0, tuple(reversed(loops)))),)
+
+
+def _run(loops: tuple[tuple[int, int, int], ...]) -> int:
+    """Elements that are contiguous on both sides."""
     run = 1
     for n, x, z in sorted(loops, key=lambda loop: loop[2]):
         if n > 1 and (x, z) != (run, run):
             break
         run *= n
-    size = itemsize
-    for n in shape:
-        size *= n
-    if size < SMALL or (run * itemsize >= LINE and size < LARGE):
-        return None
-    return native.prepare([(0, 0, (0, 0, loops))], itemsize, 1, 1)
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= n
-    return tuple(reversed(strides))
+    return run

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import xlayout_native
-from xlayout_native.strided import SMALL, plan_where_faster
+from xlayout_native.strided import SMALL, Moves, one_move, plan_where_faster
 
-__all__ = ["copied", "fresh"]
+__all__ = ["fresh", "move"]
 
 
 def fresh(x: Any) -> Any | None:
     """A row-major copy of an array, or None where numpy should make it."""
-    if x.nbytes < SMALL or type(x) is not np.ndarray:
+    if x.nbytes < SMALL or not _plain(x):
         return None
+    strides = [s // x.itemsize for s in x.strides]
     y = np.empty(x.shape, x.dtype)  # numpy itself asks for huge pages
-    return y if copied(y, x) else None
+    return y if move(one_move(x.shape, strides), (x,), (y,)) else None
 
 
-def copied(to: Any, source: Any) -> bool:
-    """Whether `source` is written into `to`, of its shape and dtype; if not, numpy should do it."""
-    if not xlayout_native.available or to.nbytes < SMALL or not (_plain(to) and _plain(source)):
+def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
+    """Whether all moves are made, between arrays of one dtype; if not, numpy should make them."""
+    both = (*arrays, *outputs)
+    if not xlayout_native.available or not all(map(_plain, both)):
         return False
-    size = to.itemsize
-    plan = plan_where_faster(
-        to.shape,
-        tuple([s // size for s in source.strides]),
-        tuple([s // size for s in to.strides]),
-        size,
-    )
+    plan = plan_where_faster(moves, arrays[0].itemsize, len(arrays), len(outputs))
     if plan is None:
         return False
-    xlayout_native.run(plan, 0, source.ctypes.data, to.ctypes.data)
+    xlayout_native.run(plan, 0, *[x.ctypes.data for x in both])
     return True
 
 

@@ -187,15 +187,17 @@ def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -
     return x.as_strided(shape, strides, x.storage_offset() + offset)
 
 
-def empty(shape: Sequence[int], like: Any, /) -> Any:
-    return torch.empty(shape, dtype=like.dtype, device=like.device)
+empty = native.empty
 
 
 def assign(to: Any, source: Any, /) -> None:
-    if not isinstance(source, torch.Tensor):
-        to.fill_(source)
-    elif not native.copied(to, source):
+    if isinstance(source, torch.Tensor):
         to.copy_(source)
+    else:
+        to.fill_(source)
+
+
+move = native.move
 
 
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:

@@ -6,7 +6,7 @@ Each of them is a gate here, and one that is closed sends the copy to torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +14,9 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
 import xlayout_native
-from xlayout_native.strided import LARGE, SMALL, plan_where_faster
+from xlayout_native.strided import LARGE, SMALL, Moves, one_move, plan_where_faster
 
-__all__ = ["GATES", "copied", "fresh"]
+__all__ = ["GATES", "empty", "fresh", "move"]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -43,31 +43,34 @@ def fresh(x: Any) -> Any | None:
     """A row-major copy of a tensor, or None where torch should make it."""
     if not xlayout_native.available or x.numel() * x.itemsize < SMALL or _watched(x):
         return None
-    plan = plan_where_faster(x.shape, x.stride(), None, x.itemsize)
+    plan = plan_where_faster(one_move(x.shape, x.stride()), x.itemsize, 1, 1)
     if plan is None:
         return None
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if y.nbytes >= LARGE:
-        xlayout_native.huge_pages(y.data_ptr(), y.nbytes)
+    y = empty(x.shape, x)
     xlayout_native.run(plan, torch.get_num_threads(), x.data_ptr(), y.data_ptr())
     return y
 
 
-def copied(to: Any, source: Any) -> bool:
-    """Whether `source` is written into `to`, of its shape and dtype; if not, torch should do it."""
-    if (
-        not xlayout_native.available
-        or to.numel() * to.itemsize < SMALL
-        or _watched(to)
-        or _watched(source)
-    ):
+def empty(shape: Sequence[int], like: Any) -> Any:
+    """Memory not yet written; on huge pages where there is much of it."""
+    y = torch.empty(shape, dtype=like.dtype, device=like.device)
+    if xlayout_native.available and y.nbytes >= LARGE and y.device.type == "cpu":
+        xlayout_native.huge_pages(y.data_ptr(), y.nbytes)
+    return y
+
+
+def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
+    """Whether all moves are made, between tensors of one dtype; if not, torch should make them."""
+    if not xlayout_native.available or any(map(_watched, (*arrays, *outputs))):
         return False
-    plan = plan_where_faster(to.shape, source.stride(), to.stride(), to.itemsize)
+    plan = plan_where_faster(moves, arrays[0].itemsize, len(arrays), len(outputs))
     if plan is None:
         return False
-    xlayout_native.run(plan, torch.get_num_threads(), source.data_ptr(), to.data_ptr())
-    if not to.is_inference():  # such a tensor counts no versions
-        increment_version(to)
+    pointers = [x.data_ptr() for x in (*arrays, *outputs)]
+    xlayout_native.run(plan, torch.get_num_threads(), *pointers)
+    for y in outputs:
+        if not y.is_inference():  # such a tensor counts no versions
+            increment_version(y)
     return True
 
 

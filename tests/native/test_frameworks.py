@@ -13,7 +13,7 @@ import torch
 
 import xlayout as xl
 import xlayout_native
-from xlayout_native.strided import LARGE, plan_where_faster
+from xlayout_native.strided import LARGE, one_move, plan_where_faster
 
 OPS: dict[str, Callable[[Any], Any]] = {
     "transpose": xl.matrix_transpose,
@@ -167,9 +167,22 @@ def test_numpy_arrays_that_are_not_plain_bytes_are_numpys(tmp_path: Path, runs: 
     assert runs == []
 
 
+def copied(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Whether the kernel is the one to copy this view."""
+    return plan_where_faster(one_move(shape, strides), itemsize, 1, 1) is not None
+
+
 def test_the_rule() -> None:
-    assert plan_where_faster((64, 64), (64, 1), (1, 64), 4) is None  # 16 KB
-    assert plan_where_faster((128, 128), (128, 1), (1, 128), 4) is not None
-    assert plan_where_faster((2, 100, 16), (1600, 16, 1), (16, 32, 1), 16) is None  # runs of 256 B
-    assert plan_where_faster((1 << 22,), (1,), None, 4) is not None  # 16 MB
-    assert plan_where_faster((2,) * 16, (0,) * 16, None, 4) is None  # more loops than a plan holds
+    assert not copied((64, 64), (1, 64), 4)  # 16 KB
+    assert copied((128, 128), (1, 128), 4)
+    assert not copied((100, 2, 16), (16, 1600, 1), 16)  # runs of 256 bytes
+    assert copied((1 << 22,), (1,), 4)  # 16 MB
+    assert not copied((2,) * 16, (1,) * 16, 4)  # more loops than a plan holds
+
+
+@pytest.mark.parametrize("kind", [torch.zeros, np.zeros], ids=["torch", "numpy"])
+def test_many_pieces_are_one_run(kind: Any, runs: list[int]) -> None:
+    layers = [kind((LARGE // 64, 2)) + k for k in range(10)]
+    stacked = xl.stack(layers)
+    assert len(runs) == 1
+    assert [float(x.min() + x.max()) for x in stacked] == [2.0 * k for k in range(10)]

@@ -89,7 +89,10 @@ def write_pieces(
             backend.assign(output, fill)
     sources = tuple(backend.strides(x) for x in arrays)
     targets = tuple(backend.strides(y) for y in outputs)
-    for source, target, (address, to, loops) in _moves(layout, sources, targets):
+    moves = _moves(layout, sources, targets)
+    if backend.move(moves, arrays, outputs):
+        return
+    for source, target, (address, to, loops) in moves:
         shape = [n for n, _, _ in loops]
         backend.assign(
             backend.view(outputs[target], to, [z for _, _, z in loops], shape),
@@ -100,9 +103,9 @@ def write_pieces(
 @lru_cache(1024)
 def _moves(
     layout: Layout, sources: tuple[tuple[int, ...], ...], targets: tuple[tuple[int, ...], ...]
-) -> list[tuple[int, int, StridedCopy]]:
+) -> tuple[tuple[int, int, StridedCopy], ...]:
     """(input, output, copy) for every piece between every pair of arrays."""
-    return [
+    return tuple(
         (j, k, copy)
         for j, (inputs, in_strides) in enumerate(zip(ends(layout.in_shapes), sources, strict=True))
         for k, (outputs, out_strides) in enumerate(
@@ -115,4 +118,4 @@ def _moves(
             layout.out_shapes[k],
             out_strides,
         )
-    ]
+    )
