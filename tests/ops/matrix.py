@@ -108,6 +108,7 @@ EXAMPLES = [
     pattern([(2, 3, 4)], "... a b -> ... b a", lambda x: x.transpose(0, 2, 1)),
     pattern([(2, 1, 3)], "a 1 b -> (b a) 1", lambda x: x.reshape(2, 3).T.reshape(6, 1)),
     pattern([(7, 2)], "(a + b) c -> c (b + a)", lambda x: np.roll(x, -3, 0).T, a=3),
+    pattern([(3,), (2,)], "a, b -> b, a", lambda x, y: (y, x)),
     pattern([(3, 2), (3, 1)], "a b, a c -> a (c + b)", lambda x, y: np.concatenate([y, x], 1)),
 ]  # fmt: skip
 

@@ -127,11 +127,12 @@ def test_what_torch_must_see_it_sees(example: Example) -> None:
         tangents = [forward_ad.unpack_dual(y).tangent for y in dual]
     whole = example.name.startswith("pad")
     assert whole or all(torch.equal(t, want) for t, want in zip(tangents, wanted, strict=True))
-    lazy = [torch.complex(x, x).conj() for x in xs]
-    resolved = flat(example.call(*(x.resolve_conj() for x in lazy)))
-    assert all(
-        torch.equal(y, want) for y, want in zip(flat(example.call(*lazy)), resolved, strict=True)
-    )
+    conjugate = [torch.complex(x, x + 1).conj() for x in xs]
+    for lazy in (conjugate, [x.imag for x in conjugate]):
+        made = flat(example.call(*lazy))
+        resolved = flat(example.call(*(x.resolve_conj().resolve_neg() for x in lazy)))
+        assert all(torch.equal(y, want) for y, want in zip(made, resolved, strict=True))
+        assert not any(y.is_conj() or y.is_neg() for y in made)
 
 
 def test_a_mapped_file_is_read_in_place(tmp_path: Path) -> None:
