@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 
 _OPS = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter|ragged-all-to-all"
-_WIDENS = [f"float-normalization-{kind}" for kind in ("bf16", "f8e4m3fn", "f8e5m2")]
 _LINE = re.compile(
     rf"^\s*(?:ROOT )?\S+ = (?P<made>.*?) (?P<op>{_OPS})(?P<start>-start)?\((?P<rest>.*)$"
 )
@@ -21,21 +22,30 @@ _ARRAY = re.compile(r"\b(pred|bf16|[a-z]\d+(?:[a-z]\d+\w*)?)\[([\d,]*)\]")
 def wire_bytes(fn: Callable[..., Any], args: Sequence[Any], /) -> dict[str, int]:
     """{collective: bytes received by a device, on average}; `fn` is compiled, not run.
 
-    XLA for CPU widens narrow floats before a collective, which no accelerator does; it is asked not
-    to, so that what is counted is what the program says.
+    XLA for CPU widens narrow floats just before it makes code, which no accelerator does; what is
+    read there is the program before that.
     """
-    options: dict[str, str | bool] = {}
+    lowered = jax.jit(fn).lower(*args)
     if jax.default_backend() == "cpu":
-        options["xla_disable_hlo_passes"] = ",".join(_WIDENS)
-    compiled = jax.jit(fn).lower(*args).compile(compiler_options=options)
+        text = _before(lowered, "float-normalization-bf16")
+    else:
+        text = lowered.compile().as_text() or ""
     received: Counter[str] = Counter()
-    for line in (compiled.as_text() or "").splitlines():
+    for line in text.splitlines():
         found = _LINE.search(line)
         if found:
             op = found["op"]
             made = _bytes(found["made"], last=bool(found["start"]))
             received[op.replace("-", "_")] += _received(op, made, found["rest"], jax.device_count())
     return {name: n for name, n in received.items() if n}
+
+
+def _before(lowered: Any, step: str) -> str:
+    """The program as it is before a step of the compiler."""
+    with tempfile.TemporaryDirectory() as folder:
+        lowered.compile({"xla_dump_to": folder, "xla_dump_hlo_pass_re": step})
+        (text,) = [path.read_text("utf-8") for path in Path(folder).glob(f"*.before_{step}.txt")]
+    return text
 
 
 def _received(op: str, made: int, rest: str, devices: int) -> int:

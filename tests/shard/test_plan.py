@@ -100,7 +100,7 @@ def test_a_message_is_the_same_to_sender_and_receiver(plan: Plan) -> None:
 
 
 def test_equal_blocks_cut_differently_keep_their_own_order_on_the_wire() -> None:
-    one = xl.Layout(((4,),), ((4,),), (xl.Piece(0, 0, ((2, 1, 2),)), xl.Piece(2, 1, ((2, 1, 2),))))
+    one = xl.Layout(((3,),), ((3,),), (xl.Piece(0, 0, ((2, 1, 2),)), xl.Piece(2, 1)))
     other = xl.Layout._of((one.in_shapes, one.out_shapes, tuple(reversed(one.pieces))))
     assert one == other
     for block in (one, other):
@@ -212,6 +212,14 @@ def test_a_cut_inside_a_factor_names_the_factor_and_the_clean_cuts() -> None:
     with pytest.raises(SizeError, match=rf"{message}\)\. Clean cuts: 1, 3, 6;"):
         plan.pullback()
     assert "never local to that result: cannot shard" in plan.explain()
+
+
+def test_a_diagonal_has_no_local_source() -> None:
+    diagonal = xl.Layout(((4, 4),), ((4,),), (xl.Piece(0, 0, ((4, 5, 1),)),))
+    plan = plan_reshard(diagonal, ROWS, ROWS)
+    assert plan.is_local
+    with pytest.raises(SizeError, match=r"pullback: no sharding of \(\(4, 4\),\) gives every rank"):
+        plan.pullback()
 
 
 def test_meshes_of_different_sizes_are_refused() -> None:

@@ -13,6 +13,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
+import xlayout_jax.collective as collective
 from xlayout.shard.wire import wire_bytes
 
 N = 64 * 64 * 4  # bytes of the array
@@ -59,6 +60,17 @@ def test_narrow_floats_are_counted_narrow(dtype: str, size: int) -> None:
     found = wire_bytes(mapped(gather, P()), array(P("tp"), grid()))
     assert found == {"all_gather": N * size // 4 * 3 // 4}
     assert wire_bytes(lambda w: xl.all_gather(w, dtype=dtype), array(P("tp"), grid())) == found
+
+
+def test_on_automatic_axes_both_ends_of_a_gather_are_pinned() -> None:
+    mesh = grid(AxisType.Auto)
+    source, target = NamedSharding(mesh, P("tp")), NamedSharding(mesh, P())
+
+    def twice(w: Any) -> Any:
+        full = collective.gather(w, source, target, "bfloat16", "float32")
+        return full @ full, full * 2
+
+    assert wire_bytes(twice, array(P("tp"), mesh)) == {"all_gather": N // 2 * 3 // 4}
 
 
 def test_what_the_compiler_adds_is_counted_too() -> None:
