@@ -39,6 +39,7 @@ def test_data_falls_where_nothing_moves() -> None:
     assert falls(xl.interleave.layout(W), [fused]) == (ROWS,)
     assert falls(xl.deinterleave.layout(W), [ROWS]) == (fused,)
     assert falls(xl.interleave.layout((12,)), [ROWS]) is None
+    assert falls(xl.Layout.slice((24, 5), 0, 6), [ROWS]) is None  # copies would have to be made
     qkv = xl.fuse_qkv.layout((16, 2), (8, 2), (8, 2), heads=8, kv_heads=4)
     assert falls(qkv, [ROWS] * 3) == (ROWS,)
 
