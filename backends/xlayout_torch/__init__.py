@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -138,10 +139,11 @@ def relayout(
             return lambda x: _copy(x.permute(*axes))
         return lambda x: _copy(x.view(*split).permute(*axes))
     first = split
+    direct = copies and math.prod(merged) <= _FEW
 
     def run(x: Any) -> Any:
         y = (x if first is None else x.view(*first)).permute(*axes)
-        if copies and y.numel() <= _FEW and x.is_contiguous():
+        if direct and x.is_contiguous():
             return y.reshape(*merged)
         return _copy(y).view(merged)
 
