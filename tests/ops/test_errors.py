@@ -85,7 +85,7 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
     ("a segment that does not divide", lambda x: xl.ungroup(x, sizes=(5, 3), groups=2), SizeError,
      "sizes: segment 0 = 5 does not divide into groups = 2; it would at 4 or"),
     ("an empty grid", lambda x: xl.to_tiles(x, grid=(0, 1)), SizeError,
-     "parts: 0; wanted at least 1"),
+     "grid: 0; wanted at least 1"),
     ("a grid of three", lambda x: xl.to_tiles(x, grid=(1, 2, 3)), SizeError,
      "grid: (1, 2, 3); wanted (rows, columns)"),
     ("an uneven even grid", lambda x: xl.to_tiles(x, grid=(3, 1), rule="even"), SizeError,
@@ -196,3 +196,16 @@ def test_a_layout_has_no_place_for_options_of_a_run(op: Any) -> None:
     shapes = ((8,),) * (3 if op is xl.fuse_qkv else 1)
     with pytest.raises(TypeError, match=rf"{op.__name__}: no option 'copy'; it takes .*out, copy"):
         op.layout(*([shapes] if op is xl.stack else shapes), copy=None)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda x: xl.permute_dims(x, 0), TypeError, r"axes: 0; wanted a sequence of ints"),
+        (lambda x: xl.to_tiles(x, grid=3), xl.SizeError, r"grid: 3; wanted \(rows, columns\)"),
+        (lambda x: xl.to_tiles(x, grid=(0, 2)), xl.SizeError, "grid: 0; wanted at least 1"),
+    ],
+)
+def test_one_number_where_several_are_wanted(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=f"^{text}"):
+        call(np.zeros((4, 6)))

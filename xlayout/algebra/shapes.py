@@ -60,9 +60,13 @@ def axis_of(axis: int, ndim: int, name: str = "axis") -> int:
 
 def permutation(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
     """All axes of an array, each once, in another order."""
-    order = tuple(axis_of(a, ndim, "axes") for a in axes)
+    try:
+        given = tuple(axes)
+    except TypeError:
+        raise TypeError(f"axes: {axes!r}; wanted a sequence of ints") from None
+    order = tuple(axis_of(a, ndim, "axes") for a in given)
     if sorted(order) != list(range(ndim)):
-        raise AxisError(f"axes: {tuple(axes)}; wanted each of 0 to {ndim - 1} exactly once")
+        raise AxisError(f"axes: {given}; wanted each of 0 to {ndim - 1} exactly once")
     return order
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.partition import Rule, partition
-from xlayout.algebra.shapes import Shape, as_shape
+from xlayout.algebra.shapes import Shape, as_shape, integer
 from xlayout.errors import AxisError, SizeError
 from xlayout.ops.engine import Engine, everything
 from xlayout.ops.op import dressed
@@ -29,6 +29,12 @@ def _grid(shape: Shape, rows: Sequence[int], columns: Sequence[int]) -> Layout:
             at += h * w
     core = Layout(((height, width),), tuple(shapes), tuple(pieces))
     return core.lift(shape[:-2], ())
+
+
+def _pair(grid: Sequence[int]) -> tuple[int, int]:
+    if not isinstance(grid, (tuple, list)) or len(grid) != 2:
+        raise SizeError(f"grid: {grid}; wanted (rows, columns)")
+    return integer(grid[0], "grid", 1), integer(grid[1], "grid", 1)
 
 
 def _columns(tiles: Sequence[Sequence[Any]]) -> int:
@@ -69,9 +75,8 @@ def _to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced"
     """
     if len(shape) < 2:
         raise AxisError(f"x: {len(shape)} axes, shape {shape}; tiles need at least 2")
-    if len(grid) != 2:
-        raise SizeError(f"grid: {grid}; wanted (rows, columns)")
-    rows, columns = (partition(n, g, rule=rule) for n, g in zip(shape[-2:], grid, strict=True))
+    across = zip(shape[-2:], _pair(grid), strict=True)
+    rows, columns = (partition(n, g, rule=rule) for n, g in across)
     return _grid(shape, rows, columns)
 
 
@@ -140,7 +145,8 @@ def _make_to_tiles() -> ToTiles:
     engine = Engine(_to_tiles, everything)
 
     def call(x: Any, /, *, grid: tuple[int, int], **options: Any) -> list[list[Any]]:
-        made = engine.many((x,), {"grid": tuple(grid), **options})
+        grid = _pair(grid)
+        made = engine.many((x,), {"grid": grid, **options})
         blocks = made if isinstance(made, tuple) else (made,)
         return [list(blocks[k : k + grid[1]]) for k in range(0, len(blocks), grid[1])]
 
