@@ -1,5 +1,8 @@
 """Array layouts as values: one set of ops for torch, JAX and numpy; checkpoints port by it too."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from xlayout.algebra import Cost as Cost
 from xlayout.algebra import Layout as Layout
 from xlayout.algebra import Piece as Piece
@@ -41,14 +44,16 @@ from xlayout.ops import to_tiles as to_tiles
 from xlayout.ops import trim as trim
 from xlayout.ops import ungroup as ungroup
 from xlayout.ops import unstack as unstack
-from xlayout.shard import Mesh as Mesh
-from xlayout.shard import Plan as Plan
-from xlayout.shard import Sharding as Sharding
-from xlayout.shard import Split as Split
-from xlayout.shard import all_gather as all_gather
-from xlayout.shard import plan_reshard as plan_reshard
-from xlayout.shard import reshard as reshard
-from xlayout.shard import wire_bytes as wire_bytes
+
+if _TYPE_CHECKING:
+    from xlayout.shard import Mesh as Mesh
+    from xlayout.shard import Plan as Plan
+    from xlayout.shard import Sharding as Sharding
+    from xlayout.shard import Split as Split
+    from xlayout.shard import all_gather as all_gather
+    from xlayout.shard import plan_reshard as plan_reshard
+    from xlayout.shard import reshard as reshard
+    from xlayout.shard import wire_bytes as wire_bytes
 
 __version__ = "0.1.0"
 
@@ -101,6 +106,16 @@ __all__ = [
     "unstack",
     "wire_bytes",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    # Many devices are a tenth of the import, and most programs have one: loaded when asked for.
+    if name not in __all__:
+        raise AttributeError(f"module 'xlayout' has no attribute {name!r}")
+    import xlayout.shard
+
+    value = globals()[name] = getattr(xlayout.shard, name)
+    return value
 
 
 def _draw(layout: Layout) -> str:
