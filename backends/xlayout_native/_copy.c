@@ -148,6 +148,11 @@ static const Isa PLAIN = {
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 
+/* Fetch what lies `by` bytes further on, into the first (3) or the second (2) cache. It may lie past
+ * the end of the buffer: a fetch never faults, and numbers are not bound to arrays as pointers are. */
+#define AHEAD(p, by, level)                                                                        \
+    __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(by)), 0, level)
+
 #define TARGET __attribute__((target("avx2")))
 #define LANES 1
 #define NARROWER(name) plain_blocks

@@ -138,7 +138,8 @@ INLINE void N(unweave)(VEC x, VEC y, VEC *low, VEC *high)
 /* -- zip and unzip ------------------------------------------------------------------------------- */
 
 /* `ways` rows become one, in log2(ways) rounds that pair row i with row i + ways/2. The last step
- * may overlap the one before: it writes the same bytes again. */
+ * may overlap the one before: it writes the same bytes again. The next box's rows are fetched along
+ * the way: rows are short, and prefetchers lose track where they end. */
 INLINE void N(zip_row)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width, bool past)
 {
     const int64_t step = V / width;
@@ -146,7 +147,10 @@ INLINE void N(zip_row)(const uint8_t *from, uint8_t *to, const Box *b, int ways,
         const bool edge = at + step > b->columns;
         const int64_t c = edge ? b->columns - step : at;
         VEC v[8], w[8];
-        for (int k = 0; k < ways; k++) v[k] = LOAD(from + k * b->row_in + c * width);
+        for (int k = 0; k < ways; k++) {
+            v[k] = LOAD(from + k * b->row_in + c * width);
+            AHEAD(from + k * b->row_in + c * width, b->batch_in, 3);
+        }
         for (int round = ways; round > 1; round /= 2) {
             for (int k = 0; k < ways / 2; k++) {
                 VEC low, high;
@@ -238,8 +242,12 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
             int64_t row_in = b->row_in;
             if (crowded) {
                 const int64_t start = end - first < n ? end - n : first;
-                for (int k = 0; k < high; k++)
-                    move(strip + k * PITCH, rows + k * row_in + start * width, (end - start) * width);
+                for (int k = 0; k < high; k++) {
+                    const uint8_t *s = rows + k * row_in + start * width;
+                    move(strip + k * PITCH, s, (end - start) * width);
+                    for (int64_t x = 0; x < (end - start) * width; x += LINE)
+                        AHEAD(s + x, next * row_in, 2);
+                }
                 rows = strip - start * width;
                 row_in = PITCH;
             }
@@ -248,7 +256,7 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
                 if (!crowded) {
                     const int part = (int)(column / n % 4);
                     for (int k = part * high / 4; k < (part + 1) * high / 4; k++)
-                        __builtin_prefetch(rows + (next + k) * row_in + c * width);
+                        AHEAD(rows + k * row_in + c * width, next * row_in, 3);
                 }
                 N(turn)(rows + c * width, row_in, to + c * b->column_out + r * width, b->column_out,
                         width, past && !edge);
