@@ -12,7 +12,7 @@ _ALL = ("overhead", "exchange", "memory", "speed", "sharding")
 
 
 def main(names: list[str]) -> int:
-    """Run the benchmarks of these names, each in a process of its own; all of them without names."""
+    """Run these benchmarks, or all of them, each in a process of its own."""
     unknown = [name for name in names if name not in _ALL]
     if unknown:
         print(f"bench: no {unknown[0]!r}; there are {', '.join(_ALL)}")

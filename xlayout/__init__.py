@@ -108,14 +108,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
-    # Many devices are a tenth of the import, and most programs have one: loaded when asked for.
-    if name not in __all__:
-        raise AttributeError(f"module 'xlayout' has no attribute {name!r}")
-    import xlayout.shard
+if not _TYPE_CHECKING:  # a type checker would then believe in any name
 
-    value = globals()[name] = getattr(xlayout.shard, name)
-    return value
+    def __getattr__(name: str) -> _Any:
+        # Many devices are a tenth of the import, and most programs have one: loaded on demand.
+        if name not in __all__:
+            raise AttributeError(f"module 'xlayout' has no attribute {name!r}")
+        import xlayout.shard
+
+        value = globals()[name] = getattr(xlayout.shard, name)
+        return value
 
 
 def _draw(layout: Layout) -> str:

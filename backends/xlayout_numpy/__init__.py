@@ -63,10 +63,11 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     shape = list(x.shape)
-    shape[axis] += before + after
+    stop = before + shape[axis]
+    shape[axis] = stop + after
     zero = type(value) is int and value == 0 and x.dtype.kind not in "SU"
     y = np.zeros(shape, x.dtype) if zero else np.full(shape, value, x.dtype)
-    y[(_ALL,) * axis + (builtins.slice(before, shape[axis] - after),)] = x
+    y[(_ALL,) * axis + (builtins.slice(before, stop),)] = x
     return y
 
 
@@ -126,8 +127,11 @@ def relayout(
     return lambda x: fresh(x.reshape(split).transpose(axes)).reshape(merged)
 
 
+_PLAIN = (np.ndarray, np.memmap)
+
+
 def strides(x: Any, /) -> tuple[int, ...] | None:
-    if type(x) is not np.ndarray or x.dtype.hasobject or any(s % x.itemsize for s in x.strides):
+    if type(x) not in _PLAIN or x.dtype.hasobject or any(s % x.itemsize for s in x.strides):
         return None
     return tuple(s // x.itemsize for s in x.strides)
 
