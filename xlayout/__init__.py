@@ -1,7 +1,6 @@
 """Array layouts as values: one set of ops for torch, JAX and numpy; checkpoints port by it too."""
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+from typing import TYPE_CHECKING, Any
 
 from xlayout.algebra import Cost as Cost
 from xlayout.algebra import Layout as Layout
@@ -45,7 +44,7 @@ from xlayout.ops import trim as trim
 from xlayout.ops import ungroup as ungroup
 from xlayout.ops import unstack as unstack
 
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
     from xlayout.shard import Mesh as Mesh
     from xlayout.shard import Plan as Plan
     from xlayout.shard import Sharding as Sharding
@@ -108,9 +107,9 @@ __all__ = [
 ]
 
 
-if not _TYPE_CHECKING:  # a type checker would then believe in any name
+if not TYPE_CHECKING:  # a type checker would then believe in any name
 
-    def __getattr__(name: str) -> _Any:
+    def __getattr__(name: str) -> Any:
         # Many devices are a tenth of the import, and most programs have one: loaded on demand.
         if name not in __all__:
             raise AttributeError(f"module 'xlayout' has no attribute {name!r}")
