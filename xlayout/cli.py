@@ -223,6 +223,7 @@ def info() -> None:
     from platform import platform, python_version
 
     import xlayout
+    import xlayout_native
     from xlayout.port.table import Table
 
     rows = [("xlayout", xlayout.__version__), ("python", python_version()), ("on", platform())]
@@ -232,6 +233,7 @@ def info() -> None:
             rows.append((library, version(library)))
         except PackageNotFoundError:
             rows.append((library, "not installed"))
+    rows.append(("copy kernel", xlayout_native.status()))
     _show(Table("", ("", ""), tuple(rows)))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import xlayout_native
 from tests.port.models import same_bytes
 from xlayout.cli import app
 
@@ -100,6 +101,7 @@ def test_inspect_families_explain_and_info_answer(wide_llama: Path) -> None:
     info = xlayout("info").stdout
     assert "xlayout" in info
     assert "safetensors" in info
+    assert xlayout_native.status() in info
 
 
 def test_explain_points_into_a_bad_pattern() -> None:
