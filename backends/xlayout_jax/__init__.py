@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from xlayout_jax import exchange as exchange
+
 name = "jax"
 immutable = True
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from xlayout_numpy import exchange as exchange
 from xlayout_numpy import native
 
 name = "numpy"

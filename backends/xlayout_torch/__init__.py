@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from xlayout_torch import exchange as exchange
 from xlayout_torch import native
 
 name = "torch"
