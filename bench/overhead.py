@@ -1,6 +1,6 @@
 """What a call costs on 1 KB: xlayout, the hand-written form, einops and a cached `jax.jit`.
 
-    python bench/overhead.py [--rounds 25] [--only torch] [--op interleave]
+    python bench/overhead.py [--rounds 50] [--only torch] [--op interleave]
 
 At this size the call is the cost, not the copy. All contenders of an op take turns within a round,
 so that a slow moment of the machine hits each of them; a figure is the median over the rounds, and
@@ -69,8 +69,8 @@ def check(name: str, made: Any, wanted: Any) -> None:
 
 
 def timed(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Timed]:
-    """Every contender in every round, each as often as takes about a millisecond."""
-    counts = {name: max(3, int(1e-3 / _once(call))) for name, call in calls.items()}
+    """Every contender in every round, each as often as fits in a fifth of a millisecond."""
+    counts = {name: max(3, int(2e-4 / _once(call))) for name, call in calls.items()}
     spent: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -160,7 +160,7 @@ def import_milliseconds() -> float:
 def main() -> int:
     """Print the table, save it; 1 when a limit is broken."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--only", choices=LIMITS, help="one framework")
     parser.add_argument("--op", choices=OPS, help="one op")
     options = parser.parse_args()

@@ -60,4 +60,4 @@ def show(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> No
     for row in rows:
         table.add_row(*row)
     console = Console()
-    Console(width=None if console.is_terminal else 110).print(table)
+    Console(width=None if console.is_terminal else 130).print(table)

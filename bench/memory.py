@@ -1,0 +1,81 @@
+"""What a call holds at its peak, as multiples of the input's size N, beside the hand-written form.
+
+    python bench/memory.py [--mb 256] [--only torch]
+
+The promise is the output and nothing more: 1.0 N over the input. Every case is a process of its
+own: it makes the input, notes the resident memory, calls the op once (JAX: compiled before, on
+arrays that are let go), and notes the highest resident memory since. The answer is checked
+afterwards, on samples. Inputs are contiguous, transposed, or every second column of a wider array.
+For JAX, `temp` is what XLA itself says it needs beside inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from report import save, show
+
+LIMIT = 1.05
+OPS = ("matrix_transpose", "interleave", "rope_halves", "fuse_qkv", "stack")
+FORMS = {
+    "numpy": ("contiguous", "transposed", "strided"),
+    "torch": ("contiguous", "transposed", "strided"),
+    "jax": ("contiguous",),
+}
+
+
+def measured(op: str, framework: str, form: str, who: str, megabytes: int) -> dict[str, Any]:
+    """One case in a process of its own."""
+    child = Path(__file__).with_name("memory_case.py")
+    command = [sys.executable, str(child), op, framework, form, who, str(megabytes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[1:])}\n{done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> int:
+    """Print the table, save it; 1 when xlayout holds more than its output."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--mb", type=int, default=256)
+    parser.add_argument("--only", choices=FORMS, help="one framework")
+    options = parser.parse_args()
+    rows = []
+    for framework in [options.only] if options.only else FORMS:
+        for op in OPS:
+            for form in FORMS[framework]:
+                row: dict[str, Any] = {"op": op, "framework": framework, "input": form}
+                for who in (
+                    ("xlayout", "hand", "jit") if framework == "jax" else ("xlayout", "hand")
+                ):
+                    found = measured(op, framework, form, who, options.mb)
+                    row[who] = round(found["extra"], 2)
+                    if "temp" in found:
+                        row["temp"] = round(found["temp"], 2)
+                rows.append(row)
+    names = ("xlayout", "hand", "jit", "temp")
+    printed = [
+        (
+            r["op"],
+            r["framework"],
+            r["input"],
+            *(f"{r[name]:.2f}" if name in r else "" for name in names),
+            "over" if r["xlayout"] > LIMIT else "",
+        )
+        for r in rows
+    ]
+    header = ("op", "framework", "input", *names, "")
+    show(f"peak over the input, in N = {options.mb} MB", header, printed)
+    if not options.only:
+        print(f"written to {save('memory', rows)}")
+    return 1 if any(r["xlayout"] > LIMIT for r in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Join: two boxes meet where they share a position; longer loops take no longer."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xlayout.algebra.join import Side, join, side
+
+
+@st.composite
+def sides(draw: st.DrawFn) -> Side:
+    """Nested shared strides with gaps, each carrying anything."""
+    steps, reach = [], 0
+    for _ in range(draw(st.integers(0, 3))):
+        stride = reach + draw(st.integers(1, 4))
+        n = draw(st.integers(1, 4))
+        steps.append((n, stride, draw(st.integers(-9, 9))))
+        reach += (n - 1) * stride
+    return side(draw(st.integers(0, 20)), draw(st.integers(-9, 9)), tuple(steps))
+
+
+def positions(box: Side) -> dict[int, int]:
+    """What a box carries at each shared position."""
+    shared, carried, steps = box
+    return {
+        shared + sum(k * y for k, (_, y, _) in zip(at, steps, strict=True)): carried
+        + sum(k * x for k, (_, _, x) in zip(at, steps, strict=True))
+        for at in itertools.product(*(range(n) for n, _, _ in steps))
+    }
+
+
+@given(sides(), sides())
+def test_boxes_meet_exactly_where_they_share_a_position(a: Side, b: Side) -> None:
+    met = sorted(
+        (
+            x + sum(k * left for k, (_, left, _) in zip(at, loops, strict=True)),
+            z + sum(k * right for k, (_, _, right) in zip(at, loops, strict=True)),
+        )
+        for x, z, loops in join(a, b)
+        for at in itertools.product(*(range(n) for n, _, _ in loops))
+    )
+    ours, theirs = positions(a), positions(b)
+    assert met == sorted((ours[y], theirs[y]) for y in ours.keys() & theirs.keys())
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 9))
+def test_meetings_do_not_grow_with_the_loops(x: int, z: int, ahead: int) -> None:
+    def meetings(n: int) -> int:
+        a, b = side(0, 0, ((n, x, 1),)), side(ahead, 0, ((n, z, 1),))
+        return sum(1 for _ in join(a, b))
+
+    assert meetings(5040 * 100) <= meetings(5040) + x + z
+    assert meetings(5040) < 100
