@@ -71,8 +71,8 @@ class Engine:
         if backend.tracing(x):
             return self._traced(backend, (x,), self._named(args, options))
         key: tuple[Any, ...] | None = (backend.name, x.shape, args, *options.items())
-        if self._fill is not None:
-            key = self._exact(key, x, options)
+        if self._fill in options:
+            key = self._exact(key, x.dtype, options)
         try:
             recipe = self._recipes.get(key)
         except TypeError:  # an option is a list, or an array to write into
@@ -87,8 +87,8 @@ class Engine:
         if backend.tracing(*arrays):
             return self._traced(backend, arrays, options)
         key: tuple[Any, ...] | None = (backend.name, *[x.shape for x in arrays], *options.items())
-        if self._fill is not None:
-            key = self._exact(key, arrays[0], options)
+        if self._fill in options:
+            key = self._exact(key, arrays[0].dtype, options)
         try:
             recipe = self._recipes.get(key)
         except TypeError:
@@ -97,10 +97,9 @@ class Engine:
             return self._run(backend, arrays, options, key)
         return recipe(*arrays)
 
-    def _exact(self, key: Any, x: Any, options: dict[str, Any]) -> tuple[Any, ...]:
+    def _exact(self, key: Any, dtype: Any, options: dict[str, Any]) -> tuple[Any, ...]:
         """With what tells fills apart: 0, 0.0, -0.0 and False are one key; a dtype may refuse."""
-        fill = options.get(self._fill or "", 0)
-        return (*key, x.dtype, fill if type(fill) is int else repr(fill))
+        return (*key, dtype, repr(options[str(self._fill)]))
 
     def _named(self, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         """Options given by position, under their names: `permute_dims(x, (1, 0))`."""
