@@ -10,6 +10,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import AxisType, NamedSharding
 
+from xlayout_jax.gathering import constrained, pinned, unpinned
+from xlayout_jax.gathering import gather as gather
+
 Step = Callable[..., tuple[Any, ...]]
 
 
@@ -54,13 +57,13 @@ def spmd(
         if packs is None:
             return _choose(rank, unpacks, locals_)
         (buffer,) = _choose(rank, packs, locals_)
-        bits, dtype = _pinned(buffer), buffer.dtype
+        bits, dtype = pinned(buffer), buffer.dtype
         parts, at = [], 0
         for width, pairs in rounds:
             part = lax.slice_in_dim(bits, at, at + width)
             parts.append(lax.ppermute(part, names, list(pairs)))  # type: ignore[no-untyped-call]
             at += width
-        received = _unpinned(lax.concatenate(parts, 0), dtype)
+        received = unpinned(lax.concatenate(parts, 0), dtype)
         return _choose(rank, unpacks, (received, *locals_))
 
     return jax.jit(
@@ -84,17 +87,6 @@ def _choose(rank: Any, steps: Sequence[Step], arrays: Sequence[Any]) -> tuple[An
     return made
 
 
-def _pinned(x: Any) -> Any:
-    """Narrow floats as integers: XLA widens bf16 and fp8 collectives on some platforms."""
-    if x.dtype.itemsize > 2 or jnp.issubdtype(x.dtype, jnp.integer) or x.dtype == bool:
-        return x
-    return lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
-
-
-def _unpinned(x: Any, dtype: Any) -> Any:
-    return x if x.dtype == dtype else lax.bitcast_convert_type(x, dtype)
-
-
 def linear(forward: Step, backward: Step, arrays: Sequence[Any], /) -> tuple[Any, ...]:
     """`forward(*arrays)`, with `backward` as its transpose; `backward` has `forward` as its own."""
 
@@ -107,35 +99,9 @@ def linear(forward: Step, backward: Step, arrays: Sequence[Any], /) -> tuple[Any
     return made
 
 
-def gather(
-    x: Any, source: NamedSharding, target: NamedSharding, dtype: Any, reduce_dtype: Any, /
-) -> Any:
-    """Cast, then gather in that dtype; backward: `reduce_dtype`, back to shards, dtype of `x`."""
-
-    @jax.custom_vjp
-    def run(x: Any) -> Any:
-        narrow = _pinned(x.astype(dtype))
-        for at in (source, target):  # both ends, or the compiler gathers before it casts
-            narrow = _constrained(narrow, at)
-        return _unpinned(narrow, dtype)
-
-    def back(_: None, g: Any) -> tuple[Any]:
-        return (_constrained(g.astype(reduce_dtype), source).astype(x.dtype),)
-
-    run.defvjp(lambda x: (run(x), None), back)
-    return jax.jit(run)(x)
-
-
 def lay(x: Any, sharding: NamedSharding, /) -> Any:
     """`x` under another sharding, by the collectives that XLA chooses."""
-    return jax.jit(lambda x: _constrained(x, sharding))(x)
-
-
-def _constrained(x: Any, sharding: NamedSharding) -> Any:
-    types = sharding.mesh.axis_types
-    if any(t == AxisType.Explicit for t in types):
-        return jax.sharding.reshard(x, sharding)  # type: ignore[no-untyped-call]
-    return lax.with_sharding_constraint(x, sharding)  # type: ignore[no-untyped-call]
+    return jax.jit(lambda x: constrained(x, sharding))(x)
 
 
 def dtype_named(name: Any, /) -> Any:

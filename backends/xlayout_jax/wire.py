@@ -12,6 +12,8 @@ from typing import Any
 
 import jax
 
+from xlayout_jax.targets import compiled
+
 _OPS = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter|ragged-all-to-all"
 _LINE = re.compile(
     rf"^\s*(?:ROOT )?\S+ = (?P<made>.*?) (?P<op>{_OPS})(?P<start>-start)?\((?P<rest>.*)$"
@@ -19,25 +21,33 @@ _LINE = re.compile(
 _ARRAY = re.compile(r"\b(pred|bf16|[a-z]\d+(?:[a-z]\d+\w*)?)\[([\d,]*)\]")
 
 
-def wire_bytes(fn: Callable[..., Any], args: Sequence[Any], /) -> dict[str, int]:
+def wire_bytes(
+    fn: Callable[..., Any], args: Sequence[Any], target: str | None = None, /
+) -> dict[str, int]:
     """{collective: bytes received by a device, on average}; `fn` is compiled, not run.
 
     XLA for CPU widens narrow floats just before it makes code, which no accelerator does; what is
     read there is the program before that.
     """
+    if target is not None:
+        return received(compiled(fn, args, target).as_text())
     lowered = jax.jit(fn).lower(*args)
     if jax.default_backend() == "cpu":
-        text = _before(lowered, "float-normalization-bf16")
-    else:
-        text = lowered.compile().as_text() or ""
-    received: Counter[str] = Counter()
+        return received(_before(lowered, "float-normalization-bf16"))
+    return received(lowered.compile().as_text() or "")
+
+
+def received(text: str, /) -> dict[str, int]:
+    """{collective: bytes received by a device, on average} of a program, cut into partitions."""
+    counted = re.search(r"num_partitions=(\d+)", text)
+    devices = int(counted[1]) if counted else 1
+    found: Counter[str] = Counter()
     for line in text.splitlines():
-        found = _LINE.search(line)
-        if found:
-            op = found["op"]
-            made = _bytes(found["made"], last=bool(found["start"]))
-            received[op.replace("-", "_")] += _received(op, made, found["rest"], jax.device_count())
-    return {name: n for name, n in received.items() if n}
+        if match := _LINE.search(line):
+            op = match["op"]
+            made = _bytes(match["made"], halves=bool(match["start"]) and op != "all-reduce")
+            found[op.replace("-", "_")] += _received(op, made, match["rest"], devices)
+    return {name: n for name, n in found.items() if n}
 
 
 def _before(lowered: Any, step: str) -> str:
@@ -78,11 +88,19 @@ def _group(rest: str, devices: int) -> int:
     return devices
 
 
-def _bytes(text: str, last: bool) -> int:
-    """Bytes of the arrays in a result type; an asynchronous start lists its operands first."""
-    sizes = [_width(kind) * math.prod(map(int, filter(None, dims.split(","))))
-             for kind, dims in _ARRAY.findall(text)]  # fmt: skip
-    return sizes[-1] if last and sizes else sum(sizes)
+def _bytes(text: str, halves: bool) -> int:
+    """Bytes of the arrays in a result type.
+
+    An asynchronous start lists its operands, then as many results, then counters that are u32[].
+    """
+    arrays = [(kind, dims) for kind, dims in _ARRAY.findall(text)]
+    if halves:
+        while len(arrays) > 2 and arrays[-1] == ("u32", ""):
+            arrays.pop()
+        arrays = arrays[len(arrays) // 2 :]
+    return sum(
+        _width(kind) * math.prod(map(int, filter(None, dims.split(",")))) for kind, dims in arrays
+    )
 
 
 def _width(kind: str) -> int:

@@ -91,8 +91,9 @@ def all_gather(
     """
     framework = verbs(framework_of(x), "collective")
     source = sharding_of(x)
+    gone = source.mesh.names if mesh_axis is None else (mesh_axis,)
     dtype = x.dtype if dtype is None else framework.dtype_named(dtype)
-    ends = native(x, source), native(x, _without(source, mesh_axis))
+    ends = native(x, source), native(x, source.without(*gone))
     return framework.gather(x, *ends, dtype, framework.dtype_named(reduce_dtype))
 
 
@@ -200,14 +201,3 @@ def _step(layout: Layout, fill: Any) -> Step:
         return made if isinstance(made, tuple) else (made,)
 
     return run
-
-
-def _without(sharding: Sharding, mesh_axis: str | None) -> Sharding:
-    """The sharding with a mesh axis (None: every one) taken out."""
-    if mesh_axis is not None:
-        sharding.mesh.axis(mesh_axis)
-    spec = [
-        tuple(name for name in entry if mesh_axis not in (None, name)) for entry in sharding.spec
-    ]
-    kept = {axis: split for axis, split in sharding.splits if spec[axis]}
-    return Sharding(sharding.mesh, spec, splits=kept)

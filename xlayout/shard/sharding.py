@@ -113,6 +113,21 @@ class Sharding:
             raise ShapeError(f"shape: {shape} has {len(shape)} axes; the sharding {self} cuts more")
         return shape
 
+    def without(self, *names: str) -> Sharding:
+        """The sharding with these mesh axes taken out: what lies along them is whole.
+
+        Raises:
+            AxisError: for a mesh axis that is not there.
+
+        >>> print(Sharding(Mesh((2, 4), ("dp", "tp")), [("tp", "dp")]).without("dp"))
+        (tp) on dp=2 tp=4
+        """
+        for name in names:
+            self.mesh.axis(name)
+        spec = [tuple(name for name in entry if name not in names) for entry in self.spec]
+        kept = {axis: split for axis, split in self.splits if spec[axis]}
+        return Sharding(self.mesh, spec, splits=kept, flat=self.flat and any(spec))
+
     # -- what a rank holds ------------------------------------------------------------------------
 
     def owned(self, rank: int, shape: Sequence[int]) -> tuple[Runs, ...]:

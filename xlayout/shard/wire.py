@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from xlayout.errors import LayoutError
 from xlayout.registry import backend_of
 from xlayout.shard.placement import verbs
 
 __all__ = ["wire_bytes"]
 
 
-def wire_bytes(fn: Callable[..., Any], /, *args: Any) -> dict[str, int]:
+def wire_bytes(fn: Callable[..., Any], /, *args: Any, target: str | None = None) -> dict[str, int]:
     """Bytes that each device receives from others, by collective.
 
     torch: `fn` runs, on every rank, and its collectives are counted as they pass; the figures are
@@ -24,10 +25,15 @@ def wire_bytes(fn: Callable[..., Any], /, *args: Any) -> dict[str, int]:
 
     Args:
         fn: a function of arrays.
-        *args: what to call it with; at least one array.
+        *args: what to call it with, in containers too; at least one array, or for JAX a
+            jax.ShapeDtypeStruct with a sharding.
+        target: JAX only: compile for this accelerator, "h100" or "v5e", which need not be there,
+            and count what its compiler makes of `fn`. `make test-aot` names the wheels it takes.
 
     Raises:
         TypeError: when no argument is a torch.Tensor or jax.Array.
+        ValueError: for a target with torch, or one that is not known.
+        RuntimeError: for a target whose compiler is not installed, with the wheel that has it.
 
     >>> import jax
     >>> from jax.sharding import NamedSharding, PartitionSpec as P
@@ -36,9 +42,20 @@ def wire_bytes(fn: Callable[..., Any], /, *args: Any) -> dict[str, int]:
     >>> wire_bytes(lambda x: x * 2, x)
     {}
     """
-    names = [backend_of(a).name for a in args if hasattr(a, "dtype")]
+    names = (backend_of(a).name for a in _leaves(args) if hasattr(a, "dtype"))
     found = next((name for name in names if name in ("torch", "jax")), None)
     if found is None:
         raise TypeError("args: no torch.Tensor or jax.Array among them; wanted at least one")
-    counted: dict[str, int] = verbs(found, "wire").wire_bytes(fn, args)
+    if target is not None and found == "torch":
+        raise LayoutError(f"target: {target!r} with torch, which runs `fn`; leave it away")
+    options = () if target is None else (target,)
+    counted: dict[str, int] = verbs(found, "wire").wire_bytes(fn, args, *options)
     return counted
+
+
+def _leaves(x: Any) -> Iterator[Any]:
+    if isinstance(x, (tuple, list, dict)):
+        for part in x.values() if isinstance(x, dict) else x:
+            yield from _leaves(part)
+    else:
+        yield x

@@ -1,0 +1,108 @@
+"""Gather: parameters in a train step, cast before they travel; gradients summed in their own dtype.
+
+Where XLA cuts a program into parts by itself, it adds up what is partial right where that arises: a
+gradient of bfloat16 weights in bfloat16, whatever it is cast to afterwards. Two views of JAX let a
+program hold what is partial and sum it on its own terms: `jax.shard_map`, and explicit axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
+
+import jax
+from jax.sharding import AxisType
+
+from xlayout.algebra.shapes import axis_of
+from xlayout.errors import AxisError, LayoutError, ShardingError
+from xlayout.shard.arrays import native, sharding_of
+from xlayout.shard.placement import verbs
+
+__all__ = ["all_gather", "regather"]
+
+Wire = Literal["pinned", "native"]
+
+
+def all_gather(
+    x: Any,
+    mesh_axis: str | Sequence[str],
+    /,
+    *,
+    axis: int = 0,
+    dtype: Any = None,
+    reduce_dtype: Any = "float32",
+    wire: Wire = "pinned",
+) -> Any:
+    """Gather parameters: cast first; gradients are cast to `reduce_dtype`, then reduce-scattered.
+
+    Inside `jax.shard_map`, `x` is this device's part and `axis` says along which array axis the
+    parts lie. On explicit axes `x` is the whole array, whose type says that; the result is typed
+    as reduced over `mesh_axis`, so that matrix products leave its gradient unreduced: the batch
+    has to be cut by just these mesh axes. `xlayout.all_gather` is the form for everything else.
+
+    Args:
+        x: an array inside `shard_map` over `mesh_axis`, or one on explicit axes.
+        mesh_axis: the mesh axis to gather, or several of them, major to minor.
+        axis: the array axis that they cut; inside shard_map only.
+        dtype: what travels, and the dtype of the result; by default that of `x`.
+        reduce_dtype: in which gradients are summed; they end in the dtype of `x`.
+        wire: "pinned": narrow floats travel as integers of their width, which no compiler widens.
+            "native": as what they are.
+
+    Raises:
+        ShardingError: where a compiler would sum the gradient: on automatic axes.
+        AxisError: for a mesh axis, or an axis of the array, that is not there.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> mesh = jax.make_mesh((len(jax.devices()),), ("fsdp",), (jax.sharding.AxisType.Auto,))
+    >>> def loss(w, x):
+    ...     w = all_gather(w, "fsdp", dtype="bfloat16")
+    ...     return jax.lax.pmean(((x.astype(w.dtype) @ w) ** 2).mean(), "fsdp")
+    >>> step = jax.shard_map(loss, mesh=mesh, in_specs=(P("fsdp"), P("fsdp")), out_specs=P())
+    >>> jax.grad(step)(jnp.ones((8, 4)), jnp.ones((16, 8))).dtype
+    dtype('float32')
+    """
+    if wire not in get_args(Wire):
+        raise LayoutError(f"wire: {wire!r}; wanted one of {', '.join(get_args(Wire))}")
+    names = (mesh_axis,) if isinstance(mesh_axis, str) else tuple(mesh_axis)
+    named, own = verbs("jax", "collective").dtype_named, verbs("jax", "gathering")
+    dtypes = x.dtype if dtype is None else named(dtype), named(reduce_dtype)
+    mesh = jax.typeof(x).sharding.mesh
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    for name in names:
+        if name not in kinds:
+            there = ", ".join(map(str, kinds)) or "no axes"
+            raise AxisError(f"mesh_axis: {name!r}; the mesh of x has {there}")
+    found = {kinds[name] for name in names}
+    if found == {AxisType.Manual}:
+        return own.gather_parts(x, names, axis_of(axis, x.ndim), *dtypes, wire == "pinned")
+    if found == {AxisType.Explicit}:
+        source = sharding_of(x)
+        ends = native(x, source), native(x, source.without(*names))
+        return own.gather_partial(x, *ends, *dtypes, wire == "pinned")
+    raise ShardingError(
+        f"x: on {mesh}, where XLA sums the gradient over {', '.join(names)} in the dtype of the "
+        "result; call it inside jax.shard_map, or give the mesh explicit axes, or take "
+        "xlayout.all_gather, which leaves the sum to XLA"
+    )
+
+
+def regather(policy: Callable[..., Any] | None = None, /) -> Callable[..., Any]:
+    """A policy for `jax.checkpoint` that saves nothing gathered: the backward pass gathers again.
+
+    Without one, JAX saves what products need for their gradients, gathered parameters too. What
+    only moves elements or casts is not saved either, for it may be a gathered array seen otherwise;
+    arithmetic on a gathered array (a scale) is up to `policy`.
+
+    Args:
+        policy: decides about everything else, such as `jax.checkpoint_policies.dots_saveable`; by
+            default everything else is saved.
+
+    >>> import jax
+    >>> def layer(w, x):
+    ...     return x @ w
+    >>> forward = jax.checkpoint(layer, policy=regather())
+    """
+    decide: Callable[..., Any] = verbs("jax", "gathering").regather(policy)
+    return decide
