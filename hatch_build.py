@@ -2,6 +2,7 @@
 
 CC, CFLAGS, LDFLAGS   the compiler (default: cc), and flags placed after the defaults
 XLAYOUT_NATIVE        auto (default) | require (a failed compile is an error) | off
+XLAYOUT_FFI           folder with xla/ffi/api/c_api.h (default: that of a jaxlib at hand) | off
 
 `python hatch_build.py` rebuilds in place, without pip.
 """
@@ -34,6 +35,17 @@ def flags(name: str) -> list[str]:
     return shlex.split(os.environ.get(name, ""))
 
 
+def ffi() -> list[str]:
+    """Flags that add the kernel as a call of XLA's, where the headers of a jaxlib are at hand."""
+    # Under build isolation only sysconfig still names the environment being installed into.
+    folders = [f"{p}/jaxlib/include" for p in (*sys.path, sysconfig.get_path("platlib"))]
+    given = os.environ.get("XLAYOUT_FFI")
+    for folder in [given] if given else folders:
+        if Path(folder, "xla/ffi/api/c_api.h").is_file():
+            return ["-DXLAYOUT_FFI", "-isystem", folder]
+    return []
+
+
 def command(out: Path) -> list[str]:
     """What compiles the one C file into `out`, for the stable ABI of Python 3.11 and later."""
     shared = (
@@ -44,6 +56,7 @@ def command(out: Path) -> list[str]:
         *("-O3", "-std=c11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"),
         *shared,
         *("-DPy_LIMITED_API=0x030B0000", "-I", sysconfig.get_path("include")),
+        *ffi(),
         *flags("CFLAGS"),
         str(PACKAGE / "_copy.c"),
         *("-o", str(out)),

@@ -16,6 +16,7 @@ try:
     if os.environ.get("XLAYOUT_NATIVE") == "off":
         raise ImportError("switched off by XLAYOUT_NATIVE=off")
     from xlayout_native._copy import (
+        ffi_handler,
         get_isa,
         get_isas,
         get_threads,
@@ -36,6 +37,7 @@ else:
 
 __all__ = [
     "available",
+    "ffi_handler",
     "get_isa",
     "get_isas",
     "get_threads",
@@ -58,4 +60,5 @@ def status() -> str:
     if not available:
         return f"not in use: {_reason}"
     threads = get_threads()
-    return f"compiled, {get_isa()}, {threads} thread{'' if threads == 1 else 's'}"
+    xla = "" if ffi_handler() is None else ", for XLA too"
+    return f"compiled{xla}, {get_isa()}, {threads} thread{'' if threads == 1 else 's'}"

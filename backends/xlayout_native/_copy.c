@@ -556,6 +556,14 @@ static void run_job(Job *job, int threads)
     pthread_mutex_unlock(&pool.turn);
 }
 
+static void run_plan(const Plan *plan, uint8_t *const *pointers, int threads)
+{
+    Job job = {.plan = plan, .isa = atomic_load(&chosen), .pointers = pointers};
+    job.stream = plan->bytes >= atomic_load(&stream_from) && job.isa->stream;
+    if (plan->bytes < atomic_load(&threads_from)) threads = 1;
+    run_job(&job, (int)least(threads, plan->tiles));
+}
+
 /* Threads do not survive a fork: the child starts its own when it needs them. */
 static void forget_helpers(void)
 {
@@ -584,6 +592,16 @@ static int initial_threads(void)
     const long wanted = given ? strtol(given, NULL, 10) : 0;
     const int there = wanted > 0 ? (int)least(wanted, MAX_THREADS) : processors();
     return there < 1 ? 1 : (int)least(there, MAX_THREADS);
+}
+
+static bool ask_huge_pages(uintptr_t address, int64_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    const uintptr_t page = 4096, first = (address + page - 1) & -page;
+    const uintptr_t end = (address + (uintptr_t)bytes) & -page;
+    if (bytes > 0 && end > first) return !madvise((void *)first, end - first, MADV_HUGEPAGE);
+#endif
+    return false;
 }
 
 /* -- 8. Python --------------------------------------------------------------------------------- */
@@ -727,14 +745,11 @@ static PyObject *run(PyObject *module, PyObject *const *args, Py_ssize_t count)
         return PyErr_NoMemory();
     for (Py_ssize_t k = 2; k < count; k++) pointers[k - 2] = PyLong_AsVoidPtr(args[k]);
     if (PyErr_Occurred()) goto end;
-    Job job = {.plan = plan, .isa = atomic_load(&chosen), .pointers = pointers};
-    job.stream = plan->bytes >= atomic_load(&stream_from) && job.isa->stream;
-    if (plan->bytes < atomic_load(&threads_from) || plan->tiles < 2) threads = 1;
-    if (plan->bytes < RELEASE_FROM && threads == 1) {
-        work(&job);
+    if (plan->bytes < least(RELEASE_FROM, atomic_load(&threads_from))) {
+        run_plan(plan, pointers, 1);
     } else {
         Py_BEGIN_ALLOW_THREADS
-        run_job(&job, (int)least(threads, plan->tiles));
+        run_plan(plan, pointers, (int)threads);
         Py_END_ALLOW_THREADS
     }
 end:
@@ -749,12 +764,7 @@ static PyObject *huge_pages(PyObject *module, PyObject *args)
     unsigned long long address;
     long long bytes;
     if (!PyArg_ParseTuple(args, "KL:huge_pages", &address, &bytes)) return NULL;
-#ifdef MADV_HUGEPAGE
-    const uintptr_t page = 4096, first = ((uintptr_t)address + page - 1) & -page;
-    const uintptr_t end = ((uintptr_t)address + (uintptr_t)bytes) & -page;
-    if (bytes > 0 && end > first) return PyBool_FromLong(!madvise((void *)first, end - first, MADV_HUGEPAGE));
-#endif
-    Py_RETURN_FALSE;
+    return PyBool_FromLong(ask_huge_pages((uintptr_t)address, bytes));
 }
 
 static PyObject *set_threads(PyObject *module, PyObject *number)
@@ -814,6 +824,16 @@ static PyObject *get_isa(PyObject *module, PyObject *unused)
     return PyUnicode_FromString(atomic_load(&chosen)->name);
 }
 
+#ifdef XLAYOUT_FFI
+#include "_ffi.h"
+#else
+static PyObject *ffi_handler(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    Py_RETURN_NONE;
+}
+#endif
+
 static PyMethodDef METHODS[] = {
     {"prepare", prepare, METH_VARARGS, "prepare(moves, itemsize, inputs, outputs): a plan."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "run(plan, threads, *addresses)."},
@@ -824,6 +844,7 @@ static PyMethodDef METHODS[] = {
     {"set_isa", set_isa, METH_O, "set_isa(name): which kernels run."},
     {"get_isa", get_isa, METH_NOARGS, "Which kernels run."},
     {"get_isas", get_isas, METH_NOARGS, "The kernels this machine can run, widest first."},
+    {"ffi_handler", ffi_handler, METH_NOARGS, "The copies as a call of XLA's: a capsule, or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -21,7 +21,7 @@ import xlayout_native as native
 if TYPE_CHECKING:
     from xlayout_native._copy import Plan
 
-__all__ = ["LARGE", "SMALL", "Moves", "one_move", "plan_where_faster"]
+__all__ = ["LARGE", "LINE", "MOST_LOOPS", "SMALL", "Moves", "one_move", "plan_where_faster", "shortest_run"]
 
 Moves = tuple[tuple[int, int, tuple[int, int, tuple[tuple[int, int, int], ...]]], ...]
 """(input, output, (from, to, ((n, in stride, out stride), ...))), counted in elements."""
@@ -67,6 +67,15 @@ def one_move(shape: Sequence[int], strides: Sequence[int]) -> Moves:
         loops.append((n, x, step))
         step *= n
     return ((0, 0, (0, 0, tuple(reversed(loops)))),)
+
+
+def shortest_run(moves: Moves) -> int:
+    """Elements that are contiguous on both sides, in the move where they are fewest.
+
+    >>> shortest_run(one_move((2, 3), (3, 1))), shortest_run(one_move((2, 3), (1, 2)))
+    (6, 1)
+    """
+    return min((_run(loops) for _, _, (_, _, loops) in moves), default=0)
 
 
 def _run(loops: tuple[tuple[int, int, int], ...]) -> int:

@@ -1,0 +1,154 @@
+/* _ffi: the copies as a call that XLA makes on its own buffers, without Python.
+ *
+ * The plan travels with the call, as numbers in its attributes, and is prepared anew each time: that
+ * takes a microsecond, and an executable that was stored holds nothing of the process it came from.
+ *
+ *     itemsize  bytes of an element
+ *     moves     input, output, from, to, rank, then rank times n, in stride, out stride; and so on
+ *
+ * Here buffers have sizes, so every address is checked before a byte is written.
+ */
+#include "xla/ffi/api/c_api.h"
+
+enum { HUGE_FROM = 4 << 20 }; /* bytes of a result from which huge pages behind it pay */
+
+static XLA_FFI_Error *refuse(XLA_FFI_CallFrame *call, const char *message)
+{
+    XLA_FFI_Error_Create_Args args = {
+        .struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE,
+        .message = message,
+        .errc = XLA_FFI_Error_Code_INVALID_ARGUMENT,
+    };
+    return call->api->XLA_FFI_Error_Create(&args);
+}
+
+/* The attribute of this name and type, or NULL. */
+static void *attribute(const XLA_FFI_CallFrame *call, const char *name, XLA_FFI_AttrType type)
+{
+    const size_t length = strlen(name);
+    for (int64_t k = 0; k < call->attrs.size; k++) {
+        const XLA_FFI_ByteSpan *given = call->attrs.names[k];
+        if (given->len == length && !memcmp(given->ptr, name, length))
+            return call->attrs.types[k] == type ? call->attrs.attrs[k] : NULL;
+    }
+    return NULL;
+}
+
+static int64_t elements(const XLA_FFI_Buffer *buffer)
+{
+    int64_t count = 1;
+    for (int64_t k = 0; k < buffer->rank; k++) count *= buffer->dims[k];
+    return count;
+}
+
+/* Whether a walk from `at` along the loops stays among `count` elements. */
+static bool inside(int64_t at, int64_t count, const int64_t *loops, int64_t rank, int side)
+{
+    int64_t low = at, high = at;
+    for (int64_t k = 0; k < rank; k++) {
+        int64_t span;
+        if (__builtin_mul_overflow(loops[3 * k] - 1, loops[3 * k + side], &span) ||
+            __builtin_add_overflow(span < 0 ? low : high, span, span < 0 ? &low : &high))
+            return false;
+    }
+    return low >= 0 && high < count;
+}
+
+/* One move from the numbers at `at`; how many they are, or 0 when they make no sense. */
+static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_t *at, int64_t left,
+                         int64_t itemsize)
+{
+    if (left < 5 || at[4] < 0 || at[4] > MAX_RANK - 1 || left < 5 + 3 * at[4]) return 0;
+    if (at[0] < 0 || at[0] >= plan->inputs || at[1] < 0 || at[1] >= plan->outputs) return 0;
+    const int64_t rank = at[4], *loops = at + 5, used = 5 + 3 * rank;
+    int64_t bytes = itemsize;
+    for (int64_t k = 0; k < rank; k++) {
+        if (loops[3 * k] < 1) return loops[3 * k] ? 0 : used; /* none of them: nothing to copy */
+        if (loops[3 * k] > 1 && !loops[3 * k + 2]) return 0;
+    }
+    if (!inside(at[2], elements(call->args.args[at[0]]), loops, rank, 1) ||
+        !inside(at[3], elements(call->rets.rets[at[1]]), loops, rank, 2))
+        return 0;
+    Copy *c = &plan->copies[plan->count++];
+    *c = (Copy){.source = (int)at[0], .target = (int)at[1], .from = at[2] * itemsize,
+                .to = at[3] * itemsize, .width = itemsize, .rank = (int)rank};
+    for (int64_t k = 0; k < rank; k++) {
+        c->loop[k] = (Loop){loops[3 * k], loops[3 * k + 1] * itemsize, loops[3 * k + 2] * itemsize};
+        bytes *= loops[3 * k];
+    }
+    prepare_copy(c);
+    plan->bytes += bytes;
+    plan->tiles += c->count;
+    return used;
+}
+
+/* As many threads as XLA itself would use, and no more than this module may. */
+static int threads_of(const XLA_FFI_CallFrame *call)
+{
+    int64_t count = 1;
+    XLA_FFI_ThreadPool_NumThreads_Args args = {
+        .struct_size = XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE,
+        .ctx = call->ctx,
+        .num_threads = &count,
+    };
+    XLA_FFI_Error *none = call->api->XLA_FFI_ThreadPool_NumThreads(&args);
+    if (none) { /* XLA runs on one thread */
+        XLA_FFI_Error_Destroy_Args gone = {
+            .struct_size = XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, .error = none};
+        call->api->XLA_FFI_Error_Destroy(&gone);
+        return 1;
+    }
+    return (int)least(count, atomic_load(&default_threads));
+}
+
+static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
+{
+    XLA_FFI_Extension_Base *asked = call->extension_start;
+    if (asked && asked->type == XLA_FFI_Extension_Metadata) { /* at registration, once */
+        XLA_FFI_Metadata *told = ((XLA_FFI_Metadata_Extension *)asked)->metadata;
+        told->api_version.major_version = XLA_FFI_API_MAJOR;
+        told->api_version.minor_version = XLA_FFI_API_MINOR;
+        told->traits = 0;
+        return NULL;
+    }
+    if (call->stage != XLA_FFI_ExecutionStage_EXECUTE) return NULL;
+    const XLA_FFI_Scalar *width = attribute(call, "itemsize", XLA_FFI_AttrType_SCALAR);
+    const XLA_FFI_Array *moves = attribute(call, "moves", XLA_FFI_AttrType_ARRAY);
+    if (!width || width->dtype != XLA_FFI_DataType_S64 || !moves ||
+        moves->dtype != XLA_FFI_DataType_S64)
+        return refuse(call, "xlayout: wanted itemsize (int64) and moves (array of int64)");
+    const int64_t itemsize = *(const int64_t *)width->value, *numbers = moves->data;
+    const int64_t most = (int64_t)moves->size / 5, buffers = call->args.size + call->rets.size;
+    Plan *plan = calloc(1, sizeof(Plan) + (size_t)most * sizeof(Copy));
+    uint8_t **pointers = malloc((size_t)(buffers + 1) * sizeof *pointers);
+    XLA_FFI_Error *error = NULL;
+    if (!plan || !pointers) {
+        error = refuse(call, "xlayout: no memory for the plan");
+        goto end;
+    }
+    plan->inputs = (int)call->args.size, plan->outputs = (int)call->rets.size;
+    for (int64_t at = 0, used; at < (int64_t)moves->size; at += used)
+        if (!(used = read_move(plan, call, numbers + at, (int64_t)moves->size - at, itemsize))) {
+            error = refuse(call, "xlayout: moves that are malformed or leave the buffers");
+            goto end;
+        }
+    for (int64_t k = 0; k < call->args.size; k++)
+        pointers[k] = ((XLA_FFI_Buffer *)call->args.args[k])->data;
+    for (int64_t k = 0; k < call->rets.size; k++) {
+        const XLA_FFI_Buffer *result = call->rets.rets[k];
+        pointers[call->args.size + k] = result->data;
+        if (elements(result) * itemsize >= HUGE_FROM)
+            ask_huge_pages((uintptr_t)result->data, elements(result) * itemsize);
+    }
+    run_plan(plan, pointers, threads_of(call));
+end:
+    free(pointers);
+    free(plan);
+    return error;
+}
+
+static PyObject *ffi_handler(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyCapsule_New((void *)copy_for_xla, NULL, NULL);
+}
