@@ -21,7 +21,16 @@ import xlayout_native as native
 if TYPE_CHECKING:
     from xlayout_native._copy import Plan
 
-__all__ = ["LARGE", "LINE", "MOST_LOOPS", "SMALL", "Moves", "one_move", "plan_where_faster", "shortest_run"]
+__all__ = [
+    "LARGE",
+    "LINE",
+    "MOST_LOOPS",
+    "SMALL",
+    "Moves",
+    "one_move",
+    "plan_where_faster",
+    "shortest_run",
+]
 
 Moves = tuple[tuple[int, int, tuple[int, int, tuple[tuple[int, int, int], ...]]], ...]
 """(input, output, (from, to, ((n, in stride, out stride), ...))), counted in elements."""
