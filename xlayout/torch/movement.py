@@ -1,0 +1,82 @@
+"""Movement: which nodes of an ATen graph only move elements, so that a cast may pass them.
+
+Elements may be dropped, repeated or reordered, and another device may receive them; none is changed
+and none is added, but for the zeros of a padding. A view of the bits as another dtype is no
+movement.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+__all__ = ["GATHERS", "asks_the_size", "cast_to", "moved", "shares_memory"]
+
+_VIEWS = (
+    "alias", "detach", "diagonal", "expand", "movedim", "narrow", "permute", "reshape",
+    "_reshape_alias", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose",
+    "unbind", "unfold", "unsqueeze", "view", "_unsafe_view",
+)  # fmt: skip
+_COPIES = ("cat", "clone", "constant_pad_nd", "flip", "index_select", "repeat", "roll", "stack")
+_SIZES = ("sym_is_contiguous", "sym_numel", "sym_size", "sym_storage_offset", "sym_stride")
+
+
+def _overloads(*names: str) -> frozenset[Any]:
+    packets = [getattr(torch.ops.aten, name) for name in names]
+    return frozenset(getattr(p, o) for p in packets for o in p.overloads()) - _OTHERS
+
+
+_OTHERS = frozenset({torch.ops.aten.view.dtype})
+_SHARE = _overloads(*_VIEWS) | {operator.getitem, torch.ops._c10d_functional.wait_tensor.default}
+_FRESH = _overloads(*_COPIES)
+_ASK = _overloads(*_SIZES)
+
+GATHERS = frozenset(
+    {
+        torch.ops._c10d_functional.all_gather_into_tensor.default,
+        torch.ops._c10d_functional.all_to_all_single.default,
+        torch.ops._c10d_functional.broadcast.default,
+    }
+)
+"""Collectives that move elements and do nothing to them."""
+
+
+def moved(node: Node) -> list[Node] | None:
+    """The nodes whose elements `node` moves; None if it does anything else."""
+    if node.op != "call_function" or "out" in node.kwargs:
+        return None
+    if node.target not in _SHARE | _FRESH | GATHERS:
+        return None
+    if node.target is torch.ops.aten.constant_pad_nd.default and any(node.args[2:]):
+        return None  # another value may round on its way to the dtype
+    given = node.args[0]
+    several = given if isinstance(given, (list, tuple)) else (given,)
+    return [n for n in several if isinstance(n, Node)]
+
+
+def shares_memory(node: Node) -> bool:
+    """Whether a node that moves elements does so without a copy."""
+    return node.target in _SHARE
+
+
+def asks_the_size(node: Node) -> bool:
+    """Whether a node reads sizes and no elements."""
+    return node.target in _ASK
+
+
+def cast_to(node: Node) -> torch.dtype | None:
+    """The dtype that a node casts to; None if it does anything else.
+
+    A memory format beside it is the business of a copy; a device is not.
+    """
+    if node.target is torch.ops.prims.convert_element_type.default:
+        return node.args[1]  # type: ignore[return-value]
+    if node.target is not torch.ops.aten._to_copy.default:
+        return None
+    asked = {name for name, value in node.kwargs.items() if value not in (None, False)}
+    if not asked <= {"dtype", "memory_format"}:
+        return None
+    return node.kwargs.get("dtype")  # type: ignore[return-value]
