@@ -8,10 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
-from xlayout_jax.gathering import constrained, pinned, unpinned
+from xlayout_jax.gathering import constrained as constrained
 from xlayout_jax.gathering import gather as gather
+from xlayout_jax.gathering import pinned, unpinned
 
 Step = Callable[..., tuple[Any, ...]]
 
@@ -20,21 +21,51 @@ def is_sharded(x: Any, /) -> bool:
     return isinstance(x, jax.Array)
 
 
-def sharding_of(x: Any, /) -> NamedSharding:
-    """The sharding of an array, or of a tracer on a mesh of explicit axes."""
+def view(x: Any, /) -> tuple[str, Any]:
+    """How an array is known to its program, and its mesh.
+
+    "known": an array, or a tracer on explicit axes. "automatic": a tracer whose sharding is up to
+    the compiler. "part": one device's part, inside shard_map.
+    """
+    x = _primal(x)
+    mesh = jax.typeof(x).sharding.mesh
+    if not isinstance(x, jax.core.Tracer):
+        return "known", mesh
+    if mesh.manual_axes:
+        return "part", mesh
+    explicit = bool(mesh.axis_names) and len(mesh.explicit_axes) == len(mesh.axis_names)
+    return "known" if explicit else "automatic", mesh
+
+
+def _primal(x: Any) -> Any:
     while isinstance(x, jax.core.Tracer) and hasattr(x, "primal"):
         x = x.primal  # differentiating knows its values; only jit does not
+    return x
+
+
+def sharding_of(x: Any, /) -> NamedSharding:
+    """The sharding of an array that is known."""
+    x = _primal(x)
     sharding = jax.typeof(x).sharding if isinstance(x, jax.core.Tracer) else x.sharding
     if not isinstance(sharding, NamedSharding):
         raise TypeError(f"x: sharded by {sharding}; wanted a NamedSharding, which names its axes")
-    if isinstance(x, jax.core.Tracer):
-        types = sharding.mesh.axis_types
-        if not types or any(t != AxisType.Explicit for t in types):
-            raise TypeError(
-                f"x: {x.aval} is traced on {sharding.mesh}, where a tracer does not know its "
-                "sharding; give the mesh explicit axes, or call it outside jit"
-            )
     return sharding
+
+
+def manual(mesh: Any, /) -> dict[str, int]:
+    """The axes over which a shard_map maps, and their sizes."""
+    return {name: mesh.shape[name] for name in mesh.manual_axes}
+
+
+def named(mesh: Any, given: Any, /) -> Any:
+    """A NamedSharding, also of a bare PartitionSpec, which is meant on that mesh."""
+    if not isinstance(given, PartitionSpec):
+        return given
+    if not mesh.axis_names:
+        raise TypeError(
+            f"sharding: {given} on no mesh; give a NamedSharding, or call it inside jax.set_mesh"
+        )
+    return NamedSharding(mesh, given)
 
 
 def spmd(
@@ -50,25 +81,9 @@ def spmd(
     `packs` and `unpacks` hold one function a rank; the same object is compiled once.
     """
     mesh = sources[0].mesh
-    names = mesh.axis_names
-
-    def run(*locals_: Any) -> tuple[Any, ...]:
-        rank = lax.axis_index(names)
-        if packs is None:
-            return _choose(rank, unpacks, locals_)
-        (buffer,) = _choose(rank, packs, locals_)
-        bits, dtype = pinned(buffer), buffer.dtype
-        parts, at = [], 0
-        for width, pairs in rounds:
-            part = lax.slice_in_dim(bits, at, at + width)
-            parts.append(lax.ppermute(part, names, list(pairs)))  # type: ignore[no-untyped-call]
-            at += width
-        received = unpinned(lax.concatenate(parts, 0), dtype)
-        return _choose(rank, unpacks, (received, *locals_))
-
     return jax.jit(
         jax.shard_map(
-            run,
+            on_parts(packs, rounds, unpacks, mesh.axis_names),
             mesh=mesh,
             in_specs=tuple(s.spec for s in sources),
             out_specs=tuple(t.spec for t in targets),
@@ -77,14 +92,57 @@ def spmd(
     )
 
 
+def on_parts(
+    packs: Sequence[Step] | None,
+    rounds: Sequence[tuple[int, Sequence[tuple[int, int]]]],
+    unpacks: Sequence[Step],
+    names: Sequence[str],
+    /,
+) -> Step:
+    """The same for one device, inside a shard_map over these axes."""
+    names = tuple(names)
+
+    def run(*parts: Any) -> tuple[Any, ...]:
+        rank = lax.axis_index(names)
+        if packs is None:
+            return _choose(rank, unpacks, parts)
+        (buffer,) = _choose(rank, packs, parts)
+        bits, dtype = pinned(buffer), buffer.dtype
+        received, at = [], 0
+        for width, pairs in rounds:
+            stretch = lax.slice_in_dim(bits, at, at + width)
+            received.append(lax.ppermute(stretch, names, list(pairs)))  # type: ignore[no-untyped-call]
+            at += width
+        inbox = unpinned(lax.concatenate(received, 0), dtype)
+        return _choose(rank, unpacks, (inbox, *parts))
+
+    return run
+
+
 def _choose(rank: Any, steps: Sequence[Step], arrays: Sequence[Any]) -> tuple[Any, ...]:
     """The step of this rank; what all ranks share needs no switch."""
     unique = list(dict.fromkeys(steps))
     if len(unique) == 1:
         return unique[0](*arrays)
     which = jnp.asarray([unique.index(step) for step in steps])[rank]
-    made: tuple[Any, ...] = lax.switch(which, unique, *arrays)
+    varying = frozenset().union(*(_varying(x) for x in (which, *arrays)))
+
+    def alike(step: Step) -> Step:
+        """A step whose results are typed as those of any other."""
+        return lambda *xs: tuple(_vary(y, varying) for y in step(*xs))
+
+    made: tuple[Any, ...] = lax.switch(which, [alike(step) for step in unique], *arrays)
     return made
+
+
+def _varying(x: Any) -> frozenset[str]:
+    """The mesh axes along which devices are known to hold different values, inside shard_map."""
+    return frozenset(jax.typeof(x).mat.varying)
+
+
+def _vary(x: Any, names: frozenset[str]) -> Any:
+    missing = tuple(sorted(names - _varying(x)))
+    return lax.pcast(x, missing, to="varying") if missing else x
 
 
 def linear(forward: Step, backward: Step, arrays: Sequence[Any], /) -> tuple[Any, ...]:

@@ -175,7 +175,7 @@ def test_an_array_on_one_device_is_refused() -> None:
 
 
 def test_a_tracer_on_automatic_axes_does_not_know_its_sharding() -> None:
-    with pytest.raises(TypeError, match="a tracer does not know its sharding; give the mesh expli"):
+    with pytest.raises(TypeError, match="a tracer does not know its sharding; say it with in_sh"):
         jax.jit(lambda x: reshard(x, NamedSharding(mesh(), P())))(put(values(), P("tp")))
 
 

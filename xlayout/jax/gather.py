@@ -15,7 +15,7 @@ from jax.sharding import AxisType
 
 from xlayout.algebra.shapes import axis_of
 from xlayout.errors import AxisError, LayoutError, ShardingError
-from xlayout.shard.arrays import native, sharding_of
+from xlayout.shard.arrays import laid, native
 from xlayout.shard.placement import verbs
 
 __all__ = ["all_gather", "regather"]
@@ -78,8 +78,8 @@ def all_gather(
     if found == {AxisType.Manual}:
         return own.gather_parts(x, names, axis_of(axis, x.ndim), *dtypes, wire == "pinned")
     if found == {AxisType.Explicit}:
-        source = sharding_of(x)
-        ends = native(x, source), native(x, source.without(*names))
+        (held,) = laid((x,))
+        ends = native(held, held.sharding), native(held, held.sharding.without(*names))
         return own.gather_partial(x, *ends, *dtypes, wire == "pinned")
     raise ShardingError(
         f"x: on {mesh}, where XLA sums the gradient over {', '.join(names)} in the dtype of the "

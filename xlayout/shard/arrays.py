@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from xlayout.algebra.shapes import Shape
 from xlayout.errors import ShardingError
 from xlayout.registry import backend_of
+from xlayout.shard.mesh import Mesh
 from xlayout.shard.placement import verbs
 from xlayout.shard.sharding import Sharding
 
-__all__ = ["can_hold", "framework_of", "lay", "native", "sharding_of", "target_of"]
+__all__ = ["Laid", "can_hold", "framework_of", "laid", "lay", "native", "sharding_of", "target_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """An array that many devices hold, and how it lies.
+
+    Attributes:
+        x: the array; inside `shard_map`, the part of one device.
+        framework: torch or jax.
+        shape: that of the whole.
+        sharding: how the whole lies.
+        mesh: the framework's own mesh.
+        is_part: whether `x` is one device's part, as inside `shard_map`.
+    """
+
+    x: Any
+    framework: str
+    shape: Shape
+    sharding: Sharding
+    mesh: Any
+    is_part: bool = False
+
+    def cast(self, dtype: Any) -> Laid:
+        """The same in another dtype."""
+        own = verbs(self.framework, "collective")
+        return replace(self, x=own.cast(self.x, own.dtype_named(dtype)))
 
 
 def framework_of(x: Any) -> str:
@@ -26,42 +57,125 @@ def framework_of(x: Any) -> str:
     return name
 
 
+def laid(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Laid, ...]:
+    """Arrays, and how they lie; `in_sharding`, one or a list, says it where they do not know.
+
+    Raises:
+        TypeError: for an array that is not sharded, or that neither knows nor is told how it lies.
+        ShardingError: for one that is told otherwise than it knows.
+    """
+    told = in_sharding if isinstance(in_sharding, list) else [in_sharding] * len(arrays)
+    if len(told) != len(arrays):
+        raise ShardingError(f"in_sharding: {len(told)} of them for {len(arrays)} arrays")
+    return tuple(_laid(x, given) for x, given in zip(arrays, told, strict=True))
+
+
+def _laid(x: Any, told: Any) -> Laid:
+    if framework_of(x) == "torch":
+        known = Sharding.from_torch(x.device_mesh, x.placements, x.ndim)
+        found = Laid(x, "torch", tuple(x.shape), known, x.device_mesh)
+    else:
+        own = verbs("jax", "collective")
+        kind, mesh = own.view(x)
+        if kind == "part":
+            return _part(x, mesh, told)
+        if kind == "automatic":
+            return _told(x, mesh, told)
+        named = own.sharding_of(x)
+        found = Laid(x, "jax", tuple(x.shape), Sharding.from_jax(named), named.mesh)
+    if told is not None and target_of(found, told, x.ndim) != found.sharding:
+        raise ShardingError(
+            f"in_sharding: {target_of(found, told, x.ndim)}, but x lies as {found.sharding}; leave "
+            "it away, or reshard x first"
+        )
+    return found
+
+
+def _told(x: Any, mesh: Any, told: Any) -> Laid:
+    """A tracer on automatic axes: it lies as it is told to."""
+    own = verbs("jax", "collective")
+    if told is None:
+        raise TypeError(
+            f"x: {x.aval} is traced on {mesh}, where a tracer does not know its sharding; say it "
+            "with in_sharding=, give the mesh explicit axes, or call it outside jit"
+        )
+    named = told.to_jax(mesh) if isinstance(told, Sharding) else own.named(mesh, told)
+    sharding = Sharding.from_jax(named)
+    return Laid(own.constrained(x, named), "jax", tuple(x.shape), sharding, named.mesh)
+
+
+def _part(x: Any, mesh: Any, told: Any) -> Laid:
+    """A tracer inside shard_map: one part of a whole that lies as told on the manual axes."""
+    if told is None:
+        raise TypeError(
+            f"x: {x.aval} is one device's part inside shard_map; say with in_sharding= how the "
+            "whole lies, as in_specs says it"
+        )
+    sharding = _on_manual_axes(told, mesh, "in_sharding")
+    shape = tuple(
+        n if sharding.split(axis).overlaps else n * math.prod(sharding.mesh.shape[a] for a in axes)
+        for axis, (n, axes) in enumerate(
+            (n, sharding.axes(axis)) for axis, n in enumerate(tuple(x.shape))
+        )
+    )
+    return Laid(x, "jax", shape, sharding, mesh, is_part=True)
+
+
+def _on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
+    """A sharding restricted to the axes over which a shard_map maps."""
+    own = verbs("jax", "collective")
+    manual: dict[str, int] = own.manual(mesh)
+    sharding = given if isinstance(given, Sharding) else Sharding.from_jax(own.named(mesh, given))
+    used = [axis for entry in sharding.spec for axis in entry]
+    for axis in used:
+        size = sharding.mesh.shape[sharding.mesh.axis(axis)]
+        if manual.get(axis) != size:
+            raise ShardingError(
+                f"{name}: {sharding} is cut by {axis}={size}; this shard_map maps over "
+                + " ".join(f"{axis}={n}" for axis, n in manual.items())
+            )
+    on = Mesh(tuple(manual.values()), tuple(manual))
+    return Sharding(on, sharding.spec, splits=dict(sharding.splits), flat=sharding.flat)
+
+
 def sharding_of(x: Any) -> Sharding:
     """How an array lies.
 
     Raises:
         TypeError: for an array that is not sharded, or does not know its sharding.
     """
-    if framework_of(x) == "torch":
-        return Sharding.from_torch(x.device_mesh, x.placements, x.ndim)
-    return Sharding.from_jax(verbs("jax", "collective").sharding_of(x))
+    return _laid(x, None).sharding
 
 
-def target_of(x: Any, to: Any, ndim: int) -> Sharding:
-    """A sharding that was given as a `Sharding`, or as the framework of `x` says it."""
+def target_of(held: Laid, to: Any, ndim: int) -> Sharding:
+    """A sharding that was given as a `Sharding`, or as the framework of an array says it."""
+    if held.is_part:
+        return _on_manual_axes(to, held.mesh, "to")
     if isinstance(to, Sharding):
         return to
-    if framework_of(x) == "torch":
-        return Sharding.from_torch(x.device_mesh, to, ndim)
-    return Sharding.from_jax(to)
+    if held.framework == "torch":
+        return Sharding.from_torch(held.mesh, to, ndim)
+    return Sharding.from_jax(verbs("jax", "collective").named(held.mesh, to))
 
 
-def native(x: Any, sharding: Sharding) -> Any:
-    """A sharding on the mesh of `x`, as its framework says it: placements or a NamedSharding."""
-    if framework_of(x) == "torch":
-        return sharding.to_torch(x.device_mesh)
-    return sharding.to_jax(verbs("jax", "collective").sharding_of(x).mesh)
+def native(held: Laid, sharding: Sharding) -> Any:
+    """A sharding on the mesh of an array, as its framework says it: placements or NamedSharding."""
+    if held.framework == "torch":
+        return sharding.to_torch(held.mesh)
+    return sharding.to_jax(held.mesh)
 
 
-def can_hold(x: Any, sharding: Sharding) -> bool:
-    """Whether the framework of `x` has a word for a sharding."""
+def can_hold(held: Laid, sharding: Sharding) -> bool:
+    """Whether the framework of an array has a word for a sharding."""
+    if held.is_part:
+        return True
     try:
-        native(x, sharding)
+        native(held, sharding)
     except ShardingError:
         return False
     return True
 
 
-def lay(x: Any, sharding: Sharding) -> Any:
-    """`x` as it is to lie, by the framework's own means."""
-    return verbs(framework_of(x), "collective").lay(x, native(x, sharding))
+def lay(held: Laid, made: Any, sharding: Sharding) -> Any:
+    """`made` on the mesh of `held`, as it is to lie, by the framework's own means."""
+    return verbs(held.framework, "collective").lay(made, native(held, sharding))

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.errors import ShardingError
-from xlayout.shard.arrays import framework_of, native, sharding_of, target_of
+from xlayout.shard.arrays import Laid, laid, native, target_of
+from xlayout.shard.devices import on_devices
 from xlayout.shard.placement import verbs
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding
-from xlayout.shard.spmd import program
 
 __all__ = ["all_gather", "reshard", "run_part"]
 
-Step = Callable[..., tuple[Any, ...]]
 
-
-def reshard(x: Any, to: Any, /, *, layout: Layout | None = None, dtype: Any = None) -> Any:
+def reshard(
+    x: Any,
+    to: Any,
+    /,
+    *,
+    layout: Layout | None = None,
+    dtype: Any = None,
+    in_sharding: Any = None,
+) -> Any:
     """Change sharding and layout in one exchange that moves no byte it need not move.
 
     Gradients flow: the transpose is the exchange back, along the inverse layout.
@@ -31,6 +35,9 @@ def reshard(x: Any, to: Any, /, *, layout: Layout | None = None, dtype: Any = No
             placements; a list of them when the layout has several outputs.
         layout: what goes where, on whole arrays; by default everything stays in its place.
         dtype: cast to this before anything travels.
+        in_sharding: JAX only: how a tracer lies that does not know it, on automatic axes and
+            inside `shard_map`, where `x` and the result are parts of one device and gradients
+            add up over copies; a list for several inputs.
 
     Returns:
         A DTensor or jax.Array on the mesh of `x`, or a tuple of them.
@@ -48,13 +55,11 @@ def reshard(x: Any, to: Any, /, *, layout: Layout | None = None, dtype: Any = No
     >>> [float(v) for v in y[:4]]
     [0.0, 32.0, 1.0, 33.0]
     """
-    arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
-    name = framework_of(arrays[0])
+    arrays = laid(tuple(x) if isinstance(x, (tuple, list)) else (x,), in_sharding)
     if layout is None:
         layout = Layout.identity(arrays[0].shape)
     if dtype is not None:
-        dtype = verbs(name, "collective").dtype_named(dtype)
-        arrays = tuple(verbs(name, "collective").cast(a, dtype) for a in arrays)
+        arrays = tuple(a.cast(dtype) for a in arrays)
     several = isinstance(to, list)
     targets = tuple(to) if several else (to,) * len(layout.out_shapes)
     made = exchanged(layout, arrays, targets)
@@ -62,20 +67,28 @@ def reshard(x: Any, to: Any, /, *, layout: Layout | None = None, dtype: Any = No
 
 
 def all_gather(
-    x: Any, /, *, mesh_axis: str | None = None, dtype: Any = None, reduce_dtype: Any = "float32"
+    x: Any,
+    /,
+    *,
+    mesh_axis: str | None = None,
+    dtype: Any = None,
+    reduce_dtype: Any = "float32",
+    in_sharding: Any = None,
 ) -> Any:
     """Take a mesh axis out of the sharding of `x`: cast first, then gather what is narrow.
 
     Equal, bit for bit, to gathering and then casting; nothing gathered is saved for the gradient,
     which comes back in shards and in the dtype of `x`. A DTensor's is summed on the way, in
     `reduce_dtype`. A jax.Array's is a whole, summed by whoever made it: it is cast to
-    `reduce_dtype` before it is cut, and XLA chooses in which dtype it adds what is partial.
+    `reduce_dtype` before it is cut, and XLA chooses in which dtype it adds what is partial;
+    `xlayout.jax.all_gather` is the form that sums it itself.
 
     Args:
         x: a DTensor, or a jax.Array under a NamedSharding.
         mesh_axis: the mesh axis along which the result is whole; None: all of them.
         dtype: what travels, and the dtype of the result; by default that of `x`.
         reduce_dtype: in which gradients come back.
+        in_sharding: JAX only: how a tracer on automatic axes lies, which does not know it.
 
     Raises:
         TypeError: for an array that is not sharded, or does not know its sharding.
@@ -89,20 +102,24 @@ def all_gather(
     >>> full.dtype, full.sharding.is_fully_replicated
     (dtype(bfloat16), True)
     """
-    framework = verbs(framework_of(x), "collective")
-    source = sharding_of(x)
+    (held,) = laid((x,), in_sharding)
+    if held.is_part:
+        raise TypeError(f"x: {x.aval} is one device's part; inside shard_map take xlayout.jax")
+    framework = verbs(held.framework, "collective")
+    source = held.sharding
     gone = source.mesh.names if mesh_axis is None else (mesh_axis,)
     dtype = x.dtype if dtype is None else framework.dtype_named(dtype)
-    ends = native(x, source), native(x, source.without(*gone))
-    return framework.gather(x, *ends, dtype, framework.dtype_named(reduce_dtype))
+    ends = native(held, source), native(held, source.without(*gone))
+    return framework.gather(held.x, *ends, dtype, framework.dtype_named(reduce_dtype))
 
 
 def exchanged(
-    layout: Layout, arrays: tuple[Any, ...], targets: tuple[Any, ...], fill: Any = 0
+    layout: Layout, arrays: tuple[Laid, ...], targets: tuple[Any, ...], fill: Any = 0
 ) -> tuple[Any, ...]:
     """A layout on sharded arrays, each result as its target says; `fill` for holes."""
-    run = _torch if framework_of(arrays[0]) == "torch" else _jax
-    return run(arrays, layout, targets, fill)
+    dst = _targets(arrays, layout, targets)
+    run = _torch if arrays[0].framework == "torch" else on_devices
+    return run(arrays, layout, dst, fill)
 
 
 def run_part(
@@ -119,14 +136,13 @@ def run_part(
 
 
 def _torch(
-    arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...], fill: Any
+    arrays: tuple[Laid, ...], layout: Layout, dst: tuple[Sharding, ...], fill: Any
 ) -> tuple[Any, ...]:
     torch = verbs("torch", "collective")
-    mesh = arrays[0].device_mesh
-    src = tuple(map(sharding_of, arrays))
-    dst = _targets(arrays, layout, targets)
+    mesh = arrays[0].mesh
+    src = tuple(a.sharding for a in arrays)
     placements = [native(arrays[0], sharding) for sharding in dst]
-    plan = plan_reshard(layout, src, dst, itemsize=arrays[0].dtype.itemsize)
+    plan = plan_reshard(layout, src, dst, itemsize=arrays[0].x.dtype.itemsize)
     rank = torch.rank_of(mesh)
 
     def forward(*stores: Any) -> tuple[Any, ...]:
@@ -136,68 +152,15 @@ def _torch(
         back = plan_reshard(layout.inverse(), dst, src, itemsize=plan.itemsize)
         return run_part(back, gradients, rank, mesh)
 
-    made = torch.linear(forward, backward, [torch.local(a) for a in arrays])
+    made = torch.linear(forward, backward, [torch.local(a.x) for a in arrays])
     return tuple(
         torch.whole(local, mesh, where, shape)
         for local, where, shape in zip(made, placements, layout.out_shapes, strict=True)
     )
 
 
-def _jax(
-    arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...], fill: Any
-) -> tuple[Any, ...]:
-    jax = verbs("jax", "collective")
-    src = tuple(map(sharding_of, arrays))
-    dst = _targets(arrays, layout, targets)
-    sources = tuple(map(jax.sharding_of, arrays))
-    ends = tuple(native(arrays[0], sharding) for sharding in dst)
-    plan = plan_reshard(layout, src, dst, itemsize=arrays[0].dtype.itemsize)
-
-    def forward(*xs: Any) -> tuple[Any, ...]:
-        return _compiled(plan, sources, ends, fill, repr(fill))(*xs)  # type: ignore[no-any-return]
-
-    def backward(*gradients: Any) -> tuple[Any, ...]:
-        back = plan_reshard(layout.inverse(), dst, src, itemsize=plan.itemsize)
-        return _compiled(back, ends, sources, 0, "0")(*gradients)  # type: ignore[no-any-return]
-
-    made: tuple[Any, ...] = jax.linear(forward, backward, arrays)
-    return made
-
-
 def _targets(
-    arrays: tuple[Any, ...], layout: Layout, targets: tuple[Any, ...]
+    arrays: tuple[Laid, ...], layout: Layout, targets: tuple[Any, ...]
 ) -> tuple[Sharding, ...]:
     shapes = layout.out_shapes
     return tuple(target_of(arrays[0], t, len(s)) for t, s in zip(targets, shapes, strict=True))
-
-
-@lru_cache(1024)
-def _compiled(
-    plan: Plan, sources: tuple[Any, ...], targets: tuple[Any, ...], fill: Any, _said: str
-) -> Any:
-    """The program on JAX's devices; `_said` tells 0 from -0.0 and False, which are equal."""
-    layout = plan.layout
-    for side, shapes, held in (
-        (plan.src, layout.in_shapes, plan.stores), (plan.dst, layout.out_shapes, plan.makes)
-    ):  # fmt: skip
-        if len({held(rank) for rank in range(plan.ranks)}) > 1:
-            parts = ", ".join(str(held(rank)[0]) for rank in range(min(plan.ranks, 4)))
-            raise ShardingError(
-                f"cannot shard {shapes} by {', '.join(map(str, side))} in JAX, which holds equal "
-                f"parts only; these are {parts}, ...; pad the array until it divides (xlayout.pad)"
-            )
-    run = program(plan)
-    steps: dict[Layout, Step] = {}
-    packs, unpacks = (
-        None if layouts is None else [steps.setdefault(one, _step(one, value)) for one in layouts]
-        for layouts, value in ((run.pack, 0), (run.unpack, fill))
-    )
-    return verbs("jax", "collective").spmd(packs, run.rounds, unpacks, sources, targets)
-
-
-def _step(layout: Layout, fill: Any) -> Step:
-    def run(*arrays: Any) -> tuple[Any, ...]:
-        made = layout(*arrays, fill=fill)
-        return made if isinstance(made, tuple) else (made,)
-
-    return run

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 from xlayout.algebra import Layout
+from xlayout.algebra.shapes import Shape
 from xlayout.errors import LayoutError, ShardingError
-from xlayout.shard.arrays import can_hold, lay, sharding_of, target_of
+from xlayout.shard.arrays import Laid, can_hold, laid, lay, target_of
 from xlayout.shard.execute import exchanged
 from xlayout.shard.plan import plan_reshard
 from xlayout.shard.sharding import Sharding
@@ -18,24 +19,27 @@ Comm = Literal["auto", "local", "native"]
 
 
 def run_sharded(
-    layout: Layout,
+    layout: Layout | Callable[[tuple[Shape, ...]], Layout],
     arrays: Sequence[Any],
     /,
     *,
     comm: Comm = "auto",
     out_sharding: Any = None,
+    in_sharding: Any = None,
     fill: Any = 0,
 ) -> Any:
     """Run a layout on arrays that live on many devices.
 
     Args:
-        layout: what goes where, on whole arrays.
+        layout: what goes where, on whole arrays; or a function from their shapes to that, for
+            parts inside `shard_map` are smaller.
         arrays: DTensors, or jax.Arrays under a NamedSharding; one per input.
         comm: "auto": move what must move, in one exchange. "local": move nothing, or an error that
             says from which source nothing would have to. "native": the framework's own ops, and
             its own collectives.
         out_sharding: how the result is to lie, as for `reshard`. By default where the data falls,
             if a sharding says that; else as the first input lies.
+        in_sharding: how tracers lie that do not know it, as for `reshard`.
         fill: value for holes.
 
     Raises:
@@ -52,20 +56,31 @@ def run_sharded(
     """
     if comm not in get_args(Comm):
         raise LayoutError(f"comm: {comm!r}; wanted one of {', '.join(get_args(Comm))}")
-    src = tuple(map(sharding_of, arrays))
-    dst = _targets(layout, arrays, src, out_sharding)
+    held = laid(arrays, in_sharding)
+    if not isinstance(layout, Layout):
+        layout = layout(tuple(a.shape for a in held))
+    src = tuple(a.sharding for a in held)
+    dst = _targets(layout, held, src, out_sharding)
     if comm == "native":
-        made = layout(*arrays, fill=fill)
-        several = made if isinstance(made, tuple) else (made,)
-        laid = tuple(lay(y, to) for y, to in zip(several, dst, strict=True))
-        return laid if len(laid) > 1 else laid[0]
+        return _native(layout, held, dst, fill)
     if comm == "local":
-        plan = plan_reshard(layout, src, dst, itemsize=arrays[0].dtype.itemsize)
+        plan = plan_reshard(layout, src, dst, itemsize=held[0].x.dtype.itemsize)
         if not plan.is_local:
             why = plan.explain()
             raise ShardingError(f"comm: 'local', but something would have to move:\n{why}")
-    made = exchanged(layout, tuple(arrays), dst, fill)
+    made = exchanged(layout, held, dst, fill)
     return made if len(made) > 1 else made[0]
+
+
+def _native(layout: Layout, held: tuple[Laid, ...], dst: tuple[Sharding, ...], fill: Any) -> Any:
+    if held[0].is_part:
+        raise LayoutError(
+            "comm: 'native' inside shard_map, where XLA moves nothing by itself; take 'auto'"
+        )
+    made = layout(*(a.x for a in held), fill=fill)
+    several = made if isinstance(made, tuple) else (made,)
+    lying = tuple(lay(held[0], y, to) for y, to in zip(several, dst, strict=True))
+    return lying if len(lying) > 1 else lying[0]
 
 
 def falls(layout: Layout, src: Sequence[Sharding]) -> tuple[Sharding, ...] | None:
@@ -80,7 +95,7 @@ def falls(layout: Layout, src: Sequence[Sharding]) -> tuple[Sharding, ...] | Non
 
 
 def _targets(
-    layout: Layout, arrays: Sequence[Any], src: tuple[Sharding, ...], out_sharding: Any
+    layout: Layout, arrays: tuple[Laid, ...], src: tuple[Sharding, ...], out_sharding: Any
 ) -> tuple[Sharding, ...]:
     if out_sharding is not None:
         given = out_sharding if isinstance(out_sharding, list) else [out_sharding]
