@@ -4,10 +4,12 @@
 #   PIP_ARGS  extra arguments for pip, where your machine needs them: an index that holds torch
 #             for the CPU (`--extra-index-url <address>`), a folder of wheels (`--find-links <dir>`)
 #   JOBS      test processes
+#   DATE      what the benchmarks' results say of when they were made
 
 PYTHON ?= python3
 PIP_ARGS ?=
 JOBS ?= 2
+DATE ?= $(shell date +%Y-%m-%d)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,7 +24,7 @@ SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := test
-.PHONY: test test-all lint types unit demo bench gpu sanitize format clean
+.PHONY: test test-all lint types unit demo bench bench-quick bench-compare gpu sanitize format clean
 
 test: lint types unit
 
@@ -43,8 +45,18 @@ unit: $(READY)
 demo: $(READY)
 	$(BIN)/xlayout demo
 
+# Some twenty minutes on two processors, for a quiet machine. `python -m bench grid --resume` goes
+# on where it was stopped.
 bench: $(READY)
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench grid --date $(DATE)
+
+bench-quick: $(READY)
+	$(BIN)/python -m bench grid --quick --date $(DATE)
+
+# make bench-compare OLD=before.json NEW=after.json
+OLD ?= bench/results/grid.json
+bench-compare: $(READY)
+	$(BIN)/python -m bench compare $(OLD) $(NEW)
 
 # Runs with the python at hand, where the accelerator's torch and JAX are: nothing is installed.
 gpu:

@@ -1,4 +1,4 @@
-"""Every benchmark that a CPU can answer: `make bench`, or `python -m bench overhead` for one."""
+"""Every benchmark that a CPU can answer: `python -m bench grid --quick`, or another name."""
 
 from __future__ import annotations
 
@@ -8,23 +8,30 @@ import sys
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
-_ALL = ("overhead", "exchange", "memory", "speed", "sharding")
+_SCRIPTS = ("exchange", "memory", "overhead", "sharding", "speed")
+_ALL = ("grid", "compare", *_SCRIPTS)
 
 
-def main(names: list[str]) -> int:
-    """Run these benchmarks, or all of them, each in a process of its own."""
-    unknown = [name for name in names if name not in _ALL]
-    if unknown:
-        print(f"bench: no {unknown[0]!r}; there are {', '.join(_ALL)}")
-        return 2
-    path = os.pathsep.join([str(_HERE.parent), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
-    failed = 0
-    for name in names or _ALL:
-        print(f"\n{name}", flush=True)
-        script = str(_HERE / f"{name}.py")
-        failed += subprocess.run([sys.executable, script], env=environment).returncode != 0
-    return 1 if failed else 0
+def main(arguments: list[str]) -> int:
+    """Run the benchmark that is named first, with the rest as its own arguments."""
+    name, *rest = arguments or ["grid"]
+    match name:
+        case "grid":
+            from bench.grid import main as grid
+
+            return grid(rest)
+        case "compare":
+            from bench.compare import main as compare
+
+            return compare(rest)
+        case _ if name in _SCRIPTS:
+            path = os.pathsep.join([str(_HERE.parent), os.environ.get("PYTHONPATH", "")])
+            environment = {**os.environ, "PYTHONPATH": path}
+            command = [sys.executable, str(_HERE / f"{name}.py"), *rest]
+            return subprocess.run(command, env=environment, check=False).returncode
+        case _:
+            print(f"bench: no {name!r}; there are {', '.join(_ALL)}", file=sys.stderr)
+            return 2
 
 
 if __name__ == "__main__":

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import os
-import platform
 from pathlib import Path
 from typing import Any
+
+from xlayout.bench.machine import machine
 
 __all__ = ["machine", "save", "show"]
 
 RESULTS = Path(__file__).parent / "results"
-
-
-def machine() -> dict[str, Any]:
-    """Processor, cores, and the versions of everything that was timed."""
-    packages = ("torch", "jax", "numpy", "einops")
-    return {
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in packages},
-    }
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text("utf-8").splitlines() if info.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
 
 
 def save(name: str, rows: list[dict[str, Any]]) -> Path:

@@ -22,6 +22,7 @@ except ModuleNotFoundError as missing:
         f"xlayout: {missing.name} is not installed; pip install 'xlayout-arrays[port]' brings it"
     ) from missing
 
+from xlayout.bench.command import bench
 from xlayout.errors import LayoutError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(bench)
 
 Src = Annotated[
     Path, typer.Argument(help="A safetensors file or folder, a GGUF file, or an Orbax folder.")

@@ -1,0 +1,164 @@
+"""Grid: every op on every framework's arrays beside its peers, in memcpys of the same round.
+
+    python -m bench grid [--quick] [--family zips] [--threads 2] [--date 2026-01-31] [--seconds 100]
+
+A row is an op, a framework, a dtype and a size. It is written to the results as soon as it is
+measured; `--resume` keeps the rows that are there and goes on, `--seconds` stops in time for that.
+At 512 MB a call is left out that took above 40 memcpys at 64 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from bench.compare import different
+from bench.plan import FAMILIES, FULL, QUICK, Grid, left_out
+from bench.results import Results, load, save
+from xlayout.bench.machine import busy, machine, processors, use_threads
+from xlayout.bench.rows import Key, Row, Work, measure, work
+from xlayout.bench.tables import peaks_table, size_text, times_table
+
+__all__ = ["fill", "main", "report", "start"]
+
+FOLDER = Path(__file__).parent / "results"
+UNFINISHED = 3
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, print, save; 0 when every row is there, 3 when there was no time for some."""
+    options = _options(arguments)
+    use_threads(options.threads)  # before any framework counts the processors
+    if warning := busy():
+        print(warning, file=sys.stderr)
+    path = options.out or FOLDER / f"{'quick' if options.quick else 'grid'}.json"
+    grid = QUICK if options.quick else FULL
+    families = options.family or FAMILIES
+    try:
+        results = start(path, machine(options.threads), options.date, keep=options.keep)
+    except ValueError as error:
+        print(f"grid: {error}", file=sys.stderr)
+        return 2
+    left = fill(grid, families, results, path, resume=options.resume, seconds=options.seconds)
+    if left:
+        print(f"{left} rows to go; --resume goes on", file=sys.stderr)
+        return UNFINISHED
+    print(report(results))
+    print(f"\nwritten to {path}")
+    _plot(path)
+    return 0
+
+
+def start(path: Path, here: dict[str, str], date: str, *, keep: bool) -> Results:
+    """The results to add to: those in the file where they are to be kept, or none.
+
+    Raises:
+        ValueError: for results that are to be kept and come from elsewhere.
+    """
+    if not (keep and path.exists()):
+        return Results(here, date)
+    found = load(path)
+    there = Results(here, date)
+    if why := different(found, there):
+        raise ValueError(f"{path} is from elsewhere: {'; '.join(why)}. --out names another file")
+    found.date = date or found.date
+    return found
+
+
+def fill(
+    grid: Grid,
+    families: Iterable[str],
+    results: Results,
+    path: Path,
+    *,
+    resume: bool,
+    seconds: float = float("inf"),
+) -> int:
+    """Measure the rows of these families into the results and their file; how many are left.
+
+    After `seconds` no further row is begun; one is, in any case.
+    """
+    keys = [key for family in families for key in grid.keys(family)]
+    left = [key for key in keys if not (resume and key in results.rows)]
+    for key in left:
+        results.rows.pop(key, None)
+    end = time.monotonic() + seconds
+    run = _runner(grid, results)
+    for number, key in enumerate(left):
+        if number and time.monotonic() >= end:
+            return len(left) - number
+        print(f"{number + 1}/{len(left)} {_title(key)}", file=sys.stderr, flush=True)
+        results.add(run(key))
+        results.sort(key for family in FAMILIES for key in grid.keys(family))
+        save(results, path)
+    return 0
+
+
+def report(results: Results) -> str:
+    """Every table of a run, then the targets, then the cells in which a peer is faster."""
+    from bench.verdict import behind_table, targets_table
+
+    texts = [", ".join(f"{name} {value}" for name, value in results.machine.items())]
+    for family in results.families:
+        rows = results.of(family)
+        texts.append(str(times_table(family, rows)))
+        peaks = peaks_table(f"{family}: memory", rows)
+        texts += [str(peaks)] if peaks else []
+    rows = list(results.rows.values())
+    texts += [str(targets_table(rows)), str(behind_table(rows))]
+    return "\n\n".join(texts)
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench grid", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--quick", action="store_true", help="a few ops at 64 MB, two minutes")
+    parser.add_argument("--family", action="append", choices=FAMILIES, help="only this; repeatable")
+    parser.add_argument("--threads", type=int, default=processors(), help="default: all")
+    parser.add_argument("--date", default="", help="written into the results")
+    parser.add_argument("--out", type=Path, help="default: bench/results/grid.json or quick.json")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that are there")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after these")
+    options = parser.parse_args(arguments)
+    options.keep = options.resume or bool(options.family)
+    if not 1 <= options.threads <= processors():
+        parser.error(f"--threads: {options.threads}; this machine has 1 to {processors()}")
+    return options
+
+
+def _runner(grid: Grid, results: Results) -> Callable[[Key], Row]:
+    """Measures a row; neighbours share their elements."""
+    from bench.small import measure_small  # brings the frameworks
+
+    threads = int(results.machine["threads"])
+    small = set(grid.keys("small calls"))
+    held: dict[tuple[str, str, int], Work] = {}
+
+    def run(key: Key) -> Row:
+        op, framework, dtype, size = key
+        settings = grid.settings(key, threads)
+        if key in small:
+            return measure_small(op, framework, settings)
+        if (op, dtype, size) not in held:
+            held.clear()
+            held[op, dtype, size] = work(op, dtype, size)
+        without = left_out(key, results.rows)
+        return measure(held[op, dtype, size], framework, size, settings, without=without)
+
+    return run
+
+
+def _title(key: Key) -> str:
+    op, framework, dtype, size = key
+    return f"{op}, {framework}, {dtype}, {size_text(size)}"
+
+
+def _plot(path: Path) -> None:
+    from bench.plot import plot
+
+    drawn = plot(path)
+    print(f"drawn to {', '.join(map(str, drawn))}" if drawn else "no plot: that takes matplotlib")

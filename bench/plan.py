@@ -1,0 +1,101 @@
+"""Plan: which rows a run of the grid has, and which calls it leaves out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xlayout.bench.cases import CASES
+from xlayout.bench.contest import FRAMEWORKS
+from xlayout.bench.rows import Key, Row, Settings
+
+__all__ = ["FAMILIES", "FULL", "QUICK", "SIZE", "Grid", "left_out"]
+
+FAMILIES = ("rows", "zips", "transposes", "small calls")
+MB = 1 << 20
+SIZE = 1 << 10
+"""Bytes of a small call."""
+
+PATIENCE = 40.0
+"""Memcpys at 64 MB above which a call is left out at 512 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A selection of rows.
+
+    Args:
+        ops: of `CASES`.
+        small: ops on 1 KB, of `bench.contenders`; none given: all.
+        dtypes: for `ops`.
+        sizes: bytes, ascending.
+        rounds: the most readings of a call.
+        seconds: for a call in one row.
+        compiled: whether `torch.compile` takes part.
+    """
+
+    ops: tuple[str, ...]
+    small: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    rounds: int
+    seconds: float
+    compiled: bool
+
+    def keys(self, family: str) -> list[Key]:
+        """The rows of a family, in the order to run them."""
+        if family == "small calls":
+            from bench.contenders import OPS  # brings the frameworks
+
+            small = self.small or tuple(OPS)
+            return [(op, name, "float32", SIZE) for op in small for name in FRAMEWORKS]
+        return [
+            (op, framework, dtype, size)
+            for op in self.ops
+            if CASES[op].family == family
+            for dtype in self.dtypes
+            for size in self.sizes
+            for framework in FRAMEWORKS
+        ]
+
+    def settings(self, key: Key, threads: int) -> Settings:
+        """How hard to look at a row."""
+        size = key[3]
+        return Settings(
+            threads,
+            rounds=51 if size == SIZE else self.rounds if size < 512 * MB else 5,
+            seconds=self.seconds,
+            compiled=self.compiled,
+            peaks=size == 64 * MB,
+        )
+
+
+FULL = Grid(
+    ops=tuple(CASES),
+    small=(),
+    dtypes=("bfloat16", "float32", "uint8"),
+    sizes=(4 * MB, 64 * MB, 512 * MB),
+    rounds=9,
+    seconds=0.6,
+    compiled=True,
+)
+
+QUICK = Grid(
+    ops=("interleave rows", "fuse qkv", "zip", "rope on activations", "transpose"),
+    small=("interleave", "matrix_transpose", "fuse_qkv", "stack"),
+    dtypes=("bfloat16", "uint8"),
+    sizes=(64 * MB,),
+    rounds=7,
+    seconds=0.3,
+    compiled=False,
+)
+
+
+def left_out(key: Key, rows: Mapping[Key, Row]) -> dict[str, str]:
+    """The calls that this row does without, because they were slow at 64 MB, and why."""
+    op, framework, dtype, size = key
+    before = rows.get((op, framework, dtype, 64 * MB))
+    if size <= 64 * MB or before is None:
+        return {}
+    why = f"above {PATIENCE:g} memcpys at 64 MB"
+    return {name: why for name, time in before.times.items() if time.ratio > PATIENCE}

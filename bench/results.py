@@ -1,0 +1,76 @@
+"""Results: the rows of a run with the machine they come from, in a file that grows row by row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xlayout.bench.rows import Key, Row
+
+__all__ = ["Results", "load", "save"]
+
+FORMAT = 1
+
+
+@dataclass(slots=True)
+class Results:
+    """What one run found.
+
+    Args:
+        machine: what the figures depend on besides the code.
+        date: when, as the caller says it.
+        rows: by their keys.
+    """
+
+    machine: dict[str, str]
+    date: str
+    rows: dict[Key, Row] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        """Put a row in, in place of the one of the same key."""
+        self.rows[row.key] = row
+
+    def sort(self, keys: Iterable[Key]) -> None:
+        """Put the rows in this order, those of other keys after them."""
+        order = dict.fromkeys((*(key for key in keys if key in self.rows), *self.rows))
+        self.rows = {key: self.rows[key] for key in order}
+
+    def of(self, family: str) -> list[Row]:
+        """The rows of a family, in their order."""
+        return [row for row in self.rows.values() if row.family == family]
+
+    @property
+    def families(self) -> list[str]:
+        """Those that have rows."""
+        return list(dict.fromkeys(row.family for row in self.rows.values()))
+
+
+def save(results: Results, path: Path) -> None:
+    """Write the file anew, whole or not at all."""
+    lines = ",\n  ".join(json.dumps(row.to_json()) for row in results.rows.values())
+    head = {"format": FORMAT, "date": results.date, "machine": results.machine}
+    text = f'{json.dumps(head)[:-1]},\n "rows": [\n  {lines}\n]}}\n'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}")
+    beside.write_text(text, "utf-8")
+    beside.replace(path)
+
+
+def load(path: Path) -> Results:
+    """Read a file that `save` wrote.
+
+    Raises:
+        ValueError: for a file that holds something else, naming it.
+    """
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        if found["format"] != FORMAT:
+            raise ValueError(f"format {found['format']}")
+        rows: Iterable[Row] = map(Row.from_json, found["rows"])
+        return Results(found["machine"], found["date"], {row.key: row for row in rows})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}: no results of `python -m bench grid` ({error}); run it to make some"
+        ) from error

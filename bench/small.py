@@ -1,0 +1,92 @@
+"""Small: calls on 1 KB of float32, where the call is the cost; the forms are those of overhead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.contenders import CONTENDERS, OPS
+from bench.plan import SIZE
+from xlayout.bench.contest import Contest, memcpys
+from xlayout.bench.rows import Row, Settings, raced
+
+__all__ = ["measure_small", "small_contest"]
+
+_NAMES = {"xlayout": "xlayout fresh", "hand": "eager fresh", "einops": "einops fresh"}
+
+
+def measure_small(op: str, framework: str, settings: Settings) -> Row:
+    """The row of an op of `bench.contenders` on a framework's arrays."""
+    wanted = np.concatenate([part.reshape(-1).view(np.uint8) for part in flattened(OPS[op][1])])
+    held = small_contest(op, framework, settings)
+    return raced(held, wanted, (op, framework, "float32", SIZE), "small calls", settings)
+
+
+def small_contest(op: str, framework: str, settings: Settings) -> Contest:
+    """The calls; compiled ones too, for they too have a price."""
+    args = _given(framework, OPS[op][0])
+    forms = CONTENDERS[framework][op]
+    calls: dict[str, Callable[[], Any]] = {
+        _NAMES[name]: _on(form, args) for name, form in forms.items()
+    }
+    for name, form in (("compiled fresh", "hand"), ("xlayout compiled", "xlayout")):
+        if framework != "numpy" and (settings.compiled or framework == "jax"):
+            calls[name] = _on(_compiled(framework, forms[form]), args)
+    source, target = np.ones((2, SIZE), np.uint8)
+    return Contest(calls, memcpys(source, target, settings.threads), _finish, _seen, lambda: None)
+
+
+def flattened(result: Any) -> Iterator[NDArray[Any]]:
+    """The arrays of a result, in order."""
+    if isinstance(result, (list, tuple)):
+        for part in result:
+            yield from flattened(part)
+    else:
+        yield np.ascontiguousarray(result)
+
+
+def _on(form: Callable[..., Any], args: Any) -> Callable[[], Any]:
+    return lambda: form(*args)
+
+
+def _given(framework: str, inputs: Any) -> Any:
+    if isinstance(inputs, (list, tuple)):
+        return type(inputs)(_given(framework, x) for x in inputs)
+    if framework == "torch":
+        import torch
+
+        return torch.tensor(inputs)
+    if framework == "jax":
+        import jax.numpy as jnp
+
+        return jnp.asarray(inputs)
+    return inputs.copy()
+
+
+def _compiled(framework: str, form: Callable[..., Any]) -> Callable[..., Any]:
+    if framework == "jax":
+        import jax
+
+        jitted: Callable[..., Any] = jax.jit(form)
+        return jitted
+    import torch
+
+    torch._dynamo.reset()
+    compiled: Callable[..., Any] = torch.compile(lambda *xs: form(*xs), dynamic=False)
+    return compiled
+
+
+def _finish(made: Any) -> None:
+    for part in made if isinstance(made, (list, tuple)) else [made]:
+        if isinstance(part, (list, tuple)):
+            _finish(part)
+        elif hasattr(part, "block_until_ready"):
+            part.block_until_ready()
+
+
+def _seen(made: Any) -> Iterator[NDArray[np.uint8]]:
+    for part in flattened(made):
+        yield part.reshape(-1).view(np.uint8)

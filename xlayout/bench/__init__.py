@@ -1,0 +1,1 @@
+"""Bench: xlayout beside the frameworks, in units of memcpy."""

@@ -1,0 +1,60 @@
+"""JAX: an op in its own words, eager and under `jax.jit`, beside xlayout and einops."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from xlayout.bench.answers import Bits
+from xlayout.bench.cases import Case
+from xlayout.bench.contest import Contest, memcpys, parts_of
+from xlayout.bench.timing import Call
+from xlayout.bench.words import Words, by_einops, fresh
+
+__all__ = ["WORDS", "jax_contest"]
+
+WORDS = Words(permute=jnp.transpose, own=lambda x: x, concatenate=jnp.concatenate, stack=jnp.stack)
+
+_KINDS = {"uint8": np.uint8, "float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
+
+
+def jax_contest(case: Case, content: Bits, dtype: str, *, threads: int) -> Contest:
+    """The calls of a case on JAX arrays on the CPU, where no result goes into an array."""
+    cpu = jax.devices("cpu")[0]
+    given = parts_of(content.view(_KINDS[dtype]), case.layout.in_shapes)
+    xs = [jax.device_put(jnp.array(x), cpu) for x in given]
+    hand = fresh(case.hand, case.layout.out_shapes, WORDS)
+    calls: dict[str, Call] = {
+        "xlayout fresh": _on(case.ours, xs),
+        "eager fresh": _on(hand, xs),
+        "compiled fresh": _on(jax.jit(hand), xs),
+        "xlayout compiled": _on(jax.jit(lambda *xs: case.ours(*xs)), xs),
+    }
+    if case.einops and find_spec("einops"):
+        calls["einops fresh"] = by_einops(case.einops, xs, WORDS)
+    source, target = _small_pages(content.nbytes), _small_pages(content.nbytes)
+    source[:] = target[:] = 1
+    units = memcpys(source, target, threads)
+    return Contest(calls, units, jax.block_until_ready, _seen, lambda: None)
+
+
+def _on(form: Callable[..., Any], xs: Sequence[Any]) -> Call:
+    return lambda: form(*xs)
+
+
+def _small_pages(count: int) -> NDArray[np.uint8]:
+    """Memory as XLA has it: numpy's own would lie on huge pages."""
+    return np.frombuffer(mmap.mmap(-1, count), np.uint8)
+
+
+def _seen(made: Any) -> Iterator[NDArray[np.uint8]]:
+    for x in made if isinstance(made, (list, tuple)) else [made]:
+        yield np.asarray(x).reshape(-1).view(np.uint8)

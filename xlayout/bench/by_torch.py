@@ -1,0 +1,82 @@
+"""Torch: an op in its own words, eager and compiled, beside xlayout and einops."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from xlayout.bench.answers import Bits
+from xlayout.bench.cases import Case
+from xlayout.bench.contest import Contest, memcpys, parts_of
+from xlayout.bench.timing import Call
+from xlayout.bench.words import Words, by_einops, fresh, into
+
+__all__ = ["WORDS", "can_compile", "torch_contest"]
+
+WORDS = Words(
+    permute=torch.Tensor.permute,
+    own=torch.Tensor.contiguous,
+    concatenate=torch.cat,
+    stack=lambda xs, **out: torch.stack(tuple(xs), **out),
+    write=lambda target, view: target.copy_(view),
+)
+
+
+def torch_contest(
+    case: Case, content: Bits, dtype: str, *, threads: int, compiled: bool
+) -> Contest:
+    """The calls of a case on torch tensors."""
+    source = torch.empty(content.size, dtype=getattr(torch, dtype))
+    _bytes(source)[:] = content.view(np.uint8)
+    target = torch.zeros_like(source)
+    xs = parts_of(source, case.layout.in_shapes)
+    ys = parts_of(target, case.layout.out_shapes)
+    made, written = fresh(case.hand, case.layout.out_shapes, WORDS), into(case.hand, WORDS)
+    out = tuple(ys) if len(ys) > 1 else ys[0]
+    calls: dict[str, Call] = {
+        "xlayout reused": lambda: case.ours(*xs, out=out),
+        "eager reused": lambda: written(xs, ys),
+        "xlayout fresh": lambda: case.ours(*xs),
+        "eager fresh": lambda: made(*xs),
+    }
+    if case.einops and find_spec("einops"):
+        calls["einops fresh"] = by_einops(case.einops, xs, WORDS)
+    if compiled and can_compile():
+        calls |= _compiled(xs, ys, made, written, case.ours)
+    units = memcpys(_bytes(source), _bytes(target), threads)
+    return Contest(calls, units, lambda _made: None, _seen, target.zero_)
+
+
+def can_compile() -> bool:
+    """Whether `torch.compile` has the C++ compiler that it needs."""
+    return any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++")))
+
+
+def _compiled(
+    xs: Sequence[Any], ys: Sequence[Any], made: Any, written: Any, ours: Any
+) -> dict[str, Call]:
+    torch._dynamo.reset()  # else it gives up after eight shapes
+    functions = made, written, lambda *xs: ours(*xs)
+    hand, reused, op = (torch.compile(f, dynamic=False, fullgraph=True) for f in functions)
+    return {
+        "compiled reused": lambda: reused(xs, ys),
+        "compiled fresh": lambda: hand(*xs),
+        "xlayout compiled": lambda: op(*xs),
+    }
+
+
+def _bytes(x: Any) -> NDArray[np.uint8]:
+    seen: NDArray[np.uint8] = x.reshape(-1).view(torch.uint8).numpy()
+    return seen
+
+
+def _seen(made: Any) -> Iterator[NDArray[np.uint8]]:
+    for x in made if isinstance(made, (list, tuple)) else [made]:
+        yield _bytes(x)

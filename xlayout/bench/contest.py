@@ -1,0 +1,124 @@
+"""Contest: one op on one framework's arrays, as the calls that a race is held between.
+
+A call is named by its form and by where its result goes: "xlayout reused" writes into an array that
+was there (`out=`), "xlayout fresh" makes a new one. The forms: xlayout; eager, the framework's own
+words; compiled, the same under `torch.compile` or `jax.jit`; einops; and "xlayout compiled", the op
+inside such a program. Every framework's arrays lie in memory as that framework allocates it, and
+the memcpys go from the input to the array that is reused, so over the same kind of pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import xlayout_native
+from xlayout.bench.answers import Bits
+from xlayout.bench.cases import Case
+from xlayout.bench.timing import Call
+
+__all__ = ["FRAMEWORKS", "NAMES", "Contest", "contest", "installed", "memcpys", "parts_of"]
+
+FRAMEWORKS = ("torch", "jax", "numpy")
+
+NAMES = (
+    "xlayout reused",
+    "eager reused",
+    "compiled reused",
+    "xlayout fresh",
+    "eager fresh",
+    "compiled fresh",
+    "einops fresh",
+    "xlayout compiled",
+)
+"""Every call there may be, in the order of the table's columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """The calls of one op on one framework's arrays.
+
+    Args:
+        calls: by name, of `NAMES`.
+        units: the memcpys of the same bytes.
+        finish: waits for a result.
+        seen: a result's arrays as flat bytes.
+        clear: wipes the array that is reused, so that an old answer cannot pass for a new one.
+    """
+
+    calls: Mapping[str, Call]
+    units: Mapping[str, Call]
+    finish: Callable[[Any], object]
+    seen: Callable[[Any], Iterable[NDArray[np.uint8]]]
+    clear: Callable[[], object]
+
+
+def installed() -> tuple[str, ...]:
+    """The frameworks that are here.
+
+    >>> "numpy" in installed()
+    True
+    """
+    return tuple(name for name in FRAMEWORKS if find_spec(name))
+
+
+def contest(
+    framework: str, case: Case, content: Bits, dtype: str, *, threads: int, compiled: bool = True
+) -> Contest:
+    """The calls of a case on a framework's arrays that hold `content`.
+
+    Args:
+        framework: "torch", "jax" or "numpy".
+        case: the op at its size.
+        content: the elements of all inputs, one after another, as bits.
+        dtype: what the bits mean: "bfloat16", "float32" or "uint8" (numpy gets them as integers).
+        threads: how many a memcpy may use.
+        compiled: whether `torch.compile` takes part, which takes seconds to get ready.
+    """
+    match framework:
+        case "torch":
+            from xlayout.bench.by_torch import torch_contest
+
+            return torch_contest(case, content, dtype, threads=threads, compiled=compiled)
+        case "jax":
+            from xlayout.bench.by_jax import jax_contest
+
+            return jax_contest(case, content, dtype, threads=threads)
+        case _:
+            from xlayout.bench.by_numpy import numpy_contest
+
+            return numpy_contest(case, content, threads=threads)
+
+
+def parts_of(flat: Any, shapes: Iterable[tuple[int, ...]]) -> list[Any]:
+    """A flat array taken apart into views of these shapes, one after another."""
+    views, at = [], 0
+    for shape in shapes:
+        size = math.prod(shape)
+        views.append(flat[at : at + size].reshape(shape))
+        at += size
+    return views
+
+
+def memcpys(source: NDArray[np.uint8], target: NDArray[np.uint8], threads: int) -> dict[str, Call]:
+    """The two fastest ways to copy bytes: torch's `copy_`, and the kernel's with streaming stores.
+
+    Where neither is there, numpy's.
+    """
+    calls: dict[str, Call] = {}
+    if find_spec("torch"):
+        import torch
+
+        x, y = torch.from_numpy(source), torch.from_numpy(target)
+        calls["copy_"] = lambda: y.copy_(x)
+    if xlayout_native.available:
+        plan = xlayout_native.prepare([(0, 0, (0, 0, ((source.size, 1, 1),)))], 1, 1, 1)
+        pointers = source.ctypes.data, target.ctypes.data
+        calls["streamed"] = lambda: xlayout_native.run(plan, threads, *pointers)
+    return calls or {"copyto": lambda: np.copyto(target, source)}

@@ -1,0 +1,180 @@
+"""Rows: what was measured of one op, framework, dtype and size, from the race to JSON and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlayout.bench.answers import UNSIGNED, Bits, answer, differs, elements
+from xlayout.bench.cases import CASES, Case, make_case
+from xlayout.bench.contest import Contest, contest
+from xlayout.bench.peak import peak_of
+from xlayout.bench.timing import Timed, clock_of, race
+
+__all__ = ["Key", "Row", "Settings", "Work", "measure", "raced", "work"]
+
+Key = tuple[str, str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table.
+
+    Args:
+        op: its name, of `CASES`.
+        framework: whose arrays.
+        dtype: of the elements.
+        size: bytes of the input.
+        family: the kind of op.
+        unit: seconds of the fastest memcpy of as many bytes.
+        times: by name of the call.
+        peaks: the most memory a call held beyond its input, in multiples of the input.
+        left_out: calls that were not made, and why.
+    """
+
+    op: str
+    framework: str
+    dtype: str
+    size: int
+    family: str
+    unit: float
+    times: Mapping[str, Timed]
+    peaks: Mapping[str, float]
+    left_out: Mapping[str, str]
+
+    @property
+    def key(self) -> Key:
+        """What tells it from every other row."""
+        return self.op, self.framework, self.dtype, self.size
+
+    def to_json(self) -> dict[str, Any]:
+        """As values of JSON, rounded to what the clock can tell."""
+        found = asdict(self)
+        found["unit"] = float(f"{self.unit:.4g}")
+        found["times"] = {
+            name: [*(float(f"{x:.4g}") for x in (t.ratio, t.spread, t.seconds)), t.rounds]
+            for name, t in self.times.items()
+        }
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Row:
+        """The row that `to_json` told of."""
+        times = {name: Timed(*values) for name, values in found["times"].items()}
+        return cls(**{**found, "times": times})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How hard to look.
+
+    Args:
+        threads: how many each contender may use.
+        rounds: the most readings of a call.
+        seconds: for a call in one row; a slow one gets fewer rounds.
+        compiled: whether `torch.compile` takes part.
+        peaks: whether to note the highest memory of each call.
+    """
+
+    threads: int
+    rounds: int = 9
+    seconds: float = 1.0
+    compiled: bool = True
+    peaks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """An op on concrete elements, for any framework, with the answer."""
+
+    op: str
+    dtype: str
+    case: Case
+    content: Bits
+    wanted: Bits
+
+
+def work(op: str, dtype: str, size: int) -> Work:
+    """The elements of an op on about `size` bytes, and the answer by the definition of its layout.
+
+    >>> work("zip", "uint8", 1 << 20).wanted.size
+    1048576
+    """
+    item = np.dtype(UNSIGNED[dtype]).itemsize
+    case = make_case(op, size // item)
+    content = elements(case.layout.in_size, dtype)
+    return Work(op, dtype, case, content, answer(case.layout, content))
+
+
+def measure(
+    work: Work,
+    framework: str,
+    size: int,
+    settings: Settings,
+    *,
+    without: Mapping[str, str] = MappingProxyType({}),
+) -> Row:
+    """The row of an op on a framework's arrays; for the options see `raced`."""
+    held = contest(
+        framework,
+        work.case,
+        work.content,
+        work.dtype,
+        threads=settings.threads,
+        compiled=settings.compiled,
+    )
+    key = work.op, framework, work.dtype, size
+    family = CASES[work.op].family
+    return raced(held, work.wanted.view(np.uint8), key, family, settings, without=without)
+
+
+def raced(
+    held: Contest,
+    wanted: NDArray[np.uint8],
+    key: Key,
+    family: str,
+    settings: Settings,
+    *,
+    without: Mapping[str, str] = MappingProxyType({}),
+) -> Row:
+    """A row: every call is seen to give the answer, then they race.
+
+    Args:
+        held: the calls.
+        wanted: the bytes of the answer.
+        key: what the row is called; its size is in bytes.
+        family: the kind of op.
+        settings: how hard to look.
+        without: calls to leave out, and why.
+
+    Raises:
+        AssertionError: naming a call whose answer is wrong.
+    """
+    calls = {name: call for name, call in held.calls.items() if name not in without}
+    for name, call in calls.items():
+        held.clear()
+        made = call()
+        held.finish(made)
+        if wrong := differs(name, held.seen(made), wanted):
+            raise AssertionError(f"{', '.join(key[:3])}, {wrong}")
+        del made
+    times, unit = race(
+        calls,
+        held.units,
+        rounds=settings.rounds,
+        seconds=settings.seconds,
+        clock=clock_of(settings.threads),
+        finish=held.finish,
+    )
+    peaks = {}
+    for name, call in calls.items() if settings.peaks else ():
+        peak = peak_of(call, held.finish)
+        if peak is not None:
+            peaks[name] = round(peak / wanted.size, 2)
+    left = {name: why for name, why in without.items() if name in held.calls}
+    return Row(*key, family, unit, times, peaks, left)

@@ -1,0 +1,134 @@
+"""Timing: calls that take turns, in units of the fastest memcpy of the same round.
+
+A machine has slow moments. Within a round every call and every memcpy is timed once, in an order
+that changes from round to round, so that such a moment hits one as well as another; what is kept is
+the median over the rounds of each call's time by the fastest memcpy's. A result is let go after the
+clock has stopped.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter, process_time
+from typing import Any, TypeAlias
+
+__all__ = ["Call", "Timed", "clock_of", "race", "spread_of"]
+
+Call: TypeAlias = Callable[[], Any]
+
+READING = 2e-4
+"""Seconds that one reading of the clock should last: shorter calls are made several times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What the rounds say of one call.
+
+    Args:
+        ratio: median over the rounds, in memcpys.
+        spread: half the distance between the quartiles of the same.
+        seconds: median of one call.
+        rounds: how many there were.
+    """
+
+    ratio: float
+    spread: float
+    seconds: float
+    rounds: int
+
+
+def clock_of(threads: int) -> Callable[[], float]:
+    """The wall's clock; with one thread the processor's, which other work hardly lengthens."""
+    return process_time if threads == 1 else perf_counter
+
+
+def race(
+    calls: Mapping[str, Call],
+    units: Mapping[str, Call],
+    *,
+    rounds: int,
+    seconds: float,
+    clock: Callable[[], float] = perf_counter,
+    finish: Callable[[Any], object] = lambda _made: None,
+) -> tuple[dict[str, Timed], float]:
+    """Every call's time in units of the fastest of `units`, and the unit in seconds.
+
+    Args:
+        calls: what to time; each has been called before.
+        units: the memcpys; they take part in every round.
+        rounds: the most a call takes part in.
+        seconds: a call that would take longer in all takes part in fewer rounds, but in 2.
+        clock: what to time with.
+        finish: waits for a result.
+
+    >>> found, unit = race({"same": list}, {"unit": list}, rounds=5, seconds=1)
+    >>> found["same"].rounds, unit > 0
+    (5, True)
+    """
+
+    def reading(call: Call, count: int) -> float:
+        made = None
+        start = clock()
+        for _ in range(count):
+            made = call()
+        finish(made)
+        return (clock() - start) / count
+
+    everyone = {("unit", name): call for name, call in units.items()}
+    everyone |= {("call", name): call for name, call in calls.items()}
+    counts, turns = {}, {}
+    for who, call in everyone.items():
+        once = max(reading(call, 1), 1e-7)
+        counts[who] = max(1, math.ceil(READING / once))
+        turns[who] = max(2, min(rounds, int(seconds / (once * counts[who]))))
+    readings: dict[tuple[str, str], list[float]] = {who: [] for who in everyone}
+    fastest: list[float] = []
+    order = random.Random(0)
+    with _no_collections():
+        for number in range(max(turns[who] for who in everyone if who[0] == "call")):
+            running = [who for who in everyone if who[0] == "unit" or number < turns[who]]
+            order.shuffle(running)
+            for who in running:
+                readings[who].append(reading(everyone[who], counts[who]))
+            fastest.append(min(readings["unit", name][-1] for name in units))
+    return {name: _timed(readings["call", name], fastest) for name in calls}, statistics.median(
+        fastest
+    )
+
+
+def _timed(readings: list[float], units: list[float]) -> Timed:
+    ratios = [t / unit for t, unit in zip(readings, units, strict=False)]
+    return Timed(
+        statistics.median(ratios), spread_of(ratios), statistics.median(readings), len(ratios)
+    )
+
+
+def spread_of(values: list[float]) -> float:
+    """Half the distance between the quartiles.
+
+    >>> spread_of([1.0, 2.0, 3.0, 4.0, 100.0])
+    1.0
+    >>> spread_of([5.0])
+    0.0
+    """
+    if len(values) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return (high - low) / 2
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

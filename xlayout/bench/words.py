@@ -1,0 +1,103 @@
+"""Words: an op as one writes it by hand, in whichever framework speaks the few verbs it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from xlayout.algebra.shapes import Shape
+from xlayout.bench.cases import Cut, Hand, Join, Permute, Stack
+
+__all__ = ["Words", "by_einops", "fresh", "into"]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A framework's own verbs.
+
+    Args:
+        permute: a view of an array with its axes in another order.
+        own: row-major memory of its own for a view; nothing where views do not exist.
+        concatenate: (arrays, axis), and `out=` where the framework writes into arrays.
+        stack: (arrays), and `out=`.
+        write: (target, view) copies the view into the target, where the framework can.
+    """
+
+    permute: Callable[[Any, tuple[int, ...]], Any]
+    own: Callable[[Any], Any]
+    concatenate: Callable[..., Any]
+    stack: Callable[..., Any]
+    write: Callable[[Any, Any], object] = lambda _target, _view: None
+
+
+def fresh(hand: Hand, shapes: Sequence[Shape], words: Words) -> Callable[..., Any]:
+    """The op as a function from arrays to an array, or to a list of arrays of these shapes."""
+    match hand:
+        case Stack():
+            return lambda *xs: words.stack(xs)
+        case Join(parts, axis):
+            return lambda *xs: words.concatenate(_seen(xs, parts), axis).reshape(shapes[0])
+        case Permute():
+            return lambda x: words.own(_views(hand, x, words)[0]).reshape(shapes[0])
+        case Cut():
+            return lambda x: [
+                words.own(view).reshape(shape)
+                for view, shape in zip(_views(hand, x, words), shapes, strict=True)
+            ]
+
+
+def into(hand: Hand, words: Words) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+    """The op as a function (inputs, outputs) that writes into the outputs and returns them."""
+
+    def join(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+        assert isinstance(hand, Join)
+        parts = _seen(xs, hand.parts)
+        shape = list(parts[0].shape)
+        shape[hand.axis] = sum(part.shape[hand.axis] for part in parts)
+        words.concatenate(parts, hand.axis, out=ys[0].reshape(tuple(shape)))
+        return ys
+
+    def write(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+        assert isinstance(hand, (Permute, Cut))
+        for y, view in zip(ys, _views(hand, xs[0], words), strict=True):
+            words.write(y.reshape(view.shape), view)
+        return ys
+
+    def stack(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+        words.stack(xs, out=ys[0])
+        return ys
+
+    match hand:
+        case Join():
+            return join
+        case Stack():
+            return stack
+        case _:
+            return write
+
+
+def by_einops(
+    form: tuple[str, dict[str, int]], xs: Sequence[Any], words: Words
+) -> Callable[[], Any]:
+    """The op in einops, made to copy where einops returns a view."""
+    import einops
+
+    pattern, sizes = form
+    given = list(xs) if len(xs) > 1 else xs[0]
+    return lambda: words.own(einops.rearrange(given, pattern, **sizes))
+
+
+def _seen(xs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
+    return [x.reshape(shape) for x, shape in zip(xs, shapes, strict=True)]
+
+
+def _views(hand: Permute | Cut, x: Any, words: Words) -> list[Any]:
+    """What each output is a copy of."""
+    x = x.reshape(hand.split)
+    if isinstance(hand, Permute):
+        return [words.permute(x, hand.axes)]
+    before = (slice(None),) * hand.axis
+    stops = accumulate(hand.sizes)
+    return [x[(*before, slice(b - n, b))] for b, n in zip(stops, hand.sizes, strict=True)]
