@@ -3,10 +3,12 @@
     python bench/memory.py [--mb 256] [--only torch]
 
 The promise is the output and nothing more: 1.0 N over the input. Every case is a process of its
-own: it makes the input, notes the resident memory, calls the op once (JAX: compiled before, on
-arrays that are let go), and notes the highest resident memory since. The answer is checked
-afterwards, on samples. Inputs are contiguous, transposed, or every second column of a wider array.
-For JAX, `temp` is what XLA itself says it needs beside inputs and outputs.
+own: it makes the input, calls the op once, lets the result go and gives its pages back; then it
+notes the resident memory, calls the op again, and notes the highest resident memory since. A rise
+below the size of the result would mean that pages were used again, and stops the run. The answer is
+checked afterwards. Inputs are contiguous, transposed in memory, or every second column of a wider
+array, which JAX has no form for. For JAX, `hand` is op by op, `jit` the same form compiled, and
+`temp` what XLA itself says that xlayout's program needs beside inputs and outputs.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ OPS = ("matrix_transpose", "interleave", "rope_halves", "fuse_qkv", "stack")
 FORMS = {
     "numpy": ("contiguous", "transposed", "strided"),
     "torch": ("contiguous", "transposed", "strided"),
-    "jax": ("contiguous",),
+    "jax": ("contiguous", "transposed"),
 }
 
 

@@ -1,10 +1,13 @@
 """One case of bench/memory.py: an op on a large input, and the highest resident memory it took.
 
-Linux only: the high-water mark is reset through /proc before the call.
+Linux only: the high-water mark is reset through /proc before the call. It means something only if
+the call cannot be served from pages that an earlier one left behind. So whatever was let go is given
+back to the system first, and a rise that is smaller than the result itself is an error.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import sys
@@ -19,6 +22,7 @@ import xlayout as xl
 
 COLUMNS = 4096
 HEADS = {"heads": 24, "kv_heads": 4}
+PATIENCE = 20.0  # seconds until what was let go must be gone: JAX lets go late, in another thread
 
 OURS: dict[str, Callable[..., Any]] = {
     "matrix_transpose": xl.matrix_transpose,
@@ -46,9 +50,8 @@ def by_hand(op: str, module: Any, *xs: Any) -> Any:
     return x.reshape(32, -1, 2, COLUMNS).swapaxes(1, 2).reshape(x.shape)
 
 
-def inputs(op: str, form: str, megabytes: int) -> list[np.ndarray]:
-    """Arrays that hold `megabytes` together, every element another number."""
-    rows = megabytes * (1 << 20) // (4 * COLUMNS) // 64 * 64
+def inputs(op: str, form: str, rows: int) -> list[np.ndarray]:
+    """Arrays of `rows` rows together, every element another number."""
     parts = {"fuse_qkv": [rows // 8 * 6, rows // 8, rows // 8], "stack": [rows // 8] * 8}
     arrays, first = [], 0
     for count in parts.get(op, [rows]):
@@ -69,16 +72,20 @@ def arranged(x: np.ndarray, form: str) -> np.ndarray:
     return x
 
 
-def framework_of(name: str) -> tuple[Any, Callable[[np.ndarray], Any]]:
-    """The module with `stack` and `concatenate`, and how an array gets in with its strides."""
+def framework_of(name: str, form: str) -> tuple[Any, Callable[[np.ndarray], Any]]:
+    """The module with `stack` and `concatenate`, and how an array gets in as it lies in memory."""
     if name == "torch":
         import torch
 
         return torch, torch.from_numpy
     if name == "jax":
+        import jax
         import jax.numpy as jnp
+        from jax.experimental.layout import Format, Layout
 
-        return jnp, jnp.array
+        device = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
+        order = (1, 0) if form == "transposed" else (0, 1)
+        return jnp, lambda x: jax.device_put(jnp.array(x), Format(Layout(order), device))
     return np, lambda x: x
 
 
@@ -89,15 +96,20 @@ def resident(field: str) -> int:
 
 
 def settled() -> int:
-    """VmRSS once it no longer falls: JAX gives memory back late, and from another thread."""
+    """VmRSS, with what was let go given back to the system."""
     gc.collect()
-    least, calm = resident("VmRSS"), 0
-    while calm < 5:
-        time.sleep(0.1)
-        now = resident("VmRSS")
-        calm = calm + 1 if now >= least else 0
-        least = min(least, now)
-    return least
+    ctypes.CDLL(None).malloc_trim(0)
+    return resident("VmRSS")
+
+
+def settled_at(most: int) -> int:
+    """VmRSS, once it is down to `most`."""
+    end = time.monotonic() + PATIENCE
+    while (now := settled()) > most:
+        if time.monotonic() > end:
+            raise RuntimeError(f"{now - most} bytes of the first call are still held")
+        time.sleep(0.05)
+    return now
 
 
 def finished(result: Any) -> Any:
@@ -113,24 +125,43 @@ def temporary(call: Callable[..., Any], xs: list[Any]) -> int:
     return int(analysis.temp_size_in_bytes)
 
 
+def peak(call: Callable[..., Any], xs: list[Any], rested: int) -> tuple[Any, int]:
+    """The result, and the bytes that it took at the most.
+
+    Args:
+        call: the op, called once before and its result let go.
+        xs: its inputs, which stay.
+        rested: VmRSS before that first call.
+    """
+    size = sum(x.nbytes for x in xs)
+    before = settled_at(rested + size // 2)
+    Path("/proc/self/clear_refs").write_text("5", "ascii")
+    made = finished(call(*xs))
+    rise = resident("VmHWM") - before
+    if rise < 0.99 * size:
+        raise RuntimeError(f"a rise of {rise} bytes for a result of {size}: pages were used again")
+    return made, rise
+
+
 def main(op: str, framework: str, form: str, who: str, megabytes: int) -> None:
     """Print what the case took beyond its input, in multiples of the input."""
-    module, given = framework_of(framework)
+    module, given = framework_of(framework, form)
     call = OURS[op] if who == "xlayout" else lambda *xs: by_hand(op, module, *xs)
     if who == "jit":
         import jax
 
         call = jax.jit(call)
-    xs = [finished(given(x)) for x in inputs(op, form, megabytes)]
+    rows = megabytes * (1 << 20) // (4 * COLUMNS) // 64 * 64
+    finished(call(*[given(x) for x in inputs(op, form, 64)]))  # a compiler has memory of its own
+    xs = [finished(given(x)) for x in inputs(op, form, rows)]
+    rested = settled()
+    finished(call(*xs))  # compiled and planned for this size, and let go
+    made, rise = peak(call, xs, rested)
     size = sum(x.nbytes for x in xs)
-    finished(call(*xs))  # compiled, planned and let go
-    before = settled()
-    Path("/proc/self/clear_refs").write_text("5", "ascii")
-    made = finished(call(*xs))
-    found = {"extra": (resident("VmHWM") - before) / size}
+    found = {"extra": rise / size}
     if framework == "jax" and who == "xlayout":
         found["temp"] = temporary(call, xs) / size
-    wanted = by_hand(op, np, *inputs(op, "contiguous", megabytes))
+    wanted = by_hand(op, np, *inputs(op, "contiguous", rows))
     assert np.array_equal(np.asarray(made), wanted), f"{op}, {framework}, {form}, {who}: wrong"
     print(json.dumps(found))
 
