@@ -1,8 +1,8 @@
 """One case of bench/memory.py: an op on a large input, and the highest resident memory it took.
 
 Linux only: the high-water mark is reset through /proc before the call. It means something only if
-the call cannot be served from pages that an earlier one left behind. So whatever was let go is given
-back to the system first, and a rise that is smaller than the result itself is an error.
+the call cannot be served from pages that an earlier one left behind. So whatever was let go is
+given back to the system first, and a rise that is smaller than the result itself is an error.
 """
 
 from __future__ import annotations
