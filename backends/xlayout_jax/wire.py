@@ -26,14 +26,14 @@ def wire_bytes(
 ) -> dict[str, int]:
     """{collective: bytes received by a device, on average}; `fn` is compiled, not run.
 
-    XLA for CPU widens narrow floats just before it makes code, which no accelerator does; what is
-    read there is the program before that.
+    XLA for CPU widens narrow floats just before it makes code, sums first, which no accelerator
+    does; what is read there is the program before that.
     """
     if target is not None:
         return received(compiled(fn, args, target).as_text())
     lowered = jax.jit(fn).lower(*args)
     if jax.default_backend() == "cpu":
-        return received(_before(lowered, "float-normalization-bf16"))
+        return received(_before(lowered, "all-reduce-promotion"))
     return received(lowered.compile().as_text() or "")
 
 

@@ -1,0 +1,304 @@
+"""A gather in JAX casts first, saves nothing, and sums gradients in the dtype it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jax")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import print_saved_residuals
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+import xlayout.jax
+from xlayout.errors import AxisError, LayoutError, ShardingError
+from xlayout.shard import wire_bytes
+
+IN, OUT, BATCH = 64, 32, 16
+SHARDED = P("fsdp")
+WIDE = IN * OUT * 4 // 8 * 7  # bytes of a gather among eight, in float32
+AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
+
+
+def mesh(kind: AxisType, shape: tuple[int, ...] = (8,)) -> jax.sharding.Mesh:
+    names = ("fsdp",) if len(shape) == 1 else ("fsdp", "tp")
+    return jax.make_mesh(shape, names, (kind,) * len(shape))
+
+
+def arrays(on: jax.sharding.Mesh, weight: P = SHARDED) -> tuple[jax.Array, jax.Array]:
+    """A weight, and a batch."""
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(IN, OUT)).astype(np.float32)
+    x = rng.normal(size=(BATCH, IN)).astype(jnp.bfloat16)
+    return (
+        jax.device_put(w, NamedSharding(on, weight)),
+        jax.device_put(x, NamedSharding(on, P("fsdp"))),
+    )
+
+
+def net(gather: Callable[[Any], Any], w: Any, x: Any) -> Any:
+    """A loss for which the weight is used twice."""
+    full = gather(w).astype(jnp.bfloat16)
+    y = jnp.tanh(x @ full) @ full.T
+    return (y.astype(jnp.float32) ** 2).mean()
+
+
+def mapped(gather: Callable[[Any], Any], check: bool = True) -> Callable[[Any, Any], Any]:
+    """The loss as every device computes its part of it."""
+
+    def loss(w: Any, x: Any) -> Any:
+        return jax.lax.pmean(net(gather, w, x), "fsdp")
+
+    made: Callable[[Any, Any], Any] = jax.shard_map(
+        loss, mesh=mesh(AUTO), in_specs=(P("fsdp"), P("fsdp")), out_specs=P(), check_vma=check
+    )
+    return jax.jit(made)
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "times"), [("bfloat16", 2), ("float8_e4m3fn", 4)])
+def test_a_weight_that_is_used_twice_travels_once_and_narrow(dtype: str, times: int) -> None:
+    """XLA itself gathers float32 here, whichever way the cast is written."""
+    on = mesh(AUTO)
+    source, whole = NamedSharding(on, P("fsdp")), NamedSharding(on, P())
+
+    def plain(w: Any) -> Any:
+        return jax.lax.with_sharding_constraint(w, whole).astype(dtype)
+
+    def ours(w: Any) -> Any:
+        return xl.all_gather(w, dtype=dtype, in_sharding=source)
+
+    found = [wire_bytes(jax.grad(lambda w, x, g=g: net(g, w, x)), *arrays(on))["all_gather"]
+             for g in (plain, ours)]  # fmt: skip
+    assert found == [WIDE, WIDE // times]
+
+
+@pytest.mark.parametrize(("dtype", "times"), [("bfloat16", 2), ("float8_e4m3fn", 4)])
+@pytest.mark.parametrize("check", [True, False])
+def test_in_shard_map_the_gradient_is_scattered_in_float32(
+    dtype: str, times: int, check: bool
+) -> None:
+    def ours(w: Any) -> Any:
+        return xlayout.jax.all_gather(w, "fsdp", dtype=dtype)
+
+    found = wire_bytes(jax.grad(mapped(ours, check)), *arrays(mesh(AUTO)))
+    assert found.pop("all_gather") == WIDE // times
+    assert found.pop("reduce_scatter") == WIDE
+    assert sum(found.values()) < 8  # the mean of the loss
+
+
+def test_on_explicit_axes_the_gradient_is_scattered_in_float32() -> None:
+    with jax.set_mesh(mesh(EXPLICIT)) as _:
+        w, x = arrays(mesh(EXPLICIT))
+
+        def loss(w: Any, x: Any) -> Any:
+            return net(lambda w: xlayout.jax.all_gather(w, "fsdp", dtype="bfloat16"), w, x)
+
+        found = wire_bytes(jax.grad(loss), w, x)
+    assert found == {"all_gather": WIDE // 2, "reduce_scatter": WIDE}
+
+
+def test_another_dtype_to_sum_in_is_what_travels_back() -> None:
+    def ours(w: Any) -> Any:
+        return xlayout.jax.all_gather(w, "fsdp", dtype="bfloat16", reduce_dtype="bfloat16")
+
+    found = wire_bytes(jax.grad(mapped(ours)), *arrays(mesh(AUTO)))
+    assert found["reduce_scatter"] == WIDE // 2
+
+
+def test_what_is_not_pinned_is_what_it_is() -> None:
+    def wired(wire: Any) -> str:
+        def ours(w: Any) -> Any:
+            return xlayout.jax.all_gather(w, "fsdp", dtype="bfloat16", wire=wire)
+
+        return jax.jit(mapped(ours)).lower(*arrays(mesh(AUTO))).as_text()
+
+    for wire, kind in (("pinned", "ui16"), ("native", "bf16")):
+        (line,) = [line for line in wired(wire).splitlines() if "all_gather" in line]
+        assert f"{IN}x{OUT}x{kind}" in line
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_it_equals_gathering_and_then_casting_to_the_bit(dtype: str) -> None:
+    w, _ = arrays(mesh(AUTO))
+    on = mesh(EXPLICIT)
+    whole = jax.shard_map(
+        lambda w: xlayout.jax.all_gather(w, "fsdp", dtype=dtype),
+        mesh=mesh(AUTO), in_specs=P("fsdp"), out_specs=P(), check_vma=False,
+    )  # fmt: skip
+    told = jax.jit(lambda w: xl.all_gather(w, dtype=dtype, in_sharding=w0.sharding))
+    w0 = w
+    with jax.set_mesh(on):
+        explicit = xlayout.jax.all_gather(arrays(on)[0], "fsdp", dtype=dtype)
+    for made in (jax.jit(whole)(w), told(w), explicit):
+        assert np.asarray(made).tobytes() == np.asarray(w).astype(dtype).tobytes()
+
+
+def test_the_other_axis_and_several_mesh_axes() -> None:
+    on = mesh(AUTO, (2, 4))
+    for spec, axis, names in ((P(None, ("fsdp", "tp")), 1, ("fsdp", "tp")), (P("tp"), 0, "tp")):
+        w, _ = arrays(on, spec)
+
+        def run(w: Any, names: Any = names, axis: int = axis) -> Any:
+            return xlayout.jax.all_gather(w, names, axis=axis)
+
+        made = jax.shard_map(run, mesh=on, in_specs=spec, out_specs=P(), check_vma=False)(w)
+        np.testing.assert_array_equal(made, w)
+
+
+def test_gradients_are_summed_in_float32() -> None:
+    """Device 0 adds 256 and the others 1 each; of that bfloat16 would keep 256 or 264."""
+    x = np.ones((8, IN), jnp.bfloat16)
+    x[0] = 256
+
+    def rows(w: Any, x: Any) -> Any:
+        return (x @ xlayout.jax.all_gather(w, "fsdp", dtype="bfloat16")).astype(np.float32).sum()
+
+    def loss(w: Any, x: Any) -> Any:
+        return jax.lax.psum(rows(w, x), "fsdp")
+
+    w, _ = arrays(mesh(AUTO))
+    parts = jax.shard_map(loss, mesh=mesh(AUTO), in_specs=(SHARDED, SHARDED), out_specs=P())
+    g = jax.jit(jax.grad(parts))(w, x)
+    assert g.dtype == w.dtype
+    assert g.sharding.is_equivalent_to(w.sharding, 2)
+    np.testing.assert_array_equal(g, np.full((IN, OUT), 263, np.float32))
+    with jax.set_mesh(mesh(EXPLICIT)):
+        w, _ = arrays(mesh(EXPLICIT))
+        batch = jax.device_put(x, NamedSharding(mesh(EXPLICIT), SHARDED))
+        g = jax.jit(jax.grad(rows))(w, batch)
+    np.testing.assert_array_equal(g, np.full((IN, OUT), 263, np.float32))
+
+
+@pytest.mark.parametrize("spec", [P(("tp", "fsdp")), P(("fsdp", "tp")), P("tp", "fsdp")], ids=str)
+def test_one_of_two_mesh_axes_on_explicit_axes(spec: P) -> None:
+    on = mesh(EXPLICIT, (2, 4))
+    with jax.set_mesh(on):
+        w, x = arrays(on, spec)
+
+        def loss(w: Any) -> Any:
+            full = xlayout.jax.all_gather(w, "fsdp")
+            rows = jnp.einsum("bi,io->bo", x.astype(w.dtype), full, out_sharding=P("fsdp", None))
+            return (rows**2).sum()
+
+        g = jax.jit(jax.grad(loss))(w)
+    assert g.sharding.is_equivalent_to(w.sharding, 2)
+    plain = np.asarray(x).astype(np.float32)
+    np.testing.assert_allclose(g, 2 * plain.T @ (plain @ np.asarray(w)), rtol=1e-5, atol=1e-4)
+
+
+def test_it_is_differentiated_forward_too() -> None:
+    w, x = arrays(mesh(AUTO))
+
+    def ours(w: Any) -> Any:
+        return xlayout.jax.all_gather(w, "fsdp", dtype="bfloat16")
+
+    _, tangent = jax.jit(lambda w: jax.jvp(lambda w: mapped(ours)(w, x), (w,), (w,)))(w)
+    grad = jax.jit(jax.grad(mapped(ours)))(w, x)
+    np.testing.assert_allclose(tangent, (grad * w).sum(), rtol=2e-2)
+    _, whole = jax.jvp(lambda w: xl.all_gather(w, dtype="bfloat16"), (w,), (w,))
+    np.testing.assert_array_equal(whole, np.asarray(w).astype(jnp.bfloat16))
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def test_the_full_copy_in_float32_is_never_there() -> None:
+    on = mesh(AUTO)
+    source, whole = NamedSharding(on, P("fsdp")), NamedSharding(on, P())
+    w = jax.ShapeDtypeStruct((1024, 256), np.float32, sharding=source)
+
+    def plain(w: Any) -> Any:
+        return jax.lax.with_sharding_constraint(w, whole).astype(jnp.bfloat16)
+
+    def ours(w: Any) -> Any:
+        return xl.all_gather(w, dtype="bfloat16", in_sharding=source)
+
+    for fn, bytes_each in ((plain, 4), (ours, 2)):
+        stats = jax.jit(fn).lower(w).compile().memory_analysis()
+        assert stats is not None
+        assert stats.temp_size_in_bytes == w.size * bytes_each
+
+
+def saved(fn: Callable[..., Any], capsys: pytest.CaptureFixture[str], *args: Any) -> set[str]:
+    """The shapes of what is kept for the backward pass."""
+    capsys.readouterr()
+    print_saved_residuals(fn, *args)
+    lines = capsys.readouterr().out.splitlines()
+    return {line.split()[0].partition("{")[0] for line in lines if "from the argument" not in line}
+
+
+@pytest.mark.parametrize("policy", [None, jax.checkpoint_policies.dots_saveable])
+def test_nothing_gathered_is_saved_under_the_policy(
+    capsys: pytest.CaptureFixture[str], policy: Any
+) -> None:
+    gathered = {f"bf16[{IN},{OUT}]", f"bf16[{OUT},{IN}]"}
+    with jax.set_mesh(mesh(EXPLICIT)):
+        w, x = arrays(mesh(EXPLICIT))
+
+        def loss(w: Any, x: Any) -> Any:
+            return net(lambda w: xlayout.jax.all_gather(w, "fsdp", dtype="bfloat16"), w, x)
+
+        kept = jax.checkpoint(loss, policy=xlayout.jax.regather(policy))
+        assert gathered <= saved(loss, capsys, w, x)
+        found = saved(kept, capsys, w, x)
+        assert not gathered & found
+        assert f"bf16[{BATCH}@fsdp,{OUT}]" in found  # activations are, as the policy says
+        grads = [jax.jit(jax.grad(f))(w, x) for f in (kept, loss)]
+        np.testing.assert_array_equal(*grads)
+
+
+def test_in_shard_map_nothing_gathered_is_saved_under_the_policy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    w, x = arrays(mesh(AUTO))
+
+    def ours(w: Any) -> Any:
+        return xlayout.jax.all_gather(w, "fsdp", dtype="bfloat16")
+
+    kept = jax.checkpoint(mapped(ours), policy=xlayout.jax.regather())
+    assert f"bf16[{8 * IN},{OUT}]" in saved(mapped(ours), capsys, w, x)
+    assert not {f"bf16[{8 * IN},{OUT}]", f"bf16[{8 * OUT},{IN}]"} & saved(kept, capsys, w, x)
+    grads = [jax.jit(jax.grad(f))(w, x) for f in (kept, mapped(ours))]
+    np.testing.assert_array_equal(*grads)
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def test_where_xla_sums_by_itself_it_says_what_to_do() -> None:
+    w, _ = arrays(mesh(AUTO))
+    with pytest.raises(ShardingError, match=r"sums the gradient over fsdp in the dtype of the res"):
+        xlayout.jax.all_gather(w, "fsdp")
+
+
+def test_inside_shard_map_the_whole_form_names_the_other() -> None:
+    with pytest.raises(TypeError, match=r"one device's part; inside shard_map take xlayout.jax"):
+        mapped(lambda w: xl.all_gather(w, in_sharding=P("fsdp")))(*arrays(mesh(AUTO)))
+
+
+def test_a_mesh_axis_that_is_not_there_is_refused() -> None:
+    with pytest.raises(AxisError, match="mesh_axis: 'tp'; the mesh of x has fsdp"):
+        xlayout.jax.all_gather(arrays(mesh(AUTO))[0], "tp")
+
+
+def test_an_axis_that_is_not_there_is_refused() -> None:
+    with pytest.raises(AxisError, match="axis: 2"):
+        mapped(lambda w: xlayout.jax.all_gather(w, "fsdp", axis=2))(*arrays(mesh(AUTO)))
+
+
+def test_a_wire_that_is_not_known_is_refused() -> None:
+    with pytest.raises(LayoutError, match="wire: 'fast'; wanted one of pinned, native"):
+        xlayout.jax.all_gather(arrays(mesh(AUTO))[0], "fsdp", wire="fast")  # type: ignore[arg-type]
