@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.results import Results, load
+from bench.record import Results, load
 from xlayout.bench.contest import NAMES
 from xlayout.bench.rows import Key
 from xlayout.bench.tables import size_text

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.compare import different
 from bench.plan import FAMILIES, FULL, QUICK, Grid, left_out
-from bench.results import Results, load, save
+from bench.record import Results, load, save
 from xlayout.bench.machine import busy, machine, processors, use_threads
 from xlayout.bench.rows import Key, Row, Work, measure, work
 from xlayout.bench.tables import peaks_table, size_text, times_table

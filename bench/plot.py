@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.results import Results, load
+from bench.record import Results, load
 from xlayout.bench.rows import Row
 from xlayout.bench.tables import SMALL, size_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bench.results import Results
+from bench.record import Results
 from xlayout.bench.rows import Row
 from xlayout.bench.timing import Timed
 

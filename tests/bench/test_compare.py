@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.compare import main
-from bench.results import save
+from bench.record import save
 from tests.bench.made import results, row
 
 BASE = row(xlayout_fresh=(2.0, 0.1), xlayout_reused=(1.0, 0.02), eager_fresh=(8.0, 0.5))
@@ -21,7 +22,7 @@ def old(tmp_path: Path) -> Path:
 
 
 def compared(old: Path, *options: str, machine: str = "a cpu", **times: tuple[float, float]) -> int:
-    given = {"xlayout_fresh": (2.0, 0.1), "eager_fresh": (8.0, 0.5), **times}
+    given: dict[str, Any] = {"xlayout_fresh": (2.0, 0.1), "eager_fresh": (8.0, 0.5), **times}
     save(results([row(**given)], cpu=machine), old.with_name("new.json"))
     return main([str(old), str(old.with_name("new.json")), *options])
 

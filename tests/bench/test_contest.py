@@ -87,8 +87,8 @@ def test_a_wrong_answer_is_refused_by_name(held: Work) -> None:
 
 
 def test_a_call_that_writes_nothing_cannot_pass_with_an_older_answer(held: Work) -> None:
-    with pytest.raises(AssertionError, match=r"xlayout reused: byte 0 of 1048576 is wrong"):
-        refused(held, "xlayout reused", lambda real: lambda: last_written(real))
+    with pytest.raises(AssertionError, match=r"eager reused: byte 0 of 1048576 is wrong"):
+        refused(held, "eager reused", lambda real: lambda: last_written(real))
 
 
 def last_written(real: Any) -> Any:

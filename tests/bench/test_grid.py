@@ -11,7 +11,7 @@ import pytest
 
 from bench.grid import fill, main, report, start
 from bench.plan import FAMILIES, FULL, QUICK, left_out
-from bench.results import Results, load, save
+from bench.record import Results, load, save
 from tests.bench.made import HERE, MB, results, row
 from xlayout.bench.cases import CASES
 

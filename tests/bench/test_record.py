@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.results import Results, load, save
+from bench.record import Results, load, save
 from tests.bench.made import HERE, MB, results, row
 from xlayout.bench.tables import peaks_table, size_text, times_table
 
