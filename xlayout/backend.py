@@ -29,16 +29,22 @@ class Backend(Protocol):
     immutable: bool
     """Whether arrays can never be written into, so that sharing memory between values is safe."""
 
+    compiling: Callable[[], bool] | None
+    """Whether a tracer that follows Python code is at work; None where tracers have other types."""
+
     # -- what an array is -------------------------------------------------------------------------
 
     def kind(self, x: Any, /) -> tuple[Any, Any]:
         """(dtype, device): arrays of one call must agree on both."""
 
-    def alike(self, xs: Sequence[Any], /) -> bool:
-        """Whether they are plainly of one type and one kind; False only means: look closer."""
+    def shapes(self, xs: Sequence[Any], /) -> tuple[Any, ...] | None:
+        """Their shapes, when they are plainly of one type and dtype; None means: look closer."""
 
     def tracing(self, *xs: Any) -> bool:
         """Whether a compiler is recording one of them: values and memory mean nothing yet."""
+
+    def spread(self, x: Any, /) -> bool | None:
+        """Whether many devices hold it, and how is known; None where a tracer does not know."""
 
     def symbolic(self, n: Any, /) -> bool:
         """Whether a dimension may be left open while tracing."""
@@ -63,6 +69,9 @@ class Backend(Protocol):
     def concatenate(self, xs: Sequence[Any], axis: int, /) -> Any:
         """Arrays one after the other along an axis."""
 
+    def stack(self, xs: Sequence[Any], axis: int, /) -> Any:
+        """Arrays of one shape along a new axis."""
+
     def pad(self, x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
         """`value` before and after an axis, in fresh row-major memory."""
 
@@ -81,12 +90,33 @@ class Backend(Protocol):
     # -- whole layouts, eager
     # -----------------------------------------------------------------------
 
-    def compiled(self, function: Callable[..., Any], /) -> Callable[..., Any]:
-        """The form of a program that repeated eager calls should use (JAX: a cached jit)."""
+    def compiled(
+        self,
+        function: Callable[..., Any],
+        elsewhere: Callable[..., Any],
+        cls: type,
+        count: int,
+        alone: bool,
+        /,
+    ) -> Callable[..., Any] | None:
+        """A function of `count` arrays that the framework compiles, and remembers by shape; or None.
 
-    def relayout(self, steps: Relayout, copies: bool, /) -> Callable[[Any], Any]:
+        What is not of class `cls` goes to `elsewhere`; and, where the device is to be `alone`,
+        arrays that many hold.
+        """
+
+    def quick(
+        self, recipe: Callable[..., Any], moves: Moves, shapes: Sequence[tuple[int, ...]], /
+    ) -> Callable[..., Any]:
+        """The recipe's results in one call where a shorter way is known, or `recipe`.
+
+        `moves` fill arrays of these shapes; inputs and results are row-major.
+        """
+
+    def relayout(self, steps: Relayout, copies: bool, size: int, /) -> Callable[[Any], Any]:
         """One slice-reshape-permute-reshape, its result fresh, as fast as the framework calls it.
 
+        size: elements of the result.
         `copies`: no row-major input can give the result as a view.
         """
 

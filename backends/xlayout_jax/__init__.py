@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 
 from xlayout_jax import exchange as exchange
 
 name = "jax"
 immutable = True
+compiling: Callable[[], bool] | None = None
 
 _Tracer = jax.core.Tracer
 
@@ -24,12 +26,13 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, "any"
 
 
-def alike(xs: Sequence[Any], /) -> bool:
-    cls, dtype = type(xs[0]), xs[0].dtype
-    for x in xs:  # noqa: SIM110 -- a generator costs as much as all the rest
+def shapes(xs: Sequence[Any], /) -> tuple[Any, ...] | None:
+    cls, dtype, made = type(xs[0]), xs[0].dtype, []
+    for x in xs:
         if type(x) is not cls or x.dtype != dtype:
-            return False
-    return True
+            return None
+        made.append(x.shape)
+    return tuple(made)
 
 
 def tracing(*xs: Any) -> bool:
@@ -37,6 +40,16 @@ def tracing(*xs: Any) -> bool:
         if isinstance(x, _Tracer):
             return True
     return False
+
+
+def spread(x: Any, /) -> bool | None:
+    while isinstance(x, _Tracer) and hasattr(x, "primal"):
+        x = x.primal  # differentiating knows its values; only jit does not
+    if not isinstance(x, _Tracer):
+        return isinstance(x.sharding, NamedSharding) and x.sharding.mesh.size > 1
+    mesh = jax.typeof(x).sharding.mesh
+    explicit = bool(mesh.axis_types) and all(t == AxisType.Explicit for t in mesh.axis_types)
+    return True if explicit and mesh.size > 1 else None
 
 
 def symbolic(n: Any, /) -> bool:
@@ -69,6 +82,10 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return lax.concatenate(tuple(xs), axis)
 
 
+def stack(xs: Sequence[Any], axis: int, /) -> Any:
+    return jnp.stack(xs, axis)
+
+
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     widths = [(0, 0, 0)] * x.ndim
     widths[axis] = (before, after, 0)
@@ -95,9 +112,38 @@ def fresh(x: Any, /) -> Any:
     return jnp.copy(x)
 
 
-def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
+def compiled(
+    function: Callable[..., Any],
+    elsewhere: Callable[..., Any],
+    cls: type,
+    count: int,
+    alone: bool,
+    /,
+) -> Callable[..., Any] | None:
     # Op by op, JAX on CPU writes a full copy for every reshape and transpose.
-    return jax.jit(function)
+    jitted = jax.jit(function)
+
+    def one(x: Any) -> Any:
+        if alone and type(x.sharding) is not SingleDeviceSharding and spread(x):
+            return elsewhere(x)
+        return jitted(x)
+
+    def several(*arrays: Any) -> Any:
+        x: Any
+        for x in arrays:
+            if type(x) is not cls or (
+                alone and type(x.sharding) is not SingleDeviceSharding and spread(x)
+            ):
+                return elsewhere(*arrays)
+        return jitted(*arrays)
+
+    return one if count == 1 else several
+
+
+def quick(
+    recipe: Callable[..., Any], _moves: Any, _shapes: Sequence[tuple[int, ...]], /
+) -> Callable[..., Any]:
+    return recipe
 
 
 def relayout(
@@ -108,6 +154,7 @@ def relayout(
         tuple[int, ...] | None,
     ],
     _copies: bool,
+    _size: int,
     /,
 ) -> Callable[[Any], Any]:
     window, split, axes, merged = steps
@@ -120,7 +167,7 @@ def relayout(
         # jit hands an untouched argument back as its result: the same buffer.
         return jnp.copy(y) if axes is None and window is None else y
 
-    return jax.jit(run)
+    return run
 
 
 def strides(x: Any, /) -> tuple[int, ...] | None:

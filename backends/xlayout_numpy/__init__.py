@@ -13,6 +13,7 @@ from xlayout_numpy import native
 
 name = "numpy"
 immutable = False
+compiling: Callable[[], bool] | None = None
 
 _ALL = builtins.slice(None)
 
@@ -21,15 +22,20 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, "cpu"
 
 
-def alike(xs: Sequence[Any], /) -> bool:
-    cls, dtype = type(xs[0]), xs[0].dtype
-    for x in xs:  # noqa: SIM110 -- a generator costs as much as all the rest
+def shapes(xs: Sequence[Any], /) -> tuple[Any, ...] | None:
+    cls, dtype, made = type(xs[0]), xs[0].dtype, []
+    for x in xs:
         if type(x) is not cls or x.dtype != dtype:
-            return False
-    return True
+            return None
+        made.append(x.shape)
+    return tuple(made)
 
 
 def tracing(*_xs: Any) -> bool:
+    return False
+
+
+def spread(_x: Any, /) -> bool | None:
     return False
 
 
@@ -62,6 +68,13 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return joined if joined.flags.c_contiguous else joined.copy()  # and keeps Fortran order
 
 
+def stack(xs: Sequence[Any], axis: int, /) -> Any:
+    shape = xs[0].shape
+    if axis == len(shape):
+        return np.ascontiguousarray(np.stack(xs, axis, dtype=xs[0].dtype))
+    return concatenate(xs, axis).reshape((*shape[:axis], len(xs), *shape[axis:]))  # a third faster
+
+
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     shape = list(x.shape)
     stop = before + shape[axis]
@@ -91,12 +104,29 @@ _FEW = 2048  # elements; no copy of so few is the kernel's
 
 
 def fresh(x: Any, /) -> Any:
-    made = native.fresh(x) if x.size > _FEW else None
-    return x.copy(order="C") if made is None else made
+    return _copy(x) if x.size > _FEW else x.copy()
 
 
-def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
-    return function
+def _copy(x: Any) -> Any:
+    made = native.fresh(x)
+    return x.copy() if made is None else made
+
+
+def compiled(
+    _function: Callable[..., Any],
+    _elsewhere: Callable[..., Any],
+    _cls: type,
+    _count: int,
+    _alone: bool,
+    /,
+) -> Callable[..., Any] | None:
+    return None
+
+
+def quick(
+    recipe: Callable[..., Any], _moves: Any, _shapes: Sequence[tuple[int, ...]], /
+) -> Callable[..., Any]:
+    return recipe  # to ask numpy for an address takes longer than its own copy
 
 
 def relayout(
@@ -106,15 +136,17 @@ def relayout(
         tuple[int, ...] | None,
         tuple[int, ...] | None,
     ],
-    _copies: bool,
+    copies: bool,
+    size: int,
     /,
 ) -> Callable[[Any], Any]:
     window, split, axes, merged = steps
+    fresh = _copy if size > _FEW else np.ndarray.copy
     if window is not None:
         key = (*window, ...)  # an array even where every axis is dropped
         if split is None and axes is None:
             return lambda x: fresh(x[key])
-        rest = relayout((None, split, axes, merged), _copies)
+        rest = relayout((None, split, axes, merged), copies, size)
         return lambda x: rest(x[key])
     if axes is None:
         shape = merged or split

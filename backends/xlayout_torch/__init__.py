@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,21 +12,24 @@ from torch.autograd import forward_ad
 
 from xlayout_torch import exchange as exchange
 from xlayout_torch import native
+from xlayout_torch.small import quick as quick
 
 name = "torch"
 immutable = False
+compiling: Callable[[], bool] | None = torch.compiler.is_compiling
 
 
 def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, x.device
 
 
-def alike(xs: Sequence[Any], /) -> bool:
-    cls, dtype, device = type(xs[0]), xs[0].dtype, xs[0].device
-    for x in xs:  # noqa: SIM110 -- a generator costs as much as all the rest
-        if type(x) is not cls or x.dtype != dtype or x.device != device:
-            return False
-    return True
+def shapes(xs: Sequence[Any], /) -> tuple[Any, ...] | None:
+    cls, dtype, made = type(xs[0]), xs[0].dtype, []
+    for x in xs:
+        if type(x) is not cls or x.dtype is not dtype:
+            return None
+        made.append(x.shape)
+    return tuple(made)
 
 
 def tracing(*xs: Any) -> bool:
@@ -37,6 +39,11 @@ def tracing(*xs: Any) -> bool:
         if x._has_symbolic_sizes_strides:
             return True
     return False
+
+
+def spread(x: Any, /) -> bool | None:
+    # Its class is in a package of its own, which a program that has none never imports.
+    return type(x).__name__ == "DTensor" and type(x).__module__.startswith("torch.distributed")
 
 
 def symbolic(n: Any, /) -> bool:
@@ -72,6 +79,12 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return torch.cat(tuple(xs), axis).contiguous()  # it keeps a common channels-last order
 
 
+def stack(xs: Sequence[Any], axis: int, /) -> Any:
+    xs = tuple(xs)
+    made = torch.stack(xs, axis) if axis else torch.stack(xs)  # the number costs 0.3 us
+    return made.contiguous()  # see `concatenate`
+
+
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     return torch.constant_pad_nd(x, [0, 0] * (x.ndim - 1 - axis) + [before, after], value)
 
@@ -99,16 +112,27 @@ _FEW = 2048  # elements; no copy of so few is the kernel's
 def fresh(x: Any, /) -> Any:
     if torch.compiler.is_compiling():
         return x.clone(memory_format=torch.contiguous_format)
-    return _copy(x)
+    return _copy(x) if x.numel() > _FEW else _clone(x)
+
+
+def _clone(x: Any) -> Any:
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _copy(x: Any) -> Any:
-    made = native.fresh(x) if x.numel() > _FEW else None
-    return x.clone(memory_format=torch.contiguous_format) if made is None else made
+    made = native.fresh(x)
+    return _clone(x) if made is None else made
 
 
-def compiled(function: Callable[..., Any], /) -> Callable[..., Any]:
-    return function
+def compiled(
+    _function: Callable[..., Any],
+    _elsewhere: Callable[..., Any],
+    _cls: type,
+    _count: int,
+    _alone: bool,
+    /,
+) -> Callable[..., Any] | None:
+    return None
 
 
 def relayout(
@@ -119,6 +143,7 @@ def relayout(
         tuple[int, ...] | None,
     ],
     copies: bool,
+    size: int,
     /,
 ) -> Callable[[Any], Any]:
     # Splitting an axis is a view whatever the strides are, so there is one copy. It is made here:
@@ -126,27 +151,28 @@ def relayout(
     # fit. Of a contiguous tensor they cannot when `copies` holds, and `reshape` is the faster call.
     # (Sizes are spread over the arguments because torch parses them a third faster than a tuple.)
     window, split, axes, merged = steps
+    copy = _copy if size > _FEW else _clone
     if window is not None:
         cut = _cut(window)
         if split is None and axes is None:
-            return lambda x: _copy(cut(x))
-        rest = relayout((None, split, axes, merged), copies)
+            return lambda x: copy(cut(x))
+        rest = relayout((None, split, axes, merged), copies, size)
         return lambda x: rest(cut(x))
     if axes is None:
         shape = merged or split
-        return _copy if shape is None else lambda x: _copy(x).view(shape)
+        return copy if shape is None else lambda x: copy(x).view(shape)
     if merged is None:
         if split is None:
-            return lambda x: _copy(x.permute(*axes))
-        return lambda x: _copy(x.view(*split).permute(*axes))
+            return lambda x: copy(x.permute(*axes))
+        return lambda x: copy(x.view(*split).permute(*axes))
     first = split
-    direct = copies and math.prod(merged) <= _FEW
+    direct = copies and size <= _FEW
 
     def run(x: Any) -> Any:
         y = (x if first is None else x.view(*first)).permute(*axes)
         if direct and x.is_contiguous():
             return y.reshape(*merged)
-        return _copy(y).view(merged)
+        return copy(y).view(merged)
 
     return run
 

@@ -101,11 +101,12 @@ def test_numpy_gives_the_same_bits(name: str, dtype: Any) -> None:
 
 @pytest.mark.parametrize("make", [torch.zeros, np.zeros], ids=["torch", "numpy"])
 def test_the_kernel_is_used_where_it_is_faster(make: Any, runs: list[int]) -> None:
-    xl.matrix_transpose(make((16, 16)))
     xl.interleave(make((480, 384)))
-    assert runs == []  # small; and rows longer than a line
+    assert runs == []  # rows longer than a line
     xl.matrix_transpose(make((480, 384)))
     assert len(runs) == 1
+    xl.matrix_transpose(make((16, 16)))
+    assert len(runs) == (2 if make is torch.zeros else 1)  # numpy's own call costs no more
 
 
 def test_a_large_result_is_on_huge_pages(runs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from xlayout.algebra.compose import MAX_PIECES, compose, disjoint, restrict, same_pairs
 from xlayout.algebra.constructors import Parts
@@ -32,6 +32,8 @@ class Relation:
     out_shapes: tuple[Shape, ...]
     pieces: tuple[Piece, ...]
     _hash: int | None = field(default=None, init=False, repr=False)
+    # What runs it, by the type of arrays: whoever meets arrays remembers it here.
+    _runs: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         in_shapes = tuple(as_shape(s, "in_shapes") for s in self.in_shapes)
@@ -229,10 +231,9 @@ def _fill(
     out_shapes: tuple[Shape, ...],
     pieces: tuple[Piece, ...],
 ) -> None:
+    values: tuple[object, ...] = (in_shapes, out_shapes, pieces, None, {})
     for name, value in zip(
-        ("in_shapes", "out_shapes", "pieces", "_hash"),
-        (in_shapes, out_shapes, pieces, None),
-        strict=True,
+        ("in_shapes", "out_shapes", "pieces", "_hash", "_runs"), values, strict=True
     ):
         object.__setattr__(relation, name, value)
 

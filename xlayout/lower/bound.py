@@ -10,7 +10,7 @@ from xlayout.backend import Backend
 
 __all__ = ["bound"]
 
-_Values = list[Any]
+_Values = Sequence[Any]
 
 
 def bound(
@@ -23,6 +23,9 @@ def bound(
     """The function that a program is: arrays in, one array out, or a tuple of several."""
     calls = [_call(backend, step, tables, fill) for step in steps]
     only = outputs[0] if len(outputs) == 1 else None
+    if len(calls) == 1 and only is not None:
+        (single,) = calls
+        return lambda *arrays: single(arrays)
 
     def run(*arrays: Any) -> Any:
         values = list(arrays)
@@ -54,6 +57,11 @@ def _call(
     if verb == "concatenate":
         (along,) = argument
         return lambda values: backend.concatenate([values[s] for s in sources], along)
+    if verb == "stack":
+        (along,) = argument
+        if sources == tuple(range(len(sources))):
+            return lambda values: backend.stack(values[: len(sources)], along)
+        return lambda values: backend.stack([values[s] for s in sources], along)
     if verb == "pad":
         where, before, after = argument
         return lambda values: backend.pad(values[first], where, before, after, fill)

@@ -14,7 +14,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.program import Program
 from xlayout.algebra.shapes import ends
-from xlayout.algebra.strided import StridedCopy, strided_copies
+from xlayout.algebra.strided import StridedCopy, row_major, strided_copies
 from xlayout.backend import Backend
 from xlayout.lower.bound import bound
 from xlayout.lower.relayout import program_of, relayout_of
@@ -32,23 +32,33 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     """The fastest way to run a layout again and again on concrete arrays of one backend."""
     direct = _direct(layout, backend)
     if direct is not None:
-        return direct
+        return _quick(layout, backend, direct)
     whole = program_of(layout)
     program = tuned(whole, layout, immutable=backend.immutable)
     tables = tables_of(layout, whole)
-    by_program = backend.compiled(bound(backend, program.steps, program.outputs, tables, fill))
+    by_program = bound(backend, program.steps, program.outputs, tables, fill)
     if backend.immutable or layout.out_size <= _SMALL:
-        return by_program
+        return by_program if len(program.steps) == 1 else _quick(layout, backend, by_program)
 
     def by_pieces(*arrays: Any) -> Any:
         strides = [backend.strides(x) for x in arrays]
-        if None in strides:
+        if None in strides or len({backend.kind(x) for x in arrays}) > 1:
             return by_program(*arrays)
         outputs = [backend.empty(shape, arrays[0]) for shape in layout.out_shapes]
         write_pieces(backend, layout, arrays, outputs, fill)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     return by_pieces
+
+
+def _quick(layout: Layout, backend: Backend, recipe: Recipe) -> Recipe:
+    """The recipe, or one call of the backend's where the arrays are small and leave no holes."""
+    if layout.out_size > _SMALL or layout.has_holes or not layout.out_size:
+        return recipe
+    moves = _moves(
+        layout, tuple(map(row_major, layout.in_shapes)), tuple(map(row_major, layout.out_shapes))
+    )
+    return backend.quick(recipe, moves, layout.out_shapes)
 
 
 def _direct(layout: Layout, backend: Backend) -> Recipe | None:
@@ -61,7 +71,7 @@ def _direct(layout: Layout, backend: Backend) -> Recipe | None:
         steps = relayout_of(only)
         if steps is None:
             return None
-        calls.append(backend.relayout(steps, only.as_view() is None))
+        calls.append(backend.relayout(steps, only.as_view() is None, only.out_size))
     if len(calls) == 1:
         return calls[0]
     return lambda x: tuple([call(x) for call in calls])

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
-from xlayout.errors import ShapeError, SizeError
+from xlayout.errors import ShapeError
+from xlayout.lower.calls import caller, common_backend
 from xlayout.lower.fill import check_fill
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
 from xlayout.registry import backend_of
 
-__all__ = [
-    "apply",
-    "call",
-    "common_backend",
-    "refuse_while_tracing",
-    "remembered",
-    "run",
-]
+__all__ = ["apply", "call", "refuse_while_tracing", "run"]
+
+_MOST = 1024  # layouts that are remembered by value; a program with more than this starts over
 
 
 def apply(
@@ -61,17 +57,58 @@ def apply(
 
 def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any) -> Any:
     """`layout(*arrays)`."""
-    if tuple([x.shape for x in arrays]) != layout.in_shapes:
+    if len(arrays) != len(layout.in_shapes):
         raise _wrong_shapes(layout, arrays)
-    backend = common_backend(arrays)
+    backend = backend_of(arrays[0])
+    # A tracer must not see what is remembered, or it would record anew after each change.
+    compiling = backend.compiling is not None and backend.compiling()
+    plain = out is None and copy is True and not compiling
+    key: Any = type(arrays[0])
     if type(fill) is not int or fill:
-        check_fill(arrays[0].dtype, fill)
+        key = key, arrays[0].dtype, repr(fill)  # 0.0, -0.0 and False equal 0; a dtype may refuse
+    found = layout._runs.get(key) if plain else None
+    if found is not None:
+        return found(*arrays)
+    _check_shapes(layout, arrays)
+    check_fill(arrays[0].dtype, fill)
     if backend.tracing(*arrays):
         refuse_while_tracing(out, copy)
-        return trace(backend, backend.constant(plan_layout, layout), arrays, fill)
-    if out is None and copy is True:
-        return remembered(layout, backend, fill)(*arrays)
+        return _traced(layout, arrays, fill)
+    if plain:
+        found = layout._runs[key] = _remembered(layout, arrays, fill, key)
+        return found(*arrays)
+    common_backend(arrays)
     return run(backend, layout, arrays, out, copy, fill)
+
+
+_RUNS: dict[Any, Callable[..., Any]] = {}
+
+
+def _remembered(layout: Layout, arrays: Sequence[Any], fill: Any, key: Any) -> Callable[..., Any]:
+    """What runs a layout on arrays of one type; equal layouts share it."""
+    found = _RUNS.get((layout, key))
+    if found is None:
+        if len(_RUNS) >= _MOST:
+            _RUNS.clear()
+
+        def recipe_of(*arrays: Any) -> Recipe:
+            _check_shapes(layout, arrays)
+            return recipe(layout, common_backend(arrays), fill)
+
+        found = caller(arrays, recipe_of, lambda *xs: _traced(layout, xs, fill))
+        _RUNS[layout, key] = found
+    return found
+
+
+def _traced(layout: Layout, arrays: Sequence[Any], fill: Any) -> Any:
+    _check_shapes(layout, arrays)
+    backend = common_backend(arrays)
+    return trace(backend, backend.constant(plan_layout, layout), arrays, fill)
+
+
+def _check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:
+    if tuple([x.shape for x in arrays]) != layout.in_shapes:
+        raise _wrong_shapes(layout, arrays)
 
 
 def _wrong_shapes(layout: Layout, arrays: Sequence[Any]) -> ShapeError:
@@ -95,38 +132,6 @@ def refuse_while_tracing(out: Any, copy: bool | None) -> None:
         )
 
 
-def common_backend(arrays: Sequence[Any]) -> Backend:
-    """The one backend of all arrays, which must agree in dtype and device.
-
-    Raises:
-        TypeError: naming the two that differ.
-        SizeError: for no arrays at all.
-    """
-    if not arrays:
-        raise SizeError("arrays: none given; wanted at least one")
-    first = arrays[0]
-    backend = backend_of(first)
-    if len(arrays) > 1 and not backend.alike(arrays):
-        _check_alike(arrays, backend)
-    return backend
-
-
-def _check_alike(arrays: Sequence[Any], backend: Backend) -> None:
-    kind = backend.kind(arrays[0])
-    for number, x in enumerate(arrays):
-        other = backend_of(x)
-        if other is not backend:
-            raise TypeError(
-                f"arrays: 0 is {backend.name}, {number} is {other.name}; one framework per call "
-                f"(xlayout.to_{backend.name})"
-            )
-        if other.kind(x) != kind:
-            raise TypeError(
-                f"arrays: 0 is {kind[0]} on {kind[1]}, {number} is {x.dtype} on "
-                f"{other.kind(x)[1]}; one of each per call"
-            )
-
-
 def run(
     backend: Backend, layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any
 ) -> Any:
@@ -146,21 +151,7 @@ def run(
                 f"copy=False: {layout} is no view of arrays with {memory}; use copy=None to allow "
                 "a copy"
             )
-    return remembered(layout, backend, fill)(*arrays)
-
-
-_RECIPES: dict[Any, Recipe] = {}
-
-
-def remembered(layout: Layout, backend: Backend, fill: Any) -> Recipe:
-    """The recipe of a layout, kept for the next call (True, 1 and 1.0 are different fills)."""
-    key = (layout, backend.name, type(fill), fill if type(fill) is int else repr(fill))
-    found = _RECIPES.get(key)
-    if found is None:
-        if len(_RECIPES) >= 1024:
-            _RECIPES.clear()
-        found = _RECIPES[key] = recipe(layout, backend, fill)
-    return found
+    return call(layout, arrays, None, True, fill)
 
 
 def _views(backend: Backend, layout: Layout, arrays: Sequence[Any]) -> list[Any] | None:

@@ -1,9 +1,10 @@
 """Tuned: a program rewritten for eager calls, in fewer steps and with outputs of their own.
 
-Two verbs are made here that no tracer needs to see. own, a row-major copy, comes before the last
+Three verbs are made here that no tracer needs to see. own, a row-major copy, comes before the last
 reshape, which is a view then (alone it would copy or share, as the strides have it). pad: (axis,
-before, after) stands for concatenating fillers. Also, arrays that are reshaped only to be put side
-by side are put side by side first.
+before, after) stands for concatenating fillers, stack: (axis) for concatenating what was given an
+axis of size 1. Also, arrays that are reshaped only to be put side by side are put side by side
+first.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from xlayout.algebra.shapes import Shape
 
 __all__ = ["tuned"]
 
-_FRESH = ("concatenate", "full", "gather", "pad", "own")
+_FRESH = ("concatenate", "full", "gather", "pad", "own", "stack")
 
 
 def tuned(program: Program, layout: Layout, *, immutable: bool) -> Program:
@@ -37,7 +38,7 @@ def _copy(writer: Writer, step: Step, layout: Layout) -> int:
     if verb == "gather":
         return writer.step(verb, sources, argument, layout.out_shapes[argument[0]])
     if verb == "concatenate":
-        return _concatenate(writer, sources, argument[0])
+        return _concatenate(writer, sources, argument[0], layout.out_shapes)
     if verb == "full":
         return writer.full(argument)
     if verb == "slice":
@@ -46,7 +47,9 @@ def _copy(writer: Writer, step: Step, layout: Layout) -> int:
     return number
 
 
-def _concatenate(writer: Writer, parts: tuple[int, ...], axis: int) -> int:
+def _concatenate(
+    writer: Writer, parts: tuple[int, ...], axis: int, outputs: Sequence[Shape]
+) -> int:
     kept = [k for k, part in enumerate(parts) if _verb(writer, part) != "full"]
     if len(kept) == 1:
         sizes = [writer.shapes[part][axis] for part in parts]
@@ -58,10 +61,24 @@ def _concatenate(writer: Writer, parts: tuple[int, ...], axis: int) -> int:
     if all(_verb(writer, part) == "reshape" for part in parts):
         wholes = [writer.steps[part - writer.arity][1][0] for part in parts]
         rows = math.prod(writer.shapes[number][:axis])
+        stacked = _stack(writer, wholes, rows, outputs)
+        if stacked is not None:
+            return writer.reshape(stacked, writer.shapes[number])
         found = _axis_after(rows, [writer.shapes[whole] for whole in wholes])
         if found is not None:
             return writer.reshape(writer.concatenate(wholes, found), writer.shapes[number])
     return number
+
+
+def _stack(writer: Writer, wholes: list[int], rows: int, outputs: Sequence[Shape]) -> int | None:
+    """The stack of these arrays after `rows` elements, where it is an output as it stands."""
+    shapes = {writer.shapes[whole] for whole in wholes}
+    shape = shapes.pop()
+    for axis in range(len(shape) + 1):
+        made = (*shape[:axis], len(wholes), *shape[axis:])
+        if not shapes and math.prod(shape[:axis]) == rows and made in outputs:
+            return writer.step("stack", tuple(wholes), (axis,), made)
+    return None
 
 
 def _axis_after(rows: int, shapes: Sequence[Shape]) -> int | None:

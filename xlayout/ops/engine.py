@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,15 +10,19 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of
 from xlayout.backend import Backend
+from xlayout.errors import SizeError
+from xlayout.lower.calls import caller, common_backend
 from xlayout.lower.fill import check_fill
-from xlayout.lower.recipe import Recipe
-from xlayout.lower.run import common_backend, refuse_while_tracing, remembered, run
+from xlayout.lower.recipe import Recipe, recipe
+from xlayout.lower.run import refuse_while_tracing, run
 from xlayout.lower.traced import plan_op, stand_in, trace
 from xlayout.registry import backend_of
 
 __all__ = ["Engine", "Touched", "axis_only", "everything", "nothing"]
 
-_MOST = 4096  # recipes an op remembers; a program with more shapes than this starts over
+_MOST = 1024  # sets of options an op remembers; a program with more than this starts over
+_COMM = ("auto", "local", "native")
+_RUN = ("out", "copy", "comm", "out_sharding")
 
 Touched = Callable[[int, dict[str, Any]], frozenset[int]]
 """(number of axes, options) -> axes whose size the layout depends on; the others may be dynamic."""
@@ -63,43 +68,44 @@ class Engine:
         self._packed = packed
         parameters = inspect.signature(layout_of).parameters.values()
         self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        self._recipes: dict[Any, Recipe] = {}
+        self._runs: dict[Any, Callable[..., Any]] = {}
 
-    def one(self, x: Any, options: dict[str, Any], args: tuple[Any, ...] = ()) -> Any:
-        """One array in: the recipe is found by shape and options alone; `args` are options too."""
-        backend = backend_of(x)
-        if backend.tracing(x):
-            return self._traced(backend, (x,), self._named(args, options))
-        key: tuple[Any, ...] | None = (backend.name, x.shape, args, *options.items())
-        if self._fill in options:
-            key = self._exact(key, x.dtype, options)
-        try:
-            recipe = self._recipes.get(key)
-        except TypeError:  # an option is a list, or an array to write into
-            recipe = key = None
-        if recipe is None:
-            return self._run(backend, (x,), self._named(args, options), key)
-        return recipe(x)
+    def unary(self) -> Callable[..., Any]:
+        """The function of one array: what runs is found by its type and the options alone."""
+        runs, first, fill = self._runs, self._first, self._fill
+
+        def call(x: Any, /, *args: Any, **options: Any) -> Any:
+            key = (type(x), args, *options.items())
+            if fill in options:  # 0, 0.0, -0.0 and False are one key; a dtype may refuse one
+                key = (*key, x.dtype, repr(options[fill]))
+            # What is remembered changes from call to call. A tracer that follows must not see it,
+            # or it would record anew after each change.
+            compiling = backend_of(x).compiling
+            if compiling is None or not compiling():
+                try:
+                    run = runs[key]
+                except (KeyError, TypeError):  # TypeError: a list among the options, or an `out`
+                    pass
+                else:
+                    return run(x)
+            return first(key, (x,), self._named(args, options))
+
+        return call
 
     def many(self, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
         """Arrays in, one array or a tuple of arrays out."""
-        backend = common_backend(arrays)
-        if backend.tracing(*arrays):
-            return self._traced(backend, arrays, options)
-        key: tuple[Any, ...] | None = (backend.name, *[x.shape for x in arrays], *options.items())
-        if self._fill in options:
-            key = self._exact(key, arrays[0].dtype, options)
-        try:
-            recipe = self._recipes.get(key)
-        except TypeError:
-            recipe = key = None
-        if recipe is None:
-            return self._run(backend, arrays, options, key)
-        return recipe(*arrays)
-
-    def _exact(self, key: Any, dtype: Any, options: dict[str, Any]) -> tuple[Any, ...]:
-        """With what tells fills apart: 0, 0.0, -0.0 and False are one key; a dtype may refuse."""
-        return (*key, dtype, repr(options[str(self._fill)]))
+        if not arrays:
+            raise SizeError("arrays: none given; wanted at least one")
+        key = (type(arrays[0]), len(arrays), *options.items())
+        compiling = backend_of(arrays[0]).compiling
+        if compiling is None or not compiling():
+            try:
+                run = self._runs[key]
+            except (KeyError, TypeError):
+                pass
+            else:
+                return run(*arrays)
+        return self._first(key, arrays, options)
 
     def _named(self, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         """Options given by position, under their names: `permute_dims(x, (1, 0))`."""
@@ -107,37 +113,66 @@ class Engine:
             raise TypeError(f"{self.name}: {len(args)} options by position; give options by name")
         return {**dict(zip(self._positional, args, strict=False)), **options}
 
-    def _run(
+    def _first(self, key: Any, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
+        """The whole way, from options to what runs; remembered under `key` where it may be."""
+        own = {name: value for name, value in options.items() if name not in _RUN}
+        where = {k: options[k] for k in ("comm", "out_sharding") if options.get(k) is not None}
+        out, copy = options.get("out"), options.get("copy", True)
+        if out is not None or copy is not True:
+            return self._placed(arrays, own, out, copy, where)
+        if where or common_backend(arrays).tracing(*arrays):
+            return self._elsewhere(arrays, own, where)
+        elsewhere = lambda *xs: self._elsewhere(xs, own, {})  # noqa: E731 -- said twice below
+        made = caller(arrays, lambda *xs: self._recipe(xs, own), elsewhere, elsewhere)
+        result = made(*arrays)
+        with contextlib.suppress(TypeError):
+            if len(self._runs) >= _MOST:
+                self._runs.clear()
+            self._runs[key] = made
+        return result
+
+    def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:
+        """The recipe for these arrays, and others of their shapes."""
+        backend = common_backend(arrays)
+        fill = self._checked_fill(arrays, options)
+        return recipe(self._layout(arrays, options), backend, fill)
+
+    def _placed(
         self,
-        backend: Backend,
         arrays: Sequence[Any],
         options: dict[str, Any],
-        key: tuple[Any, ...] | None,
+        out: Any,
+        copy: bool | None,
+        where: dict[str, Any],
     ) -> Any:
-        """The whole way, from shapes to a layout to arrays; remembered under `key`."""
-        if "comm" in options or "out_sharding" in options:
-            return self._sharded(arrays, options)
-        out, copy = options.pop("out", None), options.pop("copy", True)
-        fill = self._checked_fill(arrays, options)
-        shapes = tuple([tuple(x.shape) for x in arrays])
-        layout = self._layout_of(*self._args(shapes), **options)
-        if key is None or out is not None or copy is not True:
-            return run(backend, layout, arrays, out, copy, fill)
-        if len(self._recipes) >= _MOST:
-            self._recipes.clear()
-        recipe = self._recipes[key] = remembered(layout, backend, fill)
-        return recipe(*arrays)
-
-    def _sharded(self, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
-        """On arrays that many devices hold, as the caller wants it moved and laid."""
-        from xlayout.shard.sharded import run_sharded  # one device needs nothing of it
-
-        if options.pop("out", None) is not None or options.pop("copy", True) is not True:
+        """Into the caller's memory, or sharing it."""
+        backend = common_backend(arrays)
+        if where or backend.spread(arrays[0]):
             raise TypeError("out, copy: the result of a sharded op is fresh; leave them away")
-        where = {k: options.pop(k) for k in ("comm", "out_sharding") if k in options}
+        if backend.tracing(*arrays):
+            refuse_while_tracing(out, copy)
+            return self._elsewhere(arrays, options, where)
         fill = self._checked_fill(arrays, options)
-        layout = self._layout_of(*self._args(tuple([tuple(x.shape) for x in arrays])), **options)
-        return run_sharded(layout, arrays, fill=fill, **where)
+        return run(backend, self._layout(arrays, options), arrays, out, copy, fill)
+
+    def _elsewhere(
+        self, arrays: Sequence[Any], options: dict[str, Any], where: dict[str, Any]
+    ) -> Any:
+        """What a compiler records, and what lies on many devices."""
+        backend = common_backend(arrays)
+        spread = backend.spread(arrays[0])
+        unknown = spread is None and where.get("comm") == "local"
+        if spread or unknown or "out_sharding" in where or where.get("comm", "auto") not in _COMM:
+            from xlayout.shard.sharded import run_sharded  # one device needs nothing of it
+
+            fill = self._checked_fill(arrays, options)
+            return run_sharded(self._layout(arrays, options), arrays, fill=fill, **where)
+        if backend.tracing(*arrays):
+            return self._traced(backend, arrays, options)
+        return self.many(arrays, options)
+
+    def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:
+        return self._layout_of(*self._args(tuple([tuple(x.shape) for x in arrays])), **options)
 
     def _checked_fill(self, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
         if self._fill is None:
@@ -150,9 +185,6 @@ class Engine:
         return (shapes,) if self._packed else shapes
 
     def _traced(self, backend: Backend, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
-        if "comm" in options or "out_sharding" in options:
-            return self._sharded(arrays, options)
-        refuse_while_tracing(options.pop("out", None), options.pop("copy", True))
         fill = self._checked_fill(arrays, options)
         shapes = []
         for x in arrays:

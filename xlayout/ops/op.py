@@ -103,11 +103,7 @@ def one_to_one(
     """Make the array function of `shape -> Layout`; `fill` names the option that fills holes."""
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToOne[P]:
-        engine = Engine(_strict(function), touched, fill)
-
-        def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            return engine.one(x, options, args)
-
+        call = Engine(_strict(function), touched, fill).unary()
         return cast("OneToOne[P]", dressed(call, function, _on_shapes(function)))
 
     return made
@@ -119,10 +115,10 @@ def one_to_many(
     """Make the array function of a layout with several outputs."""
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToMany[P]:
-        engine = Engine(_strict(function), touched)
+        run = Engine(_strict(function), touched).unary()
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            result = engine.one(x, options, args)
+            result = run(x, *args, **options)
             return result if isinstance(result, tuple) else (result,)
 
         return cast("OneToMany[P]", dressed(call, function, _on_shapes(function)))

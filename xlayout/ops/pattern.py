@@ -69,12 +69,12 @@ class Rearrange(Protocol):
 
 def _make() -> Rearrange:
     engine = Engine(_rearrange, everything, packed=True)
+    one = engine.unary()
 
     def call(x: Any, pattern: str, /, **options: Any) -> Any:
-        options["pattern"] = pattern
         if isinstance(x, (tuple, list)):
-            return engine.many(tuple(x), options)
-        return engine.one(x, options)
+            return engine.many(tuple(x), {"pattern": pattern, **options})
+        return one(x, pattern=pattern, **options)
 
     def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
         single = all(isinstance(n, int) for n in shape)

@@ -142,11 +142,11 @@ class FromTiles(Protocol):
 
 
 def _make_to_tiles() -> ToTiles:
-    engine = Engine(_to_tiles, everything)
+    run = Engine(_to_tiles, everything).unary()
 
     def call(x: Any, /, *, grid: tuple[int, int], **options: Any) -> list[list[Any]]:
         grid = _pair(grid)
-        made = engine.many((x,), {"grid": grid, **options})
+        made = run(x, grid=grid, **options)
         blocks = made if isinstance(made, tuple) else (made,)
         return [list(blocks[k : k + grid[1]]) for k in range(0, len(blocks), grid[1])]
 

@@ -1,0 +1,105 @@
+"""Small: a small layout in one call of the compiled kernel, where torch would take three.
+
+On a kilobyte a call costs its calls: view, permute and reshape go through torch's dispatcher three
+times, the kernel not once. What must see a copy closes the gates that large copies have, asked in
+fewer words. What is wrapped (by a transform, functionalization, lazy zeros, a sparse format) has no
+address to give, and what is not wrapped inside a transform is a constant to it; quantized dtypes,
+and complex ones, which may be conjugated lazily, have no plan; modes and tracers are asked for once
+a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+import xlayout_native
+from xlayout_native.strided import MOST_LOOPS, Moves
+
+__all__ = ["address_of", "quick", "watched"]
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_DTYPES = tuple(
+    dtype
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype)
+    and not dtype.is_complex
+    and not str(dtype).startswith("torch.q")
+)
+
+_recording = torch.is_grad_enabled
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_trace = torch._C._get_tracing_state
+
+
+def address_of(x: Any) -> int:
+    """Where a tensor's row-major memory is; 0 where that is not for the kernel to read."""
+    if (
+        type(x) not in _PLAIN
+        or not x.is_cpu
+        or not x.is_contiguous()
+        or x.is_neg()
+        or (x.requires_grad and _recording())
+    ):
+        return 0
+    address: int = x.data_ptr()
+    return address
+
+
+def watched() -> bool:
+    """Whether a dual level, a mode or a tracer is to see every call."""
+    return bool(
+        forward_ad._current_level >= 0
+        or _dispatch_modes()
+        or _function_modes()
+        or _trace() is not None
+    )
+
+
+def quick(
+    recipe: Callable[..., Any], moves: Moves, shapes: Sequence[tuple[int, ...]], /
+) -> Callable[..., Any]:
+    if not xlayout_native.available or any(
+        len(loops) > MOST_LOOPS for _, _, (_, _, loops) in moves
+    ):
+        return recipe
+    inputs = 1 + max(source for source, _, _ in moves)
+    sizes = {n: xlayout_native.prepare(moves, n, inputs, len(shapes)) for n in (1, 2, 4, 8)}
+    plans = {dtype: sizes[dtype.itemsize] for dtype in _DTYPES}
+    copy = xlayout_native.run
+    shape = shapes[0]
+
+    def one(x: Any) -> Any:
+        plan = plans.get(x.dtype)
+        if plan is None or watched():
+            return recipe(x)
+        try:
+            address = address_of(x)
+        except RuntimeError:  # it has no memory of its own
+            address = 0
+        if not address:
+            return recipe(x)
+        y = x.new_empty(*shape)  # a third faster than from a tuple
+        copy(plan, 1, address, y.data_ptr())
+        return y
+
+    def several(*arrays: Any) -> Any:
+        plan = plans.get(arrays[0].dtype)
+        if plan is None or watched():
+            return recipe(*arrays)
+        try:
+            addresses = [address_of(x) for x in arrays]
+        except RuntimeError:
+            return recipe(*arrays)
+        if not all(addresses):
+            return recipe(*arrays)
+        like = arrays[0]
+        made = [like.new_empty(shape) for shape in shapes]
+        copy(plan, 1, *addresses, *[y.data_ptr() for y in made])
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return one if inputs == len(shapes) == 1 and shape else several

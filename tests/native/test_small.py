@@ -1,0 +1,92 @@
+"""A small layout is one call of the kernel on plain tensors, and torch's own ops on all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import Parameter
+
+import xlayout as xl
+import xlayout_native
+from tests.native.test_gates import SITUATIONS
+from xlayout_torch.small import quick
+
+pytestmark = pytest.mark.skipif(not xlayout_native.available, reason="there is no kernel")
+
+MOVES = ((0, 0, (0, 0, ((512, 64, 1), (64, 1, 512)))),)  # of what the situations make
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The runs that were asked for; none takes place."""
+    runs: list[Any] = []
+    monkeypatch.setattr(xlayout_native, "run", lambda *args: runs.append(args))
+    return runs
+
+
+def framework(*_arrays: Any) -> str:
+    return "framework"
+
+
+def on_one(x: Any) -> Any:
+    return quick(framework, MOVES, [tuple(x.shape)])(x)
+
+
+def on_two(x: Any) -> Any:
+    moves = (*MOVES, (1, 0, MOVES[0][2]))
+    return quick(framework, moves, [tuple(x.shape)])(torch.empty_like(x), x)
+
+
+@pytest.mark.parametrize("form", [on_one, on_two])
+@pytest.mark.parametrize("make", [torch.zeros, lambda *n: Parameter(torch.zeros(*n), False)])
+def test_a_plain_tensor_goes_to_the_kernel(
+    form: Callable[..., Any], make: Any, asked: list[Any]
+) -> None:
+    assert form(make(8, 4)) != "framework"
+    with torch.inference_mode():
+        assert form(make(8, 4)) != "framework"
+    with torch.no_grad():
+        assert form(torch.zeros(8, 4, requires_grad=True)) != "framework"
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("form", [on_one, on_two])
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_what_must_be_seen_goes_to_torch(
+    situation: str, form: Callable[..., Any], asked: list[Any]
+) -> None:
+    made = []
+    # The situations make column-major views for large copies; here they are to be row-major.
+    SITUATIONS[situation](lambda x: made.append(form(x if x.is_sparse else x.t())))
+    assert made == ["framework"]
+    assert asked == []
+
+
+@pytest.mark.usefixtures("asked")
+def test_strided_memory_goes_to_torch() -> None:
+    assert on_one(torch.zeros(4, 8).t()) == "framework"
+    assert on_one(torch.zeros(8, 8)[:, ::2]) == "framework"
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_lazy_negative_goes_to_torch() -> None:
+    assert on_one(torch._neg_view(torch.ones(8, 4))) == "framework"
+
+
+def test_a_small_op_is_one_run(asked: list[Any]) -> None:
+    x = torch.zeros(7, 5)
+    for call in (xl.matrix_transpose, lambda x: xl.trim(x, to=3), xl.unstack):
+        call(x)
+    assert len(asked) == 3
+
+
+def test_the_result_is_a_tensor_of_its_own() -> None:
+    x = Parameter(torch.arange(6.0).reshape(2, 3), requires_grad=False)
+    y = xl.matrix_transpose(x)
+    assert type(y) is torch.Tensor
+    assert y.tolist() == [[0, 3], [1, 4], [2, 5]]
+    y.zero_()
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
