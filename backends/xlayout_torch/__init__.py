@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
-from xlayout_torch import native
 from xlayout_torch.small import quick as quick
 
 name = "torch"
@@ -120,7 +120,7 @@ def _clone(x: Any) -> Any:
 
 
 def _copy(x: Any) -> Any:
-    made = native.fresh(x)
+    made = cuda.fresh(x) if x.is_cuda else native.fresh(x)
     return _clone(x) if made is None else made
 
 
@@ -226,7 +226,10 @@ def assign(to: Any, source: Any, /) -> None:
         to.fill_(source)
 
 
-move = native.move
+def move(moves: cuda.Moves, arrays: Sequence[Any], outputs: Sequence[Any], /) -> bool:
+    if outputs and outputs[0].is_cuda:
+        return cuda.move(moves, arrays, outputs)
+    return native.move(moves, arrays, outputs)
 
 
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:

@@ -1,0 +1,255 @@
+"""CUDA: torch's own copies given to a Triton kernel, where it should be faster and nobody looks on.
+
+The gates are those of the CPU's kernel and one more: nothing is launched while a CUDA graph is
+captured. Before a device is used for the first time it copies a little, and torch goes on copying
+where that fails or comes out wrong. XLAYOUT_TRITON=off does without the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.autograd.graph import increment_version
+
+from xlayout_torch import native
+from xlayout_torch.triton_plan import Moves, Plan, alignment, cuts, plan
+from xlayout_torch.triton_tile import Cut, Tile
+
+__all__ = [
+    "GATES",
+    "Batch",
+    "Moves",
+    "copy",
+    "fresh",
+    "launch",
+    "move",
+    "move_many",
+    "status",
+    "why_not",
+]
+
+SMALL = 1 << 20
+"""Bytes below which torch copies: its launches are on their way sooner."""
+
+WARPS = 4
+
+GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
+    "device": lambda x: x.device.type != "cuda",
+    "capture": lambda _x: torch.cuda.is_current_stream_capturing(),
+}
+"""Name -> whether it keeps the kernel away from a tensor."""
+
+
+def fresh(x: Any) -> Any | None:
+    """A row-major copy of a tensor, or None where torch should make it."""
+    if x.numel() * x.itemsize < SMALL or _watched(x) or x.is_contiguous():
+        return None
+    loops, step = [], 1
+    for n, stride in zip(reversed(x.shape), reversed(x.stride()), strict=True):
+        loops.append((n, stride, step))
+        step *= n
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    return y if _moved(((0, 0, (0, 0, tuple(loops))),), (x,), (y,)) else None
+
+
+def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
+    """Whether all moves are made, between tensors of one dtype; if not, torch should make them."""
+    if any(map(_watched, (*arrays, *outputs))) or sum(y.nbytes for y in outputs) < SMALL:
+        return False
+    if not _moved(moves, arrays, outputs):
+        return False
+    _count_versions(outputs)
+    return True
+
+
+def move_many(items: Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]]) -> bool:
+    """`move` for many tensors at once, in as many launches as there are kinds of tiles."""
+    batch = Batch.of(items)
+    if batch is not None:
+        batch.run()
+    return batch is not None
+
+
+class Batch:
+    """Moves between many tensors, prepared once; each `run` is a few launches.
+
+    It keeps the tensors. Who runs it vouches that nobody looks on: the gates are asked when it is
+    made.
+    """
+
+    def __init__(self, made: Plan, tensors: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self._made = made
+        self._tensors = tensors
+        self._outputs = outputs
+        self._table = _table(made.words, outputs[0].device)
+
+    @classmethod
+    def of(cls, items: Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]]) -> Batch | None:
+        """The batch of (moves, arrays, outputs), or None where torch should make the moves."""
+        pieces: list[tuple[Cut, int, int]] = []
+        tensors: list[Any] = []
+        outputs: list[Any] = []
+        for moves, arrays, made in items:
+            both = (*arrays, *made)
+            if any(map(_watched, both)) or {x.device for x in both} != {both[0].device}:
+                return None
+            found = cuts(
+                moves,
+                arrays[0].itemsize,
+                [alignment(x.data_ptr()) for x in arrays],
+                [alignment(y.data_ptr()) for y in made],
+            )
+            if found is None:
+                return None
+            sources, first = len(tensors), len(tensors) + len(arrays)
+            pieces += [(one, sources + source, first + target) for one, source, target in found]
+            tensors += both
+            outputs += made
+        if not outputs or len({x.device for x in outputs}) > 1 or why_not(outputs[0].device):
+            return None
+        return cls(plan(pieces).at(_addresses(tensors)), tensors, outputs)
+
+    def run(self) -> None:
+        """Make the moves."""
+        with _on(self._outputs[0].device):
+            launch(self._made, self._table)
+        _count_versions(self._outputs)
+
+
+def launch(made: Plan, table: Any, source: int = 0, target: int = 0) -> None:
+    """Start a plan, with its table on the current device; addresses are added to the table's."""
+    from xlayout_torch.triton_copy import copy_tiles
+
+    for one in made.launches:
+        copy_tiles[(one.programs,)](
+            *(table, source, target, one.pieces, one.jobs or 0, one.group),
+            *constants(one.tile, several=one.jobs is not None),
+            num_warps=WARPS,
+            num_stages=1,
+        )
+
+
+def constants(tile: Tile, *, several: bool) -> tuple[Any, ...]:
+    """What the kernel is compiled with."""
+    from xlayout_torch.triton_copy import UNITS
+
+    return several, UNITS[tile.unit], *tile.sizes, *tile.runs, *tile.vectors, tile.wide
+
+
+def status() -> str:
+    """One line about the kernel: at work, and where, or why it is not.
+
+    >>> status().startswith("Triton" if torch.cuda.is_available() else "not in use: ")
+    True
+    """
+    if not torch.cuda.is_available():
+        return "not in use: torch sees no CUDA device"
+    device = torch.device("cuda", torch.cuda.current_device())
+    reason = why_not(device)
+    if reason:
+        return f"not in use: {reason}"
+    import triton
+
+    return f"Triton {triton.__version__}, {torch.cuda.get_device_name(device)}"
+
+
+@lru_cache
+def why_not(device: torch.device) -> str:
+    """Why the kernel is not to be used on a device, or nothing; the first question is a trial."""
+    if os.environ.get("XLAYOUT_TRITON") == "off":
+        return "switched off by XLAYOUT_TRITON=off"
+    try:
+        x = torch.arange(3 * 66 * 80, dtype=torch.int32, device=device).view(3, 66, 80)
+        turned, joined = torch.zeros(3, 80, 66, dtype=x.dtype, device=device), torch.zeros_like(x)
+        loops = ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
+        copy(((0, 0, (0, 0, loops)),), 4, [x.data_ptr()], [turned.data_ptr()], device)
+        halves = x, x[:, :, 40:]
+        moves = tuple((j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2))
+        copy(moves, 4, _addresses(halves), [joined.data_ptr()], device)
+        if not (torch.equal(turned, x.mT) and torch.equal(joined, x)):
+            return "a trial came out wrong"
+    except Exception as error:  # noqa: BLE001 -- whatever it is, torch can copy
+        return (str(error) or type(error).__name__).partition("\n")[0]
+    return ""
+
+
+def copy(
+    moves: Moves,
+    itemsize: int,
+    sources: Sequence[int],
+    targets: Sequence[int],
+    device: torch.device,
+) -> bool:
+    """Whether all moves are made between addresses on a device; some have too many axes."""
+    found = _prepared(
+        moves, itemsize, tuple(map(alignment, sources)), tuple(map(alignment, targets))
+    )
+    if found is None:
+        return False
+    made, tables = found
+    with _on(device):
+        if len(sources) > 1 or len(targets) > 1:
+            made = made.at((*sources, *targets))
+            launch(made, _passing(made.words, device))
+            return True
+        if device not in tables:
+            tables[device] = _table(made.words, device)
+        launch(made, tables[device], *sources, *targets)
+    return True
+
+
+def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
+    device = outputs[0].device
+    return not why_not(device) and copy(
+        moves, arrays[0].itemsize, _addresses(arrays), _addresses(outputs), device
+    )
+
+
+@lru_cache(4096)
+def _prepared(
+    moves: Moves, itemsize: int, inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> tuple[Plan, dict[torch.device, Any]] | None:
+    """The plan of some moves, without addresses, and its table on the devices that have it."""
+    found = cuts(moves, itemsize, inputs, outputs)
+    if found is None:
+        return None
+    return plan([(one, source, len(inputs) + target) for one, source, target in found]), {}
+
+
+def _addresses(xs: Sequence[Any]) -> list[int]:
+    return [x.data_ptr() for x in xs]
+
+
+def _table(words: array[int], device: torch.device) -> Any:
+    """The words on a device, there for every stream."""
+    if not words:
+        return torch.empty(0, dtype=torch.int64, device=device)
+    return torch.frombuffer(words, dtype=torch.int64).to(device)
+
+
+def _passing(words: array[int], device: torch.device) -> Any:
+    """The words on a device for this stream; nobody waits for what it has to do before."""
+    if device.type != "cuda" or not words:
+        return _table(words, device)
+    host = torch.frombuffer(words, dtype=torch.int64).pin_memory()
+    return host.to(device, non_blocking=True)
+
+
+def _on(device: torch.device) -> Any:
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def _count_versions(outputs: Sequence[Any]) -> None:
+    for y in outputs:
+        if not y.is_inference():  # such a tensor counts no versions
+            increment_version(y)
+
+
+def _watched(x: Any) -> bool:
+    return any(closed(x) for closed in GATES.values())

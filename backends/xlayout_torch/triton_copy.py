@@ -1,0 +1,139 @@
+"""Copy: the Triton kernel that moves strided copies between addresses, one tile a program.
+
+It knows no tensors: `triton_plan` writes a table of pieces, 32 numbers each, and says what a tile
+is. Loads and stores are rows of memory, so that Triton gives each side the layout in which they
+coalesce, and carries the values from one to the other through shared memory or shuffles.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["UNITS", "copy_tiles"]
+
+UNITS = {1: tl.uint8, 2: tl.uint16, 4: tl.uint32, 8: tl.uint64}
+"""Bytes -> the integer they are moved as."""
+
+
+@triton.constexpr_function
+def _product(sizes, first, last):
+    product = 1
+    for size in sizes[first:last]:
+        product *= size
+    return product
+
+
+@triton.jit
+def _memory(
+    base,
+    length,
+    strides,
+    sizes,
+    number,
+    TILE: tl.constexpr,
+    RUN: tl.constexpr,
+    VECTOR: tl.constexpr,
+    UNIT: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    # Pointers to a tile on one side, a row for each run of memory, and which of them are inside.
+    # The axes are in the order of this side's memory. Addresses are made by multiplication with the
+    # size of a vector, which is how Triton knows that it may move whole vectors.
+    APART: tl.constexpr = 4 - RUN
+    ROWS: tl.constexpr = _product(TILE, 0, APART)
+    LENGTH: tl.constexpr = _product(TILE, APART, 4)
+    BYTES: tl.constexpr = VECTOR * (UNIT.primitive_bitwidth // 8)
+    start = number[APART].to(tl.int64) * (LENGTH // VECTOR)
+    along = tl.arange(0, LENGTH)[None, :]
+    inside = along < tl.minimum(length - start, LENGTH // VECTOR).to(tl.int32) * VECTOR
+    base += start
+    row = tl.arange(0, ROWS)[:, None]
+    offset = tl.zeros([ROWS, 1], tl.int64 if WIDE else tl.int32)
+    for k in tl.static_range(APART - 1, -1, -1):
+        stride = tl.load(strides + k)
+        start = number[k].to(tl.int64) * TILE[k]
+        base += start * stride
+        at = row % TILE[k]
+        row = row // TILE[k]
+        offset += at * stride.to(offset.dtype)
+        inside = inside & (at < tl.minimum(sizes[k] - start, TILE[k]).to(tl.int32))
+    first = tl.multiple_of((base * BYTES).to(tl.pointer_type(UNIT)), BYTES)
+    return first + (offset * VECTOR + along), inside
+
+
+@triton.jit
+def _three(at):
+    return tl.load(at), tl.load(at + 1), tl.load(at + 2)
+
+
+@triton.jit(do_not_specialize=["source", "target", "pieces", "jobs", "group"])
+def copy_tiles(
+    table,
+    source: tl.int64,
+    target: tl.int64,
+    pieces: tl.int32,
+    jobs: tl.int32,
+    group: tl.int32,
+    SEVERAL: tl.constexpr,
+    UNIT: tl.constexpr,
+    R: tl.constexpr,
+    B: tl.constexpr,
+    A: tl.constexpr,
+    C: tl.constexpr,
+    READ_RUN: tl.constexpr,
+    WRITE_RUN: tl.constexpr,
+    READ_VECTOR: tl.constexpr,
+    WRITE_VECTOR: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """One tile of one piece; addresses are the sums of the arguments and the table's numbers."""
+    tile = tl.program_id(0)
+    piece = table + pieces
+    if SEVERAL:
+        job = tl.load(table + jobs + tile // group)
+        piece += (job >> 32) * 32
+        tile = job.to(tl.int32) + tile % group
+        if tile >= tl.load(piece + 31):
+            return
+    WIDTH: tl.constexpr = UNIT.primitive_bitwidth // 8
+    read = (source + tl.load(piece)) // (READ_VECTOR * WIDTH) + tl.load(piece + 2)
+    write = (target + tl.load(piece + 1)) // (WRITE_VECTOR * WIDTH) + tl.load(piece + 3)
+    tiles_r, tiles_b, tiles_a = _three(piece + 4)
+    tiles_c = tl.load(piece + 7)
+    c = tile % tiles_c.to(tl.int32)
+    tile = tile // tiles_c.to(tl.int32)
+    b = tile % tiles_b.to(tl.int32)
+    tile = tile // tiles_b.to(tl.int32)
+    a = tile % tiles_a.to(tl.int32)
+    tile = tile // tiles_a.to(tl.int32)
+    r = tile % tiles_r.to(tl.int32)
+    tile = tile // tiles_r.to(tl.int32)
+    for k in tl.static_range(4):
+        n, x, z = _three(piece + 19 + 3 * k)
+        at = tile % n.to(tl.int32)
+        tile = tile // n.to(tl.int32)
+        read += at * x
+        write += at * z
+    n_r, n_b, n_a = _three(piece + 8)
+    strides, length = piece + 11, tl.load(piece + 17)
+    if A == 1:  # nothing to turn
+        where, inside = _memory(
+            read, length, strides, (n_r, n_a, n_b), (r, a, b, c),
+            (R, A, B, C), READ_RUN, READ_VECTOR, UNIT, WIDE,
+        )  # fmt: skip
+    else:
+        where, inside = _memory(
+            read, length, strides, (n_r, n_b, n_a), (r, b, a, c),
+            (R, B, A, C), READ_RUN, READ_VECTOR, UNIT, WIDE,
+        )  # fmt: skip
+    values = tl.load(where, inside)
+    strides, length = piece + 14, tl.load(piece + 18)
+    where, inside = _memory(
+        write, length, strides, (n_r, n_a, n_b), (r, a, b, c),
+        (R, A, B, C), WRITE_RUN, WRITE_VECTOR, UNIT, WIDE,
+    )  # fmt: skip
+    if A > 1:
+        values = tl.permute(tl.reshape(values, (R, B, A, C)), (0, 2, 1, 3))
+        values = tl.reshape(values, where.shape)
+    tl.store(where, values, inside)

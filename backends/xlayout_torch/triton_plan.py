@@ -1,0 +1,138 @@
+"""Plan: many strided copies in one table of numbers, and one launch for each kind of tile.
+
+A piece is a copy cut into tiles, 32 words of the table: the address of its input and of its output
+(or 0, where the launch says them), then `Cut.words`. Where a launch has several pieces, a job tells
+which of them a group of programs works on, and from which tile on: piece * 2**32 + tile.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from xlayout_torch.triton_tile import VECTOR, Cut, Loop, Tile, cut
+
+__all__ = ["WORDS", "Launch", "Moves", "Plan", "alignment", "cuts", "plan"]
+
+Move = tuple[int, int, tuple[int, int, tuple[Loop, ...]]]
+Moves = tuple[Move, ...]
+"""(input, output, (from, to, loops)), in elements."""
+
+WORDS = 32
+"""Numbers for each piece."""
+
+GROUP = 16
+"""Programs of a job; more where the table would hold more than JOBS of them."""
+
+JOBS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Programs of one kind.
+
+    Args:
+        tile: what the kernel is compiled for.
+        programs: how many.
+        pieces: where the table tells of the pieces.
+        jobs: where it tells of the jobs; None where there is one piece, which needs none.
+        group: programs of a job.
+    """
+
+    tile: Tile
+    programs: int
+    pieces: int
+    jobs: int | None
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Strided copies, ready to be launched.
+
+    Args:
+        words: the table; addresses are 0 as long as nobody writes them.
+        launches: what to launch on it.
+        places: (position in the table, input, output) of each piece.
+    """
+
+    words: array[int]
+    launches: tuple[Launch, ...]
+    places: tuple[tuple[int, int, int], ...]
+
+    def at(self, addresses: Sequence[int]) -> Plan:
+        """The same with addresses in the table; inputs and outputs are positions among them."""
+        words = self.words[:]
+        for place, source, target in self.places:
+            words[place] = addresses[source]
+            words[place + 1] = addresses[target]
+        return Plan(words, self.launches, self.places)
+
+
+def alignment(address: int) -> int:
+    """The largest power of two up to a vector's size that divides an address.
+
+    >>> [alignment(a) for a in (512, 8, 6, 3)]
+    [16, 8, 2, 1]
+    """
+    return math.gcd(address, VECTOR)
+
+
+def cuts(
+    moves: Moves, itemsize: int, inputs: Sequence[int], outputs: Sequence[int]
+) -> list[tuple[Cut, int, int]] | None:
+    """(cut, input, output) for every move, or None where one is too much for the kernel.
+
+    Args:
+        moves: the copies.
+        itemsize: bytes of an element.
+        inputs: what divides the address of each input.
+        outputs: what divides the address of each output.
+    """
+    found = []
+    for source, target, (start, to, loops) in _split(moves, itemsize):
+        one = cut(start, to, loops, itemsize, (inputs[source], outputs[target]))
+        if one is None:
+            return None
+        found.append((one, source, target))
+    return found
+
+
+def _split(moves: Moves, itemsize: int) -> Iterator[Move]:
+    """Moves that move something; a single run in vectors and a rest, which would narrow them."""
+    for source, target, (start, to, loops) in moves:
+        if any(n == 0 for n, _, _ in loops):
+            continue
+        step = VECTOR // math.gcd(VECTOR, itemsize)
+        rest = loops[0][0] % step if len(loops) == 1 and loops[0][1:] == (1, 1) else 0
+        if rest:
+            whole = loops[0][0] - rest
+            yield source, target, (start, to, ((whole, 1, 1),))
+            yield source, target, (start + whole, to + whole, ((rest, 1, 1),))
+        else:
+            yield source, target, (start, to, loops)
+
+
+def plan(pieces: Iterable[tuple[Cut, int, int]]) -> Plan:
+    """A launch for each kind of tile; `pieces` as `cuts` gives them."""
+    kinds: dict[Tile, list[tuple[Cut, int, int]]] = {}
+    for piece in pieces:
+        kinds.setdefault(piece[0].tile, []).append(piece)
+    words: array[int] = array("q")
+    launches, places = [], []
+    for tile, members in kinds.items():
+        first, jobs, group = len(words), array("q"), GROUP
+        while sum(one.count for one, _, _ in members) > group * JOBS:
+            group *= 2
+        for number, (one, source, target) in enumerate(members):
+            places.append((len(words), source, target))
+            words.extend((0, 0, *one.words))
+            jobs.extend(range(number << 32, (number << 32) + one.count, group))
+        if len(members) == 1:
+            launches.append(Launch(tile, members[0][0].count, first, None, 1))
+            continue
+        launches.append(Launch(tile, len(jobs) * group, first, len(words), group))
+        words.extend(jobs)
+    return Plan(words, tuple(launches), tuple(places))

@@ -1,0 +1,258 @@
+"""Tile: how the Triton kernel cuts one strided copy into tiles, and with which constants.
+
+A tile spans four axes, r, b, a and c, each a power of two long:
+
+    c   the run: what lies side by side in the input and in the output
+    a   the axis that comes next in the input
+    b   the axis that comes next in the output
+    r   one axis more, where the others do not fill a tile
+
+The kernel reads a tile in the order (r, b, a, c) and writes it in the order (r, a, b, c). On each
+side the last axes are one run of memory, as far as their strides chain, and vectors of up to 16
+bytes move it. A transpose is (1, b, a, 1), a zip (1, 2, a, 1) whose output is one run, a row block
+(1, b, 1, c). Axes that are left are counted through by the number of the tile.
+
+Nothing here needs Triton or a GPU: integers in, integers out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+__all__ = ["LINE", "OUTER", "TILE", "VECTOR", "WIDEST", "Cut", "Loop", "Tile", "cut"]
+
+Loop = tuple[int, int, int]
+"""(n, in stride, out stride)."""
+
+TILE = 1 << 14
+"""Bytes of a tile: eight vectors for each of 128 threads."""
+
+LINE = 128
+"""Bytes that the threads of a warp should find side by side."""
+
+VECTOR = 16
+"""Bytes of the widest access."""
+
+WIDEST = 8
+"""Bytes of the widest integer."""
+
+OUTER = 4
+"""Axes that the number of a tile counts through."""
+
+SCALARS = 1 << 12
+"""Units of a tile where one side cannot be moved in vectors: 32 for each thread."""
+
+MOST_TILES = 1 << 31
+
+FAR = 1 << 31
+"""Units from which a position within a tile is not held in 32 bits."""
+
+WASTE = 1.25
+"""Threads that may be there for each that has work, so that a tile can be larger."""
+
+_NO_AXIS: Loop = (1, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a kernel is compiled for.
+
+    Args:
+        unit: bytes of the integer that elements are moved as.
+        sizes: units along r, b, a and c.
+        runs: how many axes are one run of memory, counted from the last, in the input and output.
+        vectors: units that are moved at once, on either side.
+        wide: whether positions within a tile need 64 bits.
+    """
+
+    unit: int
+    sizes: tuple[int, int, int, int]
+    runs: tuple[int, int]
+    vectors: tuple[int, int]
+    wide: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A strided copy in tiles.
+
+    Args:
+        tile: what the kernel is compiled for.
+        count: how many tiles.
+        words: what the kernel reads while it runs; offsets, strides and lengths of runs count
+            vectors of their side. In this order: the two offsets; tiles along r, b, a and c; sizes
+            of r, b and a; their strides in the input (in the order r, b, a) and in the output (in
+            the order r, a, b); the lengths of the two runs; (n, in stride, out stride) of each
+            outer axis, the fastest first; `count`.
+    """
+
+    tile: Tile
+    count: int
+    words: tuple[int, ...]
+
+
+@lru_cache(1 << 14)
+def cut(
+    start: int, to: int, loops: tuple[Loop, ...], itemsize: int, aligned: tuple[int, int]
+) -> Cut | None:
+    """A strided copy in tiles, or None for one with more axes or tiles than the kernel counts.
+
+    Args:
+        start: where the input begins, in elements.
+        to: where the output begins.
+        loops: the axes, in elements; none of them empty.
+        itemsize: bytes of an element.
+        aligned: powers of two that divide the address of the input and that of the output.
+
+    >>> cut(0, 0, ((4096, 1, 4096), (4096, 4096, 1)), 2, (16, 16)).tile
+    Tile(unit=2, sizes=(1, 128, 64, 1), runs=(2, 2), vectors=(8, 8), wide=False)
+    """
+    run, axes = _in_bytes(loops, itemsize)
+    steps = [step for _, *both in axes for step in both]
+    offsets = start * itemsize, to * itemsize
+    unit = math.gcd(WIDEST, run, *offsets, *steps, *aligned)
+    found = _tiled(axes, run // unit, unit, offsets, aligned, TILE // unit)
+    if found is not None and min(found.tile.vectors) == 1 and unit < WIDEST:
+        return _tiled(axes, run // unit, unit, offsets, aligned, SCALARS)
+    return found
+
+
+def _tiled(
+    axes: Sequence[Loop],
+    run: int,
+    unit: int,
+    offsets: tuple[int, int],
+    aligned: tuple[int, int],
+    room: int,
+) -> Cut | None:
+    """Axes with strides in bytes and a run in units, in tiles of up to `room` units."""
+    r, b, a, sizes = _shape(axes, run, unit, room)
+    outer = [axis for axis in reversed(axes) if axis not in (r, b, a)]
+    if len(outer) > OUTER:
+        return None
+    outer += [_NO_AXIS] * (OUTER - len(outer))
+    tr, tb, ta, tc = sizes
+    c = (run, unit, unit)
+    written = ((r, tr), (a, ta), (b, tb), (c, tc))
+    read = ((r, tr), (b, tb), (a, ta), (c, tc)) if ta > 1 else written
+    runs = _axes_in_run(1, read, unit), _axes_in_run(2, written, unit)
+    if ta == 1:  # nothing to turn, if the rows of both sides are the same
+        runs = min(runs), min(runs)
+    x = _side(1, read, runs[0], outer, offsets[0], aligned[0], unit)
+    z = _side(2, written, runs[1], outer, offsets[1], aligned[1], unit)
+    tiles = [-(-axis[0] // size) for axis, size in zip((r, b, a, c), sizes, strict=True)]
+    count = math.prod(tiles) * math.prod(n for n, _, _ in outer)
+    if count >= MOST_TILES:
+        return None
+    words = [x.offset, z.offset, *tiles, r[0], b[0], a[0], *x.strides, *z.strides]
+    words += [x.length, z.length]
+    for (n, _, _), step, by in zip(outer, x.outer, z.outer, strict=True):
+        words += [n, step, by]
+    tile = Tile(unit, sizes, runs, (x.vector, z.vector), x.wide or z.wide)
+    return Cut(tile, count, (*words, count))
+
+
+def _in_bytes(loops: Sequence[Loop], itemsize: int) -> tuple[int, list[Loop]]:
+    """Bytes of the run, and the other axes by out stride, largest first, with strides in bytes."""
+    axes: list[Loop] = []
+    for n, x, z in sorted((loop for loop in loops if loop[0] != 1), key=_by_out_stride):
+        if axes and axes[-1][1:] == (n * x * itemsize, n * z * itemsize):
+            axes[-1] = (axes[-1][0] * n, x * itemsize, z * itemsize)
+        else:
+            axes.append((n, x * itemsize, z * itemsize))
+    if axes and axes[-1][1:] == (itemsize, itemsize):
+        return axes.pop()[0] * itemsize, axes
+    return itemsize, axes
+
+
+def _by_out_stride(loop: Loop) -> tuple[int, int]:
+    return -abs(loop[2]), -abs(loop[1])
+
+
+def _shape(
+    axes: Sequence[Loop], run: int, unit: int, room: int
+) -> tuple[Loop, Loop, Loop, tuple[int, int, int, int]]:
+    """The axes r, b and a, and the sizes of a tile of `room` units along r, b, a and c."""
+    if not axes and run <= room:  # one kernel for everything that is this small
+        return _NO_AXIS, _NO_AXIS, _NO_AXIS, (1, 1, 1, room)
+    line = LINE // unit
+    tc = _fit(run, room, line)
+    b = axes[-1] if axes else _NO_AXIS
+    a = min((axis for axis in axes if axis[1]), key=lambda axis: abs(axis[1]), default=b)
+    if run >= line or a is b:
+        a = _NO_AXIS
+    left = [axis for axis in axes if axis is not b and axis is not a]
+    r = left[-1] if left else _NO_AXIS
+    room //= tc
+    least = max(1, line // tc)
+    tb = _fit(b[0], 1 << room.bit_length() // 2, least)
+    ta = _fit(a[0], room // tb, least)
+    tb = _fit(b[0], room // ta, least)
+    return r, b, a, (_fit(r[0], room // (ta * tb), 1), tb, ta, tc)
+
+
+def _fit(n: int, most: int, least: int) -> int:
+    """A power of two for a tile along `n` elements: the largest that wastes few threads."""
+    size = min(most, 1 << (n - 1).bit_length())
+    choices = [size]
+    while size > least:
+        size //= 2
+        choices.append(size)
+    wastes = [-(-n // size) * size / n for size in choices]
+    return next(
+        (size for size, waste in zip(choices, wastes, strict=True) if waste <= WASTE),
+        choices[wastes.index(min(wastes))],
+    )
+
+
+def _axes_in_run(side: int, axes: Sequence[tuple[Loop, int]], unit: int) -> int:
+    """How many axes, counted from the last, are one run of memory within a tile."""
+    (length, _, _), size = axes[3]
+    run, whole = 1, length == size
+    for axis, size in reversed(axes[:3]):
+        n = axis[0]
+        if not whole or (n > 1 and axis[side] != length * unit):
+            break
+        run, whole, length = run + 1, n == size, length * n
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The input's or the output's part of the words: strides in memory order, 0 within the run."""
+
+    vector: int
+    offset: int
+    strides: tuple[int, int, int]
+    length: int
+    outer: tuple[int, ...]
+    wide: bool
+
+
+def _side(
+    side: int,
+    axes: Sequence[tuple[Loop, int]],
+    run: int,
+    outer: Sequence[Loop],
+    offset: int,
+    aligned: int,
+    unit: int,
+) -> _Side:
+    """One side of a cut, from its four axes in memory order, each with its size in a tile."""
+    length = unit * math.prod(axis[0] for axis, _ in axes[4 - run :])
+    size = unit * math.prod(size for _, size in axes[4 - run :])
+    apart = [axis[side] if k < 4 - run else 0 for k, (axis, _) in enumerate(axes[:3])]
+    further = [axis[side] for axis in outer]
+    by = math.gcd(VECTOR, aligned, offset, *apart, *further, length, size)
+    reach = sum((size - 1) * abs(step) for (_, size), step in zip(axes, apart, strict=False))
+    return _Side(
+        by // unit,
+        offset // by,
+        (apart[0] // by, apart[1] // by, apart[2] // by),
+        length // by,
+        tuple(step // by for step in further),
+        (reach + size) // unit >= FAR,
+    )

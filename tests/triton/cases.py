@@ -1,0 +1,51 @@
+"""Cases: strided copies for the Triton kernel, random ones and one of each family."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.native.oracle import Buffer, Loops, Move
+from tests.native.test_copy import permuted, span
+
+__all__ = ["FAMILIES", "ITEMSIZES", "between", "prepared"]
+
+ITEMSIZES = (1, 2, 4, 8, 16)
+
+# name -> (shape, axes): several tiles each, with edges, when an element is 4 bytes.
+_SHAPES = {
+    "one run": ((70_001,), (0,)),
+    "row blocks": ((2, 5, 3004), (1, 0, 2)),
+    "odd rows": ((2, 7, 1501), (1, 0, 2)),
+    "blocks of a line": ((5, 12, 32), (1, 0, 2)),
+    "blocks of a vector": ((9, 2, 64, 4), (0, 2, 1, 3)),
+    "zip": ((2, 9001), (1, 0)),
+    "zip rows": ((5, 2, 2048), (0, 2, 1)),
+    "zip 4": ((4, 3001), (1, 0)),
+    "zip 3": ((3, 4001), (1, 0)),
+    "unzip": ((9001, 2), (1, 0)),
+    "unzip rows": ((37, 64, 2), (0, 2, 1)),
+    "unzip 8 rows": ((3, 1003, 8), (0, 2, 1)),
+    "transpose": ((128, 192), (1, 0)),
+    "transpose odd": ((131, 197), (1, 0)),
+    "transpose tall": ((1001, 12), (1, 0)),
+    "transpose wide": ((12, 1001), (1, 0)),
+    "transpose batch": ((3, 65, 68), (0, 2, 1)),
+    "four axes": ((7, 10, 6, 33), (2, 0, 3, 1)),
+}
+
+FAMILIES: dict[str, Loops] = {name: permuted(*case) for name, case in _SHAPES.items()}
+"""Transpositions of row-major arrays."""
+
+
+def between(loops: Loops) -> tuple[Move, int, int]:
+    """The move of some loops between two buffers that just hold it, and their sizes."""
+    before, count = span(loops, 1)
+    after, size = span(loops, 2)
+    return (0, 0, (before, after, loops)), count, size
+
+
+def prepared(loops: Loops, itemsize: int, shift: int) -> tuple[Move, Buffer, Buffer, Buffer]:
+    """(move, source, target, another target); `shift` picks how the buffers lie in memory."""
+    move, count, size = between(loops)
+    source = Buffer(count * itemsize, shift=shift % 64, fill=np.random.default_rng(7))
+    return move, source, *(Buffer(size * itemsize, shift=shift // 64) for _ in range(2))

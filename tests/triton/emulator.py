@@ -1,0 +1,96 @@
+"""Emulator: what the Triton kernel does with a plan, in numpy, and what no plan may ask of it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tests.native.oracle import Buffer
+from xlayout_torch.triton_plan import WORDS, Plan
+from xlayout_torch.triton_tile import Tile
+
+__all__ = ["emulate", "positions"]
+
+Side = tuple[np.ndarray, np.ndarray]
+"""Positions of units, a row for each run of memory, and which of them are inside."""
+
+
+def emulate(plan: Plan, buffers: list[Buffer]) -> None:
+    """Run a plan; its places count the buffers."""
+    ends = {place: (source, target) for place, source, target in plan.places}
+    for launch in plan.launches:
+        for program in range(launch.programs):
+            place, number = launch.pieces, program
+            if launch.jobs is not None:
+                job = plan.words[launch.jobs + program // launch.group]
+                place += (job >> 32) * WORDS
+                number = (job & 0xFFFFFFFF) + program % launch.group
+            words = plan.words[place : place + WORDS].tolist()
+            if number < words[31]:
+                source, target = ends[place]
+                _tile(launch.tile, words[2:], number, buffers[source], buffers[target])
+
+
+def _tile(tile: Tile, words: list[int], number: int, source: Buffer, target: Buffer) -> None:
+    (where, inside), (to, written) = positions(tile, words, number)
+    _check(source.address, where, inside, tile.unit, tile.vectors[0])
+    _check(target.address, to, written, tile.unit, tile.vectors[1])
+    unit = np.arange(tile.unit)
+    values = np.zeros((*where.shape, tile.unit + 1), np.uint8)
+    values[inside, :-1] = source.bytes[where[inside][:, None] * tile.unit + unit]
+    values[..., -1] = inside
+    r, b, a, c = tile.sizes
+    if a > 1:
+        values = values.reshape(r, b, a, c, -1).transpose(0, 2, 1, 3, 4).reshape(*to.shape, -1)
+    assert (values[..., -1] == written).all(), "what is read is not what is written"
+    target.bytes[to[written][:, None] * tile.unit + unit] = values[written, :-1]
+
+
+def positions(tile: Tile, words: list[int], number: int) -> tuple[Side, Side]:
+    """Units that a tile reads and writes, both in the order of their side."""
+    at = []
+    for tiles in (words[5], words[3], words[4], words[2], *words[17:29:3]):
+        at.append(number % tiles)
+        number //= tiles
+    assert number == 0
+    (c, b, a, r), outer = at[:4], at[4:]
+    n_r, n_b, n_a = words[6:9]
+    R, B, A, C = tile.sizes
+    written = (R, A, B, C), (r, a, b, c), (n_r, n_a, n_b)
+    read = written if A == 1 else ((R, B, A, C), (r, b, a, c), (n_r, n_b, n_a))
+    base = [words[k] + sum(i * words[18 + 3 * j + k] for j, i in enumerate(outer)) for k in (0, 1)]
+    return (
+        _side(*read, base[0], words[9:12], words[15], tile.runs[0], tile.vectors[0]),
+        _side(*written, base[1], words[12:15], words[16], tile.runs[1], tile.vectors[1]),
+    )
+
+
+def _side(
+    tile: tuple[int, ...],
+    at: tuple[int, ...],
+    sizes: tuple[int, ...],
+    base: int,
+    strides: list[int],
+    length: int,
+    run: int,
+    vector: int,
+) -> Side:
+    apart = 4 - run
+    rows, along = math.prod(tile[:apart]), np.arange(math.prod(tile[apart:]))
+    start = at[apart] * (along.size // vector)
+    inside = np.broadcast_to(along < (length - start) * vector, (rows, along.size)).copy()
+    row, position = np.arange(rows), np.full(rows, base + start)
+    for k in reversed(range(apart)):
+        step = at[k] * tile[k] + row % tile[k]
+        row = row // tile[k]
+        inside &= (step < sizes[k])[:, None]
+        position += step * strides[k]
+    return position[:, None] * vector + along, inside
+
+
+def _check(address: int, where: np.ndarray, inside: np.ndarray, unit: int, vector: int) -> None:
+    vectors = inside.reshape(inside.shape[0], -1, vector)
+    assert (vectors.all(-1) == vectors.any(-1)).all(), "a vector is not whole"
+    starts = address + where.reshape(vectors.shape)[..., 0] * unit
+    assert not (starts[vectors[..., 0]] % (unit * vector)).any(), "a vector lies across"

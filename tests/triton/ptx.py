@@ -1,0 +1,54 @@
+"""The Triton kernel compiled for sm_90, and what its machine code holds."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from tests.triton.test_tile import LARGE, tile_of
+from xlayout_torch import cuda
+from xlayout_torch.triton_copy import copy_tiles
+
+__all__ = ["FAMILIES", "compiled"]
+
+FAMILIES = [(name, itemsize) for name in LARGE for itemsize in (1, 2, 4)]
+
+_TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+
+
+def compiled(name: str, itemsize: int) -> dict[str, int]:
+    """Registers, bytes of stack and shared memory, and accesses of 16 bytes and fewer."""
+    parameters = copy_tiles.params
+    kinds = {p.name: "constexpr" if p.is_constexpr else p.annotation or "*i64" for p in parameters}
+    names = [p.name for p in parameters if p.is_constexpr]
+    values = cuda.constants(tile_of(name, itemsize), several=True)
+    aligned = {(0,): [["tt.divisibility", 16]]}
+    source = ASTSource(copy_tiles, kinds, dict(zip(names, values, strict=True)), aligned)
+    options = {"num_warps": cuda.WARPS, "num_stages": 1}
+    kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    ptx = kernel.asm["ptx"]
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        usage = subprocess.run(
+            [_TOOLS / "cuobjdump", "--dump-resource-usage", file.name],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    registers, stack = map(int, re.findall(r"REG:(\d+) STACK:(\d+)", usage)[0])
+    wide = r"\.global\.(?:v4\.b32|v2\.b64)"
+    return {
+        "registers": registers,
+        "stack": stack,
+        "shared": kernel.metadata.shared,
+        "wide loads": len(re.findall("ld" + wide, ptx)),
+        "wide stores": len(re.findall("st" + wide, ptx)),
+        "narrow stores": len(re.findall(r"st\.global\.b", ptx)),
+    }

@@ -1,0 +1,51 @@
+"""Compiled for sm_90, which takes no GPU: wide accesses on both sides, and nothing spilled."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.house.tree import ROOT
+from tests.triton.conftest import TRITON
+
+pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
+
+CODE = """
+import json
+from tests.triton.ptx import FAMILIES, compiled
+print(json.dumps({f"{name} {itemsize}": compiled(name, itemsize) for name, itemsize in FAMILIES}))
+"""
+
+
+@pytest.fixture(scope="module")
+def kernels() -> dict[str, dict[str, int]]:
+    """What each kernel's machine code holds; a process of its own, outside the interpreter."""
+    path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
+    done = subprocess.run(
+        [sys.executable, "-c", CODE],
+        env={**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "0"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, dict[str, int]] = json.loads(done.stdout)
+    return found
+
+
+def test_both_sides_are_moved_16_bytes_at_a_time(kernels: dict[str, dict[str, int]]) -> None:
+    for name, kernel in kernels.items():
+        assert (kernel["wide loads"], kernel["wide stores"]) == (8, 8), name
+        assert kernel["narrow stores"] == 0, name
+
+
+def test_nothing_is_spilled_and_many_programs_fit(kernels: dict[str, dict[str, int]]) -> None:
+    for name, kernel in kernels.items():
+        assert kernel["stack"] == 0, name
+        assert kernel["registers"] <= 64, name  # 65536 in all: 8 programs of 128 threads at once
+        assert kernel["shared"] <= 1 << 14, name

@@ -1,0 +1,138 @@
+"""The Triton kernel writes what numpy writes, no byte more, wherever it runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests import strategies
+from tests.native.oracle import Buffer, Loops, Move, expect
+from tests.native.test_copy import copies
+from tests.triton.cases import FAMILIES, ITEMSIZES, prepared
+from tests.triton.conftest import INTERPRETED
+from xlayout.algebra import Layout
+from xlayout_torch import cuda
+from xlayout_torch.triton_tile import OUTER
+
+# A tile takes the interpreter some ten milliseconds.
+examples = settings(
+    max_examples=60 if INTERPRETED else 300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+SMALL_LOOPS = copies().filter(lambda loops: np.prod([n for n, _, _ in loops]) <= 1 << 13)
+
+
+def held(buffer: Buffer, device: str) -> torch.Tensor:
+    """The buffer's memory on the device, at the same place within a line."""
+    room = torch.empty(buffer.memory.size + 128, dtype=torch.uint8, device=device)
+    first = (buffer.memory.ctypes.data - room.data_ptr()) % 64
+    there = room[first : first + buffer.memory.size]
+    return there.copy_(torch.from_numpy(buffer.memory))
+
+
+def run(
+    moves: list[Move], itemsize: int, sources: list[Buffer], targets: list[Buffer], device: str
+) -> bool:
+    """Whether the kernel made the moves, between copies of the buffers on the device."""
+    there = [held(b, device) for b in (*sources, *targets)]
+    begins = [
+        t.data_ptr() + b.address - b.memory.ctypes.data
+        for t, b in zip(there, (*sources, *targets), strict=True)
+    ]
+    inputs = len(sources)
+    if not cuda.copy(
+        tuple(moves), itemsize, begins[:inputs], begins[inputs:], torch.device(device)
+    ):
+        return False
+    for target, t in zip(targets, there[inputs:], strict=True):
+        target.memory[:] = t.cpu().numpy()
+    return True
+
+
+def agree(loops: Loops, itemsize: int, shift: int, device: str) -> None:
+    """The kernel leaves the bytes that numpy leaves, in and around the target."""
+    move, source, made, wanted = prepared(loops, itemsize, shift)
+    expect([move], itemsize, [source], [wanted])
+    if not run([move], itemsize, [source], [made], device):
+        assert len(loops) > OUTER
+        return
+    assert made.bytes.tobytes() == wanted.bytes.tobytes()
+    assert made.intact()
+
+
+@examples
+@given(loops=SMALL_LOOPS, itemsize=st.sampled_from(ITEMSIZES), shift=st.integers(0, 4095))
+def test_any_strided_copy(loops: Loops, itemsize: int, shift: int, device: str) -> None:
+    agree(loops, itemsize, shift, device)
+
+
+@pytest.mark.parametrize("itemsize", [2] if INTERPRETED else ITEMSIZES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_family(name: str, itemsize: int, device: str) -> None:
+    agree(FAMILIES[name], itemsize, 0, device)
+
+
+@pytest.mark.parametrize("itemsize", [1, 4, 8, 16])
+@pytest.mark.parametrize("name", ["zip rows", "transpose odd", "odd rows"])
+def test_each_width(name: str, itemsize: int, device: str) -> None:
+    agree(FAMILIES[name], itemsize, 3 + 64 * 9, device)
+
+
+@examples
+@given(layout=strategies.several(), itemsize=st.sampled_from(ITEMSIZES))
+def test_any_layout_by_its_table(layout: Layout, itemsize: int, device: str) -> None:
+    ends = [np.cumsum([0, *map(np.prod, s)]) for s in (layout.in_shapes, layout.out_shapes)]
+    moves = [
+        (j, k, (piece.in_offset, piece.out_offset, piece.loops))
+        for j, first, last in zip(range(9), ends[0], ends[0][1:], strict=False)
+        for k, to, until in zip(range(9), ends[1], ends[1][1:], strict=False)
+        for piece in layout.between((int(first), int(last)), (int(to), int(until)))
+    ]
+    rng = np.random.default_rng(1)
+    sources = [Buffer(int(n) * itemsize, fill=rng) for n in np.diff(ends[0])]
+    targets = [Buffer(int(n) * itemsize) for n in np.diff(ends[1])]
+    blank = b"".join(t.bytes.tobytes() for t in targets)
+    if not run(moves, itemsize, sources, targets, device):
+        return
+    flat = np.concatenate([s.bytes for s in sources]).reshape(-1, itemsize)
+    wanted = np.frombuffer(blank, np.uint8).reshape(-1, itemsize).copy()
+    table = layout.index()
+    wanted[table >= 0] = flat[table[table >= 0]]
+    assert b"".join(t.bytes.tobytes() for t in targets) == wanted.tobytes()
+    assert all(t.intact() for t in targets)
+
+
+@pytest.mark.parametrize("itemsize", [1, 8])
+def test_positions_beyond_31_bits(itemsize: int, device: str) -> None:
+    far, n = (1 << 31) + 16, 40 * itemsize  # bytes; memory that nobody touches costs nothing
+    source = torch.empty(2 * far + n, dtype=torch.uint8, device=device)
+    target = torch.empty(far + 4 * n, dtype=torch.uint8, device=device)
+    blocks = torch.from_numpy(np.random.default_rng(2).integers(0, 256, (3, n), np.uint8))
+    for k, block in enumerate(blocks):
+        source[k * far : k * far + n] = block
+    target[far - n :] = 7
+    moves = ((0, 0, (0, far // itemsize, ((40, 1, 3), (3, far // itemsize, 1)))),)
+    addresses = [source.data_ptr()], [target.data_ptr()]
+    assert cuda.copy(moves, itemsize, *addresses, torch.device(device))
+    before, made, after = target[far - n :].cpu().split([n, 3 * n, n])
+    assert torch.equal(made.view(40, 3, -1), blocks.view(3, 40, -1).transpose(0, 1))
+    assert bool((before == 7).all() and (after == 7).all())
+
+
+def test_several_kinds_of_pieces_between_several_buffers(device: str) -> None:
+    moves: list[Move] = [
+        (0, 0, (5, 7, ((100, 1, 1),))),
+        (1, 0, (0, 200, ((40, 1, 30), (30, 40, 1)))),
+        (1, 1, (0, 0, ((4, 100, 1), (100, 1, 4)))),
+        (0, 1, (0, 1000, ((3000, 1, 1),))),
+    ]
+    sources = [Buffer(4 * 4000, fill=np.random.default_rng(k)) for k in range(2)]
+    made, wanted = ([Buffer(4 * 4000), Buffer(4 * 4000)] for _ in range(2))
+    expect(moves, 4, sources, wanted)
+    assert run(moves, 4, sources, made, device)
+    assert [b.bytes.tobytes() for b in made] == [b.bytes.tobytes() for b in wanted]
+    assert all(b.intact() for b in made)

@@ -1,0 +1,103 @@
+"""A plan for the Triton kernel moves what it should, in vectors that lie where they may."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.native.oracle import Buffer, Loops, Move, expect
+from tests.native.test_copy import copies
+from tests.triton.cases import FAMILIES, ITEMSIZES, prepared
+from tests.triton.emulator import emulate
+from xlayout_torch.triton_plan import GROUP, JOBS, WORDS, alignment, cuts, plan
+from xlayout_torch.triton_tile import OUTER, cut
+
+
+def agree(loops: Loops, itemsize: int, shift: int) -> None:
+    """The plan leaves the bytes that numpy leaves, in and around the target."""
+    move, source, made, wanted = prepared(loops, itemsize, shift)
+    expect([move], itemsize, [source], [wanted])
+    found = cuts((move,), itemsize, [alignment(source.address)], [alignment(made.address)])
+    if found is None:
+        assert len(loops) > OUTER
+        return
+    emulate(plan([(one, 0, 1) for one, _, _ in found]), [source, made])
+    assert made.bytes.tobytes() == wanted.bytes.tobytes()
+    assert made.intact()
+
+
+@settings(max_examples=300)
+@given(copies(), st.sampled_from(ITEMSIZES), st.integers(0, 4095))
+def test_any_strided_copy(loops: Loops, itemsize: int, shift: int) -> None:
+    agree(loops, itemsize, shift)
+
+
+@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_family(name: str, itemsize: int) -> None:
+    agree(FAMILIES[name], itemsize, 0)
+    agree(FAMILIES[name], itemsize, 3 + 64 * 9)
+
+
+def test_several_kinds_of_pieces_between_several_buffers() -> None:
+    moves: list[Move] = [
+        (0, 0, (5, 7, ((100, 1, 1),))),
+        (1, 0, (0, 200, ((40, 1, 30), (30, 40, 1)))),
+        (1, 1, (0, 0, ((4, 100, 1), (100, 1, 4)))),
+        (0, 1, (0, 1000, ((3000, 1, 1),))),
+        (0, 1, (0, 4000, ((0, 1, 1),))),
+    ]
+    sources = [Buffer(4 * 4000, fill=np.random.default_rng(k)) for k in range(2)]
+    made, wanted = ([Buffer(4 * 4000), Buffer(4 * 4000)] for _ in range(2))
+    expect(moves, 4, sources, wanted)
+    found = cuts(tuple(moves), 4, [16, 16], [16, 16])
+    assert found is not None
+    emulate(plan([(one, source, 2 + target) for one, source, target in found]), [*sources, *made])
+    assert [b.bytes.tobytes() for b in made] == [b.bytes.tobytes() for b in wanted]
+    assert all(b.intact() for b in made)
+
+
+def test_pieces_of_one_kind_are_one_launch() -> None:
+    rows = cut(0, 0, ((1 << 16, 1, 1),), 4, (16, 16))
+    assert rows is not None
+    made = plan([(rows, 2 * k, 2 * k + 1) for k in range(1000)])
+    (launch,) = made.launches
+    assert launch.jobs == 1000 * WORDS
+    assert len(made.words) == 1000 * WORDS + 1000 * -(-rows.count // launch.group)
+
+
+def test_the_table_stays_small_however_much_is_moved() -> None:
+    rows = cut(0, 0, ((1 << 36, 1, 1),), 2, (16, 16))
+    assert rows is not None
+    (launch,) = plan([(rows, 0, 1), (rows, 2, 3)]).launches
+    assert launch.group > GROUP
+    assert launch.programs // launch.group <= JOBS + 2
+
+
+def test_one_piece_needs_no_jobs_and_no_moves_no_launch() -> None:
+    rows = cut(0, 0, ((100, 1, 1),), 4, (16, 16))
+    assert rows is not None
+    assert plan([(rows, 0, 1)]).launches[0].jobs is None
+    assert plan([]).launches == ()
+
+
+@pytest.mark.parametrize("loops", [((0, 1, 1),), ((5, 9, 9), (0, 1, 1)), ((5, 1, 1), (0, 9, 9))])
+def test_nothing_is_no_piece(loops: Loops) -> None:
+    assert cuts(((0, 0, (0, 0, loops)),), 4, [16], [16]) == []
+
+
+def test_a_run_of_odd_length_is_vectors_and_a_rest() -> None:
+    found = cuts(((0, 0, (32, 16, ((50_257, 1, 1),))),), 2, [16], [16])
+    assert found is not None
+    assert [one.tile.unit for one, _, _ in found] == [8, 2]
+
+
+def test_addresses_go_to_their_places() -> None:
+    rows = cut(0, 0, ((100, 1, 1),), 4, (16, 16))
+    assert rows is not None
+    made = plan([(rows, 0, 2), (rows, 1, 2)])
+    there = made.at([111, 222, 333])
+    assert [there.words[k] for k in (0, 1, WORDS, WORDS + 1)] == [111, 333, 222, 333]
+    assert made.words[0] == 0

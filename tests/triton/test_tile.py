@@ -1,0 +1,124 @@
+"""A strided copy is cut so that both sides are moved in wide vectors, wherever it may be large."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.native.test_copy import permuted
+from tests.triton.emulator import positions
+from xlayout_torch.triton_tile import LINE, OUTER, TILE, Loop, Tile, cut
+
+LARGE = {
+    "rows": ((2, 2048, 4096), (1, 0, 2)),
+    "short rows": ((8, 2048, 32, 128), (0, 2, 1, 3)),
+    "vectors": ((4096, 2, 256, 8), (0, 2, 1, 3)),
+    "zip": ((2, 1 << 24), (1, 0)),
+    "zip rows": ((4096, 2, 2048), (0, 2, 1)),
+    "unzip rows": ((4096, 2048, 2), (0, 2, 1)),
+    "rope": ((4096, 64, 64, 2), (0, 1, 3, 2)),
+    "transpose": ((4096, 8192), (1, 0)),
+    "experts": ((64, 1024, 512), (0, 2, 1)),
+}
+
+
+def tile_of(name: str, itemsize: int) -> Tile:
+    """The tile of a large transposition between aligned arrays."""
+    found = cut(0, 0, permuted(*LARGE[name]), itemsize, (16, 16))
+    assert found is not None
+    return found.tile
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("name", LARGE)
+def test_both_sides_are_moved_in_whole_vectors_and_lines(name: str, itemsize: int) -> None:
+    tile = tile_of(name, itemsize)
+    r, b, a, c = tile.sizes
+    assert tile.vectors == (16 // tile.unit, 16 // tile.unit)
+    assert r * b * a * c * tile.unit == TILE
+    for run, order in zip(tile.runs, [(r, b, a, c), (r, a, b, c)], strict=True):
+        assert np.prod(order[4 - run :]) * tile.unit >= LINE
+
+
+SHAPES = {
+    ("rows", 2): (8, (1, 2, 1, 1024), (1, 1)),
+    ("vectors", 2): (8, (2, 2, 256, 2), (4, 4)),
+    ("zip", 1): (1, (1, 2, 8192, 1), (2, 3)),
+    ("unzip rows", 2): (2, (2, 2048, 2, 1), (4, 4)),
+    ("rope", 2): (2, (64, 64, 2, 1), (4, 4)),
+    ("transpose", 1): (1, (1, 128, 128, 1), (2, 2)),
+    ("transpose", 2): (2, (1, 128, 64, 1), (2, 2)),
+    ("transpose", 4): (4, (1, 64, 64, 1), (2, 2)),
+    ("transpose", 16): (8, (1, 32, 32, 2), (2, 2)),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_the_shape_of_a_tile(case: tuple[str, int]) -> None:
+    tile = tile_of(*case)
+    assert (tile.unit, tile.sizes, tile.runs) == SHAPES[case]
+
+
+def test_a_side_that_cannot_be_moved_in_vectors_makes_tiles_smaller() -> None:
+    found = cut(0, 0, permuted((4089, 8185), (1, 0)), 1, (16, 16))
+    assert found is not None
+    assert (found.tile.sizes, found.tile.vectors) == ((1, 64, 64, 1), (1, 1))
+
+
+def test_small_copies_share_one_kernel() -> None:
+    found = [cut(0, 0, ((n, 1, 1),), 4, (16, 16)) for n in range(4, 2048, 4)]
+    assert len({one.tile for one in found if one is not None}) == 1
+
+
+@pytest.mark.parametrize("aligned", [(1, 16), (2, 8), (16, 4)])
+def test_vectors_are_no_wider_than_the_alignment(aligned: tuple[int, int]) -> None:
+    found = cut(0, 0, ((1 << 20, 1, 1),), 1, aligned)
+    assert found is not None
+    assert found.tile.unit == min(aligned)
+    assert all(v * found.tile.unit <= a for v, a in zip(found.tile.vectors, aligned, strict=True))
+
+
+def test_only_far_positions_take_64_bits() -> None:
+    for n, wide in ((1 << 20, False), (1 << 28, True)):
+        found = cut(0, 0, ((16, n, 1), (1 << 20, 1, 16)), 4, (16, 16))
+        assert found is not None
+        assert found.tile.wide is wide
+
+
+def test_more_axes_or_tiles_than_are_counted_are_left_to_torch() -> None:
+    gaps: tuple[Loop, ...] = tuple((3, 4 * 8**k, 5 * 8**k) for k in range(OUTER + 3))
+    assert cut(0, 0, gaps[:-1], 1, (1, 1)) is not None
+    assert cut(0, 0, gaps, 1, (1, 1)) is None
+    assert cut(0, 0, ((1 << 46, 1, 1),), 1, (16, 16)) is None
+
+
+@given(st.sampled_from(sorted(LARGE)), st.sampled_from([1, 2, 4, 8, 16]), st.data())
+def test_a_tile_far_away_pairs_the_right_positions(
+    name: str, itemsize: int, data: st.DataObject
+) -> None:
+    shape, axes = LARGE[name]
+    shape = (shape[0] * data.draw(st.integers(1, 300)) + data.draw(st.integers(0, 9)), *shape[1:])
+    loops = permuted(shape, axes)
+    found = cut(0, 0, loops, itemsize, (16, 16))
+    assert found is not None
+    number = data.draw(st.integers(0, found.count - 1))
+    (where, inside), (to, written) = positions(found.tile, list(found.words), number)
+    r, b, a, c = found.tile.sizes
+    if a > 1:
+        where, inside = (
+            x.reshape(r, b, a, c).transpose(0, 2, 1, 3).reshape(to.shape) for x in (where, inside)
+        )
+    assert (inside == written).all()
+    unit = found.tile.unit
+    assert (source_of(to[written] * unit, loops, itemsize) == where[written] * unit).all()
+
+
+def source_of(byte: np.ndarray, loops: tuple[Loop, ...], itemsize: int) -> np.ndarray:
+    """Where the bytes of a gap-free output come from, digit by digit."""
+    rest, found = byte // itemsize, byte % itemsize
+    for _, x, z in sorted(loops, key=lambda loop: -loop[2]):
+        found = found + rest // z * x * itemsize
+        rest = rest % z
+    return found
