@@ -7,11 +7,12 @@ because tracers cannot look through `functools.cache`.
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 from xlayout.backend import Backend
 
-__all__ = ["backend_named", "backend_of", "register"]
+__all__ = ["backend_named", "backend_of", "part_of", "register", "verbs"]
 
 _BY_TYPE: dict[type, Backend] = {}
 
@@ -49,6 +50,33 @@ def backend_named(name: str) -> Backend:
     if backend is None:
         raise TypeError(f"backend: {name!r}; wanted 'numpy', 'torch' or 'jax'")
     return backend
+
+
+def verbs(name: str, part: str) -> Any:
+    """One module of the package of a framework's backend: verbs that not every program needs.
+
+    Raises:
+        ImportError: naming the extra to install, when the framework is not there.
+    """
+    return part_of(backend_named(name), part)
+
+
+def part_of(backend: Backend, part: str) -> Any:
+    """The same of a backend that is at hand.
+
+    Raises:
+        TypeError: for a backend without such a module.
+    """
+    loaded = getattr(backend, part, None)  # no import to trace, once it is there
+    if loaded is not None:
+        return loaded
+    package = cast(Any, backend).__name__
+    try:
+        return import_module(f"{package}.{part}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{package}.{part}":
+            raise
+        raise TypeError(f"backend {package} has no module {part!r}: it cannot do that") from error
 
 
 def _builtin(root: str) -> Backend | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any, Protocol, cast
 
-from xlayout.backend import Backend
-from xlayout.registry import backend_named, backend_of
+from xlayout.registry import backend_of, part_of, verbs
 
-__all__ = ["Exchange", "Offer", "exchange_named", "exchange_of", "part_of"]
+__all__ = ["Exchange", "Offer", "exchange_named", "exchange_of"]
 
 
 class Offer(Protocol):
@@ -97,19 +95,5 @@ def exchange_named(name: str) -> Exchange:
     """The exchange verbs of a framework, imported now."""
     exchange = _BY_NAME.get(name)
     if exchange is None:
-        exchange = _BY_NAME[name] = cast(Exchange, part_of(backend_named(name), "exchange"))
+        exchange = _BY_NAME[name] = cast(Exchange, verbs(name, "exchange"))
     return exchange
-
-
-def part_of(backend: Backend, part: str) -> Any:
-    """One module of a backend's package: loaded when somebody exchanges, not when an op runs."""
-    loaded = getattr(backend, part, None)  # no import to trace, once it is there
-    if loaded is not None:
-        return loaded
-    package = cast(Any, backend).__name__
-    try:
-        return import_module(f"{package}.{part}")
-    except ModuleNotFoundError as error:
-        if error.name != f"{package}.{part}":
-            raise
-        raise TypeError(f"backend {package} has no module {part!r}, so it cannot share") from error

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xlayout.bridge.offer import Offer, exchange_named, exchange_of, part_of
-from xlayout.registry import backend_named
+from xlayout.bridge.offer import Offer, exchange_named, exchange_of
+from xlayout.registry import verbs
 
 __all__ = ["dtensor_to_jax", "jax_to_dtensor", "jax_to_shards", "shards_to_jax"]
 
@@ -35,7 +35,7 @@ def shards_to_jax(
     16.0
     """
     shape = tuple(shape)
-    jax = part_of(backend_named("jax"), "distributed")
+    jax = verbs("jax", "distributed")
     devices = jax.devices_of(sharding, shape)
     if not isinstance(shards, Mapping):
         if len(shards) != len(devices):
@@ -58,7 +58,7 @@ def jax_to_shards(a: Any, /) -> dict[Any, Any]:
     >>> list(jax_to_shards(jnp.ones(2)).values())
     [tensor([1., 1.])]
     """
-    jax = part_of(backend_named("jax"), "distributed")
+    jax = verbs("jax", "distributed")
     torch = exchange_named("torch")
     return {device: torch.adopt(part, copy=False) for device, part in jax.split(a).items()}
 
@@ -84,8 +84,8 @@ def dtensor_to_jax(dt: Any, /) -> Any:
         ...
     TypeError: expected a DTensor, got torch.Tensor
     """
-    local, placement = part_of(backend_named("torch"), "distributed").offer_global(dt)
-    return part_of(backend_named("jax"), "distributed").adopt_global(local, placement)
+    local, placement = verbs("torch", "distributed").offer_global(dt)
+    return verbs("jax", "distributed").adopt_global(local, placement)
 
 
 def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
@@ -109,8 +109,8 @@ def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
         ...
     TypeError: x: numpy.ndarray; wanted a jax.Array
     """
-    local, placement = part_of(backend_named("jax"), "distributed").offer_global(a)
-    torch = part_of(backend_named("torch"), "distributed")
+    local, placement = verbs("jax", "distributed").offer_global(a)
+    torch = verbs("torch", "distributed")
     return torch.adopt_global(local, placement, device_mesh)
 
 

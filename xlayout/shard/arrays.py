@@ -9,9 +9,8 @@ from typing import Any
 
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import ShardingError
-from xlayout.registry import backend_of
+from xlayout.registry import backend_of, verbs
 from xlayout.shard.mesh import Mesh
-from xlayout.shard.placement import verbs
 from xlayout.shard.sharding import Sharding
 
 __all__ = ["Laid", "can_hold", "framework_of", "laid", "lay", "native", "sharding_of", "target_of"]

@@ -8,8 +8,8 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.errors import ShardingError
+from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid, native
-from xlayout.shard.placement import verbs
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.spmd import program

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
+from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid, laid, native, target_of
 from xlayout.shard.devices import on_devices
-from xlayout.shard.placement import verbs
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding
 

@@ -9,25 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 from xlayout.algebra.shapes import axis_of
 from xlayout.errors import ShardingError
-from xlayout.registry import backend_named
+from xlayout.registry import verbs
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.split import Split
 
-__all__ = ["from_jax", "from_torch", "to_jax", "to_torch", "verbs"]
+__all__ = ["from_jax", "from_torch", "to_jax", "to_torch"]
 
 Cut = tuple[int, int] | None
 """(array axis, split factor) of one mesh axis; None where it holds copies."""
-
-
-def verbs(framework: str, part: str) -> Any:
-    """One module of a backend's package, imported now."""
-    return import_module(f"{cast(Any, backend_named(framework)).__name__}.{part}")
 
 
 def from_jax(sharding: Any) -> Sharding:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from xlayout.errors import LayoutError
-from xlayout.registry import backend_of
-from xlayout.shard.placement import verbs
+from xlayout.registry import backend_of, verbs
 
 __all__ = ["wire_bytes"]
 
