@@ -106,11 +106,16 @@ class Backend(Protocol):
         """
 
     def quick(
-        self, recipe: Callable[..., Any], moves: Moves, shapes: Sequence[tuple[int, ...]], /
+        self,
+        recipe: Callable[..., Any],
+        moves: Moves,
+        inputs: int,
+        shapes: Sequence[tuple[int, ...]],
+        /,
     ) -> Callable[..., Any]:
         """The recipe's results in one call where a shorter way is known, or `recipe`.
 
-        `moves` fill arrays of these shapes; inputs and results are row-major.
+        `moves` take so many inputs to results of these shapes; all are row-major.
         """
 
     def relayout(self, steps: Relayout, copies: bool, size: int, /) -> Callable[[Any], Any]:

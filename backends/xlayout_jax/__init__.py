@@ -115,7 +115,7 @@ def fresh(x: Any, /) -> Any:
 def compiled(
     function: Callable[..., Any],
     elsewhere: Callable[..., Any],
-    cls: type,
+    cls: Any,
     count: int,
     alone: bool,
     /,
@@ -129,7 +129,6 @@ def compiled(
         return jitted(x)
 
     def several(*arrays: Any) -> Any:
-        x: Any
         for x in arrays:
             if type(x) is not cls or (
                 alone and type(x.sharding) is not SingleDeviceSharding and spread(x)
@@ -141,7 +140,7 @@ def compiled(
 
 
 def quick(
-    recipe: Callable[..., Any], _moves: Any, _shapes: Sequence[tuple[int, ...]], /
+    recipe: Callable[..., Any], _moves: Any, _inputs: int, _shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
     return recipe
 

@@ -124,7 +124,7 @@ def compiled(
 
 
 def quick(
-    recipe: Callable[..., Any], _moves: Any, _shapes: Sequence[tuple[int, ...]], /
+    recipe: Callable[..., Any], _moves: Any, _inputs: int, _shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
     return recipe  # to ask numpy for an address takes longer than its own copy
 

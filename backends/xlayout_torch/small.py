@@ -61,13 +61,12 @@ def watched() -> bool:
 
 
 def quick(
-    recipe: Callable[..., Any], moves: Moves, shapes: Sequence[tuple[int, ...]], /
+    recipe: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
     if not xlayout_native.available or any(
         len(loops) > MOST_LOOPS for _, _, (_, _, loops) in moves
     ):
         return recipe
-    inputs = 1 + max(source for source, _, _ in moves)
     sizes = {n: xlayout_native.prepare(moves, n, inputs, len(shapes)) for n in (1, 2, 4, 8)}
     plans = {dtype: sizes[dtype.itemsize] for dtype in _DTYPES}
     copy = xlayout_native.run

@@ -32,12 +32,12 @@ def framework(*_arrays: Any) -> str:
 
 
 def on_one(x: Any) -> Any:
-    return quick(framework, MOVES, [tuple(x.shape)])(x)
+    return quick(framework, MOVES, 1, [tuple(x.shape)])(x)
 
 
 def on_two(x: Any) -> Any:
     moves = (*MOVES, (1, 0, MOVES[0][2]))
-    return quick(framework, moves, [tuple(x.shape)])(torch.empty_like(x), x)
+    return quick(framework, moves, 2, [tuple(x.shape)])(torch.empty_like(x), x)
 
 
 @pytest.mark.parametrize("form", [on_one, on_two])
@@ -81,6 +81,11 @@ def test_a_small_op_is_one_run(asked: list[Any]) -> None:
     for call in (xl.matrix_transpose, lambda x: xl.trim(x, to=3), xl.unstack):
         call(x)
     assert len(asked) == 3
+
+
+def test_an_input_that_nothing_is_taken_from_is_an_input() -> None:
+    second = xl.Layout([(2,), (3,)], [(3,)], [xl.Piece(2, 0, ((3, 1, 1),))])
+    assert second(torch.zeros(2), torch.arange(3.0)).tolist() == [0, 1, 2]
 
 
 def test_the_result_is_a_tensor_of_its_own() -> None:

@@ -58,7 +58,7 @@ def _quick(layout: Layout, backend: Backend, recipe: Recipe) -> Recipe:
     moves = _moves(
         layout, tuple(map(row_major, layout.in_shapes)), tuple(map(row_major, layout.out_shapes))
     )
-    return backend.quick(recipe, moves, layout.out_shapes)
+    return backend.quick(recipe, moves, len(layout.in_shapes), layout.out_shapes)
 
 
 def _direct(layout: Layout, backend: Backend) -> Recipe | None:
