@@ -9,7 +9,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
 _SCRIPTS = ("exchange", "memory", "overhead", "sharding", "speed")
-_ALL = ("grid", "compare", *_SCRIPTS)
+_ALL = ("grid", "compare", "page", *_SCRIPTS)
 
 
 def main(arguments: list[str]) -> int:
@@ -24,6 +24,10 @@ def main(arguments: list[str]) -> int:
             from bench.compare import main as compare
 
             return compare(rest)
+        case "page":
+            from bench.page import main as page
+
+            return page(rest)
         case _ if name in _SCRIPTS:
             path = os.pathsep.join([str(_HERE.parent), os.environ.get("PYTHONPATH", "")])
             environment = {**os.environ, "PYTHONPATH": path}

@@ -1,9 +1,9 @@
 """Grid: every op on every framework's arrays beside its peers, in memcpys of the same round.
 
-    python -m bench grid [--quick] [--family zips] [--threads 2] [--date 2026-01-31] [--seconds 100]
+    python -m bench grid [--quick] [--family zips] [--op zip] [--threads 2] [--date 2026-01-31]
 
 A row is an op, a framework, a dtype and a size. It is written to the results as soon as it is
-measured; `--resume` keeps the rows that are there and goes on, `--seconds` stops in time for that.
+measured; `--resume` keeps those that are there and goes on, `--seconds 100` stops in time for that.
 At 512 MB a call is left out that took above 40 memcpys at 64 MB.
 """
 
@@ -38,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     grid = QUICK if options.quick else FULL
     families = options.family or FAMILIES
     try:
+        grid = grid.only(options.op) if options.op else grid
         results = start(path, machine(options.threads), options.date, keep=options.keep)
     except ValueError as error:
         print(f"grid: {error}", file=sys.stderr)
@@ -46,8 +47,10 @@ def main(arguments: Sequence[str]) -> int:
     if left:
         print(f"{left} rows to go; --resume goes on", file=sys.stderr)
         return UNFINISHED
-    print(report(results))
-    print(f"\nwritten to {path}")
+    text = report(results)
+    path.with_suffix(".txt").write_text(f"{text}\n", "utf-8")
+    print(text)
+    print(f"\nwritten to {path}, and as text beside it")
     _plot(path)
     return 0
 
@@ -118,13 +121,14 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="a few ops at 64 MB, two minutes")
     parser.add_argument("--family", action="append", choices=FAMILIES, help="only this; repeatable")
+    parser.add_argument("--op", action="append", help="only this; repeatable")
     parser.add_argument("--threads", type=int, default=processors(), help="default: all")
     parser.add_argument("--date", default="", help="written into the results")
     parser.add_argument("--out", type=Path, help="default: bench/results/grid.json or quick.json")
     parser.add_argument("--resume", action="store_true", help="keep the rows that are there")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after these")
     options = parser.parse_args(arguments)
-    options.keep = options.resume or bool(options.family)
+    options.keep = options.resume or bool(options.family or options.op)
     if not 1 <= options.threads <= processors():
         parser.error(f"--threads: {options.threads}; this machine has 1 to {processors()}")
     return options

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from xlayout.bench.cases import CASES
 from xlayout.bench.contest import FRAMEWORKS
@@ -26,7 +26,7 @@ class Grid:
 
     Args:
         ops: of `CASES`.
-        small: ops on 1 KB, of `bench.contenders`; none given: all.
+        small: ops on 1 KB, of `bench.contenders`; None: all.
         dtypes: for `ops`.
         sizes: bytes, ascending.
         rounds: the most readings of a call.
@@ -35,7 +35,7 @@ class Grid:
     """
 
     ops: tuple[str, ...]
-    small: tuple[str, ...]
+    small: tuple[str, ...] | None
     dtypes: tuple[str, ...]
     sizes: tuple[int, ...]
     rounds: int
@@ -47,7 +47,7 @@ class Grid:
         if family == "small calls":
             from bench.contenders import OPS  # brings the frameworks
 
-            small = self.small or tuple(OPS)
+            small = tuple(OPS) if self.small is None else self.small
             return [(op, name, "float32", SIZE) for op in small for name in FRAMEWORKS]
         return [
             (op, framework, dtype, size)
@@ -57,6 +57,22 @@ class Grid:
             for size in self.sizes
             for framework in FRAMEWORKS
         ]
+
+    def only(self, ops: Iterable[str]) -> Grid:
+        """These ops of it.
+
+        Raises:
+            ValueError: for an op that it does not have.
+        """
+        mine = {key[0] for family in FAMILIES for key in self.keys(family)}
+        if absent := [op for op in ops if op not in mine]:
+            raise ValueError(f"op: {absent[0]!r}; there are {', '.join(sorted(mine))}")
+        small = {key[0] for key in self.keys("small calls")}
+        return replace(
+            self,
+            ops=tuple(op for op in ops if op in self.ops),
+            small=tuple(op for op in ops if op in small),
+        )
 
     def settings(self, key: Key, threads: int) -> Settings:
         """How hard to look at a row."""
@@ -72,21 +88,21 @@ class Grid:
 
 FULL = Grid(
     ops=tuple(CASES),
-    small=(),
+    small=None,
     dtypes=("bfloat16", "float32", "uint8"),
     sizes=(4 * MB, 64 * MB, 512 * MB),
     rounds=9,
-    seconds=0.6,
+    seconds=0.3,
     compiled=True,
 )
 
 QUICK = Grid(
-    ops=("interleave rows", "fuse qkv", "zip", "rope on activations", "transpose"),
+    ops=("interleave rows", "fuse qkv", "zip", "transpose"),
     small=("interleave", "matrix_transpose", "fuse_qkv", "stack"),
     dtypes=("bfloat16", "uint8"),
     sizes=(64 * MB,),
     rounds=7,
-    seconds=0.3,
+    seconds=0.2,
     compiled=False,
 )
 

@@ -29,8 +29,8 @@ MARKS = {
     "einops": ("#56B4E9", "D"),
     "xlayout, compiled": ("#E69F00", "v"),
 }
-LINE = 0.42
-TOP = -3.2
+LINE = 0.5
+TOP = -3.6
 """Lines of ops: one of text, and the room above the first op."""
 
 INK, FAINT = "#222222", "#DDDDDD"
@@ -74,7 +74,7 @@ def plot(path: Path) -> list[Path]:
     drawn = []
     for suffix, made in figures(load(path)).items():
         drawn.append(path.with_name(f"{path.stem}{suffix}.png"))
-        made.savefig(drawn[-1], dpi=130)
+        made.savefig(drawn[-1], dpi=110)
     return drawn
 
 
@@ -107,34 +107,41 @@ def _figure(
     from matplotlib.figure import Figure
 
     ops = list(dict.fromkeys(row.op for row in rows))
-    size = 3.1 * len(panels) + 1.6, 0.34 * len(ops) + 2.4
+    size = 2.5 * len(panels) + 1.8, 0.32 * len(ops) + 2.3
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     for panel, on in zip(panels, axes, strict=True):
         _panel(on, panel, ops, [row for row in rows if row.framework == panel.framework], unit)
+    families = {row.op: row.family for row in rows}
+    for line in range(1, len(ops)):
+        if families[ops[line]] != families[ops[line - 1]]:
+            for on in axes:
+                on.axhline(line - 0.5, color=FAINT, linewidth=0.6)
     axes[0].set_yticks(range(len(ops)), ops)
+    low, high = axes[0].get_xlim()
+    axes[0].set_xlim(low / 1.3, high * 1.1)
     axes[0].set_ylim(len(ops) - 0.4, TOP)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, color=INK)
     where = ("cpu", "threads", "torch", "jax", "numpy", "einops", "copy kernel")
     told = [f"{name} {results.machine[name]}" for name in where if name in results.machine]
     text = ", ".join([*told, *([results.date] if results.date else [])])
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color="#666666")
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=8, color="#666666")
     return figure
 
 
 def _panel(on: Axes, panel: Panel, ops: Sequence[str], rows: Iterable[Row], unit: Any) -> None:
     on.set_xscale("log")
-    on.set_title(panel.title, fontsize=10, loc="left", color=INK)
+    on.set_title(panel.title, fontsize=10.5, loc="left", color=INK)
     on.xaxis.set_major_locator(_ticks())
     on.xaxis.set_major_formatter("{x:g}")
     on.xaxis.set_minor_locator(_none())
-    on.tick_params(length=0, labelsize=9, labelcolor=INK)
+    on.tick_params(length=0, labelsize=9.5, labelcolor=INK)
     for side in on.spines.values():
         side.set_visible(False)
     on.grid(axis="x", color=FAINT, linewidth=0.6)
     if unit is None:
         on.axvline(1.0, color=INK, linewidth=1.2)
-        on.text(1.0, TOP + 0.1, " memcpy", fontsize=7.5, va="top", color=INK)
+        on.text(1.0, TOP + 0.1, " memcpy", fontsize=8.5, va="top", color=INK)
     rows = list(rows)
     firsts = {}
     for lane, (mark, call) in enumerate(panel.calls.items()):
@@ -149,7 +156,7 @@ def _panel(on: Axes, panel: Panel, ops: Sequence[str], rows: Iterable[Row], unit
             firsts[mark],
             y,
             mark,
-            fontsize=7.5,
+            fontsize=8.5,
             ha="center",
             va="bottom",
             color=MARKS[mark][0],
@@ -190,7 +197,7 @@ def _value(row: Row, call: str, unit: float | None) -> float:
 def _ticks() -> Any:
     from matplotlib.ticker import LogLocator
 
-    return LogLocator(subs=(1.0, 2.0, 5.0))
+    return LogLocator(subs=(1.0, 3.0))
 
 
 def _none() -> Any:

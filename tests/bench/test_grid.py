@@ -39,6 +39,15 @@ def test_the_large_rows_are_ops_by_dtypes_by_sizes_by_frameworks() -> None:
 
 
 @pytest.mark.usefixtures("frameworks")
+def test_one_op_can_be_had_alone() -> None:
+    keys = [key for family in FAMILIES for key in FULL.only(["zip", "stack"]).keys(family)]
+    assert {key[0] for key in keys} == {"zip", "stack"}
+    assert len(keys) == 3 * 3 * 3 + 3
+    with pytest.raises(ValueError, match="op: 'zap'; there are deinterleave, "):
+        FULL.only(["zip", "zap"])
+
+
+@pytest.mark.usefixtures("frameworks")
 def test_rows_are_measured_and_kept_as_they_come(tmp_path: Path) -> None:
     path = tmp_path / "grid.json"
     held = Results(HERE, "")

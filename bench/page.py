@@ -1,0 +1,149 @@
+"""Page: the figures of the guide, written from a run of the grid so that they cannot drift from it.
+
+python -m bench page [bench/results/grid.json]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from bench.plan import FAMILIES
+from bench.record import Results, load
+from bench.verdict import LARGE, PEERS, behind, targets_table
+from xlayout.bench.rows import Row
+from xlayout.bench.tables import SMALL, size_text
+from xlayout.port.table import Table
+
+__all__ = ["PAGE", "RESULTS", "figures", "main", "written"]
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results" / "grid.json"
+PAGE = ROOT / "docs" / "guide" / "benchmarks.md"
+BEGIN = "<!-- figures: written by `python -m bench page` -->"
+END = "<!-- end of figures -->"
+
+_TOLD = {
+    "torch": ("xlayout reused", "xlayout fresh"),
+    "jax": ("xlayout fresh", "xlayout compiled"),
+    "numpy": ("xlayout reused", "xlayout fresh"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the figures into the page."""
+    path = Path(arguments[0]) if arguments else RESULTS
+    try:
+        PAGE.write_text(written(PAGE.read_text("utf-8"), load(path)), "utf-8")
+    except (OSError, ValueError) as error:
+        print(f"page: {error}", file=sys.stderr)
+        return 2
+    print(f"written to {PAGE}")
+    return 0
+
+
+def written(page: str, results: Results) -> str:
+    """The page with the figures of these results.
+
+    Raises:
+        ValueError: for a page without the two marks.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the page has no place for figures: {BEGIN!r} and {END!r}")
+    return f"{before}{BEGIN}\n\n{figures(results)}\n\n{END}{after}"
+
+
+def figures(results: Results) -> str:
+    """All figures, as Markdown."""
+    rows = list(results.rows.values())
+    machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
+    parts = [f"Measured {results.date} on: {machine}."]
+    large = [row for row in rows if row.size >= LARGE]
+    for family in FAMILIES[:3]:
+        own = [row for row in large if row.family == family]
+        parts += [f"### {family.capitalize()}", _markdown(_family(own))] if own else []
+    small = [row for row in rows if row.size <= SMALL]
+    parts += ["### Small calls", _markdown(_calls(small))] if small else []
+    parts += ["### Against the targets", _markdown(targets_table(rows))]
+    parts += ["### Where a peer is faster", _behind(rows)]
+    return "\n\n".join(parts)
+
+
+def _family(rows: Sequence[Row]) -> Table:
+    """Medians over dtypes and sizes from 64 MB on: xlayout, and the best peer of the same kind."""
+    lines = []
+    for op in dict.fromkeys(row.op for row in rows):
+        cells = [op]
+        for framework, names in _TOLD.items():
+            own = [row for row in rows if (row.op, row.framework) == (op, framework)]
+            cells += [_pair(own, name) for name in names]
+        lines.append(tuple(cells))
+    heads = ["op"]
+    for framework, names in _TOLD.items():
+        heads += [f">{framework}, {name.removeprefix('xlayout ')}" for name in names]
+    return Table("", tuple(heads), tuple(lines))
+
+
+def _pair(rows: Iterable[Row], name: str) -> str:
+    """Ours, then the best peer's in brackets."""
+    ours, peers = [], []
+    for row in rows:
+        if name in row.times:
+            ours.append(row.times[name].ratio)
+            peers += _best(row, name)
+    if not ours:
+        return ""
+    best = f" ({statistics.median(peers):.1f})" if peers else ""
+    return f"{statistics.median(ours):.2f}{best}"
+
+
+def _best(row: Row, name: str) -> list[float]:
+    times = [row.times[peer].ratio for peer in PEERS[name] if peer in row.times]
+    return [min(times)] if times else []
+
+
+def _calls(rows: Sequence[Row]) -> Table:
+    """Microseconds: xlayout beside the framework's own form, einops and the compiled form."""
+    lines = []
+    for op in dict.fromkeys(row.op for row in rows):
+        cells = [op]
+        for framework in _TOLD:
+            found = [row for row in rows if (row.op, row.framework) == (op, framework)]
+            cells.append(_call(found[0]) if found else "")
+        lines.append(tuple(cells))
+    return Table("", ("op", *(f">{framework}" for framework in _TOLD)), tuple(lines))
+
+
+def _call(row: Row) -> str:
+    own = "compiled fresh" if row.framework == "jax" else "eager fresh"
+    micros = {name: time.seconds * 1e6 for name, time in row.times.items()}
+    return f"{micros['xlayout fresh']:.1f} ({micros[own]:.1f})"
+
+
+def _behind(rows: Iterable[Row]) -> str:
+    """The cells beyond the spread, a line each."""
+    cells = [cell for cell in behind(rows) if cell.surely]
+    if not cells:
+        return "Nowhere beyond the spread."
+    lines = tuple(_line(cell.row, cell.name, cell.peer, cell.factor) for cell in cells)
+    return _markdown(Table("", ("op", "on", ">call", ">× peer", "the peer"), lines))
+
+
+def _line(row: Row, name: str, peer: str, factor: float) -> tuple[str, ...]:
+    where = f"{row.framework}, {row.dtype}, {size_text(row.size)}"
+    return row.op, where, name, f"{factor:.2f}", peer
+
+
+def _markdown(table: Table) -> str:
+    heads = [column.removeprefix(">") for column in table.columns]
+    rules = ["--:" if column.startswith(">") else "---" for column in table.columns]
+    return "\n".join(_bars((heads, rules, *table.rows)))
+
+
+def _bars(lines: Iterable[Sequence[str]]) -> Iterator[str]:
+    for line in lines:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |"
