@@ -20,8 +20,8 @@ CUBE = X.reshape(4, 4, 16)
 QKV = (X[:8].copy(), X[8:12].copy(), X[12:].copy())
 ROWS = [x.copy() for x in CUBE]
 TILES = [[X[r : r + 8, c : c + 8].copy() for c in (0, 8)] for r in (0, 8)]
-HEADS = {"heads": 4, "kv_heads": 2}
-SEGMENTS = {"sizes": (8, 4, 4), "groups": 2}
+HEADS: dict[str, Any] = {"heads": 4, "kv_heads": 2}
+SEGMENTS: dict[str, Any] = {"sizes": (8, 4, 4), "groups": 2}
 PERMUTE = xl.interleave.layout((16, 16))
 SUM = xl.regroup.layout((16, 16), **SEGMENTS)
 
@@ -193,7 +193,7 @@ _EINOPS: dict[str, tuple[str, dict[str, int]]] = {
     "rearrange": ("(g n) c -> (n g) c", {"g": 2}),
     "layout(x)": ("(g n) c -> (n g) c", {"g": 2}),
 }
-_COPIES = {"numpy": row_major, "torch": torch.Tensor.contiguous}
+_COPIES: dict[str, Callable[..., Any]] = {"numpy": row_major, "torch": torch.Tensor.contiguous}
 _VIEWS = ("matrix_transpose", "permute_dims")
 
 
