@@ -232,6 +232,13 @@ def move(moves: cuda.Moves, arrays: Sequence[Any], outputs: Sequence[Any], /) ->
     return native.move(moves, arrays, outputs)
 
 
+def together(xs: Sequence[Any], /) -> bool:
+    return bool(xs[0].is_cuda)
+
+
+move_many = cuda.move_many
+
+
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
     if out.requires_grad:
         return "it requires grad, and autograd would not see the write"

@@ -1,7 +1,8 @@
 """Lower: the one place where layouts meet arrays."""
 
+from xlayout.lower.many import apply_many as apply_many
 from xlayout.lower.run import apply as apply
 from xlayout.lower.run import call as call
 from xlayout.lower.traced import trace as trace
 
-__all__ = ["apply", "call", "trace"]
+__all__ = ["apply", "apply_many", "call", "trace"]

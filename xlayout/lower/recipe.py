@@ -20,7 +20,7 @@ from xlayout.lower.bound import bound
 from xlayout.lower.relayout import program_of, relayout_of
 from xlayout.lower.tuned import tuned
 
-__all__ = ["Recipe", "program_of", "recipe", "tables_of", "write_pieces"]
+__all__ = ["Recipe", "moves_of", "program_of", "recipe", "tables_of", "write_pieces"]
 
 _SMALL = 1 << 14  # elements; below, a strided copy costs more to set up than it saves
 
@@ -55,7 +55,7 @@ def _quick(layout: Layout, backend: Backend, recipe: Recipe) -> Recipe:
     """The recipe, or one call of the backend's where the arrays are small and leave no holes."""
     if layout.out_size > _SMALL or layout.has_holes or not layout.out_size:
         return recipe
-    moves = _moves(
+    moves = moves_of(
         layout, tuple(map(row_major, layout.in_shapes)), tuple(map(row_major, layout.out_shapes))
     )
     return backend.quick(recipe, moves, len(layout.in_shapes), layout.out_shapes)
@@ -99,7 +99,7 @@ def write_pieces(
             backend.assign(output, fill)
     sources = tuple(backend.strides(x) for x in arrays)
     targets = tuple(backend.strides(y) for y in outputs)
-    moves = _moves(layout, sources, targets)
+    moves = moves_of(layout, sources, targets)
     if backend.move(moves, arrays, outputs):
         return
     for source, target, (address, to, loops) in moves:
@@ -111,7 +111,7 @@ def write_pieces(
 
 
 @lru_cache(1024)
-def _moves(
+def moves_of(
     layout: Layout, sources: tuple[tuple[int, ...], ...], targets: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[int, int, StridedCopy], ...]:
     """(input, output, copy) for every piece between every pair of arrays."""

@@ -1,0 +1,152 @@
+"""Transport: elements between the ranks of a mesh, over whatever joins them.
+
+Over gloo every two ranks that have something to say have a message of their own (`pairs`). Any
+other transport (NCCL), and a graph that is being compiled, has functional collectives, which a
+compiler knows how to overlap and to merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives  # what the collectives make of fake tensors
+from torch.distributed.device_mesh import DeviceMesh
+from torch.utils._python_dispatch import _disable_current_modes
+
+from xlayout_torch.pairs import swap
+
+_ops = torch.ops._c10d_functional
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_CARRIED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32)
+
+
+def exchange(
+    buffer: torch.Tensor, sends: Sequence[int], receives: Sequence[int], mesh: DeviceMesh | None, /
+) -> torch.Tensor:
+    """Elements to and from every rank of the mesh (None: of the world), in the mesh's order.
+
+    They travel as bytes: no dtype is strange to a transport, and none is widened.
+    """
+    ranks, group = _everyone(mesh)
+    bits, size = _bits(buffer), buffer.element_size()
+    out, into = [n * size for n in sends], [n * size for n in receives]
+    if _in_pairs(buffer, group):
+        got = bits.new_empty(sum(into))
+        swap(_cut(bits, out, ranks), _cut(got, into, ranks), group)
+        return got.view(buffer.dtype)
+    order = sorted(range(len(ranks)), key=ranks.__getitem__)  # groups sort their ranks
+    sorts = order != list(range(len(ranks)))
+    if sorts:
+        bits = torch.cat([torch.split(bits, out)[k] for k in order])
+    got = _ops.all_to_all_single(
+        bits, [into[k] for k in order], [out[k] for k in order], group.group_name
+    )
+    got = _ops.wait_tensor(got)
+    if sorts:
+        parts = got.split([into[k] for k in order])
+        got = torch.cat([parts[order.index(k)] for k in range(len(ranks))])
+    made: torch.Tensor = got.view(buffer.dtype)
+    return made
+
+
+def gather(part: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torch.Tensor:
+    """The equal, flat parts of all ranks along some mesh axes, one after the other."""
+    group = dist.group.WORLD if mesh.ndim > 1 else mesh.get_group()
+    if _in_pairs(part, group):
+        ranks, me = _line(mesh, tuple(axes)), dist.get_rank()
+        rows = part.new_empty(len(ranks), part.numel())
+        rows[ranks.index(me)].copy_(part)
+        bits, others = _bits(part), [k for k, rank in enumerate(ranks) if rank != me]
+        seen = rows.view(torch.uint8)
+        swap({ranks[k]: bits for k in others}, {ranks[k]: seen[k] for k in others}, group)
+        return rows.flatten()
+    made = part if part.dtype in _CARRIED else _bits(part)
+    for axis in reversed(axes):
+        order, group = _sorted(mesh, axis)
+        gathered = _ops.all_gather_into_tensor(made, len(order), group.group_name)
+        made = _reordered(_ops.wait_tensor(gathered), [order.index(k) for k in range(len(order))])
+    return made.view(part.dtype)
+
+
+def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torch.Tensor:
+    """The sum over the ranks along some mesh axes of this rank's stretch of a flat tensor.
+
+    Over gloo it is added up in the order of the ranks, whoever adds.
+    """
+    group = dist.group.WORLD if mesh.ndim > 1 else mesh.get_group()
+    if _in_pairs(rows, group):
+        ranks, me = _line(mesh, tuple(axes)), dist.get_rank()
+        sent = rows.reshape(len(ranks), -1)
+        got = torch.empty_like(sent)
+        own, others = ranks.index(me), [k for k, rank in enumerate(ranks) if rank != me]
+        got[own].copy_(sent[own])
+        out, into = sent.view(torch.uint8), got.view(torch.uint8)
+        swap({ranks[k]: out[k] for k in others}, {ranks[k]: into[k] for k in others}, group)
+        total = got[0]
+        for row in got[1:]:
+            total += row
+        return total
+    for axis in axes:
+        order, group = _sorted(mesh, axis)
+        rows = _ops.reduce_scatter_tensor(
+            _reordered(rows, order), "sum", len(order), group.group_name
+        )
+        rows = _ops.wait_tensor(rows)
+    return rows
+
+
+# -- who is there --------------------------------------------------------------------------------
+
+
+def _everyone(mesh: DeviceMesh | None) -> tuple[tuple[int, ...], Any]:
+    """All ranks of a mesh, row-major, and a group of them."""
+    if mesh is None:
+        return tuple(range(dist.get_world_size())), dist.group.WORLD
+    ranks = _line(mesh, tuple(range(mesh.ndim)))
+    if len(ranks) == dist.get_world_size():
+        return ranks, dist.group.WORLD
+    return ranks, mesh.get_group() if mesh.ndim == 1 else mesh._flatten().get_group()
+
+
+@lru_cache(256)
+def _line(mesh: DeviceMesh, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The ranks that differ from this one along those axes only, row-major."""
+    at = mesh.get_coordinate()
+    assert at is not None
+    with _disable_current_modes():  # plain numbers, also while a compiler records
+        line = mesh.mesh[tuple(slice(None) if k in axes else at[k] for k in range(mesh.ndim))]
+        return tuple(line.flatten().tolist())
+
+
+def _sorted(mesh: DeviceMesh, axis: int) -> tuple[list[int], Any]:
+    """Places along a mesh axis in the order in which its group has them, and the group."""
+    ranks = _line(mesh, (axis,))
+    return sorted(range(len(ranks)), key=ranks.__getitem__), mesh.get_group(axis)
+
+
+def _reordered(flat: torch.Tensor, order: list[int]) -> torch.Tensor:
+    """Equal stretches of a flat tensor in another order."""
+    if order == list(range(len(order))):
+        return flat
+    parts = flat.chunk(len(order))
+    return torch.cat([parts[k] for k in order])
+
+
+def _in_pairs(x: torch.Tensor, group: Any) -> bool:
+    if torch.compiler.is_compiling() or type(x) not in _PLAIN or x.device.type != "cpu":
+        return False
+    return bool(group._get_backend(x.device).name() == "gloo")
+
+
+def _bits(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous().view(-1).view(torch.uint8)
+
+
+def _cut(bits: torch.Tensor, sizes: list[int], ranks: Sequence[int]) -> dict[int, torch.Tensor]:
+    stops = accumulate(sizes)
+    return {r: bits[at - n : at] for r, n, at in zip(ranks, sizes, stops, strict=True) if n}

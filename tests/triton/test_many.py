@@ -1,0 +1,125 @@
+"""Many layouts at once are each layout on its own, moved together where the backend would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import xlayout as xl
+import xlayout_torch
+from xlayout.algebra import Layout
+from xlayout.errors import ShapeError, SizeError
+from xlayout.lower import apply_many
+from xlayout_torch import cuda
+
+HEADS = {"heads": 4, "kv_heads": 2}
+LAYOUTS = [
+    xl.matrix_transpose.layout((48, 40)),
+    xl.fuse_qkv.layout((32, 24), (16, 24), (16, 24), **HEADS),
+    xl.split_qkv.layout((64, 24), **HEADS),
+    xl.pad.layout((5, 7), to=8),
+    xl.interleave.layout((48, 40)),
+    Layout.identity((3, 5)),
+    Layout.identity((0, 4)),
+]
+
+
+def inputs(make: Any) -> list[Any]:
+    """Arrays for each layout, every number another."""
+    found: list[Any] = []
+    at = 1.0
+    for layout in LAYOUTS:
+        xs = []
+        for shape in layout.in_shapes:
+            size = int(np.prod(shape))
+            xs.append(make(np.arange(at, at + size, dtype=np.float32).reshape(shape)))
+            at += size
+        found.append(xs if len(xs) > 1 else xs[0])
+    return found
+
+
+def same(made: Any, wanted: Any) -> bool:
+    made, wanted = (x if isinstance(x, tuple) else (x,) for x in (made, wanted))
+    return len(made) == len(wanted) and all(map(np.array_equal, made, wanted))
+
+
+def each(xs: list[Any], fill: float) -> list[Any]:
+    return [xl.apply(layout, x, fill=fill) for layout, x in zip(LAYOUTS, xs, strict=True)]
+
+
+@pytest.mark.parametrize("make", [np.array, torch.from_numpy], ids=["numpy", "torch"])
+def test_many_are_each(make: Any) -> None:
+    xs = inputs(make)
+    made = apply_many(LAYOUTS, xs, fill=-1)
+    assert all(map(same, made, each(xs, -1)))
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Batches that were asked for; torch tensors wait for one another wherever they are."""
+    asked: list[Any] = []
+    monkeypatch.setattr(xlayout_torch, "together", lambda _xs: True)
+    monkeypatch.setattr(xlayout_torch, "move_many", lambda items: bool(asked.append(items)))
+    return asked
+
+
+def test_tensors_wait_for_one_another_and_torch_makes_what_the_kernel_does_not(
+    batches: list[Any],
+) -> None:
+    xs = inputs(torch.from_numpy)
+    made = apply_many(LAYOUTS, xs, fill=-1)
+    assert [len(items) for items in batches] == [len(LAYOUTS)]
+    assert all(map(same, made, each(xs, -1)))
+
+
+def test_what_autograd_sees_does_not_wait(batches: list[Any]) -> None:
+    x = torch.ones(48, 40, requires_grad=True)
+    made = apply_many([LAYOUTS[0], LAYOUTS[0]], [x, x.detach()])
+    assert made[0].requires_grad
+    assert not made[1].requires_grad
+    assert [len(items) for items in batches] == [1]
+
+
+def test_the_kernel_makes_them_together(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xlayout_torch, "together", lambda _xs: True)
+    for gate in ("device", "capture"):
+        monkeypatch.setitem(cuda.GATES, gate, lambda _x: False)
+    launched = []
+    launch = cuda.launch
+
+    def counted(*args: Any) -> None:
+        launched.append(args)
+        launch(*args)
+
+    monkeypatch.setattr(cuda, "launch", counted)
+    xs = inputs(lambda x: torch.from_numpy(x).to(device))
+    cuda.why_not(torch.device(device))
+    launched.clear()
+    made = apply_many(LAYOUTS, xs, fill=-1)
+    assert len(launched) == 1
+    wanted = each(inputs(torch.from_numpy), -1)
+    assert all(
+        same(tuple(x.cpu() for x in y) if isinstance(y, tuple) else y.cpu(), z)
+        for y, z in zip(made, wanted, strict=True)
+    )
+
+
+def test_each_array_needs_a_layout() -> None:
+    with pytest.raises(SizeError, match="arrays: 1 for 2 layouts; wanted one for each layout"):
+        apply_many(LAYOUTS[:2], [np.zeros((48, 40))])
+
+
+def test_a_wrong_shape_is_refused(batches: list[Any]) -> None:
+    with pytest.raises(ShapeError, match=r"x: an array of shape \(2, 2\); the layout takes"):
+        apply_many(LAYOUTS[:1], [torch.zeros(2, 2)])
+    assert batches == []
+
+
+@pytest.mark.usefixtures("batches")
+def test_arrays_of_one_layout_agree() -> None:
+    q, k, v = inputs(torch.from_numpy)[1]
+    with pytest.raises(TypeError, match=r"arrays: 0 is torch.float32 on cpu, 2 is torch.float64"):
+        apply_many(LAYOUTS[1:2], [(q, k, v.double())])

@@ -1,0 +1,92 @@
+"""Many: layouts run on many arrays at once, on a GPU in a few launches for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from xlayout.algebra import Layout
+from xlayout.backend import Backend
+from xlayout.errors import SizeError
+from xlayout.lower.calls import common_backend
+from xlayout.lower.fill import check_fill
+from xlayout.lower.recipe import moves_of, write_pieces
+from xlayout.lower.run import call
+
+__all__ = ["apply_many"]
+
+_Item = tuple[Layout, Sequence[Any], Sequence[Any]]
+"""(layout, arrays, outputs)"""
+
+
+def apply_many(
+    layouts: Iterable[Layout], arrays: Iterable[Any], /, *, fill: Any = 0
+) -> tuple[Any, ...]:
+    """Run layout after layout on array after array, as for the tensors of a state dict.
+
+    The results are those of `apply`. Tensors on a GPU are moved together, by as many launches as
+    there are kinds of moves, however many tensors there are.
+
+    Args:
+        layouts: what goes where, one for each of `arrays`.
+        arrays: torch.Tensor, jax.Array or numpy.ndarray; a tuple or list of them where a layout has
+            several inputs.
+        fill: value for holes, positions of an output that no input goes to.
+
+    Returns:
+        For each pair one array, or a tuple of arrays when the layout has several outputs.
+
+    Raises:
+        SizeError: for another number of layouts than of arrays.
+        ShapeError: for an array of another shape than its layout's.
+        TypeError: for arrays of one layout that differ in framework, dtype or device.
+
+    >>> import numpy as np
+    >>> turned = Layout.permute((2, 3), (1, 0))
+    >>> apply_many([turned, turned], [np.zeros((2, 3)), np.ones((2, 3))])[1].shape
+    (3, 2)
+    """
+    all_layouts, all_arrays = list(layouts), list(arrays)
+    if len(all_layouts) != len(all_arrays):
+        raise SizeError(
+            f"arrays: {len(all_arrays)} for {len(all_layouts)} layouts; wanted one for each layout"
+        )
+    results: list[Any] = []
+    waiting: dict[str, list[_Item]] = {}
+    for layout, x in zip(all_layouts, all_arrays, strict=True):
+        xs = tuple(x) if isinstance(x, (tuple, list)) else (x,)
+        backend = _backend_that_waits(layout, xs)
+        if backend is None:
+            results.append(call(layout, xs, None, True, fill))
+            continue
+        check_fill(xs[0].dtype, fill)
+        outputs = tuple([backend.empty(shape, xs[0]) for shape in layout.out_shapes])
+        waiting.setdefault(backend.name, []).append((layout, xs, outputs))
+        results.append(outputs[0] if len(outputs) == 1 else outputs)
+    for items in waiting.values():
+        _write(common_backend(items[0][1]), items, fill)
+    return tuple(results)
+
+
+def _backend_that_waits(layout: Layout, xs: Sequence[Any]) -> Backend | None:
+    """The backend that would rather move these arrays together with others."""
+    if tuple([x.shape for x in xs]) != layout.in_shapes:
+        return None  # `call` says what is wrong
+    backend = common_backend(xs)
+    together = getattr(backend, "together", None)  # a verb that few frameworks need
+    if together is None or not together(xs) or backend.tracing(*xs):
+        return None
+    return None if None in [backend.strides(x) for x in xs] else backend
+
+
+def _write(backend: Any, items: Sequence[_Item], fill: Any) -> None:
+    moves = []
+    for layout, xs, outputs in items:
+        if layout.has_holes:
+            for output in outputs:
+                backend.assign(output, fill)
+        strides = [tuple([backend.strides(x) for x in side]) for side in (xs, outputs)]
+        moves.append((moves_of(layout, *strides), xs, outputs))
+    if not backend.move_many(moves):
+        for layout, xs, outputs in items:
+            write_pieces(backend, layout, xs, outputs, fill)
