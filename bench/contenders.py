@@ -12,8 +12,9 @@ import torch
 from numpy import ascontiguousarray as row_major
 
 import xlayout as xl
+from xlayout.bench.cases import Cut, Hand, Join, Permute, Stack
 
-__all__ = ["CONTENDERS", "OPS"]
+__all__ = ["CONTENDERS", "INTO", "OPS"]
 
 X = np.arange(256, dtype=np.float32).reshape(16, 16)
 CUBE = X.reshape(4, 4, 16)
@@ -65,22 +66,22 @@ XLAYOUT: dict[str, Callable[..., Any]] = {
     "interleave": xl.interleave,
     "deinterleave": xl.deinterleave,
     "matrix_transpose": xl.matrix_transpose,
-    "permute_dims": lambda x: xl.permute_dims(x, (2, 0, 1)),
-    "rope_halves": lambda x: xl.rope_halves(x, heads=2),
-    "rope_pairs": lambda x: xl.rope_pairs(x, heads=2),
-    "fuse_qkv": lambda q, k, v: xl.fuse_qkv(q, k, v, heads=4, kv_heads=2),
-    "split_qkv": lambda x: xl.split_qkv(x, heads=4, kv_heads=2),
-    "regroup": lambda x: xl.regroup(x, sizes=(8, 4, 4), groups=2),
-    "ungroup": lambda x: xl.ungroup(x, sizes=(8, 4, 4), groups=2),
+    "permute_dims": lambda x, **o: xl.permute_dims(x, (2, 0, 1), **o),
+    "rope_halves": lambda x, **o: xl.rope_halves(x, heads=2, **o),
+    "rope_pairs": lambda x, **o: xl.rope_pairs(x, heads=2, **o),
+    "fuse_qkv": lambda q, k, v, **o: xl.fuse_qkv(q, k, v, heads=4, kv_heads=2, **o),
+    "split_qkv": lambda x, **o: xl.split_qkv(x, heads=4, kv_heads=2, **o),
+    "regroup": lambda x, **o: xl.regroup(x, sizes=(8, 4, 4), groups=2, **o),
+    "ungroup": lambda x, **o: xl.ungroup(x, sizes=(8, 4, 4), groups=2, **o),
     "to_tiles": lambda x: xl.to_tiles(x, grid=(2, 2)),
     "from_tiles": xl.from_tiles,
     "stack": xl.stack,
     "unstack": xl.unstack,
-    "pad": lambda x: xl.pad(x, to=20),
-    "trim": lambda x: xl.trim(x, to=12),
+    "pad": lambda x, **o: xl.pad(x, to=20, **o),
+    "trim": lambda x, **o: xl.trim(x, to=12, **o),
     "rearrange": lambda x: xl.rearrange(x, "(g n) c -> (n g) c", g=2),
-    "layout(x)": lambda x: PERMUTE(x),
-    "layout(x), 3 pieces": lambda x: SUM(x),
+    "layout(x)": lambda x, **o: PERMUTE(x, **o),
+    "layout(x), 3 pieces": lambda x, **o: SUM(x, **o),
 }
 
 
@@ -181,6 +182,20 @@ JAX: dict[str, Callable[..., Any]] = {
     "pad": lambda x: jnp.pad(x, ((0, 4), (0, 0))),
     "layout(x), 3 pieces": jax_regroup,
 }
+
+INTO: dict[str, Hand] = {
+    "interleave": Permute((2, 8, 16), (1, 0, 2)),
+    "deinterleave": Permute((8, 2, 16), (1, 0, 2)),
+    "matrix_transpose": Permute((16, 16), (1, 0)),
+    "permute_dims": Permute((4, 4, 16), (2, 0, 1)),
+    "rope_halves": Permute((2, 4, 2, 16), (0, 2, 1, 3)),
+    "rope_pairs": Permute((2, 2, 4, 16), (0, 2, 1, 3)),
+    "fuse_qkv": Join(((2, 4, 16), (2, 2, 16), (2, 2, 16)), 1),
+    "split_qkv": Cut((2, 8, 16), 1, (4, 2, 2)),
+    "stack": Stack(),
+    "layout(x)": Permute((2, 8, 16), (1, 0, 2)),
+}
+"""Ops that are also written into arrays that are there, and how one does that by hand."""
 
 _EINOPS: dict[str, tuple[str, dict[str, int]]] = {
     "interleave": ("(g n) c -> (n g) c", {"g": 2}),

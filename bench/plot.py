@@ -57,10 +57,9 @@ LARGE = (
     Panel("numpy", "numpy, into out=", REUSED),
     Panel("numpy", "numpy, fresh", FRESH | EINOPS),
 )
-CALLS = (
-    Panel("torch", "torch", FRESH | EINOPS),
-    Panel("jax", "JAX", FRESH | EINOPS),
-    Panel("numpy", "numpy", FRESH | EINOPS),
+CALLS = tuple(
+    Panel(panel.framework, panel.title, {k: v for k, v in panel.calls.items() if k not in INSIDE})
+    for panel in LARGE
 )
 
 

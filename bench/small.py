@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.contenders import CONTENDERS, OPS
+from bench.contenders import CONTENDERS, INTO, OPS
 from bench.plan import SIZE
 from xlayout.bench.contest import Contest, memcpys
 from xlayout.bench.rows import Row, Settings, raced
+from xlayout.bench.words import Words, into
 
 __all__ = ["measure_small", "small_contest"]
 
@@ -35,6 +36,8 @@ def small_contest(op: str, framework: str, settings: Settings) -> Contest:
     for name, form in (("compiled fresh", "hand"), ("xlayout compiled", "xlayout")):
         if framework != "numpy" and (settings.compiled or framework == "jax"):
             calls[name] = _on(_compiled(framework, forms[form]), args)
+    if op in INTO and framework != "jax":
+        calls |= _reused(op, framework, forms["xlayout"], args)
     source, target = np.ones((2, SIZE), np.uint8)
     return Contest(calls, memcpys(source, target, settings.threads), _finish, _seen, lambda: None)
 
@@ -50,6 +53,31 @@ def flattened(result: Any) -> Iterator[NDArray[Any]]:
 
 def _on(form: Callable[..., Any], args: Any) -> Callable[[], Any]:
     return lambda: form(*args)
+
+
+def _reused(
+    op: str, framework: str, ours: Callable[..., Any], args: Any
+) -> dict[str, Callable[[], Any]]:
+    wanted = OPS[op][1]
+    several = isinstance(wanted, (list, tuple))
+    ys = _given(framework, [np.zeros_like(y) for y in (wanted if several else [wanted])])
+    xs = args[0] if isinstance(args[0], list) else args
+    by_hand = into(INTO[op], _words(framework))
+    out = tuple(ys) if several else ys[0]
+    return {
+        "xlayout reused": lambda: ours(*args, out=out),
+        "eager reused": lambda: by_hand(xs, ys),
+    }
+
+
+def _words(framework: str) -> Words:
+    if framework == "torch":
+        from xlayout.bench.by_torch import WORDS as TORCH
+
+        return TORCH
+    from xlayout.bench.by_numpy import WORDS as NUMPY
+
+    return NUMPY
 
 
 def _given(framework: str, inputs: Any) -> Any:

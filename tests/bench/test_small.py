@@ -1,0 +1,30 @@
+"""Small calls give the answer too, into arrays that are there as into new ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from xlayout.bench.rows import Settings
+
+for _name in ("torch", "jax", "einops"):
+    pytest.importorskip(_name)
+
+from bench.contenders import INTO, OPS
+from bench.small import measure_small
+
+ONCE = Settings(1, rounds=2, seconds=0.001, compiled=False, peaks=False)
+
+
+@pytest.mark.parametrize("framework", ["torch", "numpy"])
+@pytest.mark.parametrize("op", OPS)
+def test_an_op_gives_the_answer_every_way(op: str, framework: str) -> None:
+    times = measure_small(op, framework, ONCE).times
+    assert {"xlayout fresh", "eager fresh"} <= set(times)
+    assert ("xlayout reused" in times) == ("eager reused" in times) == (op in INTO)
+
+
+@pytest.mark.parametrize("op", ["interleave", "unstack"])
+def test_jax_has_new_arrays_alone(op: str) -> None:
+    times = measure_small(op, "jax", ONCE).times
+    assert {"xlayout fresh", "eager fresh", "compiled fresh", "xlayout compiled"} <= set(times)
+    assert not any("reused" in name for name in times)
