@@ -9,8 +9,8 @@ from xlayout.bench.rows import Settings
 for _name in ("torch", "jax", "einops"):
     pytest.importorskip(_name)
 
-from bench.contenders import INTO, OPS
-from bench.small import measure_small
+from bench.contenders import INTO, OPS  # noqa: E402 -- these bring the frameworks
+from bench.small import measure_small  # noqa: E402
 
 ONCE = Settings(1, rounds=2, seconds=0.001, compiled=False, peaks=False)
 
