@@ -82,24 +82,26 @@ def race(
 
     everyone = {("unit", name): call for name, call in units.items()}
     everyone |= {("call", name): call for name, call in calls.items()}
-    counts, turns = {}, {}
-    for who, call in everyone.items():
-        once = max(reading(call, 1), 1e-7)
-        counts[who] = max(1, math.ceil(READING / once))
-        turns[who] = max(2, min(rounds, int(seconds / (once * counts[who]))))
-    readings: dict[tuple[str, str], list[float]] = {who: [] for who in everyone}
-    fastest: list[float] = []
     order = random.Random(0)
     with _no_collections():
-        for number in range(max(turns[who] for who in everyone if who[0] == "call")):
+        names = order.sample([*everyone], len(everyone))
+        first = {who: max(reading(everyone[who], 1), 1e-7) for who in names}
+        counts = {who: math.ceil(READING / t) for who, t in first.items()}
+        turns = {
+            who: max(2, min(rounds, int(seconds / (t * counts[who])))) for who, t in first.items()
+        }
+        long = max(counts.values()) == 1  # then the first readings count as well
+        readings = {who: [t] if long else [] for who, t in first.items()}
+        for number in range(long, max(turns[who] for who in everyone if who[0] == "call")):
             running = [who for who in everyone if who[0] == "unit" or number < turns[who]]
             order.shuffle(running)
             for who in running:
                 readings[who].append(reading(everyone[who], counts[who]))
-            fastest.append(min(readings["unit", name][-1] for name in units))
-    return {name: _timed(readings["call", name], fastest) for name in calls}, statistics.median(
-        fastest
-    )
+    fastest = [
+        min(times) for times in zip(*(readings["unit", name] for name in units), strict=True)
+    ]
+    found = {name: _timed(readings["call", name], fastest) for name in calls}
+    return found, statistics.median(fastest)
 
 
 def _timed(readings: list[float], units: list[float]) -> Timed:
