@@ -26,6 +26,7 @@ from xlayout.errors import ShardingError as ShardingError
 from xlayout.errors import SizeError as SizeError
 from xlayout.lower import apply as apply
 from xlayout.lower import call as _call
+from xlayout.lower.native import native as native
 from xlayout.ops import deinterleave as deinterleave
 from xlayout.ops import from_tiles as from_tiles
 from xlayout.ops import fuse_qkv as fuse_qkv
@@ -84,6 +85,7 @@ __all__ = [
     "jax_to_dtensor",
     "jax_to_shards",
     "matrix_transpose",
+    "native",
     "pad",
     "partition",
     "permute_dims",

@@ -118,6 +118,13 @@ class Backend(Protocol):
         `moves` take so many inputs to results of these shapes; all are row-major.
         """
 
+    def linear(self, make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
+        """The results of a bijection by one operation that is faster, or None.
+
+        `make()`, asked only where it is worth it, gives an `xlayout.lower.linear.Linear`, or None
+        for what is no bijection or moves nothing.
+        """
+
     def relayout(self, steps: Relayout, copies: bool, size: int, /) -> Callable[[Any], Any]:
         """One slice-reshape-permute-reshape, its result fresh, as fast as the framework calls it.
 

@@ -13,6 +13,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 
 from xlayout_jax import exchange as exchange
+from xlayout_jax import native
 
 name = "jax"
 immutable = True
@@ -143,6 +144,10 @@ def quick(
     recipe: Callable[..., Any], _moves: Any, _inputs: int, _shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
     return recipe
+
+
+def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
+    return native.linear(make, arrays)
 
 
 def relayout(

@@ -34,9 +34,9 @@ def ffi_handler() -> object | None:
     """What XLA calls to copy between its own buffers: a capsule for `jax.ffi`.
 
     None where it was compiled without the headers of a jaxlib. The call takes any arrays and
-    results, and two attributes: `itemsize` in bytes, and `moves`, an array of int64 that holds for
-    each move its input, output, from, to, the number of its loops, and the loops. Moves that leave
-    the buffers are an error of the call.
+    results of one width, and `moves`, an array of int64 that holds for each move its input, output,
+    from, to, the number of its loops, and the loops. Moves that leave the buffers are an error of
+    the call.
     """
 
 def huge_pages(address: int, nbytes: int, /) -> bool:

@@ -2,9 +2,8 @@
  *
  * The plan travels with the call, as numbers in its attributes, and is prepared anew each time: that
  * takes a microsecond, and an executable that was stored holds nothing of the process it came from.
- *
- *     itemsize  bytes of an element
- *     moves     input, output, from, to, rank, then rank times n, in stride, out stride; and so on
+ * `moves` is a list of int64: input, output, from, to, rank, then rank times (n, in stride, out
+ * stride), counted in elements; then the next move.
  *
  * Here buffers have sizes, so every address is checked before a byte is written.
  */
@@ -34,6 +33,37 @@ static void *attribute(const XLA_FFI_CallFrame *call, const char *name, XLA_FFI_
     return NULL;
 }
 
+/* Bytes of an element; 0 where they are no whole number, or not known here. */
+static int64_t width_of(const XLA_FFI_Buffer *buffer)
+{
+    switch (buffer->dtype) {
+    case XLA_FFI_DataType_PRED:
+    case XLA_FFI_DataType_S8:
+    case XLA_FFI_DataType_U8:
+    case XLA_FFI_DataType_F8E5M2:
+    case XLA_FFI_DataType_F8E3M4:
+    case XLA_FFI_DataType_F8E4M3:
+    case XLA_FFI_DataType_F8E4M3FN:
+    case XLA_FFI_DataType_F8E4M3B11FNUZ:
+    case XLA_FFI_DataType_F8E5M2FNUZ:
+    case XLA_FFI_DataType_F8E4M3FNUZ:
+    case XLA_FFI_DataType_F8E8M0FNU: return 1;
+    case XLA_FFI_DataType_S16:
+    case XLA_FFI_DataType_U16:
+    case XLA_FFI_DataType_F16:
+    case XLA_FFI_DataType_BF16: return 2;
+    case XLA_FFI_DataType_S32:
+    case XLA_FFI_DataType_U32:
+    case XLA_FFI_DataType_F32: return 4;
+    case XLA_FFI_DataType_S64:
+    case XLA_FFI_DataType_U64:
+    case XLA_FFI_DataType_F64:
+    case XLA_FFI_DataType_C64: return 8;
+    case XLA_FFI_DataType_C128: return 16;
+    default: return 0;
+    }
+}
+
 static int64_t elements(const XLA_FFI_Buffer *buffer)
 {
     int64_t count = 1;
@@ -55,19 +85,21 @@ static bool inside(int64_t at, int64_t count, const int64_t *loops, int64_t rank
 }
 
 /* One move from the numbers at `at`; how many they are, or 0 when they make no sense. */
-static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_t *at, int64_t left,
-                         int64_t itemsize)
+static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_t *at, int64_t left)
 {
     if (left < 5 || at[4] < 0 || at[4] > MAX_RANK - 1 || left < 5 + 3 * at[4]) return 0;
     if (at[0] < 0 || at[0] >= plan->inputs || at[1] < 0 || at[1] >= plan->outputs) return 0;
     const int64_t rank = at[4], *loops = at + 5, used = 5 + 3 * rank;
+    const XLA_FFI_Buffer *source = call->args.args[at[0]], *target = call->rets.rets[at[1]];
+    const int64_t itemsize = width_of(source);
+    if (!itemsize || width_of(target) != itemsize) return 0;
     int64_t bytes = itemsize;
     for (int64_t k = 0; k < rank; k++) {
         if (loops[3 * k] < 1) return loops[3 * k] ? 0 : used; /* none of them: nothing to copy */
         if (loops[3 * k] > 1 && !loops[3 * k + 2]) return 0;
     }
-    if (!inside(at[2], elements(call->args.args[at[0]]), loops, rank, 1) ||
-        !inside(at[3], elements(call->rets.rets[at[1]]), loops, rank, 2))
+    if (!inside(at[2], elements(source), loops, rank, 1) ||
+        !inside(at[3], elements(target), loops, rank, 2))
         return 0;
     Copy *c = &plan->copies[plan->count++];
     *c = (Copy){.source = (int)at[0], .target = (int)at[1], .from = at[2] * itemsize,
@@ -112,13 +144,11 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
         return NULL;
     }
     if (call->stage != XLA_FFI_ExecutionStage_EXECUTE) return NULL;
-    const XLA_FFI_Scalar *width = attribute(call, "itemsize", XLA_FFI_AttrType_SCALAR);
     const XLA_FFI_Array *moves = attribute(call, "moves", XLA_FFI_AttrType_ARRAY);
-    if (!width || width->dtype != XLA_FFI_DataType_S64 || !moves ||
-        moves->dtype != XLA_FFI_DataType_S64)
-        return refuse(call, "xlayout: wanted itemsize (int64) and moves (array of int64)");
-    const int64_t itemsize = *(const int64_t *)width->value, *numbers = moves->data;
-    const int64_t most = (int64_t)moves->size / 5, buffers = call->args.size + call->rets.size;
+    if (!moves || moves->dtype != XLA_FFI_DataType_S64)
+        return refuse(call, "xlayout: wanted moves, an array of int64");
+    const int64_t *numbers = moves->data, count = (int64_t)moves->size;
+    const int64_t most = count / 5, buffers = call->args.size + call->rets.size;
     Plan *plan = calloc(1, sizeof(Plan) + (size_t)most * sizeof(Copy));
     uint8_t **pointers = malloc((size_t)(buffers + 1) * sizeof *pointers);
     XLA_FFI_Error *error = NULL;
@@ -127,9 +157,9 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
         goto end;
     }
     plan->inputs = (int)call->args.size, plan->outputs = (int)call->rets.size;
-    for (int64_t at = 0, used; at < (int64_t)moves->size; at += used)
-        if (!(used = read_move(plan, call, numbers + at, (int64_t)moves->size - at, itemsize))) {
-            error = refuse(call, "xlayout: moves that are malformed or leave the buffers");
+    for (int64_t at = 0, used; at < count; at += used)
+        if (!(used = read_move(plan, call, numbers + at, count - at))) {
+            error = refuse(call, "xlayout: moves that are malformed, or leave the buffers");
             goto end;
         }
     for (int64_t k = 0; k < call->args.size; k++)
@@ -137,8 +167,8 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
     for (int64_t k = 0; k < call->rets.size; k++) {
         const XLA_FFI_Buffer *result = call->rets.rets[k];
         pointers[call->args.size + k] = result->data;
-        if (elements(result) * itemsize >= HUGE_FROM)
-            ask_huge_pages((uintptr_t)result->data, elements(result) * itemsize);
+        const int64_t bytes = elements(result) * width_of(result);
+        if (bytes >= HUGE_FROM) ask_huge_pages((uintptr_t)result->data, bytes);
     }
     run_plan(plan, pointers, threads_of(call));
 end:

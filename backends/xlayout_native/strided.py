@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import xlayout_native as native
+from xlayout_native.switch import wanted
 
 if TYPE_CHECKING:
     from xlayout_native._copy import Plan
@@ -45,15 +46,19 @@ LINE = 64
 MOST_LOOPS = 15
 
 
-@lru_cache(4096)
 def plan_where_faster(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
     """The plan of some moves between so many arrays, or None where the framework should copy.
 
     >>> plan_where_faster(one_move((2, 2), (1, 2)), 4, 1, 1) is None  # too small
     True
     """
-    if not native.available:
+    if not native.available or not wanted():
         return None
+    return _plan_where_faster(moves, itemsize, inputs, outputs)
+
+
+@lru_cache(4096)
+def _plan_where_faster(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
     size, short = 0, False
     for _, _, (_, _, loops) in moves:
         if len(loops) > MOST_LOOPS:

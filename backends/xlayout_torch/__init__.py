@@ -135,6 +135,10 @@ def compiled(
     return None
 
 
+def linear(_make: Callable[[], Any], _arrays: Sequence[Any], /) -> Sequence[Any] | None:
+    return None
+
+
 def relayout(
     steps: tuple[
         tuple[builtins.slice | int, ...] | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
@@ -10,6 +11,8 @@ import xlayout_native
 
 COMPILED_ONLY = ["test_copy.py", "test_frameworks.py", "test_gates.py", "test_threads.py"]
 collect_ignore = [] if xlayout_native.available else COMPILED_ONLY
+CALLED = xlayout_native.available and xlayout_native.ffi_handler() and find_spec("jax")
+collect_ignore_glob = [] if CALLED else ["test_jax_*.py"]
 
 ISAS = xlayout_native.get_isas() if xlayout_native.available else []
 USUAL = (8 << 20, 1 << 20)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from xlayout.algebra.program import Step
+from xlayout.algebra import Layout
+from xlayout.algebra.program import Program, Step
+from xlayout.algebra.shapes import ends
 from xlayout.backend import Backend
 
-__all__ = ["bound"]
+__all__ = ["bound", "tables_of"]
 
 _Values = Sequence[Any]
 
@@ -34,6 +36,19 @@ def bound(
         return tuple([values[k] for k in outputs]) if only is None else values[only]
 
     return run
+
+
+def tables_of(layout: Layout, program: Program) -> dict[int, Any]:
+    """The index tables of the outputs that gather."""
+    numbers = [argument[0] for verb, _, argument in program.steps if verb == "gather"]
+    index = layout.index() if numbers else None
+    tables = {}
+    for number in numbers:
+        first, last = ends(layout.out_shapes)[number]
+        tables[number] = (
+            index[first:last].reshape(layout.out_shapes[number]) if index is not None else None
+        )
+    return tables
 
 
 def _call(

@@ -10,7 +10,8 @@ from xlayout.backend import Backend
 from xlayout.errors import SizeError
 from xlayout.lower.calls import common_backend
 from xlayout.lower.fill import check_fill
-from xlayout.lower.recipe import moves_of, write_pieces
+from xlayout.lower.moves import moves_of
+from xlayout.lower.recipe import write_pieces
 from xlayout.lower.run import call
 
 __all__ = ["apply_many"]

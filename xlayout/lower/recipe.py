@@ -8,19 +8,17 @@ copy per piece instead, which makes no intermediate arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.algebra.program import Program
-from xlayout.algebra.shapes import ends
-from xlayout.algebra.strided import StridedCopy, row_major, strided_copies
 from xlayout.backend import Backend
-from xlayout.lower.bound import bound
+from xlayout.lower.bound import bound, tables_of
+from xlayout.lower.linear import as_linear
+from xlayout.lower.moves import moves_of
 from xlayout.lower.relayout import program_of, relayout_of
 from xlayout.lower.tuned import tuned
 
-__all__ = ["Recipe", "moves_of", "program_of", "recipe", "tables_of", "write_pieces"]
+__all__ = ["Recipe", "program_of", "recipe", "write_pieces"]
 
 _SMALL = 1 << 14  # elements; below, a strided copy costs more to set up than it saves
 
@@ -30,6 +28,18 @@ Recipe = Callable[..., Any]
 
 def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     """The fastest way to run a layout again and again on concrete arrays of one backend."""
+    made = _recipe(layout, backend, fill)
+    if not backend.immutable:
+        return made
+
+    def run(*arrays: Any) -> Any:
+        result = as_linear(layout, backend, arrays)
+        return made(*arrays) if result is None else result
+
+    return run
+
+
+def _recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     direct = _direct(layout, backend)
     if direct is not None:
         return _quick(layout, backend, direct)
@@ -55,9 +65,7 @@ def _quick(layout: Layout, backend: Backend, recipe: Recipe) -> Recipe:
     """The recipe, or one call of the backend's where the arrays are small and leave no holes."""
     if layout.out_size > _SMALL or layout.has_holes or not layout.out_size:
         return recipe
-    moves = moves_of(
-        layout, tuple(map(row_major, layout.in_shapes)), tuple(map(row_major, layout.out_shapes))
-    )
+    moves = moves_of(layout)
     return backend.quick(recipe, moves, len(layout.in_shapes), layout.out_shapes)
 
 
@@ -75,19 +83,6 @@ def _direct(layout: Layout, backend: Backend) -> Recipe | None:
     if len(calls) == 1:
         return calls[0]
     return lambda x: tuple([call(x) for call in calls])
-
-
-def tables_of(layout: Layout, program: Program) -> dict[int, Any]:
-    """The index tables of the outputs that gather."""
-    numbers = [argument[0] for verb, _, argument in program.steps if verb == "gather"]
-    index = layout.index() if numbers else None
-    tables = {}
-    for number in numbers:
-        first, last = ends(layout.out_shapes)[number]
-        tables[number] = (
-            index[first:last].reshape(layout.out_shapes[number]) if index is not None else None
-        )
-    return tables
 
 
 def write_pieces(
@@ -108,24 +103,3 @@ def write_pieces(
             backend.view(outputs[target], to, [z for _, _, z in loops], shape),
             backend.view(arrays[source], address, [x for _, x, _ in loops], shape),
         )
-
-
-@lru_cache(1024)
-def moves_of(
-    layout: Layout, sources: tuple[tuple[int, ...], ...], targets: tuple[tuple[int, ...], ...]
-) -> tuple[tuple[int, int, StridedCopy], ...]:
-    """(input, output, copy) for every piece between every pair of arrays."""
-    return tuple(
-        (j, k, copy)
-        for j, (inputs, in_strides) in enumerate(zip(ends(layout.in_shapes), sources, strict=True))
-        for k, (outputs, out_strides) in enumerate(
-            zip(ends(layout.out_shapes), targets, strict=True)
-        )
-        for copy in strided_copies(
-            layout.between(inputs, outputs),
-            layout.in_shapes[j],
-            in_strides,
-            layout.out_shapes[k],
-            out_strides,
-        )
-    )

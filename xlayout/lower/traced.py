@@ -14,8 +14,8 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
 from xlayout.errors import LayoutError, SizeError
-from xlayout.lower.bound import bound
-from xlayout.lower.recipe import tables_of
+from xlayout.lower.bound import bound, tables_of
+from xlayout.lower.linear import as_linear
 from xlayout.lower.relayout import program_of
 
 __all__ = ["plan_layout", "plan_op", "stand_in", "trace"]
@@ -31,14 +31,25 @@ _Size = int | tuple[int, tuple[int, ...]]
 
 
 Plan = tuple[
-    tuple[tuple[str, tuple[int, ...], tuple[_Size, ...]], ...], tuple[int, ...], dict[int, Any]
+    tuple[tuple[str, tuple[int, ...], tuple[_Size, ...]], ...],
+    tuple[int, ...],
+    dict[int, Any],
+    Layout | None,
 ]
-"""(steps, outputs, index tables): a program whose numbers may name open dimensions."""
+"""(steps, outputs, index tables, layout): a program whose numbers may name open dimensions; and
+the layout, when none does."""
 
 
 def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any:
-    """Run a plan as plain framework ops. `plan` comes from `backend.constant(plan_layout, ...)`."""
-    steps, outputs, tables = plan
+    """Run a plan as plain framework ops. `plan` comes from `backend.constant(plan_layout, ...)`.
+
+    Or as one operation of the backend's own, where that is what it prefers.
+    """
+    steps, outputs, tables, layout = plan
+    if backend.immutable and layout is not None:
+        made = as_linear(layout, backend, arrays)
+        if made is not None:
+            return made
     dims = arrays[0].shape
     opened = [
         (verb, sources, tuple([_open(n, dims) for n in argument]))
@@ -60,9 +71,10 @@ def plan_layout(layout: Layout) -> Plan:
     steps = tuple(
         (verb, sources, tuple(map(_size, argument))) for verb, sources, argument in program.steps
     )
-    if program.gathers and any(n >= _LIMIT for shape in layout.in_shapes for n in shape):
+    opened = any(n >= _LIMIT for shape in layout.in_shapes for n in shape)
+    if program.gathers and opened:
         raise _depends()
-    return steps, program.outputs, tables_of(layout, program)
+    return steps, program.outputs, tables_of(layout, program), None if opened else layout
 
 
 def stand_in(

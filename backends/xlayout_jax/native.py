@@ -1,0 +1,157 @@
+"""Native: the primitive of a layout by the copy kernel, as a call of XLA for CPU where that pays.
+
+Each gate here keeps the call away, and XLA's plain ops stay. While a function is traced the arrays
+close it; when it is lowered, the computation that they turned out to be a part of.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.interpreters import mlir
+
+import xlayout_native
+from xlayout_jax.primitive import Linear, common_kind, lower_plain, relayout_p
+from xlayout_native.strided import LINE, MOST_LOOPS, Moves, shortest_run
+from xlayout_native.switch import WATCHERS, wanted
+
+__all__ = ["DTYPES", "LARGE", "LOWERED", "SMALL", "TARGET", "TRACED", "linear"]
+
+SMALL = 1 << 17
+"""Bytes from which a call is faster than XLA's ops for short runs, neighbours to fuse or not."""
+
+LARGE = 1 << 25
+"""Bytes from which the system gives memory anew for each result, so that huge pages pay."""
+
+MOST_MOVES = 256
+TARGET = "xlayout_copy"
+
+DTYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "bfloat16", "complex64", "complex128",
+    "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+)  # fmt: skip
+"""Names of those whose elements are whole bytes, as the call knows them."""
+
+_make_context: Any = jax.make_user_context  # ships no type
+_switch = _make_context(True)  # part of what jit remembers its results by
+WATCHERS.append(_switch)
+
+
+def _on() -> bool:
+    return bool(_switch.value) and wanted()
+
+
+def _bytes(arrays: Sequence[Any]) -> int:
+    return int(sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays))
+
+
+TRACED: dict[str, Callable[[Sequence[Any]], bool]] = {
+    "absent": lambda _: not _there,
+    "off": lambda _: not _on(),
+    "packed": lambda xs: xs[0].dtype.name not in DTYPES,  # or no bytes at all: keys
+    "small": lambda xs: _bytes(xs) < SMALL,
+    "sharded by type": lambda xs: common_kind(xs) is None,
+}
+"""Name -> whether it keeps the primitive away from some arrays; asked in this order."""
+
+
+def linear(make: Callable[[], Linear | None], arrays: Sequence[Any], /) -> list[Any] | None:
+    if any(closed(arrays) for closed in TRACED.values()):
+        return None
+    found = make()
+    return None if found is None else relayout_p.bind(*arrays, linear=found)
+
+
+def _spread(module: Any) -> bool:
+    # XLA cannot split a call: it would gather whole arrays before it. In shard_map it need not.
+    where = module.axis_context
+    if hasattr(where, "manual_axes"):
+        return bool(where.manual_axes != frozenset(where.mesh.axis_names))
+    return bool(getattr(where, "num_devices", 0) != 1)
+
+
+def _long(moves: Moves, width: int) -> bool:
+    # Runs of a line or more XLA copies as fast as memory lets it, in one pass with its neighbours.
+    # But a result that is new memory each time it writes to small pages, given one by one.
+    size = sum(math.prod(n for n, _, _ in loops) for _, _, (_, _, loops) in moves)
+    return size * width < LARGE and shortest_run(moves) * width >= LINE
+
+
+def _many(moves: Moves) -> bool:
+    most = max((len(loops) for _, _, (_, _, loops) in moves), default=0)
+    return len(moves) > MOST_MOVES or most > MOST_LOOPS
+
+
+LOWERED: dict[str, Callable[[Any, Moves, int], bool]] = {
+    "off": lambda _module, _moves, _width: not _on(),
+    "elsewhere": lambda module, _moves, _width: tuple(module.platforms) != ("cpu",),
+    "exported": lambda module, _moves, _width: module.lowering_parameters.for_export,
+    "spread": lambda module, _moves, _width: _spread(module),
+    "long": lambda _module, moves, width: _long(moves, width),
+    "many": lambda _module, moves, _width: _many(moves),
+}
+"""Name -> whether it keeps the call out of a computation, given the copies and their width."""
+
+
+def _lower(context: Any, *operands: Any, linear: Linear) -> Any:
+    avals = context.avals_in
+    orders = [_order(x, aval.ndim) for x, aval in zip(operands, avals, strict=True)]
+    moves = linear.moves([_strides(a.shape, o) for a, o in zip(avals, orders, strict=True)])
+    width = avals[0].dtype.itemsize
+    if any(closed(context.module_context, moves, width) for closed in LOWERED.values()):
+        return lower_plain(context, *operands, linear=linear)
+    call = jax.ffi.ffi_lowering(TARGET, operand_layouts=orders)
+    return call(context, *operands, moves=_numbers(moves))
+
+
+def _order(operand: Any, ndim: int) -> tuple[int, ...]:
+    """The axes, fastest first, of an argument that the caller laid out; else row-major."""
+    attributes = ""
+    if isinstance(operand, mlir.ir.BlockArgument):
+        function: Any = operand.owner.owner.attributes
+        if "arg_attrs" in function:
+            attributes = str(function["arg_attrs"][operand.arg_number])
+    found = re.search(r'layout_mode = "\{(\d+(?:,\d+)*)\}"', attributes)
+    return tuple(map(int, found[1].split(","))) if found else tuple(reversed(range(ndim)))
+
+
+def _strides(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [0] * len(shape), 1
+    for axis in order:
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def _numbers(moves: Moves) -> np.ndarray:
+    """The moves as the call takes them: input, output, from, to, how many loops, the loops."""
+    numbers: list[int] = []
+    for source, target, (start, to, loops) in moves:
+        numbers += [source, target, start, to, len(loops)]
+        for loop in loops:
+            numbers += loop
+    return np.array(numbers, np.int64)
+
+
+def _register() -> bool:
+    handler = xlayout_native.ffi_handler() if xlayout_native.available else None
+    if handler is None:
+        return False
+    try:
+        jax.ffi.register_ffi_target(TARGET, handler, platform="cpu")
+    except Exception:  # noqa: BLE001 -- an XLA older than the headers; it has no error of its own
+        return False
+    return True
+
+
+_there: bool = _register()
+
+# Not to be remembered for the next of its kind: that one may have operands laid out otherwise.
+mlir.register_lowering(relayout_p, _lower, cacheable=False)

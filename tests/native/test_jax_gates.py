@@ -1,0 +1,164 @@
+"""Where a call of the kernel does not belong, a gate of its own keeps it away, and ops stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import export
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+import xlayout_jax
+from xlayout.lower.linear import Linear
+from xlayout_jax import native
+
+SHAPE = (256, 384)
+ZIP = xl.interleave.layout(SHAPE, axis=1)
+Situation = Callable[[Callable[..., Any]], str]
+
+
+def zipped(x: Any) -> Any:
+    return xl.interleave(x, axis=1)
+
+
+def values(shape: tuple[int, ...] = SHAPE) -> Any:
+    return jax.numpy.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def jitted(function: Callable[..., Any]) -> Any:
+    """The function as one that JAX has not met."""
+    return jax.jit(lambda *xs: function(*xs))
+
+
+def compiled(function: Callable[..., Any], *arrays: Any) -> str:
+    """The text of the compiled program."""
+    text: str = jitted(function).lower(*arrays).compile().as_text()
+    return text
+
+
+def mesh(kind: AxisType = AxisType.Auto) -> Any:
+    return jax.make_mesh((8,), ("d",), axis_types=(kind,))
+
+
+def put(x: Any, spec: P, on: Any = None) -> Any:
+    return jax.device_put(x, NamedSharding(on or mesh(), spec))
+
+
+# -- what the arrays tell --------------------------------------------------------------------------
+
+
+def off(function: Callable[..., Any]) -> str:
+    with xl.native(False):
+        return compiled(function, values())
+
+
+def packed(function: Callable[..., Any]) -> str:
+    return compiled(function, jax.device_put(np.zeros((512, 512), ml_dtypes.int4)))
+
+
+def small(function: Callable[..., Any]) -> str:
+    return compiled(function, values((32, 32)))
+
+
+def typed(function: Callable[..., Any]) -> str:
+    on, made = mesh(AxisType.Explicit), Linear(ZIP, xlayout_jax)
+    with jax.set_mesh(on):
+        bound = jax.make_jaxpr(lambda x: native.linear(lambda: made, [x]) or [function(x)])
+        return str(bound(put(values(), P("d"), on)))
+
+
+TRACED: dict[str, Situation] = {
+    "off": off,
+    "packed": packed,
+    "small": small,
+    "sharded by type": typed,
+}
+
+
+# -- what the computation tells --------------------------------------------------------------------
+
+
+def off_later(function: Callable[..., Any]) -> str:
+    traced = jitted(function).trace(values())
+    with xl.native(False):
+        text: str = traced.lower().as_text()
+    return text
+
+
+def elsewhere(function: Callable[..., Any]) -> str:
+    text: str = jitted(function).trace(values()).lower(lowering_platforms=("cuda",)).as_text()
+    return text
+
+
+def exported(function: Callable[..., Any]) -> str:
+    try:
+        return str(export.export(jitted(function))(values()).mlir_module())
+    except ValueError as error:  # the call went too far
+        return str(error)
+
+
+def spread(function: Callable[..., Any]) -> str:
+    return compiled(function, put(values(), P("d")))
+
+
+def long(_function: Callable[..., Any]) -> str:
+    return compiled(xl.interleave, values())
+
+
+def many(_function: Callable[..., Any]) -> str:
+    text: str = jax.jit(lambda x: xl.to_tiles(x, grid=(24, 24))).lower(values((240, 240))).as_text()
+    return text
+
+
+LOWERED: dict[str, Situation] = {
+    "off": off_later,
+    "elsewhere": elsewhere,
+    "exported": exported,
+    "spread": spread,
+    "long": long,
+    "many": many,
+}
+TABLES = {"traced": (native.TRACED, TRACED), "lowered": (native.LOWERED, LOWERED)}
+GATES = [(stage, name) for stage, (_, situations) in TABLES.items() for name in situations]
+
+
+def called(text: str) -> bool:
+    """Whether there is a call; before lowering, the primitive that it would be."""
+    return native.TARGET in text or "relayout[" in text
+
+
+def test_every_gate_has_a_situation() -> None:
+    assert {*TRACED, "absent"} == native.TRACED.keys()
+    assert LOWERED.keys() == native.LOWERED.keys()
+
+
+def test_without_a_gate_in_the_way_there_is_a_call() -> None:
+    assert called(compiled(zipped, values()))
+    assert np.array_equal(
+        jax.jit(zipped)(values()),
+        np.asarray(values()).reshape(256, 2, 192).swapaxes(1, 2).reshape(SHAPE),
+    )
+
+
+@pytest.mark.parametrize(("stage", "name"), GATES)
+def test_a_gate_keeps_the_call_away(stage: str, name: str) -> None:
+    assert not called(TABLES[stage][1][name](zipped))
+
+
+@pytest.mark.parametrize(("stage", "name"), GATES)
+def test_and_no_other_gate_does(stage: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gates, situations = TABLES[stage]
+    monkeypatch.delitem(gates, name)
+    if (stage, name) == ("traced", "off"):  # the one that asks later
+        monkeypatch.delitem(native.LOWERED, name)
+    try:
+        text = situations[name](zipped)
+    except Exception as error:  # noqa: BLE001 -- whatever a call that does not belong brings about
+        text = f"{native.TARGET}: {error}"
+    assert called(text)

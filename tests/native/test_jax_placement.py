@@ -1,0 +1,136 @@
+"""Spread over devices, exported, differentiated: values are right, and nothing is gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import export
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+from xlayout import Layout, Piece
+from xlayout_jax import native
+
+SHAPE = (256, 384)
+
+
+def zipped(x: Any) -> Any:
+    return xl.interleave(x, axis=1)
+
+
+def values(shape: tuple[int, ...] = SHAPE) -> Any:
+    return jax.numpy.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def compiled(function: Callable[..., Any], *arrays: Any) -> str:
+    """The text of the compiled program."""
+    text: str = jax.jit(lambda *xs: function(*xs)).lower(*arrays).compile().as_text()
+    return text
+
+
+def mesh() -> Any:
+    return jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
+
+
+def put(x: Any, spec: P, on: Any = None) -> Any:
+    return jax.device_put(x, NamedSharding(on or mesh(), spec))
+
+
+def called(text: str) -> bool:
+    return native.TARGET in text
+
+
+def test_a_sharded_array_is_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = put(values(), P("d"))
+    assert "all-gather" not in compiled(zipped, x)
+    assert "all-gather" not in compiled(jax.grad(lambda x: (zipped(x) ** 2).sum()), x)
+    assert jax.jit(zipped)(x).sharding.spec == P("d")
+    assert np.array_equal(jax.jit(zipped)(x), zipped(values()))
+    monkeypatch.delitem(native.LOWERED, "spread")
+    assert "all-gather" in compiled(zipped, x)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_inside_shard_map_every_device_has_its_call(check: bool) -> None:
+    local = jax.shard_map(zipped, mesh=mesh(), in_specs=P("d"), out_specs=P("d"), check_vma=check)
+    x = put(values((2048, 384)), P("d"))
+    for function in (local, jax.grad(lambda x: (local(x) ** 2).sum())):
+        text = compiled(function, x)
+        assert called(text)
+        assert "all-gather" not in text
+    assert np.array_equal(jax.jit(local)(x), zipped(values((2048, 384))))
+
+
+def test_an_input_that_does_not_vary_is_left_to_the_ops() -> None:
+    join = lambda a, b: xl.rearrange((a, b), "n a, n b -> n (a + b)")  # noqa: E731
+    local = jax.shard_map(join, mesh=mesh(), in_specs=(P("d"), P()), out_specs=P("d"))
+    a, b = put(values((8 * 20000, 2)), P("d")), put(values((20000, 3)), P())
+    wanted = np.concatenate([np.asarray(a), np.tile(np.asarray(b), (8, 1))], 1)
+    assert np.array_equal(jax.jit(local)(a, b), wanted)
+
+
+def test_in_a_map_over_a_part_of_the_mesh_the_rest_is_spread() -> None:
+    on = jax.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
+    local = jax.shard_map(
+        zipped, mesh=on, in_specs=P("a"), out_specs=P("a"), axis_names={"a"}, check_vma=False
+    )
+    x = put(values((1024, 384)), P(("a", "b")), on)
+    text = compiled(local, x)
+    assert not called(text)
+    assert "all-gather" not in text
+    assert np.array_equal(jax.jit(local)(x), zipped(values((1024, 384))))
+
+
+@pytest.mark.parametrize("platforms", [("cpu",), ("cuda",), ("cpu", "cuda", "tpu")])
+def test_an_exported_function_runs_without_the_kernel(platforms: tuple[str, ...]) -> None:
+    function = jax.grad(lambda x: (zipped(x) ** 2).sum())
+    made = export.export(jax.jit(function), platforms=platforms)(values())
+    assert not called(made.mlir_module())
+    if "cpu" in platforms:
+        assert np.array_equal(made.call(values()), function(values()))
+
+
+def test_a_dynamic_axis_is_left_to_the_ops() -> None:
+    (rows,) = export.symbolic_shape("n")
+    made = export.export(jax.jit(zipped))(jax.ShapeDtypeStruct((rows, 384), np.float32))
+    assert np.array_equal(made.call(values()), zipped(values()))
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout.pad((384, 256), 400) >> Layout.permute((400, 256), (1, 0)),
+        Layout.slice((384, 256), 3, 380) >> Layout.permute((377, 256), (1, 0)),
+        Layout(
+            ((256, 128),),
+            ((128, 2, 256),),
+            (Piece(0, 0, ((256, 128, 1), (2, 0, 256), (128, 1, 512))),),
+        ),
+    ],
+    ids=["holes", "dropped", "repeated"],
+)
+def test_what_is_no_bijection_is_plain_and_so_is_its_gradient(layout: Layout) -> None:
+    x, weight = values(layout.in_shape), values(layout.out_shape)
+    assert not called(compiled(layout, x))
+    gradient = jax.grad(lambda x: (layout(x) * weight).sum())(x)
+    wanted = np.zeros(layout.in_size, np.float32)
+    table = layout.index()
+    np.add.at(wanted, table[table >= 0], np.asarray(weight).ravel()[table >= 0])
+    assert np.array_equal(np.asarray(gradient).ravel(), wanted)
+
+
+def test_a_regrouping_costs_nothing() -> None:
+    large = jax.ShapeDtypeStruct((4096, 4096), np.float32)
+    text = compiled(lambda x: xl.rearrange(x, "(a b) c -> a (b c)", a=64), large)
+    assert not called(text)
+    assert "transpose" not in text
+
+
+def test_large_rows_are_a_call() -> None:
+    large = jax.ShapeDtypeStruct((native.LARGE // 4096, 1024), np.float32)
+    assert called(compiled(xl.interleave, large))

@@ -1,0 +1,102 @@
+"""The switch: what is compiled without the kernel is kept apart from what is compiled with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import xlayout as xl
+from tests.house.tree import ROOT
+from xlayout_jax import native
+
+SHAPE = (256, 384)
+
+
+def zipped(x: Any) -> Any:
+    return xl.interleave(x, axis=1)
+
+
+def values(shape: tuple[int, ...] = SHAPE) -> Any:
+    return jax.numpy.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def compiled(function: Callable[..., Any], *arrays: Any) -> str:
+    """The text of the compiled program."""
+    text: str = jax.jit(lambda *xs: function(*xs)).lower(*arrays).compile().as_text()
+    return text
+
+
+def called(text: str) -> bool:
+    return native.TARGET in text
+
+
+def test_the_switch_is_part_of_what_jit_remembers() -> None:
+    function = jax.jit(zipped)
+    seen = []
+    for on in (True, False, True, False):
+        with xl.native(on):
+            seen.append(called(function.lower(values()).as_text()))
+            assert np.array_equal(function(values()), zipped(values()))
+    assert seen == [True, False, True, False]
+
+
+def test_the_switch_nests_and_ends_with_an_error() -> None:
+    def inside() -> None:
+        with xl.native(False):
+            with xl.native(True):
+                assert called(compiled(zipped, values()))
+            assert not called(compiled(zipped, values()))
+            raise RuntimeError("inside")
+
+    with pytest.raises(RuntimeError, match="inside"):
+        inside()
+    assert called(compiled(zipped, values()))
+
+
+def test_the_switch_takes_true_and_false() -> None:
+    with pytest.raises(TypeError, match="on: 1 is a int; wanted True or False"):
+        xl.native(1)
+
+
+def test_a_cotangent_is_asked_for_the_switch_again() -> None:
+    _, pullback = jax.vjp(zipped, values())
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        numbers = native._numbers
+        patch.setattr(native, "_numbers", lambda moves: made.append(moves) or numbers(moves))
+        with xl.native(False):
+            (moved,) = pullback(values())
+    assert made == []
+    assert np.array_equal(zipped(moved), values())
+
+
+LATE = """
+import sys, xlayout as xl
+with xl.native(sys.argv[1] == "on"):
+    import jax, jax.numpy as jnp
+    f = jax.jit(lambda x: xl.interleave(x, axis=1))
+    x = jnp.arange(256.0 * 384).reshape(256, 384)
+    assert (f(x) == x.reshape(256, 2, 192).swapaxes(1, 2).reshape(x.shape)).all()
+    print("xlayout_copy" in f.lower(x).as_text())
+"""
+
+
+@pytest.mark.parametrize(
+    ("switch", "variable", "there"),
+    [("on", "auto", True), ("off", "auto", False), ("on", "off", False)],
+    ids=["on", "off", "absent"],
+)
+def test_in_a_program_that_imports_jax_last(switch: str, variable: str, there: bool) -> None:
+    environment = {**os.environ, "XLAYOUT_NATIVE": variable}
+    command = [sys.executable, "-c", LATE, switch]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT
+    )
+    assert done.stdout == f"{there}\n", done.stderr

@@ -1,0 +1,68 @@
+"""Linear: a bijection as one value, for a backend that has more for it than plain ops.
+
+Transposed it is its inverse, batched it is lifted: a framework that differentiates or maps the one
+operation that a backend makes of it needs no other rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from xlayout.algebra import Layout
+from xlayout.algebra.shapes import Shape
+from xlayout.backend import Backend, Moves
+from xlayout.lower.bound import bound, tables_of
+from xlayout.lower.moves import moves_of
+from xlayout.lower.relayout import program_of
+
+__all__ = ["Linear", "as_linear"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Linear:
+    """A layout that sends every element to one place, and what runs it as plain ops."""
+
+    layout: Layout
+    backend: Backend
+
+    def __repr__(self) -> str:
+        return str(self.layout)
+
+    @property
+    def out_shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the results."""
+        return self.layout.out_shapes
+
+    def moves(self, strides: Sequence[tuple[int, ...]], /) -> Moves:
+        """Strided copies from inputs with these strides to row-major outputs."""
+        return moves_of(self.layout, tuple(strides))
+
+    def plain(self, arrays: Sequence[Any], /) -> list[Any]:
+        """The results by plain ops."""
+        program = program_of(self.layout)
+        tables = tables_of(self.layout, program)
+        made = bound(self.backend, program.steps, program.outputs, tables, 0)(*arrays)
+        return list(made) if len(self.out_shapes) > 1 else [made]
+
+    def inverse(self) -> Self:
+        """The way back, which is the transpose too."""
+        return type(self)(self.layout.inverse(), self.backend)
+
+    def lifted(self, count: int, /) -> Self:
+        """The same on `count` arrays at once, along a new first axis."""
+        return type(self)(self.layout.lift((count,)), self.backend)
+
+
+def as_linear(layout: Layout, backend: Backend, arrays: Sequence[Any]) -> Any | None:
+    """The results by an operation of the backend's own, or None where plain ops are to run."""
+    made = backend.linear(lambda: _linear(layout, backend), arrays)
+    if made is None:
+        return None
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _linear(layout: Layout, backend: Backend) -> Linear | None:
+    regroups = layout.is_identity and len(layout.in_shapes) == len(layout.out_shapes) == 1
+    return Linear(layout, backend) if layout.is_bijection and not regroups else None
