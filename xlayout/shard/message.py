@@ -1,7 +1,12 @@
-"""Message: what one rank sends another, as a layout; on the wire every element travels once."""
+"""Message: what one rank sends another, as a layout; on the wire every element travels once.
+
+How a block goes over the wire depends on its form alone, not on where it starts on either side; and
+among thousands of messages of a plan there are a handful of forms.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -9,9 +14,29 @@ from itertools import pairwise
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import disjoint
 from xlayout.algebra.merge import merge
-from xlayout.algebra.shapes import Shape
+from xlayout.algebra.piece import Loop
 
-__all__ = ["Message"]
+__all__ = ["Atoms", "Form", "Message", "form_of", "packed", "settled"]
+
+Atoms = tuple[tuple[int, int, tuple[Loop, ...]], ...]
+"""Pieces, bare: (in offset, out offset, loops)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """A block that starts at 0 on either side, and how it travels.
+
+    Attributes:
+        pieces: from what the sender stores to what the receiver stores.
+        size: how many elements travel.
+        packs: from what the sender stores to the wire.
+        unpacks: from the wire to what the receiver stores.
+    """
+
+    pieces: tuple[Piece, ...]
+    size: int
+    packs: tuple[Piece, ...]
+    unpacks: tuple[Piece, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +61,7 @@ class Message:
     @property
     def elements(self) -> int:
         """How many elements travel: one that lands in two places travels once."""
-        return self.pack.out_size
+        return form_of(_bare(self.block.pieces))[2].size
 
     @property
     def pack(self) -> Layout:
@@ -55,15 +80,48 @@ def packed(block: Layout) -> tuple[Layout, Layout]:
     The order on the wire follows the pieces, and sender and receiver work it out on their own. So
     what is remembered goes by the pieces: equal blocks that are cut differently must not meet.
     """
-    return _packed(block.in_shapes, block.out_shapes, block.pieces)
+    first, last, form = form_of(_bare(block.pieces))
+    wire = ((form.size,),)
+    return (
+        Layout._of((block.in_shapes, wire, tuple(p.shifted(first, 0) for p in form.packs))),
+        Layout._of((wire, block.out_shapes, tuple(p.shifted(0, last) for p in form.unpacks))),
+    )
+
+
+def form_of(atoms: Atoms) -> tuple[int, int, Form]:
+    """Where a block starts on either side, and its form."""
+    first, last, key = _moved_to_start(atoms)
+    return first, last, _form(key)
+
+
+def settled(atoms: Atoms) -> tuple[int, int, Form]:
+    """The same in as few pieces as may be, whatever order they come in."""
+    first, last, key = _moved_to_start(atoms)
+    return first, last, _settled(key)
+
+
+def _moved_to_start(atoms: Atoms) -> tuple[int, int, Atoms]:
+    if len(atoms) == 1:
+        ((first, last, loops),) = atoms
+        return first, last, ((0, 0, loops),)
+    first, last = min(i for i, _, _ in atoms), min(o for _, o, _ in atoms)
+    return first, last, tuple((i - first, o - last, loops) for i, o, loops in atoms)
+
+
+def _bare(pieces: Sequence[Piece]) -> Atoms:
+    return tuple((p.in_offset, p.out_offset, p.loops) for p in pieces) or ((0, 0, ((0, 1, 1),)),)
 
 
 @lru_cache(1 << 14)
-def _packed(
-    in_shapes: tuple[Shape, ...], out_shapes: tuple[Shape, ...], pieces: tuple[Piece, ...]
-) -> tuple[Layout, Layout]:
+def _settled(atoms: Atoms) -> Form:
+    return _form(_bare(merge(Piece(*atom) for atom in atoms)))
+
+
+@lru_cache(1 << 14)
+def _form(atoms: Atoms) -> Form:
     wires: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
     packs, unpacks, size = [], [], 0
+    pieces = tuple(Piece(*atom) for atom in atoms)
     for piece in pieces:
         moving = sorted((loop for loop in piece.loops if loop[1]), key=lambda loop: -loop[1])
         box = piece.in_offset, tuple((n, x) for n, x, _ in moving)
@@ -81,18 +139,16 @@ def _packed(
         still = tuple(loop for loop in piece.loops if not loop[1])
         unpacks.append(Piece(wires[box], piece.out_offset, onto + still))
     if len(packs) > 1 and not disjoint(tuple(p.inverse() for p in packs)):
-        return _by_element(Layout._of((in_shapes, out_shapes, pieces)))
-    wire = ((size,),)
-    return (
-        Layout._of((in_shapes, wire, merge(packs))),
-        Layout._of((wire, out_shapes, merge(unpacks))),
-    )
+        return _by_element(pieces)
+    return Form(pieces, size, merge(packs), merge(unpacks))
 
 
-def _by_element(block: Layout) -> tuple[Layout, Layout]:
+def _by_element(pieces: tuple[Piece, ...]) -> Form:
     """The same where boxes overlap on the sending side (a repeat with an odd stride)."""
+    ends = max(p.in_end for p in pieces), max(p.out_end for p in pieces)
+    block = Layout._of((((ends[0],),), ((ends[1],),), pieces))
     used = sorted(set(block.index().tolist()) - {-1})
     cuts = [0, *(k for k, (a, b) in enumerate(pairwise(used), 1) if b != a + 1), len(used)]
-    pieces = (Piece(used[low], low, ((high - low, 1, 1),)) for low, high in pairwise(cuts))
-    pack = Layout(block.in_shapes, ((len(used),),), tuple(pieces))
-    return pack, pack.inverse() >> block
+    packs = tuple(Piece(used[low], low, ((high - low, 1, 1),)) for low, high in pairwise(cuts))
+    pack = Layout((((ends[0]),),), ((len(used),),), packs)
+    return Form(pieces, len(used), packs, (pack.inverse() >> block).pieces)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from xlayout.algebra import Layout
+from xlayout.algebra import Layout, Piece
 from xlayout.algebra.merge import merge
+from xlayout.algebra.piece import Loop, is_nested
 from xlayout.shard.owners import whole
 
 if TYPE_CHECKING:
@@ -37,25 +38,51 @@ class Part:
 def part_of(plan: Plan, rank: int) -> Part:
     """The part of one rank."""
     sends, receives = [0] * plan.ranks, [0] * plan.ranks
-    packs, unpacks = [], []
+    onto, from_wire, kept = [], [], []
     at = 0
-    for m in plan.sent(rank):
-        if m.is_remote:
-            sends[m.dst] = m.elements
-            packs += [p.shifted(0, at) for p in m.pack.pieces]
-            at += m.elements
-    pack = Layout._of((plan.stores(rank), ((at,),), merge(packs)))
+    for dst, start, _, form in plan.blocks.sent(rank):
+        if dst != rank:
+            sends[dst] = form.size
+            onto.append((start, at, form.packs))
+            at += form.size
+    pack = Layout._of((plan.stores(rank), ((at,),), merge(_laddered(onto))))
     at = 0
-    for m in plan.received(rank):
-        if m.is_remote:
-            receives[m.src] = m.elements
-            unpacks += [p.shifted(at, 0) for p in m.unpack.pieces]
-            at += m.elements
-    for m in plan.received(rank):
-        if not m.is_remote:
-            unpacks += [p.shifted(at, 0) for p in m.block.pieces]
+    for src, start, there, form in plan.blocks.received(rank):
+        if src == rank:
+            kept += [p.shifted(start, there) for p in form.pieces]
+        else:
+            receives[src] = form.size
+            from_wire.append((at, there, form.unpacks))
+            at += form.size
+    unpacks = [*_laddered(from_wire), *(p.shifted(at, 0) for p in kept)]
     unpack = Layout._of((((at,), *plan.stores(rank)), plan.makes(rank), merge(unpacks)))
     return Part(tuple(sends), tuple(receives), pack, unpack)
+
+
+def _laddered(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[Piece]:
+    """Pieces, moved by so much on either side; what is the same at equal distances, as a loop."""
+    k = 0
+    while k < len(moved):
+        i, o, pieces = moved[k]
+        n, x, z = 1, 0, 0
+        if k + 1 < len(moved):
+            x, z = moved[k + 1][0] - i, moved[k + 1][1] - o
+        if x >= 0 and z > 0:
+            while k + n < len(moved) and moved[k + n] == (i + n * x, o + n * z, pieces):
+                n += 1
+        if n == 1 or any(_meets_itself((*p.loops, (n, x, z))) for p in pieces):
+            yield from (p.shifted(i, o) for p in pieces)
+            k += 1
+        else:
+            for p in pieces:
+                yield Piece(p.in_offset + i, p.out_offset + o, (*p.loops, (n, x, z)))
+            k += n
+
+
+def _meets_itself(loops: Sequence[Loop]) -> bool:
+    """Whether such a piece would take a position twice."""
+    ins, outs = ((n, x) for n, x, _ in loops if x), ((n, z) for n, _, z in loops)
+    return not (is_nested(ins) and is_nested(outs))
 
 
 def simulated(plan: Plan, arrays: tuple[Any, ...]) -> Any:

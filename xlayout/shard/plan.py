@@ -9,8 +9,9 @@ so every rank receives exactly what it needs and does not have: the lower bound.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -18,16 +19,18 @@ from typing import Any, TypeVar
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import compose
 from xlayout.algebra.constructors import Parts
-from xlayout.algebra.merge import merge
 from xlayout.algebra.shapes import Shape, integer
-from xlayout.errors import ShapeError, SizeError
+from xlayout.errors import CompositionError, ShapeError, SizeError
+from xlayout.shard.blocks import Block, Blocks, Starts
 from xlayout.shard.explain import explained
 from xlayout.shard.message import Message, packed
-from xlayout.shard.owners import Region, held, local_shapes, regions, sender
+from xlayout.shard.owners import held, local_shapes
+from xlayout.shard.pairs import Pairs
 from xlayout.shard.part import Part, part_of, simulated
 from xlayout.shard.pullback import pull
 from xlayout.shard.rounds import Round, in_rounds
 from xlayout.shard.sharding import Sharding
+from xlayout.shard.spread import has_owners
 
 __all__ = ["Plan", "plan_reshard"]
 
@@ -69,49 +72,40 @@ class Plan:
 
     def received(self, rank: int) -> tuple[Message, ...]:
         """What one rank receives, in the order of the senders."""
-
-        def found() -> Iterator[Message]:
-            asked = defaultdict(list)
-            for number, region in enumerate(regions(self.src, self.layout.in_shapes)):
-                asked[sender(self.src[0].mesh, region, rank)].append(number)
-            for src in sorted(asked):
-                yield from self._message(src, rank, asked[src])
-
-        return self._once(("received", rank), lambda: tuple(found()))
+        found = self.blocks.received
+        return self._once(("received", rank), lambda: tuple(
+            self._message(b[0], rank, b) for b in found(rank)))  # fmt: skip
 
     def sent(self, rank: int) -> tuple[Message, ...]:
         """What one rank sends, in the order of the receivers."""
+        found = self.blocks.sent
+        return self._once(("sent", rank), lambda: tuple(
+            self._message(rank, b[0], b) for b in found(rank)))  # fmt: skip
 
-        def found() -> Iterator[Message]:
-            mine = [
-                (number, region)
-                for number, region in enumerate(regions(self.src, self.layout.in_shapes))
-                if rank in region.ranks
-            ]
-            for dst in range(self.ranks):
-                mesh = self.src[0].mesh
-                asked = [k for k, region in mine if sender(mesh, region, dst) == rank]
-                yield from self._message(rank, dst, asked)
+    @property
+    def blocks(self) -> Blocks | Pairs:
+        """The messages, bare."""
+        return self._once("blocks", self._blocks)
 
-        return self._once(("sent", rank), lambda: tuple(found()))
+    def _blocks(self) -> Blocks | Pairs:
+        if all(map(has_owners, self.src, self.layout.in_shapes)):
+            with suppress(CompositionError):  # between all ranks at once it may be too many pieces
+                return Blocks(self.layout, self.src, self.dst, (self._start(0), self._start(1)))
+        return Pairs(self.layout, self.src, self.dst)
 
-    def _message(self, src: int, dst: int, numbers: Sequence[int]) -> Iterator[Message]:
-        """The message from `src` to `dst` about some regions, if there is anything in it."""
-        to = self._to(dst)
-        pieces = [p for k in numbers for p in compose(self._image(src, k), to)]
-        if pieces:
-            block = Layout._of((self.stores(src), self.makes(dst), merge(pieces)))
-            yield Message(src, dst, block)
+    def _start(self, side: int) -> Starts:
+        """Where a rank stores an array among its inputs (0) or outputs (1)."""
 
-    def _image(self, src: int, number: int) -> tuple[Piece, ...]:
-        """From what a rank stores of a region to where the layout sends it."""
+        def start(rank: int, array: int) -> int:
+            shapes = (self.makes if side else self.stores)(rank) if array else ()
+            return sum(map(math.prod, shapes[:array]))
 
-        def found() -> tuple[Piece, ...]:
-            region: Region = regions(self.src, self.layout.in_shapes)[number]
-            stored = held(self.src, self.layout.in_shapes, src, region)
-            return compose((p.inverse() for p in stored), self.layout.pieces)
+        return start
 
-        return self._once(("image", src, number), found)
+    def _message(self, src: int, dst: int, block: Block) -> Message:
+        _, at, there, form = block
+        pieces = tuple(p.shifted(at, there) for p in form.pieces)
+        return Message(src, dst, Layout._of((self.stores(src), self.makes(dst), pieces)))
 
     def _to(self, dst: int) -> tuple[Piece, ...]:
         shapes = self.layout.out_shapes
@@ -128,14 +122,16 @@ class Plan:
     @property
     def is_local(self) -> bool:
         """Whether nothing leaves its rank."""
-        return self._once("local", lambda: not any(
-            m.is_remote for d in range(self.ranks) for m in self.received(d)))  # fmt: skip
+        found = self.blocks.received
+        return self._once("local", lambda: all(
+            src == d for d in range(self.ranks) for src, *_ in found(d)))  # fmt: skip
 
     @property
     def recv_bytes(self) -> tuple[int, ...]:
         """Bytes that each rank receives from others."""
         return tuple(
-            sum(m.elements for m in self.received(d) if m.is_remote) * self.itemsize
+            sum(form.size for src, _, _, form in self.blocks.received(d) if src != d)
+            * self.itemsize
             for d in range(self.ranks)
         )
 

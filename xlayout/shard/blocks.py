@@ -1,0 +1,158 @@
+"""Blocks: S_in⁻¹ >> L >> S_out between all ranks at once, and the part of one rank cut from it.
+
+Cut evenly, it is a handful of pieces for any number of ranks. Some of their loops run over ranks:
+fixing those of one side leaves those of the other, which are the blocks that a rank sends, or
+receives.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from xlayout.algebra import Layout, Piece
+from xlayout.algebra.compose import compose
+from xlayout.algebra.piece import Loop
+from xlayout.algebra.shapes import Shape, ends
+from xlayout.shard.message import Form, settled
+from xlayout.shard.sharding import Sharding
+from xlayout.shard.spread import Owners, places_in, spread
+
+__all__ = ["Block", "Blocks", "Starts"]
+
+Block = tuple[int, int, int, Form]
+"""(the other rank, first address on the sender, first address on the receiver, form)"""
+
+Starts = Callable[[int, int], int]
+"""(rank, array) -> where the rank stores it, among all that it stores."""
+
+_Jump = tuple[int, int, int, int]
+"""(over sending ranks, within the sender, over receiving ranks, within the receiver)"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Strip:
+    """One piece, with the loops over ranks apart from those over elements.
+
+    Attributes:
+        arrays: which input, and which output.
+        copies: for each rank, how far it stands from the first that holds the same.
+        at: its first address on the sender, and on the receiver.
+        loops: those over elements.
+        from_sender: for a sending rank, where the loops lead that run over senders.
+        to_receivers: where those lead that run over receivers alone.
+        from_receiver: for a receiving rank, where the loops lead that run over receivers.
+        to_senders: where those lead that run over senders alone.
+    """
+
+    arrays: tuple[int, int]
+    copies: list[int]
+    at: tuple[int, int]
+    loops: tuple[Loop, ...]
+    from_sender: dict[int, list[_Jump]]
+    to_receivers: list[_Jump]
+    from_receiver: dict[int, list[_Jump]]
+    to_senders: list[_Jump]
+
+
+class Blocks:
+    """All blocks of a layout between two shardings, where copies lie with groups of neighbours.
+
+    Of those that hold the same, the one sends that stands in its group where the receiver stands in
+    its own: itself if it can, and else for every receiver of a group another one.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        src: tuple[Sharding, ...],
+        dst: tuple[Sharding, ...],
+        starts: tuple[Starts, Starts],
+    ) -> None:
+        self._starts = starts
+        step = 1 << (max(layout.in_size, layout.out_size).bit_length() + 2)
+        self._strips = [
+            _strip(piece, (array, made), step, copies)
+            for array, owners, stored in _all(src, layout.in_shapes, step, copies=False)
+            for copies in [places_in(src[array].mesh, owners)]
+            for reached in [compose((p.inverse() for p in stored), layout.pieces)]
+            for made, _, to in _all(dst, layout.out_shapes, step, copies=True)
+            for piece in compose(reached, to)
+        ]
+
+    def sent(self, rank: int) -> list[Block]:
+        """What one rank sends, in the order of the receivers."""
+        found: dict[int, list[tuple[int, int, tuple[Loop, ...]]]] = defaultdict(list)
+        in_start, out_start = self._starts
+        for strip in self._strips:
+            array, made = strip.arrays
+            copies = strip.copies
+            start = in_start(rank, array) + strip.at[0]
+            for _, x, base, z in strip.from_sender.get(rank - copies[rank], ()):
+                for _, more_x, over, more_z in strip.to_receivers:
+                    to = base + over
+                    if copies[to] == copies[rank]:
+                        there = out_start(to, made) + strip.at[1] + z + more_z
+                        found[to].append((start + x + more_x, there, strip.loops))
+        return [(to, *settled(tuple(atoms))) for to, atoms in sorted(found.items())]
+
+    def received(self, rank: int) -> list[Block]:
+        """What one rank receives, in the order of the senders."""
+        found: dict[int, list[tuple[int, int, tuple[Loop, ...]]]] = defaultdict(list)
+        in_start, out_start = self._starts
+        for strip in self._strips:
+            array, made = strip.arrays
+            start = out_start(rank, made) + strip.at[1]
+            for base, x, _, z in strip.from_receiver.get(rank, ()):
+                for over, more_x, _, more_z in strip.to_senders:
+                    sender = base + over + strip.copies[rank]
+                    at = in_start(sender, array) + strip.at[0] + x + more_x
+                    found[sender].append((at, start + z + more_z, strip.loops))
+        return [(sender, *settled(tuple(atoms))) for sender, atoms in sorted(found.items())]
+
+
+def _all(
+    shardings: Sequence[Sharding], shapes: tuple[Shape, ...], step: int, *, copies: bool
+) -> Iterator[tuple[int, Owners, list[Piece]]]:
+    """(array, owners, pieces) of every array, spread."""
+    for array, (first, _) in enumerate(ends(shapes)):
+        found = spread(shardings[array], shapes[array], step, copies=copies)
+        for owners, pieces in found.items():
+            yield array, owners, [p.shifted(first, 0) for p in pieces]
+
+
+def _strip(piece: Piece, arrays: tuple[int, int], step: int, copies: list[int]) -> _Strip:
+    (sender, at), (receiver, there) = divmod(piece.in_offset, step), divmod(piece.out_offset, step)
+    jumps = [(n, (*_parted(x, step), *_parted(z, step))) for n, x, z in piece.loops]
+    from_sender, from_receiver = defaultdict(list), defaultdict(list)
+    for over, x, onto, z in _sums((n, jump) for n, jump in jumps if jump[0]):
+        from_sender[sender + over].append((0, x, receiver + onto, z))
+    for over, x, onto, z in _sums((n, jump) for n, jump in jumps if jump[2]):
+        from_receiver[receiver + onto].append((sender + over, x, 0, z))
+    return _Strip(
+        arrays,
+        copies,
+        (at, there),
+        tuple((n, x, z) for n, (over, x, onto, z) in jumps if not over and not onto),
+        from_sender,
+        _sums((n, jump) for n, jump in jumps if jump[2] and not jump[0]),
+        from_receiver,
+        _sums((n, jump) for n, jump in jumps if jump[0] and not jump[2]),
+    )
+
+
+def _parted(stride: int, step: int) -> tuple[int, int]:
+    """A stride as one over ranks and one within a rank, which then may go down."""
+    over, within = divmod(stride + step // 2, step)
+    return over, within - step // 2
+
+
+def _sums(loops: Iterable[tuple[int, Sequence[int]]]) -> list[_Jump]:
+    """Where the steps of some loops lead."""
+    found: list[_Jump] = [(0, 0, 0, 0)]
+    for n, (a, b, c, d) in loops:
+        found = [
+            (p + k * a, q + k * b, r + k * c, s + k * d) for p, q, r, s in found for k in range(n)
+        ]
+    return found

@@ -1,0 +1,160 @@
+"""Spread: a sharding as one relation, from the whole array to what all ranks store.
+
+The address of an element on a rank is `rank * step + local address`, with a step so large that no
+two ranks meet. Cut evenly, an array of any number of ranks is a handful of pieces, whose loops run
+over ranks as others do over elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from xlayout.algebra import Piece
+from xlayout.algebra.shapes import Shape
+from xlayout.algebra.strided import row_major
+from xlayout.shard.mesh import Mesh
+from xlayout.shard.sharding import Sharding
+
+__all__ = ["Owners", "has_owners", "places_in", "spread"]
+
+Owners = tuple[tuple[int, int], ...]
+"""((mesh axis, size of a group), ...): ranks that differ within a group of neighbours along a mesh
+axis hold the same."""
+
+Strand = tuple[int, int, int, tuple[tuple[int, int, int, int], ...]]
+"""(position on the axis, rank, stored at, ((n, position step, rank step, storage step), ...))"""
+
+Along = dict[int, list[tuple[Strand, int]]]
+"""The strands of an array axis and in how many neighbours they lie, by what these store of it."""
+
+
+@lru_cache(1024)
+def spread(
+    sharding: Sharding, shape: Shape, step: int, *, copies: bool = True
+) -> dict[Owners, tuple[Piece, ...]]:
+    """The pieces from an array to where each rank stores its part, by who else holds the same.
+
+    Args:
+        sharding: who holds what.
+        shape: that of the array.
+        step: from one rank to the next; at least four times the size of the array.
+        copies: whether all ranks that hold the same count, or the first of them alone; the latter
+            where `has_owners`.
+    """
+    mesh = sharding.mesh
+    whole, steps = sharding.shape(shape), row_major(mesh.shape)
+    named = {name for entry in sharding.spec for name in entry}
+    unnamed = tuple((a, n) for a, n in enumerate(mesh.shape) if mesh.names[a] not in named)
+    along = [_along(sharding, axis, n) for axis, n in enumerate(whole)]
+    found: dict[Owners, list[Piece]] = defaultdict(list)
+    for lengths in itertools.product(*along):
+        strides = tuple(zip(row_major(whole), row_major(lengths), strict=True))
+        for strands in itertools.product(*(a[m] for a, m in zip(along, lengths, strict=True))):
+            groups = ((sharding.axes(k)[-1], g) for k, (_, g) in enumerate(strands) if g > 1)
+            owners = (*unnamed, *groups)
+            i = o = 0
+            loops = [(n, 0, steps[a] * step) for a, n in owners if copies]
+            for ((position, rank, at, own), _), (x, z) in zip(strands, strides, strict=True):
+                i, o = i + position * x, o + rank * step + at * z
+                loops += [(n, p * x, r * step + s * z) for n, p, r, s in own]
+            found[owners].append(Piece(i, o, tuple(loops)))
+    return {owners: tuple(pieces) for owners, pieces in found.items()}
+
+
+def has_owners(sharding: Sharding, shape: Shape) -> bool:
+    """Whether all that several ranks hold lies with whole groups of neighbours, at one address."""
+    return all(
+        not sharding.split(axis).overlaps or _even(sharding, axis, n) is not None
+        for axis, n in enumerate(sharding.shape(shape))
+    )
+
+
+def places_in(mesh: Mesh, owners: Owners) -> list[int]:
+    """For each rank, how far it stands from the first rank that holds the same."""
+    steps = [(row_major(mesh.shape)[a], g) for a, g in owners]
+    return [sum(rank // step % g * step for step, g in steps) for rank in range(mesh.size)]
+
+
+def _along(sharding: Sharding, axis: int, n: int) -> Along:
+    mesh, axes, split = sharding.mesh, sharding.axes(axis), sharding.split(axis)
+    counts = tuple(mesh.shape[a] for a in axes)
+    steps = tuple(row_major(mesh.shape)[a] for a in axes)
+    segments = _even(sharding, axis, n)
+    if segments is not None:
+        parts = [size * g // math.prod(counts) for size, g in segments]
+        return {sum(parts): list(_strands(segments, parts, counts, steps))}
+    found: dict[int, list[Strand]] = defaultdict(list)
+    widest = 0
+    for place in itertools.product(*map(range, counts)):
+        rank = sum(k * step for k, step in zip(place, steps, strict=True))
+        runs = split.runs(n, counts, place, axes, axis)
+        length, at = sum(map(len, runs)), 0
+        widest = max(widest, length)
+        for run in runs:
+            found[length].append((run.start, rank, at, ((len(run), 1, 0, 1),)))
+            at += len(run)
+    if split.pad:
+        found = {widest: [strand for strands in found.values() for strand in strands]}
+    return {length: [(s, 1) for s in _laddered(strands)] for length, strands in found.items()}
+
+
+def _even(sharding: Sharding, axis: int, n: int) -> list[tuple[int, int]] | None:
+    """The segments of an axis, and how many neighbours hold the same, if all parts are equal."""
+    split = sharding.split(axis)
+    counts = [sharding.mesh.shape[a] for a in sharding.axes(axis)]
+    segments = split.segments or 1
+    sizes = (n // segments,) * segments if isinstance(segments, int) else segments
+    groups = (split.copies,) * len(sizes) if isinstance(split.copies, int) else split.copies
+    if split.sizes is not None or sum(sizes) != n or not n:
+        return None
+    for size, g in zip(sizes, groups, strict=True):
+        if g > 1 and (not counts or counts[-1] % g):
+            return None
+        if size % (math.prod(counts) * split.unit // g):
+            return None
+    return list(zip(sizes, groups, strict=True))
+
+
+def _strands(
+    segments: Sequence[tuple[int, int]],
+    parts: Sequence[int],
+    counts: Sequence[int],
+    steps: Sequence[int],
+) -> Iterator[tuple[Strand, int]]:
+    position = at = 0
+    for (size, g), part in zip(segments, parts, strict=True):
+        groups = (*counts[:-1], counts[-1] // g) if counts else ()
+        widths = (width * part for width in row_major(groups))
+        apart = (*steps[:-1], steps[-1] * g) if steps else ()
+        loops = [(n, w, step, 0) for n, w, step in zip(groups, widths, apart, strict=True)]
+        yield (position, 0, at, (*loops, (part, 1, 0, 1))), g
+        position, at = position + size, at + part
+
+
+def _laddered(strands: Sequence[Strand]) -> list[Strand]:
+    """Strands that stand at equal distances as loops, as far as neighbours go."""
+    by_form: dict[tuple[object, ...], list[Strand]] = defaultdict(list)
+    for strand in strands:
+        by_form[strand[2:]].append(strand)
+    return [strand for group in by_form.values() for strand in _ladder(group)]
+
+
+def _ladder(strands: list[Strand]) -> list[Strand]:
+    found: list[Strand] = []
+    k = 0
+    while k < len(strands):
+        position, rank, at, loops = strands[k]
+        n, p, r = 1, 0, 0
+        if k + 1 < len(strands):
+            p, r = strands[k + 1][0] - position, strands[k + 1][1] - rank
+        while k + n < len(strands) and strands[k + n][:2] == (position + n * p, rank + n * r):
+            n += 1
+        if p <= 0 or r <= 0:  # a loop goes up on either side
+            n = 1
+        found.append((position, rank, at, loops if n == 1 else ((n, p, r, 0), *loops)))
+        k += n
+    return found
