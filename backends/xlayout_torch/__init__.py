@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 
 from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
+from xlayout_torch import record as record
 from xlayout_torch.small import quick as quick
 
 name = "torch"

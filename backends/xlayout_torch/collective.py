@@ -1,16 +1,18 @@
-"""Collective: what torch does of an exchange between ranks, and how gradients go back."""
+"""Collective: DTensors and what is asked of them, and how gradients go back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as funcol
+import torch.fx.traceback as fx_traceback
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement
+from torch.distributed.tensor import DTensor, Partial, Placement
+from torch.utils.checkpoint import CheckpointPolicy
 
 Step = Callable[..., tuple[Any, ...]]
 
@@ -48,45 +50,6 @@ def whole(part: Any, mesh: DeviceMesh, placements: Sequence[Placement], shape: A
     )
 
 
-def exchange(
-    buffer: Any, sends: Sequence[int], receives: Sequence[int], mesh: DeviceMesh | None, /
-) -> torch.Tensor:
-    """Elements to and from every rank of the mesh (None: of the world), in one all-to-all.
-
-    They travel as bytes: no dtype is strange to a transport, and none is widened.
-    """
-    size = buffer.element_size()
-    order = _order(mesh)
-    if order is not None:
-        parts = torch.split(buffer, list(sends))
-        buffer = torch.cat([parts[k] for k in order])
-        sends, receives = [sends[k] for k in order], [receives[k] for k in order]
-    got = funcol.all_to_all_single(
-        buffer.contiguous().view(torch.uint8),
-        [n * size for n in receives],
-        [n * size for n in sends],
-        _group(mesh),
-    )
-    got = funcol.wait_tensor(got).view(buffer.dtype)  # type: ignore[no-untyped-call]
-    if order is not None:
-        parts = torch.split(got, list(receives))
-        got = torch.cat([parts[order.index(k)] for k in range(len(order))])
-    return got
-
-
-def _order(mesh: DeviceMesh | None) -> list[int] | None:
-    """Positions in the mesh by rank in the group, where the two differ: groups sort their ranks."""
-    ranks = [] if mesh is None else mesh.mesh.flatten().tolist()
-    order = sorted(range(len(ranks)), key=ranks.__getitem__)
-    return None if order == list(range(len(ranks))) else order
-
-
-def _group(mesh: DeviceMesh | None) -> Any:
-    if mesh is None or mesh.size() == dist.get_world_size():
-        return dist.group.WORLD
-    return mesh.get_group() if mesh.ndim == 1 else mesh._flatten().get_group()
-
-
 def linear(forward: Step, backward: Step, arrays: Sequence[Any], /) -> tuple[Any, ...]:
     """`forward(*arrays)`, with `backward` as its transpose; `backward` has `forward` as its own."""
     made: tuple[Any, ...] = _Linear.apply(forward, backward, *arrays)  # type: ignore[no-untyped-call]
@@ -104,14 +67,28 @@ class _Linear(torch.autograd.Function):
         return (None, None, *linear(ctx.backward, ctx.forward, gradients))
 
 
-def gather(
-    x: Any, _source: Any, placements: Sequence[Placement], dtype: Any, reduce_dtype: Any, /
-) -> DTensor:
-    """Cast, then gather; backward: reduce-scatter in `reduce_dtype`, then the dtype of `x`."""
-    made: DTensor = x.redistribute(
-        x.device_mesh, placements, forward_dtype=dtype, backward_dtype=reduce_dtype
-    )
-    return made
+def partial(x: DTensor, /) -> set[int]:
+    """The mesh axes along which a DTensor is still to be summed."""
+    return {
+        k for k, p in enumerate(x.placements) if isinstance(p, Partial) and p.reduce_op == "sum"
+    }
+
+
+@contextmanager
+def made_again() -> Iterator[None]:
+    """What a compiler records in here is made again for the backward pass, instead of saved."""
+    if not torch.compiler.is_compiling():
+        yield
+        return
+    meta = fx_traceback.current_meta
+    before = meta.get("recompute")
+    meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+    try:
+        yield
+    finally:
+        del meta["recompute"]
+        if before is not None:
+            meta["recompute"] = before
 
 
 def lay(x: Any, placements: Sequence[Placement], /) -> DTensor:

@@ -70,7 +70,7 @@ def gather(part: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torc
         order, group = _sorted(mesh, axis)
         gathered = _ops.all_gather_into_tensor(made, len(order), group.group_name)
         made = _reordered(_ops.wait_tensor(gathered), [order.index(k) for k in range(len(order))])
-    return made.view(part.dtype)
+    return made if made.dtype == part.dtype else made.view(part.dtype)
 
 
 def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torch.Tensor:

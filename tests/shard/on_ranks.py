@@ -14,8 +14,9 @@ from torch.distributed.tensor import DTensor
 
 from xlayout import Layout
 from xlayout.shard import Mesh, Sharding
-from xlayout.shard.execute import all_gather, reshard, run_part
+from xlayout.shard.execute import all_gather, reshard
 from xlayout.shard.plan import plan_reshard
+from xlayout.shard.ranks import run_part
 from xlayout.shard.sharded import run_sharded
 from xlayout.shard.wire import wire_bytes
 
@@ -83,14 +84,14 @@ def gathered(
     """What a gather gives, and the gradient of a loss to which every rank adds its own weight."""
     leaf = dtensor(rank, x, src).requires_grad_()
     full = all_gather(leaf, mesh_axis=mesh_axis, dtype=dtype)
-    local = full.to_local(grad_placements=[_partial(p) for p in full.placements])
+    local = full.to_local(grad_placements=[partial(p) for p in full.placements])
     (local.float() * (rank + 1)).sum().backward()
     assert leaf.grad is not None
     grad = leaf.grad.to_local()
     return local.detach().float().numpy(), grad.numpy(), str(full.dtype), str(grad.dtype)
 
 
-def _partial(placement: Any) -> Any:
+def partial(placement: Any) -> Any:
     from torch.distributed.tensor import Partial
 
     return Partial() if placement.is_replicate() else placement
@@ -114,7 +115,7 @@ def counted_gather(rank: int, x: np.ndarray, src: Sharding, dtype: str) -> dict[
 
     def step(leaf: Any) -> None:
         full = all_gather(leaf, dtype=dtype)
-        full.to_local(grad_placements=[_partial(p) for p in full.placements]).sum().backward()
+        full.to_local(grad_placements=[partial(p) for p in full.placements]).sum().backward()
 
     return wire_bytes(step, leaf)
 

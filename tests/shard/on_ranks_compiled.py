@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+import xlayout as xl
 from tests.shard.compilers import Aot, Inductor
 from tests.shard.fsdp import WIDTH, Fsdp, collectives
+from tests.shard.on_ranks import dtensor, partial
+from xlayout import Layout, Sharding
 from xlayout.torch import CastBeforeGather
 
 
@@ -49,3 +54,70 @@ def _step(run: Any, x: torch.Tensor, model: Any = None) -> list[torch.Tensor]:
     loss = run(x)
     loss.backward()
     return [loss.detach(), *(p.grad.to_local() for p in (model or run).weights)]
+
+
+@dataclass
+class Made:
+    """What a compiled function did, beside the same in eager mode.
+
+    Attributes:
+        same: whether values and gradients are equal to the bit.
+        collectives: of its graphs, forward and backward.
+        saved: the elements of each tensor that is kept for the backward pass.
+    """
+
+    same: bool
+    collectives: tuple[str, ...]
+    saved: tuple[int, ...]
+
+
+Order = tuple[int, ...] | None
+
+
+def resharded(
+    rank: int, x: np.ndarray, src: Sharding, dst: Sharding, layout: Layout, order: Order
+) -> Made:
+    return _compared(lambda x: xl.reshard(x * 2, dst, layout=layout), dtensor(rank, x, src, order))
+
+
+def gathered(
+    rank: int, x: np.ndarray, src: Sharding, axis: str | None, dtype: str, order: Order
+) -> Made:
+    """A gather whose result is used as a weight is: its product needs it again for the gradient."""
+
+    def use(x: Any) -> Any:
+        whole = xl.all_gather(x, mesh_axis=axis, dtype=dtype)
+        local = whole.to_local(grad_placements=[partial(p) for p in whole.placements])
+        return (local.T @ local) * (rank + 1)
+
+    return _compared(use, dtensor(rank, x, src, order))
+
+
+def changing(rank: int, x: np.ndarray, *shardings: Sharding) -> bool:
+    torch._dynamo.reset()
+    first = dtensor(rank, x, shardings[0])
+    compiled = torch.compile(xl.reshard, backend=Aot(), fullgraph=True)
+    return all(
+        torch.equal(compiled(first, to).to_local(), xl.reshard(first, to).to_local())
+        for to in shardings + shardings
+    )
+
+
+def _compared(use: Any, x: Any) -> Made:
+    torch._dynamo.reset()
+    backend = Aot()
+    runs = [_gradient(run, x) for run in (use, torch.compile(use, backend=backend, fullgraph=True))]
+    same = all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+    forward = backend.graphs[0]
+    (kept,) = forward.graph.find_nodes(op="output")
+    saved = [n.meta["val"] for n in kept.args[0][1:] if hasattr(n, "meta")]
+    names = tuple(name for name, *_ in collectives(backend.graphs))
+    return Made(same, names, tuple(v.numel() for v in saved if isinstance(v, torch.Tensor)))
+
+
+def _gradient(run: Any, x: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    leaf = x.detach().requires_grad_()
+    made = run(leaf)
+    local = made.to_local() if hasattr(made, "to_local") else made
+    local.float().square().sum().backward()
+    return local.detach(), leaf.grad.to_local()

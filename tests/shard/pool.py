@@ -17,7 +17,9 @@ from typing import Any
 __all__ = ["Pool"]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch.distributed.tensor", "xlayout", "xlayout_torch"])
+_CONTEXT.set_forkserver_preload(
+    ["torch.distributed.tensor", "torch._dynamo.backends.common", "xlayout", "xlayout_torch"]
+)
 
 
 class Pool:

@@ -9,10 +9,12 @@ from xlayout.algebra import Layout
 from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid, laid, native, target_of
 from xlayout.shard.devices import on_devices
-from xlayout.shard.plan import Plan, plan_reshard
+from xlayout.shard.gather import gathered
+from xlayout.shard.ranks import on_ranks
+from xlayout.shard.record import recorded
 from xlayout.shard.sharding import Sharding
 
-__all__ = ["all_gather", "reshard", "run_part"]
+__all__ = ["all_gather", "exchanged", "reshard"]
 
 
 def reshard(
@@ -55,7 +57,14 @@ def reshard(
     >>> [float(v) for v in y[:4]]
     [0.0, 32.0, 1.0, 33.0]
     """
-    arrays = laid(tuple(x) if isinstance(x, (tuple, list)) else (x,), in_sharding)
+    given = tuple(x) if isinstance(x, (tuple, list)) else (x,)
+    return recorded(_reshard, given, to, layout, dtype, in_sharding)
+
+
+def _reshard(
+    given: Sequence[Any], to: Any, layout: Layout | None, dtype: Any, in_sharding: Any
+) -> Any:
+    arrays = laid(given, in_sharding)
     if layout is None:
         layout = Layout.identity(arrays[0].shape)
     if dtype is not None:
@@ -102,15 +111,25 @@ def all_gather(
     >>> full.dtype, full.sharding.is_fully_replicated
     (dtype(bfloat16), True)
     """
-    (held,) = laid((x,), in_sharding)
+    return recorded(_all_gather, (x,), mesh_axis, dtype, reduce_dtype, in_sharding)
+
+
+def _all_gather(
+    given: Sequence[Any], mesh_axis: str | None, dtype: Any, reduce_dtype: Any, in_sharding: Any
+) -> Any:
+    (held,) = laid(given, in_sharding)
+    x = held.x
     if held.is_part:
         raise TypeError(f"x: {x.aval} is one device's part; inside shard_map take xlayout.jax")
     framework = verbs(held.framework, "collective")
     source = held.sharding
     gone = source.mesh.names if mesh_axis is None else (mesh_axis,)
     dtype = x.dtype if dtype is None else framework.dtype_named(dtype)
-    ends = native(held, source), native(held, source.without(*gone))
-    return framework.gather(held.x, *ends, dtype, framework.dtype_named(reduce_dtype))
+    reduce_dtype = framework.dtype_named(reduce_dtype)
+    target = source.without(*gone)
+    if held.framework == "torch":
+        return gathered(held, gone, dtype, reduce_dtype)
+    return framework.gather(x, native(held, source), native(held, target), dtype, reduce_dtype)
 
 
 def exchanged(
@@ -118,45 +137,8 @@ def exchanged(
 ) -> tuple[Any, ...]:
     """A layout on sharded arrays, each result as its target says; `fill` for holes."""
     dst = _targets(arrays, layout, targets)
-    run = _torch if arrays[0].framework == "torch" else on_devices
+    run = on_ranks if arrays[0].framework == "torch" else on_devices
     return run(arrays, layout, dst, fill)
-
-
-def run_part(
-    plan: Plan, stores: Sequence[Any], rank: int, mesh: Any = None, fill: Any = 0
-) -> tuple[Any, ...]:
-    """One rank's part of a plan on what it stores, over torch.distributed."""
-    part = plan.part(rank)
-    buffer = part.pack(*stores)
-    if not plan.is_local:
-        exchange = verbs("torch", "collective").exchange
-        buffer = exchange(buffer, part.sends, part.receives, mesh)
-    made = part.unpack(buffer, *stores, fill=fill)
-    return made if isinstance(made, tuple) else (made,)
-
-
-def _torch(
-    arrays: tuple[Laid, ...], layout: Layout, dst: tuple[Sharding, ...], fill: Any
-) -> tuple[Any, ...]:
-    torch = verbs("torch", "collective")
-    mesh = arrays[0].mesh
-    src = tuple(a.sharding for a in arrays)
-    placements = [native(arrays[0], sharding) for sharding in dst]
-    plan = plan_reshard(layout, src, dst, itemsize=arrays[0].x.dtype.itemsize)
-    rank = torch.rank_of(mesh)
-
-    def forward(*stores: Any) -> tuple[Any, ...]:
-        return run_part(plan, stores, rank, mesh, fill)
-
-    def backward(*gradients: Any) -> tuple[Any, ...]:
-        back = plan_reshard(layout.inverse(), dst, src, itemsize=plan.itemsize)
-        return run_part(back, gradients, rank, mesh)
-
-    made = torch.linear(forward, backward, [torch.local(a.x) for a in arrays])
-    return tuple(
-        torch.whole(local, mesh, where, shape)
-        for local, where, shape in zip(made, placements, layout.out_shapes, strict=True)
-    )
 
 
 def _targets(

@@ -1,0 +1,76 @@
+"""Inside torch.compile resharding and gathering are part of the one graph, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import xlayout as xl
+from tests.shard import on_ranks_compiled
+from tests.shard.pool import Pool
+from xlayout.shard import Mesh, Sharding, Split
+
+pytestmark = pytest.mark.distributed
+
+TP, GRID = Mesh(4, "tp"), Mesh((2, 2), ("dp", "tp"))
+ROWS, COLUMNS = Sharding(TP, ("tp",)), Sharding(TP, (None, "tp"))
+FUSED = Sharding(TP, ("tp",), splits={0: Split(segments=2)})
+SHAPE = (24, 10)
+GLU = xl.interleave.layout(SHAPE, block=2)
+OUT_OF_ORDER = (2, 0, 3, 1)
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Pool]:
+    pool = Pool(4)
+    yield pool
+    pool.close()
+
+
+def values(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+RESHARDS = {
+    "interleave, from fused shards": (GLU, FUSED, COLUMNS, None),
+    "interleave, mesh out of order": (GLU, ROWS, ROWS, OUT_OF_ORDER),
+    "grid": (GLU, Sharding(GRID, ("dp", "tp")), Sharding(GRID, ("tp", "dp")), None),
+}
+
+
+@pytest.mark.parametrize("case", RESHARDS)
+def test_a_compiled_reshard_is_the_eager_one(ranks: Pool, case: str) -> None:
+    layout, src, dst, order = RESHARDS[case]
+    for made in ranks(on_ranks_compiled.resharded, values(), src, dst, layout, order):
+        assert made.same
+        assert made.collectives == ("all_to_all_single",) * 2  # there, and the gradient back
+
+
+GATHERS = {
+    "rows": (ROWS, None, (24, 10), None),
+    "columns, mesh out of order": (COLUMNS, "tp", (10, 24), OUT_OF_ORDER),
+    "uneven rows, mesh out of order": (ROWS, "tp", (10, 6), OUT_OF_ORDER),
+    "the minor of two axes": (Sharding(GRID, (("tp", "dp"),)), "dp", (8, 6), None),
+    "the major of two axes": (Sharding(GRID, (("dp", "tp"),)), "dp", (8, 6), None),
+    "two axes, mesh out of order": (Sharding(GRID, ("tp", "dp")), None, (8, 6), OUT_OF_ORDER),
+    "copies": (Sharding(GRID, ("tp",)), None, (8, 6), None),
+}
+
+
+@pytest.mark.parametrize("case", GATHERS)
+def test_a_compiled_gather_is_the_eager_one_and_saves_nothing_gathered(
+    ranks: Pool, case: str
+) -> None:
+    src, axis, shape, order = GATHERS[case]
+    for rank, made in enumerate(
+        ranks(on_ranks_compiled.gathered, values(shape), src, axis, "bfloat16", order)
+    ):
+        place = rank if order is None else order.index(rank)
+        assert made.same
+        assert max(made.saved) <= np.prod(src.local_shape(place, shape))
+
+
+def test_a_sharding_that_changes_is_compiled_anew(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_compiled.changing, values(), ROWS, COLUMNS, FUSED))

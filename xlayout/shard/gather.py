@@ -1,0 +1,149 @@
+"""Gather: mesh axes taken out of how a DTensor lies; cast first, and gradients summed on the way.
+
+Where the parts are equal and a rank needs all of each, that is an all-gather, and back a
+reduce-scatter. Else (an uneven axis, or an axis that is not the minor one) it is the exchange that
+moves least, and back the same messages the other way, added up where they arrive.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+from xlayout.algebra import Layout
+from xlayout.algebra.merge import merge
+from xlayout.algebra.shapes import Shape
+from xlayout.lower import apply
+from xlayout.registry import verbs
+from xlayout.shard.arrays import Laid, native
+from xlayout.shard.plan import Plan, plan_reshard
+from xlayout.shard.ranks import run_part
+from xlayout.shard.sharding import Sharding
+
+__all__ = ["gathered"]
+
+
+def gathered(held: Laid, gone: tuple[str, ...], dtype: Any, reduce_dtype: Any) -> Any:
+    """A DTensor whose sharding has lost the mesh axes `gone`."""
+    torch = verbs("torch", "collective")
+    x, src, mesh, shape = held.x, held.sharding, held.mesh, held.shape
+    used = {name for entry in src.spec for name in entry}
+    gone = tuple(name for name in src.mesh.names if name in gone and name in used)
+    dst, rank = src.without(*gone), torch.rank_of(mesh)
+    target, plan = native(held, dst), _plan(shape, src, dst)
+
+    def forward(x: Any) -> tuple[Any, ...]:
+        with torch.made_again():
+            whole = _along(torch.local(torch.cast(x, dtype)), plan, gone, rank, mesh)
+        return (torch.whole(whole, mesh, target, shape),)
+
+    def backward(gradient: Any) -> tuple[Any, ...]:
+        summed = _summed(torch.cast(gradient, reduce_dtype), held, gone, rank)
+        return (torch.cast(summed, x.dtype),)
+
+    (made,) = torch.linear(forward, backward, [x])
+    return made
+
+
+def _plan(shape: Shape, src: Sharding, dst: Sharding) -> Plan:
+    return plan_reshard(Layout.identity(shape), src, dst)
+
+
+def _summed(gradient: Any, held: Laid, gone: tuple[str, ...], rank: int) -> Any:
+    """The gradient of the parts: summed along the mesh axes where it is partial, else cut."""
+    torch = verbs("torch", "collective")
+    src, mesh, shape = held.sharding, held.mesh, held.shape
+    partial = {src.mesh.names[k] for k in torch.partial(gradient)}
+    summed = tuple(name for name in gone if name in partial)
+    kept = src.without(*(name for name in gone if name not in partial))  # as it lies once summed
+    whole = kept.without(*summed)
+
+    def partly(sharding: Sharding, names: set[str]) -> list[Any]:
+        named = zip(src.mesh.names, gradient.placements, native(held, sharding), strict=True)
+        return [before if name in names else after for name, before, after in named]
+
+    # What is neither partial nor as the result was, DTensor brings there.
+    local = torch.local(torch.lay(gradient, partly(whole, partial)))
+    if summed:
+        local = _back(local, _plan(shape, kept, whole), summed, rank, mesh)
+    made = torch.whole(local, mesh, partly(kept, partial.difference(gone)), shape)
+    made = torch.lay(made, native(held, kept))  # copies that differ, now that they are small
+    if kept == src:
+        return made
+    (local,) = run_part(_plan(shape, kept, src), [torch.local(made)], rank, mesh)  # nothing moves
+    return torch.whole(local, mesh, native(held, src), shape)
+
+
+def _along(part: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -> Any:
+    """What this rank has once the parts along some mesh axes are together."""
+    rows = _rows(plan, gone, rank) if gone else None
+    if rows is None:
+        return run_part(plan, [part], rank, mesh)[0]
+    axes = [plan.src[0].mesh.axis(name) for name in gone]
+    flat = verbs("torch", "transport").gather(part.reshape(-1), mesh, axes)
+    return apply(rows, flat, copy=None)
+
+
+def _back(whole: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -> Any:
+    """The transpose of `_along`: the sum of what all ranks have for this rank's part."""
+    rows = _rows(plan, gone, rank)
+    if rows is not None:
+        axes = [plan.src[0].mesh.axis(name) for name in gone]
+        flat = apply(rows.inverse(), whole, copy=None)
+        part = verbs("torch", "transport").reduce_scatter(flat, mesh, axes)
+        return part.reshape(plan.stores(rank)[0])
+    sent = [m for m in plan.received(rank) if m.is_remote]
+    got = [m for m in plan.sent(rank) if m.is_remote]
+    sends, receives = [0] * plan.ranks, [0] * plan.ranks
+    pieces, at = [], 0
+    for m in sent:
+        sends[m.src] = m.elements
+        pieces += [p.inverse().shifted(0, at) for p in m.unpack.pieces]
+        at += m.elements
+    for m in got:
+        receives[m.dst] = m.elements
+    buffer = Layout._of((plan.makes(rank), ((at,),), merge(pieces)))(whole)
+    buffer = verbs("torch", "transport").exchange(buffer, sends, receives, mesh)
+    total, at = whole.new_zeros(plan.stores(rank)[0]), 0
+    for m in plan.sent(rank):  # in the order of the ranks
+        if m.is_remote:
+            given = m.pack.inverse()(buffer[at : at + m.elements])
+            at += m.elements
+        else:
+            given = m.block.inverse()(whole)
+        total += given
+    return total
+
+
+@lru_cache(1024)
+def _rows(plan: Plan, gone: tuple[str, ...], rank: int) -> Layout | None:
+    """From the parts along `gone`, one after the other, to what a rank needs; None if unequal."""
+    sharding, (shape,) = plan.src[0], plan.layout.in_shapes
+    mesh = sharding.mesh
+    for axis, n in enumerate(sharding.shape(shape)):
+        entry, split = (
+            sharding.spec[axis] if axis < len(sharding.spec) else (),
+            sharding.split(axis),
+        )
+        kept = [name for name in entry if name not in gone]
+        segments = split.segments if isinstance(split.segments, tuple) else (n,)
+        parts = math.prod(mesh.shape[a] for a in sharding.axes(axis)) * split.unit
+        parts *= split.segments if isinstance(split.segments, int) else 1
+        if (
+            entry[: len(kept)] != tuple(kept)
+            or split.sizes is not None
+            or split.copies != 1
+            or any(size % parts for size in segments)
+        ):
+            return None
+    size = math.prod(plan.stores(rank)[0])
+    axes = [mesh.axis(name) for name in gone]
+    pieces = []
+    for m in plan.received(rank):
+        at, row = mesh.coordinates(m.src), 0
+        for axis in axes:
+            row = row * mesh.shape[axis] + at[axis]
+        pieces += [p.shifted(row * size, 0) for p in m.block.pieces]
+    count = math.prod(mesh.shape[axis] for axis in axes)
+    return Layout._of((((count * size,),), plan.makes(rank), merge(pieces)))

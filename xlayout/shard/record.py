@@ -1,0 +1,22 @@
+"""Record: a function on sharded arrays as one call of the graph that torch.compile records.
+
+Dynamo would have to read every line that makes a plan. It need not: with the plan worked out, what
+is left are plain ops and a collective, and those the compiler sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from xlayout.registry import backend_of
+
+__all__ = ["recorded"]
+
+
+def recorded(function: Callable[..., Any], arrays: Sequence[Any], *static: Any) -> Any:
+    """`function(arrays, *static)`; of what is static the graph remembers the values."""
+    record = getattr(backend_of(arrays[0]), "record", None)
+    if record is None or not record.recording():
+        return function(arrays, *static)
+    return record.recorded(function, arrays, *static)
