@@ -106,7 +106,7 @@ def main(name: str) -> None:
         cases = {
             key: {
                 "question": value.question,
-                "promise": value.ask.__module__ == "bench.gpu_promises",
+                "part": value.ask.__module__.rpartition("_")[2],
                 "on_cpu": value.on_cpu,
                 "devices": value.devices,
                 "environment": value.environment,

@@ -115,6 +115,11 @@ class Batch:
             return None
         return cls(plan(pieces).at(_addresses(tensors)), tensors, outputs)
 
+    @property
+    def launches(self) -> int:
+        """Launches of each run."""
+        return len(self._made.launches)
+
     def run(self) -> None:
         """Make the moves."""
         with _on(self._outputs[0].device):

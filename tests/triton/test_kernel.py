@@ -15,7 +15,8 @@ from tests.triton.cases import FAMILIES, ITEMSIZES, prepared
 from tests.triton.conftest import INTERPRETED
 from xlayout.algebra import Layout
 from xlayout_torch import cuda
-from xlayout_torch.triton_tile import OUTER
+from xlayout_torch.triton_plan import GROUP
+from xlayout_torch.triton_tile import OUTER, TILE
 
 # A tile takes the interpreter some ten milliseconds.
 examples = settings(
@@ -136,3 +137,13 @@ def test_several_kinds_of_pieces_between_several_buffers(device: str) -> None:
     assert run(moves, 4, sources, made, device)
     assert [b.bytes.tobytes() for b in made] == [b.bytes.tobytes() for b in wanted]
     assert all(b.intact() for b in made)
+
+
+def test_pieces_of_more_tiles_than_a_job_takes(device: str) -> None:
+    size = (GROUP + 3) * TILE
+    moves: list[Move] = [(j, 0, (0, j * size, ((size, 1, 1),))) for j in range(2)]
+    sources = [Buffer(size, fill=np.random.default_rng(k)) for k in range(2)]
+    made = Buffer(2 * size)
+    assert run(moves, 1, sources, [made], device)
+    assert made.bytes.tobytes() == b"".join(s.bytes.tobytes() for s in sources)
+    assert made.intact()

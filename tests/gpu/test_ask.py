@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import gpu
+from bench import gpu_ask
 from tests.devices import HOST_DEVICES
 
 ON_CPU = {
@@ -15,7 +15,7 @@ ON_CPU = {
 
 
 def test_a_case_is_answered_in_a_process_of_its_own() -> None:
-    answer = gpu.ask("shards_of_two_memory_orders", ON_CPU)
+    answer = gpu_ask.ask("shards_of_two_memory_orders", ON_CPU)
     assert answer["verdict"] == "ok"
     assert answer["finding"].startswith("refused; by hand, jit is ")
 
@@ -31,11 +31,17 @@ def test_a_case_is_answered_in_a_process_of_its_own() -> None:
 def test_the_end_of_a_process_is_an_answer(
     monkeypatch: pytest.MonkeyPatch, code: str, verdict: str, finding: str
 ) -> None:
-    monkeypatch.setattr(gpu, "ASK", code)
-    assert gpu.ask("any", ON_CPU) == {"verdict": verdict, "finding": finding}
+    monkeypatch.setattr(gpu_ask, "ASK", code)
+    assert gpu_ask.ask("any", ON_CPU) == {"verdict": verdict, "finding": finding}
 
 
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "ASK", "import time; time.sleep(60)")
-    monkeypatch.setattr(gpu, "TIMEOUT", 1)
-    assert gpu.ask("any", ON_CPU) == {"verdict": "HANGS", "finding": "no answer in 1 s"}
+    monkeypatch.setattr(gpu_ask, "ASK", "print('so far', flush=True); import time; time.sleep(60)")
+    assert gpu_ask.ask("any", ON_CPU, 3) == {"verdict": "HANGS", "finding": "no answer in 3 s"}
+
+
+def test_what_was_printed_before_a_time_out_is_kept() -> None:
+    code = "print('so far', flush=True); import time; time.sleep(60)"
+    lines, how = gpu_ask.lines_of(["-c", code], {}, 3)
+    assert lines == ["so far"]
+    assert how == {"verdict": "HANGS", "finding": "no answer in 3 s"}

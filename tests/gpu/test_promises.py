@@ -1,4 +1,4 @@
-"""On an accelerator, every promise of the exchange holds; each is asked in a process of its own."""
+"""On an accelerator, every promise holds; each is asked in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("torch sees no accelerator", allow_module_level=True)
 
-from bench import gpu_promises  # noqa: E402 -- importing it asks for the device
-from bench.gpu import ask, platforms  # noqa: E402
+from bench import gpu_kernel, gpu_promises  # noqa: E402 -- importing them asks for the device
+from bench.gpu import platforms  # noqa: E402
+from bench.gpu_ask import ask  # noqa: E402
 from bench.gpu_case import CASES  # noqa: E402
 
-PROMISES = {
-    name: case for name, case in CASES.items() if case.ask.__module__ == gpu_promises.__name__
-}
+MODULES = (gpu_promises.__name__, gpu_kernel.__name__)
+PROMISES = {name: case for name, case in CASES.items() if case.ask.__module__ in MODULES}
 
 
 @pytest.mark.gpu

@@ -1,0 +1,156 @@
+"""Speed on a GPU in JAX: what `jax.jit` makes of an op, beside a copy of the same bytes.
+
+    python -m bench.gpu_jax [--mib 64 1024] [--dtype bfloat16] [--only transpose]
+
+The lines are those of `bench.gpu_speed`. xlayout's op is compiled by XLA like any other; beside it
+stand a Pallas kernel, where its tiles fit, and the op in torch on the same memory, there and back.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+import xlayout as xl
+from bench.gpu_speed import FIRST, options
+from bench.gpu_timing import Figure
+from xlayout.bench.answers import UNSIGNED, answer, elements
+from xlayout.bench.by_jax import WORDS
+from xlayout.bench.cases import CASES, Case, Permute, make_case
+from xlayout.bench.contest import parts_of
+from xlayout.bench.words import fresh
+
+__all__ = ["main", "rows"]
+
+GPU = jax.default_backend() == "gpu"
+KINDS = {"uint8": np.uint8, "float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
+ENOUGH = 2e-2
+"""Seconds of work for one reading: the host's part, which comes first and last, is then small."""
+
+
+def rows(mib: int, dtype: str, only: str) -> Iterator[dict[str, Any]]:
+    """The figures of each op."""
+    for op in CASES:
+        if only not in op:
+            continue
+        case = make_case(op, (mib << 20) // np.dtype(KINDS[dtype]).itemsize)
+        row = {"framework": "jax", "op": op, "dtype": dtype, "mib": mib}
+        yield row | {"calls": figures(op, case, dtype, mib)}
+
+
+def figures(op: str, case: Case, dtype: str, mib: int) -> dict[str, dict[str, float] | str]:
+    """A figure for every way to make the op, or why there is none."""
+    first = mib <= FIRST
+    if first:
+        content = elements(case.layout.in_size, dtype)
+        source = jnp.asarray(content.view(KINDS[dtype]))
+    else:
+        bits = jax.random.bits(jax.random.key(0), (case.layout.in_size,), UNSIGNED[dtype])
+        source = bits.view(KINDS[dtype])
+    xs = parts_of(source, case.layout.in_shapes)
+    hand = jax.jit(fresh(case.hand, case.layout.out_shapes, WORDS))
+    ours = jax.jit(lambda *xs: case.ours(*xs))
+    calls: dict[str, Callable[[], Any]] = {
+        "xlayout": lambda: ours(*xs),
+        "jit": lambda: hand(*xs),
+        "by torch": lambda: by_torch(case.ours, xs),
+    }
+    if kernel := pallas_of(op, case):
+        compiled = jax.jit(kernel)
+        calls["pallas"] = lambda: compiled(xs[0])
+    if first:
+        assert np.array_equal(raw(hand(*xs)), answer(case.layout, content).view(np.uint8)), "jit"
+    wanted = hand(*xs)
+    failed: dict[str, str] = {}
+    for name, call in calls.items():
+        try:
+            made = call()
+        except Exception as error:  # noqa: BLE001 -- a contender that cannot run is a finding
+            failed[name] = f"{type(error).__name__}: {error}"[:200]
+            continue
+        assert same(made, wanted), f"{name}: wrong answer"
+    copy = jax.jit(jnp.copy)
+    found = race({k: call for k, call in calls.items() if k not in failed}, lambda: copy(source))
+    return {name: figure.asdict() for name, figure in found.items()} | failed
+
+
+def pallas_of(op: str, case: Case) -> Callable[[Any], Any] | None:
+    """The Pallas kernel for an op that is a transposition in even tiles."""
+    from bench.gpu_pallas import transpose, turn_rows
+
+    if not isinstance(case.hand, Permute) or "odd" in op:
+        return None
+    if op.startswith("transpose"):
+        return lambda x: transpose(x, interpret=not GPU)
+    if op in ("zip", "unzip"):
+        _, *split = case.hand.split
+        return lambda x: turn_rows(x, (split[0], split[1]), interpret=not GPU)
+    return None
+
+
+def by_torch(ours: Callable[..., Any], xs: list[Any]) -> Any:
+    """The op on the same memory in torch, and its result in JAX."""
+    made = ours(*[xl.to_torch(x) for x in xs])
+    return xl.to_jax(list(made) if isinstance(made, tuple) else made)
+
+
+def race(calls: dict[str, Callable[[], Any]], copy: Callable[[], Any]) -> dict[str, Figure]:
+    """Every call beside the copy, in turns; JAX has no events, so calls run back to back."""
+    both = {"copy": copy, **calls}
+    times = {k: max(3, int(ENOUGH / read(call, 3)[0])) if GPU else 1 for k, call in both.items()}
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in both}
+    for _ in range(5 if GPU else 2):
+        for name, call in both.items():
+            seen[name].append(read(call, times[name]))
+    found = {}
+    for name in calls:
+        seconds, hosts = zip(*seen[name], strict=True)
+        shares = [base / own for (base, _), own in zip(seen["copy"], seconds, strict=True)]
+        low, _, high = statistics.quantiles(shares, n=4)
+        medians = map(statistics.median, (seconds, hosts))
+        found[name] = Figure(statistics.median(shares), (high - low) / 2, *medians)
+    return found
+
+
+def read(call: Callable[[], Any], times: int) -> tuple[float, float]:
+    """Seconds of a call, and of its host."""
+    jax.block_until_ready(call())
+    start = time.perf_counter()
+    for _ in range(times):
+        made = call()
+    queued = time.perf_counter()
+    jax.block_until_ready(made)
+    return (time.perf_counter() - start) / times, (queued - start) / times
+
+
+def same(made: Any, wanted: Any) -> bool:
+    """Whether results have the same bits, as the device sees them."""
+    pairs = zip(jax.tree.leaves(made), jax.tree.leaves(wanted), strict=True)
+    kind = f"uint{8 * jax.tree.leaves(wanted)[0].dtype.itemsize}"
+    return all(x.shape == y.shape and bool((x.view(kind) == y.view(kind)).all()) for x, y in pairs)
+
+
+def raw(made: Any) -> np.ndarray:
+    """The bytes of all results, one after another."""
+    return np.concatenate([np.asarray(x).reshape(-1).view(np.uint8) for x in jax.tree.leaves(made)])
+
+
+def main() -> None:
+    """Print the rows."""
+    chosen = options(__doc__ or "")
+    for mib in chosen.mib:
+        for dtype in chosen.dtype:
+            for row in rows(mib, dtype, chosen.only):
+                print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Report of a run on a GPU: one table, what misses its target, and the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bench.gpu_ask import ROOT
+from xlayout.bench.cases import CASES
+from xlayout.port.table import Table
+
+__all__ = ["misses", "record", "table"]
+
+COLUMNS = {
+    ("torch", "xlayout"): "torch: xlayout",
+    ("torch", "eager"): "eager",
+    ("torch", "compiled"): "compiled",
+    ("torch", "batch"): "batch",
+    ("torch", "apply_many"): "apply_many",
+    ("torch", "each"): "one by one",
+    ("jax", "xlayout"): "jax: xlayout",
+    ("jax", "jit"): "jit",
+    ("jax", "pallas"): "pallas",
+    ("jax", "by torch"): "by torch",
+}
+"""(framework, call) -> heading."""
+
+WANTED = {"rows": 0.95, "zips": 0.85, "transposes": 0.85}
+"""Family -> the share of a copy's speed that xlayout's call should have in torch."""
+
+STATE = 1 / 1.2
+"""The same for a state dict that was prepared."""
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def table(rows: Rows, *, cuda: bool) -> Table:
+    """A line for each op, dtype and size; a cell for each way to make it."""
+    lines: dict[tuple[str, str, int], dict[str, str]] = {}
+    for row in rows:
+        cells = lines.setdefault((row["op"], row["dtype"], row["mib"]), {})
+        for name, figure in row.get("calls", {}).items():
+            heading = COLUMNS[row["framework"], name]
+            if isinstance(figure, str):
+                cells.setdefault(heading, "fails")
+            elif row["part"] != "compiled" or name == "compiled":
+                cells[heading] = f"{figure['share']:.2f} ±{figure['spread']:.2f}"
+    heads = [head for head in COLUMNS.values() if any(head in cells for cells in lines.values())]
+    body = tuple(
+        (op, dtype, f"{mib} MB", *(cells.get(head, "") for head in heads))
+        for (op, dtype, mib), cells in lines.items()
+    )
+    note = (
+        "share of the speed of a device-to-device copy of the same bytes, median ± half quartiles"
+    )
+    notes = (note,) if cuda else ("on a CPU, where only the answers mean something",)
+    tuned = (
+        f"tuned: {row['op']}, {row['dtype']}: {row['tuned']}" for row in rows if "tuned" in row
+    )
+    return Table(
+        "Speed", ("op", "dtype", ">size", *(f">{head}" for head in heads)), body, (*notes, *tuned)
+    )
+
+
+def misses(rows: Rows) -> Iterable[str]:
+    """What stays below its target, by name and number."""
+    for row in rows:
+        if (
+            row["framework" if "framework" in row else "part"] != "torch"
+            or row["part"] == "compiled"
+        ):
+            continue
+        where = f"{row['op']}, {row['dtype']}, {row['mib']} MB"
+        name = "xlayout" if row["op"] in CASES else "batch"
+        wanted = WANTED[CASES[row["op"]].family] if row["op"] in CASES else STATE
+        figure = row["calls"].get(name)
+        if figure is None:
+            yield f"misses: {where}: no {name}"
+        elif figure["share"] < wanted:
+            yield f"misses: {where}: {figure['share']:.2f}; wanted {wanted:.2f}"
+
+
+def record(where: dict[str, Any], answers: dict[str, Any], rows: Rows) -> str:
+    """Write the run to the device's file; parts that were not run stay, from the same versions."""
+    device = "".join(c if c.isalnum() else "-" for c in where["device"].lower())
+    file = ROOT / "bench" / "results" / f"gpu-{device}.json"
+    before = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    if any(before.get(key) != value for key, value in where.items()):
+        before = {}
+    parts = {row["part"] for row in rows}
+    kept = [row for row in before.get("rows", ()) if row["part"] not in parts]
+    run = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        **where,
+        "cases": before.get("cases", {}) | answers,
+        "rows": [*kept, *rows],
+    }
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(run, indent=1) + "\n", "utf-8")
+    return str(file.relative_to(ROOT))

@@ -1,0 +1,112 @@
+"""Speed on a GPU in torch: every op beside a device-to-device copy of the same bytes.
+
+    python -m bench.gpu_speed [--mib 64 1024] [--dtype bfloat16] [--only transpose] [--compiled]
+
+A line of JSON for each op, dtype and size, as soon as it is measured. Every answer is checked: at
+the first size by the layout's definition, then by torch's own form. Without a GPU it runs on the
+CPU, where the figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from bench.gpu_timing import race
+from xlayout.bench.answers import answer, elements
+from xlayout.bench.by_torch import WORDS
+from xlayout.bench.cases import CASES, Case, make_case
+from xlayout.bench.contest import parts_of
+from xlayout.bench.words import fresh
+
+__all__ = ["DTYPES", "main", "options", "rows"]
+
+DTYPES = ("bfloat16", "float32", "uint8")
+FIRST = 64
+"""MB up to which an answer is checked by the definition, which takes a CPU."""
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+
+
+def rows(mib: int, dtype: str, only: str, *, compiled: bool) -> Iterator[dict[str, Any]]:
+    """The figures of each op."""
+    for op in CASES:
+        if only not in op:
+            continue
+        case = make_case(op, (mib << 20) // getattr(torch, dtype).itemsize)
+        row = {"framework": "torch", "op": op, "dtype": dtype, "mib": mib}
+        yield row | {"calls": figures(case, dtype, mib, compiled=compiled)}
+
+
+def figures(case: Case, dtype: str, mib: int, *, compiled: bool) -> dict[str, dict[str, float]]:
+    """A figure for every way to make the op."""
+    kind, first = getattr(torch, dtype), mib <= FIRST
+    if first:
+        content = elements(case.layout.in_size, dtype)
+        source = torch.from_numpy(content.view("uint8")).to(DEVICE).view(kind)
+    else:
+        size = case.layout.in_size * kind.itemsize
+        source = torch.randint(0, 256, (size,), dtype=torch.uint8, device=DEVICE).view(kind)
+    xs = parts_of(source, case.layout.in_shapes)
+    hand = fresh(case.hand, case.layout.out_shapes, WORDS)
+    calls: dict[str, Callable[[], Any]] = {
+        "xlayout": lambda: case.ours(*xs),
+        "eager": lambda: hand(*xs),
+    }
+    if compiled:
+        torch._dynamo.reset()
+        function = torch.compile(hand, dynamic=False, fullgraph=True)
+        calls["compiled"] = lambda: function(*xs)
+    wanted = raw(hand(*xs))
+    if first:
+        defined = torch.from_numpy(answer(case.layout, content).view("uint8"))
+        assert torch.equal(wanted.cpu(), defined), "eager: wrong answer"
+    for name, call in calls.items():
+        assert torch.equal(raw(call()), wanted), f"{name}: wrong answer"
+    del wanted
+    target = torch.empty_like(source)
+    found = race(calls, lambda: target.copy_(source), rounds=5 if CUDA else 1, cuda=CUDA)
+    return {name: figure.asdict() for name, figure in found.items()}
+
+
+def raw(made: Any) -> torch.Tensor:
+    """The bytes of all results, one after another."""
+    parts = list(flat(made))
+    return torch.cat([x.reshape(-1).view(torch.uint8) for x in parts])
+
+
+def flat(made: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested lists and tuples."""
+    if isinstance(made, (list, tuple)):
+        for part in made:
+            yield from flat(part)
+    else:
+        yield made
+
+
+def options(description: str) -> argparse.Namespace:
+    """What to measure, from the command line."""
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+    parser.add_argument("--mib", type=int, nargs="+", default=(64, 1024))
+    parser.add_argument("--dtype", nargs="+", default=DTYPES, choices=DTYPES)
+    parser.add_argument("--only", default="", help="part of an op's name")
+    parser.add_argument("--compiled", action="store_true", help="with torch.compile")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Print the rows."""
+    chosen = options(__doc__ or "")
+    for mib in chosen.mib:
+        for dtype in chosen.dtype:
+            for row in rows(mib, dtype, chosen.only, compiled=chosen.compiled):
+                print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

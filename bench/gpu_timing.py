@@ -1,0 +1,113 @@
+"""Timing on a device: calls that take turns, in copies of the same bytes in the same round.
+
+On a GPU a call is over before its work is, and its host takes longer than a short kernel. So the
+device is made to wait, the calls queue up behind that, and its own clock times them back to back.
+What a call costs its host is told beside it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["Figure", "race"]
+
+WAIT = 2e9
+"""Cycles of a second, or more: how long the device is to wait is in cycles."""
+
+ENOUGH = 3e-3
+"""Seconds of work that one reading of the clock should cover."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What the rounds say of one call.
+
+    Args:
+        share: median over the rounds of the copy's time by the call's: 1 is as fast as a copy.
+        spread: half the distance between the quartiles of the same.
+        seconds: median of the device's time.
+        host: seconds that a call keeps its host.
+    """
+
+    share: float
+    spread: float
+    seconds: float
+    host: float
+
+    def asdict(self) -> dict[str, float]:
+        """Rounded, for a file."""
+        return {name: float(f"{value:.4g}") for name, value in asdict(self).items()}
+
+
+def race(
+    calls: Mapping[str, Callable[[], Any]], copy: Callable[[], Any], *, rounds: int, cuda: bool
+) -> dict[str, Figure]:
+    """Every call beside the copy, in turns."""
+    both = {"copy": copy, **calls}
+    read = _on_gpu if cuda else _on_cpu
+    hosts = {name: _host(call, cuda=cuda) for name, call in both.items()}
+    times = {name: 1 if not cuda else _times(call, hosts[name]) for name, call in both.items()}
+    seen: dict[str, list[float]] = {name: [] for name in both}
+    for _ in range(rounds):
+        for name, call in both.items():
+            seen[name].append(read(call, times[name], hosts[name]))
+    found = {}
+    for name in calls:
+        shares = [base / own for base, own in zip(seen["copy"], seen[name], strict=True)]
+        low, _, high = statistics.quantiles(shares, n=4) if rounds > 1 else (shares[0],) * 3
+        found[name] = Figure(
+            statistics.median(shares),
+            (high - low) / 2,
+            statistics.median(seen[name]),
+            hosts[name],
+        )
+    return found
+
+
+def _host(call: Callable[[], Any], *, cuda: bool) -> float:
+    """Seconds a call takes to return, after one that gets everything ready."""
+    _settle(cuda=cuda)
+    call()
+    _settle(cuda=cuda)
+    start = time.perf_counter()
+    for _ in range(3):
+        call()
+    spent = (time.perf_counter() - start) / 3
+    _settle(cuda=cuda)
+    return spent
+
+
+def _times(call: Callable[[], Any], host: float) -> int:
+    """How often to make a call for one reading."""
+    return max(3, min(50, int(ENOUGH / _on_gpu(call, 3, host))))
+
+
+def _on_gpu(call: Callable[[], Any], times: int, host: float) -> float:
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(int((1e-3 + 1.5 * times * host) * WAIT))
+    start.record()
+    for _ in range(times):
+        call()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3 / times
+
+
+def _on_cpu(call: Callable[[], Any], times: int, _host: float) -> float:
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - start) / times
+
+
+def _settle(*, cuda: bool) -> None:
+    if cuda:
+        import torch
+
+        torch.cuda.synchronize()
