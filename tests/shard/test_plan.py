@@ -190,6 +190,17 @@ def test_a_broadcast_travels_once() -> None:
     assert plan.recv_bytes == plan.lower_bound == (6, 6, 6, 6)
 
 
+def test_receivers_may_want_the_same_rows_at_other_distances() -> None:
+    """Messages at equal distances that overlap are no loop."""
+    mesh = Mesh(6, "tp")
+    pieces = tuple(xl.Piece(2 * k, 4 * k, ((4, 8, 1),)) for k in range(6))
+    layout = xl.Layout(((35,),), ((6, 4),), pieces)
+    src = Sharding(mesh, ("tp",), splits={0: Split(sizes=(35, 0, 0, 0, 0, 0))})
+    plan = plan_reshard(layout, src, Sharding(mesh, ("tp",)))
+    wanted = np.arange(2, 12, 2)[:, None] + np.arange(0, 32, 8)
+    np.testing.assert_array_equal(plan.part(0).pack(np.arange(35)), wanted.ravel())
+
+
 BIG = (57344, 8192)
 MANY = Mesh(256, "tp")
 GRID = Mesh((32, 8), ("dp", "tp"))
