@@ -70,11 +70,14 @@ bench-compare: $(READY)
 gpu:
 	PYTHONPATH=.:backends python bench/gpu.py
 
-# The copy kernel under AddressSanitizer and UBSan, then as it was. gcc's own copy of libasan.
+# The copy kernel under AddressSanitizer and UBSan, then as it was. gcc's own copy of libasan, and
+# libstdc++ beside it, because XLA throws.
 sanitize: $(READY)
 	CFLAGS="$(SANITIZE)" XLAYOUT_NATIVE=require $(BIN)/python hatch_build.py
-	LD_PRELOAD=$$(cc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-		$(BIN)/pytest tests/native/test_copy.py tests/native/test_threads.py; \
+	LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" \
+		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+		$(BIN)/pytest tests/native/test_copy.py tests/native/test_threads.py \
+		tests/native/test_jax_call.py; \
 		result=$$?; $(BIN)/python hatch_build.py; exit $$result
 
 format: $(READY)

@@ -34,7 +34,8 @@ def tree(tmp_path: Path) -> Path:
 
 def python(tree: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Python in the copy, with these variables set."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("CC", "CFLAGS", "XLAYOUT_NATIVE")}
+    ours = ("CC", "CFLAGS", "XLAYOUT_NATIVE", "XLAYOUT_FFI")
+    kept = {k: v for k, v in os.environ.items() if k not in ours}
     return subprocess.run(
         [sys.executable, *args],
         cwd=tree,
@@ -57,6 +58,17 @@ def test_with_a_compiler_it_is_compiled_in_place_and_without_a_warning(tree: Pat
     assert (done.returncode, done.stderr) == (0, "")
     assert built(tree) == ["_copy.abi3.so"]
     assert python(tree, "-c", STATUS).stdout.startswith("True compiled, ")
+
+
+@needs_compiler
+@pytest.mark.parametrize("headers", ["off", "/nowhere"])
+def test_without_the_headers_of_xla_the_rest_is_there(tree: Path, headers: str) -> None:
+    done = python(tree, "hatch_build.py", CFLAGS="-O0 -Werror", XLAYOUT_FFI=headers)
+    assert (done.returncode, done.stderr) == (0, "")
+    code = "import xlayout_native as n; print(n.available, n.ffi_handler(), n.status())"
+    printed = python(tree, "-c", code).stdout
+    assert printed.startswith("True None compiled, ")
+    assert "for XLA too" not in printed
 
 
 @pytest.mark.parametrize("compiler", ["/bin/false", "/nowhere/cc"])
@@ -98,7 +110,7 @@ def test_a_wheel_is_tagged_for_what_it_holds(tree: Path, compiler: str) -> None:
     (wheel,) = (tree / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as held:
         names = [name for name in held.namelist() if name.startswith("xlayout_native/")]
-    files = {"__init__.py", "_copy.pyi", "py.typed", "strided.py"}
+    files = {"__init__.py", "_copy.pyi", "py.typed", "strided.py", "switch.py"}
     if compiler == "cc":
         assert "-cp311-abi3-" in wheel.name
         files.add("_copy.abi3.so")
