@@ -147,6 +147,8 @@ def _vary(x: Any, names: frozenset[str]) -> Any:
 
 def linear(forward: Step, backward: Step, arrays: Sequence[Any], /) -> tuple[Any, ...]:
     """`forward(*arrays)`, with `backward` as its transpose; `backward` has `forward` as its own."""
+    if not any(isinstance(x, jax.core.Tracer) for x in arrays):
+        return forward(*arrays)  # nobody will ask for a gradient, and a call that has one is slow
 
     def transposed(_: Any, cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
         return linear(backward, forward, cotangents)

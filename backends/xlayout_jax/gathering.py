@@ -188,6 +188,8 @@ def _scattered(x: Any, names: tuple[str, ...], axis: int) -> Any:
 
 
 def _linear(forward: Callable[[Any], Any], backward: Callable[[Any], Any], x: Any) -> Any:
+    if not isinstance(x, jax.core.Tracer):
+        return forward(x)
     return jax.custom_derivatives.linear_call(
         lambda _, x: forward(x), lambda _, g: backward(g), (), x
     )

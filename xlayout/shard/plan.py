@@ -165,9 +165,18 @@ class Plan:
         >>> print(plan_reshard(glu, rows, rows).pullback())
         (tp, axis 0 by ceil in 2 segments) on tp=2
         """
-        needs = [compose(self.layout.pieces, self._to(d)) for d in range(self.ranks)]
-        found = pull(self.layout, self.dst, needs)
+        found = self._once("pullback", self._pulled)
+        if isinstance(found, str):
+            raise SizeError(found)
         return found[0] if len(found) == 1 else found
+
+    def _pulled(self) -> tuple[Sharding, ...] | str:
+        """The same, or why there is none."""
+        needs = [compose(self.layout.pieces, self._to(d)) for d in range(self.ranks)]
+        try:
+            return pull(self.layout, self.dst, needs)
+        except SizeError as error:
+            return str(error)
 
     def explain(self) -> str:
         """What moves where and why, what it costs, and which source would have been local."""
