@@ -29,16 +29,20 @@ class Backend(Protocol):
     immutable: bool
     """Whether arrays can never be written into, so that sharing memory between values is safe."""
 
-    compiling: Callable[[], bool] | None
-    """Whether a tracer that follows Python code is at work; None where tracers have other types."""
-
     # -- what an array is -------------------------------------------------------------------------
 
     def kind(self, x: Any, /) -> tuple[Any, Any]:
         """(dtype, device): arrays of one call must agree on both."""
 
-    def shapes(self, xs: Sequence[Any], /) -> tuple[Any, ...] | None:
-        """Their shapes, when they are plainly of one type and dtype; None means: look closer."""
+    def mark(self, x: Any, /) -> Any:
+        """What tells arrays of one type apart that one recipe does not serve: mostly, the shape.
+
+        None while a tracer follows the code. What is remembered changes from call to call, and a
+        tracer that saw it would record anew after each change.
+        """
+
+    def marks(self, xs: tuple[Any, ...], /) -> Any:
+        """The same for several arrays; they are of one type and dtype if their mark was seen."""
 
     def tracing(self, *xs: Any) -> bool:
         """Whether a compiler is recording one of them: values and memory mean nothing yet."""
@@ -99,7 +103,7 @@ class Backend(Protocol):
         alone: bool,
         /,
     ) -> Callable[..., Any] | None:
-        """A function of `count` arrays that the framework compiles, and remembers by shape; or None.
+        """The function of `count` arrays as the framework compiles and remembers it; or None.
 
         What is not of class `cls` goes to `elsewhere`; and, where the device is to be `alone`,
         arrays that many hold.

@@ -26,6 +26,7 @@ try:
         set_isa,
         set_threads,
         set_thresholds,
+        shapes,
     )
 except ImportError as error:
     available = False
@@ -47,6 +48,7 @@ __all__ = [
     "set_isa",
     "set_threads",
     "set_thresholds",
+    "shapes",
     "status",
 ]
 

@@ -834,10 +834,13 @@ static PyObject *ffi_handler(PyObject *module, PyObject *unused)
 }
 #endif
 
+#include "_alike.h"
+
 static PyMethodDef METHODS[] = {
     {"prepare", prepare, METH_VARARGS, "prepare(moves, itemsize, inputs, outputs): a plan."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "run(plan, threads, *addresses)."},
     {"huge_pages", huge_pages, METH_VARARGS, "huge_pages(address, bytes): whether they were granted."},
+    {"shapes", shapes, METH_O, "shapes(arrays): of arrays of one class and dtype, or None."},
     {"set_threads", set_threads, METH_O, "set_threads(n): what threads=0 means."},
     {"get_threads", get_threads, METH_NOARGS, "What threads=0 means."},
     {"set_thresholds", set_thresholds, METH_VARARGS, "set_thresholds(stream_from, threads_from)."},

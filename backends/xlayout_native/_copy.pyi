@@ -1,9 +1,13 @@
 """Copy: the compiled half, plans of strided copies and how they run."""
 
 from collections.abc import Iterable
+from typing import Any
 
 _Loops = tuple[tuple[int, int, int], ...]
 _Move = tuple[int, int, tuple[int, int, _Loops]]
+
+def shapes(arrays: tuple[Any, ...], /) -> tuple[Any, ...] | None:
+    """The shapes of arrays of one class and dtype; None where one has another."""
 
 class Plan:
     """A list of strided copies, ready to run; an opaque capsule."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+import xlayout_native
 from xlayout_numpy import exchange as exchange
 from xlayout_numpy import native
 
 name = "numpy"
 immutable = False
-compiling: Callable[[], bool] | None = None
 
 _ALL = builtins.slice(None)
 
@@ -22,13 +22,15 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, "cpu"
 
 
-def shapes(xs: Sequence[Any], /) -> tuple[Any, ...] | None:
-    cls, dtype, made = type(xs[0]), xs[0].dtype, []
-    for x in xs:
-        if type(x) is not cls or x.dtype != dtype:
-            return None
-        made.append(x.shape)
-    return tuple(made)
+def mark(x: Any, /) -> Any:
+    return x.shape
+
+
+def marks(xs: tuple[Any, ...], /) -> Any:
+    shapes = xlayout_native.shapes(xs) if xlayout_native.available else None
+    if shapes is not None:
+        return shapes
+    return tuple([(type(x), getattr(x, "dtype", None), getattr(x, "shape", None)) for x in xs])
 
 
 def tracing(*_xs: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+import xlayout_native
 from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
@@ -17,20 +18,23 @@ from xlayout_torch.small import quick as quick
 
 name = "torch"
 immutable = False
-compiling: Callable[[], bool] | None = torch.compiler.is_compiling
 
 
 def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, x.device
 
 
-def shapes(xs: Sequence[Any], /) -> tuple[Any, ...] | None:
-    cls, dtype, made = type(xs[0]), xs[0].dtype, []
-    for x in xs:
-        if type(x) is not cls or x.dtype is not dtype:
-            return None
-        made.append(x.shape)
-    return tuple(made)
+def mark(x: Any, /) -> Any:
+    return None if torch.compiler.is_dynamo_compiling() else x.shape
+
+
+def marks(xs: tuple[Any, ...], /) -> Any:
+    if torch.compiler.is_dynamo_compiling():
+        return None
+    shapes = xlayout_native.shapes(xs) if xlayout_native.available else None
+    if shapes is not None:
+        return shapes
+    return tuple([(type(x), getattr(x, "dtype", None), getattr(x, "shape", None)) for x in xs])
 
 
 def tracing(*xs: Any) -> bool:
@@ -80,8 +84,7 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return torch.cat(tuple(xs), axis).contiguous()  # it keeps a common channels-last order
 
 
-def stack(xs: Sequence[Any], axis: int, /) -> Any:
-    xs = tuple(xs)
+def stack(xs: Any, axis: int, /) -> Any:
     made = torch.stack(xs, axis) if axis else torch.stack(xs)  # the number costs 0.3 us
     return made.contiguous()  # see `concatenate`
 

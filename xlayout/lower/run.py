@@ -60,24 +60,28 @@ def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fil
     if len(arrays) != len(layout.in_shapes):
         raise _wrong_shapes(layout, arrays)
     backend = backend_of(arrays[0])
-    # A tracer must not see what is remembered, or it would record anew after each change.
-    compiling = backend.compiling is not None and backend.compiling()
-    plain = out is None and copy is True and not compiling
-    key: Any = type(arrays[0])
+    mark = backend.marks(tuple(arrays)) if out is None and copy is True else None
+    key: Any = (type(arrays[0]), mark)
     if type(fill) is not int or fill:
-        key = key, arrays[0].dtype, repr(fill)  # 0.0, -0.0 and False equal 0; a dtype may refuse
-    found = layout._runs.get(key) if plain else None
-    if found is not None:
-        return found(*arrays)
+        key = (*key, arrays[0].dtype, repr(fill))  # 0.0 and False equal 0; a dtype may refuse
+    if mark is not None:
+        try:
+            found = layout._runs.get(key)
+        except TypeError:  # a size that is no number yet has no hash
+            found = mark = None
+        if found is not None:
+            return found(*arrays)
     _check_shapes(layout, arrays)
+    common_backend(arrays)
     check_fill(arrays[0].dtype, fill)
     if backend.tracing(*arrays):
         refuse_while_tracing(out, copy)
         return _traced(layout, arrays, fill)
-    if plain:
+    if mark is not None:
         found = layout._runs[key] = _remembered(layout, arrays, fill, key)
         return found(*arrays)
-    common_backend(arrays)
+    if out is None and copy is True:
+        return recipe(layout, backend, fill)(*arrays)
     return run(backend, layout, arrays, out, copy, fill)
 
 

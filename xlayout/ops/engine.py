@@ -20,7 +20,7 @@ from xlayout.registry import backend_of
 
 __all__ = ["Engine", "Touched", "axis_only", "everything", "nothing"]
 
-_MOST = 1024  # sets of options an op remembers; a program with more than this starts over
+_MOST = 4096  # recipes an op remembers; a program with more shapes than this starts over
 _COMM = ("auto", "local", "native")
 _RUN = ("out", "copy", "comm", "out_sharding")
 
@@ -71,41 +71,46 @@ class Engine:
         self._runs: dict[Any, Callable[..., Any]] = {}
 
     def unary(self) -> Callable[..., Any]:
-        """The function of one array: what runs is found by its type and the options alone."""
+        """The function of one array: what runs is found by its type, its mark and the options."""
         runs, first, fill = self._runs, self._first, self._fill
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            key = (type(x), args, *options.items())
+            mark = backend_of(x).mark(x)
+            if mark is None:
+                return first(None, (x,), self._named(args, options))
+            key = (type(x), mark, args, *options.items())
             if fill in options:  # 0, 0.0, -0.0 and False are one key; a dtype may refuse one
                 key = (*key, x.dtype, repr(options[fill]))
-            # What is remembered changes from call to call. A tracer that follows must not see it,
-            # or it would record anew after each change.
-            compiling = backend_of(x).compiling
-            if compiling is None or not compiling():
-                try:
-                    run = runs[key]
-                except (KeyError, TypeError):  # TypeError: a list among the options, or an `out`
-                    pass
-                else:
-                    return run(x)
-            return first(key, (x,), self._named(args, options))
+            try:
+                run = runs[key]
+            except (KeyError, TypeError):  # TypeError: a list among the options, or an `out`
+                return first(key, (x,), self._named(args, options))
+            return run(x)
 
         return call
 
-    def many(self, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
-        """Arrays in, one array or a tuple of arrays out."""
-        if not arrays:
-            raise SizeError("arrays: none given; wanted at least one")
-        key = (type(arrays[0]), len(arrays), *options.items())
-        compiling = backend_of(arrays[0]).compiling
-        if compiling is None or not compiling():
+    def nary(self) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+        """The same for a tuple of arrays and a dict of options."""
+        runs, first = self._runs, self._first
+
+        def call(arrays: tuple[Any, ...], options: dict[str, Any]) -> Any:
+            if not arrays:
+                raise SizeError("arrays: none given; wanted at least one")
+            mark = backend_of(arrays[0]).marks(arrays)
+            if mark is None:
+                return first(None, arrays, options)
+            key = (type(arrays[0]), mark, *options.items())
             try:
-                run = self._runs[key]
+                run = runs[key]
             except (KeyError, TypeError):
-                pass
-            else:
+                return first(key, arrays, options)
+            try:
                 return run(*arrays)
-        return self._first(key, arrays, options)
+            except RuntimeError:  # of several devices? A mark does not tell, it would take too long
+                common_backend(arrays)
+                raise
+
+        return call
 
     def _named(self, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         """Options given by position, under their names: `permute_dims(x, (1, 0))`."""
@@ -114,7 +119,7 @@ class Engine:
         return {**dict(zip(self._positional, args, strict=False)), **options}
 
     def _first(self, key: Any, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
-        """The whole way, from options to what runs; remembered under `key` where it may be."""
+        """The whole way, from options to what runs; remembered under `key`, if there is one."""
         own = {name: value for name, value in options.items() if name not in _RUN}
         where = {k: options[k] for k in ("comm", "out_sharding") if options.get(k) is not None}
         out, copy = options.get("out"), options.get("copy", True)
@@ -123,12 +128,13 @@ class Engine:
         if where or common_backend(arrays).tracing(*arrays):
             return self._elsewhere(arrays, own, where)
         elsewhere = lambda *xs: self._elsewhere(xs, own, {})  # noqa: E731 -- said twice below
-        made = caller(arrays, lambda *xs: self._recipe(xs, own), elsewhere, elsewhere)
-        result = made(*arrays)
+        run = caller(arrays, lambda *xs: self._recipe(xs, own), elsewhere, elsewhere)
+        result = run(*arrays)  # what fails is not remembered: 3.0 equals 3, and is no block
         with contextlib.suppress(TypeError):
             if len(self._runs) >= _MOST:
                 self._runs.clear()
-            self._runs[key] = made
+            if key is not None:
+                self._runs[key] = run
         return result
 
     def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:
@@ -163,13 +169,13 @@ class Engine:
         spread = backend.spread(arrays[0])
         unknown = spread is None and where.get("comm") == "local"
         if spread or unknown or "out_sharding" in where or where.get("comm", "auto") not in _COMM:
-            from xlayout.shard.sharded import run_sharded  # one device needs nothing of it
+            from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
             fill = self._checked_fill(arrays, options)
-            return run_sharded(self._layout(arrays, options), arrays, fill=fill, **where)
+            return run_op(self._layout_of, self._packed, options, arrays, fill=fill, **where)
         if backend.tracing(*arrays):
             return self._traced(backend, arrays, options)
-        return self.many(arrays, options)
+        return self.nary()(tuple(arrays), options)
 
     def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:
         return self._layout_of(*self._args(tuple([tuple(x.shape) for x in arrays])), **options)

@@ -132,10 +132,10 @@ def three_to_one(
     """Make the array function of `q, k, v -> one`."""
 
     def made(function: Callable[Concatenate[Shape, Shape, Shape, P], Layout]) -> ThreeToOne[P]:
-        engine = Engine(_strict(function), touched)
+        run = Engine(_strict(function), touched).nary()
 
         def call(q: Any, k: Any, v: Any, /, **options: Any) -> Any:
-            return engine.many((q, k, v), options)
+            return run((q, k, v), options)
 
         return cast("ThreeToOne[P]", dressed(call, function, _on_shapes(function)))
 
@@ -149,10 +149,10 @@ def many_to_one(
 
     def made(function: Callable[Concatenate[tuple[Shape, ...], P], Layout]) -> ManyToOne[P]:
         layout_of = _strict(function)
-        engine = Engine(layout_of, touched, packed=True)
+        run = Engine(layout_of, touched, packed=True).nary()
 
         def call(xs: Any, /, **options: Any) -> Any:
-            return engine.many(tuple(xs), options)
+            return run(tuple(xs), options)
 
         def layout(shapes: Any, /, **options: Any) -> Layout:
             return layout_of(tuple(as_shape(s) for s in shapes), **options)

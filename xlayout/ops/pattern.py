@@ -69,11 +69,11 @@ class Rearrange(Protocol):
 
 def _make() -> Rearrange:
     engine = Engine(_rearrange, everything, packed=True)
-    one = engine.unary()
+    one, many = engine.unary(), engine.nary()
 
     def call(x: Any, pattern: str, /, **options: Any) -> Any:
         if isinstance(x, (tuple, list)):
-            return engine.many(tuple(x), {"pattern": pattern, **options})
+            return many(tuple(x), {"pattern": pattern, **options})
         return one(x, pattern=pattern, **options)
 
     def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:

@@ -157,11 +157,11 @@ def _make_to_tiles() -> ToTiles:
 
 
 def _make_from_tiles() -> FromTiles:
-    engine = Engine(_from_tiles, everything, packed=True)
+    run = Engine(_from_tiles, everything, packed=True).nary()
 
     def call(tiles: Sequence[Sequence[Any]], /, **options: Any) -> Any:
-        flat = [tile for row in tiles for tile in row]
-        return engine.many(flat, {"columns": _columns(tiles), **options})
+        flat = tuple([tile for row in tiles for tile in row])
+        return run(flat, {"columns": _columns(tiles), **options})
 
     def layout(shapes: Sequence[Sequence[Sequence[int]]], /) -> Layout:
         rows = [[as_shape(s) for s in row] for row in shapes]
