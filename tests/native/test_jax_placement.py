@@ -66,12 +66,18 @@ def test_inside_shard_map_every_device_has_its_call(check: bool) -> None:
     assert np.array_equal(jax.jit(local)(x), zipped(values((2048, 384))))
 
 
-def test_an_input_that_does_not_vary_is_left_to_the_ops() -> None:
-    join = lambda a, b: xl.rearrange((a, b), "n a, n b -> n (a + b)")  # noqa: E731
+@pytest.mark.parametrize("flip", [False, True])
+def test_an_input_that_does_not_vary_is_left_to_the_ops(flip: bool) -> None:
+    def join(a: Any, b: Any) -> Any:
+        return xl.rearrange((b, a) if flip else (a, b), "n a, n b -> n (a + b)")
+
     local = jax.shard_map(join, mesh=mesh(), in_specs=(P("d"), P()), out_specs=P("d"))
     a, b = put(values((8 * 20000, 2)), P("d")), put(values((20000, 3)), P())
-    wanted = np.concatenate([np.asarray(a), np.tile(np.asarray(b), (8, 1))], 1)
+    parts = [np.asarray(a), np.tile(np.asarray(b), (8, 1))]
+    wanted = np.concatenate(parts[::-1] if flip else parts, 1)
     assert np.array_equal(jax.jit(local)(a, b), wanted)
+    gradient = jax.grad(lambda b: (local(a, b) ** 2).sum())(b)
+    assert np.array_equal(gradient, 16 * np.asarray(b))  # two, on each of eight devices
 
 
 def test_in_a_map_over_a_part_of_the_mesh_the_rest_is_spread() -> None:

@@ -77,6 +77,32 @@ def test_a_cotangent_is_asked_for_the_switch_again() -> None:
     assert np.array_equal(zipped(moved), values())
 
 
+EARLY = """
+import jax, jax.numpy as jnp, xlayout as xl
+f = jax.jit(lambda x: xl.interleave(x, axis=1))
+x = jnp.zeros((256, 384))
+with xl.native(False):
+    xl.matrix_transpose(x)
+    print("xlayout_copy" in f.lower(x).as_text())
+print("xlayout_copy" in f.lower(x).as_text())
+"""
+
+
+def printed(code: str, *arguments: str, **variables: str) -> str:
+    """By a program of its own."""
+    command = [sys.executable, "-c", code, *arguments]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_first_use_may_be_under_the_switch() -> None:
+    assert printed(EARLY) == "False\nTrue\n"
+
+
 LATE = """
 import sys, xlayout as xl
 with xl.native(sys.argv[1] == "on"):
@@ -94,9 +120,4 @@ with xl.native(sys.argv[1] == "on"):
     ids=["on", "off", "absent"],
 )
 def test_in_a_program_that_imports_jax_last(switch: str, variable: str, there: bool) -> None:
-    environment = {**os.environ, "XLAYOUT_NATIVE": variable}
-    command = [sys.executable, "-c", LATE, switch]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT
-    )
-    assert done.stdout == f"{there}\n", done.stderr
+    assert printed(LATE, switch, XLAYOUT_NATIVE=variable) == f"{there}\n"
