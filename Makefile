@@ -34,10 +34,11 @@ test: lint types unit
 test-all: lint types
 	$(PYTEST) -m "not gpu"
 
-# What H100 and TPU v5e would run, compiled here without them. In an environment of its own: the
-# compilers are 395 MB to fetch.
+# What H100 and TPU v5e would run, compiled here without them, and Triton's kernel interpreted. In an
+# environment of its own: the compilers are 580 MB to fetch.
 test-aot: $(READY_AOT)
-	$(VENV_AOT)/bin/pytest tests/shard/test_aot.py
+	$(VENV_AOT)/bin/pytest tests/shard/test_aot.py tests/gpu/test_pallas.py tests/triton
+	TRITON_INTERPRET=1 $(VENV_AOT)/bin/pytest tests/triton
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -66,9 +67,10 @@ OLD ?= bench/results/grid.json
 bench-compare: $(READY)
 	$(BIN)/python -m bench compare $(OLD) $(NEW)
 
-# Runs with the python at hand, where the accelerator's torch and JAX are: nothing is installed.
+# Runs with the python at hand, where the accelerator's torch and JAX are: nothing is installed, and
+# it takes ten minutes at most. Without an accelerator it says so and ends with 3.
 gpu:
-	PYTHONPATH=.:backends python bench/gpu.py
+	PYTHONPATH=.:backends python -m bench.gpu
 
 # The copy kernel under AddressSanitizer and UBSan, then as it was. gcc's own copy of libasan, and
 # libstdc++ beside it, because XLA throws.
@@ -96,6 +98,7 @@ $(READY): pyproject.toml requirements/pins.txt
 
 $(READY_AOT): pyproject.toml requirements/pins.txt requirements/aot.txt
 	$(PYTHON) -m venv $(VENV_AOT)
-	$(VENV_AOT)/bin/$(INSTALL) -c requirements/pins.txt -e ".[jax]" hypothesis pytest
+	$(VENV_AOT)/bin/$(INSTALL) -c requirements/pins.txt torch
+	$(VENV_AOT)/bin/$(INSTALL) -c requirements/pins.txt -e ".[jax,torch]" hypothesis pytest
 	$(VENV_AOT)/bin/$(INSTALL) --no-deps -r requirements/aot.txt
 	touch $@

@@ -227,6 +227,7 @@ def info() -> None:
     import xlayout
     import xlayout_native
     from xlayout.port.table import Table
+    from xlayout.registry import verbs
 
     rows = [("xlayout", xlayout.__version__), ("python", python_version()), ("on", platform())]
     libraries = ("numpy", "torch", "jax", "ml_dtypes", "safetensors", "gguf", "orbax-checkpoint")
@@ -236,6 +237,10 @@ def info() -> None:
         except PackageNotFoundError:
             rows.append((library, "not installed"))
     rows.append(("copy kernel", xlayout_native.status()))
+    try:
+        rows.append(("on CUDA", verbs("torch", "cuda").status()))
+    except ImportError:
+        rows.append(("on CUDA", "not in use: torch is not installed"))
     _show(Table("", ("", ""), tuple(rows)))
 
 

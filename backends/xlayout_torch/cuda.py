@@ -45,6 +45,9 @@ GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
 }
 """Name -> whether it keeps the kernel away from a tensor."""
 
+_OF_THE_CALL = {"forward mode", "dispatch mode", "function mode", "tracing", "capture"}
+"""Gates that are closed for every tensor or for none."""
+
 
 def fresh(x: Any) -> Any | None:
     """A row-major copy of a tensor, or None where torch should make it."""
@@ -60,7 +63,7 @@ def fresh(x: Any) -> Any | None:
 
 def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """Whether all moves are made, between tensors of one dtype; if not, torch should make them."""
-    if any(map(_watched, (*arrays, *outputs))) or sum(y.nbytes for y in outputs) < SMALL:
+    if _watched(*arrays, *outputs) or sum(y.nbytes for y in outputs) < SMALL:
         return False
     if not _moved(moves, arrays, outputs):
         return False
@@ -97,7 +100,7 @@ class Batch:
         outputs: list[Any] = []
         for moves, arrays, made in items:
             both = (*arrays, *made)
-            if any(map(_watched, both)) or {x.device for x in both} != {both[0].device}:
+            if _watched(*both) or {x.device for x in both} != {both[0].device}:
                 return None
             found = cuts(
                 moves,
@@ -256,5 +259,9 @@ def _count_versions(outputs: Sequence[Any]) -> None:
             increment_version(y)
 
 
-def _watched(x: Any) -> bool:
-    return any(closed(x) for closed in GATES.values())
+def _watched(*xs: Any) -> bool:
+    for gate, closed in GATES.items():
+        for x in xs[:1] if gate in _OF_THE_CALL else xs:
+            if closed(x):
+                return True
+    return False

@@ -102,6 +102,7 @@ def test_inspect_families_explain_and_info_answer(wide_llama: Path) -> None:
     assert "xlayout" in info
     assert "safetensors" in info
     assert xlayout_native.status() in info
+    assert "on CUDA" in info
 
 
 def test_explain_points_into_a_bad_pattern() -> None:
