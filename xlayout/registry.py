@@ -26,8 +26,15 @@ def backend_of(x: Any) -> Backend:
     cls = type(x)
     backend = _BY_TYPE.get(cls)
     if backend is None:
-        backend = _BY_TYPE[cls] = _find(cls)
+        backend = _find(cls)
+        if not _compiling(backend):  # what a compiler has read must not change before it is done
+            _BY_TYPE[cls] = backend
     return backend
+
+
+def _compiling(backend: Backend) -> bool:
+    record = getattr(backend, "record", None)
+    return record is not None and record.compiling()
 
 
 def register(cls: type, backend: Backend) -> None:

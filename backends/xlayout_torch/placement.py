@@ -18,12 +18,19 @@ def describe(
 ) -> tuple[tuple[int, ...], tuple[str, ...], tuple[Cut, ...]]:
     """(mesh shape, axis names, cuts); ranks count along `mesh.mesh`, row-major."""
     names = tuple(_mesh(mesh).mesh_dim_names or (f"d{k}" for k in range(mesh.ndim)))
+    if isinstance(placements, Placement):
+        raise TypeError(f"placements: {placements}; wanted a sequence, one for each of {names}")
     if len(placements) != mesh.ndim:
         raise ValueError(
             f"placements: {len(placements)} for a mesh of {mesh.ndim} axes {names}; one each"
         )
     cuts = tuple(_cut(p, name) for p, name in zip(placements, names, strict=True))
     return tuple(mesh.shape), names, cuts
+
+
+def is_placements(given: Sequence[Any], /) -> bool:
+    """Whether these are placements, rather than things of which each is a sharding."""
+    return bool(given) and all(isinstance(one, Placement) for one in given)
 
 
 def build(

@@ -6,7 +6,7 @@ ops of the compiled graph, forward and backward, whatever Python it takes to wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,15 +19,45 @@ def recording() -> bool:
     return torch.compiler.is_dynamo_compiling()
 
 
+def compiling() -> bool:
+    """Whether anything that runs, runs on behalf of a compiler."""
+    return torch.compiler.is_compiling()
+
+
 def recorded(function: Callable[..., Any], arrays: Sequence[Any], *static: Any) -> Any:
     """`function(arrays, *static)` as one call of the graph; of what is static, any object goes."""
-    return _call(_number(function, *static), *arrays)
+    leaves: list[Any] = []
+    form = _taken_apart(static, leaves)
+    return _call(_number(function, form, *leaves), *arrays)
+
+
+def _taken_apart(values: Sequence[Any], leaves: list[Any]) -> tuple[Any, ...]:
+    """The form of nested tuples and lists; Dynamo takes objects as constants one by one only."""
+    form: list[Any] = []
+    for value in values:
+        if type(value) is tuple or type(value) is list:
+            form.append((type(value) is list, _taken_apart(value, leaves)))
+        else:
+            form.append(None)
+            leaves.append(value)
+    return tuple(form)
+
+
+def _put_together(form: tuple[Any, ...], leaves: Iterator[Any]) -> tuple[Any, ...]:
+    made: list[Any] = []
+    for part in form:
+        if part is None:
+            made.append(next(leaves))
+        else:
+            several = _put_together(part[1], leaves)
+            made.append(list(several) if part[0] else several)
+    return tuple(made)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _number(function: Callable[..., Any], *static: Any) -> int:
+def _number(function: Callable[..., Any], form: tuple[Any, ...], *leaves: Any) -> int:
     """A graph holds tensors and numbers; so the call is known by a number."""
-    _CALLS.append((function, static))
+    _CALLS.append((function, _put_together(form, iter(leaves))))
     return len(_CALLS) - 1
 
 

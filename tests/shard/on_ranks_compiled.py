@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard
 
 import xlayout as xl
 from tests.shard.compilers import Aot, Inductor
@@ -78,6 +79,21 @@ def resharded(
     rank: int, x: np.ndarray, src: Sharding, dst: Sharding, layout: Layout, order: Order
 ) -> Made:
     return _compared(lambda x: xl.reshard(x * 2, dst, layout=layout), dtensor(rank, x, src, order))
+
+
+def ran(
+    rank: int, x: np.ndarray, src: Sharding, op: str, options: dict[str, Any], dst: Sharding
+) -> Made:
+    """An op, with gradients; the result has to lie as `dst` says."""
+    given = dtensor(rank, x, src)
+    if options.get("out_sharding") == "columns":
+        options = {**options, "out_sharding": [Shard(1)]}
+
+    def use(x: Any) -> Any:
+        return getattr(xl, op)(x * 2, **options)
+
+    assert use(given).placements == dst.to_torch(given.device_mesh)
+    return _compared(use, given)
 
 
 def gathered(

@@ -48,6 +48,23 @@ def test_a_compiled_reshard_is_the_eager_one(ranks: Pool, case: str) -> None:
         assert made.collectives == ("all_to_all_single",) * 2  # there, and the gradient back
 
 
+OPS = {
+    "where the data falls": ("matrix_transpose", {"comm": "local"}, COLUMNS, 0),
+    "what must move": ("interleave", {"block": 3}, ROWS, 2),
+    "to a sharding": ("interleave", {"block": 3, "out_sharding": COLUMNS}, COLUMNS, 2),
+    "to placements": ("interleave", {"block": 3, "out_sharding": "columns"}, COLUMNS, 2),
+    "with holes": ("pad", {"to": 30, "value": 7.0}, ROWS, 2),
+}
+
+
+@pytest.mark.parametrize("case", OPS)
+def test_a_compiled_op_is_the_eager_one(ranks: Pool, case: str) -> None:
+    op, options, dst, messages = OPS[case]
+    for made in ranks(on_ranks_compiled.ran, values(), ROWS, op, options, dst):
+        assert made.same
+        assert made.collectives == ("all_to_all_single",) * messages
+
+
 GATHERS = {
     "rows": (ROWS, None, (24, 10), None),
     "columns, mesh out of order": (COLUMNS, "tp", (10, 24), OUT_OF_ORDER),

@@ -13,7 +13,18 @@ from xlayout.registry import backend_of, verbs
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharding import Sharding
 
-__all__ = ["Laid", "can_hold", "framework_of", "laid", "lay", "native", "sharding_of", "target_of"]
+__all__ = [
+    "Laid",
+    "can_hold",
+    "framework_of",
+    "laid",
+    "lay",
+    "listed",
+    "native",
+    "sharding_of",
+    "target_of",
+    "targets_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +166,26 @@ def target_of(held: Laid, to: Any, ndim: int) -> Sharding:
     if held.framework == "torch":
         return Sharding.from_torch(held.mesh, to, ndim)
     return Sharding.from_jax(verbs("jax", "collective").named(held.mesh, to))
+
+
+def listed(held: Laid, to: Any) -> bool:
+    """Whether a list of shardings was given, one per result; placements may be a list too."""
+    if not isinstance(to, list):
+        return False
+    return held.framework == "jax" or not verbs("torch", "placement").is_placements(to)
+
+
+def targets_of(held: Laid, to: Any, axes: Sequence[int]) -> tuple[Sharding, ...]:
+    """How results are to lie that have so many axes each: one sharding for all, or a list of them.
+
+    Raises:
+        ShardingError: for another number of shardings than results.
+    """
+    given = to if listed(held, to) else [to]
+    if len(given) not in (1, len(axes)):
+        raise ShardingError(f"shardings: a list of {len(given)} for {len(axes)} results")
+    several = given * len(axes) if len(given) == 1 else given
+    return tuple(target_of(held, one, n) for one, n in zip(several, axes, strict=True))
 
 
 def native(held: Laid, sharding: Sharding) -> Any:

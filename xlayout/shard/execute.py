@@ -7,7 +7,7 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid, laid, native, target_of
+from xlayout.shard.arrays import Laid, laid, listed, native, targets_of
 from xlayout.shard.devices import on_devices
 from xlayout.shard.gather import gathered
 from xlayout.shard.ranks import on_ranks
@@ -69,10 +69,9 @@ def _reshard(
         layout = Layout.identity(arrays[0].shape)
     if dtype is not None:
         arrays = tuple(a.cast(dtype) for a in arrays)
-    several = isinstance(to, list)
-    targets = tuple(to) if several else (to,) * len(layout.out_shapes)
-    made = exchanged(layout, arrays, targets)
-    return made if len(made) > 1 or several else made[0]
+    dst = targets_of(arrays[0], to, [len(shape) for shape in layout.out_shapes])
+    made = exchanged(layout, arrays, dst)
+    return made if len(made) > 1 or listed(arrays[0], to) else made[0]
 
 
 def all_gather(
@@ -133,16 +132,8 @@ def _all_gather(
 
 
 def exchanged(
-    layout: Layout, arrays: tuple[Laid, ...], targets: tuple[Any, ...], fill: Any = 0
+    layout: Layout, arrays: tuple[Laid, ...], dst: tuple[Sharding, ...], fill: Any = 0
 ) -> tuple[Any, ...]:
-    """A layout on sharded arrays, each result as its target says; `fill` for holes."""
-    dst = _targets(arrays, layout, targets)
+    """A layout on sharded arrays, each result as its sharding says; `fill` for holes."""
     run = on_ranks if arrays[0].framework == "torch" else on_devices
     return run(arrays, layout, dst, fill)
-
-
-def _targets(
-    arrays: tuple[Laid, ...], layout: Layout, targets: tuple[Any, ...]
-) -> tuple[Sharding, ...]:
-    shapes = layout.out_shapes
-    return tuple(target_of(arrays[0], t, len(s)) for t, s in zip(targets, shapes, strict=True))

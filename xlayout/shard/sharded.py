@@ -8,12 +8,13 @@ from typing import Any, Literal, get_args
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import LayoutError, ShardingError
-from xlayout.shard.arrays import Laid, can_hold, laid, lay, target_of
+from xlayout.shard.arrays import Laid, can_hold, laid, lay, targets_of
 from xlayout.shard.execute import exchanged
 from xlayout.shard.plan import plan_reshard
+from xlayout.shard.record import recorded
 from xlayout.shard.sharding import Sharding
 
-__all__ = ["Comm", "falls", "run_sharded"]
+__all__ = ["Comm", "falls", "run_op", "run_sharded"]
 
 Comm = Literal["auto", "local", "native"]
 
@@ -72,6 +73,37 @@ def run_sharded(
     return made if len(made) > 1 else made[0]
 
 
+def run_op(
+    layout_of: Callable[..., Layout],
+    packed: bool,
+    options: dict[str, Any],
+    arrays: Sequence[Any],
+    /,
+    **where: Any,
+) -> Any:
+    """`run_sharded` of an op: `layout_of` takes shapes, as one tuple if `packed`, and options.
+
+    The layout is not worked out before it is known who asks: a compiler that records keeps the
+    whole as one call.
+    """
+    return recorded(
+        _run_op, tuple(arrays), layout_of, packed, tuple(options.items()), tuple(where.items())
+    )
+
+
+def _run_op(
+    arrays: Sequence[Any],
+    layout_of: Callable[..., Layout],
+    packed: bool,
+    options: tuple[tuple[str, Any], ...],
+    where: tuple[tuple[str, Any], ...],
+) -> Any:
+    def layout(shapes: tuple[Shape, ...]) -> Layout:
+        return layout_of(*((shapes,) if packed else shapes), **dict(options))
+
+    return run_sharded(layout, arrays, **dict(where))
+
+
 def _native(layout: Layout, held: tuple[Laid, ...], dst: tuple[Sharding, ...], fill: Any) -> Any:
     if held[0].is_part:
         raise LayoutError(
@@ -98,10 +130,7 @@ def _targets(
     layout: Layout, arrays: tuple[Laid, ...], src: tuple[Sharding, ...], out_sharding: Any
 ) -> tuple[Sharding, ...]:
     if out_sharding is not None:
-        given = out_sharding if isinstance(out_sharding, list) else [out_sharding]
-        given = given * len(layout.out_shapes) if len(given) == 1 else given
-        axes = map(len, layout.out_shapes)
-        return tuple(target_of(arrays[0], to, n) for to, n in zip(given, axes, strict=True))
+        return targets_of(arrays[0], out_sharding, [len(shape) for shape in layout.out_shapes])
     found = falls(layout, src)
     if found is not None and all(can_hold(arrays[0], sharding) for sharding in found):
         return found
