@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
 from xlayout.errors import LayoutError, ShardingError
-from xlayout.shard import Mesh, Sharding, Split, wire_bytes
+from xlayout.shard import Mesh, Sharding, Split, plan_reshard, wire_bytes
 from xlayout.shard.sharded import falls, run_sharded
 
 W = (32, 8)
@@ -98,7 +98,35 @@ def test_a_fused_weight_cut_as_if_it_were_plain_is_told_so() -> None:
 def test_a_result_with_other_axes_needs_a_place_to_lie() -> None:
     layout = xl.interleave.layout(W).regrouped(None, [(2, 16, 8)])
     with pytest.raises(ShardingError, match=r"out_sharding: the data does not fall into"):
-        run_sharded(layout, [put(W, P("tp"))])
+        run_sharded(layout, [put(W, P("tp"))], comm="local")
+
+
+def test_where_no_place_is_evident_the_framework_chooses() -> None:
+    x, plain = put(W, P("tp")), values(W)
+    layout = xl.interleave.layout(W).regrouped(None, [(2, 16, 8)])
+    np.testing.assert_array_equal(run_sharded(layout, [x]), layout(plain))
+    np.testing.assert_array_equal(xl.trim(x, to=30), plain[:30])
+
+
+def test_by_itself_an_op_moves_what_must_move_and_no_more() -> None:
+    x = put((48, 8), P("tp"), AxisType.Explicit)
+    lies = (Sharding.from_jax(x.sharding),)
+    plan = plan_reshard(xl.interleave.layout((48, 8)), lies, lies, itemsize=4)
+    moved = wire_bytes(xl.interleave, x)
+    assert list(moved) == ["collective_permute"]
+    assert 0 < sum(moved.values()) <= 1.1 * max(plan.recv_bytes)
+    assert wire_bytes(xl.matrix_transpose, x) == {}
+    np.testing.assert_array_equal(xl.interleave(x), xl.interleave(values((48, 8))))
+
+
+def test_one_device_takes_any_word() -> None:
+    x = jax.numpy.asarray(values((8, 2)))
+    for comm in ("auto", "local", "native"):
+        np.testing.assert_array_equal(xl.interleave(x, comm=comm), xl.interleave(values((8, 2))))
+    with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of auto, local, native"):
+        xl.interleave(x, comm="fast")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"is on one device|wanted a NamedSharding"):
+        xl.interleave(x, out_sharding=NamedSharding(mesh(), P("tp")))
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])

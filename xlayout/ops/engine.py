@@ -21,8 +21,9 @@ from xlayout.registry import backend_of
 __all__ = ["Engine", "Touched", "axis_only", "everything", "nothing"]
 
 _MOST = 4096  # recipes an op remembers; a program with more shapes than this starts over
+_WHERE = ("comm", "out_sharding", "in_sharding")
 _COMM = ("auto", "local", "native")
-_RUN = ("out", "copy", "comm", "out_sharding")
+_RUN = ("out", "copy", *_WHERE)
 
 Touched = Callable[[int, dict[str, Any]], frozenset[int]]
 """(number of axes, options) -> axes whose size the layout depends on; the others may be dynamic."""
@@ -121,7 +122,7 @@ class Engine:
     def _first(self, key: Any, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
         """The whole way, from options to what runs; remembered under `key`, if there is one."""
         own = {name: value for name, value in options.items() if name not in _RUN}
-        where = {k: options[k] for k in ("comm", "out_sharding") if options.get(k) is not None}
+        where = {k: options[k] for k in _WHERE if options.get(k) is not None}
         out, copy = options.get("out"), options.get("copy", True)
         if out is not None or copy is not True:
             return self._placed(arrays, own, out, copy, where)
@@ -167,8 +168,9 @@ class Engine:
         """What a compiler records, and what lies on many devices."""
         backend = common_backend(arrays)
         spread = backend.spread(arrays[0])
-        unknown = spread is None and where.get("comm") == "local"
-        if spread or unknown or "out_sharding" in where or where.get("comm", "auto") not in _COMM:
+        comm = where.get("comm", "auto")
+        told = "out_sharding" in where or "in_sharding" in where
+        if spread or told or (comm == "local" and spread is None) or comm not in _COMM:
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
             fill = self._checked_fill(arrays, options)

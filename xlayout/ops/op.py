@@ -28,15 +28,17 @@ class Run(TypedDict, total=False):
     out: array(s) to write the result into (torch and numpy, outside tracing).
     copy: True (default) fresh row-major memory; None a view where possible; False a view or an
         error.
-    comm: for arrays that many devices hold: "auto" moves what must move, in one exchange; "local"
-        refuses to move anything; "native" leaves it to the framework. Left away: "native".
+    comm: for arrays that many devices hold: "auto" (default) moves what must move, in one exchange;
+        "local" refuses to move anything; "native" leaves it to the framework.
     out_sharding: how a sharded result is to lie, as for `reshard`; by default where the data falls.
+    in_sharding: how inputs lie that cannot know it themselves, inside `jit` on automatic axes.
     """
 
     out: Any
     copy: bool | None
     comm: Literal["auto", "local", "native"]
     out_sharding: Any
+    in_sharding: Any
 
 
 class OneToOne(Protocol[P]):
@@ -172,7 +174,9 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
     signature = inspect.signature(function)
     names = {name: _array_name(name) for name in _positional_only(function)}
     call.__signature__ = _without_self(like) if like else _on_arrays(signature, names)
-    doc = function.__doc__.replace("    **_run: ", "    out, copy, comm, out_sharding: ")
+    doc = function.__doc__.replace(
+        "    **_run: ", "    out, copy, comm, out_sharding, in_sharding: "
+    )
     for shape, array in names.items():
         doc = doc.replace(f"    {shape}: ", f"    {array}: ")
     call.__doc__ = doc
@@ -226,8 +230,9 @@ def _on_arrays(signature: inspect.Signature, names: dict[str, str]) -> inspect.S
         if p.kind is p.VAR_KEYWORD:
             parameters.append(inspect.Parameter("out", p.KEYWORD_ONLY, default=None))
             parameters.append(inspect.Parameter("copy", p.KEYWORD_ONLY, default=True))
-            parameters.append(inspect.Parameter("comm", p.KEYWORD_ONLY, default="native"))
+            parameters.append(inspect.Parameter("comm", p.KEYWORD_ONLY, default="auto"))
             parameters.append(inspect.Parameter("out_sharding", p.KEYWORD_ONLY, default=None))
+            parameters.append(inspect.Parameter("in_sharding", p.KEYWORD_ONLY, default=None))
         elif p.name in names:
             parameters.append(p.replace(name=names[p.name], annotation=p.empty))
         else:

@@ -11,7 +11,7 @@ from xlayout.ops.op import dressed
 
 __all__ = ["rearrange"]
 
-_OPTIONS = ("pattern", "out", "copy", "comm", "out_sharding")
+_OPTIONS = ("pattern", "out", "copy", "comm", "out_sharding", "in_sharding")
 
 
 def _rearrange(shapes: tuple[Shape, ...], /, *, pattern: str, **sizes: int) -> Layout:

@@ -195,15 +195,19 @@ def native(held: Laid, sharding: Sharding) -> Any:
     return sharding.to_jax(held.mesh)
 
 
-def can_hold(held: Laid, sharding: Sharding) -> bool:
-    """Whether the framework of an array has a word for a sharding."""
+def can_hold(held: Laid, sharding: Sharding, shape: Shape) -> bool:
+    """Whether the framework of an array has a word for a sharding, and for parts of these sizes."""
     if held.is_part:
         return True
     try:
         native(held, sharding)
     except ShardingError:
         return False
-    return True
+    mesh = sharding.mesh.shape
+    return held.framework != "jax" or all(
+        n % math.prod(mesh[axis] for axis in sharding.axes(dim)) == 0
+        for dim, n in enumerate(shape[: len(sharding.spec)])
+    )
 
 
 def lay(held: Laid, made: Any, sharding: Sharding) -> Any:

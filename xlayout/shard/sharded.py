@@ -35,16 +35,17 @@ def run_sharded(
         layout: what goes where, on whole arrays; or a function from their shapes to that, for
             parts inside `shard_map` are smaller.
         arrays: DTensors, or jax.Arrays under a NamedSharding; one per input.
-        comm: "auto": move what must move, in one exchange. "local": move nothing, or an error that
-            says from which source nothing would have to. "native": the framework's own ops, and
-            its own collectives.
+        comm: "auto": move what must move, in one exchange; where the result has no evident place
+            to lie (other axes, or parts that the framework cannot hold), as "native". "local": move
+            nothing, or an error that says from which source nothing would have to. "native": the
+            framework's own ops, and its own collectives.
         out_sharding: how the result is to lie, as for `reshard`. By default where the data falls,
-            if a sharding says that; else as the first input lies.
+            if a sharding says that; else as the first input lies, if it can lie so.
         in_sharding: how tracers lie that do not know it, as for `reshard`.
         fill: value for holes.
 
     Raises:
-        ShardingError: for "local" where something would have to move, or a result that has other
+        ShardingError: for "local" where something would have to move, or the result has other
             axes than the input and nowhere to lie.
         TypeError: for arrays that are not sharded, or do not know their sharding.
 
@@ -61,8 +62,8 @@ def run_sharded(
     if not isinstance(layout, Layout):
         layout = layout(tuple(a.shape for a in held))
     src = tuple(a.sharding for a in held)
-    dst = _targets(layout, held, src, out_sharding)
-    if comm == "native":
+    dst = _targets(layout, held, src, out_sharding, local=comm == "local")
+    if dst is None or comm == "native":
         return _native(layout, held, dst, fill)
     if comm == "local":
         plan = plan_reshard(layout, src, dst, itemsize=held[0].x.dtype.itemsize)
@@ -104,12 +105,16 @@ def _run_op(
     return run_sharded(layout, arrays, **dict(where))
 
 
-def _native(layout: Layout, held: tuple[Laid, ...], dst: tuple[Sharding, ...], fill: Any) -> Any:
+def _native(
+    layout: Layout, held: tuple[Laid, ...], dst: tuple[Sharding, ...] | None, fill: Any
+) -> Any:
     if held[0].is_part:
         raise LayoutError(
             "comm: 'native' inside shard_map, where XLA moves nothing by itself; take 'auto'"
         )
     made = layout(*(a.x for a in held), fill=fill)
+    if dst is None:
+        return made
     several = made if isinstance(made, tuple) else (made,)
     lying = tuple(lay(held[0], y, to) for y, to in zip(several, dst, strict=True))
     return lying if len(lying) > 1 else lying[0]
@@ -127,16 +132,32 @@ def falls(layout: Layout, src: Sequence[Sharding]) -> tuple[Sharding, ...] | Non
 
 
 def _targets(
-    layout: Layout, arrays: tuple[Laid, ...], src: tuple[Sharding, ...], out_sharding: Any
-) -> tuple[Sharding, ...]:
+    layout: Layout,
+    arrays: tuple[Laid, ...],
+    src: tuple[Sharding, ...],
+    out_sharding: Any,
+    *,
+    local: bool,
+) -> tuple[Sharding, ...] | None:
+    """How the results are to lie; None where that is the framework's to choose."""
     if out_sharding is not None:
         return targets_of(arrays[0], out_sharding, [len(shape) for shape in layout.out_shapes])
     found = falls(layout, src)
-    if found is not None and all(can_hold(arrays[0], sharding) for sharding in found):
+    if found is not None and _hold(arrays[0], found, layout.out_shapes):
         return found
-    if any(len(shape) != len(layout.in_shapes[0]) for shape in layout.out_shapes):
+    same = (src[0],) * len(layout.out_shapes)
+    axes = len(layout.in_shapes[0])
+    if all(len(s) == axes for s in layout.out_shapes) and (
+        local or _hold(arrays[0], same, layout.out_shapes)
+    ):
+        return same
+    if local:
         raise ShardingError(
             f"out_sharding: the data does not fall into a sharding of {layout.out_shapes}, which "
             f"has other axes than the input {layout.in_shapes[0]}; say how the result is to lie"
         )
-    return (src[0],) * len(layout.out_shapes)
+    return None
+
+
+def _hold(x: Laid, shardings: Sequence[Sharding], shapes: Sequence[Shape]) -> bool:
+    return all(can_hold(x, to, shape) for to, shape in zip(shardings, shapes, strict=True))
