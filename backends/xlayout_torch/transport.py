@@ -81,13 +81,13 @@ def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /)
     group = dist.group.WORLD if mesh.ndim > 1 else mesh.get_group()
     if _in_pairs(rows, group):
         ranks, me = _line(mesh, tuple(axes)), dist.get_rank()
-        sent = rows.reshape(len(ranks), -1)
+        sent = rows.contiguous().view(len(ranks), rows.numel() // len(ranks))
         got = torch.empty_like(sent)
         own, others = ranks.index(me), [k for k, rank in enumerate(ranks) if rank != me]
         got[own].copy_(sent[own])
         out, into = sent.view(torch.uint8), got.view(torch.uint8)
         swap({ranks[k]: out[k] for k in others}, {ranks[k]: into[k] for k in others}, group)
-        total = got[0]
+        total = got[0].clone()  # not a view that would keep all of them alive
         for row in got[1:]:
             total += row
         return total

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 import warnings
 from functools import lru_cache
 from typing import Any
@@ -10,7 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Partial
 
 from xlayout import Layout
 from xlayout.shard import Mesh, Sharding
@@ -92,8 +95,6 @@ def gathered(
 
 
 def partial(placement: Any) -> Any:
-    from torch.distributed.tensor import Partial
-
     return Partial() if placement.is_replicate() else placement
 
 
@@ -141,3 +142,45 @@ def counted_plain(rank: int) -> dict[str, int]:
 def ran(rank: int, x: np.ndarray, src: Sharding, layout: Layout, comm: Any) -> tuple[Any, Any]:
     y = run_sharded(layout, [dtensor(rank, x, src)], comm=comm)
     return Sharding.from_torch(y.device_mesh, y.placements, y.ndim), y.to_local().numpy()
+
+
+def meets(rank: int, src: Sharding, dst: Sharding) -> None:
+    """An exchange that nobody misses, so that all are joined."""
+    reshard(dtensor(rank, np.ones((8, 8), np.float32), src), dst)
+
+
+def meets_without(rank: int, why: str, what: str, src: Sharding, dst: Sharding) -> str:
+    """The same without rank 2; what the others are told."""
+    leaf = dtensor(rank, np.ones((8, 8), np.float32), src).requires_grad_()
+    made = all_gather(leaf) if what.startswith("gradient") else leaf
+    _leave(rank, why)
+    if rank == 2:
+        return ""
+    try:
+        if what == "reshard":
+            reshard(leaf, dst)
+        elif what == "gather":
+            all_gather(leaf)
+        else:
+            made.to_local(grad_placements=[Partial()]).sum().backward()
+    except TimeoutError as error:
+        return str(error)
+    return "nothing"
+
+
+def meets_in_pairs(rank: int, layout: Layout, halves: Sharding) -> str:
+    """Ranks 0 and 1 exchange, and ranks 2 and 3, of whom one is gone."""
+    leaf = dtensor(rank, np.arange(8.0), halves)
+    _leave(rank, "killed")
+    try:
+        reshard(leaf, halves, layout=layout)
+    except TimeoutError as error:
+        return str(error)
+    return "fine"
+
+
+def _leave(rank: int, why: str) -> None:
+    if rank == 2 and why == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if why == "killed":
+        time.sleep(0.2)  # for its end to be known

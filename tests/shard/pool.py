@@ -6,10 +6,12 @@ milliseconds. A rank that raises, or does not answer, is named.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import tempfile
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -23,9 +25,12 @@ _CONTEXT.set_forkserver_preload(
 
 
 class Pool:
-    """So many ranks; `pool(fn, *args)` gives what `fn(rank, *args)` returned on each."""
+    """So many ranks; `pool(fn, *args)` gives what `fn(rank, *args)` returned on each.
 
-    def __init__(self, ranks: int) -> None:
+    `timeout`: how many seconds the ranks wait for one another; by default as long as torch does.
+    """
+
+    def __init__(self, ranks: int, timeout: float | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory()
         store = str(Path(self._folder.name) / "store")
         self._pipes: list[Connection] = []
@@ -33,28 +38,39 @@ class Pool:
         for rank in range(ranks):
             ours, theirs = _CONTEXT.Pipe()
             process = _CONTEXT.Process(
-                target=_serve, args=(rank, ranks, store, theirs), daemon=True
+                target=_serve, args=(rank, ranks, store, timeout, theirs), daemon=True
             )
             process.start()
+            theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
 
     def __call__(self, fn: Callable[..., Any], *args: Any, timeout: float = 60) -> list[Any]:
+        answers = self.survivors(fn, *args, timeout=timeout)
+        for rank in range(len(self._pipes)):
+            if rank not in answers:
+                raise AssertionError(f"rank {rank} has died")
+        return [answers[rank] for rank in sorted(answers)]
+
+    def survivors(self, fn: Callable[..., Any], *args: Any, timeout: float = 60) -> dict[int, Any]:
+        """The answers of the ranks that live to give one."""
         for pipe in self._pipes:
             pipe.send((fn, args))
-        answers = []
+        answers = {}
         for rank, pipe in enumerate(self._pipes):
             if not pipe.poll(timeout):
                 raise TimeoutError(f"rank {rank} has not answered for {timeout} s")
-            answers.append(pipe.recv())
-        for rank, (fine, answer) in enumerate(answers):
+            with contextlib.suppress(EOFError):
+                answers[rank] = pipe.recv()
+        for rank, (fine, answer) in answers.items():
             if not fine:
                 raise AssertionError(f"rank {rank}:\n{answer}")
-        return [answer for _, answer in answers]
+        return {rank: answer for rank, (_, answer) in answers.items()}
 
     def close(self) -> None:
         for pipe in self._pipes:
-            pipe.send(None)
+            with contextlib.suppress(BrokenPipeError):
+                pipe.send(None)
         for process in self._processes:
             process.join(timeout=5)
             if process.is_alive():
@@ -62,12 +78,15 @@ class Pool:
         self._folder.cleanup()
 
 
-def _serve(rank: int, ranks: int, store: str, pipe: Connection) -> None:
+def _serve(rank: int, ranks: int, store: str, timeout: float | None, pipe: Connection) -> None:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)
+    limit = None if timeout is None else timedelta(seconds=timeout)
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks, timeout=limit
+    )
     while (request := pipe.recv()) is not None:
         fn, args = request
         try:

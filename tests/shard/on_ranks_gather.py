@@ -1,0 +1,118 @@
+"""What the ranks of a pool are asked to gather."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+import xlayout as xl
+from tests.shard.on_ranks import dtensor, partial
+from xlayout import Sharding
+
+
+def narrow(
+    rank: int, x: np.ndarray, src: Sharding, axis: str | None, dtype: str
+) -> tuple[bool, dict[str, int]]:
+    """Whether a gather has the bits of a wide one cast afterwards; the bytes it receives."""
+    kind, given = getattr(torch, dtype), dtensor(rank, x, src)
+    made: list[DTensor] = []
+    counted = xl.wire_bytes(
+        lambda x: made.append(xl.all_gather(x, mesh_axis=axis, dtype=dtype)), given
+    )
+    dst = src.without(*([axis] if axis else src.mesh.names))
+    wide = dst.layout(rank, x.shape)(torch.from_numpy(x)).to(kind)
+    assert made[0].placements == dst.to_torch(given.device_mesh)
+    assert made[0].dtype == kind
+    return torch.equal(_bits(made[0].to_local()), _bits(wide)), counted
+
+
+def _bits(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous().view(torch.uint8)
+
+
+def gradient(
+    rank: int, x: np.ndarray, src: Sharding, axis: str | None, reduce_dtype: str
+) -> tuple[str, np.ndarray, dict[str, int]]:
+    """The gradient of a loss to which every rank adds a part; what receiving it takes."""
+    leaf = dtensor(rank, x, src).requires_grad_()
+    whole = xl.all_gather(leaf, mesh_axis=axis, dtype="bfloat16", reduce_dtype=reduce_dtype)
+    local = whole.to_local(grad_placements=[partial(p) for p in whole.placements])
+    loss = local.sum() * (1.0 if rank == 0 else 2.0**-9)
+    counted = xl.wire_bytes(lambda loss: loss.backward(), loss)
+    assert leaf.grad is not None
+    assert leaf.grad.placements == leaf.placements
+    return str(leaf.grad.dtype), leaf.grad.to_local().numpy(), counted
+
+
+def gradient_as(rank: int, x: np.ndarray, src: Sharding, how: str) -> np.ndarray:
+    """The gradient, where the whole's is 0, 1, 2, ... and comes under other placements."""
+    leaf = dtensor(rank, x, src).requires_grad_()
+    whole = xl.all_gather(leaf, dtype="float32")
+    mesh = whole.device_mesh
+    placements: dict[str, list[Any]] = {
+        "whole": [Replicate(), Replicate()],
+        "cut": list(leaf.placements),
+        "cut elsewhere": [Shard(1), Replicate()],
+        "partial along one axis": [Partial(), Replicate()],
+    }
+    counting = torch.arange(x.size, dtype=torch.float32).reshape(x.shape)
+    if how.startswith("partial"):
+        share = 0.25 if mesh.get_coordinate()[0] == 0 else 0.75
+        given = DTensor.from_local(counting * share, mesh, placements[how], run_check=False)
+    else:
+        even = DTensor.from_local(counting, mesh, placements["whole"], run_check=False)
+        given = even.redistribute(mesh, placements[how])
+    (found,) = torch.autograd.grad(whole, leaf, given)
+    local: np.ndarray = found.to_local().numpy()
+    return local
+
+
+def second_gradient(rank: int, x: np.ndarray, src: Sharding) -> np.ndarray:
+    """Of the sum over all ranks of x³: 6x, of each rank's copy of the whole."""
+    leaf = dtensor(rank, x, src).requires_grad_()
+    whole = xl.all_gather(leaf).to_local(grad_placements=[Partial()])
+    (first,) = torch.autograd.grad((whole**3).sum(), leaf, create_graph=True)
+    (second,) = torch.autograd.grad(first.to_local().sum(), leaf)
+    local: np.ndarray = second.to_local().numpy()
+    return local
+
+
+def saved(rank: int, x: np.ndarray, src: Sharding, axis: str | None) -> list[int]:
+    """The elements of each tensor that a gather keeps."""
+    kept: list[int] = []
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        kept.append(x.numel())
+        return x
+
+    leaf = dtensor(rank, x, src).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        xl.all_gather(leaf, mesh_axis=axis, dtype="bfloat16")
+    return kept
+
+
+def peaks(rank: int, shape: tuple[int, ...], src: Sharding) -> tuple[int, int]:
+    """Bytes that gathering takes at its peak, cast afterwards and cast before."""
+    leaf = dtensor(rank, np.ones(shape, np.float32), src)
+    after = _peak(lambda: xl.all_gather(leaf).to(torch.bfloat16))
+    before = _peak(lambda: xl.all_gather(leaf, dtype="bfloat16"))
+    return after, before
+
+
+def _peak(run: Any) -> int:
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts here
+    start = _status("VmRSS")
+    made = run()
+    peak = _status("VmHWM")
+    del made
+    return peak - start
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(field))
+    return int(line.split()[1]) << 10
