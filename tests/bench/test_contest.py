@@ -13,7 +13,7 @@ from xlayout.bench.contest import FRAMEWORKS, NAMES, contest
 from xlayout.bench.rows import Row, Settings, Work, measure, raced, work
 
 MB = 1 << 20
-ONCE = Settings(1, rounds=2, seconds=0.01, compiled=False, peaks=False)
+ONCE = Settings(1, rounds=3, seconds=0.01, compiled=False, peaks=False)
 COLUMNS = {
     "torch": {"xlayout reused", "eager reused", "xlayout fresh", "eager fresh"},
     "jax": {"xlayout fresh", "eager fresh", "compiled fresh", "xlayout compiled"},
@@ -40,7 +40,7 @@ def test_every_call_of_a_case_gives_the_answer(op: str, framework: str) -> None:
     einops = set() if op in ("fuse qkv", "split qkv") else {"einops fresh"}
     assert set(row.times) == COLUMNS[framework] | einops
     assert row.family == CASES[op].family
-    assert all(time.ratio > 0 and time.rounds == 2 for time in row.times.values())
+    assert all(time.ratio > 0 and time.rounds == 3 for time in row.times.values())
     assert Row.from_json(row.to_json()).key == row.key
 
 

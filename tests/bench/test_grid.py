@@ -16,7 +16,7 @@ from tests.bench.made import HERE, MB, results, row
 from xlayout.bench.cases import CASES
 
 TINY = replace(
-    QUICK, ops=("zip",), small=("stack",), dtypes=("uint8",), sizes=(MB,), rounds=2, seconds=0.01
+    QUICK, ops=("zip",), small=("stack",), dtypes=("uint8",), sizes=(MB,), rounds=3, seconds=0.01
 )
 
 

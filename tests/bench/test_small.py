@@ -12,7 +12,7 @@ for _name in ("torch", "jax", "einops"):
 from bench.contenders import INTO, OPS  # noqa: E402 -- these bring the frameworks
 from bench.small import measure_small  # noqa: E402
 
-ONCE = Settings(1, rounds=2, seconds=0.001, compiled=False, peaks=False)
+ONCE = Settings(1, rounds=3, seconds=0.001, compiled=False, peaks=False)
 
 
 @pytest.mark.parametrize("framework", ["torch", "numpy"])

@@ -25,6 +25,9 @@ Call: TypeAlias = Callable[[], Any]
 READING = 2e-4
 """Seconds that one reading of the clock should last: shorter calls are made several times."""
 
+LEAST = 3
+"""Rounds that every call takes part in: a median of fewer would follow one slow moment."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timed:
@@ -62,8 +65,8 @@ def race(
     Args:
         calls: what to time; each has been called before.
         units: the memcpys; they take part in every round.
-        rounds: the most a call takes part in.
-        seconds: a call that would take longer in all takes part in fewer rounds, but in 2.
+        rounds: the most a call takes part in; at least 3.
+        seconds: a call that has taken so long takes part in no more rounds, but in 3.
         clock: what to time with.
         finish: waits for a result.
 
@@ -87,13 +90,18 @@ def race(
         names = order.sample([*everyone], len(everyone))
         first = {who: max(reading(everyone[who], 1), 1e-7) for who in names}
         counts = {who: math.ceil(READING / t) for who, t in first.items()}
-        turns = {
-            who: max(2, min(rounds, int(seconds / (t * counts[who])))) for who, t in first.items()
-        }
         long = max(counts.values()) == 1  # then the first readings count as well
         readings = {who: [t] if long else [] for who, t in first.items()}
-        for number in range(long, max(turns[who] for who in everyone if who[0] == "call")):
-            running = [who for who in everyone if who[0] == "unit" or number < turns[who]]
+
+        def goes_on(who: tuple[str, str], number: int) -> bool:
+            spent = sum(readings[who]) * counts[who]
+            return number < LEAST or (number < rounds and spent < seconds)
+
+        for number in range(long, max(rounds, LEAST)):
+            running = [("call", name) for name in calls if goes_on(("call", name), number)]
+            if not running:
+                break
+            running += [("unit", name) for name in units]
             order.shuffle(running)
             for who in running:
                 readings[who].append(reading(everyone[who], counts[who]))
