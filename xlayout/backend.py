@@ -34,15 +34,17 @@ class Backend(Protocol):
     def kind(self, x: Any, /) -> tuple[Any, Any]:
         """(dtype, device): arrays of one call must agree on both."""
 
-    def mark(self, x: Any, /) -> Any:
-        """What tells arrays of one type apart that one recipe does not serve: mostly, the shape.
+    def key(
+        self, x: Any, args: tuple[Any, ...], options: dict[str, Any], /
+    ) -> tuple[Any, ...] | None:
+        """What finds the recipe of a call again: type, options, and the shape if recipes have one.
 
         None while a tracer follows the code. What is remembered changes from call to call, and a
         tracer that saw it would record anew after each change.
         """
 
-    def marks(self, xs: tuple[Any, ...], /) -> Any:
-        """The same for several arrays; they are of one type and dtype if their mark was seen."""
+    def keys(self, xs: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
+        """The same for several arrays; None also where they are not of one type and dtype."""
 
     def tracing(self, *xs: Any) -> bool:
         """Whether a compiler is recording one of them: values and memory mean nothing yet."""
@@ -73,8 +75,8 @@ class Backend(Protocol):
     def concatenate(self, xs: Sequence[Any], axis: int, /) -> Any:
         """Arrays one after the other along an axis."""
 
-    def stack(self, xs: Sequence[Any], axis: int, /) -> Any:
-        """Arrays of one shape along a new axis."""
+    def stack(self, xs: Sequence[Any], axis: int, rank: int, /) -> Any:
+        """Arrays of one shape along a new axis; `rank`: axes of the result."""
 
     def pad(self, x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
         """`value` before and after an axis, in fresh row-major memory."""

@@ -26,12 +26,12 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, "any"
 
 
-def mark(_x: Any, /) -> Any:
-    return True  # jit remembers by shape itself
+def key(x: Any, args: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
+    return (type(x), args, *options.items())  # jit remembers by shape itself
 
 
-def marks(xs: tuple[Any, ...], /) -> Any:
-    return len(xs)
+def keys(xs: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
+    return (type(xs[0]), len(xs), *options.items())
 
 
 def tracing(*xs: Any) -> bool:
@@ -81,7 +81,7 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return lax.concatenate(tuple(xs), axis)
 
 
-def stack(xs: Sequence[Any], axis: int, /) -> Any:
+def stack(xs: Sequence[Any], axis: int, _rank: int, /) -> Any:
     return jnp.stack(xs, axis)
 
 

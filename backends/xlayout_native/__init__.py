@@ -26,7 +26,6 @@ try:
         set_isa,
         set_threads,
         set_thresholds,
-        shapes,
     )
 except ImportError as error:
     available = False
@@ -48,7 +47,6 @@ __all__ = [
     "set_isa",
     "set_threads",
     "set_thresholds",
-    "shapes",
     "status",
 ]
 

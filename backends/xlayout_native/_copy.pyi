@@ -6,8 +6,11 @@ from typing import Any
 _Loops = tuple[tuple[int, int, int], ...]
 _Move = tuple[int, int, tuple[int, int, _Loops]]
 
-def shapes(arrays: tuple[Any, ...], /) -> tuple[Any, ...] | None:
-    """The shapes of arrays of one class and dtype; None where one has another."""
+def key_of_one(x: Any, args: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...]:
+    """(type, shape, args, name, value, name, value, ...)."""
+
+def key_of_many(arrays: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
+    """The same for arrays of one type and dtype; None where they are not, or one is no array."""
 
 class Plan:
     """A list of strided copies, ready to run; an opaque capsule."""
@@ -43,8 +46,11 @@ def ffi_handler() -> object | None:
     the call.
     """
 
-def huge_pages(address: int, nbytes: int, /) -> bool:
-    """Ask for huge pages behind memory not yet touched, which makes the first touch cheaper."""
+def huge_pages(address: int, nbytes: int, threads: int = 0, /) -> bool:
+    """Put huge pages behind memory not yet touched, by up to `threads` threads; whether granted.
+
+    What is there already keeps its bytes. 0 threads stands for what `set_threads` said last.
+    """
 
 def set_threads(threads: int, /) -> None:
     """What 0 threads stands for; at first OMP_NUM_THREADS, else one per processor.

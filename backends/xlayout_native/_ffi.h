@@ -148,8 +148,9 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
     if (!moves || moves->dtype != XLA_FFI_DataType_S64)
         return refuse(call, "xlayout: wanted moves, an array of int64");
     const int64_t *numbers = moves->data, count = (int64_t)moves->size;
-    const int64_t most = count / 5, buffers = call->args.size + call->rets.size;
-    Plan *plan = calloc(1, sizeof(Plan) + (size_t)most * sizeof(Copy));
+    const int64_t moves_most = count / 5, buffers = call->args.size + call->rets.size;
+    const int threads = threads_of(call);
+    Plan *plan = calloc(1, sizeof(Plan) + (size_t)moves_most * sizeof(Copy));
     uint8_t **pointers = malloc((size_t)(buffers + 1) * sizeof *pointers);
     XLA_FFI_Error *error = NULL;
     if (!plan || !pointers) {
@@ -168,9 +169,9 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
         const XLA_FFI_Buffer *result = call->rets.rets[k];
         pointers[call->args.size + k] = result->data;
         const int64_t bytes = elements(result) * width_of(result);
-        if (bytes >= HUGE_FROM) ask_huge_pages((uintptr_t)result->data, bytes);
+        if (bytes >= HUGE_FROM) back_by_huge_pages((uintptr_t)result->data, bytes, threads);
     }
-    run_plan(plan, pointers, threads_of(call));
+    run_plan(plan, pointers, threads);
 end:
     free(pointers);
     free(plan);

@@ -29,6 +29,9 @@ typedef __m256i vec_2;
 #define STREAM(p, v) _mm512_stream_si512((void *)(p), v)
 #define EVERY_LANE(v) _mm512_broadcast_i32x4(v)
 typedef __m512i vec_4;
+#define COUNT_WORDS                                                                                \
+    _mm512_set_epi16(31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13,   \
+                     12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
 #endif
 #define VEC N(vec)
 
@@ -42,38 +45,73 @@ INLINE void N(put)(uint8_t *to, VEC v, bool past)
 #if LANES > 1
 /* -- streaming --------------------------------------------------------------------------------- */
 
-TARGET static void N(stream)(uint8_t *to, const uint8_t *from, int64_t count)
+/* Past the caches. `SOON` bytes ahead are fetched, of what is read here and then of `next`: each
+ * page, and each run, would have the processor's own prefetchers start anew. */
+INLINE void N(streamed)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *next, int64_t soon)
 {
-    int64_t head = -(intptr_t)to & (LINE - 1);
-    if (head > count) head = count;
+    const int64_t head = least(-(intptr_t)to & (LINE - 1), count), turn = count - soon;
     move_short(to, from, head);
-    to += head, from += head, count -= head;
-    for (; count >= 4 * V; count -= 4 * V, to += 4 * V, from += 4 * V) {
-        VEC a = LOAD(from), b = LOAD(from + V), c = LOAD(from + 2 * V), d = LOAD(from + 3 * V);
-        STREAM(to, a);
-        STREAM(to + V, b);
-        STREAM(to + 2 * V, c);
-        STREAM(to + 3 * V, d);
+    int64_t at = head;
+    for (; at + LINE <= count; at += LINE) {
+        if (soon) FETCH(at < turn ? from + at + soon : next, at < turn ? 0 : at - turn, 0);
+        VEC v[LINE / V];
+        for (int k = 0; k < LINE / V; k++) v[k] = LOAD(from + at + k * V);
+        for (int k = 0; k < LINE / V; k++) STREAM(to + at + k * V, v[k]);
     }
-    for (; count >= V; count -= V, to += V, from += V) STREAM(to, LOAD(from));
-    move_short(to, from, count);
+    move_short(to + at, from + at, count - at);
+}
+
+/* Of what waits in the stage, about so many bytes, to the end of a line. */
+TARGET static void N(write)(Waiting *w, int64_t bytes)
+{
+    for (; w->copy && bytes > 0; next_segment(w)) {
+        const uint8_t *from = w->from;
+        uint8_t *to = w->to;
+        int64_t at = w->at;
+        const int64_t head = least(-(intptr_t)(to + at) & (LINE - 1), w->end - at);
+        if (head > 0) move_short(to + at, from + at, head), at += head;
+        const int64_t stop = w->end - at > bytes ? at + bytes : w->end;
+        bytes -= stop - at;
+        for (; at + LINE <= stop; at += LINE) {
+            VEC v[LINE / V];
+            for (int k = 0; k < LINE / V; k++) v[k] = LOAD(from + at + k * V);
+            for (int k = 0; k < LINE / V; k++) STREAM(to + at + k * V, v[k]);
+        }
+        if (stop < w->end) {
+            w->at = at;
+            return;
+        }
+        if (at < stop) move_short(to + at, from + at, stop - at);
+    }
 }
 
 TARGET static void N(stream_runs)(const Box *b, const uint8_t *from, uint8_t *to)
 {
-    for (int64_t k = 0; k < b->batch; k++)
-        N(stream)(to + k * b->batch_out, from + k * b->batch_in, b->rows);
+    for (int64_t k = 0; k < b->batch; k++) {
+        const uint8_t *s = from + k * b->batch_in;
+        N(streamed)(to + k * b->batch_out, s, b->rows, k + 1 < b->batch ? s + b->batch_in : b->next,
+                    SOON);
+    }
 }
 
 /* Blocks of whole lines that start on a line: no stage is needed. */
 TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *to)
 {
+    const int64_t blocks = (SOON + b->width - 1) / b->width, turn = b->columns - blocks;
     for (int64_t k = 0; k < b->batch; k++)
         for (int64_t r = 0; r < b->rows; r++) {
             const uint8_t *s = from + k * b->batch_in + r * b->row_in;
+            const uint8_t *next = r + 1 < b->rows ? s + b->row_in
+                                  : k + 1 < b->batch ? from + (k + 1) * b->batch_in : b->next;
             uint8_t *d = to + k * b->batch_out + r * b->row_out;
-            for (int64_t c = 0; c < b->columns; c++, s += b->column_in, d += b->column_out)
-                for (int64_t x = 0; x < b->width; x += V) STREAM(d + x, LOAD(s + x));
+            for (int64_t c = 0; c < b->columns; c++, s += b->column_in, d += b->column_out) {
+                const uint8_t *after = c < turn ? s : next;
+                const int64_t soon = (c < turn ? blocks : c - most(turn, 0)) * b->column_in;
+                for (int64_t x = 0; x < b->width; x += LINE) {
+                    FETCH(after, soon + x, 0);
+                    for (int y = 0; y < LINE; y += V) STREAM(d + x + y, LOAD(s + x + y));
+                }
+            }
         }
 }
 
@@ -88,14 +126,14 @@ INLINE void N(unpack)(int width, VEC a, VEC b, VEC *low, VEC *high)
     case 2: *low = MM(unpacklo_epi16)(a, b), *high = MM(unpackhi_epi16)(a, b); break;
     case 4: *low = MM(unpacklo_epi32)(a, b), *high = MM(unpackhi_epi32)(a, b); break;
     case 8: *low = MM(unpacklo_epi64)(a, b), *high = MM(unpackhi_epi64)(a, b); break;
-    default: *low = a, *high = b; /* a lane is one element */
+    default: *low = a, *high = b; /* a lane is one element, or a part of one */
     }
 }
 
 /* The inverse of unpack. */
 INLINE void N(pack)(int width, VEC low, VEC high, VEC *a, VEC *b)
 {
-    if (width == 16) {
+    if (width >= 16) {
         *a = low, *b = high;
         return;
     }
@@ -110,26 +148,38 @@ INLINE void N(pack)(int width, VEC low, VEC high, VEC *a, VEC *b)
     *a = MM(unpacklo_epi64)(low, high), *b = MM(unpackhi_epi64)(low, high);
 }
 
-/* Lanes of both in turn: low0 high0 low1 high1 ... */
-INLINE void N(weave)(VEC low, VEC high, VEC *x, VEC *y)
+/* Lanes of both in turn, low0 high0 low1 high1 ...; pairs of lanes, where an element is one. */
+INLINE void N(weave)(int width, VEC low, VEC high, VEC *x, VEC *y)
 {
+    if (width >= V) {
+        *x = low, *y = high;
+        return;
+    }
 #if LANES == 1
     *x = low, *y = high;
 #elif LANES == 2
     *x = _mm256_permute2x128_si256(low, high, 0x20);
     *y = _mm256_permute2x128_si256(low, high, 0x31);
 #else
+    if (width == 32) {
+        *x = _mm512_shuffle_i64x2(low, high, 0x44), *y = _mm512_shuffle_i64x2(low, high, 0xee);
+        return;
+    }
     *x = _mm512_permutex2var_epi64(low, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high);
     *y = _mm512_permutex2var_epi64(low, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), high);
 #endif
 }
 
 /* The inverse of weave. */
-INLINE void N(unweave)(VEC x, VEC y, VEC *low, VEC *high)
+INLINE void N(unweave)(int width, VEC x, VEC y, VEC *low, VEC *high)
 {
 #if LANES < 4
-    N(weave)(x, y, low, high);
+    N(weave)(width, x, y, low, high);
 #else
+    if (width == 32) {
+        N(weave)(width, x, y, low, high);
+        return;
+    }
     *low = _mm512_permutex2var_epi64(x, _mm512_setr_epi64(0, 1, 4, 5, 8, 9, 12, 13), y);
     *high = _mm512_permutex2var_epi64(x, _mm512_setr_epi64(2, 3, 6, 7, 10, 11, 14, 15), y);
 #endif
@@ -138,51 +188,59 @@ INLINE void N(unweave)(VEC x, VEC y, VEC *low, VEC *high)
 /* -- zip and unzip ------------------------------------------------------------------------------- */
 
 /* `ways` rows become one, in log2(ways) rounds that pair row i with row i + ways/2. The last step
- * may overlap the one before: it writes the same bytes again. The next box's rows are fetched along
- * the way: rows are short, and prefetchers lose track where they end. */
-INLINE void N(zip_row)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width, bool past)
+ * may overlap the one before: it writes the same bytes again. Short rows that lie together are fetched
+ * as they lie, well before their turn; of long ones what comes next. */
+INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
+                       int width, bool past)
 {
-    const int64_t step = V / width;
-    for (int64_t at = 0; at < b->columns; at += step) {
-        const bool edge = at + step > b->columns;
-        const int64_t c = edge ? b->columns - step : at;
+    const int64_t count = b->columns * width, turn = count - SOON / ways;
+    const bool together = b->row_in == count && count * ways <= TOGETHER;
+    const int64_t soon = most(SOON - count * ways, 0);
+    for (int64_t at = 0; at < count; at += V) {
+        const bool edge = at + V > count;
+        const int64_t c = edge ? count - V : at;
         VEC v[8], w[8];
         for (int k = 0; k < ways; k++) {
-            v[k] = LOAD(from + k * b->row_in + c * width);
-            AHEAD(from + k * b->row_in + c * width, b->batch_in, 3);
+            v[k] = LOAD(from + k * b->row_in + c);
+            if (past && together) FETCH(next, soon + c * ways + k * V, 3);
+            else if (past && c % LINE == 0)
+                FETCH(c < turn ? from : next, k * b->row_in + (c < turn ? c + SOON / ways : c - turn), 0);
         }
         for (int round = ways; round > 1; round /= 2) {
             for (int k = 0; k < ways / 2; k++) {
                 VEC low, high;
                 N(unpack)(width, v[k], v[k + ways / 2], &low, &high);
-                N(weave)(low, high, &w[2 * k], &w[2 * k + 1]);
+                N(weave)(width, low, high, &w[2 * k], &w[2 * k + 1]);
             }
             for (int k = 0; k < ways; k++) v[k] = w[k];
         }
-        for (int k = 0; k < ways; k++) N(put)(to + c * width * ways + k * V, v[k], past && !edge);
+        for (int k = 0; k < ways; k++) N(put)(to + c * ways + k * V, v[k], past && !edge);
     }
 }
 
 /* The inverse: one row of `rows` groups becomes `ways` rows. */
-INLINE void N(unzip_row)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width,
-                         bool past)
+INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
+                         int width, bool past)
 {
-    const int64_t step = V / width;
-    for (int64_t at = 0; at < b->rows; at += step) {
-        const bool edge = at + step > b->rows;
-        const int64_t r = edge ? b->rows - step : at;
+    const int64_t count = b->rows * width, turn = count * ways - SOON;
+    for (int64_t at = 0; at < count; at += V) {
+        const bool edge = at + V > count;
+        const int64_t r = edge ? count - V : at;
         VEC v[8], w[8];
-        for (int k = 0; k < ways; k++) v[k] = LOAD(from + r * width * ways + k * V);
+        for (int k = 0; k < ways; k++) {
+            const int64_t x = r * ways + k * V;
+            v[k] = LOAD(from + x);
+            if (past && x % LINE == 0) FETCH(x < turn ? from : next, x < turn ? x + SOON : x - turn, 0);
+        }
         for (int round = ways; round > 1; round /= 2) {
             for (int k = 0; k < ways / 2; k++) {
                 VEC low, high;
-                N(unweave)(v[2 * k], v[2 * k + 1], &low, &high);
+                N(unweave)(width, v[2 * k], v[2 * k + 1], &low, &high);
                 N(pack)(width, low, high, &w[k], &w[k + ways / 2]);
             }
             for (int k = 0; k < ways; k++) v[k] = w[k];
         }
-        for (int k = 0; k < ways; k++)
-            N(put)(to + k * b->column_out + r * width, v[k], past && !edge);
+        for (int k = 0; k < ways; k++) N(put)(to + k * b->column_out + r, v[k], past && !edge);
     }
 }
 
@@ -205,10 +263,44 @@ INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
 #undef PART
 }
 
+#if LANES == 4
+/* The line that the vector `v` begins in: the end of the one before it, and as much of `v` as fits. */
+INLINE void N(stream_across)(uint8_t *to, VEC before, VEC v, int width)
+{
+    const int part = (int)((uintptr_t)to & (LINE - 1)), skip = LINE - part;
+    const VEC at = _mm512_add_epi16(COUNT_WORDS, _mm512_set1_epi16((short)(skip / 2)));
+    VEC line = _mm512_permutex2var_epi16(before, at, v);
+    if (width == 1 && skip % 2) {
+        const VEC after = _mm512_add_epi16(at, _mm512_set1_epi16(1));
+        line = _mm512_or_si512(_mm512_srli_epi16(line, 8),
+                               _mm512_slli_epi16(_mm512_permutex2var_epi16(before, after, v), 8));
+    }
+    STREAM(to - part, line);
+}
+#endif
+
+/* A column that was made, to where it belongs. `kept` holds the part before it. */
+INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept)
+{
+#if LANES == 4
+    if (way == PAST) {
+        STREAM(to, v);
+        return;
+    }
+    if (way == ACROSS) N(stream_across)(to, LOAD(kept), v, width);
+    if (way == ACROSS || way == KEPT) {
+        STORE(kept, v);
+        return;
+    }
+#endif
+    (void)width, (void)way, (void)kept;
+    STORE(to, v);
+}
+
 /* One square a lane, n x n elements, n = 16 / width: lane k holds rows k*n to k*n + n - 1, so that
  * a column of all lanes is V bytes in a row. */
 INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out, int width,
-                    bool past)
+                    Way way, uint8_t *kept)
 {
     const int n = 16 / width;
     VEC v[16], w[16];
@@ -218,94 +310,127 @@ INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t co
             N(unpack)(width, v[k], v[k + n / 2], &w[2 * k], &w[2 * k + 1]);
         for (int k = 0; k < n; k++) v[k] = w[k];
     }
-    for (int k = 0; k < n; k++) N(put)(to + k * column_out, v[k], past);
+    for (int k = 0; k < n; k++)
+        N(put_column)(to + k * column_out, v[k], width, way, kept + k * LINE);
 }
 
-/* Squares down the rows, then across. At the edges they overlap what is there already.
- *
- * The rows of the next squares are fetched while these turn, since no prefetcher follows so many
- * rows at once. Rows a multiple of CROWDED apart compete for the same few places of the cache: those
- * are first laid side by side, a strip at a time. */
-INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int width, bool past)
+/* Squares down the rows, then across. At the edges they overlap what is there already. */
+INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int width)
 {
-    enum { STRIP = 512, PITCH = STRIP + LINE };
-    const int n = 16 / width, high = n * LANES;
-    const bool crowded = b->row_in % CROWDED == 0;
-    uint8_t strip[16 * LANES * PITCH];
+    const int64_t n = 16 / width, high = n * LANES;
     for (int64_t row = 0; row < b->rows; row += high) {
-        const bool edge = row + high > b->rows;
-        const int64_t r = edge ? b->rows - high : row;
-        const int64_t next = least(r + high, b->rows - high) - r;
-        for (int64_t first = 0; first < b->columns; first += STRIP / width) {
-            const int64_t end = least(first + STRIP / width, b->columns);
-            const uint8_t *rows = from + r * b->row_in;
-            int64_t row_in = b->row_in;
-            if (crowded) {
-                const int64_t start = end - first < n ? end - n : first;
-                for (int k = 0; k < high; k++) {
-                    const uint8_t *s = rows + k * row_in + start * width;
-                    move(strip + k * PITCH, s, (end - start) * width);
-                    for (int64_t x = 0; x < (end - start) * width; x += LINE)
-                        AHEAD(s + x, next * row_in, 2);
-                }
-                rows = strip - start * width;
-                row_in = PITCH;
-            }
-            for (int64_t column = first; column < end; column += n) {
-                const int64_t c = column + n > end ? end - n : column;
-                if (!crowded) {
-                    const int part = (int)(column / n % 4);
-                    for (int k = part * high / 4; k < (part + 1) * high / 4; k++)
-                        AHEAD(rows + k * row_in + c * width, next * row_in, 3);
-                }
-                N(turn)(rows + c * width, row_in, to + c * b->column_out + r * width, b->column_out,
-                        width, past && !edge);
-            }
+        const int64_t r = least(row, b->rows - high);
+        for (int64_t column = 0; column < b->columns; column += n) {
+            const int64_t c = least(column, b->columns - n);
+            N(turn)(from + r * b->row_in + c * width, b->row_in, to + c * b->column_out + r * width,
+                    b->column_out, width, HERE, NULL);
         }
     }
 }
 
+#if LANES > 1
+/* So many lines of each of LINE / width rows. They are laid side by side first: rows that compete for the
+ * same few places of the cache do so once then, and of rows that do not start on a line, whose squares
+ * share lines with their neighbours, each is read as few times as can be. Meanwhile as many lines from
+ * `soon` on are fetched. */
+INLINE void N(turn_lines)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out,
+                          const uint8_t *soon, Way way, uint8_t *kept, int lines, int width)
+{
+    const int n = 16 / width, rows = LINE / width, wide = lines * LINE;
+    _Alignas(LINE) uint8_t side[LINE * LINE * WIDE];
+    for (int r = 0; r < rows; r++)
+        for (int x = 0; x < wide; x += LINE) {
+            FETCH(soon, r * row_in + x, 2);
+            for (int y = 0; y < LINE; y += V)
+                STORE(side + r * wide + x + y, LOAD(from + r * row_in + x + y));
+        }
+    for (int x = 0; x < 4 * lines; x++)
+        for (int r = 0; r < rows; r += n * LANES)
+            N(turn)(side + r * wide + x * 16, wide, to + x * n * column_out + r * width, column_out, width,
+                    way, kept + x * n * LINE);
+}
+
+#if LANES == 4
+#define WAYS(W, LINES)                                                                             \
+    switch (way) {                                                                                 \
+    case PAST: N(turn_lines)(from, row_in, to, column_out, soon, PAST, kept, LINES, W); break;     \
+    case KEPT: N(turn_lines)(from, row_in, to, column_out, soon, KEPT, kept, LINES, W); break;     \
+    case ACROSS: N(turn_lines)(from, row_in, to, column_out, soon, ACROSS, kept, LINES, W); break; \
+    default: N(turn_lines)(from, row_in, to, column_out, soon, HERE, kept, LINES, W);              \
+    }
+#else /* a smaller vector is part of a line, and the other part comes much later */
+#define WAYS(W, LINES)                                                                             \
+    (void)way;                                                                                     \
+    N(turn_lines)(from, row_in, to, column_out, soon, HERE, kept, LINES, W);
+#endif
+#define TURN(W)                                                                                    \
+    TARGET static void N(turn_##W)(const uint8_t *from, int64_t row_in, uint8_t *to,               \
+                                   int64_t column_out, const uint8_t *soon, Way way, uint8_t *kept)\
+    {                                                                                              \
+        WAYS(W, 1)                                                                                 \
+    }                                                                                              \
+    TARGET static void N(turn_wide_##W)(const uint8_t *from, int64_t row_in, uint8_t *to,          \
+                                        int64_t column_out, const uint8_t *soon, Way way,          \
+                                        uint8_t *kept)                                             \
+    {                                                                                              \
+        WAYS(W, WIDE)                                                                              \
+    }
+TURN(1)
+TURN(2)
+TURN(4)
+TURN(8)
+TURN(16)
+#undef TURN
+#undef WAYS
+#endif
+
 /* -- kernels: the width, the ways and the kind of store as constants ----------------------------- */
 
-#define EACH_BOX(ROW, ...)                                                                         \
-    for (int64_t k = 0; k < b->batch; k++)                                                         \
-        N(ROW)(from + k * b->batch_in, to + k * b->batch_out, b, __VA_ARGS__)
-#define EACH_WIDTH(CASE)                                                                           \
+#define EACH_ROW(ROW, ...)                                                                         \
+    for (int64_t k = 0; k < b->batch; k++) {                                                       \
+        const uint8_t *s = from + k * b->batch_in;                                                 \
+        N(ROW)(s, k + 1 < b->batch ? s + b->batch_in : b->next, to + k * b->batch_out, b,          \
+               __VA_ARGS__);                                                                       \
+    }
+#define EACH_WIDTH(CASE, WIDEST)                                                                   \
     switch (b->width) {                                                                            \
     case 1: CASE(1); break;                                                                        \
     case 2: CASE(2); break;                                                                        \
     case 4: CASE(4); break;                                                                        \
     case 8: CASE(8); break;                                                                        \
-    default: CASE(16);                                                                             \
+    case 16: CASE(16); break;                                                                      \
+    default: CASE(WIDEST);                                                                         \
     }
 
 INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past)
 {
 #define CASE(W)                                                                                    \
-    if (b->rows == 2) EACH_BOX(zip_row, 2, W, past);                                               \
-    else if (b->rows == 4) EACH_BOX(zip_row, 4, W, past);                                          \
-    else EACH_BOX(zip_row, 8, W, past)
+    if (b->rows == 2) EACH_ROW(zip_row, 2, W, past)                                                \
+    else if (b->rows == 4) EACH_ROW(zip_row, 4, W, past)                                           \
+    else EACH_ROW(zip_row, 8, W, past)
     if (b->columns * b->width < V) NARROWER(zip)(b, from, to);
-    else EACH_WIDTH(CASE)
+    else EACH_WIDTH(CASE, 32)
 #undef CASE
 }
 
 INLINE void N(unzip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past)
 {
 #define CASE(W)                                                                                    \
-    if (b->columns == 2) EACH_BOX(unzip_row, 2, W, past);                                          \
-    else if (b->columns == 4) EACH_BOX(unzip_row, 4, W, past);                                     \
-    else EACH_BOX(unzip_row, 8, W, past)
+    if (b->columns == 2) EACH_ROW(unzip_row, 2, W, past)                                           \
+    else if (b->columns == 4) EACH_ROW(unzip_row, 4, W, past)                                      \
+    else EACH_ROW(unzip_row, 8, W, past)
     if (b->rows * b->width < V) NARROWER(unzip)(b, from, to);
-    else EACH_WIDTH(CASE)
+    else EACH_WIDTH(CASE, 32)
 #undef CASE
 }
 
-INLINE void N(transpose_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past)
+TARGET static void N(transpose)(const Box *b, const uint8_t *from, uint8_t *to)
 {
-#define CASE(W) EACH_BOX(transpose_box, W, past)
+#define CASE(W)                                                                                    \
+    for (int64_t k = 0; k < b->batch; k++)                                                         \
+        N(transpose_box)(from + k * b->batch_in, to + k * b->batch_out, b, W)
     if (b->rows * b->width < V || b->columns * b->width < 16) NARROWER(transpose)(b, from, to);
-    else EACH_WIDTH(CASE)
+    else EACH_WIDTH(CASE, 16)
 #undef CASE
 }
 
@@ -316,13 +441,9 @@ INLINE void N(transpose_to)(const Box *b, const uint8_t *from, uint8_t *to, bool
     }
 KERNEL(zip, zip_to, false)
 KERNEL(unzip, unzip_to, false)
-KERNEL(transpose, transpose_to, false)
 #if LANES > 1
 KERNEL(stream_zip, zip_to, true)
 KERNEL(stream_unzip, unzip_to, true)
-#endif
-#if LANES == 4 /* a smaller vector is part of a line, and the other part comes much later */
-KERNEL(stream_transpose, transpose_to, true)
 #endif
 
 #undef KERNEL
@@ -335,7 +456,7 @@ KERNEL(stream_transpose, transpose_to, true)
 #undef STREAM
 #undef EVERY_LANE
 #undef VEC
-#undef EACH_BOX
+#undef EACH_ROW
 #undef EACH_WIDTH
 #undef LANES
 #undef NARROWER

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-import xlayout_native
+from xlayout_native.keys import key_of_many, key_of_one
 from xlayout_numpy import exchange as exchange
 from xlayout_numpy import native
 
@@ -22,15 +22,7 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, "cpu"
 
 
-def mark(x: Any, /) -> Any:
-    return x.shape
-
-
-def marks(xs: tuple[Any, ...], /) -> Any:
-    shapes = xlayout_native.shapes(xs) if xlayout_native.available else None
-    if shapes is not None:
-        return shapes
-    return tuple([(type(x), getattr(x, "dtype", None), getattr(x, "shape", None)) for x in xs])
+key, keys = key_of_one, key_of_many
 
 
 def tracing(*_xs: Any) -> bool:
@@ -70,7 +62,7 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return joined if joined.flags.c_contiguous else joined.copy()  # and keeps Fortran order
 
 
-def stack(xs: Sequence[Any], axis: int, /) -> Any:
+def stack(xs: Sequence[Any], axis: int, _rank: int, /) -> Any:
     shape = xs[0].shape
     if axis == len(shape):
         return np.ascontiguousarray(np.stack(xs, axis, dtype=xs[0].dtype))
@@ -78,12 +70,15 @@ def stack(xs: Sequence[Any], axis: int, /) -> Any:
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
-    shape = list(x.shape)
+    shape, dtype = list(x.shape), x.dtype
     stop = before + shape[axis]
     shape[axis] = stop + after
-    zero = type(value) is int and value == 0 and x.dtype.kind not in "SU"
-    y = np.zeros(shape, x.dtype) if zero else np.full(shape, value, x.dtype)
-    y[(_ALL,) * axis + (builtins.slice(before, stop),)] = x
+    zero = type(value) is int and value == 0 and dtype.kind not in "SU"
+    y = np.zeros(shape, dtype) if zero else np.full(shape, value, dtype)
+    if axis:
+        y[(_ALL,) * axis + (builtins.slice(before, stop),)] = x
+    else:
+        y[before:stop] = x
     return y
 
 
@@ -149,9 +144,9 @@ def relayout(
     window, split, axes, merged = steps
     fresh = _copy if size > _FEW else np.ndarray.copy
     if window is not None:
-        key = (*window, ...)  # an array even where every axis is dropped
+        key = _key(window)
         if split is None and axes is None:
-            return lambda x: fresh(x[key])
+            return (lambda x: _copy(x[key])) if size > _FEW else (lambda x: x[key].copy())
         rest = relayout((None, split, axes, merged), copies, size)
         return lambda x: rest(x[key])
     if axes is None:
@@ -164,6 +159,16 @@ def relayout(
     if merged is None:
         return lambda x: fresh(x.reshape(split).transpose(axes))
     return lambda x: fresh(x.reshape(split).transpose(axes)).reshape(merged)
+
+
+def _key(window: tuple[builtins.slice | int, ...]) -> Any:
+    """The shortest index that cuts a window: each word of it costs as much as a small copy."""
+    kept = list(window)
+    while kept and kept[-1] == _ALL:
+        kept.pop()
+    if any(isinstance(at, builtins.slice) for at in kept) or len(kept) < len(window):
+        return kept[0] if len(kept) == 1 else tuple(kept)
+    return (*kept, ...)  # an array even where every axis is dropped
 
 
 _PLAIN = (np.ndarray, np.memmap)
@@ -200,7 +205,7 @@ def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -
 
 
 def empty(shape: Sequence[int], like: Any, /) -> Any:
-    return np.empty(shape, like.dtype)
+    return native.empty(shape, like.dtype)
 
 
 def assign(to: Any, source: Any, /) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-import xlayout_native
+from xlayout_native.keys import key_of_many, key_of_one
 from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
@@ -24,17 +24,12 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, x.device
 
 
-def mark(x: Any, /) -> Any:
-    return None if torch.compiler.is_dynamo_compiling() else x.shape
+def key(x: Any, args: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
+    return None if torch.compiler.is_dynamo_compiling() else key_of_one(x, args, options)
 
 
-def marks(xs: tuple[Any, ...], /) -> Any:
-    if torch.compiler.is_dynamo_compiling():
-        return None
-    shapes = xlayout_native.shapes(xs) if xlayout_native.available else None
-    if shapes is not None:
-        return shapes
-    return tuple([(type(x), getattr(x, "dtype", None), getattr(x, "shape", None)) for x in xs])
+def keys(xs: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
+    return None if torch.compiler.is_dynamo_compiling() else key_of_many(xs, options)
 
 
 def tracing(*xs: Any) -> bool:
@@ -84,9 +79,9 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return torch.cat(tuple(xs), axis).contiguous()  # it keeps a common channels-last order
 
 
-def stack(xs: Any, axis: int, /) -> Any:
+def stack(xs: Any, axis: int, rank: int, /) -> Any:
     made = torch.stack(xs, axis) if axis else torch.stack(xs)  # the number costs 0.3 us
-    return made.contiguous()  # see `concatenate`
+    return made if rank < 5 else made.contiguous()  # as `concatenate`, of images and volumes
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:

@@ -24,8 +24,8 @@ def bound(
 ) -> Callable[..., Any]:
     """The function that a program is: arrays in, one array out, or a tuple of several."""
     if len(steps) == 1 and steps[0][0] == "stack" and steps[0][1] == tuple(range(len(steps[0][1]))):
-        stack, (along,) = backend.stack, steps[0][2]  # one call by hand: every other one shows
-        return lambda *arrays: stack(arrays, along)
+        stack, (along, rank) = backend.stack, steps[0][2]  # one call by hand: every other one shows
+        return lambda *arrays: stack(arrays, along, rank)
     calls = [_call(backend, step, tables, fill) for step in steps]
     only = outputs[0] if len(outputs) == 1 else None
 
@@ -73,8 +73,8 @@ def _call(
         (along,) = argument
         return lambda values: backend.concatenate([values[s] for s in sources], along)
     if verb == "stack":
-        (along,) = argument
-        return lambda values: backend.stack([values[s] for s in sources], along)
+        along, rank = argument
+        return lambda values: backend.stack([values[s] for s in sources], along, rank)
     if verb == "pad":
         where, before, after = argument
         return lambda values: backend.pad(values[first], where, before, after, fill)

@@ -19,7 +19,7 @@ def caller(
     traced: Callable[..., Any],
     spread: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """What runs on arrays that have the same mark as these.
+    """What runs on arrays that have the same key as these.
 
     Args:
         arrays: those of the first call.

@@ -60,15 +60,14 @@ def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fil
     if len(arrays) != len(layout.in_shapes):
         raise _wrong_shapes(layout, arrays)
     backend = backend_of(arrays[0])
-    mark = backend.marks(tuple(arrays)) if out is None and copy is True else None
-    key: Any = (type(arrays[0]), mark)
-    if type(fill) is not int or fill:
-        key = (*key, arrays[0].dtype, repr(fill))  # 0.0 and False equal 0; a dtype may refuse
-    if mark is not None:
+    key = backend.keys(tuple(arrays), {}) if out is None and copy is True else None
+    if key is not None:
+        if type(fill) is not int or fill:
+            key = (*key, arrays[0].dtype, repr(fill))  # 0.0 and False equal 0; a dtype may refuse
         try:
             found = layout._runs.get(key)
         except TypeError:  # a size that is no number yet has no hash
-            found = mark = None
+            found = key = None
         if found is not None:
             return found(*arrays)
     _check_shapes(layout, arrays)
@@ -77,7 +76,7 @@ def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fil
     if backend.tracing(*arrays):
         refuse_while_tracing(out, copy)
         return _traced(layout, arrays, fill)
-    if mark is not None:
+    if key is not None:
         found = layout._runs[key] = _remembered(layout, arrays, fill, key)
         return found(*arrays)
     if out is None and copy is True:

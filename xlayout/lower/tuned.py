@@ -2,7 +2,7 @@
 
 Three verbs are made here that no tracer needs to see. own, a row-major copy, comes before the last
 reshape, which is a view then (alone it would copy or share, as the strides have it). pad: (axis,
-before, after) stands for concatenating fillers, stack: (axis) for concatenating what was given an
+before, after) stands for concatenating fillers, stack: (axis, rank) for concatenating what was given an
 axis of size 1. Also, arrays that are reshaped only to be put side by side are put side by side
 first.
 """
@@ -77,7 +77,7 @@ def _stack(writer: Writer, wholes: list[int], rows: int, outputs: Sequence[Shape
     for axis in range(len(shape) + 1):
         made = (*shape[:axis], len(wholes), *shape[axis:])
         if not shapes and math.prod(shape[:axis]) == rows and made in outputs:
-            return writer.step("stack", tuple(wholes), (axis,), made)
+            return writer.step("stack", tuple(wholes), (axis, len(made)), made)
     return None
 
 

@@ -72,14 +72,13 @@ class Engine:
         self._runs: dict[Any, Callable[..., Any]] = {}
 
     def unary(self) -> Callable[..., Any]:
-        """The function of one array: what runs is found by its type, its mark and the options."""
+        """The function of one array: what runs is found by its key."""
         runs, first, fill = self._runs, self._first, self._fill
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            mark = backend_of(x).mark(x)
-            if mark is None:
+            key = backend_of(x).key(x, args, options)
+            if key is None:
                 return first(None, (x,), self._named(args, options))
-            key = (type(x), mark, args, *options.items())
             if fill in options:  # 0, 0.0, -0.0 and False are one key; a dtype may refuse one
                 key = (*key, x.dtype, repr(options[fill]))
             try:
@@ -97,17 +96,16 @@ class Engine:
         def call(arrays: tuple[Any, ...], options: dict[str, Any]) -> Any:
             if not arrays:
                 raise SizeError("arrays: none given; wanted at least one")
-            mark = backend_of(arrays[0]).marks(arrays)
-            if mark is None:
+            key = backend_of(arrays[0]).keys(arrays, options)
+            if key is None:
                 return first(None, arrays, options)
-            key = (type(arrays[0]), mark, *options.items())
             try:
                 run = runs[key]
             except (KeyError, TypeError):
                 return first(key, arrays, options)
             try:
                 return run(*arrays)
-            except RuntimeError:  # of several devices? A mark does not tell, it would take too long
+            except RuntimeError:  # of several devices? A key does not tell, it would take too long
                 common_backend(arrays)
                 raise
 

@@ -1,0 +1,88 @@
+/* _isa: the kernels of each instruction set, and which of them this processor runs. */
+
+enum { WIDE = 4 };
+
+/* Where a line goes that was made: */
+typedef enum {
+    HERE,   /* to any address, through the caches */
+    PAST,   /* to a line of the target, past them */
+    KEPT,   /* nowhere: it is kept, for the line that its end is part of */
+    ACROSS, /* with what was kept to the line that it begins in, past the caches; and is kept */
+} Way;
+
+/* A line, or WIDE of them, of each of LINE / width rows, turned; `soon` is where such lines are fetched
+ * from meanwhile. `kept` has a line for each column. */
+typedef void (*Turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out,
+                     const uint8_t *soon, Way way, uint8_t *kept);
+
+typedef struct {
+    const char *name;
+    Kernel kernels[KINDS];
+    Kernel streaming[KINDS];                  /* to whole lines; or NULL */
+    Turn turn[5], turn_wide[5];               /* by log2 of the width; or NULL */
+    bool every_way;                           /* they go; else only HERE */
+    void (*write)(Waiting *, int64_t bytes);  /* about so many; or NULL */
+    void (*fence)(void);                      /* streamed bytes are there */
+} Isa;
+
+static void no_fence(void) {}
+
+static const Isa PLAIN = {
+    "plain", {plain_runs, plain_blocks, plain_blocks, plain_blocks, plain_blocks}, {NULL}, {NULL}, {NULL},
+    false, NULL, no_fence,
+};
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
+#include <immintrin.h>
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+
+#define TARGET __attribute__((target("avx2")))
+#define LANES 1
+#define NARROWER(name) plain_blocks
+#include "_lanes.h"
+#define LANES 2
+#define NARROWER(name) JOIN(name, _1)
+#include "_lanes.h"
+#undef TARGET
+#define TARGET __attribute__((target("avx2,avx512f,avx512bw,avx512dq,avx512vl")))
+#define LANES 4
+#define NARROWER(name) JOIN(name, _2)
+#include "_lanes.h"
+#undef TARGET
+
+static void fence(void) { _mm_sfence(); }
+
+#define VECTORS(NAME, L, WAYS)                                                                           \
+    {NAME, {plain_runs, plain_blocks, zip##L, unzip##L, transpose##L},                             \
+     {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL},                     \
+     {turn_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L},                                     \
+     {turn_wide_1##L, turn_wide_2##L, turn_wide_4##L, turn_wide_8##L, turn_wide_16##L}, WAYS,      \
+     write##L, fence}
+static const Isa AVX2 = VECTORS("avx2", _2, false);
+static const Isa AVX512 = VECTORS("avx512", _4, true);
+#undef VECTORS
+
+/* <cpuid.h> rather than __builtin_cpu_supports, which needs a symbol of the compiler's runtime that
+ * not every linker finds. The system must save the registers too, hence xgetbv. */
+static bool supports(const Isa *isa)
+{
+    unsigned a, b, c, d, low, high;
+    if (isa == &PLAIN) return true;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return false;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    const unsigned wanted = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    const bool avx2 = (low & 0x06) == 0x06 && (b & bit_AVX2);
+    return avx2 && (isa == &AVX2 || ((low & 0xe6) == 0xe6 && (b & wanted) == wanted));
+}
+
+static const Isa *const ISAS[] = {&AVX512, &AVX2, &PLAIN};
+#else
+static bool supports(const Isa *isa) { return isa == &PLAIN; }
+static const Isa *const ISAS[] = {&PLAIN};
+#endif
+
+static _Atomic(const Isa *) chosen = &PLAIN;

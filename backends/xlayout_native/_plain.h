@@ -1,0 +1,90 @@
+/* _plain: what a kernel is told, and the kernels in plain C, right for every box. */
+
+enum {
+    MAX_RANK = 16,  /* loops of one copy, after fusing; layouts in use have 2 to 5 */
+    MAX_THREADS = 64,
+    LINE = 64,      /* bytes of a cache line */
+    SOON = 1024,    /* bytes ahead of a streaming kernel that are fetched */
+    TOGETHER = 1 << 14, /* bytes that may be fetched ahead into the first cache, half of it */
+};
+
+/* A box: `batch` x `rows` x `columns` elements of `width` bytes. The output is contiguous along
+ * the rows, if along anything; the input along the columns, if along anything. */
+typedef struct {
+    int64_t width, batch, rows, columns;
+    int64_t batch_in, row_in, column_in;
+    int64_t batch_out, row_out, column_out;
+    const uint8_t *next; /* where the box after this one begins, to be fetched; or anywhere */
+} Box;
+
+typedef void (*Kernel)(const Box *, const uint8_t *from, uint8_t *to);
+
+typedef uint16_t __attribute__((aligned(1), may_alias)) u16;
+typedef uint32_t __attribute__((aligned(1), may_alias)) u32;
+typedef uint64_t __attribute__((aligned(1), may_alias)) u64;
+typedef struct { uint8_t bytes[16]; } u128;
+typedef struct { uint8_t bytes[32]; } u256;
+typedef struct { uint8_t bytes[64]; } u512;
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
+
+/* Fetch the line that lies `by` bytes further on, to be used once (0), from the second cache
+ * (2), or from the first (3).
+ * It may lie past the end of the buffer: a fetch never faults, and numbers are not bound to arrays
+ * as pointers are. */
+#define FETCH(p, by, level)                                                                        \
+    __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(by)), 0, level)
+
+/* Any number of bytes below 64, by two moves that may overlap: cheaper than a call. */
+static inline void move_short(uint8_t *to, const uint8_t *from, int64_t count)
+{
+#define TWICE(T) do { T first, last; memcpy(&first, from, sizeof(T));                              \
+        memcpy(&last, from + count - sizeof(T), sizeof(T)); memcpy(to, &first, sizeof(T));         \
+        memcpy(to + count - sizeof(T), &last, sizeof(T)); } while (0)
+    if (count >= 32) TWICE(u256);
+    else if (count >= 16) TWICE(u128);
+    else if (count >= 8) TWICE(u64);
+    else if (count >= 4) TWICE(u32);
+    else if (count >= 2) TWICE(u16);
+    else if (count) *to = *from;
+#undef TWICE
+}
+
+static inline void move(uint8_t *to, const uint8_t *from, int64_t count)
+{
+    for (; count >= LINE; count -= LINE, to += LINE, from += LINE) memcpy(to, from, LINE);
+    move_short(to, from, count);
+}
+
+static void plain_blocks(const Box *b, const uint8_t *from, uint8_t *to)
+{
+#define EACH(STATEMENT)                                                                            \
+    for (int64_t k = 0; k < b->batch; k++)                                                         \
+        for (int64_t r = 0; r < b->rows; r++) {                                                    \
+            const uint8_t *s = from + k * b->batch_in + r * b->row_in;                             \
+            uint8_t *d = to + k * b->batch_out + r * b->row_out;                                   \
+            for (int64_t c = 0; c < b->columns; c++, s += b->column_in, d += b->column_out)        \
+                STATEMENT;                                                                         \
+        }
+#define MOVE(T) EACH(*(T *)d = *(const T *)s) break
+    switch (b->width) {
+    case 1: MOVE(uint8_t);
+    case 2: MOVE(u16);
+    case 4: MOVE(u32);
+    case 8: MOVE(u64);
+    case 16: MOVE(u128);
+    case 32: MOVE(u256);
+    case 64: MOVE(u512);
+    default: EACH(move(d, s, b->width))
+    }
+#undef MOVE
+#undef EACH
+}
+
+static void plain_runs(const Box *b, const uint8_t *from, uint8_t *to)
+{
+    for (int64_t k = 0; k < b->batch; k++)
+        memcpy(to + k * b->batch_out, from + k * b->batch_in, (size_t)b->rows);
+}

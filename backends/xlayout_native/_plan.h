@@ -1,0 +1,209 @@
+/* _plan: from loops in bytes to a copy in normal form, of a known kind, cut into tiles. */
+
+typedef enum { RUNS, BLOCKS, ZIP, UNZIP, TRANSPOSE, KINDS } Kind;
+
+typedef struct { int64_t n, in, out; } Loop; /* strides in bytes */
+
+typedef struct {
+    int source, target;           /* which pointers */
+    int64_t from, to;             /* bytes past them */
+    int64_t width;                /* bytes of an element: contiguous on both sides */
+    int rank, along;              /* loops; `along`: the one that the input is contiguous along */
+    Loop loop[MAX_RANK];          /* by output stride, largest first; of runs, by input stride */
+    int64_t tile[MAX_RANK];       /* the shape of a tile */
+    int64_t tiles[MAX_RANK];      /* how many there are, per loop and in all */
+    int64_t count;
+    int64_t staged[MAX_RANK];     /* output strides within the stage */
+    int64_t segment;              /* bytes of a full tile that are contiguous in the output */
+    int outside;                  /* loops that walk over segments; the rest are inside one */
+    int64_t band;                 /* of a transpose: rows that are read across a tile before the next */
+    bool lines;                   /* the kernel writes whole lines, if the target starts on one */
+    Kind kind;
+} Copy;
+
+typedef struct {
+    int inputs, outputs, count;
+    int64_t bytes;                /* written by one run */
+    int64_t tiles;
+    Copy copies[];
+} Plan;
+
+enum {
+    RUN = 4096,                   /* from here on a contiguous run is cut by bytes, not by loops */
+    TILE = 1 << 17,               /* bytes of a tile that is written as it is read */
+    STAGED = 1 << 14,             /* of one that is put together first: stays in the first cache */
+    ROW = 1024,                   /* bytes of an output row of a tile, if the input runs across */
+    ROWS = 1024,                  /* rows of a transpose's tile: each becomes a run in the output, */
+    BYTES = 256,                  /* of as many bytes each */
+    SMALL = 1 << 16,              /* bytes of a tile, where rows or columns are fewer */
+    CROWDED = 4096,               /* rows a multiple of this apart meet in few sets of a cache */
+    CROWDED_ROWS = 256,           /* so fewer are read, and more of each */
+    CROWDED_BYTES = 512,
+    BAND = 64,                    /* rows that are read across a tile before the next ones */
+    SECOND_CACHE = 1 << 20,       /* bytes of it that one way of each set makes, times the ways */
+};
+
+/* Output strides positive and descending, loops that chain fused, contiguous bytes in `width`. */
+static void normalise(Copy *c)
+{
+    Loop *loop = c->loop;
+    int rank = 0;
+    for (int k = 0; k < c->rank; k++) {
+        Loop x = loop[k];
+        if (x.n == 1) continue;
+        if (x.out < 0) { /* backwards in the output: from the other end, backwards in the input */
+            c->from += (x.n - 1) * x.in, c->to += (x.n - 1) * x.out;
+            x.in = -x.in, x.out = -x.out;
+        }
+        int at = rank++;
+        for (; at > 0 && loop[at - 1].out < x.out; at--) loop[at] = loop[at - 1];
+        loop[at] = x;
+    }
+    int fused = 0;
+    for (int k = 0; k < rank; k++) {
+        Loop *outer = &loop[fused - 1];
+        if (fused && outer->in == loop[k].n * loop[k].in && outer->out == loop[k].n * loop[k].out)
+            *outer = (Loop){outer->n * loop[k].n, loop[k].in, loop[k].out};
+        else
+            loop[fused++] = loop[k];
+    }
+    if (fused && loop[fused - 1].in == c->width && loop[fused - 1].out == c->width)
+        c->width *= loop[--fused].n;
+    c->rank = fused;
+}
+
+static Kind kind_of(const Copy *c)
+{
+    const int last = c->rank - 1;
+    const Loop *row = &c->loop[last], *column = &c->loop[c->along];
+    const int64_t w = c->width;
+    if (c->along == last || w > 32 || (w & (w - 1)) || row->out != w || column->in != w)
+        return BLOCKS;
+    if ((row->n == 2 || row->n == 4 || row->n == 8) && column->out == row->n * w) return ZIP;
+    if ((column->n == 2 || column->n == 4 || column->n == 8) && row->in == column->n * w)
+        return UNZIP;
+    return w > 16 ? BLOCKS : TRANSPOSE;
+}
+
+/* The largest count up to n whose elements fill whole lines, where there is one. */
+static int64_t whole(int64_t n, int64_t width)
+{
+    const int64_t line = width < LINE ? LINE / width : 1;
+    return n < line ? n : n / line * line;
+}
+
+/* Of a transpose: as many rows as make long runs in the output, and a few lines of each. Rows that crowd
+ * each other out are read in bands no deeper than the second cache is for them. Where one side is
+ * short, the other is longer. */
+static int64_t shape_transpose(Copy *c)
+{
+    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
+    const int64_t step = magnitude(row->in), side = LINE / c->width;
+    const bool crowded = step && step % CROWDED == 0;
+    const int64_t rows = crowded ? CROWDED_ROWS : ROWS;
+    const int64_t columns = (crowded ? CROWDED_BYTES : BYTES) / c->width, room = SMALL / c->width;
+    int64_t *high = &c->tile[c->rank - 1], *wide = &c->tile[c->along];
+    *high = least(row->n, rows);
+    *wide = least(column->n, whole(most(columns, room / *high), c->width));
+    *high = least(row->n, whole(most(rows, room / *wide), c->width));
+    const int64_t deep = crowded ? SECOND_CACHE / least(step & -step, SECOND_CACHE) : BAND;
+    c->band = most(least(deep, BAND) / side, 1) * side;
+    return most(room / (*high * *wide), 1);
+}
+
+/* Of the others: a row of the output, and then what else fits. */
+static int64_t shape_rows(Copy *c, bool lines)
+{
+    const int last = c->rank - 1;
+    const int64_t bytes = lines ? TILE : STAGED;
+    int64_t room = bytes / least(c->width, bytes);
+    c->tile[last] = least(c->loop[last].n, c->along == last ? room : ROW / least(c->width, ROW));
+    if (c->along != last) {
+        c->tile[c->along] = least(c->loop[c->along].n, whole(room / c->tile[last], c->width));
+        c->tile[last] = least(c->loop[last].n, whole(room / c->tile[c->along], c->width));
+        room /= c->tile[c->along];
+    }
+    return room / c->tile[last];
+}
+
+static void shape_tiles(Copy *c, bool lines)
+{
+    for (int k = 0; k < c->rank; k++) c->tile[k] = 1;
+    int64_t room = c->kind == TRANSPOSE ? shape_transpose(c) : shape_rows(c, lines);
+    for (int k = c->rank - 2; k >= 0 && room > 1; k--) {
+        if (k == c->along) continue;
+        c->tile[k] = least(c->loop[k].n, room);
+        room /= c->tile[k];
+    }
+    c->count = 1;
+    for (int k = 0; k < c->rank; k++) {
+        c->tiles[k] = (c->loop[k].n + c->tile[k] - 1) / c->tile[k];
+        c->count *= c->tiles[k];
+    }
+}
+
+/* Where a tile's elements lie in the stage: as in the output, with the gaps left out. Between long
+ * segments there is room for the line before one and for its last line, and they do not fall into
+ * the same set of the cache. */
+static void shape_stage(Copy *c)
+{
+    c->segment = c->width, c->outside = c->rank;
+    for (int k = c->rank - 1; k >= 0 && c->loop[k].out == c->segment; k--) {
+        c->segment *= c->tile[k], c->outside = k;
+        if (c->tile[k] != c->loop[k].n) break;
+    }
+    int64_t step = c->width;
+    for (int k = c->rank - 1; k >= 0; k--) {
+        if (k == c->outside - 1 && c->segment >= LINE)
+            step = (step + LINE - 1) / LINE * LINE + LINE;
+        c->staged[k] = step;
+        step *= c->tile[k];
+    }
+}
+
+/* Whether the kernel's stores fall on whole lines, in a target that starts on one. */
+static bool writes_lines(const Copy *c)
+{
+    const int last = c->rank - 1;
+    if (c->kind == TRANSPOSE || c->to % LINE || (c->kind == BLOCKS && c->width % LINE)) return false;
+    for (int k = 0; k <= last; k++) {
+        const bool inside = c->kind != BLOCKS && (k == last || (c->kind == ZIP && k == c->along));
+        const int64_t step = inside ? c->tile[k] * c->loop[k].out : c->loop[k].out;
+        if (step % LINE && !(inside && c->tiles[k] == 1)) return false;
+    }
+    return true;
+}
+
+/* Runs are written anywhere with the same ease, but best read in the order they lie in. */
+static void order_by_input(Copy *c)
+{
+    for (int k = 1; k < c->rank - 1; k++) {
+        const Loop x = c->loop[k];
+        int at = k;
+        for (; at > 0 && magnitude(c->loop[at - 1].in) < magnitude(x.in); at--)
+            c->loop[at] = c->loop[at - 1];
+        c->loop[at] = x;
+    }
+}
+
+/* From loops in bytes to a copy that is ready to run. */
+static void prepare_copy(Copy *c)
+{
+    normalise(c);
+    const bool bytes = c->rank == 0 || c->width >= RUN;
+    if (bytes) {
+        c->loop[c->rank++] = (Loop){c->width, 1, 1};
+        c->width = 1;
+    }
+    c->along = c->rank - 1;
+    for (int k = c->rank - 2; k >= 0; k--) {
+        const int64_t here = magnitude(c->loop[k].in), best = magnitude(c->loop[c->along].in);
+        if (here && (!best || here < best)) c->along = k;
+    }
+    c->kind = bytes ? RUNS : kind_of(c);
+    if (c->kind == RUNS) order_by_input(c);
+    shape_tiles(c, true);
+    c->lines = c->kind == RUNS || writes_lines(c);
+    if (!c->lines) shape_tiles(c, false);
+    shape_stage(c);
+}

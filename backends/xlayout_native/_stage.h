@@ -1,0 +1,73 @@
+/* _stage: a tile that was put together in a thread's own memory, on its way to the target.
+ *
+ * It goes there line by line, past the caches, while the next tile is read: a processor that reads,
+ * turns and writes at a time takes as long as for the slowest of the three.
+ *
+ * Segments that are parts of rows begin and end on whole lines: half a line would have to be read before
+ * it is written. What is left over at the end of one is written with the next, which for that holds
+ * the line before its start as well.
+ */
+
+typedef struct {
+    const Copy *copy;        /* or NULL: nothing is waiting */
+    const uint8_t *from;
+    uint8_t *to;
+    int64_t at, end;         /* bytes of this segment that are written, and to be written */
+    int64_t segments;        /* left of the innermost loop over them, this one included */
+    int64_t from_step, to_step;
+    int64_t extent[MAX_RANK], index[MAX_RANK], bytes;
+    bool first, last;        /* the tile has the start, the end, of the rows that segments are cut from */
+} Waiting;
+
+static inline void open_segment(Waiting *w)
+{
+    w->at = w->first ? 0 : -((intptr_t)w->to & (LINE - 1));
+    w->end = w->last ? w->bytes : w->bytes - (int64_t)((uintptr_t)(w->to + w->bytes) & (LINE - 1));
+}
+
+/* The first segment of the next row of them, if there is one. */
+static void next_segments(Waiting *w)
+{
+    const Copy *c = w->copy;
+    const int inner = c->outside - 1;
+    if (inner >= 0) {
+        w->segments = w->extent[inner];
+        w->from -= (w->extent[inner] - 1) * w->from_step, w->to -= (w->extent[inner] - 1) * w->to_step;
+    }
+    for (int k = inner - 1; k >= 0; k--) {
+        w->from += c->staged[k], w->to += c->loop[k].out;
+        if (++w->index[k] < w->extent[k]) {
+            open_segment(w);
+            return;
+        }
+        w->from -= w->extent[k] * c->staged[k], w->to -= w->extent[k] * c->loop[k].out;
+        w->index[k] = 0;
+    }
+    w->copy = NULL;
+}
+
+static inline void next_segment(Waiting *w)
+{
+    if (--w->segments <= 0) {
+        next_segments(w);
+        return;
+    }
+    w->from += w->from_step, w->to += w->to_step;
+    open_segment(w);
+}
+
+/* A tile of these extents in the stage, to be written from now on. */
+static void make_wait(Waiting *w, const Copy *c, const int64_t *extent, const uint8_t *stage, uint8_t *to,
+                      bool first, bool last)
+{
+    const int inner = c->outside - 1;
+    *w = (Waiting){.copy = c, .from = stage, .to = to, .segments = 1, .bytes = c->width, .first = first,
+                   .last = last};
+    for (int k = 0; k < c->rank; k++) {
+        w->extent[k] = extent[k];
+        if (k > inner) w->bytes *= extent[k];
+    }
+    if (inner >= 0)
+        w->segments = extent[inner], w->from_step = c->staged[inner], w->to_step = c->loop[inner].out;
+    open_segment(w);
+}

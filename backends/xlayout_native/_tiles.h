@@ -1,0 +1,222 @@
+/* _tiles: one thread's way through a plan, tile by tile.
+ *
+ * A result too large for the caches is written past them, in whole lines. Where a kernel makes whole
+ * lines by itself, it writes them. Where it does not, tiles go through the thread's stages.
+ */
+
+enum {
+    STAGE = 3 * TILE, /* holds a tile of any copy: its bytes, and two lines for each segment */
+    SOON_LINES = 128, /* that are fetched before a transpose turns them */
+    KEPT_LINES = TILE / LINE /* of a tile's columns: it has so many lines at the most */
+};
+
+typedef struct {
+    const Isa *isa;
+    bool stream;
+    uint8_t *stages[2]; /* the one being filled, and the one being written; or NULL */
+    uint8_t *kept;      /* a line for each column of a transpose's tile */
+    Waiting waiting;
+} Worker;
+
+typedef struct {
+    const Copy *copy;
+    Worker *worker;
+    bool staged;
+    int64_t extent[MAX_RANK];
+    int64_t out[MAX_RANK]; /* output strides: the target's, or the stage's */
+    Kernel kernel;
+    Turn turn;             /* in place of the kernel, where the box is large enough */
+    Way way;               /* of the lines that it makes, but for the first and the last */
+    int64_t high, wide;    /* rows and columns that it takes at a time */
+    bool first, last;      /* the tile has the start, the end, of the output's rows */
+    int64_t lead;          /* rows before the tile that are read for lines that began there */
+    Box box;
+    int batch;             /* the loop inside the box besides rows and columns, or -1 */
+} Tile;
+
+static inline void write_waiting(Worker *worker, int64_t bytes)
+{
+    if (worker->waiting.copy) worker->isa->write(&worker->waiting, bytes);
+}
+
+/* -- a box of a transpose ---------------------------------------------------------------------- */
+
+typedef struct { int64_t band, row, column; } Spot;
+
+/* Down the band, across, then to the next band; false past the end. */
+static inline bool step(Spot *s, const Tile *t)
+{
+    const int64_t band = t->copy->band;
+    s->row += t->high;
+    if (s->row < least(s->band + band, t->box.rows)) return true;
+    s->row = s->band, s->column += t->wide;
+    if (s->column < t->box.columns) return true;
+    s->column = 0, s->band += band, s->row = s->band;
+    return s->band < t->box.rows;
+}
+
+/* Squares of whole lines, which at the edges overlap. Between them the tile before is written, and the
+ * lines of squares to come are fetched into the second cache: no prefetcher follows so many rows, and
+ * the first cache waits for too few lines at a time. Of rows that start anywhere each line holds the
+ * end of one square and the start of another; it is fetched for the first. */
+static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint8_t *next)
+{
+    const Box *b = &t->box;
+    for (int64_t k = 0; k < b->batch; k++, from += b->batch_in, to += b->batch_out) {
+        const uint8_t *after = k + 1 < b->batch ? from + b->batch_in : next, *source = from;
+        Spot at = {0, 0, 0}, soon = {0, 0, 0};
+        for (int64_t j = 0; j < SOON_LINES * LINE; j += t->high * t->wide * b->width)
+            if (!step(&soon, t)) soon = (Spot){0, 0, 0}, source = after;
+        do {
+            const int64_t r = least(at.row, b->rows - t->high), c = least(at.column, b->columns - t->wide);
+            const uint8_t *s = from + r * b->row_in + c * b->width;
+            uint8_t *d = to + r * b->width + c * b->column_out, *kept = t->worker->kept + at.column * LINE;
+            const uint8_t *ahead = (const uint8_t *)((uintptr_t)source + (uintptr_t)(
+                soon.row * b->row_in + soon.column * b->width + LINE - 1));
+            if (t->way == HERE || r < at.row) {
+                t->turn(s, b->row_in, d, b->column_out, ahead, HERE, kept);
+            } else if (t->way == PAST) {
+                t->turn(s, b->row_in, d, b->column_out, ahead, PAST, kept);
+            } else {
+                const bool last = t->last && r + 2 * t->high > b->rows; /* none comes for what is kept */
+                if ((t->first && !r) || last) t->turn(s, b->row_in, d, b->column_out, ahead, HERE, kept);
+                t->turn(s, b->row_in, d, b->column_out, ahead, r ? ACROSS : KEPT, kept);
+            }
+            write_waiting(t->worker, t->high * t->wide * b->width);
+            if (!step(&soon, t)) soon = (Spot){0, 0, 0}, source = after;
+        } while (step(&at, t));
+    }
+}
+
+/* -- a tile ------------------------------------------------------------------------------------ */
+
+/* The loops outside the box, then the box. `next` is where the input goes on afterwards. */
+static void each_box(Tile *t, int k, const uint8_t *from, uint8_t *to, const uint8_t *next)
+{
+    const Copy *c = t->copy;
+    while (k == c->along || k == t->batch) k++;
+    if (k >= c->rank - 1) {
+        if (t->turn) {
+            turn_box(t, from, to, next);
+            return;
+        }
+        t->box.next = next;
+        t->kernel(&t->box, from, to);
+        const Box *b = &t->box;
+        if (t->staged) write_waiting(t->worker, b->width * b->batch * b->rows * b->columns);
+        return;
+    }
+    for (int64_t j = 0; j < t->extent[k]; j++) {
+        const uint8_t *here = from + j * c->loop[k].in;
+        each_box(t, k + 1, here, to + j * t->out[k], j + 1 < t->extent[k] ? here + c->loop[k].in : next);
+    }
+}
+
+/* Rows for columns: the inner loop should be the long one. */
+static void flip(Box *b)
+{
+    const Box was = *b;
+    b->rows = was.columns, b->row_in = was.column_in, b->row_out = was.column_out;
+    b->columns = was.rows, b->column_in = was.row_in, b->column_out = was.row_out;
+}
+
+/* Where a tile begins, by loops. Along the input first: so the next tile is on the same pages. */
+static void find_tile(const Copy *c, int64_t number, int64_t *at)
+{
+    at[c->along] = number % c->tiles[c->along] * c->tile[c->along];
+    number /= c->tiles[c->along];
+    for (int k = c->rank - 1; k >= 0; k--) {
+        if (k == c->along) continue;
+        at[k] = number % c->tiles[k] * c->tile[k];
+        number /= c->tiles[k];
+    }
+}
+
+static const uint8_t *input_at(const Copy *c, const int64_t *at, const uint8_t *from)
+{
+    from += c->from;
+    for (int k = 0; k < c->rank; k++) from += at[k] * c->loop[k].in;
+    return from;
+}
+
+/* Whether rows of the output begin elsewhere than on lines. */
+static bool uneven(const Copy *c, const uint8_t *to)
+{
+    uintptr_t all = (uintptr_t)to;
+    for (int k = 0; k < c->rank - 1; k++)
+        if (c->loop[k].n > 1) all |= (uintptr_t)c->loop[k].out;
+    return all % LINE;
+}
+
+/* How a transpose's tile is made: by squares if it has one, and by these from lines of the target, or
+ * across lines, where the processor can and rows are long. Else it is staged. */
+static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_t *start)
+{
+    const Copy *c = t->copy;
+    const Worker *worker = t->worker;
+    const int last = c->rank - 1;
+    const int64_t side = LINE / c->width, rows = t->extent[last], columns = t->extent[c->along];
+    const bool cut = c->tile[last] < c->loop[last].n, odd = uneven(c, start);
+    t->first = !cut || !at[last], t->last = !cut || at[last] + rows == c->loop[last].n;
+    if (rows >= side && columns >= side) {
+        const bool wide = columns >= WIDE * side && ((uintptr_t)from | (uintptr_t)c->loop[last].in) % LINE;
+        const Turn *turns = wide ? worker->isa->turn_wide : worker->isa->turn;
+        t->turn = turns[__builtin_ctzll((uint64_t)c->width)];
+        t->high = side, t->wide = wide ? WIDE * side : side;
+    }
+    if (!worker->stream || !worker->stages[0]) return;
+    if (t->turn && worker->isa->every_way && !odd)
+        t->way = PAST;
+    else if (t->turn && worker->isa->every_way && c->tile[last] * c->width >= ROW &&
+             (uintptr_t)start % (uintptr_t)c->width == 0)
+        t->way = ACROSS;
+    else
+        t->staged = true;
+    t->lead = odd && !t->first ? side : 0;
+}
+
+static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uint8_t *from,
+                     uint8_t *to, const uint8_t *next)
+{
+    const Isa *isa = worker->isa;
+    Tile t = {.copy = c, .worker = worker, .batch = -1, .kernel = isa->kernels[c->kind]};
+    const int last = c->rank - 1, along = c->along;
+    const uint8_t *start = to + c->to;
+    from = input_at(c, at, from), to += c->to;
+    for (int k = last; k >= 0; k--) {
+        t.extent[k] = least(c->tile[k], c->loop[k].n - at[k]);
+        to += at[k] * c->loop[k].out;
+        if (k != along && k != last && t.batch < 0) t.batch = k;
+    }
+    if (c->kind == TRANSPOSE) {
+        way_of(&t, at, from, start);
+    } else if (worker->stream) {
+        const bool direct = isa->streaming[c->kind] && c->lines;
+        if (direct && (c->kind == RUNS || (uintptr_t)to % LINE == 0))
+            t.kernel = isa->streaming[c->kind];
+        else
+            t.staged = worker->stages[0];
+        t.first = t.last = true;
+    }
+    for (int k = 0; k < c->rank; k++) t.out[k] = t.staged ? c->staged[k] : c->loop[k].out;
+    t.box = (Box){.width = c->width, .batch = 1, .rows = t.extent[last], .columns = 1,
+                  .row_in = c->loop[last].in, .row_out = t.out[last]};
+    if (along != last) {
+        t.box.columns = t.extent[along];
+        t.box.column_in = c->loop[along].in, t.box.column_out = t.out[along];
+    }
+    if (t.batch >= 0) {
+        t.box.batch = t.extent[t.batch];
+        t.box.batch_in = c->loop[t.batch].in, t.box.batch_out = t.out[t.batch];
+    }
+    if (c->kind == BLOCKS && t.box.columns < (worker->stream ? 2 : 8) && t.box.columns < t.box.rows)
+        flip(&t.box);
+    uint8_t *target = t.staged ? worker->stages[0] + LINE : to;
+    t.box.rows += t.lead, from -= t.lead * t.box.row_in, target -= t.lead * c->width;
+    each_box(&t, 0, from, target, next);
+    if (!t.staged) return;
+    write_waiting(worker, INT64_MAX);
+    make_wait(&worker->waiting, c, t.extent, worker->stages[0] + LINE, to, t.first, t.last);
+    uint8_t *filled = worker->stages[0];
+    worker->stages[0] = worker->stages[1], worker->stages[1] = filled;
+}
