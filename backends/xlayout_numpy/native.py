@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import xlayout_native
-from xlayout_native.strided import SMALL, Moves, one_move, plan_where_faster
+from xlayout_native.strided import LARGE, SMALL, Moves, one_move, plan_where_faster
 
-__all__ = ["fresh", "move"]
+__all__ = ["empty", "fresh", "move"]
 
 
 def fresh(x: Any) -> Any | None:
@@ -18,8 +18,16 @@ def fresh(x: Any) -> Any | None:
     if x.nbytes < SMALL or not _plain(x):
         return None
     strides = [s // x.itemsize for s in x.strides]
-    y = np.empty(x.shape, x.dtype)  # numpy itself asks for huge pages
+    y = empty(x.shape, x.dtype)
     return y if move(one_move(x.shape, strides), (x,), (y,)) else None
+
+
+def empty(shape: Sequence[int], dtype: Any) -> Any:
+    """Memory not yet written; on huge pages where there is much of it."""
+    y = np.empty(shape, dtype)
+    if xlayout_native.available and y.nbytes >= LARGE:
+        xlayout_native.huge_pages(y.ctypes.data, y.nbytes)
+    return y
 
 
 def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:

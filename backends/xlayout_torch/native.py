@@ -55,7 +55,7 @@ def empty(shape: Sequence[int], like: Any) -> Any:
     """Memory not yet written; on huge pages where there is much of it."""
     y = torch.empty(shape, dtype=like.dtype, device=like.device)
     if xlayout_native.available and y.nbytes >= LARGE and y.device.type == "cpu":
-        xlayout_native.huge_pages(y.data_ptr(), y.nbytes)
+        xlayout_native.huge_pages(y.data_ptr(), y.nbytes, torch.get_num_threads())
     return y
 
 

@@ -108,6 +108,12 @@ LARGE = {
     "transpose tall": ((20_011, 36), (1, 0)),
     "transpose wide": ((36, 20_011), (1, 0)),
     "transpose batch": ((11, 257, 259), (0, 2, 1)),
+    "transpose high": ((2112, 320), (1, 0)),
+    "transpose high, odd": ((2113, 301), (1, 0)),
+    "transpose narrow": ((5, 9000, 7), (0, 2, 1)),
+    "zip of pairs": ((301, 2, 640, 2), (0, 2, 1, 3)),
+    "unzip of pairs": ((301, 640, 2, 2), (0, 2, 1, 3)),
+    "pages in turn": ((3, 40, 2, 5000), (0, 2, 1, 3)),
     "four axes": ((13, 50, 20, 33), (2, 0, 3, 1)),
 }
 
@@ -119,6 +125,15 @@ def test_several_tiles(name: str, itemsize: int) -> None:
     shape, axes = LARGE[name]
     agree(permuted(shape, axes), itemsize, 0, threads=2)
     agree(permuted(shape, axes), itemsize, 3 + 64 * 9, threads=2)
+
+
+@every_kernel
+@pytest.mark.parametrize("rows", [577, 640])
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+def test_rows_that_crowd_each_other_out_of_the_cache(itemsize: int, rows: int) -> None:
+    loops = permuted((rows, 4096 // itemsize), (1, 0))
+    agree(loops, itemsize, 0, threads=2)
+    agree(loops, itemsize, 64 * 16, threads=2)
 
 
 @every_kernel

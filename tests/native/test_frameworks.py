@@ -113,8 +113,10 @@ def test_a_large_result_is_on_huge_pages(runs: list[int], monkeypatch: pytest.Mo
     asked = []
     monkeypatch.setattr(xlayout_native, "huge_pages", lambda *args: asked.append(args))
     y = xl.interleave(torch.zeros(64, LARGE // 256))
-    assert asked == [(y.data_ptr(), LARGE)]
-    assert len(runs) == 1
+    z = xl.interleave(np.zeros((64, LARGE // 256), np.float32))
+    threads = torch.get_num_threads()
+    assert asked == [(y.data_ptr(), LARGE, threads), (z.ctypes.data, LARGE)]
+    assert len(runs) == 2
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -94,4 +94,12 @@ def test_a_variable_switches_it_off() -> None:
 def test_huge_pages_are_asked_for_whole_pages_only() -> None:
     memory = np.empty(8 << 20, np.uint8)
     assert xlayout_native.huge_pages(memory.ctypes.data, 100) is False
-    assert xlayout_native.huge_pages(memory.ctypes.data, memory.nbytes) in (True, False)
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 100])
+def test_huge_pages_leave_what_is_there(threads: int) -> None:
+    memory = np.random.default_rng(5).integers(0, 256, 9 << 20, np.uint8)
+    before = memory.copy()
+    granted = xlayout_native.huge_pages(memory.ctypes.data + 5, memory.nbytes - 5, threads)
+    assert granted in (True, False)
+    assert (memory == before).all()
