@@ -17,16 +17,17 @@ from jax.interpreters import mlir
 
 import xlayout_native
 from xlayout_jax.primitive import Linear, common_kind, lower_plain, relayout_p
-from xlayout_native.strided import LINE, MOST_LOOPS, Moves, shortest_run
+from xlayout_native.strided import LINE, MOST_LOOPS, Moves, run_of
 from xlayout_native.switch import WATCHERS, wanted
 
 __all__ = ["DTYPES", "LARGE", "LOWERED", "SMALL", "TARGET", "TRACED", "linear"]
 
 SMALL = 1 << 17
-"""Bytes from which a call is faster than XLA's ops for short runs, neighbours to fuse or not."""
+"""Bytes from which a call is faster than XLA's ops, with neighbours to fuse and without."""
 
 LARGE = 1 << 25
-"""Bytes from which the system gives memory anew for each result, so that huge pages pay."""
+"""The same where whole rows move. The system gives so much memory anew each time, page by page, so
+that it is huge pages that pay."""
 
 MOST_MOVES = 256
 TARGET = "xlayout_copy"
@@ -69,43 +70,47 @@ def linear(make: Callable[[], Linear | None], arrays: Sequence[Any], /) -> list[
     return None if found is None else relayout_p.bind(*arrays, linear=found)
 
 
-def _spread(module: Any) -> bool:
+def _spread(context: Any) -> bool:
     # XLA cannot split a call: it would gather whole arrays before it. In shard_map it need not.
-    where = module.axis_context
+    where = context.module_context.axis_context
     if hasattr(where, "manual_axes"):
         return bool(where.manual_axes != frozenset(where.mesh.axis_names))
     return bool(getattr(where, "num_devices", 0) != 1)
 
 
-def _long(moves: Moves, width: int) -> bool:
-    # Runs of a line or more XLA copies as fast as memory lets it, in one pass with its neighbours.
-    # But a result that is new memory each time it writes to small pages, given one by one.
-    size = sum(math.prod(n for n, _, _ in loops) for _, _, (_, _, loops) in moves)
-    return size * width < LARGE and shortest_run(moves) * width >= LINE
+def _by_rows(context: Any, moves: Moves) -> bool:
+    # XLA loops over the result's last axis. Where that is a row of the operand, it copies rows, in
+    # one pass with its neighbours; where it is in pieces, it works out each element's address.
+    width = context.avals_in[0].dtype.itemsize
+    rows = [next((n for n in aval.shape[::-1] if n > 1), 1) for aval in context.avals_out]
+    whole = all(
+        rows[target] * width >= LINE and to % rows[target] == run_of(loops) % rows[target] == 0
+        for _, target, (_, to, loops) in moves
+    )
+    return whole and _bytes(context.avals_in) < LARGE
 
 
-def _many(moves: Moves) -> bool:
+def _many(_context: Any, moves: Moves) -> bool:
     most = max((len(loops) for _, _, (_, _, loops) in moves), default=0)
     return len(moves) > MOST_MOVES or most > MOST_LOOPS
 
 
-LOWERED: dict[str, Callable[[Any, Moves, int], bool]] = {
-    "off": lambda _module, _moves, _width: not _on(),
-    "elsewhere": lambda module, _moves, _width: tuple(module.platforms) != ("cpu",),
-    "exported": lambda module, _moves, _width: module.lowering_parameters.for_export,
-    "spread": lambda module, _moves, _width: _spread(module),
-    "long": lambda _module, moves, width: _long(moves, width),
-    "many": lambda _module, moves, _width: _many(moves),
+LOWERED: dict[str, Callable[[Any, Moves], bool]] = {
+    "off": lambda _context, _moves: not _on(),
+    "elsewhere": lambda context, _: tuple(context.module_context.platforms) != ("cpu",),
+    "exported": lambda context, _: context.module_context.lowering_parameters.for_export,
+    "spread": lambda context, _: _spread(context),
+    "by rows": _by_rows,
+    "many": _many,
 }
-"""Name -> whether it keeps the call out of a computation, given the copies and their width."""
+"""Name -> whether it keeps the call out of a computation, given JAX's context and the copies."""
 
 
 def _lower(context: Any, *operands: Any, linear: Linear) -> Any:
     avals = context.avals_in
     orders = [_order(x, aval.ndim) for x, aval in zip(operands, avals, strict=True)]
     moves = linear.moves([_strides(a.shape, o) for a, o in zip(avals, orders, strict=True)])
-    width = avals[0].dtype.itemsize
-    if any(closed(context.module_context, moves, width) for closed in LOWERED.values()):
+    if any(closed(context, moves) for closed in LOWERED.values()):
         return lower_plain(context, *operands, linear=linear)
     call = jax.ffi.ffi_lowering(TARGET, operand_layouts=orders)
     return call(context, *operands, moves=_numbers(moves))

@@ -30,7 +30,7 @@ __all__ = [
     "Moves",
     "one_move",
     "plan_where_faster",
-    "shortest_run",
+    "run_of",
 ]
 
 Moves = tuple[tuple[int, int, tuple[int, int, tuple[tuple[int, int, int], ...]]], ...]
@@ -64,7 +64,7 @@ def _plan_where_faster(moves: Moves, itemsize: int, inputs: int, outputs: int) -
         if len(loops) > MOST_LOOPS:
             return None
         size += itemsize * math.prod(n for n, _, _ in loops)
-        short = short or _run(loops) * itemsize < LINE
+        short = short or run_of(loops) * itemsize < LINE
     if size < SMALL or not (short or size >= LARGE):
         return None
     return native.prepare(moves, itemsize, inputs, outputs)
@@ -83,17 +83,12 @@ def one_move(shape: Sequence[int], strides: Sequence[int]) -> Moves:
     return ((0, 0, (0, 0, tuple(reversed(loops)))),)
 
 
-def shortest_run(moves: Moves) -> int:
-    """Elements that are contiguous on both sides, in the move where they are fewest.
+def run_of(loops: tuple[tuple[int, int, int], ...]) -> int:
+    """Elements that are contiguous on both sides.
 
-    >>> shortest_run(one_move((2, 3), (3, 1))), shortest_run(one_move((2, 3), (1, 2)))
-    (6, 1)
+    >>> run_of(((2, 6, 3), (3, 1, 1)))
+    3
     """
-    return min((_run(loops) for _, _, (_, _, loops) in moves), default=0)
-
-
-def _run(loops: tuple[tuple[int, int, int], ...]) -> int:
-    """Elements that are contiguous on both sides."""
     run = 1
     for n, x, z in sorted(loops, key=lambda loop: loop[2]):
         if n > 1 and (x, z) != (run, run):

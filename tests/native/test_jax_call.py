@@ -23,7 +23,7 @@ from xlayout_jax import native
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small, and however long its runs, a layout is a call."""
-    for gates, name in ((native.TRACED, "small"), (native.LOWERED, "long")):
+    for gates, name in ((native.TRACED, "small"), (native.LOWERED, "by rows")):
         monkeypatch.delitem(gates, name)
 
 

@@ -107,7 +107,7 @@ def spread(function: Callable[..., Any]) -> str:
     return compiled(function, put(values(), P("d")))
 
 
-def long(_function: Callable[..., Any]) -> str:
+def by_rows(_function: Callable[..., Any]) -> str:
     return compiled(xl.interleave, values())
 
 
@@ -121,7 +121,7 @@ LOWERED: dict[str, Situation] = {
     "elsewhere": elsewhere,
     "exported": exported,
     "spread": spread,
-    "long": long,
+    "by rows": by_rows,
     "many": many,
 }
 TABLES = {"traced": (native.TRACED, TRACED), "lowered": (native.LOWERED, LOWERED)}

@@ -137,6 +137,20 @@ def test_a_regrouping_costs_nothing() -> None:
     assert "transpose" not in text
 
 
+@pytest.mark.parametrize(
+    ("shape", "call"),
+    [
+        ((256, 384), False),  # whole rows
+        ((256, 1, 384, 1), False),
+        ((49152, 8), True),  # of half a line
+        ((98304,), True),  # one row, in pieces of 128 elements
+    ],
+)
+def test_whole_rows_are_left_to_xla(shape: tuple[int, ...], call: bool) -> None:
+    block = 128 if len(shape) == 1 else 1
+    assert called(compiled(lambda x: xl.interleave(x, block=block), values(shape))) == call
+
+
 def test_large_rows_are_a_call() -> None:
     large = jax.ShapeDtypeStruct((native.LARGE // 4096, 1024), np.float32)
     assert called(compiled(xl.interleave, large))
