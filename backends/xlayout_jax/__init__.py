@@ -14,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 
 from xlayout_jax import exchange as exchange
 from xlayout_jax import native
+from xlayout_native.keys import key_of_many, key_of_one
 
 name = "jax"
 immutable = True
@@ -26,12 +27,7 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, "any"
 
 
-def key(x: Any, args: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
-    return (type(x), args, *options.items())  # jit remembers by shape itself
-
-
-def keys(xs: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
-    return (type(xs[0]), len(xs), *options.items())
+key, keys = key_of_one, key_of_many
 
 
 def tracing(*xs: Any) -> bool:
