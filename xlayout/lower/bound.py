@@ -23,7 +23,8 @@ def bound(
     fill: Any,
 ) -> Callable[..., Any]:
     """The function that a program is: arrays in, one array out, or a tuple of several."""
-    if len(steps) == 1 and steps[0][0] == "stack" and steps[0][1] == tuple(range(len(steps[0][1]))):
+    # Of all inputs in order: what a program makes is numbered after them.
+    if len(steps) == 1 and steps[0][0] == "stack" and steps[0][1] == tuple(range(outputs[0])):
         stack, (along, rank) = backend.stack, steps[0][2]  # one call by hand: every other one shows
         return lambda *arrays: stack(arrays, along, rank)
     calls = [_call(backend, step, tables, fill) for step in steps]
