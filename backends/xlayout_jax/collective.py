@@ -15,6 +15,8 @@ from xlayout_jax.gathering import gather as gather
 from xlayout_jax.gathering import pinned, unpinned
 
 Step = Callable[..., tuple[Any, ...]]
+Exchange = tuple[Any, ...]
+"""("all_gather" or "all_to_all", mesh axes), or ((width, (sender, receiver) pairs), ...)."""
 
 
 def is_sharded(x: Any, /) -> bool:
@@ -70,21 +72,22 @@ def named(mesh: Any, given: Any, /) -> Any:
 
 def spmd(
     packs: Sequence[Step] | None,
-    rounds: Sequence[tuple[int, Sequence[tuple[int, int]]]],
+    exchange: Exchange,
     unpacks: Sequence[Step],
+    names: Sequence[str],
     sources: Sequence[NamedSharding],
     targets: Sequence[NamedSharding],
     /,
 ) -> Step:
-    """One program for all devices: pack, a permutation for each round, unpack.
+    """One program for all devices: pack, exchange, unpack.
 
-    `packs` and `unpacks` hold one function a rank; the same object is compiled once.
+    `packs` and `unpacks` hold one function a rank; the same object is compiled once. Ranks count
+    along the mesh axes `names`; those that differ along others do the same.
     """
-    mesh = sources[0].mesh
     return jax.jit(
         jax.shard_map(
-            on_parts(packs, rounds, unpacks, mesh.axis_names),
-            mesh=mesh,
+            on_parts(packs, exchange, unpacks, names),
+            mesh=sources[0].mesh,
             in_specs=tuple(s.spec for s in sources),
             out_specs=tuple(t.spec for t in targets),
             check_vma=False,
@@ -94,7 +97,7 @@ def spmd(
 
 def on_parts(
     packs: Sequence[Step] | None,
-    rounds: Sequence[tuple[int, Sequence[tuple[int, int]]]],
+    exchange: Exchange,
     unpacks: Sequence[Step],
     names: Sequence[str],
     /,
@@ -103,28 +106,37 @@ def on_parts(
     names = tuple(names)
 
     def run(*parts: Any) -> tuple[Any, ...]:
-        rank = lax.axis_index(names)
         if packs is None:
-            return _choose(rank, unpacks, parts)
-        (buffer,) = _choose(rank, packs, parts)
-        bits, dtype = pinned(buffer), buffer.dtype
-        received, at = [], 0
-        for width, pairs in rounds:
-            stretch = lax.slice_in_dim(bits, at, at + width)
-            received.append(lax.ppermute(stretch, names, list(pairs)))  # type: ignore[no-untyped-call]
-            at += width
-        inbox = unpinned(lax.concatenate(received, 0), dtype)
-        return _choose(rank, unpacks, (inbox, *parts))
+            return _choose(names, unpacks, parts)
+        (buffer,) = _choose(names, packs, parts)
+        received = unpinned(_exchanged(pinned(buffer), exchange, names), buffer.dtype)
+        return _choose(names, unpacks, (received, *parts))
 
     return run
 
 
-def _choose(rank: Any, steps: Sequence[Step], arrays: Sequence[Any]) -> tuple[Any, ...]:
+def _exchanged(buffer: Any, exchange: Exchange, names: tuple[str, ...]) -> Any:
+    if isinstance(exchange[0], str):
+        kind, along = exchange
+        if kind == "all_gather":
+            return lax.all_gather(buffer, along, tiled=True)
+        return lax.all_to_all(buffer, along, 0, 0, tiled=True)  # type: ignore[no-untyped-call]
+    received, at = [], 0
+    for width, pairs in exchange:
+        stretch = lax.slice_in_dim(buffer, at, at + width)
+        received.append(lax.ppermute(stretch, names, list(pairs)))  # type: ignore[no-untyped-call]
+        at += width
+    return lax.concatenate(received, 0)
+
+
+def _choose(
+    names: tuple[str, ...], steps: Sequence[Step], arrays: Sequence[Any]
+) -> tuple[Any, ...]:
     """The step of this rank; what all ranks share needs no switch."""
     unique = list(dict.fromkeys(steps))
     if len(unique) == 1:
         return unique[0](*arrays)
-    which = jnp.asarray([unique.index(step) for step in steps])[rank]
+    which = jnp.asarray([unique.index(step) for step in steps])[lax.axis_index(names)]
     varying = frozenset().union(*(_varying(x) for x in (which, *arrays)))
 
     def alike(step: Step) -> Step:
@@ -157,6 +169,16 @@ def linear(forward: Step, backward: Step, arrays: Sequence[Any], /) -> tuple[Any
         lambda _, xs: forward(*xs), transposed, (), tuple(arrays)
     )
     return made
+
+
+def moved(source: NamedSharding, target: NamedSharding, /) -> Step:
+    """One array from one sharding to another, by what XLA makes of it; narrow floats pinned."""
+
+    def run(x: Any) -> tuple[Any]:
+        bits = constrained(constrained(pinned(x), source), target)
+        return (unpinned(bits, x.dtype),)
+
+    return jax.jit(run)
 
 
 def lay(x: Any, sharding: NamedSharding, /) -> Any:

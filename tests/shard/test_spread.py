@@ -81,7 +81,7 @@ def test_cut_evenly_it_is_a_piece_for_any_number_of_ranks() -> None:
         assert len(pieces) == 1
     fused = Sharding(mesh, ("tp",), splits={0: Split(segments=(2048, 1024, 1024))})
     (pieces,) = spread(fused, shape, step).values()
-    assert len(pieces) == 3
+    assert len(pieces) == 2  # the segments of one size are a loop
 
 
 def test_cut_unevenly_the_ranks_that_hold_as_much_are_a_piece() -> None:

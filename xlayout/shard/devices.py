@@ -7,14 +7,16 @@ from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout
+from xlayout.algebra.constructors import Parts
 from xlayout.errors import ShardingError
 from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid, native
+from xlayout.shard.mesh import Mesh
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.spmd import program
 
-__all__ = ["on_devices"]
+__all__ = ["least_by_xla", "on_devices"]
 
 Step = Callable[..., tuple[Any, ...]]
 
@@ -25,22 +27,23 @@ def on_devices(
     """A layout on JAX arrays; on one device's parts where they are inside `shard_map`."""
     own = verbs("jax", "collective")
     src = tuple(a.sharding for a in arrays)
-    itemsize = arrays[0].x.dtype.itemsize
-    plan = plan_reshard(layout, src, dst, itemsize=itemsize)
     xs = tuple(a.x for a in arrays)
     made: tuple[Any, ...]
+    parts = layout.in_shapes, layout.out_shapes, layout.pieces
     if arrays[0].is_part:
-        made = _on_parts(plan, fill, repr(fill))(*xs)
+        made = _on_parts(parts, src, dst, fill, repr(fill))(*xs)
         return made
     sources = tuple(native(a, a.sharding) for a in arrays)
     targets = tuple(native(arrays[0], sharding) for sharding in dst)
 
     def forward(*xs: Any) -> tuple[Any, ...]:
-        return _on_arrays(plan, sources, targets, fill, repr(fill))(*xs)  # type: ignore[no-any-return]
+        run = _on_arrays(parts, src, dst, sources, targets, fill, repr(fill))
+        return run(*xs)  # type: ignore[no-any-return]
 
     def backward(*gradients: Any) -> tuple[Any, ...]:
-        back = plan_reshard(layout.inverse(), dst, src, itemsize=itemsize)
-        return _on_arrays(back, targets, sources, 0, "0")(*gradients)  # type: ignore[no-any-return]
+        back = layout.inverse()
+        ends = back.in_shapes, back.out_shapes, back.pieces
+        return _on_arrays(ends, dst, src, targets, sources, 0, "0")(*gradients)  # type: ignore[no-any-return]
 
     made = own.linear(forward, backward, xs)
     return made
@@ -48,30 +51,74 @@ def on_devices(
 
 @lru_cache(1024)
 def _on_arrays(
-    plan: Plan, sources: tuple[Any, ...], targets: tuple[Any, ...], fill: Any, _said: str
+    parts: Parts,
+    src: tuple[Sharding, ...],
+    dst: tuple[Sharding, ...],
+    sources: tuple[Any, ...],
+    targets: tuple[Any, ...],
+    fill: Any,
+    _said: str,
 ) -> Any:
     """The program on whole arrays; `_said` tells 0 from -0.0 and False, which are equal."""
-    return verbs("jax", "collective").spmd(*_steps(plan, fill), sources, targets)
+    own = verbs("jax", "collective")
+    plan = _plan(parts, src, dst)
+    if plan.layout.is_identity and len(src) == 1 and least_by_xla(src[0], dst[0]):
+        return own.moved(*sources, *targets)
+    return own.spmd(*_steps(plan, fill), sources, targets)
 
 
 @lru_cache(1024)
-def _on_parts(plan: Plan, fill: Any, _said: str) -> Any:
+def _on_parts(
+    parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...], fill: Any, _said: str
+) -> Any:
     """The program of one device."""
-    return verbs("jax", "collective").on_parts(*_steps(plan, fill), plan.src[0].mesh.names)
+    return verbs("jax", "collective").on_parts(*_steps(_plan(parts, src, dst), fill))
+
+
+def _plan(parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]) -> Plan:
+    """The plan among ranks that differ along mesh axes that cut something; others do the same."""
+    mesh = src[0].mesh
+    used = {name for s in (*src, *dst) for entry in s.spec for name in entry} or {mesh.names[0]}
+    kept = [(name, n) for name, n in zip(mesh.names, mesh.shape, strict=True) if name in used]
+    on = Mesh([n for _, n in kept], [name for name, _ in kept])
+    sides = (
+        tuple(Sharding(on, s.spec, splits=dict(s.splits), flat=s.flat) for s in side)
+        for side in (src, dst)
+    )
+    plan = plan_reshard(Layout._of(parts), *sides)
+    for side, shapes, held in ((src, parts[0], plan.stores), (dst, parts[1], plan.makes)):
+        if len({held(rank) for rank in range(plan.ranks)}) > 1:
+            several = ", ".join(str(held(rank)[0]) for rank in range(min(plan.ranks, 4)))
+            raise ShardingError(
+                f"cannot shard {shapes} by {', '.join(map(str, side))} in JAX, which holds equal "
+                f"parts only; these are {several}, ...; pad the array until it divides "
+                "(xlayout.pad)"
+            )
+    return plan
+
+
+def least_by_xla(src: Sharding, dst: Sharding) -> bool:
+    """Whether XLA by itself moves as little as can be, for what stays in its place.
+
+    It gathers what was the minor part of a cut, and it moves that from one array axis to the minor
+    end of another; each is one collective. A test compares its bytes with the plan's.
+    """
+    gone, come = [], []
+    for axis in range(max(len(src.spec), len(dst.spec))):
+        before, after = (s.spec[axis] if axis < len(s.spec) else () for s in (src, dst))
+        same = 0
+        while same < min(len(before), len(after)) and before[same] == after[same]:
+            same += 1
+        gone += [(axis, before[same:])] if before[same:] else []
+        come += [(axis, after[same:])] if after[same:] else []
+    if not gone or not come:
+        return True
+    ((out, moving), *more), ((into, ends), *others) = gone, come
+    return not more and not others and out != into and ends[-len(moving) :] == moving
 
 
 def _steps(plan: Plan, fill: Any) -> tuple[Any, ...]:
-    """What each rank packs, the rounds, and what each rank unpacks."""
-    layout = plan.layout
-    for side, shapes, held in (
-        (plan.src, layout.in_shapes, plan.stores), (plan.dst, layout.out_shapes, plan.makes)
-    ):  # fmt: skip
-        if len({held(rank) for rank in range(plan.ranks)}) > 1:
-            parts = ", ".join(str(held(rank)[0]) for rank in range(min(plan.ranks, 4)))
-            raise ShardingError(
-                f"cannot shard {shapes} by {', '.join(map(str, side))} in JAX, which holds equal "
-                f"parts only; these are {parts}, ...; pad the array until it divides (xlayout.pad)"
-            )
+    """What each rank packs, how it is exchanged, what each unpacks, and along which mesh axes."""
     run = program(plan)
     steps: dict[Layout, Step] = {}
 
@@ -80,8 +127,9 @@ def _steps(plan: Plan, fill: Any) -> tuple[Any, ...]:
 
     return (
         None if run.pack is None else each(run.pack, 0),
-        run.rounds,
+        run.collective or run.rounds,
         each(run.unpack, fill),
+        plan.src[0].mesh.names,
     )
 
 

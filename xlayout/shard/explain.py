@@ -37,8 +37,11 @@ def _lines(plan: Plan) -> Iterator[str]:
         f"{total} B in {len(remote)} messages, at most {max(plan.recv_bytes)} B to one rank; "
         f"{total / bound:.2f}x the {bound} B that ranks need and do not have"
     )
-    padding = sum(r.padding for r in plan.rounds) * plan.itemsize
-    yield f"in {len(plan.rounds)} rounds, padded to {(total + padding) / total:.2f}x"
+    if plan.collective is not None:
+        yield f"in {plan.collective}"
+    else:
+        padding = sum(r.padding for r in plan.rounds) * plan.itemsize
+        yield f"in {len(plan.rounds)} rounds, padded to {(total + padding) / total:.2f}x"
     for m in remote[:_LINES]:
         yield f"  {m.dst} <- {m.src}: {m.elements * plan.itemsize} B"
     if len(remote) > _LINES:

@@ -22,6 +22,7 @@ from xlayout.algebra.constructors import Parts
 from xlayout.algebra.shapes import Shape, integer
 from xlayout.errors import CompositionError, ShapeError, SizeError
 from xlayout.shard.blocks import Block, Blocks, Starts
+from xlayout.shard.collective import Collective, as_collective
 from xlayout.shard.explain import explained
 from xlayout.shard.message import Message, packed
 from xlayout.shard.owners import held, local_shapes
@@ -153,6 +154,12 @@ class Plan:
     def rounds(self) -> tuple[Round, ...]:
         """The remote messages as permutations among the ranks, each of one size."""
         return self._once("rounds", lambda: in_rounds(self.messages, self.ranks))
+
+    @property
+    def collective(self) -> Collective | None:
+        """The one collective that the remote messages are, if they are one."""
+        mesh = self.src[0].mesh
+        return self._once("collective", lambda: as_collective(self.messages, mesh))
 
     def pullback(self) -> Sharding | tuple[Sharding, ...]:
         """The source sharding that would need no communication; one per input if there are several.

@@ -2,13 +2,14 @@
 
 A permutation among ranks (every rank sends at most once and receives at most once, all the same
 number of elements) is what accelerators move best. Messages are cut to a common quantum, so that
-nothing is padded; where that would take too many rounds the quantum grows, and ends are padded.
+nothing is padded; where that would take too many rounds, each round takes as much of the largest
+rests as they have in common, and up to a tenth of padding.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xlayout.shard.message import Message
@@ -41,24 +42,16 @@ class Round:
 def in_rounds(messages: Sequence[Message], ranks: int) -> tuple[Round, ...]:
     """Remote messages as rounds: without padding in at most 4(ranks - 1) rounds if that can be.
 
-    Else the fewest rounds whose padding stays within a tenth of the elements, else the least
-    padding.
+    Else a round at a time, as wide as a tenth of padding allows; each ends a message at least.
     """
     remote = [m for m in messages if m.is_remote]
     if not remote:
         return ()
     remote.sort(key=lambda m: ((m.dst - m.src) % ranks, m.src))
-    needed = sum(m.elements for m in remote)
     quantum = math.gcd(*(m.elements for m in remote))
     if _degree(remote, quantum, ranks) <= 4 * (ranks - 1):
         return _coloured(remote, quantum)
-    sizes = {m.elements for m in remote}
-    tries = [_coloured(remote, size) for size in sorted(sizes)[:: max(1, len(sizes) // 8)]]
-    tries.append(_coloured(remote, max(sizes)))
-    close = [t for t in tries if sum(r.padding for r in t) * 10 <= needed]
-    if close:
-        return min(close, key=len)
-    return min(tries, key=lambda t: sum(r.padding for r in t))
+    return tuple(_peeled(remote))
 
 
 def _degree(messages: Sequence[Message], quantum: int, ranks: int) -> int:
@@ -71,31 +64,51 @@ def _degree(messages: Sequence[Message], quantum: int, ranks: int) -> int:
 
 
 def _coloured(messages: Sequence[Message], quantum: int) -> tuple[Round, ...]:
-    """First fit, whole quanta before what is left over, larger rests first."""
-    full, rests = [], []
-    for m in messages:
-        whole = m.elements // quantum * quantum
-        full += [Transfer(m, at, at + quantum) for at in range(0, whole, quantum)]
-        if whole < m.elements:
-            rests.append(Transfer(m, whole, m.elements))
-    rests.sort(key=lambda t: t.first - t.last)
-    return tuple(
-        Round(max(t.last - t.first for t in transfers), tuple(transfers))
-        for transfers in (*_first_fit(full), *_first_fit(rests))
-    )
-
-
-def _first_fit(transfers: Sequence[Transfer]) -> list[list[Transfer]]:
+    """Quanta, each in the first round in which both its ranks are free."""
     rounds: list[list[Transfer]] = []
     busy: list[tuple[set[int], set[int]]] = []
-    for transfer in transfers:
-        m = transfer.message
-        free = (k for k, (out, into) in enumerate(busy) if m.src not in out and m.dst not in into)
-        k = next(free, len(rounds))
-        if k == len(rounds):
-            rounds.append([])
-            busy.append((set(), set()))
-        rounds[k].append(transfer)
-        busy[k][0].add(m.src)
-        busy[k][1].add(m.dst)
-    return rounds
+    for m in messages:
+        for first in range(0, m.elements, quantum):
+            k = 0
+            while k < len(rounds) and (m.src in busy[k][0] or m.dst in busy[k][1]):
+                k += 1
+            if k == len(rounds):
+                rounds.append([])
+                busy.append((set(), set()))
+            rounds[k].append(Transfer(m, first, first + quantum))
+            busy[k][0].add(m.src)
+            busy[k][1].add(m.dst)
+    return tuple(Round(quantum, tuple(transfers)) for transfers in rounds)
+
+
+def _peeled(messages: Sequence[Message]) -> Iterator[Round]:
+    """Round after round: the largest rests that fit beside one another, at a common width."""
+    rests = dict.fromkeys(range(len(messages)), 0)
+    while rests:
+        sending: set[int] = set()
+        receiving: set[int] = set()
+        chosen = []
+        for k in sorted(rests, key=lambda k: rests[k] - messages[k].elements):
+            m = messages[k]
+            if m.src not in sending and m.dst not in receiving:
+                sending.add(m.src)
+                receiving.add(m.dst)
+                chosen.append(k)
+        width = _width([messages[k].elements - rests[k] for k in chosen])
+        transfers = []
+        for k in chosen:
+            first, last = rests[k], min(rests[k] + width, messages[k].elements)
+            transfers.append(Transfer(messages[k], first, last))
+            rests[k] = last
+            if last == messages[k].elements:
+                del rests[k]
+        yield Round(width, tuple(transfers))
+
+
+def _width(sizes: Sequence[int]) -> int:
+    """The widest of some sizes at which a tenth is padded at most."""
+    for width in sorted(sizes, reverse=True):
+        useful = sum(min(size, width) for size in sizes)
+        if 10 * (len(sizes) * width - useful) <= useful:
+            return width
+    return min(sizes)

@@ -239,7 +239,7 @@ def _layout(sharding: Sharding, rank: int, shape: Shape) -> Layout:
 
 def part(owned: Sequence[Stretches], shape: Shape, local: Shape) -> tuple[Piece, ...]:
     """The pieces from an array to one that stores some stretches of each of its axes."""
-    along = [merge(Piece(i, o, ((m, 1, 1),)) for i, o, m in stretches) for stretches in owned]
+    along = [merge(_equidistant(stretches)) for stretches in owned]
     found = []
     for chosen in itertools.product(*along):
         loops, i, o = [], 0, 0
@@ -248,6 +248,20 @@ def part(owned: Sequence[Stretches], shape: Shape, local: Shape) -> tuple[Piece,
             loops += [(n, a * x, b * z) for n, a, b in piece.loops]
         found.append(Piece(i, o, tuple(loops)))
     return tuple(found)
+
+
+def _equidistant(stretches: Stretches) -> Iterator[Piece]:
+    """Stretches as pieces; those of one size at equal distances as one."""
+    k = 0
+    while k < len(stretches):
+        i, o, m = stretches[k]
+        n, x, z = 1, 0, 0
+        if k + 1 < len(stretches):
+            x, z = stretches[k + 1][0] - i, stretches[k + 1][1] - o
+        while x >= m and k + n < len(stretches) and stretches[k + n] == (i + n * x, o + n * z, m):
+            n += 1
+        yield Piece(i, o, ((n, x, z), (m, 1, 1)) if n > 1 else ((m, 1, 1),))
+        k += n
 
 
 def stored(runs: Runs) -> Stretches:

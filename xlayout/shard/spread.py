@@ -126,13 +126,16 @@ def _strands(
     steps: Sequence[int],
 ) -> Iterator[tuple[Strand, int]]:
     position = at = 0
-    for (size, g), part in zip(segments, parts, strict=True):
+    for (size, g, part), alike in itertools.groupby(
+        (size, g, part) for (size, g), part in zip(segments, parts, strict=True)
+    ):
+        n = len(list(alike))
         groups = (*counts[:-1], counts[-1] // g) if counts else ()
         widths = (width * part for width in row_major(groups))
         apart = (*steps[:-1], steps[-1] * g) if steps else ()
         loops = [(n, w, step, 0) for n, w, step in zip(groups, widths, apart, strict=True)]
-        yield (position, 0, at, (*loops, (part, 1, 0, 1))), g
-        position, at = position + size, at + part
+        yield (position, 0, at, ((n, size, 0, part), *loops, (part, 1, 0, 1))), g
+        position, at = position + n * size, at + n * part
 
 
 def _laddered(strands: Sequence[Strand]) -> list[Strand]:

@@ -1,0 +1,76 @@
+"""Rounds carry messages of any size with a tenth of padding at most, in about as few as can be."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+import xlayout as xl
+from xlayout.shard.message import Message
+from xlayout.shard.rounds import in_rounds
+
+
+@st.composite
+def messages(draw: DrawFn) -> tuple[list[Message], int]:
+    """Ragged ones: of a few sizes, of any size, or spread over orders of magnitude."""
+    ranks = draw(st.integers(2, 6))
+    size = draw(
+        st.sampled_from(
+            [
+                st.sampled_from([1000, 1001, 4999]),
+                st.integers(1, 10**6),
+                st.integers(0, 20).map(lambda k: 2**k + k),
+            ]
+        )
+    )
+    pairs = [(src, dst) for src in range(ranks) for dst in range(ranks)]
+    chosen = draw(st.lists(st.sampled_from(pairs), unique=True))
+    return [Message(*pair, xl.Layout.identity((draw(size),))) for pair in chosen], ranks
+
+
+@given(messages())
+def test_every_message_travels_once_and_a_tenth_is_padding_at_most(
+    drawn: tuple[list[Message], int],
+) -> None:
+    sent, ranks = drawn
+    stretches: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    useful = padded = 0
+    for step in in_rounds(sent, ranks):
+        ends = [(t.message.src, t.message.dst) for t in step.transfers]
+        assert len({src for src, _ in ends}) == len({dst for _, dst in ends}) == len(ends)
+        for t in step.transfers:
+            assert 0 < t.last - t.first <= step.width
+            stretches.setdefault((t.message.src, t.message.dst), []).append((t.first, t.last))
+            useful += t.last - t.first
+        padded += step.padding
+    assert 10 * padded <= useful
+    for m in sent:
+        if m.is_remote:
+            parts = sorted(stretches.pop((m.src, m.dst)))
+            assert [0, *(last for _, last in parts)] == [*(first for first, _ in parts), m.elements]
+    assert not stretches
+
+
+@given(messages())
+def test_a_round_ends_a_message_or_is_one_of_a_few(drawn: tuple[list[Message], int]) -> None:
+    sent, ranks = drawn
+    remote = sum(m.is_remote for m in sent)
+    assert len(in_rounds(sent, ranks)) <= max(4 * (ranks - 1), remote)
+
+
+def test_equal_messages_take_as_many_rounds_as_a_rank_has_partners() -> None:
+    block = xl.Layout.identity((7,))
+    sent = [Message(a, b, block) for a in range(8) for b in range(8)]
+    rounds = in_rounds(sent, 8)
+    assert [(r.width, len(r.transfers), r.padding) for r in rounds] == [(7, 8, 0)] * 7
+
+
+def test_sizes_with_a_common_measure_are_cut_to_it() -> None:
+    sent = [Message(0, 1, xl.Layout.identity((6,))), Message(1, 0, xl.Layout.identity((4,)))]
+    assert [(r.width, r.padding) for r in in_rounds(sent, 2)] == [(2, 0)] * 3
+
+
+def test_where_that_takes_too_many_rounds_ends_are_padded() -> None:
+    sent = [Message(0, 1, xl.Layout.identity((1001,))), Message(1, 0, xl.Layout.identity((1000,)))]
+    assert [(r.width, r.padding) for r in in_rounds(sent, 2)] == [(1001, 1)]

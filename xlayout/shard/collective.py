@@ -1,0 +1,74 @@
+"""Collective: remote messages that are one all-gather, or one all-to-all, along some mesh axes.
+
+Where every rank of a group has as much for every other, one collective carries it all, and all
+ranks do the same: nothing depends on which rank it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from xlayout.shard.mesh import Mesh
+from xlayout.shard.message import Message
+
+__all__ = ["Collective", "as_collective"]
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One call that carries every remote message.
+
+    Attributes:
+        kind: "all_gather" where every rank sends the same to all others of its group.
+        axes: the mesh axes along which the ranks of a group differ.
+        groups: their ranks, in the order of the mesh.
+        width: elements that each rank has for each other.
+    """
+
+    kind: Literal["all_gather", "all_to_all"]
+    axes: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+    width: int
+
+    def __str__(self) -> str:
+        return f"one {self.kind} among {len(self.groups[0])} ranks"
+
+
+def as_collective(messages: Sequence[Message], mesh: Mesh) -> Collective | None:
+    """The collective that the remote ones among some messages are, if they are one."""
+    remote = [m for m in messages if m.is_remote]
+    sizes = {m.elements for m in remote}
+    if len(sizes) != 1:
+        return None
+    axes = _axes_between(remote, mesh)
+    groups = _groups(mesh, axes)
+    if len(remote) != sum(len(group) * (len(group) - 1) for group in groups):
+        return None  # as many would be every pair of a group, for all pairs are within one
+    sent: dict[int, set[object]] = defaultdict(set)
+    for m in remote:
+        sent[m.src].add(m.pack.pieces)
+    # Of two ranks, each has something for one other; a gather is what carries all that it holds.
+    same = all(len(packs) == 1 for packs in sent.values())
+    whole = all(m.elements == m.block.in_size for m in remote)
+    gathers = same and (whole or len(groups[0]) > 2)
+    return Collective("all_gather" if gathers else "all_to_all", axes, groups, sizes.pop())
+
+
+def _axes_between(messages: Sequence[Message], mesh: Mesh) -> tuple[int, ...]:
+    """The mesh axes along which a sender and a receiver ever differ."""
+    found: set[int] = set()
+    for m in messages:
+        places = zip(mesh.coordinates(m.src), mesh.coordinates(m.dst), strict=True)
+        found |= {axis for axis, (a, b) in enumerate(places) if a != b}
+    return tuple(sorted(found))
+
+
+def _groups(mesh: Mesh, axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for rank in range(mesh.size):
+        place = mesh.coordinates(rank)
+        groups[tuple(k for axis, k in enumerate(place) if axis not in axes)].append(rank)
+    return tuple(map(tuple, groups.values()))
