@@ -1,143 +1,98 @@
-"""Bytes and seconds of resharding, beside the lower bound, XLA and DTensor.
+"""Bytes and seconds of resharding, beside the lower bound, XLA and DTensor: `make bench sharding`.
 
-    PYTHONPATH=.:backends python bench/sharding.py
+    PYTHONPATH=.:backends python bench/sharding.py [--save]
 
-Bytes: all reshards between specs of a (2, 4) grid; XLA's are read from its compiled program.
-Seconds: 128 MiB of float32 on four gloo ranks, the median of several, slowest rank; over gloo
-DTensor gathers and cuts where it would exchange over NCCL.
+Bytes are those that a device receives on average, as multiples of what it needs and does not have.
 """
 
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import os
 import statistics
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
+import sys
 from typing import Any
 
-from tests.devices import request_host_devices
+from bench.report import save, show
+from bench.sharding_bytes import CONTENDERS, bound
+from bench.sharding_seconds import SHAPE, measured
+from tests.shard.test_cases import AWKWARD, CASES
+from xlayout import Layout, Mesh, Sharding
 
-request_host_devices()
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA warns of each reshard that it does badly
-
-import xlayout as xl  # noqa: E402 -- JAX reads the environment once
-
-RANKS, ROUNDS = 4, 5
-SHAPE = (8192, 4096)
-CASES = {
-    "rows to columns": (None, ("tp",), (None, "tp"), None),
-    "fused to rows": (None, ("tp",), ("tp",), 2),
-    "interleave, rows to rows": ("interleave", ("tp",), ("tp",), None),
-}
+MIB = 2**20
 
 
-def bytes_table() -> None:
-    """Ratios of bytes received to the lower bound, over all pairs of specs."""
-    import jax
-    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+def cases() -> list[dict[str, Any]]:
+    """The layouts that compilers get wrong, one row each."""
+    named = {**{name: case[:3] for name, case in CASES.items()}, **AWKWARD}
+    rows = []
+    for name, case in named.items():
+        needed = bound(case)
+        moved = {who: count(case) for who, count in CONTENDERS.items()}
+        assert moved["xlayout"] == needed, name
+        rows.append({"case": name, "bound": needed, **moved})
+    return rows
 
-    mesh = jax.make_mesh((2, 4), ("fsdp", "tp"), (AxisType.Auto, AxisType.Auto))
-    grid = xl.Mesh((2, 4), ("fsdp", "tp"))
+
+def reshards() -> list[dict[str, Any]]:
+    """All reshards between specs of a (2, 4) grid, summed up in a row for each contender."""
+    grid = Mesh((2, 4), ("fsdp", "tp"))
     entries = [(), ("fsdp",), ("tp",), ("fsdp", "tp"), ("tp", "fsdp")]
     specs = [s for s in itertools.product(entries, repeat=2) if not {*s[0]} & {*s[1]}]
-    ours = theirs = bound = 0
-    ratios, free = [], 0
-    for a, b in itertools.permutations(specs, 2):
-        plan = xl.plan_reshard(
-            xl.Layout.identity((64, 64)), xl.Sharding(grid, a), xl.Sharding(grid, b), itemsize=4
-        )
-        source, target = (
-            NamedSharding(mesh, PartitionSpec(*(e or None for e in s))) for s in (a, b)
-        )
-        x = jax.device_put(jax.numpy.ones((64, 64)), source)
-        moved = sum(xl.wire_bytes(jax.jit(lambda x: x, out_shardings=target), x).values())
-        padding = sum(r.padding for r in plan.rounds) * 4
-        least = sum(plan.lower_bound) / 8
-        ours, theirs, bound = (
-            ours + (sum(plan.recv_bytes) + padding) / 8,
-            theirs + moved,
-            bound + least,
-        )
-        if least:
-            ratios.append(moved / least)
-        else:
-            free += moved > 0
-    print(f"{len(specs) * (len(specs) - 1)} reshards between specs of a (2, 4) grid, in all")
-    print(f"  lower bound 1.00   xlayout {ours / bound:.2f}   XLA {theirs / bound:.2f}")
-    print(f"  XLA: median {statistics.median(ratios):.2f}, worst {max(ratios):.2f}, "
-          f"needless traffic in {free}")  # fmt: skip
+    # Large, for then DTensor's planner weighs bytes more than the number of messages.
+    layout = Layout.identity((2048, 2048))
+    pairs = [(layout, Sharding(grid, a), Sharding(grid, b))
+             for a, b in itertools.permutations(specs, 2)]  # fmt: skip
+    needed = [bound(pair) for pair in pairs]
+    rows = []
+    for who, count in CONTENDERS.items():
+        moved = [count(pair) or 0.0 for pair in pairs]
+        ratios = [m / n for m, n in zip(moved, needed, strict=True) if n]
+        rows.append({
+            "contender": who,
+            "reshards": len(pairs),
+            "in all": round(sum(moved) / sum(needed), 3),
+            "median": round(statistics.median(ratios), 3),
+            "worst": round(max(ratios), 3),
+            "needless": sum(m > 0 for m, n in zip(moved, needed, strict=True) if not n),
+        })  # fmt: skip
+    return rows
 
 
-def seconds_table() -> None:
-    """Median seconds of each case on four ranks."""
-    context = multiprocessing.get_context("forkserver")
-    with tempfile.TemporaryDirectory() as folder:
-        answers = context.Queue()
-        given = (str(Path(folder) / "store"), answers)
-        ranks = [context.Process(target=_rank, args=(rank, *given)) for rank in range(RANKS)]
-        for process in ranks:
-            process.start()
-        found = [answers.get(timeout=600) for _ in ranks]
-        for process in ranks:
-            process.join()
-    print(f"{SHAPE[0] * SHAPE[1] * 4 >> 20} MiB on {RANKS} gloo ranks, milliseconds")
-    for case in CASES:
-        ours, theirs = (max(times[case][k] for times in found) for k in (0, 1))
-        other = (
-            f"DTensor {theirs * 1e3:6.0f}   {theirs / ours:.1f}x" if theirs else "DTensor cannot"
-        )
-        print(f"  {case:26} xlayout {ours * 1e3:6.0f}   {other}")
+def _times(moved: float | None, needed: float) -> str:
+    if moved is None:
+        return "cannot"
+    if needed:
+        return f"{moved / needed:.2f}"
+    return f"{moved / MIB:.2f} MiB for 0" if moved else "0"
 
 
-def _rank(rank: int, store: str, answers: Any) -> None:
-    import torch
-    import torch.distributed as dist
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import DTensor
-
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(store, RANKS), rank=rank, world_size=RANKS)
-    mesh = DeviceMesh("cpu", torch.arange(RANKS), mesh_dim_names=("tp",))
-    tp = xl.Mesh(RANKS, "tp")
-    found = {}
-    for name, (op, source, target, segments) in CASES.items():
-        splits = {0: xl.Split(segments=segments)} if segments else None
-        src, dst = xl.Sharding(tp, source, splits=splits), xl.Sharding(tp, target)
-        layout = xl.interleave.layout(SHAPE) if op else xl.Layout.identity(SHAPE)
-        whole = torch.arange(SHAPE[0] * SHAPE[1], dtype=torch.float32).reshape(SHAPE)
-        x = DTensor.from_local(src.layout(rank, SHAPE)(whole), mesh, src.to_torch(mesh))
-
-        def ours(x: Any = x, dst: Any = dst, layout: Any = layout) -> Any:
-            return xl.reshard(x, dst, layout=layout)
-
-        def theirs(x: Any = x, dst: Any = dst) -> Any:
-            return x.redistribute(mesh, dst.to_torch(mesh))
-
-        expected = dst.layout(rank, SHAPE)(layout(whole))
-        assert torch.equal(ours().to_local(), expected)
-        if op is None:
-            assert torch.equal(theirs().to_local(), expected)
-        del whole, expected
-        found[name] = (_median(ours, dist), _median(theirs, dist) if op is None else 0.0)
-    answers.put(found)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def _median(fn: Callable[[], Any], dist: Any) -> float:
-    times = []
-    for _ in range(ROUNDS):
-        dist.barrier()
-        start = time.perf_counter()
-        fn()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+def main() -> None:
+    """Print the tables; with `--save` keep the rows too."""
+    whole = reshards()
+    show(
+        f"{whole[0]['reshards']} reshards between specs of a (2, 4) grid, by the lower bound",
+        ("contender", "in all", "median", "worst", "moves though nothing need"),
+        [(r["contender"], f"{r['in all']:.2f}", f"{r['median']:.2f}", f"{r['worst']:.2f}",
+          str(r["needless"])) for r in whole],
+    )  # fmt: skip
+    each = cases()
+    show(
+        "layouts between shardings: MiB that a device needs, and what is moved by that",
+        ("case", "bound", *CONTENDERS),
+        [(r["case"], f"{r['bound'] / MIB:.3g}", *(_times(r[who], r["bound"]) for who in CONTENDERS))
+         for r in each],
+    )  # fmt: skip
+    seconds = measured()
+    show(
+        f"{SHAPE[0] * SHAPE[1] * 4 // MIB} MiB on 4 gloo ranks, milliseconds",
+        ("case", "xlayout", "by one collective", "DTensor", "DTensor by xlayout"),
+        [(r["case"], f"{r['xlayout'] * 1e3:.0f}", f"{r['xlayout, collective'] * 1e3:.0f}",
+          f"{r['DTensor'] * 1e3:.0f}" if "DTensor" in r else "cannot",
+          f"{r['DTensor'] / r['xlayout']:.1f}" if "DTensor" in r else "") for r in seconds],
+    )  # fmt: skip
+    if "--save" in sys.argv:
+        print("rows in", save("sharding", [*whole, *each, *seconds]))
 
 
 if __name__ == "__main__":
-    bytes_table()
-    seconds_table()
+    main()
