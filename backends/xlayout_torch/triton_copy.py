@@ -1,6 +1,6 @@
 """Copy: the Triton kernel that moves strided copies between addresses, one tile a program.
 
-It knows no tensors: `triton_plan` writes a table of pieces, 32 numbers each, and says what a tile
+It knows no tensors: `triton_plan` writes a table of pieces, 40 numbers each, and says what a tile
 is. Loads and stores are rows of memory, so that Triton gives each side the layout in which they
 coalesce, and carries the values from one to the other through shared memory or shuffles.
 """
@@ -67,6 +67,15 @@ def _three(at):
     return tl.load(at), tl.load(at + 1), tl.load(at + 2)
 
 
+@triton.jit
+def _digit(rest, at):
+    # What is left over by a count, and the quotient, by a multiplication that was looked up.
+    n, magic = tl.load(at).to(tl.uint32), tl.load(at + 1)
+    high = tl.umulhi(rest, magic.to(tl.uint32))
+    quotient = (high + rest) >> (magic >> 32).to(tl.uint32)
+    return rest - quotient * n, quotient
+
+
 @triton.jit(do_not_specialize=["source", "target", "pieces", "jobs", "group"])
 def copy_tiles(
     table,
@@ -92,31 +101,24 @@ def copy_tiles(
     piece = table + pieces
     if SEVERAL:
         job = tl.load(table + jobs + tile // group)
-        piece += (job >> 32) * 32
+        piece += (job >> 32) * 40
         tile = job.to(tl.int32) + tile % group
-        if tile >= tl.load(piece + 31):
+        if tile >= tl.load(piece + 39):
             return
     WIDTH: tl.constexpr = UNIT.primitive_bitwidth // 8
     read = (source + tl.load(piece)) // (READ_VECTOR * WIDTH) + tl.load(piece + 2)
     write = (target + tl.load(piece + 1)) // (WRITE_VECTOR * WIDTH) + tl.load(piece + 3)
-    tiles_r, tiles_b, tiles_a = _three(piece + 4)
-    tiles_c = tl.load(piece + 7)
-    c = tile % tiles_c.to(tl.int32)
-    tile = tile // tiles_c.to(tl.int32)
-    b = tile % tiles_b.to(tl.int32)
-    tile = tile // tiles_b.to(tl.int32)
-    a = tile % tiles_a.to(tl.int32)
-    tile = tile // tiles_a.to(tl.int32)
-    r = tile % tiles_r.to(tl.int32)
-    tile = tile // tiles_r.to(tl.int32)
+    rest = tile.to(tl.uint32)
+    c, rest = _digit(rest, piece + 4)
+    b, rest = _digit(rest, piece + 6)
+    a, rest = _digit(rest, piece + 8)
+    r, rest = _digit(rest, piece + 10)
     for k in tl.static_range(4):
-        n, x, z = _three(piece + 19 + 3 * k)
-        at = tile % n.to(tl.int32)
-        tile = tile // n.to(tl.int32)
-        read += at * x
-        write += at * z
-    n_r, n_b, n_a = _three(piece + 8)
-    strides, length = piece + 11, tl.load(piece + 17)
+        at, rest = _digit(rest, piece + 12 + 4 * k)
+        read += at.to(tl.int64) * tl.load(piece + 14 + 4 * k)
+        write += at.to(tl.int64) * tl.load(piece + 15 + 4 * k)
+    n_r, n_b, n_a = _three(piece + 28)
+    strides, length = piece + 31, tl.load(piece + 37)
     if A == 1:  # nothing to turn
         where, inside = _memory(
             read, length, strides, (n_r, n_a, n_b), (r, a, b, c),
@@ -128,7 +130,7 @@ def copy_tiles(
             (R, B, A, C), READ_RUN, READ_VECTOR, UNIT, WIDE,
         )  # fmt: skip
     values = tl.load(where, inside)
-    strides, length = piece + 14, tl.load(piece + 18)
+    strides, length = piece + 34, tl.load(piece + 38)
     where, inside = _memory(
         write, length, strides, (n_r, n_a, n_b), (r, a, b, c),
         (R, A, B, C), WRITE_RUN, WRITE_VECTOR, UNIT, WIDE,

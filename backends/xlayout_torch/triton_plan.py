@@ -1,6 +1,6 @@
 """Plan: many strided copies in one table of numbers, and one launch for each kind of tile.
 
-A piece is a copy cut into tiles, 32 words of the table: the address of its input and of its output
+A piece is a copy cut into tiles, 40 words of the table: the address of its input and of its output
 (or 0, where the launch says them), then `Cut.words`. Where a launch has several pieces, a job tells
 which of them a group of programs works on, and from which tile on: piece * 2**32 + tile.
 """
@@ -20,7 +20,7 @@ Move = tuple[int, int, tuple[int, int, tuple[Loop, ...]]]
 Moves = tuple[Move, ...]
 """(input, output, (from, to, loops)), in elements."""
 
-WORDS = 32
+WORDS = 40
 """Numbers for each piece."""
 
 GROUP = 16
@@ -106,11 +106,11 @@ def _split(moves: Moves, itemsize: int) -> Iterator[Move]:
         if any(n == 0 for n, _, _ in loops):
             continue
         step = VECTOR // math.gcd(VECTOR, itemsize)
-        rest = loops[0][0] % step if len(loops) == 1 and loops[0][1:] == (1, 1) else 0
-        if rest:
-            whole = loops[0][0] - rest
-            yield source, target, (start, to, ((whole, 1, 1),))
-            yield source, target, (start + whole, to + whole, ((rest, 1, 1),))
+        n, *steps = loops[0] if len(loops) == 1 else (0, 0, 0)
+        rest = n % step
+        if rest < n and rest and steps == [1, 1]:
+            yield source, target, (start, to, ((n - rest, 1, 1),))
+            yield source, target, (start + n - rest, to + n - rest, ((rest, 1, 1),))
         else:
             yield source, target, (start, to, loops)
 

@@ -27,7 +27,7 @@ def emulate(plan: Plan, buffers: list[Buffer]) -> None:
                 place += (job >> 32) * WORDS
                 number = (job & 0xFFFFFFFF) + program % launch.group
             words = plan.words[place : place + WORDS].tolist()
-            if number < words[31]:
+            if number < words[39]:
                 source, target = ends[place]
                 _tile(launch.tile, words[2:], number, buffers[source], buffers[target])
 
@@ -50,19 +50,21 @@ def _tile(tile: Tile, words: list[int], number: int, source: Buffer, target: Buf
 def positions(tile: Tile, words: list[int], number: int) -> tuple[Side, Side]:
     """Units that a tile reads and writes, both in the order of their side."""
     at = []
-    for tiles in (words[5], words[3], words[4], words[2], *words[17:29:3]):
-        at.append(number % tiles)
-        number //= tiles
+    for place in (2, 4, 6, 8, 10, 14, 18, 22):
+        n, magic = words[place : place + 2]
+        quotient = (number + (number * (magic & 0xFFFFFFFF) >> 32)) >> (magic >> 32)
+        at.append(number - quotient * n)
+        number = quotient
     assert number == 0
     (c, b, a, r), outer = at[:4], at[4:]
-    n_r, n_b, n_a = words[6:9]
+    n_r, n_b, n_a = words[26:29]
     R, B, A, C = tile.sizes
     written = (R, A, B, C), (r, a, b, c), (n_r, n_a, n_b)
     read = written if A == 1 else ((R, B, A, C), (r, b, a, c), (n_r, n_b, n_a))
-    base = [words[k] + sum(i * words[18 + 3 * j + k] for j, i in enumerate(outer)) for k in (0, 1)]
+    base = [words[k] + sum(i * words[12 + 4 * j + k] for j, i in enumerate(outer)) for k in (0, 1)]
     return (
-        _side(*read, base[0], words[9:12], words[15], tile.runs[0], tile.vectors[0]),
-        _side(*written, base[1], words[12:15], words[16], tile.runs[1], tile.vectors[1]),
+        _side(*read, base[0], words[29:32], words[35], tile.runs[0], tile.vectors[0]),
+        _side(*written, base[1], words[32:35], words[36], tile.runs[1], tile.vectors[1]),
     )
 
 

@@ -107,6 +107,21 @@ def test_the_kernel_makes_them_together(device: str, monkeypatch: pytest.MonkeyP
     )
 
 
+def test_several_outputs_are_moved_at_once_too(
+    batches: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = xl.unstack.layout((3, 100, 128))
+    x = torch.randn(3, 100, 128)
+    asked: list[Any] = []
+    monkeypatch.setattr(xlayout_torch, "move", lambda *args: bool(asked.append(args)))
+    made = layout(x)
+    assert [len(outputs) for _, _, outputs in asked] == [3]
+    monkeypatch.setattr(xlayout_torch, "together", lambda _xs: False)
+    assert same(made, layout(x))
+    assert len(asked) == 1
+    assert batches == []
+
+
 def test_each_array_needs_a_layout() -> None:
     with pytest.raises(SizeError, match="arrays: 1 for 2 layouts; wanted one for each layout"):
         apply_many(LAYOUTS[:2], [np.zeros((48, 40))])

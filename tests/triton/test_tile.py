@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.native.test_copy import permuted
 from tests.triton.emulator import positions
-from xlayout_torch.triton_tile import LINE, OUTER, TILE, Loop, Tile, cut
+from xlayout_torch.triton_tile import LINE, OUTER, TILE, Loop, Tile, _digit, cut
 
 LARGE = {
     "rows": ((2, 2048, 4096), (1, 0, 2)),
@@ -122,3 +122,14 @@ def source_of(byte: np.ndarray, loops: tuple[Loop, ...], itemsize: int) -> np.nd
         found = found + rest // z * x * itemsize
         rest = rest % z
     return found
+
+
+@given(st.integers(0, (1 << 31) - 1), st.integers(1, (1 << 31) - 1))
+def test_a_digit_divides(x: int, n: int) -> None:
+    for divisor in (n, 1 + n % 1000, 1 << n % 31):
+        count, magic = _digit(divisor)
+        low, shift = magic & 0xFFFFFFFF, magic >> 32
+        assert count == divisor
+        assert magic < 1 << 63
+        assert (x + (x * low >> 32)) >> shift == x // divisor
+        assert x + (x * low >> 32) < 1 << 32

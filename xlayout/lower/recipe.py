@@ -8,7 +8,7 @@ copy per piece instead, which makes no intermediate arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
@@ -42,18 +42,28 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
 def _recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     direct = _direct(layout, backend)
     if direct is not None:
-        return _quick(layout, backend, direct)
+        each = _quick(layout, backend, direct)
+        several = len(layout.out_shapes) > 1 and layout.out_size > _SMALL
+        if not (several and hasattr(backend, "together")):
+            return each
+        verbs, at_once = cast(Any, backend), _by_pieces(layout, backend, fill, each)
+        return lambda x: at_once(x) if verbs.together((x,)) else each(x)
     whole = program_of(layout)
     program = tuned(whole, layout, immutable=backend.immutable)
     tables = tables_of(layout, whole)
     by_program = bound(backend, program.steps, program.outputs, tables, fill)
     if backend.immutable or layout.out_size <= _SMALL:
         return by_program if len(program.steps) == 1 else _quick(layout, backend, by_program)
+    return _by_pieces(layout, backend, fill, by_program)
+
+
+def _by_pieces(layout: Layout, backend: Backend, fill: Any, otherwise: Recipe) -> Recipe:
+    """One strided copy per piece, where memory may be touched directly."""
 
     def by_pieces(*arrays: Any) -> Any:
         strides = [backend.strides(x) for x in arrays]
         if None in strides or len({backend.kind(x) for x in arrays}) > 1:
-            return by_program(*arrays)
+            return otherwise(*arrays)
         outputs = [backend.empty(shape, arrays[0]) for shape in layout.out_shapes]
         write_pieces(backend, layout, arrays, outputs, fill)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
