@@ -43,8 +43,10 @@ def by_hand(op: str, module: Any, *xs: Any) -> Any:
     (x,) = xs
     if op == "matrix_transpose":
         if module is np:
-            return np.ascontiguousarray(x.T)
-        return x.T.contiguous() if hasattr(x, "contiguous") else x.T
+            return x.T.copy()  # ascontiguousarray may give a view, as torch's contiguous() may
+        if module.__name__ == "torch":
+            return x.T.clone(memory_format=module.contiguous_format)
+        return x.T
     if op == "interleave":
         return x.reshape(2, -1, COLUMNS).swapaxes(0, 1).reshape(x.shape)
     return x.reshape(32, -1, 2, COLUMNS).swapaxes(1, 2).reshape(x.shape)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -15,6 +19,7 @@ from jax.experimental.layout import Format
 from jax.experimental.layout import Layout as Order
 
 import xlayout as xl
+from tests.house.tree import ROOT
 from tests.strategies import bijections, factorisations, shapes, stretches
 from xlayout import Layout
 from xlayout_jax import native
@@ -131,6 +136,34 @@ def test_small_and_large_are_the_same(size: int) -> None:
     x = np.random.default_rng(0).integers(0, 256, size, np.uint8).reshape(-1, 64)
     made = jax.jit(lambda x: xl.interleave(x, axis=1))(x)
     assert bits(made) == bits(x.reshape(-1, 2, 32).swapaxes(1, 2).reshape(x.shape))
+
+
+def test_calls_at_the_same_time_do_not_meet() -> None:
+    function = jax.jit(lambda x: xl.interleave(x, axis=1))
+    given = [np.full((512, 1024), k, np.float32) + np.arange(1024) for k in range(4)]
+    wanted = [x.reshape(512, 2, 512).swapaxes(1, 2).reshape(x.shape) for x in given]
+
+    def same(k: int) -> bool:
+        return all(np.array_equal(function(given[k]), wanted[k]) for _ in range(20))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(same, range(4)))
+
+
+@pytest.mark.parametrize("flags", ["--xla_cpu_multi_thread_eigen=false", ""])
+def test_it_runs_where_xla_has_one_thread(flags: str) -> None:
+    code = (
+        "import jax, jax.numpy as jnp, xlayout as xl\n"
+        "x = jnp.arange(1 << 21).reshape(1024, 2048)\n"
+        "y = jax.jit(xl.matrix_transpose)(x)\n"
+        "assert (y == x.T).all() and y.shape == (2048, 1024)\n"
+    )
+    environment = {**os.environ, "XLA_FLAGS": flags}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # -- the call on its own --------------------------------------------------------------------------
