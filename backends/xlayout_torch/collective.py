@@ -74,6 +74,10 @@ def partial(x: DTensor, /) -> set[int]:
     }
 
 
+LISTENERS: list[Callable[[torch.Tensor, Callable[[], torch.Tensor]], None]] = []
+"""Who wants to know of what was gathered, and how to gather it again."""
+
+
 @contextmanager
 def made_again() -> Iterator[None]:
     """What a compiler records in here is made again for the backward pass, instead of saved."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.multiprocessing.reductions import StorageWeakRef
 
 import xlayout as xl
+import xlayout_torch.collective as collective
 from tests.shard.on_ranks import dtensor, partial
 from xlayout import Sharding
+from xlayout.torch import regather
 
 
 def narrow(
@@ -116,3 +122,73 @@ def _status(field: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith(field))
     return int(line.split()[1]) << 10
+
+
+def trained(rank: int, src: Sharding, local: bool) -> tuple[bool, dict[str, int], dict[str, int]]:
+    """Whether three layers have the same gradients; of each way the wholes kept, bytes received."""
+    found = []
+    for context in (nullcontext, regather):
+        weights = _weights(rank, src, 3, 8)
+        x = torch.ones(2, 8, dtype=torch.bfloat16, requires_grad=True)
+        wholes: list[StorageWeakRef] = []
+        told = _told(wholes)
+        collective.LISTENERS.append(told)
+        with context():
+            loss = _layers(weights, x, local)
+        collective.LISTENERS.remove(told)
+        kept = sum(not whole.expired() for whole in wholes)
+        counted = xl.wire_bytes(torch.Tensor.backward, loss)
+        grads = [w.grad.to_local() for w in weights]
+        found.append((grads, {"kept": kept, "recv": counted.get("recv", 0)}))
+    (plain, before), (again, after) = found
+    return all(map(torch.equal, plain, again)), before, after
+
+
+def _told(wholes: list[StorageWeakRef]) -> Any:
+    return lambda whole, _again: wholes.append(StorageWeakRef(whole.untyped_storage()))
+
+
+def _weights(rank: int, src: Sharding, layers: int, width: int) -> list[DTensor]:
+    generator = np.random.default_rng(0)
+    return [
+        dtensor(rank, generator.normal(size=(width, width)).astype(np.float32), src)
+        .requires_grad_()
+        for _ in range(layers)
+    ]  # fmt: skip
+
+
+def _layers(weights: list[DTensor], x: torch.Tensor, local: bool) -> torch.Tensor:
+    """A product a layer, on local tensors or on DTensors."""
+    whole: list[Any] = [Replicate()] * weights[0].device_mesh.ndim
+    y: Any = x if local else DTensor.from_local(x, weights[0].device_mesh, whole)
+    for weight in weights:
+        gathered = xl.all_gather(weight, dtype="bfloat16")
+        used = gathered.to_local(grad_placements=whole) if local else gathered
+        y = torch.relu(y @ used.T)
+    total = y.float().square().sum()
+    return total if local else total.to_local()
+
+
+def resident(rank: int, src: Sharding, layers: int, width: int) -> tuple[int, int]:
+    """Bytes that are held after the forward pass, with wholes saved and without."""
+    found = []
+    for context in (nullcontext, regather):
+        weights = _weights(rank, src, layers, width)
+        x = torch.ones(2, width, dtype=torch.bfloat16)
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back, and is not used again unseen
+        before = _status("VmRSS")
+        with context():
+            loss = _layers(weights, x, local=True)
+        found.append(_status("VmRSS") - before)
+        del loss, weights
+    return found[0], found[1]
+
+
+def ungathered(_rank: int) -> bool:
+    """A layer beside, whose weight nobody gathers."""
+    layer = torch.nn.Linear(3, 3)
+    with regather():
+        loss = layer(torch.ones(1, 3)).square().sum()
+    loss.backward()
+    return layer.weight.grad is not None and bool(layer.weight.grad.isfinite().all())

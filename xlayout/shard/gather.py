@@ -8,6 +8,7 @@ moves least, and back the same messages the other way, added up where they arriv
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -33,14 +34,22 @@ def gathered(held: Laid, gone: tuple[str, ...], dtype: Any, reduce_dtype: Any) -
     dst, rank = src.without(*gone), torch.rank_of(mesh)
     target, plan = native(held, dst), _plan(shape, src, dst)
 
-    def forward(x: Any) -> tuple[Any, ...]:
+    # These functions live as long as the graph does: nothing in them holds `x`.
+    kind, held = x.dtype, replace(held, x=None)
+
+    def gather(x: Any) -> Any:
         with torch.made_again():
-            whole = _along(torch.local(torch.cast(x, dtype)), plan, gone, rank, mesh)
+            return _along(torch.local(torch.cast(x, dtype)), plan, gone, rank, mesh)
+
+    def forward(x: Any) -> tuple[Any, ...]:
+        whole = gather(x)
+        for tell in torch.LISTENERS:
+            tell(whole, lambda: gather(x))
         return (torch.whole(whole, mesh, target, shape),)
 
     def backward(gradient: Any) -> tuple[Any, ...]:
         summed = _summed(torch.cast(gradient, reduce_dtype), held, gone, rank)
-        return (torch.cast(summed, x.dtype),)
+        return (torch.cast(summed, kind),)
 
     (made,) = torch.linear(forward, backward, [x])
     return made

@@ -1,0 +1,48 @@
+"""Inside `regather` no gathered weight outlives its use: gradients are the same, memory is less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.shard import on_ranks_gather
+from tests.shard.pool import Pool
+from xlayout.shard import Mesh, Sharding
+
+pytestmark = pytest.mark.distributed
+
+FSDP, GRID = Mesh(4, "fsdp"), Mesh((2, 2), ("dp", "fsdp"))
+ROWS = Sharding(FSDP, ("fsdp",))
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Pool]:
+    pool = Pool(4)
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["local tensors", "DTensors"])
+@pytest.mark.parametrize(
+    "src", [ROWS, Sharding(FSDP, (None, "fsdp")), Sharding(GRID, ("fsdp",))], ids=str
+)
+def test_gradients_are_the_same_to_the_bit(ranks: Pool, src: Sharding, local: bool) -> None:
+    for same, plain, again in ranks(on_ranks_gather.trained, src, local):
+        assert same
+        assert plain["kept"] == 3  # a gathered weight a layer
+        assert again["kept"] == 0
+        assert again["recv"] > plain["recv"]  # it travels once more
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the memory")
+def test_memory_falls_by_every_gathered_weight_but_one(ranks: Pool) -> None:
+    layers, width = 8, 1024
+    for plain, again in ranks(on_ranks_gather.resident, ROWS, layers, width):
+        whole = 2 * width**2
+        assert plain - again > 0.8 * (layers - 1) * whole
+
+
+def test_what_was_not_gathered_is_saved_as_ever(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_gather.ungathered))

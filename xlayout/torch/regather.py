@@ -1,0 +1,106 @@
+"""Regather: of a gathered parameter autograd saves the part; the backward pass gathers it anew.
+
+A product saves its operands for the gradient, a gathered weight too, so that all layers' wholes
+would be in memory at once when the forward pass ends. Only who saves can be told otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from xlayout.registry import verbs
+
+__all__ = ["regather"]
+
+
+@dataclass(slots=True)
+class _Whole:
+    """How to gather a tensor again; what was gathered last serves while anybody holds it."""
+
+    again: Callable[[], torch.Tensor]
+    last: Any = None
+
+    def __call__(self) -> torch.UntypedStorage:
+        storage = None if self.last is None else torch.UntypedStorage._new_with_weak_ptr(
+            self.last.cdata)  # fmt: skip
+        if storage is None:
+            storage = self.again().untyped_storage()
+            self.last = _reference(storage)
+        return storage
+
+
+def _reference(storage: torch.UntypedStorage) -> Any:
+    """Equal for equal storages, and no other storage is equal while it lives."""
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A tensor in the memory of a whole, or a DTensor whose local one is."""
+
+    whole: _Whole
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    like: Any
+
+    def __call__(self) -> Any:
+        storage = self.whole()
+        empty = torch.empty(0, dtype=self.dtype, device=storage.device)
+        local = empty.set_(storage, self.offset, self.shape, self.strides)
+        if self.like is None:
+            return local
+        mesh, placements, shape, stride = self.like
+        return DTensor.from_local(
+            local, mesh, placements, run_check=False, shape=shape, stride=stride
+        )
+
+
+class regather(torch.autograd.graph.saved_tensors_hooks):  # noqa: N801 -- a context, as torch's are
+    """Inside, nothing gathered by `xlayout.all_gather` is saved for the backward pass.
+
+    What is saved is the part that this rank has, and the backward pass gathers it once more: the
+    bytes of one gather for the memory of one whole. All ranks have to run the same backward pass.
+    For eager mode; in `torch.compile` it is always so.
+
+    >>> import torch
+    >>> layer = torch.nn.Linear(2, 2)
+    >>> with regather():
+    ...     loss = layer(torch.ones(1, 2)).sum()
+    >>> loss.backward()
+    """
+
+    def __init__(self) -> None:
+        self._wholes: dict[Any, _Whole] = {}
+        super().__init__(self._pack, lambda saved: saved() if type(saved) is _View else saved)
+
+    def __enter__(self) -> None:
+        verbs("torch", "collective").LISTENERS.append(self._made)
+        super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        verbs("torch", "collective").LISTENERS.remove(self._made)
+        self._wholes.clear()
+
+    def _made(self, whole: torch.Tensor, again: Callable[[], torch.Tensor]) -> None:
+        self._wholes = {ref: w for ref, w in self._wholes.items() if not ref.expired()}
+        self._wholes[_reference(whole.untyped_storage())] = _Whole(again)
+
+    def _pack(self, x: Any) -> Any:
+        local: Any = x._local_tensor if isinstance(x, DTensor) else x
+        if local.layout is not torch.strided or not self._wholes:
+            return x
+        whole = self._wholes.get(_reference(local.untyped_storage()))
+        if whole is None:
+            return x
+        like = (x.device_mesh, x.placements, x.shape, x.stride()) if x is not local else None
+        shape, strides = tuple(local.shape), tuple(local.stride())
+        return _View(whole, local.dtype, shape, strides, local.storage_offset(), like)
