@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -29,3 +32,16 @@ def backend(request: pytest.FixtureRequest) -> Framework:
     if module := missing(framework):
         pytest.skip(f"{module} is not installed")
     return framework
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the files that cannot be imported where a framework is missing."""
+    if collection_path.suffix != ".py":
+        return None
+    absent = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
+    if not absent:
+        return None
+    needs = re.findall(
+        r"^(?:import|from) (?:xlayout_)?(\w+)", collection_path.read_text(), re.MULTILINE
+    )
+    return True if set(absent) & set(needs) else None

@@ -2,9 +2,9 @@
 
 Three verbs are made here that no tracer needs to see. own, a row-major copy, comes before the last
 reshape, which is a view then (alone it would copy or share, as the strides have it). pad: (axis,
-before, after) stands for concatenating fillers, stack: (axis, rank) for concatenating what was given an
-axis of size 1. Also, arrays that are reshaped only to be put side by side are put side by side
-first.
+before, after) stands for concatenating fillers, stack: (axis, rank) for concatenating what was
+given an axis of size 1. Also, arrays that are reshaped only to be put side by side are put side by
+side first.
 """
 
 from __future__ import annotations
