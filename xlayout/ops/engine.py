@@ -70,6 +70,7 @@ class Engine:
         parameters = inspect.signature(layout_of).parameters.values()
         self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self._runs: dict[Any, Callable[..., Any]] = {}
+        self._layouts: dict[Any, Layout] = {}
 
     def unary(self) -> Callable[..., Any]:
         """The function of one array: what runs is found by its key."""
@@ -178,7 +179,15 @@ class Engine:
         return self.nary()(tuple(arrays), options)
 
     def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:
-        return self._layout_of(*self._args(tuple([tuple(x.shape) for x in arrays])), **options)
+        shapes = tuple([tuple(x.shape) for x in arrays])
+        key = shapes, repr(options)  # 3.0 equals 3, and is no block
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = self._layout_of(*self._args(shapes), **options)
+            if len(self._layouts) >= _MOST:
+                self._layouts.clear()
+            self._layouts[key] = layout
+        return layout
 
     def _checked_fill(self, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
         if self._fill is None:
