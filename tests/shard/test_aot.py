@@ -9,13 +9,10 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-pytest.importorskip("jax")
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import pytest
-
-pytest.importorskip("jax")
-
 import jax
 import numpy as np
+import pytest
 from jax.sharding import AxisType, NamedSharding
 
 import xlayout as xl

@@ -1,66 +1,32 @@
-"""A gather in JAX casts first, saves nothing, and sums gradients in the dtype it is told."""
+"""A gather in JAX casts first, and sums gradients in the dtype it is told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import pytest
-
-pytest.importorskip("jax")
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.ad_checkpoint import print_saved_residuals
-from jax.sharding import AxisType, NamedSharding
+import pytest
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
 import xlayout.jax
+from tests.shard.train import (
+    AUTO,
+    EXPLICIT,
+    IN,
+    OUT,
+    SHARDED,
+    WIDE,
+    arrays,
+    mapped,
+    mesh,
+    net,
+)  # fmt: skip
 from xlayout.errors import AxisError, LayoutError, ShardingError
 from xlayout.shard import wire_bytes
-
-IN, OUT, BATCH = 64, 32, 16
-SHARDED = P("fsdp")
-WIDE = IN * OUT * 4 // 8 * 7  # bytes of a gather among eight, in float32
-AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
-
-
-def mesh(kind: AxisType, shape: tuple[int, ...] = (8,)) -> jax.sharding.Mesh:
-    names = ("fsdp",) if len(shape) == 1 else ("fsdp", "tp")
-    return jax.make_mesh(shape, names, (kind,) * len(shape))
-
-
-def arrays(on: jax.sharding.Mesh, weight: P = SHARDED) -> tuple[jax.Array, jax.Array]:
-    """A weight, and a batch."""
-    rng = np.random.default_rng(0)
-    w = rng.normal(size=(IN, OUT)).astype(np.float32)
-    x = rng.normal(size=(BATCH, IN)).astype(jnp.bfloat16)
-    return (
-        jax.device_put(w, NamedSharding(on, weight)),
-        jax.device_put(x, NamedSharding(on, P("fsdp"))),
-    )
-
-
-def net(gather: Callable[[Any], Any], w: Any, x: Any) -> Any:
-    """A loss for which the weight is used twice."""
-    full = gather(w).astype(jnp.bfloat16)
-    y = jnp.tanh(x @ full) @ full.T
-    return (y.astype(jnp.float32) ** 2).mean()
-
-
-def mapped(gather: Callable[[Any], Any], check: bool = True) -> Callable[[Any, Any], Any]:
-    """The loss as every device computes its part of it."""
-
-    def loss(w: Any, x: Any) -> Any:
-        return jax.lax.pmean(net(gather, w, x), "fsdp")
-
-    made: Callable[[Any, Any], Any] = jax.shard_map(
-        loss, mesh=mesh(AUTO), in_specs=(P("fsdp"), P("fsdp")), out_specs=P(), check_vma=check
-    )
-    return jax.jit(made)
-
 
 # -- bytes -----------------------------------------------------------------------------------------
 
@@ -210,69 +176,6 @@ def test_it_is_differentiated_forward_too() -> None:
     np.testing.assert_allclose(tangent, (grad * w).sum(), rtol=2e-2)
     _, whole = jax.jvp(lambda w: xl.all_gather(w, dtype="bfloat16"), (w,), (w,))
     np.testing.assert_array_equal(whole, np.asarray(w).astype(jnp.bfloat16))
-
-
-# -- memory ----------------------------------------------------------------------------------------
-
-
-def test_the_full_copy_in_float32_is_never_there() -> None:
-    on = mesh(AUTO)
-    source, whole = NamedSharding(on, P("fsdp")), NamedSharding(on, P())
-    w = jax.ShapeDtypeStruct((1024, 256), np.float32, sharding=source)
-
-    def plain(w: Any) -> Any:
-        return jax.lax.with_sharding_constraint(w, whole).astype(jnp.bfloat16)
-
-    def ours(w: Any) -> Any:
-        return xl.all_gather(w, dtype="bfloat16", in_sharding=source)
-
-    for fn, bytes_each in ((plain, 4), (ours, 2)):
-        stats = jax.jit(fn).lower(w).compile().memory_analysis()
-        assert stats is not None
-        assert stats.temp_size_in_bytes == w.size * bytes_each
-
-
-def saved(fn: Callable[..., Any], capsys: pytest.CaptureFixture[str], *args: Any) -> set[str]:
-    """The shapes of what is kept for the backward pass."""
-    capsys.readouterr()
-    print_saved_residuals(fn, *args)
-    lines = capsys.readouterr().out.splitlines()
-    return {line.split()[0].partition("{")[0] for line in lines if "from the argument" not in line}
-
-
-@pytest.mark.parametrize("policy", [None, jax.checkpoint_policies.dots_saveable])
-def test_nothing_gathered_is_saved_under_the_policy(
-    capsys: pytest.CaptureFixture[str], policy: Any
-) -> None:
-    gathered = {f"bf16[{IN},{OUT}]", f"bf16[{OUT},{IN}]"}
-    with jax.set_mesh(mesh(EXPLICIT)):
-        w, x = arrays(mesh(EXPLICIT))
-
-        def loss(w: Any, x: Any) -> Any:
-            return net(lambda w: xlayout.jax.all_gather(w, "fsdp", dtype="bfloat16"), w, x)
-
-        kept = jax.checkpoint(loss, policy=xlayout.jax.regather(policy))
-        assert gathered <= saved(loss, capsys, w, x)
-        found = saved(kept, capsys, w, x)
-        assert not gathered & found
-        assert f"bf16[{BATCH}@fsdp,{OUT}]" in found  # activations are, as the policy says
-        grads = [jax.jit(jax.grad(f))(w, x) for f in (kept, loss)]
-        np.testing.assert_array_equal(*grads)
-
-
-def test_in_shard_map_nothing_gathered_is_saved_under_the_policy(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    w, x = arrays(mesh(AUTO))
-
-    def ours(w: Any) -> Any:
-        return xlayout.jax.all_gather(w, "fsdp", dtype="bfloat16")
-
-    kept = jax.checkpoint(mapped(ours), policy=xlayout.jax.regather())
-    assert f"bf16[{8 * IN},{OUT}]" in saved(mapped(ours), capsys, w, x)
-    assert not {f"bf16[{8 * IN},{OUT}]", f"bf16[{8 * OUT},{IN}]"} & saved(kept, capsys, w, x)
-    grads = [jax.jit(jax.grad(f))(w, x) for f in (kept, mapped(ours))]
-    np.testing.assert_array_equal(*grads)
 
 
 # -- refusals --------------------------------------------------------------------------------------

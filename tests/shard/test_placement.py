@@ -19,8 +19,8 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from xlayout.errors import AxisError, ShardingError
-from xlayout.shard import Mesh, Sharding, Split
+from xlayout.errors import AxisError, LayoutError, ShardingError
+from xlayout.shard import Mesh, Sharding, Split, wire_bytes
 from xlayout.shard.placement import cuts_of, of_cuts
 
 MESHES = (
@@ -241,3 +241,8 @@ def test_what_is_no_named_sharding_is_refused() -> None:
         cut().to_jax(device_mesh(TP))
     with pytest.raises(ValueError, match=r"mesh: \{'dp': 2, 'tp': 4\}; the sharding is on"):
         cut().to_jax(jax_mesh(DP))
+
+
+def test_torch_runs_what_it_counts_and_compiles_for_no_target() -> None:
+    with pytest.raises(LayoutError, match="target: 'h100' with torch, which runs `fn`; leave it"):
+        wire_bytes(lambda x: x, torch.ones(2), target="h100")

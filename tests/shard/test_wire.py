@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -87,3 +88,30 @@ def test_what_stays_at_home_is_nothing() -> None:
 def test_without_an_array_there_is_nothing_to_count() -> None:
     with pytest.raises(TypeError, match=r"args: no torch\.Tensor or jax\.Array among them; wanted"):
         wire_bytes(lambda: None)
+
+
+# -- accelerators that are not there ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("target", "wheel"), [("h100", "jax-cuda12-plugin"), ("v5e", "libtpu")])
+def test_a_compiler_that_is_missing_is_named(target: str, wheel: str) -> None:
+    if importlib.util.find_spec(wheel.replace("-", "_")) is not None:
+        pytest.skip(f"{wheel} is installed")
+    with pytest.raises(RuntimeError, match=rf"target: '{target}' cannot be .*; install {wheel}"):
+        wire_bytes(lambda x: x, array(P("tp"), grid()), target=target)
+
+
+def test_a_target_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ValueError, match="target: 'a100'; wanted one of h100, v5e"):
+        wire_bytes(lambda x: x, array(P("tp"), grid()), target="a100")
+
+
+def test_a_number_of_devices_that_does_not_come_is_refused() -> None:
+    two = jax.make_mesh((2,), ("tp",), (AxisType.Auto,), devices=jax.devices()[:2])
+    with pytest.raises(ValueError, match="target: 2 devices of 'v5e'; wanted one of 1, 4, 8"):
+        wire_bytes(lambda x: x, array(P("tp"), two), target="v5e")
+
+
+def test_arrays_in_containers_count_as_arrays() -> None:
+    x = array(P("tp"), grid())
+    assert wire_bytes(lambda tree: tree["w"][0] + 1, {"w": [x]}) == {}
