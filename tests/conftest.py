@@ -36,12 +36,18 @@ def backend(request: pytest.FixtureRequest) -> Framework:
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out the files that cannot be imported where a framework is missing."""
-    if collection_path.suffix != ".py":
+    absent = {name for name in ("torch", "jax") if importlib.util.find_spec(name) is None}
+    if collection_path.suffix != ".py" or not absent:
         return None
-    absent = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
-    if not absent:
-        return None
-    needs = re.findall(
-        r"^(?:import|from) (?:xlayout_)?(\w+)", collection_path.read_text(), re.MULTILINE
-    )
-    return True if set(absent) & set(needs) else None
+    return True if absent & _imported(collection_path) else None
+
+
+def _imported(path: Path, seen: frozenset[Path] = frozenset()) -> set[str]:
+    """The frameworks that a file imports when it is imported, by way of other test files too."""
+    text = path.read_text()
+    names = set(re.findall(r"^(?:import|from) (?:xlayout_)?(\w+)", text, re.MULTILINE))
+    for module in re.findall(r"^from (tests\.[\w.]+) import", text, re.MULTILINE):
+        other = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
+        if other.exists() and other not in seen:
+            names |= _imported(other, seen | {path})
+    return names
