@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -15,8 +16,9 @@ from tests.triton.test_tile import LARGE, tile_of
 from xlayout_torch import cuda
 from xlayout_torch.triton_copy import copy_tiles
 
-__all__ = ["FAMILIES", "compiled"]
+__all__ = ["FAMILIES", "compiled", "variants"]
 
+TARGET = GPUTarget("cuda", 90, 32)
 FAMILIES = [(name, itemsize) for name in LARGE for itemsize in (1, 2, 4)]
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -31,7 +33,7 @@ def compiled(name: str, itemsize: int) -> dict[str, int]:
     aligned = {(0,): [["tt.divisibility", 16]]}
     source = ASTSource(copy_tiles, kinds, dict(zip(names, values, strict=True)), aligned)
     options = {"num_warps": cuda.WARPS, "num_stages": 1}
-    kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    kernel = triton.compile(source, target=TARGET, options=options)
     ptx = kernel.asm["ptx"]
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
@@ -52,3 +54,26 @@ def compiled(name: str, itemsize: int) -> dict[str, int]:
         "wide stores": len(re.findall("st" + wide, ptx)),
         "narrow stores": len(re.findall(r"st\.global\.b", ptx)),
     }
+
+
+class Absent:
+    """A device that can be compiled for, and not be launched on."""
+
+    def get_current_target(self) -> GPUTarget:
+        return TARGET
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, _device: int) -> int:
+        return 0
+
+
+def variants() -> int:
+    """Kernels that launches compile which differ in addresses and in positions in the table."""
+    triton.runtime.driver.set_active(Absent())
+    constants = cuda.constants(tile_of("transpose", 2), several=True)
+    options = {"grid": (1,), "num_warps": cuda.WARPS, "num_stages": 1}
+    numbers = [(0, 0, 0, 1, 1), (1 << 46, 16, 1, 40, 16), (7, (1 << 47) + 1, 1 << 20, 0, 64)]
+    made = [copy_tiles.warmup(torch.int64, *some, *constants, **options) for some in numbers]
+    return len({kernel.hash for kernel in made})

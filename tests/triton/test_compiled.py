@@ -16,14 +16,18 @@ pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 
 CODE = """
 import json
-from tests.triton.ptx import FAMILIES, compiled
-print(json.dumps({f"{name} {itemsize}": compiled(name, itemsize) for name, itemsize in FAMILIES}))
+from tests.triton.ptx import FAMILIES, compiled, variants
+found = {f"{name} {itemsize}": compiled(name, itemsize) for name, itemsize in FAMILIES}
+print(json.dumps([found, variants()]))
 """
 
 
+Found = tuple[dict[str, dict[str, int]], int]
+
+
 @pytest.fixture(scope="module")
-def kernels() -> dict[str, dict[str, int]]:
-    """What each kernel's machine code holds; a process of its own, outside the interpreter."""
+def found() -> Found:
+    """What each kernel's machine code holds, and how many launches compile; in its own process."""
     path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
     done = subprocess.run(
         [sys.executable, "-c", CODE],
@@ -34,18 +38,22 @@ def kernels() -> dict[str, dict[str, int]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, dict[str, int]] = json.loads(done.stdout)
-    return found
+    kernels, variants = json.loads(done.stdout)
+    return kernels, variants
 
 
-def test_both_sides_are_moved_16_bytes_at_a_time(kernels: dict[str, dict[str, int]]) -> None:
-    for name, kernel in kernels.items():
+def test_both_sides_are_moved_16_bytes_at_a_time(found: Found) -> None:
+    for name, kernel in found[0].items():
         assert (kernel["wide loads"], kernel["wide stores"]) == (8, 8), name
         assert kernel["narrow stores"] == 0, name
 
 
-def test_nothing_is_spilled_and_many_programs_fit(kernels: dict[str, dict[str, int]]) -> None:
-    for name, kernel in kernels.items():
+def test_nothing_is_spilled_and_many_programs_fit(found: Found) -> None:
+    for name, kernel in found[0].items():
         assert kernel["stack"] == 0, name
         assert kernel["registers"] <= 64, name  # 65536 in all: 8 programs of 128 threads at once
         assert kernel["shared"] <= 1 << 14, name
+
+
+def test_other_numbers_are_the_same_kernel(found: Found) -> None:
+    assert found[1] == 1
