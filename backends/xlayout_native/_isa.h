@@ -1,7 +1,5 @@
 /* _isa: the kernels of each instruction set, and which of them this processor runs. */
 
-enum { WIDE = 4 };
-
 /* Where a line goes that was made: */
 typedef enum {
     HERE,   /* to any address, through the caches */
@@ -10,16 +8,23 @@ typedef enum {
     ACROSS, /* with what was kept to the line that it begins in, past the caches; and is kept */
 } Way;
 
-/* A line, or WIDE of them, of each of LINE / width rows, turned; `soon` is where such lines are fetched
- * from meanwhile. `kept` has a line for each column. */
-typedef void (*Turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out,
-                     const uint8_t *soon, Way way, uint8_t *kept);
+/* A line of each of LINE / width rows: a square. They are laid side by side first, so that each is read
+ * once, and rows that compete for the same few places of a cache do so once. */
+typedef struct {
+    const uint8_t *laid;  /* to be turned now */
+    uint8_t *laid_next;   /* where the next is laid meanwhile, */
+    const uint8_t *next;  /* from here, */
+    const uint8_t *soon;  /* and from here on lines are fetched */
+    int64_t row_in;
+} Block;
+
+typedef void (*Turn)(const Block *, uint8_t *to, int64_t column_out, Way, uint8_t *kept);
 
 typedef struct {
     const char *name;
     Kernel kernels[KINDS];
     Kernel streaming[KINDS];                  /* to whole lines; or NULL */
-    Turn turn[5], turn_wide[5];               /* by log2 of the width; or NULL */
+    Turn turn[5];                             /* by log2 of the width; or NULL */
     bool every_way;                           /* they go; else only HERE */
     void (*write)(Waiting *, int64_t bytes);  /* about so many; or NULL */
     void (*fence)(void);                      /* streamed bytes are there */
@@ -28,7 +33,7 @@ typedef struct {
 static void no_fence(void) {}
 
 static const Isa PLAIN = {
-    "plain", {plain_runs, plain_blocks, plain_blocks, plain_blocks, plain_blocks}, {NULL}, {NULL}, {NULL},
+    "plain", {plain_runs, plain_blocks, plain_blocks, plain_blocks, plain_blocks}, {NULL}, {NULL},
     false, NULL, no_fence,
 };
 
@@ -58,9 +63,7 @@ static void fence(void) { _mm_sfence(); }
 #define VECTORS(NAME, L, WAYS)                                                                           \
     {NAME, {plain_runs, plain_blocks, zip##L, unzip##L, transpose##L},                             \
      {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL},                     \
-     {turn_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L},                                     \
-     {turn_wide_1##L, turn_wide_2##L, turn_wide_4##L, turn_wide_8##L, turn_wide_16##L}, WAYS,      \
-     write##L, fence}
+     {turn_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L, fence}
 static const Isa AVX2 = VECTORS("avx2", _2, false);
 static const Isa AVX512 = VECTORS("avx512", _4, true);
 #undef VECTORS

@@ -329,51 +329,42 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
 }
 
 #if LANES > 1
-/* So many lines of each of LINE / width rows. They are laid side by side first: rows that compete for the
- * same few places of the cache do so once then, and of rows that do not start on a line, whose squares
- * share lines with their neighbours, each is read as few times as can be. Meanwhile as many lines from
- * `soon` on are fetched. */
-INLINE void N(turn_lines)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out,
-                          const uint8_t *soon, Way way, uint8_t *kept, int lines, int width)
+/* A block, turned. Meanwhile the next is laid, and the lines of one to come are fetched: so the processor
+ * waits for memory, shuffles and stores at a time. */
+INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Way way, uint8_t *kept,
+                          int width)
 {
-    const int n = 16 / width, rows = LINE / width, wide = lines * LINE;
-    _Alignas(LINE) uint8_t side[LINE * LINE * WIDE];
-    for (int r = 0; r < rows; r++)
-        for (int x = 0; x < wide; x += LINE) {
-            FETCH(soon, r * row_in + x, 2);
+    const int n = 16 / width, rows = LINE / width;
+    for (int x = 0; x < 4; x++) {
+        for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++) {
+            FETCH(block->soon, r * block->row_in, 2);
             for (int y = 0; y < LINE; y += V)
-                STORE(side + r * wide + x + y, LOAD(from + r * row_in + x + y));
+                STORE(block->laid_next + r * LINE + y, LOAD(block->next + r * block->row_in + y));
         }
-    for (int x = 0; x < 4 * lines; x++)
         for (int r = 0; r < rows; r += n * LANES)
-            N(turn)(side + r * wide + x * 16, wide, to + x * n * column_out + r * width, column_out, width,
-                    way, kept + x * n * LINE);
+            N(turn)(block->laid + r * LINE + x * 16, LINE, to + x * n * column_out + r * width, column_out,
+                    width, way, kept + x * n * LINE);
+    }
 }
 
 #if LANES == 4
-#define WAYS(W, LINES)                                                                             \
+#define WAYS(W)                                                                                    \
     switch (way) {                                                                                 \
-    case PAST: N(turn_lines)(from, row_in, to, column_out, soon, PAST, kept, LINES, W); break;     \
-    case KEPT: N(turn_lines)(from, row_in, to, column_out, soon, KEPT, kept, LINES, W); break;     \
-    case ACROSS: N(turn_lines)(from, row_in, to, column_out, soon, ACROSS, kept, LINES, W); break; \
-    default: N(turn_lines)(from, row_in, to, column_out, soon, HERE, kept, LINES, W);              \
+    case PAST: N(turn_block)(block, to, column_out, PAST, kept, W); break;                         \
+    case KEPT: N(turn_block)(block, to, column_out, KEPT, kept, W); break;                         \
+    case ACROSS: N(turn_block)(block, to, column_out, ACROSS, kept, W); break;                     \
+    default: N(turn_block)(block, to, column_out, HERE, kept, W);                                  \
     }
 #else /* a smaller vector is part of a line, and the other part comes much later */
-#define WAYS(W, LINES)                                                                             \
+#define WAYS(W)                                                                                    \
     (void)way;                                                                                     \
-    N(turn_lines)(from, row_in, to, column_out, soon, HERE, kept, LINES, W);
+    N(turn_block)(block, to, column_out, HERE, kept, W);
 #endif
 #define TURN(W)                                                                                    \
-    TARGET static void N(turn_##W)(const uint8_t *from, int64_t row_in, uint8_t *to,               \
-                                   int64_t column_out, const uint8_t *soon, Way way, uint8_t *kept)\
+    TARGET static void N(turn_##W)(const Block *block, uint8_t *to, int64_t column_out, Way way,   \
+                                   uint8_t *kept)                                                  \
     {                                                                                              \
-        WAYS(W, 1)                                                                                 \
-    }                                                                                              \
-    TARGET static void N(turn_wide_##W)(const uint8_t *from, int64_t row_in, uint8_t *to,          \
-                                        int64_t column_out, const uint8_t *soon, Way way,          \
-                                        uint8_t *kept)                                             \
-    {                                                                                              \
-        WAYS(W, WIDE)                                                                              \
+        WAYS(W)                                                                                    \
     }
 TURN(1)
 TURN(2)

@@ -34,13 +34,10 @@ enum {
     STAGED = 1 << 14,             /* of one that is put together first: stays in the first cache */
     ROW = 1024,                   /* bytes of an output row of a tile, if the input runs across */
     ROWS = 1024,                  /* rows of a transpose's tile: each becomes a run in the output, */
-    BYTES = 256,                  /* of as many bytes each */
-    SMALL = 1 << 16,              /* bytes of a tile, where rows or columns are fewer */
-    CROWDED = 4096,               /* rows a multiple of this apart meet in few sets of a cache */
-    CROWDED_ROWS = 256,           /* so fewer are read, and more of each */
-    CROWDED_BYTES = 512,
-    BAND = 64,                    /* rows that are read across a tile before the next ones */
-    SECOND_CACHE = 1 << 20,       /* bytes of it that one way of each set makes, times the ways */
+    BYTES = 256,                  /* of as many bytes each, */
+    BAND = 64,                    /* and so many of them are read across it before the next ones */
+    SMALL = 1 << 16,              /* bytes of such a tile, where rows or columns are fewer */
+    SECOND_CACHE = 1 << 20,       /* bytes of it; fewer than most processors have */
 };
 
 /* Output strides positive and descending, loops that chain fused, contiguous bytes in `width`. */
@@ -92,21 +89,18 @@ static int64_t whole(int64_t n, int64_t width)
     return n < line ? n : n / line * line;
 }
 
-/* Of a transpose: as many rows as make long runs in the output, and a few lines of each. Rows that crowd
- * each other out are read in bands no deeper than the second cache is for them. Where one side is
+/* Of a transpose: as many rows as make long runs in the output, and a few lines of each, read in bands of
+ * rows: no deeper than the second cache is for rows that meet in few of its sets. Where one side is
  * short, the other is longer. */
 static int64_t shape_transpose(Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    const int64_t step = magnitude(row->in), side = LINE / c->width;
-    const bool crowded = step && step % CROWDED == 0;
-    const int64_t rows = crowded ? CROWDED_ROWS : ROWS;
-    const int64_t columns = (crowded ? CROWDED_BYTES : BYTES) / c->width, room = SMALL / c->width;
+    const int64_t step = magnitude(row->in), side = LINE / c->width, room = SMALL / c->width;
     int64_t *high = &c->tile[c->rank - 1], *wide = &c->tile[c->along];
-    *high = least(row->n, rows);
-    *wide = least(column->n, whole(most(columns, room / *high), c->width));
-    *high = least(row->n, whole(most(rows, room / *wide), c->width));
-    const int64_t deep = crowded ? SECOND_CACHE / least(step & -step, SECOND_CACHE) : BAND;
+    *high = least(row->n, ROWS);
+    *wide = least(column->n, whole(most(BYTES / c->width, room / *high), c->width));
+    *high = least(row->n, whole(most(ROWS, room / *wide), c->width));
+    const int64_t deep = step ? SECOND_CACHE / least(step & -step, SECOND_CACHE) : BAND;
     c->band = most(least(deep, BAND) / side, 1) * side;
     return most(room / (*high * *wide), 1);
 }

@@ -6,7 +6,7 @@
 
 enum {
     STAGE = 3 * TILE, /* holds a tile of any copy: its bytes, and two lines for each segment */
-    SOON_LINES = 128, /* that are fetched before a transpose turns them */
+    SOON_LINES = 256, /* that are fetched before a transpose turns them */
     KEPT_LINES = TILE / LINE /* of a tile's columns: it has so many lines at the most */
 };
 
@@ -27,7 +27,6 @@ typedef struct {
     Kernel kernel;
     Turn turn;             /* in place of the kernel, where the box is large enough */
     Way way;               /* of the lines that it makes, but for the first and the last */
-    int64_t high, wide;    /* rows and columns that it takes at a time */
     bool first, last;      /* the tile has the start, the end, of the output's rows */
     int64_t lead;          /* rows before the tile that are read for lines that began there */
     Box box;
@@ -46,13 +45,27 @@ typedef struct { int64_t band, row, column; } Spot;
 /* Down the band, across, then to the next band; false past the end. */
 static inline bool step(Spot *s, const Tile *t)
 {
-    const int64_t band = t->copy->band;
-    s->row += t->high;
+    const int64_t band = t->copy->band, side = LINE / t->box.width;
+    s->row += side;
     if (s->row < least(s->band + band, t->box.rows)) return true;
-    s->row = s->band, s->column += t->wide;
+    s->row = s->band, s->column += side;
     if (s->column < t->box.columns) return true;
     s->column = 0, s->band += band, s->row = s->band;
     return s->band < t->box.rows;
+}
+
+/* How one block of it goes. `row` is where it would begin, did it not overlap at the end. */
+static inline void turn_one(const Tile *t, const Block *block, uint8_t *to, int64_t r, int64_t row,
+                            uint8_t *kept)
+{
+    const int64_t side = LINE / t->box.width, out = t->box.column_out;
+    if (t->way != ACROSS) {
+        t->turn(block, to, out, r < row ? HERE : t->way, kept);
+        return;
+    }
+    if (r == row) t->turn(block, to, out, r ? ACROSS : KEPT, kept);
+    const bool start = t->first && !r, end = t->last && r + 2 * side > t->box.rows;
+    if (start || end || r < row) t->turn(block, to, out, HERE, kept); /* no line comes for all of it */
 }
 
 /* Squares of whole lines, which at the edges overlap. Between them the tile before is written, and the
@@ -62,29 +75,31 @@ static inline bool step(Spot *s, const Tile *t)
 static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint8_t *next)
 {
     const Box *b = &t->box;
+    const int64_t side = LINE / b->width;
+    _Alignas(LINE) uint8_t laid[2][LINE * LINE];
     for (int64_t k = 0; k < b->batch; k++, from += b->batch_in, to += b->batch_out) {
         const uint8_t *after = k + 1 < b->batch ? from + b->batch_in : next, *source = from;
-        Spot at = {0, 0, 0}, soon = {0, 0, 0};
-        for (int64_t j = 0; j < SOON_LINES * LINE; j += t->high * t->wide * b->width)
+        Spot at = {0, 0, 0}, then = at, soon = at;
+        for (int64_t j = 0; j < SOON_LINES; j += side)
             if (!step(&soon, t)) soon = (Spot){0, 0, 0}, source = after;
-        do {
-            const int64_t r = least(at.row, b->rows - t->high), c = least(at.column, b->columns - t->wide);
-            const uint8_t *s = from + r * b->row_in + c * b->width;
-            uint8_t *d = to + r * b->width + c * b->column_out, *kept = t->worker->kept + at.column * LINE;
-            const uint8_t *ahead = (const uint8_t *)((uintptr_t)source + (uintptr_t)(
-                soon.row * b->row_in + soon.column * b->width + LINE - 1));
-            if (t->way == HERE || r < at.row) {
-                t->turn(s, b->row_in, d, b->column_out, ahead, HERE, kept);
-            } else if (t->way == PAST) {
-                t->turn(s, b->row_in, d, b->column_out, ahead, PAST, kept);
-            } else {
-                const bool last = t->last && r + 2 * t->high > b->rows; /* none comes for what is kept */
-                if ((t->first && !r) || last) t->turn(s, b->row_in, d, b->column_out, ahead, HERE, kept);
-                t->turn(s, b->row_in, d, b->column_out, ahead, r ? ACROSS : KEPT, kept);
-            }
-            write_waiting(t->worker, t->high * t->wide * b->width);
+        for (int64_t j = 0; j < side; j++) move(laid[0] + j * LINE, from + j * b->row_in, LINE);
+        int now = 0;
+        for (bool more = true; more; at = then, now ^= 1) {
+            more = step(&then, t);
+            const Spot *p = more ? &then : &at;
+            const int64_t r = least(at.row, b->rows - side), c = least(at.column, b->columns - side);
+            const Block block = {
+                .laid = laid[now], .laid_next = laid[!now], .row_in = b->row_in,
+                .next = from + least(p->row, b->rows - side) * b->row_in +
+                        least(p->column, b->columns - side) * b->width,
+                .soon = (const uint8_t *)((uintptr_t)source + (uintptr_t)(
+                    soon.row * b->row_in + soon.column * b->width + LINE - 1)),
+            };
+            turn_one(t, &block, to + r * b->width + c * b->column_out, r, at.row,
+                     t->worker->kept + at.column * LINE);
+            write_waiting(t->worker, side * LINE);
             if (!step(&soon, t)) soon = (Spot){0, 0, 0}, source = after;
-        } while (step(&at, t));
+        }
     }
 }
 
@@ -150,7 +165,7 @@ static bool uneven(const Copy *c, const uint8_t *to)
 
 /* How a transpose's tile is made: by squares if it has one, and by these from lines of the target, or
  * across lines, where the processor can and rows are long. Else it is staged. */
-static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_t *start)
+static void way_of(Tile *t, const int64_t *at, const uint8_t *start)
 {
     const Copy *c = t->copy;
     const Worker *worker = t->worker;
@@ -158,12 +173,8 @@ static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_
     const int64_t side = LINE / c->width, rows = t->extent[last], columns = t->extent[c->along];
     const bool cut = c->tile[last] < c->loop[last].n, odd = uneven(c, start);
     t->first = !cut || !at[last], t->last = !cut || at[last] + rows == c->loop[last].n;
-    if (rows >= side && columns >= side) {
-        const bool wide = columns >= WIDE * side && ((uintptr_t)from | (uintptr_t)c->loop[last].in) % LINE;
-        const Turn *turns = wide ? worker->isa->turn_wide : worker->isa->turn;
-        t->turn = turns[__builtin_ctzll((uint64_t)c->width)];
-        t->high = side, t->wide = wide ? WIDE * side : side;
-    }
+    if (rows >= side && columns >= side)
+        t->turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
     if (!worker->stream || !worker->stages[0]) return;
     if (t->turn && worker->isa->every_way && !odd)
         t->way = PAST;
@@ -189,7 +200,7 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
         if (k != along && k != last && t.batch < 0) t.batch = k;
     }
     if (c->kind == TRANSPOSE) {
-        way_of(&t, at, from, start);
+        way_of(&t, at, start);
     } else if (worker->stream) {
         const bool direct = isa->streaming[c->kind] && c->lines;
         if (direct && (c->kind == RUNS || (uintptr_t)to % LINE == 0))
