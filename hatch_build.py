@@ -46,7 +46,7 @@ def ffi() -> list[str]:
     return []
 
 
-def command(out: Path) -> list[str]:
+def command(out: Path, more: list[str]) -> list[str]:
     """What compiles the one C file into `out`, for the stable ABI of Python 3.11 and later."""
     shared = (
         ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
@@ -56,7 +56,7 @@ def command(out: Path) -> list[str]:
         *("-O3", "-std=c11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"),
         *shared,
         *("-DPy_LIMITED_API=0x030B0000", "-I", sysconfig.get_path("include")),
-        *ffi(),
+        *more,
         *flags("CFLAGS"),
         str(PACKAGE / "_copy.c"),
         *("-o", str(out)),
@@ -73,7 +73,13 @@ def compile_native() -> Path | None:
     try:
         if mode == "off":
             raise OSError("switched off by XLAYOUT_NATIVE=off")
-        subprocess.run(command(new), check=True)
+        try:
+            subprocess.run(command(new, ffi()), check=True)
+        except subprocess.CalledProcessError:
+            if not ffi():
+                raise
+            print("xlayout_native: once more, without XLA's headers", file=sys.stderr)
+            subprocess.run(command(new, []), check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         BUILT.unlink(missing_ok=True)  # a stale one must not be shipped or loaded
         if mode == "require":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import jax
@@ -40,6 +41,8 @@ DTYPES = (
 )  # fmt: skip
 """Names of those whose elements are whole bytes, as the call knows them."""
 
+_handler = xlayout_native.ffi_handler() if xlayout_native.available else None
+
 _make_context: Any = jax.make_user_context  # ships no type
 _switch = _make_context(True)  # part of what jit remembers its results by
 WATCHERS.append(_switch)
@@ -54,7 +57,7 @@ def _bytes(arrays: Sequence[Any]) -> int:
 
 
 TRACED: dict[str, Callable[[Sequence[Any]], bool]] = {
-    "absent": lambda _: not _there,
+    "absent": lambda _: _handler is None,
     "off": lambda _: not _on(),
     "packed": lambda xs: xs[0].dtype.name not in DTYPES,  # or no bytes at all: keys
     "small": lambda xs: _bytes(xs) < SMALL,
@@ -95,6 +98,16 @@ def _many(_context: Any, moves: Moves) -> bool:
     return len(moves) > MOST_MOVES or most > MOST_LOOPS
 
 
+@cache
+def _refused() -> bool:
+    # Not before there is a client: JAX would keep it for later, and then do without any client.
+    try:
+        jax.ffi.register_ffi_target(TARGET, _handler, platform="cpu")
+    except Exception:  # noqa: BLE001 -- an XLA of another time than the headers; no error of its own
+        return True
+    return False
+
+
 LOWERED: dict[str, Callable[[Any, Moves], bool]] = {
     "off": lambda _context, _moves: not _on(),
     "elsewhere": lambda context, _: tuple(context.module_context.platforms) != ("cpu",),
@@ -102,6 +115,7 @@ LOWERED: dict[str, Callable[[Any, Moves], bool]] = {
     "spread": lambda context, _: _spread(context),
     "by rows": _by_rows,
     "many": _many,
+    "refused": lambda _context, _moves: _refused(),
 }
 """Name -> whether it keeps the call out of a computation, given JAX's context and the copies."""
 
@@ -144,19 +158,6 @@ def _numbers(moves: Moves) -> np.ndarray:
             numbers += loop
     return np.array(numbers, np.int64)
 
-
-def _register() -> bool:
-    handler = xlayout_native.ffi_handler() if xlayout_native.available else None
-    if handler is None:
-        return False
-    try:
-        jax.ffi.register_ffi_target(TARGET, handler, platform="cpu")
-    except Exception:  # noqa: BLE001 -- an XLA older than the headers; it has no error of its own
-        return False
-    return True
-
-
-_there: bool = _register()
 
 # Not to be remembered for the next of its kind: that one may have operands laid out otherwise.
 mlir.register_lowering(relayout_p, _lower, cacheable=False)

@@ -9,6 +9,7 @@
  */
 #include "xla/ffi/api/c_api.h"
 
+enum { OLDEST_MINOR = 3 };     /* of the API, with JAX 0.10; nothing here is younger */
 enum { HUGE_FROM = 4 << 20 }; /* bytes of a result from which huge pages behind it pay */
 
 static XLA_FFI_Error *refuse(XLA_FFI_CallFrame *call, const char *message)
@@ -135,11 +136,12 @@ static int threads_of(const XLA_FFI_CallFrame *call)
 
 static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
 {
-    XLA_FFI_Extension_Base *asked = call->extension_start;
-    if (asked && asked->type == XLA_FFI_Extension_Metadata) { /* at registration, once */
-        XLA_FFI_Metadata *told = ((XLA_FFI_Metadata_Extension *)asked)->metadata;
+    /* The type of `extension_start` has had several names. */
+    const XLA_FFI_Metadata_Extension *asked = (const void *)call->extension_start;
+    if (asked && asked->extension_base.type == XLA_FFI_Extension_Metadata) { /* at registration */
+        XLA_FFI_Metadata *told = asked->metadata;
         told->api_version.major_version = XLA_FFI_API_MAJOR;
-        told->api_version.minor_version = XLA_FFI_API_MINOR;
+        told->api_version.minor_version = (int)least(XLA_FFI_API_MINOR, OLDEST_MINOR);
         told->traits = 0;
         return NULL;
     }

@@ -71,6 +71,18 @@ def test_without_the_headers_of_xla_the_rest_is_there(tree: Path, headers: str) 
     assert "for XLA too" not in printed
 
 
+@needs_compiler
+def test_headers_of_xla_that_do_not_fit_cost_no_more_than_its_calls(tree: Path) -> None:
+    folder = tree / "headers" / "xla" / "ffi" / "api"
+    folder.mkdir(parents=True)
+    (folder / "c_api.h").write_text("#error of another time\n", "utf-8")
+    done = python(tree, "hatch_build.py", CFLAGS="-O0", XLAYOUT_FFI=str(tree / "headers"))
+    assert done.returncode == 0
+    assert "xlayout_native: once more, without XLA's headers" in done.stderr
+    printed = python(tree, "-c", "import xlayout_native as n; print(n.ffi_handler())").stdout
+    assert printed == "None\n"
+
+
 @pytest.mark.parametrize("compiler", ["/bin/false", "/nowhere/cc"])
 def test_without_a_compiler_the_package_is_there_and_says_so(tree: Path, compiler: str) -> None:
     stale = tree / "backends" / "xlayout_native" / "_copy.abi3.so"
@@ -110,7 +122,7 @@ def test_a_wheel_is_tagged_for_what_it_holds(tree: Path, compiler: str) -> None:
     (wheel,) = (tree / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as held:
         names = [name for name in held.namelist() if name.startswith("xlayout_native/")]
-    files = {"__init__.py", "_copy.pyi", "py.typed", "strided.py", "switch.py"}
+    files = {"__init__.py", "_copy.pyi", "py.typed", "keys.py", "strided.py", "switch.py"}
     if compiler == "cc":
         assert "-cp311-abi3-" in wheel.name
         files.add("_copy.abi3.so")

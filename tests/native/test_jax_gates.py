@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -116,6 +117,28 @@ def many(_function: Callable[..., Any]) -> str:
     return text
 
 
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+def of_another_time(frame: int) -> None:
+    """A handler that says it was made for version 0.99 of XLA's interface."""
+    extension = ctypes.c_void_p.from_address(frame + 8).value or 0
+    metadata = ctypes.c_void_p.from_address(extension + 24).value or 0
+    ctypes.c_int.from_address(metadata + 24).value = 0
+    ctypes.c_int.from_address(metadata + 28).value = 99
+
+
+def refused(function: Callable[..., Any]) -> str:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
+    address = ctypes.cast(of_another_time, ctypes.c_void_p)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "TARGET", f"{native.TARGET}_of_another_time")
+        patch.setattr(native, "_handler", new(address, None, None))
+        native._refused.cache_clear()
+        text: str = jitted(function).lower(values()).as_text()
+    native._refused.cache_clear()
+    return text
+
+
 LOWERED: dict[str, Situation] = {
     "off": off_later,
     "elsewhere": elsewhere,
@@ -123,6 +146,7 @@ LOWERED: dict[str, Situation] = {
     "spread": spread,
     "by rows": by_rows,
     "many": many,
+    "refused": refused,
 }
 TABLES = {"traced": (native.TRACED, TRACED), "lowered": (native.LOWERED, LOWERED)}
 GATES = [(stage, name) for stage, (_, situations) in TABLES.items() for name in situations]
