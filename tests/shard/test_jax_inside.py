@@ -118,7 +118,9 @@ def test_an_axis_that_does_not_divide_is_refused_with_the_way_out() -> None:
 
 
 @pytest.mark.parametrize("check", [True, False])
-@pytest.mark.parametrize("manual", [{"dp", "tp"}, {"tp"}], ids=str)
+@pytest.mark.parametrize(
+    "manual", [{"dp", "tp"}, {"tp"}], ids=lambda names: "+".join(sorted(names))
+)
 def test_parts_are_exchanged(check: bool, manual: set[str]) -> None:
     def run(x: Any) -> Any:
         assert x.shape == (12, 16)
