@@ -29,6 +29,11 @@ class _Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.received: Counter[str] = Counter()
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled functions run as they were compiled; under other modes they would not."""
+        return True
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
@@ -36,85 +41,100 @@ class _Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         made = func(*args, **(kwargs or {}))
         namespace, _, name = func._schema.name.partition("::")
-        if namespace in ("_c10d_functional", "_dtensor") and name in _FUNCTIONAL:
-            group = _resolve_process_group(_group(func, args))
-            self.received[_NAMES.get(name, name)] += _FUNCTIONAL[name](args, _size(made), group)
-        elif namespace == "c10d" and name in _IN_PLACE:
-            kind, count = _IN_PLACE[name]
-            self.received[kind] += count(args)
+        if namespace in ("_c10d_functional", "_dtensor", "c10d") and name not in _SILENT:
+            known = _IN_PLACE if namespace == "c10d" else _FUNCTIONAL
+            if namespace != "c10d":
+                name = name.removesuffix("_").removesuffix("_out").removesuffix("_coalesced")
+            if name not in known:
+                raise TypeError(f"fn: calls {func}, of which it is not known what it moves")
+            given = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)}
+            kind, count = known[name]
+            self.received[kind] += count(given | {"made": made})
         return made
 
 
-def _group(func: Any, args: tuple[Any, ...]) -> Any:
-    names = [a.name for a in func._schema.arguments]
-    return args[names.index("group_name")]
+_SILENT = frozenset(
+    {"wait_tensor", "_wrap_tensor_autograd", "barrier", "monitored_barrier_", "check_for_nan",
+     "send", "isend"}
+)  # fmt: skip
+"""What receives nothing of anybody's."""
+
+Given = dict[str, Any]
+Count = Callable[[Given], int]
 
 
 def _size(x: Any) -> int:
-    tensors = [x] if isinstance(x, torch.Tensor) else list(x)
-    return sum(t.numel() * t.element_size() for t in tensors)
+    if isinstance(x, torch.Tensor):
+        return x.numel() * x.element_size()
+    return sum(map(_size, x))
 
 
-def _all_to_all(args: tuple[Any, ...], made: int, group: Any) -> int:
-    splits = list(args[1])
-    if not splits:
-        return _others(args, made, group)
-    mine = splits[dist.get_rank(group)]
-    return int(made * (sum(splits) - mine) // max(1, sum(splits)))
+def _group(given: Given) -> Any:
+    if "process_group" in given:
+        return dist.ProcessGroup.unbox(given["process_group"])
+    return _resolve_process_group(given["group_name"])
 
 
-def _others(_args: tuple[Any, ...], made: int, group: Any) -> int:
-    return int(made * (group.size() - 1) // group.size())
+def _share(whole: int, splits: Any, group: Any) -> int:
+    """Of a whole made of parts of all ranks, those of the others."""
+    parts = list(splits) or [1] * group.size()
+    return int(whole * (sum(parts) - parts[group.rank()]) // max(1, sum(parts)))
 
 
-def _scattered(_args: tuple[Any, ...], made: int, group: Any) -> int:
-    return int(made * (group.size() - 1))
+def _gathered(given: Given) -> int:
+    return _share(_size(given["made"]), (), _group(given))
 
 
-def _reduced(_args: tuple[Any, ...], made: int, group: Any) -> int:
-    return int(2 * made * (group.size() - 1) // group.size())
+def _exchanged(given: Given) -> int:
+    return _share(_size(given["made"]), given["output_split_sizes"], _group(given))
 
 
-def _sent(args: tuple[Any, ...], made: int, group: Any) -> int:
-    return int(made * (dist.get_rank(group) != args[1]))
+def _scattered(given: Given) -> int:
+    return int(_size(given["made"]) * (_group(given).size() - 1))
 
 
-_FUNCTIONAL: dict[str, Callable[[tuple[Any, ...], int, Any], int]] = {
-    "all_gather_into_tensor": _others,
-    "all_gather_into_tensor_coalesced": _others,
-    "all_reduce": _reduced,
-    "all_reduce_coalesced": _reduced,
-    "all_to_all_single": _all_to_all,
-    "broadcast": _sent,
-    "reduce_scatter_tensor": _scattered,
-    "reduce_scatter_tensor_coalesced": _scattered,
-    "shard_dim_alltoall": _others,
+def _reduced(whole: int, given: Given) -> int:
+    group = _group(given)
+    return int(2 * whole * (group.size() - 1) // group.size())
+
+
+def _unless_from(root: str, whole: Any, given: Given) -> int:
+    return int(_size(whole) * (_group(given).rank() != given[root]))
+
+
+_FUNCTIONAL: dict[str, tuple[str, Count]] = {
+    "all_gather_into_tensor": ("all_gather", _gathered),
+    "all_reduce": ("all_reduce", lambda a: _reduced(_size(a["made"]), a)),
+    "all_to_all_single": ("all_to_all", _exchanged),
+    "broadcast": ("broadcast", lambda a: _unless_from("src", a["made"], a)),
+    "irecv": ("recv", lambda a: _size(a["made"])),
+    "reduce_scatter_tensor": ("reduce_scatter", _scattered),
+    "shard_dim_alltoall": ("all_to_all", _gathered),
 }
-_NAMES = {
-    "all_gather_into_tensor": "all_gather",
-    "all_gather_into_tensor_coalesced": "all_gather",
-    "all_reduce_coalesced": "all_reduce",
-    "all_to_all_single": "all_to_all",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "shard_dim_alltoall": "all_to_all",
-}
-# The collectives of torch.distributed itself write into their first argument.
-_IN_PLACE: dict[str, tuple[str, Callable[[tuple[Any, ...]], int]]] = {
-    "_allgather_base_": ("all_gather", lambda a: _size(a[0]) - _size(a[1])),
-    "allgather_": ("all_gather", lambda a: sum(map(_size, a[0])) - _size(a[1])),
-    "alltoall_base_": ("all_to_all", lambda a: _base(a)),
-    "_reduce_scatter_base_": ("reduce_scatter", lambda a: _size(a[1]) - _size(a[0])),
-    "allreduce_": ("all_reduce", lambda a: 2 * _size(a[0]) * (_n(a[1]) - 1) // _n(a[1])),
-    "recv_": ("recv", lambda a: _size(a[0])),
-}
-
-
-def _n(group: Any) -> int:
-    return int(dist.ProcessGroup.unbox(group).size())
-
-
-def _base(args: tuple[Any, ...]) -> int:
-    group = dist.ProcessGroup.unbox(args[2])
-    splits = list(args[3]) or [1] * group.size()
-    return int(_size(args[0]) * (sum(splits) - splits[group.rank()]) // max(1, sum(splits)))
+# The collectives of torch.distributed itself write into their arguments.
+_IN_PLACE: dict[str, tuple[str, Count]] = {
+    "_allgather_base_": (
+        "all_gather", lambda a: _size(a["output_tensor"]) - _size(a["input_tensor"])),
+    "allgather_": ("all_gather", lambda a: _size(a["output_tensors"]) - _size(a["input_tensors"])),
+    "allgather_coalesced_": (
+        "all_gather", lambda a: _size(a["output_lists"]) - _size(a["input_list"])),
+    "allgather_into_tensor_coalesced_": (
+        "all_gather", lambda a: _size(a["outputs"]) - _size(a["inputs"])),
+    "allreduce_": ("all_reduce", lambda a: _reduced(_size(a["tensors"]), a)),
+    "allreduce_coalesced_": ("all_reduce", lambda a: _reduced(_size(a["tensors"]), a)),
+    "alltoall_": (
+        "all_to_all",
+        lambda a: _size(a["output_tensors"]) - _size(a["output_tensors"][_group(a).rank()])),
+    "alltoall_base_": (
+        "all_to_all", lambda a: _share(_size(a["output"]), a["output_split_sizes"], _group(a))),
+    "broadcast_": ("broadcast", lambda a: _unless_from("root_rank", a["tensors"], a)),
+    "recv_": ("recv", lambda a: _size(a["tensors"])),
+    "recv_any_source_": ("recv", lambda a: _size(a["tensors"])),
+    "_reduce_scatter_base_": (
+        "reduce_scatter", lambda a: _size(a["input_tensor"]) - _size(a["output_tensor"])),
+    "reduce_scatter_": (
+        "reduce_scatter", lambda a: _size(a["input_tensors"]) - _size(a["output_tensors"])),
+    "reduce_scatter_tensor_coalesced_": (
+        "reduce_scatter", lambda a: _size(a["inputs"]) - _size(a["outputs"])),
+    "scatter_": ("scatter", lambda a: _unless_from("root_rank", a["output_tensors"], a)),
+}  # fmt: skip

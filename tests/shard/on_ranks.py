@@ -123,12 +123,17 @@ def counted_gather(rank: int, x: np.ndarray, src: Sharding, dtype: str) -> dict[
 
 def counted_plain(rank: int) -> dict[str, int]:
     """The collectives of torch.distributed itself."""
-    x, whole = torch.ones(4), torch.ones(16)
+    x, whole, parts = torch.ones(4), torch.ones(16), [torch.ones(4) for _ in range(4)]
 
     def step(x: torch.Tensor) -> None:
         dist.all_reduce(x)
         dist.all_gather_into_tensor(whole, x)
+        dist.all_gather(parts, x)
         dist.all_to_all_single(torch.empty(4), x)
+        dist.broadcast(x, 2)
+        dist.scatter(torch.empty(4), parts if rank == 1 else None, src=1)
+        dist.reduce_scatter_tensor(torch.empty(4), whole)
+        dist.barrier()
         if rank == 0:
             dist.send(x, 1)
         if rank == 1:
@@ -137,6 +142,15 @@ def counted_plain(rank: int) -> dict[str, int]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # all_gather_into_tensor has a new name
         return wire_bytes(step, x)
+
+
+def uncounted(_rank: int) -> str:
+    """One that nobody has put a number to."""
+    try:
+        wire_bytes(lambda x: dist.reduce(x, 0), torch.ones(4))
+    except TypeError as error:
+        return str(error)
+    return "nothing"
 
 
 def ran(rank: int, x: np.ndarray, src: Sharding, layout: Layout, comm: Any) -> tuple[Any, Any]:

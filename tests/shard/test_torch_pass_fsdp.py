@@ -86,7 +86,7 @@ def test_loss_and_gradients_are_those_of_eager_mode_to_the_bit() -> None:
     try:
         for same, counted in pool(on_ranks_compiled.trained):
             assert same == {"aot": True, "inductor": True, "inductor, merged": True}
-            wide = counted.pop("eager")
+            wide = counted.pop("as it was traced")
             assert set(counted.values()) == {wide // 2}
     finally:
         pool.close()
