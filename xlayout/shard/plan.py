@@ -28,7 +28,7 @@ from xlayout.shard.message import Message, packed
 from xlayout.shard.owners import held, local_shapes
 from xlayout.shard.pairs import Pairs
 from xlayout.shard.part import Part, part_of, simulated
-from xlayout.shard.pullback import pull
+from xlayout.shard.pullback import pull, witnesses
 from xlayout.shard.rounds import Round, in_rounds
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.spread import has_owners
@@ -179,11 +179,15 @@ class Plan:
 
     def _pulled(self) -> tuple[Sharding, ...] | str:
         """The same, or why there is none."""
-        needs = [compose(self.layout.pieces, self._to(d)) for d in range(self.ranks)]
         try:
-            return pull(self.layout, self.dst, needs)
+            for ranks in (witnesses(self.dst[0].mesh), range(self.ranks)):
+                needs = {d: compose(self.layout.pieces, self._to(d)) for d in ranks}
+                found = pull(self.layout, self.dst, needs)
+                if plan_reshard(self.layout, found, self.dst).is_local:
+                    break  # a few ranks were enough, as they nearly always are
         except SizeError as error:
             return str(error)
+        return found
 
     def explain(self) -> str:
         """What moves where and why, what it costs, and which source would have been local."""

@@ -4,48 +4,55 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.boxes import Box, Run, boxes
 from xlayout.algebra.compose import restrict
 from xlayout.algebra.shapes import Shape, divisors, ends
+from xlayout.algebra.strided import row_major
 from xlayout.errors import SizeError
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.owners import local_shapes
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.split import Runs, Split, merged
 
-__all__ = ["pull"]
+__all__ = ["pull", "witnesses"]
 
 
 def pull(
-    layout: Layout, dst: tuple[Sharding, ...], needs: Sequence[tuple[Piece, ...]]
+    layout: Layout, dst: tuple[Sharding, ...], needs: Mapping[int, tuple[Piece, ...]]
 ) -> tuple[Sharding, ...]:
-    """One sharding per input, from the pieces that each rank needs.
+    """One sharding per input, from the pieces that some ranks need.
 
     Raises:
         SizeError: where no sharding says it, naming the cut at fault and the cuts that are clean.
     """
     mesh = dst[0].mesh
-    sizes = [
-        sum(math.prod(s) for s in local_shapes(dst, layout.out_shapes, r)) for r in range(mesh.size)
-    ]
+    sizes = {r: sum(math.prod(s) for s in local_shapes(dst, layout.out_shapes, r)) for r in needs}
     found = []
     for shape, stretch in zip(layout.in_shapes, ends(layout.in_shapes), strict=True):
         spec: list[tuple[str, ...]] = []
         splits: dict[int, Split] = {}
-        wanted = [_along(restrict(n, stretch), shape, m) for n, m in zip(needs, sizes, strict=True)]
+        wanted = {r: _along(restrict(n, stretch), shape, sizes[r]) for r, n in needs.items()}
         for axis, n in enumerate(shape):
-            cut = _recognised(mesh, [w[axis] if w else () for w in wanted], n)
+            cut = _recognised(mesh, {r: w[axis] if w else () for r, w in wanted.items()}, n)
             used = {name for entry in spec for name in entry}
-            if cut is None or None in wanted or used & {*cut[0]}:
+            if cut is None or None in wanted.values() or used & {*cut[0]}:
                 raise SizeError(_why(layout, dst))
             spec.append(cut[0])
             if cut[1] != Split():
                 splits[axis] = cut[1]
         found.append(Sharding(mesh, spec, splits=splits))
     return tuple(found)
+
+
+def witnesses(mesh: Mesh) -> list[int]:
+    """A few ranks that tell how shardings differ: the first, its neighbours, and the last ones."""
+    found = {0, mesh.size - 1}
+    for step, n in zip(row_major(mesh.shape), mesh.shape, strict=True):
+        found |= {k * step for k in (1, n - 1) if k < n}
+    return sorted(found)
 
 
 def _along(pieces: tuple[Piece, ...], shape: Shape, size: int) -> list[Runs] | None:
@@ -76,36 +83,38 @@ def _union(runs: Iterator[range]) -> Runs:
     return merged(run for run in kept if run)
 
 
-def _recognised(mesh: Mesh, wanted: list[Runs], n: int) -> tuple[tuple[str, ...], Split] | None:
+def _recognised(
+    mesh: Mesh, wanted: Mapping[int, Runs], n: int
+) -> tuple[tuple[str, ...], Split] | None:
     """Mesh axes and a split under which every rank holds what it wants of an axis."""
-    at = [mesh.coordinates(rank) for rank in range(mesh.size)]
+    at = {rank: mesh.coordinates(rank) for rank in wanted}
     matter = [
         axis
         for axis in range(len(mesh.shape))
         if any(
             wanted[r] and wanted[s] and wanted[r] != wanted[s]
-            for r, s in itertools.combinations(range(mesh.size), 2)
+            for r, s in itertools.combinations(wanted, 2)
             if all((at[r][k] == at[s][k]) != (k == axis) for k in range(len(mesh.shape)))
         )
     ]
     for order in itertools.permutations(matter):
         counts = tuple(mesh.shape[a] for a in order)
-        for split in _candidates(wanted, n):
+        for split in _candidates(wanted.values(), n):
             if all(
-                _inside(wanted[r], split.runs(n, counts, [at[r][a] for a in order], order))
-                for r in range(mesh.size)
+                _inside(runs, split.runs(n, counts, [at[r][a] for a in order], order))
+                for r, runs in wanted.items()
             ):
                 return tuple(mesh.names[a] for a in order), split
     return None
 
 
-def _candidates(wanted: list[Runs], n: int) -> Iterator[Split]:
+def _candidates(wanted: Collection[Runs], n: int) -> Iterator[Split]:
     for segments in (None, _segments(wanted, n)):
         yield Split(segments=segments)
         yield Split(rule="balanced", segments=segments)
 
 
-def _segments(wanted: list[Runs], n: int) -> int | tuple[int, ...]:
+def _segments(wanted: Collection[Runs], n: int) -> int | tuple[int, ...]:
     """Where each stretch of the rank that comes first begins, as sizes that add up to `n`."""
     first = min((runs for runs in wanted if runs), key=lambda runs: runs[0].start, default=())
     starts = [0, *(run.start for run in first[1:]), n]
