@@ -1,0 +1,144 @@
+"""Wrong use of DTensors is an error that says what was given and what would work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+
+import xlayout as xl
+from tests.shard.compilers import Aot
+from xlayout import Mesh, Sharding, Split
+from xlayout.errors import AxisError, LayoutError, ShardingError, SizeError
+
+TP = Mesh(4, "tp")
+ROWS = Sharding(TP, ("tp",))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mesh() -> Iterator[DeviceMesh]:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    yield init_device_mesh("cpu", (4,), mesh_dim_names=("tp",))
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def x(mesh: DeviceMesh) -> DTensor:
+    return DTensor.from_local(torch.ones(3, 8), mesh, [Shard(0)])  # 12 rows
+
+
+def columns(x: DTensor) -> DTensor:
+    return DTensor.from_local(torch.ones(12, 2), x.device_mesh, [Shard(1)])
+
+
+REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
+    "local, and something would have to move": (
+        lambda x: xl.interleave(columns(x), axis=1, comm="local"), ShardingError,
+        "comm: 'local', but something would have to move:\nfrom (12, 8) (-, tp) on tp=4\n"),
+    "local, and what would have been": (
+        lambda x: xl.interleave(columns(x), axis=1, comm="local"), ShardingError,
+        "local if it came from (-, tp, axis 1 by ceil in 2 segments) on tp=4"),
+    "a fused weight cut as if it were plain": (
+        lambda x: xl.interleave(x, comm="local"), ShardingError,
+        "cannot shard axis 0 = 12 into 4: the cut at 3 falls inside"),
+    "a way that is not known": (
+        lambda x: xl.interleave(x, comm="fast"), LayoutError,
+        "comm: 'fast'; wanted one of auto, local, native"),
+    "memory": (
+        lambda x: xl.interleave(x, copy=None), TypeError,
+        "out, copy: the result of a sharded op is fresh; leave them away"),
+    "a tensor of one device": (
+        lambda x: xl.reshard(x.to_local(), ROWS), TypeError,
+        "x: a Tensor is on one device; wanted a DTensor or a jax.Array"),
+    "a plain tensor to gather": (
+        lambda x: xl.all_gather(x.to_local()), TypeError,
+        "x: a Tensor is on one device; wanted a DTensor or a jax.Array"),
+    "a mesh of another size": (
+        lambda x: xl.reshard(x, Sharding(Mesh(2, "tp"), ("tp",))), ValueError,
+        "mesh: {'tp': 4}; the sharding is on {'tp': 2}"),
+    "a mesh of other names": (
+        lambda x: xl.reshard(x, Sharding(Mesh(4, "dp"), ("dp",))), ValueError,
+        "mesh: {'tp': 4}; the sharding is on {'dp': 4}"),
+    "one placement where one for each mesh axis is wanted": (
+        lambda x: xl.reshard(x, Shard(1)), TypeError,
+        "placements: S(1); wanted a sequence, one for each of ('tp',)"),
+    "placements for another mesh": (
+        lambda x: xl.reshard(x, [Shard(1), Replicate()]), ValueError,
+        "placements: 2 for a mesh of 1 axes ('tp',); one each"),
+    "a result that is still to be summed": (
+        lambda x: xl.reshard(x, [Partial()]), ValueError,
+        "placements: P(sum) on mesh axis 'tp'; its sums are not done, redistribute it; wanted Sha"),
+    "an array that is still to be summed": (
+        lambda x: xl.all_gather(DTensor.from_local(x.to_local(), x.device_mesh, [Partial()])),
+        ValueError, "placements: P(sum) on mesh axis 'tp'; its sums are not done, redistribute it"),
+    "an axis that is not there": (
+        lambda x: xl.reshard(x, [Shard(3)]), AxisError,
+        "placements: dim: 3; the array has axes -2 to 1"),
+    "several shardings for one result": (
+        lambda x: xl.reshard(x, [ROWS, ROWS]), ShardingError,
+        "shardings: a list of 2 for 1 results"),
+    "what DTensor cannot say": (
+        lambda x: xl.reshard(x, Sharding(TP, ("tp",), splits={0: Split(rule="balanced")})),
+        ShardingError, "axis 0: DTensor cuts as torch.chunk does, in equal segments at most, and "),
+    "segments that differ": (
+        lambda x: xl.reshard(x, Sharding(TP, ("tp",), splits={0: Split(segments=(8, 4))})),
+        ShardingError, "the nearest that it can say is _StridedShard(0, split_factor=2)"),
+    "a mesh axis that is not there": (
+        lambda x: xl.all_gather(x, mesh_axis="fsdp"), AxisError,
+        "mesh axis: 'fsdp'; the mesh (tp=4) has tp"),
+    "a dtype that is none": (
+        lambda x: xl.all_gather(x, dtype="bfloat17"), TypeError,
+        "dtype: 'bfloat17'; wanted a torch.dtype or its name"),
+    "a dtype to sum in that is none": (
+        lambda x: xl.all_gather(x, reduce_dtype=32), TypeError,
+        "dtype: 32; wanted a torch.dtype or its name"),
+    "an axis that cannot be there": (
+        lambda x: xl.reshard(x, Sharding(TP, (None, None, "tp"))), LayoutError,
+        "shape: (12, 8) has 2 axes; the sharding (-, -, tp) on tp=4 cuts more"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_wrong_use_is_an_error_that_teaches(x: DTensor, case: str) -> None:
+    call, kind, text = REFUSED[case]
+    with pytest.raises(kind, match=re.escape(text)):
+        call(x)
+
+
+@pytest.mark.parametrize("case", ["a fused weight cut as if it were plain",
+                                  "a mesh axis that is not there"])  # fmt: skip
+def test_inside_torch_compile_it_teaches_as_well(x: DTensor, case: str) -> None:
+    call, _, text = REFUSED[case]
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.TorchRuntimeError, match=re.escape(text)):
+        torch.compile(call, backend=Aot(), fullgraph=True)(x)
+
+
+def test_a_rank_outside_of_the_mesh_is_told_so() -> None:
+    others = DeviceMesh("cpu", torch.tensor([1, 2, 3]), mesh_dim_names=("tp",))
+    x = DTensor.from_local(torch.ones(3, 8), others, [Shard(0)], run_check=False)
+    with pytest.raises(ValueError, match=r"rank 0 is not in DeviceMesh\(.*; call it on its ranks"):
+        xl.reshard(x, [Shard(1)])
+
+
+def test_a_split_factor_that_no_order_has_names_the_nearest() -> None:
+    grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    x = DTensor.from_local(
+        torch.ones(3, 8), grid, [_StridedShard(0, split_factor=3), Shard(0)], run_check=False
+    )
+    with pytest.raises(ShardingError, match="split factor 3 on mesh axis 'dp' for axis 0: no ord"):
+        xl.all_gather(x)
+
+
+def test_meshes_of_different_sizes_have_no_plan() -> None:
+    with pytest.raises(SizeError, match=r"src, dst: meshes \(dp=2\) of 2, \(tp=4\) of 4 ranks;"):
+        xl.plan_reshard(xl.Layout.identity((8,)), ROWS, Sharding(Mesh(2, "dp"), ()))
