@@ -19,6 +19,7 @@
  *     _tiles.h    one thread's way through the tiles
  *     _pool.h     the other threads
  *     _pages.h    memory for results
+ *     _place.h    permutations of one buffer in its own memory
  *     _ffi.h      the copies as a call of XLA's
  *     _keys.h     what finds a call's recipe again
  *
@@ -123,6 +124,8 @@ static void run_plan(const Plan *plan, uint8_t *const *pointers, int64_t threads
     job.share = threads < 2 ? plan->tiles : most(1, least(SHARE, plan->tiles / (8 * threads)));
     run_task(&job.task, threads);
 }
+
+#include "_place.h"
 
 /* -- 2. Python --------------------------------------------------------------------------------- */
 
@@ -278,6 +281,23 @@ end:
     Py_RETURN_NONE;
 }
 
+static PyObject *run_inside(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *capsule;
+    int threads;
+    unsigned long long address;
+    if (!PyArg_ParseTuple(args, "OiK:run_in_place", &capsule, &threads, &address)) return NULL;
+    const Plan *plan = PyCapsule_GetPointer(capsule, CAPSULE);
+    if (!plan) return NULL;
+    if (threads < 1 || threads > MAX_THREADS) threads = atomic_load(&default_threads);
+    bool done;
+    Py_BEGIN_ALLOW_THREADS
+    done = run_in_place(plan, (uint8_t *)(uintptr_t)address, threads);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(done);
+}
+
 static PyObject *huge_pages(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -365,6 +385,7 @@ static PyObject *ffi_handler(PyObject *module, PyObject *unused)
 static PyMethodDef METHODS[] = {
     {"prepare", prepare, METH_VARARGS, "prepare(moves, itemsize, inputs, outputs): a plan."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "run(plan, threads, *addresses)."},
+    {"run_in_place", run_inside, METH_VARARGS, "run_in_place(plan, threads, address): whether it could."},
     {"huge_pages", huge_pages, METH_VARARGS, "huge_pages(address, bytes, threads): whether granted."},
     {"key_of_one", (PyCFunction)(void (*)(void))key_of_one, METH_FASTCALL, "key_of_one(x, args, options)."},
     {"key_of_many", (PyCFunction)(void (*)(void))key_of_many, METH_FASTCALL, "key_of_many(arrays, options)."},

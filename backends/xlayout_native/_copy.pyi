@@ -37,6 +37,15 @@ def run(plan: Plan, threads: int, /, *addresses: int) -> None:
         TypeError: for another number of addresses than the plan has inputs and outputs.
     """
 
+def run_in_place(plan: Plan, threads: int, address: int, /) -> bool:
+    """Permute one buffer in its own memory; False, and nothing written, where it has no such form.
+
+    There is one where rows become columns of square matrices, in elements of 1, 2, 4, 8 or 16
+    bytes, and where whole blocks of 512 bytes or more change places, four million at the most. It
+    takes less than a megabyte besides the buffer. The plan is from one buffer to one; one that is
+    no permutation of blocks has no such form.
+    """
+
 def ffi_handler() -> object | None:
     """What XLA calls to copy between its own buffers: a capsule for `jax.ffi`.
 
