@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A DeviceMesh of this process alone."""
+    """A DeviceMesh of this process alone, gone before another file asks for its own."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
