@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.report import save, show
 from bench.sharding_bytes import CONTENDERS, bound
-from bench.sharding_seconds import SHAPE, measured
+from bench.sharding_seconds import SHAPES, measured
 from tests.shard.test_cases import AWKWARD, CASES
 from xlayout import Layout, Mesh, Sharding
 
@@ -82,12 +82,13 @@ def main() -> None:
         [(r["case"], f"{r['bound'] / MIB:.3g}", *(_times(r[who], r["bound"]) for who in CONTENDERS))
          for r in each],
     )  # fmt: skip
-    seconds = measured()
+    seconds = [row for shape in SHAPES for row in measured(shape)]
     show(
-        f"{SHAPE[0] * SHAPE[1] * 4 // MIB} MiB on 4 gloo ranks, milliseconds",
-        ("case", "xlayout", "by one collective", "DTensor", "DTensor by xlayout"),
-        [(r["case"], f"{r['xlayout'] * 1e3:.0f}", f"{r['xlayout, collective'] * 1e3:.0f}",
-          f"{r['DTensor'] * 1e3:.0f}" if "DTensor" in r else "cannot",
+        "on 4 gloo ranks, milliseconds",
+        ("case", "KiB", "xlayout", "by one collective", "DTensor", "DTensor by xlayout"),
+        [(r["case"], str(r["bytes"] >> 10), f"{r['xlayout'] * 1e3:.1f}",
+          f"{r['xlayout, collective'] * 1e3:.1f}",
+          f"{r['DTensor'] * 1e3:.1f}" if "DTensor" in r else "cannot",
           f"{r['DTensor'] / r['xlayout']:.1f}" if "DTensor" in r else "") for r in seconds],
     )  # fmt: skip
     if "--save" in sys.argv:

@@ -17,10 +17,10 @@ from typing import Any
 
 import xlayout as xl
 
-__all__ = ["CASES", "SHAPE", "measured"]
+__all__ = ["CASES", "SHAPES", "measured"]
 
-RANKS, ROUNDS = 4, 5
-SHAPE = (8192, 4096)  # 128 MiB of float32
+RANKS, ROUNDS = 4, 7
+SHAPES = ((8192, 4096), (1024, 1024), (64, 256))  # of float32: 128 MiB, 4 MiB, 64 KiB
 
 # name: layout, source, target, segments of the source, dtype on the wire
 CASES: dict[str, tuple[Any, Any, Any, int | None, str | None]] = {
@@ -33,7 +33,7 @@ CASES: dict[str, tuple[Any, Any, Any, int | None, str | None]] = {
 }
 
 
-def measured(shape: tuple[int, int] = SHAPE) -> list[dict[str, Any]]:
+def measured(shape: tuple[int, int]) -> list[dict[str, Any]]:
     """A row for each case."""
     context = multiprocessing.get_context("forkserver")
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +48,8 @@ def measured(shape: tuple[int, int] = SHAPE) -> list[dict[str, Any]]:
     rows = []
     for case in CASES:
         slowest = {name: max(times[case][name] for times in found) for name in found[0][case]}
-        rows.append({"case": case, **{name: round(t, 5) for name, t in slowest.items()}})
+        size = {"case": case, "bytes": shape[0] * shape[1] * 4}
+        rows.append(size | {name: round(t, 5) for name, t in slowest.items()})
     return rows
 
 

@@ -113,9 +113,13 @@ def _everyone(mesh: DeviceMesh | None) -> tuple[tuple[int, ...], Any]:
     return ranks, mesh.get_group() if mesh.ndim == 1 else mesh._flatten().get_group()
 
 
-@lru_cache(256)
 def _line(mesh: DeviceMesh, axes: tuple[int, ...]) -> tuple[int, ...]:
     """The ranks that differ from this one along those axes only, row-major."""
+    return _line_of(dist.get_rank(), mesh, axes)
+
+
+@lru_cache(256)
+def _line_of(_rank: int, mesh: DeviceMesh, axes: tuple[int, ...]) -> tuple[int, ...]:
     at = mesh.get_coordinate()
     assert at is not None
     with _disable_current_modes():  # plain numbers, also while a compiler records
