@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from xlayout.algebra.join import Side, join, side
@@ -33,6 +33,7 @@ def positions(box: Side) -> dict[int, int]:
 
 
 @given(sides(), sides())
+@example(side(1, 0, ()), side(0, 0, ((1, 1, 0), (2, 1, 0))))  # a loop of one step goes nowhere
 def test_boxes_meet_exactly_where_they_share_a_position(a: Side, b: Side) -> None:
     met = sorted(
         (

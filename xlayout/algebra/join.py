@@ -24,8 +24,8 @@ Meeting = tuple[int, int, tuple[Loop, ...]]
 
 
 def side(shared: int, carried: int, steps: Steps) -> Side:
-    """A box seen from its shared side, in the order `join` wants."""
-    return shared, carried, tuple(sorted(steps, key=lambda step: -step[1]))
+    """A box seen from its shared side, in the order `join` wants; loops of one step go nowhere."""
+    return shared, carried, tuple(sorted((s for s in steps if s[0] != 1), key=lambda s: -s[1]))
 
 
 def join(a: Side, b: Side) -> Iterator[Meeting]:

@@ -169,6 +169,8 @@ class Engine:
         spread = backend.spread(arrays[0])
         comm = where.get("comm", "auto")
         told = "out_sharding" in where or "in_sharding" in where
+        if comm not in _COMM:
+            self._layout(arrays, options)  # a pattern with an axis of that name says it better
         if spread or told or (comm == "local" and spread is None) or comm not in _COMM:
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
