@@ -23,7 +23,8 @@ def shard(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def bits(x: torch.Tensor) -> torch.Tensor:
-    return x.contiguous().view(torch.uint8) if x.ndim else x.reshape(1).view(torch.uint8)
+    # A clone, since a contiguous array of one column may have any stride along it.
+    return x.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
 
 
 def run(graph: GraphModule, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
