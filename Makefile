@@ -1,12 +1,13 @@
 # The commands of the house. Each sets up what it needs; `make test` and `make demo` are enough.
 #
-#   PYTHON    the interpreter the environment is made from
+#   PYTHON    the interpreter the environment is made from; PYTHON_JAX, that of `make test-jax`
 #   PIP_ARGS  extra arguments for pip, where your machine needs them: an index that holds torch
 #             for the CPU (`--extra-index-url <address>`), a folder of wheels (`--find-links <dir>`)
 #   JOBS      test processes
 #   DATE      what the benchmarks' results say of when they were made
 
 PYTHON ?= python3
+PYTHON_JAX ?= python3.12
 PIP_ARGS ?=
 JOBS ?= 2
 DATE ?= $(shell date +%Y-%m-%d)
@@ -16,6 +17,8 @@ VENV_AOT := .venv-aot
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_AOT := $(VENV_AOT)/.ready
+VENV_JAX := .venv-jax
+READY_JAX := $(VENV_JAX)/.ready
 INSTALL := python -m pip install --quiet --disable-pip-version-check --no-compile $(PIP_ARGS)
 PIP := $(BIN)/$(INSTALL)
 # A file stays in one process: a page of the guide builds on itself, and fixtures are made once.
@@ -27,7 +30,7 @@ SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := test
-.PHONY: test test-all test-aot lint types unit demo bench bench-quick bench-compare gpu sanitize format clean
+.PHONY: test test-all test-aot test-jax lint types unit demo bench bench-quick bench-compare gpu sanitize format clean
 
 test: lint types unit
 
@@ -39,6 +42,13 @@ test-all: lint types
 test-aot: $(READY_AOT)
 	$(VENV_AOT)/bin/pytest tests/shard/test_aot.py tests/gpu/test_pallas.py tests/triton
 	TRITON_INTERPRET=1 $(VENV_AOT)/bin/pytest tests/triton
+
+# The other end of what is supported: a newer Python, the next JAX, and no torch. The tree is tested
+# where it stands, with the copy kernel that is there: an install would compile it anew.
+test-jax: $(READY_JAX)
+	PYTHONPATH=.:backends $(VENV_JAX)/bin/pytest -n $(JOBS) --dist loadfile \
+		-m "not slow and not gpu and not distributed" \
+		tests/algebra tests/bridge tests/house/test_imports.py tests/native tests/ops tests/shard
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -87,7 +97,7 @@ format: $(READY)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) $(VENV_AOT) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_AOT) $(VENV_JAX) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # torch goes first: installed with the rest, a machine without a GPU may be given the large build.
 $(READY): pyproject.toml requirements/pins.txt
@@ -101,4 +111,9 @@ $(READY_AOT): pyproject.toml requirements/pins.txt requirements/aot.txt
 	$(VENV_AOT)/bin/$(INSTALL) -c requirements/pins.txt torch
 	$(VENV_AOT)/bin/$(INSTALL) -c requirements/pins.txt -e ".[jax,torch]" hypothesis pytest
 	$(VENV_AOT)/bin/$(INSTALL) --no-deps -r requirements/aot.txt
+	touch $@
+
+$(READY_JAX): requirements/jax-next.txt
+	$(PYTHON_JAX) -m venv $(VENV_JAX)
+	$(VENV_JAX)/bin/$(INSTALL) -r requirements/jax-next.txt
 	touch $@

@@ -46,8 +46,9 @@ def _imported(path: Path, seen: frozenset[Path] = frozenset()) -> set[str]:
     """The frameworks that a file imports when it is imported, by way of other test files too."""
     text = path.read_text()
     names = set(re.findall(r"^(?:import|from) (?:xlayout_)?(\w+)", text, re.MULTILINE))
-    for module in re.findall(r"^from (tests\.[\w.]+) import", text, re.MULTILINE):
-        other = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
-        if other.exists() and other not in seen:
-            names |= _imported(other, seen | {path})
+    for module, first in re.findall(r"^from (tests[\w.]*) import (\w+)", text, re.MULTILINE):
+        base = Path(__file__).parents[1].joinpath(*module.split("."))
+        for other in (base.with_suffix(".py"), base / f"{first}.py"):  # a name in it, or itself
+            if other.exists() and other not in seen:
+                names |= _imported(other, seen | {path})
     return names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -10,7 +11,10 @@ import pytest
 
 from xlayout.bridge import to_jax, to_numpy, to_torch
 
-OUT_OF_JAX = pytest.mark.parametrize("convert", [to_torch, to_numpy])
+NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+OUT_OF_JAX = pytest.mark.parametrize(
+    "convert", [pytest.param(to_torch, marks=NEEDS_TORCH), to_numpy]
+)
 
 
 @OUT_OF_JAX
@@ -64,6 +68,7 @@ def test_sub_byte_numbers_are_refused_with_a_way_out(convert: Any, dtype: str) -
         convert(jnp.zeros(4, dtype))
 
 
+@NEEDS_TORCH
 @pytest.mark.parametrize("dtype", ["float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz"])
 def test_a_float_of_jax_alone_is_refused_by_torch(dtype: str) -> None:
     with pytest.raises(

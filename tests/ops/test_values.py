@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.frameworks import FRAMEWORKS, Framework
+from tests.frameworks import FRAMEWORKS, Framework, missing
 from tests.ops.examples import Example, flat, numbered
 from tests.ops.matrix import EXAMPLES, ONE_OF_EACH
 from tests.ops.memory import FORMS, arranged, is_row_major
@@ -28,6 +28,7 @@ ARRANGEMENTS = [
     for framework in FRAMEWORKS
     for form in FORMS
     if not framework.name.startswith("jax") and (framework.name, form) != ("torch", "negative")
+    if not missing(framework)
 ]
 
 
