@@ -140,10 +140,13 @@ def _choose(
     varying = frozenset().union(*(_varying(x) for x in (which, *arrays)))
 
     def alike(step: Step) -> Step:
-        """A step whose results are typed as those of any other."""
+        """A step whose results are typed as those of any other, made of nothing that varies too."""
         return lambda *xs: tuple(_vary(y, varying) for y in step(*xs))
 
-    made: tuple[Any, ...] = lax.switch(which, [alike(step) for step in unique], *arrays)
+    # Typed before the switch, for the gradient of that is a sum over ranks, and within a step a sum
+    # would be over what ranks do in different ones.
+    given = [_vary(x, varying) for x in arrays]
+    made: tuple[Any, ...] = lax.switch(which, [alike(step) for step in unique], *given)
     return made
 
 

@@ -1,0 +1,147 @@
+"""Every op on eight devices is to the bit the op on one, and so are its gradients, in any mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+
+TP = P("tp")
+W = (32, 16)
+QKV = ((32, 16), (16, 16), (16, 16))
+
+# name: (op, shapes of the inputs, how each lies, how each result is to lie)
+OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], P, P]] = {
+    "interleave": (lambda x, **o: xl.interleave(x, block=2, **o), (W,), TP, TP),
+    "deinterleave": (xl.deinterleave, (W,), P(("dp", "tp")), P("dp", "tp")),
+    "matrix_transpose": (xl.matrix_transpose, (W,), TP, TP),
+    "permute_dims": (
+        lambda x, **o: xl.permute_dims(x, (2, 0, 1), **o), ((8, 8, 16),), P("tp", "dp"), P("dp")),
+    "rope_halves": (lambda x, **o: xl.rope_halves(x, heads=4, **o), (W,), TP, TP),
+    "rope_pairs": (lambda x, **o: xl.rope_pairs(x, heads=2, **o), (W,), P(("tp", "dp")), TP),
+    "fuse_qkv by groups": (
+        lambda *x, **o: xl.fuse_qkv(*x, heads=8, kv_heads=4, **o), QKV, TP, TP),
+    "fuse_qkv one after the other": (
+        lambda *x, **o: xl.fuse_qkv(*x, heads=8, kv_heads=4, order="concat", **o), QKV, TP, TP),
+    "split_qkv": (
+        lambda x, **o: xl.split_qkv(x, heads=8, kv_heads=4, order="concat", **o),
+        ((64, 16),), TP, TP),
+    "regroup": (lambda x, **o: xl.regroup(x, sizes=(16, 8, 8), groups=4, **o), (W,), TP, TP),
+    "ungroup": (lambda x, **o: xl.ungroup(x, sizes=(16, 8, 8), groups=4, **o), (W,), TP, TP),
+    "stack": (lambda *x, **o: xl.stack(x, **o), (W, W), TP, P(None, "tp")),
+    "unstack": (xl.unstack, ((4, 8, 16),), P(None, "tp"), TP),
+    "pad": (lambda x, **o: xl.pad(x, to=40, value=2.5, **o), ((24, 16),), TP, P("tp", "dp")),
+    "trim": (lambda x, **o: xl.trim(x, to=24, **o), (W,), TP, TP),
+    "rearrange": (lambda x, **o: xl.rearrange(x, "(a b) c -> b (a c)", a=4, **o), (W,), TP, TP),
+    "rearrange, into axes": (
+        lambda x, **o: xl.rearrange(x, "(a b) c -> a b c", a=4, **o), (W,), TP, TP),
+    "rearrange, out of axes": (
+        lambda x, **o: xl.rearrange(x, "a b -> (a b)", **o), (W,), P(None, "tp"), P()),
+    "to_tiles": (lambda x, **o: xl.to_tiles(x, grid=(2, 2), **o), (W,), TP, TP),
+    "from_tiles": (
+        lambda a, b, **o: xl.from_tiles([[a, b]], **o), ((16, 8), (16, 8)), TP, TP),
+}  # fmt: skip
+
+
+def mesh(kind: AxisType = AxisType.Auto) -> jax.sharding.Mesh:
+    return jax.make_mesh((2, 4), ("dp", "tp"), (kind, kind))
+
+
+def named(spec: P) -> NamedSharding:
+    return NamedSharding(mesh(), spec)
+
+
+def some(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+class Case:
+    """An op, what it makes of arrays on one device, and the gradient of some weights of that."""
+
+    def __init__(self, name: str) -> None:
+        self.op, shapes, self.lies, self.to = OPS[name]
+        self.given = [some(shape, k) for k, shape in enumerate(shapes)]
+        self.wanted = jax.tree.leaves(self.op(*self.given))
+        self.weights = [some(y.shape, 9 + k) for k, y in enumerate(self.wanted)]
+        every = tuple(range(len(shapes)))
+        self.gradient = jax.grad(lambda *xs: self.loss(self.op(*xs)), every)(*self.given)
+        self.told = [named(self.lies)] * len(shapes)
+
+    def loss(self, made: Any) -> Any:
+        pairs = zip(jax.tree.leaves(made), self.weights, strict=True)
+        return sum((y * w).sum() for y, w in pairs)
+
+    def differentiated(self, op: Callable[..., Any]) -> Any:
+        every = tuple(range(len(self.given)))
+        return jax.jit(jax.grad(lambda *xs: self.loss(op(*xs)), every))(*self.given)
+
+
+def check(made: Any, wanted: Any) -> None:
+    leaves = jax.tree.leaves(made)
+    assert len(leaves) == len(wanted)
+    for y, w in zip(leaves, wanted, strict=True):
+        np.testing.assert_array_equal(y, w)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_values_are_those_of_one_device(name: str) -> None:
+    case = Case(name)
+    given = [jax.device_put(x, to) for x, to in zip(case.given, case.told, strict=True)]
+    check(case.op(*given), case.wanted)
+    there = case.op(*given, out_sharding=case.to)
+    check(there, case.wanted)
+    for y in jax.tree.leaves(there):
+        assert y.sharding.is_equivalent_to(named(case.to), y.ndim)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_gradients_are_those_of_one_device(name: str) -> None:
+    case = Case(name)
+    to = named(case.to)
+    gradient = case.differentiated(lambda *xs: case.op(*xs, in_sharding=case.told, out_sharding=to))
+    check(gradient, case.gradient)
+
+
+@pytest.mark.parametrize("name", ["pad", "stack", "interleave", "fuse_qkv one after the other"])
+def test_gradients_of_parts_are_those_of_one_device(name: str) -> None:
+    """Also where ranks do different things, and where a copy goes to other places than the rest."""
+    case = Case(name)
+
+    def parts(*xs: Any) -> Any:
+        return case.op(*xs, in_sharding=[case.lies] * len(xs), out_sharding=case.to)
+
+    mapped = jax.shard_map(parts, mesh=mesh(), in_specs=case.lies, out_specs=case.to)
+    check(jax.jit(mapped)(*case.given), case.wanted)
+    check(case.differentiated(mapped), case.gradient)
+
+
+@pytest.mark.parametrize("name", ["permute_dims", "rope_pairs"])
+def test_copies_of_parts_are_what_jax_has_to_be_told(name: str) -> None:
+    """It types what was gathered as if devices might differ in it."""
+    case = Case(name)
+
+    def parts(x: Any) -> Any:
+        return case.op(x, in_sharding=case.lies, out_sharding=case.to)
+
+    with pytest.raises(ValueError, match="out_specs which require replication"):
+        jax.shard_map(parts, mesh=mesh(), in_specs=case.lies, out_specs=case.to)(*case.given)
+    mapped = jax.shard_map(
+        parts, mesh=mesh(), in_specs=case.lies, out_specs=case.to, check_vma=False
+    )
+    check(jax.jit(mapped)(*case.given), case.wanted)
+    check(case.differentiated(mapped), case.gradient)
+
+
+@pytest.mark.parametrize("name", ["split_qkv", "fuse_qkv one after the other", "rope_halves"])
+def test_explicit_axes_need_no_word(name: str) -> None:
+    case, explicit = Case(name), mesh(AxisType.Explicit)
+    given = [jax.device_put(x, NamedSharding(explicit, case.lies)) for x in case.given]
+    with jax.set_mesh(explicit):
+        check(jax.jit(case.op)(*given), case.wanted)
