@@ -41,7 +41,8 @@ def spread(x: Any, /) -> bool | None:
     while isinstance(x, _Tracer) and hasattr(x, "primal"):
         x = x.primal  # differentiating knows its values; only jit does not
     if not isinstance(x, _Tracer):
-        return isinstance(x.sharding, NamedSharding) and x.sharding.mesh.size > 1
+        sharding = getattr(x, "sharding", None)  # a numpy array that is differentiated has none
+        return isinstance(sharding, NamedSharding) and sharding.mesh.size > 1
     mesh = jax.typeof(x).sharding.mesh
     explicit = bool(mesh.axis_types) and all(t == AxisType.Explicit for t in mesh.axis_types)
     return True if explicit and mesh.size > 1 else None
