@@ -110,6 +110,7 @@ def port_command(
     dtype: Dtype = None,
     max_ram: MaxRam = "512MiB",
     exact: Exact = True,
+    resume: Annotated[bool, typer.Option(help="Go on from a run that was interrupted.")] = True,
     verify: Annotated[bool, typer.Option(help="Read the output back and compare it.")] = True,
 ) -> None:
     """Port a checkpoint: plan it, stream it, publish it whole, compare it."""
@@ -125,8 +126,15 @@ def port_command(
     with _refusals():
         what = port.plan(src, dst, **options)
         _show(what)
-        with _bar(what) as progress:
-            report = port.run(src, dst, **options, verify=verify, progress=progress)
+        try:
+            with _bar(what) as progress:
+                report = port.run(
+                    src, dst, **options, resume=resume, verify=verify, progress=progress
+                )
+        except KeyboardInterrupt as error:
+            kept = "; what was written is kept, and the same command goes on from there"
+            typer.echo(f"interrupted{kept if resume else ''}", err=True)
+            raise typer.Exit(130) from error
         _show(report)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from xlayout.errors import PortError
 from xlayout.port.checkpoint import open_checkpoint
 from xlayout.port.formats import create_sink
 from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
+from xlayout.port.resume import key_of
 from xlayout.port.stream import stream
 from xlayout.port.table import Table
 from xlayout.port.units import parse_bytes, show_bytes, show_count
@@ -45,6 +45,7 @@ class Report:
         peak_rss: The process's peak resident memory in bytes, libraries included.
         comparison: What verification found; None where it was not asked for.
         companions: Tokenizer and generation files that were copied along.
+        kept_bytes: What an interrupted run had written already.
     """
 
     plan: PortPlan
@@ -53,11 +54,12 @@ class Report:
     peak_rss: int
     comparison: Comparison | None
     companions: tuple[str, ...]
+    kept_bytes: int = 0
 
     @property
     def gb_per_s(self) -> float:
         """Bytes of tensor data written, in GB per second."""
-        return self.plan.write_bytes / self.seconds / 1e9
+        return (self.plan.write_bytes - self.kept_bytes) / self.seconds / 1e9
 
     def _table(self) -> Table:
         plan = self.plan
@@ -66,6 +68,11 @@ class Report:
             f"{self.seconds:.2f} s, {self.gb_per_s:.2f} GB/s; buffers "
             f"{show_bytes(plan.buffer_bytes)}, peak RSS {show_bytes(self.peak_rss)}"
         ]
+        if self.kept_bytes:
+            notes.append(
+                f"went on from a run that was interrupted: {show_bytes(self.kept_bytes)} were "
+                "there, read back and found sound"
+            )
         if self.comparison is not None:
             notes.append(
                 f"verified in {self.verify_seconds:.2f} s: read back, undone, "
@@ -92,13 +99,17 @@ def run(
     dtype: str | None = None,
     max_ram: int | str = "512MiB",
     exact: bool = True,
+    resume: bool = True,
     verify: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
     """Port a checkpoint: plan it, stream it through bounded memory, publish it whole, compare it.
 
     The output appears in one step or not at all: an error, a full disk or a killed process leaves
-    nothing behind that looks like a checkpoint, and the same call then works again.
+    nothing behind that looks like a checkpoint, and the same call then works again. Where a run was
+    killed or interrupted, what it wrote waits in a hidden folder beside `dst`; the same plan on the
+    same source goes on from there, after it has read every kept byte back. Any other plan, or a
+    source that has changed, starts afresh.
 
     Args:
         src: See `plan`, as for all that is not listed here.
@@ -108,6 +119,8 @@ def run(
         dtype: See `plan`.
         max_ram: See `plan`.
         exact: See `plan`; whatever the dtypes do not prove is checked on every element.
+        resume: Go on from a run that was interrupted, and leave what one needs; False starts
+            afresh and leaves nothing.
         verify: Read source and output again, and compare every tensor in its canonical form.
         progress: Called with the bytes of each tile that was written.
 
@@ -121,6 +134,7 @@ def run(
     with open_checkpoint(src, family=family) as checkpoint:
         plan = plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
         config = None if where.suffix == ".safetensors" else plan.config
+        companions = _companions(Path(src), where)
         begun = time.perf_counter()
         with create_sink(
             where,
@@ -129,10 +143,11 @@ def run(
             config=config,
             max_shard_size=SHARD_BYTES,
             chunks=plan.chunks,
+            key=key_of(plan, checkpoint.source) if resume else None,
+            beside=companions,
         ) as sink:
-            stream(checkpoint.source, sink, plan, progress)
+            kept = stream(checkpoint.source, sink, plan, progress)
             sink.commit()
-        companions = _copy_companions(Path(src), where)
         written = time.perf_counter()
         comparison = None
         if verify:
@@ -147,15 +162,13 @@ def run(
         verify_seconds=done - written,
         peak_rss=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         comparison=comparison,
-        companions=companions,
+        companions=tuple(companions),
+        kept_bytes=kept,
     )
 
 
-def _copy_companions(src: Path, dst: Path) -> tuple[str, ...]:
-    """Copy the tokenizer and its kin between two directories; return their names."""
-    if not (src.is_dir() and dst.is_dir()):
-        return ()
-    found = tuple(name for name in _COMPANIONS if (src / name).is_file())
-    for name in found:
-        shutil.copyfile(src / name, dst / name)
-    return found
+def _companions(src: Path, dst: Path) -> dict[str, Path]:
+    """Return the tokenizer and its kin, which go from one directory to another."""
+    if not src.is_dir() or dst.suffix == ".safetensors":
+        return {}
+    return {name: src / name for name in _COMPANIONS if (src / name).is_file()}

@@ -20,22 +20,32 @@ __all__ = ["laid_out", "stream"]
 
 def stream(
     source: Source, sink: Sink, plan: PortPlan, /, progress: Callable[[int], None] | None = None
-) -> None:
-    """Carry out a plan's moves, telling `progress` the bytes written.
+) -> int:
+    """Carry out a plan's moves, telling `progress` the bytes that are there.
+
+    Returns:
+        The bytes that a run that was interrupted had written, and that were found sound.
 
     Raises:
         PortError: An element would not come back though the plan says that all do, or the disk is
             full.
     """
     buffers = Buffers(plan.buffer_bytes)
+    kept = 0
     for move in plan.moves:
+        name, dtype = move.target.tensor, numpy_dtype(move.change.target)
         for tile in move.tiles():
-            x = laid_out(source, move, tile, buffers)
-            y = _changed(move, x, buffers)
             shape = tuple(cut.stop - cut.start for cut in tile.write)
-            sink.write(move.target.tensor, y.reshape(shape), tile.write)
+            y = buffers.carve(0, dtype, shape)
+            if sink.holds(name, tile.write, y):
+                kept += y.nbytes
+            else:
+                x = laid_out(source, move, tile, buffers)
+                y = _changed(move, x, buffers)
+                sink.write(name, y.reshape(shape), tile.write)
             if progress is not None:
                 progress(y.nbytes)
+    return kept
 
 
 def laid_out(source: Source, move: Move, tile: Tile, buffers: Buffers) -> Array:

@@ -117,6 +117,8 @@ def create_sink(
     config: Mapping[str, Any] | None = None,
     max_shard_size: int | str = "5GB",
     chunks: Mapping[str, tuple[int, ...]] | None = None,
+    key: str | None = None,
+    beside: Mapping[str, Path] | None = None,
 ) -> Sink:
     """Create a checkpoint that will hold exactly `specs`, hidden until it is committed.
 
@@ -128,6 +130,9 @@ def create_sink(
         max_shard_size: For safetensors: bytes per file, as a number or "5GB", "200MiB".
         chunks: For maxtext: the extent of the regions that will be written, per tensor; the
             default is one layer of a stack, or the whole tensor. Regions lie on its grid.
+        key: What is being written. With one, a run that was interrupted leaves its files, and the
+            next with the same key goes on in them (`Sink.holds`).
+        beside: Files to publish with the tensors, by the name they will have there.
 
     Raises:
         FormatError: The format cannot be written, or cannot hold one of the tensors.
@@ -149,11 +154,18 @@ def create_sink(
         case "safetensors":
             from xlayout.port.formats.safetensors import SafetensorsSink
 
-            return SafetensorsSink(path, specs, config=config, max_shard_size=max_shard_size)
+            return SafetensorsSink(
+                path,
+                specs,
+                config=config,
+                max_shard_size=max_shard_size,
+                key=key,
+                beside=beside,
+            )
         case "maxtext":
             from xlayout.port.formats.maxtext import MaxTextSink
 
-            return MaxTextSink(path, specs, config=config, chunks=chunks)
+            return MaxTextSink(path, specs, config=config, chunks=chunks, key=key, beside=beside)
         case other:
             raise FormatError(
                 f"format: {other!r} cannot be written; 'safetensors' or 'maxtext' can"

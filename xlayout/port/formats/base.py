@@ -175,6 +175,18 @@ class Sink(Protocol):
         """
 
     @abstractmethod
+    def holds(self, name: str, region: Region, out: Array) -> bool:
+        """Whether a run that was interrupted wrote this region, and it is still what it wrote.
+
+        It then counts as written. It is read back to see, and compared by its checksum.
+
+        Args:
+            name: A tensor that was declared.
+            region: A region as it will be written.
+            out: Where to read it: an array as `Source.read` takes it.
+        """
+
+    @abstractmethod
     def commit(self) -> None:
         """Publish atomically: all of it appears at `path`, or none.
 

@@ -112,6 +112,8 @@ class MaxTextSink(StagedSink):
         specs: Every tensor that will be written, by its path in the tree.
         config: Stored as config.json.
         chunks: The extent of the regions per tensor; the default is one layer, or all of it.
+        key: See `StagedSink`.
+        beside: See `StagedSink`.
 
     Attributes:
         chunks: The chunk shape of every tensor: its extent, or an even part of that.
@@ -131,6 +133,8 @@ class MaxTextSink(StagedSink):
         *,
         config: Mapping[str, Any] | None = None,
         chunks: Mapping[str, tuple[int, ...]] | None = None,
+        key: str | None = None,
+        beside: Mapping[str, Path] | None = None,
     ) -> None:
         extents = {name: _one_layer(name, spec.shape) for name, spec in specs.items()}
         extents |= chunks or {}
@@ -144,18 +148,13 @@ class MaxTextSink(StagedSink):
         parts = sum(_count(specs[name].shape, chunk) for name, chunk in self.chunks.items())
         total = sum(spec.nbytes for spec in specs.values())
         needed = total + _SLACK * (len(specs) + parts) + len(self._tree) + len(self._config)
-        super().__init__(path, specs, needed=needed)
+        super().__init__(path, specs, needed=needed, key=key, beside=beside)
         self._items = self._staging.folder / _ITEMS
         self._arrays: dict[str, Any] = {}
-        try:
-            with self._staging.watch():
-                self._create()
-        except BaseException:
-            self.abort()
-            raise
+        self._begin()
 
     def _create(self) -> None:
-        self._items.mkdir(parents=True)
+        self._items.mkdir(parents=True, exist_ok=True)
         ts = require("tensorstore")
         # Everything is flushed once, before publishing, instead of after every chunk.
         context = ts.Context({"file_io_sync": False})
@@ -164,7 +163,8 @@ class MaxTextSink(StagedSink):
             for name, spec in self.tensors.items()
         }
         opening = {
-            name: ts.open(spec, create=True, context=context) for name, spec in specs.items()
+            name: ts.open(spec, create=True, open=self._staging.resumed, context=context)
+            for name, spec in specs.items()
         }
         for name, future in opening.items():
             with _system_errors():
@@ -177,6 +177,14 @@ class MaxTextSink(StagedSink):
                 f"{name}: {box} cuts chunks of {self.chunks[name]}; regions of whole chunks are "
                 "wanted, and `chunks` says how large they will be"
             )
+
+    def _get(self, name: str, box: Bounds, out: Array) -> bool:
+        target = require("tensorstore").array(out, copy=False, write=True)
+        try:
+            target.write(self._arrays[name][_slices(box)]).result()
+        except ValueError:  # a chunk that is not there, or no longer what it was
+            return False
+        return True
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
         target = self._arrays[name][_slices(box)]
@@ -243,6 +251,7 @@ def _write_spec(items: Path, name: str, spec: TensorSpec, chunk: tuple[int, ...]
             "path": f"{key}/",
         },
         "store_data_equal_to_fill_value": True,
+        "fill_missing_data_reads": False,
         "metadata": {
             "shape": list(spec.shape),
             "data_type": spec.dtype,

@@ -3,7 +3,7 @@
 The folder is on the same filesystem, so one rename publishes it after everything in it has
 reached the disk. Whatever goes wrong before that, nothing that existed is touched. A process that
 is killed leaves its folder behind; the lock on it dies with the process, and the next run to the
-same place removes it.
+same place goes on in it, if it writes the same (`Journal`), or removes it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from xlayout.errors import PortError
+from xlayout.port.formats.journal import JOURNAL, Journal
 
 __all__ = ["Staging"]
 
@@ -31,25 +33,38 @@ class Staging:
         path: Where the output will appear: absent, or an empty directory.
         needed: Bytes that will be written, checked against the free space before anything is.
         single: Whether the output is the one file in the folder, and not the folder itself.
+        key: What will be written; a folder that a dead run left with the same key is taken over.
+
+    Attributes:
+        folder: The hidden folder.
+        resumed: Whether it is that of a run that was interrupted.
 
     Raises:
         PortError: The place is taken, or the disk is too small.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], /, *, needed: int, single: bool = False
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        needed: int,
+        single: bool = False,
+        key: str | None = None,
     ) -> None:
         self.path = Path(path).resolve()
         self.needed = needed
         self._single = single
         self._refuse_taken()
-        free = _free(self.path.parent)
+        found = _take_over(self.path, key)
+        free = _free(self.path.parent) + (_size(found[0]) if found else 0)
         if needed > free:
+            if found:
+                os.close(found[1])
             raise PortError(f"{self.path}: {_room(needed, free)}")
         self._parents = _make_parents(self.path.parent)
-        for orphan in self.path.parent.glob(f".{self.path.name}.*.partial"):
-            _remove_orphan(orphan)
-        self.folder, self._lock = _locked_folder(self.path)
+        self.resumed = found is not None
+        self.folder, self._lock = found or _locked_folder(self.path)
 
     def publish(self) -> None:
         """Flush everything to disk and let it appear at `path` in one step.
@@ -58,9 +73,11 @@ class Staging:
             PortError: Something appeared there meanwhile; it is left as it is.
         """
         files = [Path(root) / name for root, _, names in os.walk(self.folder) for name in names]
+        files = [file for file in files if file.name != JOURNAL]
         with self.watch():
             for file in files:
                 _sync(file)
+            (self.folder / JOURNAL).unlink(missing_ok=True)
             for root, _, _ in os.walk(self.folder, topdown=False):
                 _sync(Path(root))
         self._refuse_taken()
@@ -76,6 +93,19 @@ class Staging:
             raise
         _sync(self.path.parent)
         self._parents = []
+        os.close(self._lock)
+
+    def clear(self) -> None:
+        """Remove what is in the folder."""
+        for child in self.folder.iterdir():
+            if child.is_dir() and not child.is_symlink():
+                shutil.rmtree(child)
+            else:
+                child.unlink()
+        self.resumed = False
+
+    def leave(self) -> None:
+        """Let go of the folder and keep it, for a run that goes on."""
         os.close(self._lock)
 
     def discard(self) -> None:
@@ -152,13 +182,31 @@ def _try_lock(handle: int) -> bool:
     return True
 
 
-def _remove_orphan(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        if _try_lock(handle):
+def _take_over(path: Path, key: str | None) -> tuple[Path, int] | None:
+    """Return a folder with this key that a dead run of ours left, locked; remove the others."""
+    found = None
+    ours = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{8}\.partial")
+    for folder in path.parent.iterdir() if path.parent.is_dir() else ():
+        if not ours.fullmatch(folder.name):
+            continue
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:  # not a folder, or none of ours
+            continue
+        mine = os.fstat(lock).st_uid == os.geteuid() and _try_lock(lock)
+        if mine and found is None and key is not None and Journal.belongs(folder, key):
+            found = folder, lock
+            continue
+        if mine:
             shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(handle)
+        os.close(lock)
+    return found
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes that the files of a folder take on the disk."""
+    paths = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
+    return sum(path.lstat().st_blocks * 512 for path in paths)
 
 
 def _sync(path: Path) -> None:

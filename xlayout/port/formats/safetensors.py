@@ -115,6 +115,8 @@ class SafetensorsSink(StagedSink):
         specs: Every tensor that will be written.
         config: Stored as config.json; a single file has no place for one.
         max_shard_size: Bytes per file, as a number or "5GB", "200MiB".
+        key: See `StagedSink`.
+        beside: See `StagedSink`; a single file has no place for them either.
 
     Raises:
         FormatError: A tensor, name or config cannot be stored.
@@ -131,9 +133,11 @@ class SafetensorsSink(StagedSink):
         *,
         config: Mapping[str, Any] | None = None,
         max_shard_size: int | str = "5GB",
+        key: str | None = None,
+        beside: Mapping[str, Path] | None = None,
     ) -> None:
         single = Path(path).suffix == ".safetensors"
-        if single and config:
+        if single and (config or beside):
             raise FormatError(f"{path}: one file has no place for a config; name a directory")
         names = sorted(specs, key=natural_key)
         limit = None if single else _nbytes(max_shard_size)
@@ -144,30 +148,32 @@ class SafetensorsSink(StagedSink):
         headers = {file: render_header(entries) for file, entries in shards.items()}
         total = sum(spec.nbytes for spec in specs.values())
         needed = total + sum(map(len, headers.values())) + sum(map(len, extras.values()))
-        super().__init__(path, {name: specs[name] for name in names}, needed=needed, single=single)
+        named = {name: specs[name] for name in names}
+        super().__init__(path, named, needed=needed, single=single, key=key, beside=beside)
         self._extras = extras
+        self._shards = {file: (headers[file], entries) for file, entries in shards.items()}
         self._handles: dict[str, int] = {}
         self._places: dict[str, tuple[int, int]] = {}
-        try:
-            with self._staging.watch():
-                for file, entries in shards.items():
-                    self._create(file, headers[file], entries)
-        except BaseException:
-            self.abort()
-            raise
+        self._begin()
 
-    def _create(
-        self, file: str, header: bytes, entries: Mapping[str, tuple[TensorSpec, int]]
-    ) -> None:
-        handle = os.open(self._staging.folder / file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        self._handles[file] = handle
-        size = len(header) + sum(spec.nbytes for spec, _ in entries.values())
-        # Where the system can, claim the space now: a disk that is too small says so at once.
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(handle, 0, size)
-        write_full(handle, header, 0)
-        for name, (_, offset) in entries.items():
-            self._places[name] = (handle, len(header) + offset)
+    def _create(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        for file, (header, entries) in self._shards.items():
+            handle = os.open(self._staging.folder / file, flags, 0o666)
+            self._handles[file] = handle
+            size = len(header) + sum(spec.nbytes for spec, _ in entries.values())
+            # Where the system can, claim the space now: a disk that is too small says so at once.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(handle, 0, size)
+            os.ftruncate(handle, size)
+            write_full(handle, header, 0)
+            for name, (_, offset) in entries.items():
+                self._places[name] = (handle, len(header) + offset)
+
+    def _get(self, name: str, box: Bounds, out: Array) -> bool:
+        handle, offset = self._places[name]
+        read_box(handle, offset, self.tensors[name], box, out)
+        return True
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
         handle, offset = self._places[name]

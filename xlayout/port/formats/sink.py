@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from abc import abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlayout.errors import PortError, ShapeError
 from xlayout.port.formats.base import Bounds, Region, Sink, TensorSpec, numpy_dtype, resolve
 from xlayout.port.formats.coverage import Coverage
+from xlayout.port.formats.journal import Journal, checksum
 from xlayout.port.formats.publish import Staging
 
 if TYPE_CHECKING:
@@ -21,8 +24,18 @@ __all__ = ["StagedSink"]
 class StagedSink(Sink):
     """A sink whose files grow in a `Staging` folder; a format adds only how bytes are laid down.
 
-    A subclass makes its files in `self._staging.folder` after this constructor, and aborts if it
-    cannot; `_put` lays regions down in them, `_finish` or `_release` closes them.
+    A subclass calls `_begin` at the end of its constructor, which has it make its files in
+    `self._staging.folder`, or open those that are there (`_create`); `_put` lays regions down in
+    them and `_get` reads them back, `_finish` or `_release` closes them.
+
+    Args:
+        path: Where the output will appear.
+        specs: Every tensor that will be written.
+        needed: Bytes that the files will take.
+        single: Whether the output is one file.
+        key: What is being written. With one, a run that was interrupted leaves its files, and the
+            next with the same key goes on in them; None starts afresh and leaves nothing.
+        beside: Files that are published with the tensors, by the name they will have.
     """
 
     def __init__(
@@ -33,12 +46,48 @@ class StagedSink(Sink):
         *,
         needed: int,
         single: bool = False,
+        key: str | None = None,
+        beside: Mapping[str, Path] | None = None,
     ) -> None:
         self.tensors = dict(specs)
         self._coverage = Coverage(self.tensors)
-        self._staging = Staging(path, needed=needed, single=single)
+        self._beside = beside or {}
+        needed += sum(file.stat().st_size for file in self._beside.values())
+        self._staging = Staging(path, needed=needed, single=single, key=key)
+        self._key = key
+        self._journal: Journal | None = None
         self._open = True
         self.path = self._staging.path
+
+    def _begin(self) -> None:
+        """Make the files, or open those of the run that was interrupted, if they are sound."""
+        try:
+            with self._staging.watch():
+                if self._staging.resumed:
+                    try:
+                        self._create()
+                    except (OSError, ValueError):
+                        self._release()
+                        self._staging.clear()
+                if not self._staging.resumed:
+                    self._create()
+                if self._key is not None:
+                    self._journal = Journal(self._staging.folder, self._key)
+        except BaseException as error:
+            self._stop(error)
+            raise
+
+    def __exit__(self, *raised: object) -> None:
+        self._stop(raised[1])
+
+    def holds(self, name: str, region: Region, out: Array) -> bool:
+        """Whether an interrupted run wrote a region; see `Sink.holds`."""
+        box = resolve(region, self.tensors[name].shape)
+        claimed = self._journal.claim(name, box) if self._journal else None
+        if claimed is None or not self._get(name, box, out) or checksum(out) != claimed:
+            return False
+        self._coverage.claim(name, box)
+        return True
 
     def write(self, name: str, array: Array, region: Region | None = None) -> None:
         """Write one region of one tensor; see `Sink.write`."""
@@ -56,8 +105,10 @@ class StagedSink(Sink):
         try:
             with self._staging.watch():
                 self._put(name, array, box)
-        except BaseException:
-            self.abort()
+                if self._journal:
+                    self._journal.note(name, box, checksum(array))
+        except BaseException as error:
+            self._stop(error)
             raise
 
     def commit(self) -> None:
@@ -72,21 +123,44 @@ class StagedSink(Sink):
         try:
             with self._staging.watch():
                 self._finish()
+                for file, source in self._beside.items():
+                    shutil.copyfile(source, self._staging.folder / file)
             self._staging.publish()
-        except BaseException:
-            self.abort()
+        except BaseException as error:
+            self._stop(error)
             raise
-        self._open = False
+        self._close()
 
     def abort(self) -> None:
         """Remove everything written so far; harmless after `commit`."""
-        if self._open:
-            self._open = False
-            self._release()
+        self._stop(None)
+
+    def _stop(self, error: object) -> None:
+        """End without an output; what was written stays where someone interrupted us."""
+        if not self._open:
+            return
+        self._release()
+        self._close()
+        if self._key is None or error is None or isinstance(error, Exception):
             self._staging.discard()
+        else:
+            self._staging.leave()
+
+    def _close(self) -> None:
+        self._open = False
+        if self._journal:
+            self._journal.close()
 
     def _fit(self, name: str, box: Bounds) -> None:
         """Refuse a region that the format cannot take on its own."""
+
+    @abstractmethod
+    def _create(self) -> None:
+        """Make the files in the staging folder, or open them where they are there already."""
+
+    @abstractmethod
+    def _get(self, name: str, box: Bounds, out: Array) -> bool:
+        """Read a region back that was laid down; whether there is one."""
 
     @abstractmethod
     def _put(self, name: str, array: Array, box: Bounds) -> None:

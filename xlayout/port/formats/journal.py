@@ -1,0 +1,100 @@
+"""What a run has written so far, noted beside its output, so that the next one goes on from there.
+
+One line a region, added once its bytes are with the system: its tensor, its place, its checksum.
+The first line is a key that says what is being written; a journal with another key is somebody
+else's. The lines are claims and no proof: whoever goes on reads each region back and sums it again,
+for after a loss of power the disk may hold the line and not the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xlayout.port.formats.base import Bounds
+
+if TYPE_CHECKING:
+    from xlayout.port.formats.base import Array
+
+__all__ = ["JOURNAL", "Journal", "checksum"]
+
+JOURNAL = ".journal"
+
+
+class Journal:
+    """The journal in a folder: what is in it already, and room for more.
+
+    Args:
+        folder: Where it lies, or will.
+        key: What is being written.
+    """
+
+    def __init__(self, folder: Path, key: str, /) -> None:
+        path = folder / JOURNAL
+        lines = _lines(path)
+        kept = bool(lines) and lines[0] == [key]
+        self._sums = dict(filter(None, map(_entry, lines[1:]))) if kept else {}
+        mode = os.O_APPEND if kept else os.O_TRUNC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | mode
+        self._handle = os.open(path, flags, 0o666)
+        # A line that a killed run did not finish ends here, and is never a line.
+        os.write(self._handle, b"\n" if kept else _line([key]))
+
+    @staticmethod
+    def belongs(folder: Path, key: str, /) -> bool:
+        """Whether a folder holds a journal with this key."""
+        lines = _lines(folder / JOURNAL)
+        return bool(lines) and lines[0] == [key]
+
+    def note(self, name: str, box: Bounds, content: int, /) -> None:
+        """Add a region that has been written, by its checksum."""
+        os.write(self._handle, _line([name, box, content]))
+
+    def claim(self, name: str, box: Bounds, /) -> int | None:
+        """Return the checksum of a region that an earlier run wrote; None where it did not."""
+        return self._sums.get((name, box))
+
+    def close(self) -> None:
+        """Close the file, and leave it."""
+        os.close(self._handle)
+
+
+def checksum(array: Array, /) -> int:
+    """Return the CRC-32 of an array's bytes in row-major order.
+
+    >>> import numpy as np
+    >>> checksum(np.zeros((2, 2), np.uint8)) == checksum(np.zeros(4, np.uint8))
+    True
+    """
+    import numpy as np
+
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _line(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _lines(path: Path) -> list[object]:
+    """Return the values of the lines that are whole; nothing where there is no such file."""
+    try:
+        content = path.read_bytes() if not path.is_symlink() else b""
+    except OSError:
+        return []
+    found = []
+    for line in content.split(b"\n")[:-1]:
+        try:
+            found.append(json.loads(line) if line else None)
+        except ValueError:
+            found.append(None)
+    return found
+
+
+def _entry(value: object) -> tuple[tuple[str, Bounds], int] | None:
+    match value:
+        case [str(name), list(box), int(content)]:
+            return (name, tuple((start, stop) for start, stop in box)), content
+    return None
