@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-__all__ = ["Backend", "Moves", "Relayout"]
+__all__ = ["Backend", "Moves", "Relayout", "Run", "Runs"]
+
+Run = Callable[..., Any]
+"""Arrays in, one array or a tuple of them out."""
+
+Runs = dict[Any, Run]
+"""What ran before, by keys that a backend makes."""
 
 Moves = tuple[tuple[int, int, tuple[int, int, tuple[tuple[int, int, int], ...]]], ...]
 """(input, output, (from, to, ((n, in stride, out stride), ...))), addresses in elements."""
@@ -34,17 +40,20 @@ class Backend(Protocol):
     def kind(self, x: Any, /) -> tuple[Any, Any]:
         """(dtype, device): arrays of one call must agree on both."""
 
-    def key(
-        self, x: Any, args: tuple[Any, ...], options: dict[str, Any], /
-    ) -> tuple[Any, ...] | None:
-        """What finds the recipe of a call again: type, options, and the shape if recipes have one.
+    def find(
+        self, runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], /
+    ) -> Run | None:
+        """What was kept for a call on an array like `x` with these arguments, or None.
 
-        None while a tracer follows the code. What is remembered changes from call to call, and a
+        `x` is a tuple of arrays where `args` is None; they are of one type and dtype, or nothing is
+        found. None while a tracer follows the code: what is kept changes from call to call, and a
         tracer that saw it would record anew after each change.
         """
 
-    def keys(self, xs: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
-        """The same for several arrays; None also where they are not of one type and dtype."""
+    def keep(
+        self, runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], run: Run, /
+    ) -> None:
+        """Keep what runs for such calls, if they can be told from others."""
 
     def tracing(self, *xs: Any) -> bool:
         """Whether a compiler is recording one of them: values and memory mean nothing yet."""
@@ -75,8 +84,8 @@ class Backend(Protocol):
     def concatenate(self, xs: Sequence[Any], axis: int, /) -> Any:
         """Arrays one after the other along an axis."""
 
-    def stack(self, xs: Sequence[Any], axis: int, rank: int, /) -> Any:
-        """Arrays of one shape along a new axis; `rank`: axes of the result."""
+    def stack(self, axis: int, rank: int, /) -> Callable[[Sequence[Any]], Any]:
+        """Takes arrays of one shape; gives them along a new axis of a result of `rank` axes."""
 
     def pad(self, x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
         """`value` before and after an axis, in fresh row-major memory."""
@@ -98,17 +107,15 @@ class Backend(Protocol):
 
     def compiled(
         self,
-        function: Callable[..., Any],
-        elsewhere: Callable[..., Any],
-        cls: type,
-        count: int,
-        alone: bool,
+        function: Run,
+        elsewhere: Run | None,
+        arrays: Sequence[Any],
         /,
-    ) -> Callable[..., Any] | None:
-        """The function of `count` arrays as the framework compiles and remembers it; or None.
+    ) -> Run | None:
+        """The function as the framework compiles and remembers it; or None.
 
-        What is not of class `cls` goes to `elsewhere`; and, where the device is to be `alone`,
-        arrays that many hold.
+        It will be called with what is found like `arrays`. Arrays that many devices hold go to
+        `elsewhere`, if there is one.
         """
 
     def quick(
@@ -166,6 +173,14 @@ class Backend(Protocol):
         /,
     ) -> bool:
         """Carry all of them out at once, and say so; or leave them to `assign`, one by one."""
+
+    def writer(
+        self, moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
+    ) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+        """Takes so many row-major inputs and row-major results of these shapes, and writes these.
+
+        Or says False, for anything else: what is out of shape, overlaps, or must be seen.
+        """
 
     def refusal(self, out: Any, inputs: Sequence[Any], /) -> str | None:
         """Why `out` cannot be written into, or None."""

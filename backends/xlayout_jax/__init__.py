@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 
 from xlayout_jax import exchange as exchange
 from xlayout_jax import native
-from xlayout_native.keys import key_of_many, key_of_one
+from xlayout_native.keys import find_by_place, keep_by_place
 
 name = "jax"
 immutable = True
@@ -27,7 +27,7 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, "any"
 
 
-key, keys = key_of_one, key_of_many
+find, keep = find_by_place, keep_by_place  # jax.jit tells shapes apart itself
 
 
 def tracing(*xs: Any) -> bool:
@@ -78,8 +78,8 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return lax.concatenate(tuple(xs), axis)
 
 
-def stack(xs: Sequence[Any], axis: int, _rank: int, /) -> Any:
-    return jnp.stack(xs, axis)
+def stack(axis: int, _rank: int, /) -> Callable[[Sequence[Any]], Any]:
+    return lambda xs: jnp.stack(xs, axis)
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
@@ -110,29 +110,15 @@ def fresh(x: Any, /) -> Any:
 
 def compiled(
     function: Callable[..., Any],
-    elsewhere: Callable[..., Any],
-    cls: Any,
-    count: int,
-    alone: bool,
+    elsewhere: Callable[..., Any] | None,
+    arrays: Sequence[Any],
     /,
 ) -> Callable[..., Any] | None:
     # Op by op, JAX on CPU writes a full copy for every reshape and transpose.
     jitted = jax.jit(function)
-
-    def one(x: Any) -> Any:
-        if alone and type(x.sharding) is not SingleDeviceSharding and spread(x):
-            return elsewhere(x)
-        return jitted(x)
-
-    def several(*arrays: Any) -> Any:
-        for x in arrays:
-            if type(x) is not cls or (
-                alone and type(x.sharding) is not SingleDeviceSharding and spread(x)
-            ):
-                return elsewhere(*arrays)
-        return jitted(*arrays)
-
-    return one if count == 1 else several
+    if elsewhere is None or all(type(x.sharding) is SingleDeviceSharding for x in arrays):
+        return jitted
+    return lambda *xs: elsewhere(*xs) if any(map(spread, xs)) else jitted(*xs)
 
 
 def quick(
@@ -210,6 +196,12 @@ def assign(to: Any, source: Any, /) -> None:
 
 def move(_moves: Any, _arrays: Sequence[Any], _outputs: Sequence[Any], /) -> bool:
     return False
+
+
+def writer(
+    _moves: Any, _inputs: int, _shapes: Sequence[tuple[int, ...]], /
+) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+    return lambda _arrays, _outputs: False
 
 
 def refusal(_out: Any, _inputs: Sequence[Any], /) -> str | None:

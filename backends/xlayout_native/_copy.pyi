@@ -1,16 +1,37 @@
 """Copy: the compiled half, plans of strided copies and how they run."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 _Loops = tuple[tuple[int, int, int], ...]
 _Move = tuple[int, int, tuple[int, int, _Loops]]
 
-def key_of_one(x: Any, args: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...]:
-    """(type, shape, args, name, value, name, value, ...)."""
+_Runs = dict[Any, Callable[..., Any]]
+_Run = Callable[..., Any]
 
-def key_of_many(arrays: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
-    """The same for arrays of one type and dtype; None where they are not, or one is no array."""
+def find_by_shape(
+    runs: _Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], /
+) -> _Run | None:
+    """What was kept for a call with these arguments on an array like `x`, or None.
+
+    `x` is a tuple of arrays where `args` is None; they are of one type and dtype, or nothing is
+    found.
+    """
+
+def find_by_place(
+    runs: _Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], /
+) -> _Run | None:
+    """The same, whatever the shape, by the type of the sharding."""
+
+def keep_by_shape(
+    runs: _Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], run: _Run, /
+) -> None:
+    """Keep what runs for such a call, if it can be told from others."""
+
+def keep_by_place(
+    runs: _Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], run: _Run, /
+) -> None:
+    """The same, whatever the shape, by the type of the sharding."""
 
 class Plan:
     """A list of strided copies, ready to run; an opaque capsule."""

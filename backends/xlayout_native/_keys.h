@@ -1,83 +1,169 @@
-/* _keys: what finds a recipe again, the type, shape and options of a call as one tuple.
+/* _keys: what ran on arrays like these before, found by type, shape and options of a call.
  *
  * In Python this takes as long as the copy of a kilobyte that comes after it. keys.py says the same
- * for where there is no compiler. */
+ * for where there is no compiler.
+ *
+ * A key is (type, shape, args, name, value, name, value, ...); for several arrays, of one type and
+ * dtype, the second is the tuple of their shapes. "By place" the type of the sharding stands where
+ * the shape would. Numbers that are equal may mean different things (2.0 is no block, -0.0 fills
+ * with another zero), so a float or a bool goes into a key with its type; what else is no plain
+ * value makes no key. */
 
-static PyObject *dtype_name, *shape_name;
+static PyObject *dtype_name, *shape_name, *sharding_name;
 
 static int name_attributes(void)
 {
     if (!dtype_name) dtype_name = PyUnicode_InternFromString("dtype");
     if (!shape_name) shape_name = PyUnicode_InternFromString("shape");
-    return dtype_name && shape_name ? 0 : -1;
+    if (!sharding_name) sharding_name = PyUnicode_InternFromString("sharding");
+    return dtype_name && shape_name && sharding_name ? 0 : -1;
 }
 
-/* The shapes of a tuple of arrays; None where classes or dtypes differ, or one is no array. */
-static PyObject *shapes_of(PyObject *arrays)
+/* Whether two of these that are equal are the same. */
+static int is_plain(PyObject *value)
+{
+    if (value == Py_None || PyLong_CheckExact(value) || PyUnicode_CheckExact(value)) return 1;
+    if (!PyTuple_CheckExact(value)) return 0;
+    for (Py_ssize_t k = PyTuple_Size(value); k--;)
+        if (!is_plain(PyTuple_GetItem(value, k))) return 0;
+    return 1;
+}
+
+/* A value as it stands in a key; NULL without an error where it makes none. */
+static PyObject *part_of(PyObject *value)
+{
+    if (is_plain(value)) return Py_NewRef(value);
+    if (!PyFloat_CheckExact(value) && !PyBool_Check(value)) return NULL;
+    PyObject *text = PyObject_Repr(value);
+    PyObject *part = text ? PyTuple_Pack(2, (PyObject *)Py_TYPE(value), text) : NULL;
+    Py_XDECREF(text);
+    return part;
+}
+
+/* The second part of a key for one array. */
+static PyObject *mark_of(PyObject *x, int place)
+{
+    PyObject *found = PyObject_GetAttr(x, place ? sharding_name : shape_name);
+    if (!place || !found) return found;
+    PyObject *cls = Py_NewRef((PyObject *)Py_TYPE(found));
+    Py_DECREF(found);
+    return cls;
+}
+
+/* The second part for a tuple of arrays; NULL without an error where they are not of one kind. */
+static PyObject *marks_of(PyObject *arrays, int place)
 {
     Py_ssize_t count = PyTuple_Size(arrays);
-    PyObject *made = count < 0 ? NULL : PyTuple_New(count), *first = NULL;
-    int same = made ? 1 : -1;
-    for (Py_ssize_t k = 0; k < count && same == 1; k++) {
+    PyObject *made = count < 1 ? NULL : PyTuple_New(count), *first = NULL;
+    int same = made != NULL;
+    for (Py_ssize_t k = 0; k < count && same; k++) {
         PyObject *x = PyTuple_GetItem(arrays, k); /* borrowed */
         PyObject *dtype = PyObject_GetAttr(x, dtype_name);
-        PyObject *shape = dtype ? PyObject_GetAttr(x, shape_name) : NULL;
-        if (!shape)
-            same = PyErr_ExceptionMatches(PyExc_AttributeError) ? (PyErr_Clear(), 0) : -1;
+        PyObject *mark = dtype ? mark_of(x, place) : NULL;
+        if (!mark)
+            same = 0;
         else if (k)
-            same = Py_TYPE(x) == Py_TYPE(PyTuple_GetItem(arrays, 0))
-                       ? PyObject_RichCompareBool(dtype, first, Py_EQ)
-                       : 0;
-        if (shape) PyTuple_SetItem(made, k, shape); /* takes the reference */
+            same = Py_TYPE(x) == Py_TYPE(PyTuple_GetItem(arrays, 0)) &&
+                   PyObject_RichCompareBool(dtype, first, Py_EQ) == 1;
+        if (mark) PyTuple_SetItem(made, k, mark); /* takes the reference */
         if (k || !dtype)
             Py_XDECREF(dtype);
         else
             first = dtype;
     }
     Py_XDECREF(first);
-    if (same == 1) return made;
+    if (same) return made;
     Py_XDECREF(made);
-    if (same < 0) return NULL;
-    Py_RETURN_NONE;
+    return NULL;
 }
 
-/* (type of x, mark, args, name, value, name, value, ...); takes the reference to mark. */
-static PyObject *key_of(PyObject *x, PyObject *mark, PyObject *args, PyObject *options)
+/* The key of a call, for a tuple of arrays where `args` is None; NULL, perhaps without an error. */
+static PyObject *key_of(PyObject *x, PyObject *args, PyObject *options, int place)
 {
-    Py_ssize_t count = mark ? PyDict_Size(options) : -1, at = 0, k = 3;
-    PyObject *made = count < 0 ? NULL : PyTuple_New(3 + 2 * count), *name, *value;
+    int several = args == Py_None;
+    if (!PyDict_Check(options) || (several && !PyTuple_CheckExact(x)) || !is_plain(args)) return NULL;
+    PyObject *mark = several ? marks_of(x, place) : mark_of(x, place), *name, *value;
+    if (!mark) return NULL;
+    Py_ssize_t at = 0, k = 3;
+    PyObject *made = PyTuple_New(3 + 2 * PyDict_Size(options));
     if (!made) {
-        Py_XDECREF(mark);
+        Py_DECREF(mark);
         return NULL;
     }
-    PyTuple_SetItem(made, 0, Py_NewRef((PyObject *)Py_TYPE(x)));
+    PyTuple_SetItem(made, 0, Py_NewRef((PyObject *)Py_TYPE(several ? PyTuple_GetItem(x, 0) : x)));
     PyTuple_SetItem(made, 1, mark);
     PyTuple_SetItem(made, 2, Py_NewRef(args));
     while (PyDict_Next(options, &at, &name, &value)) {
+        PyObject *part = part_of(value);
+        if (!part) {
+            Py_DECREF(made);
+            return NULL;
+        }
         PyTuple_SetItem(made, k++, Py_NewRef(name));
-        PyTuple_SetItem(made, k++, Py_NewRef(value));
+        PyTuple_SetItem(made, k++, part);
     }
     return made;
 }
 
-static PyObject *key_of_one(PyObject *module, PyObject *const *given, Py_ssize_t count)
+/* None, where the error only says that these have no key: no array, or a size that has no hash. */
+static PyObject *none_without_key(void)
 {
-    (void)module;
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "key_of_one(x, args, options)");
-        return NULL;
+    if (PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError) && !PyErr_ExceptionMatches(PyExc_TypeError))
+            return NULL;
+        PyErr_Clear();
     }
-    return key_of(given[0], PyObject_GetAttr(given[0], shape_name), given[1], given[2]);
+    Py_RETURN_NONE;
 }
 
-static PyObject *key_of_many(PyObject *module, PyObject *const *given, Py_ssize_t count)
+/* runs, x or a tuple of arrays, args or None, options: what was kept for such a call, or None. */
+static PyObject *find(PyObject *const *given, Py_ssize_t count, int place)
 {
-    (void)module;
-    if (count != 2 || PyTuple_Size(given[0]) < 1) {
-        PyErr_SetString(PyExc_TypeError, "key_of_many(arrays, options): arrays are a tuple");
+    if (count != 4 || !PyDict_Check(given[0])) {
+        PyErr_SetString(PyExc_TypeError, "find(runs, x, args, options)");
         return NULL;
     }
-    PyObject *shapes = shapes_of(given[0]);
-    if (shapes == Py_None) return shapes;
-    return key_of(PyTuple_GetItem(given[0], 0), shapes, Py_None, given[1]);
+    PyObject *key = key_of(given[1], given[2], given[3], place);
+    PyObject *found = key ? PyDict_GetItemWithError(given[0], key) : NULL; /* borrowed */
+    Py_XINCREF(found);
+    Py_XDECREF(key);
+    return found ? found : none_without_key();
+}
+
+/* The same and what runs: it is found by such a call from now on, if that has a key. */
+static PyObject *keep(PyObject *const *given, Py_ssize_t count, int place)
+{
+    if (count != 5 || !PyDict_Check(given[0])) {
+        PyErr_SetString(PyExc_TypeError, "keep(runs, x, args, options, run)");
+        return NULL;
+    }
+    PyObject *key = key_of(given[1], given[2], given[3], place);
+    int kept = key ? PyDict_SetItem(given[0], key, given[4]) : -1;
+    Py_XDECREF(key);
+    if (!kept) Py_RETURN_NONE;
+    return none_without_key();
+}
+
+static PyObject *find_by_shape(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    return find(given, count, 0);
+}
+
+static PyObject *find_by_place(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    return find(given, count, 1);
+}
+
+static PyObject *keep_by_shape(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    return keep(given, count, 0);
+}
+
+static PyObject *keep_by_place(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    return keep(given, count, 1);
 }

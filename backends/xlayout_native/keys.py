@@ -1,43 +1,96 @@
-"""Keys: what finds a recipe again, the type, shape and options of a call as one tuple."""
+"""Keys: what ran on arrays like these before, found by type, shape and options of a call.
+
+`find_by_shape(runs, x, args, options)` gives what was kept for such a call, or None;
+`keep_by_shape(..., run)` keeps it. Where `args` is None, `x` is a tuple of arrays, which must be of
+one type and dtype. "By place", the type of an array's sharding takes the place of its shape.
+
+Numbers that are equal may mean different things (2.0 is no block, -0.0 fills with another zero), so
+a float or a bool goes into a key with its type; what else is no plain value makes no key.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import xlayout_native as native
 
-__all__ = ["key_of_many", "key_of_one"]
+__all__ = ["find_by_place", "find_by_shape", "keep_by_place", "keep_by_shape"]
+
+_Runs = dict[Any, Callable[..., Any]]
 
 
-def _key_of_one(x: Any, args: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...]:
-    """(type, shape, args, name, value, name, value, ...).
+def _key(x: Any, args: Any, options: dict[str, Any], place: bool) -> tuple[Any, ...] | None:
+    """(type, shape, args, name, value, name, value, ...), or None.
 
     >>> import numpy as np
-    >>> _key_of_one(np.zeros((2, 3)), (), {"axis": 1})[1:]
+    >>> _key(np.zeros((2, 3)), (), {"axis": 1}, False)[1:]
     ((2, 3), (), 'axis', 1)
-    """
-    return (type(x), x.shape, args, *[part for option in options.items() for part in option])
-
-
-def _key_of_many(arrays: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
-    """The same for arrays of one type and dtype; None where they are not, or one is no array.
-
-    >>> import numpy as np
-    >>> _key_of_many((np.zeros(2), np.ones(3)), {})[1:]
+    >>> _key((np.zeros(2), np.ones(3)), None, {}, False)[1:]
     (((2,), (3,)), None)
-    >>> _key_of_many((np.zeros(2), np.ones(2, np.int8)), {}) is None
-    True
+    >>> _key(np.zeros(2), (), {"value": -0.0}, False)[3:]
+    ('value', (<class 'float'>, '-0.0'))
     """
-    cls, dtype, shapes = type(arrays[0]), getattr(arrays[0], "dtype", None), []
-    for x in arrays:
-        if type(x) is not cls or getattr(x, "dtype", dtype) != dtype or not hasattr(x, "shape"):
+    arrays = (x,) if args is not None else x
+    if not arrays or not _plain(args):
+        return None
+    named: list[Any] = []
+    for name, value in options.items():
+        if _plain(value):
+            named += name, value
+        elif type(value) in (float, bool):
+            named += name, (type(value), repr(value))
+        else:
             return None
-        shapes.append(x.shape)
-    return (cls, tuple(shapes), None, *[part for option in options.items() for part in option])
+    try:
+        marks = tuple([type(a.sharding) if place else a.shape for a in arrays])
+        kinds = {(type(a), a.dtype) for a in arrays} if args is None else {None}
+        hash(marks)
+    except (AttributeError, TypeError):
+        return None
+    if len(kinds) > 1:
+        return None
+    return (type(arrays[0]), marks if args is None else marks[0], args, *named)
+
+
+def _plain(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_plain, value))
+    return value is None or type(value) is int or type(value) is str
+
+
+def _find(runs: _Runs, x: Any, args: Any, options: dict[str, Any], place: bool) -> Any:
+    key = _key(x, args, options, place)
+    return None if key is None else runs.get(key)
+
+
+def _keep(runs: _Runs, x: Any, args: Any, options: dict[str, Any], run: Any, place: bool) -> None:
+    key = _key(x, args, options, place)
+    if key is not None:
+        runs[key] = run
+
+
+def _find_by_shape(runs: _Runs, x: Any, args: Any, options: dict[str, Any], /) -> Any:
+    return _find(runs, x, args, options, False)
+
+
+def _find_by_place(runs: _Runs, x: Any, args: Any, options: dict[str, Any], /) -> Any:
+    return _find(runs, x, args, options, True)
+
+
+def _keep_by_shape(runs: _Runs, x: Any, args: Any, options: dict[str, Any], run: Any, /) -> None:
+    _keep(runs, x, args, options, run, False)
+
+
+def _keep_by_place(runs: _Runs, x: Any, args: Any, options: dict[str, Any], run: Any, /) -> None:
+    _keep(runs, x, args, options, run, True)
 
 
 if native.available:
-    from xlayout_native._copy import key_of_many as key_of_many
-    from xlayout_native._copy import key_of_one as key_of_one
+    from xlayout_native._copy import find_by_place as find_by_place
+    from xlayout_native._copy import find_by_shape as find_by_shape
+    from xlayout_native._copy import keep_by_place as keep_by_place
+    from xlayout_native._copy import keep_by_shape as keep_by_shape
 else:
-    key_of_one, key_of_many = _key_of_one, _key_of_many
+    find_by_place, find_by_shape = _find_by_place, _find_by_shape
+    keep_by_place, keep_by_shape = _keep_by_place, _keep_by_shape

@@ -28,7 +28,9 @@ __all__ = [
     "MOST_LOOPS",
     "SMALL",
     "Moves",
+    "meets",
     "one_move",
+    "plan_to_write",
     "plan_where_faster",
     "run_of",
 ]
@@ -41,6 +43,9 @@ SMALL = 1 << 15
 
 LARGE = 1 << 24
 """Bytes from which every copy is the kernel's, and a fresh result should be on huge pages."""
+
+ONE_CALL = 1 << 18
+"""Bytes up to which a row-major copy in one call, by one thread, beats a framework's few calls."""
 
 LINE = 64
 MOST_LOOPS = 15
@@ -68,6 +73,36 @@ def _plan_where_faster(moves: Moves, itemsize: int, inputs: int, outputs: int) -
     if size < SMALL or not (short or size >= LARGE):
         return None
     return native.prepare(moves, itemsize, inputs, outputs)
+
+
+def plan_to_write(
+    moves: Moves, itemsize: int, inputs: int, shapes: Sequence[Sequence[int]]
+) -> tuple[Plan, int] | None:
+    """The plan and the threads (0: all) of a write into row-major results of these shapes; or None.
+
+    None stands for a write that the framework should make itself.
+    """
+    few = itemsize * sum(map(math.prod, shapes)) <= ONE_CALL
+    if not (few and native.available and wanted()):
+        plan = plan_where_faster(moves, itemsize, inputs, len(shapes))
+        return None if plan is None else (plan, 0)
+    if any(len(loops) > MOST_LOOPS for _, _, (_, _, loops) in moves):
+        return None
+    return native.prepare(moves, itemsize, inputs, len(shapes)), 1
+
+
+def meets(addresses: Sequence[int], nbytes: Sequence[int], inputs: int) -> bool:
+    """Whether a result shares memory with an input or with another result; inputs come first.
+
+    >>> meets((0, 4, 8), (8, 4, 4), 2), meets((0, 8, 12), (8, 8, 4), 1)
+    (False, True)
+    """
+    for k in range(inputs, len(addresses)):
+        first, last = addresses[k], addresses[k] + nbytes[k]
+        for a, n in zip(addresses[:k], nbytes[:k], strict=True):
+            if a < last and first < a + n:
+                return True
+    return False
 
 
 def one_move(shape: Sequence[int], strides: Sequence[int]) -> Moves:

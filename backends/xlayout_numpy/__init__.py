@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from xlayout_native.keys import key_of_many, key_of_one
+from xlayout_native.keys import find_by_shape, keep_by_shape
 from xlayout_numpy import exchange as exchange
 from xlayout_numpy import native
 
@@ -22,7 +22,7 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, "cpu"
 
 
-key, keys = key_of_one, key_of_many
+find, keep = find_by_shape, keep_by_shape
 
 
 def tracing(*_xs: Any) -> bool:
@@ -62,11 +62,16 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return joined if joined.flags.c_contiguous else joined.copy()  # and keeps Fortran order
 
 
-def stack(xs: Sequence[Any], axis: int, _rank: int, /) -> Any:
-    shape = xs[0].shape
-    if axis == len(shape):
+def stack(axis: int, rank: int, /) -> Callable[[Sequence[Any]], Any]:
+    def last(xs: Sequence[Any]) -> Any:
         return np.ascontiguousarray(np.stack(xs, axis, dtype=xs[0].dtype))
-    return concatenate(xs, axis).reshape((*shape[:axis], len(xs), *shape[axis:]))  # a third faster
+
+    def at(xs: Sequence[Any]) -> Any:
+        shape = xs[0].shape
+        whole = concatenate(xs, axis)
+        return whole.reshape((*shape[:axis], len(xs), *shape[axis:]))  # a third faster
+
+    return last if axis == rank - 1 else at
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
@@ -111,10 +116,8 @@ def _copy(x: Any) -> Any:
 
 def compiled(
     _function: Callable[..., Any],
-    _elsewhere: Callable[..., Any],
-    _cls: type,
-    _count: int,
-    _alone: bool,
+    _elsewhere: Callable[..., Any] | None,
+    _arrays: Sequence[Any],
     /,
 ) -> Callable[..., Any] | None:
     return None
@@ -213,11 +216,14 @@ def assign(to: Any, source: Any, /) -> None:
 
 
 move = native.move
+writer = native.writer
 
 
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
     if not out.flags.writeable:
         return "it is read-only"
+    if any(strides(x) is None for x in (out, *inputs)):
+        return "its elements, or an input's, are objects or no whole elements apart"
     if any(np.may_share_memory(out, x) for x in inputs):
         return "it overlaps an input"
     if _meets_itself(out):

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 import xlayout_native
-from xlayout_native.strided import LARGE, SMALL, Moves, one_move, plan_where_faster
+from xlayout_native.strided import (
+    LARGE,
+    SMALL,
+    Moves,
+    meets,
+    one_move,
+    plan_to_write,
+    plan_where_faster,
+)
 
-__all__ = ["empty", "fresh", "move"]
+__all__ = ["empty", "fresh", "move", "writer"]
 
 
 def fresh(x: Any) -> Any | None:
@@ -40,6 +49,32 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         return False
     xlayout_native.run(plan, 0, *[x.ctypes.data for x in both])
     return True
+
+
+def writer(
+    moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
+) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+    plans = lru_cache(lambda size: plan_to_write(moves, size, inputs, shapes))
+
+    def write(arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        both, dtype = (*arrays, *outputs), arrays[0].dtype
+        if len(outputs) != len(shapes) or dtype.hasobject:
+            return False
+        for x in both:
+            if type(x) is not np.ndarray or not x.flags.c_contiguous:
+                return False
+        for y, shape in zip(outputs, shapes, strict=True):
+            if y.dtype != dtype or y.shape != shape or not y.flags.writeable:
+                return False
+        found = plans(dtype.itemsize)
+        addresses = [x.ctypes.data for x in both]
+        if found is None or meets(addresses, [x.nbytes for x in both], inputs):
+            return False
+        plan, threads = found
+        xlayout_native.run(plan, threads, *addresses)
+        return True
+
+    return write
 
 
 def _plain(x: Any) -> bool:

@@ -10,11 +10,14 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from xlayout_native.keys import key_of_many, key_of_one
+from xlayout_native.keys import find_by_shape, keep_by_shape
 from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.small import quick as quick
+from xlayout_torch.small import writer as writer
+
+Runs = dict[Any, Callable[..., Any]]
 
 name = "torch"
 immutable = False
@@ -24,12 +27,14 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, x.device
 
 
-def key(x: Any, args: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
-    return None if torch.compiler.is_dynamo_compiling() else key_of_one(x, args, options)
+def find(
+    runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], /
+) -> Callable[..., Any] | None:
+    return None if _followed() else find_by_shape(runs, x, args, options)
 
 
-def keys(xs: tuple[Any, ...], options: dict[str, Any], /) -> tuple[Any, ...] | None:
-    return None if torch.compiler.is_dynamo_compiling() else key_of_many(xs, options)
+keep = keep_by_shape
+_followed = torch.compiler.is_dynamo_compiling  # found once: it is asked on every call
 
 
 def tracing(*xs: Any) -> bool:
@@ -79,9 +84,10 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return torch.cat(tuple(xs), axis).contiguous()  # it keeps a common channels-last order
 
 
-def stack(xs: Any, axis: int, rank: int, /) -> Any:
-    made = torch.stack(xs, axis) if axis else torch.stack(xs)  # the number costs 0.3 us
-    return made if rank < 5 else made.contiguous()  # as `concatenate`, of images and volumes
+def stack(axis: int, rank: int, /) -> Callable[[Any], Any]:
+    if rank > 4:  # as `concatenate`, of images and volumes
+        return lambda xs: torch.stack(xs, axis).contiguous()
+    return (lambda xs: torch.stack(xs, axis)) if axis else torch.stack  # the number costs 0.3 us
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
@@ -125,10 +131,8 @@ def _copy(x: Any) -> Any:
 
 def compiled(
     _function: Callable[..., Any],
-    _elsewhere: Callable[..., Any],
-    _cls: type,
-    _count: int,
-    _alone: bool,
+    _elsewhere: Callable[..., Any] | None,
+    _arrays: Sequence[Any],
     /,
 ) -> Callable[..., Any] | None:
     return None

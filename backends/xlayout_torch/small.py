@@ -1,4 +1,4 @@
-"""Small: a small layout in one call of the compiled kernel, where torch would take three.
+"""Small: a layout in one call of the compiled kernel, where torch would take three.
 
 On a kilobyte a call costs its calls: view, permute and reshape go through torch's dispatcher three
 times, the kernel not once. What must see a copy closes the gates that large copies have, asked in
@@ -15,14 +15,15 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 
 import xlayout_native
-from xlayout_native.strided import MOST_LOOPS, Moves
+from xlayout_native.strided import MOST_LOOPS, Moves, meets, plan_to_write
 
-__all__ = ["address_of", "quick", "watched"]
+__all__ = ["address_of", "quick", "watched", "writer"]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_DTYPES = tuple(
+_DTYPES = frozenset(
     dtype
     for dtype in vars(torch).values()
     if isinstance(dtype, torch.dtype)
@@ -102,3 +103,36 @@ def quick(
         return made[0] if len(made) == 1 else tuple(made)
 
     return one if inputs == len(shapes) == 1 and shape else several
+
+
+def writer(
+    moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
+) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+    plans: dict[int, tuple[Any, int] | None] = {
+        size: plan_to_write(moves, size, inputs, shapes) for size in (1, 2, 4, 8)
+    }
+
+    def write(arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        dtype = arrays[0].dtype
+        found = plans.get(dtype.itemsize) if dtype in _DTYPES else None
+        if found is None or watched() or len(outputs) != len(shapes):
+            return False
+        try:
+            addresses = [address_of(x) for x in (*arrays, *outputs)]
+        except RuntimeError:  # one has no memory of its own
+            return False
+        if not all(addresses):
+            return False
+        for y, shape in zip(outputs, shapes, strict=True):
+            if y.dtype is not dtype or y.shape != shape or y.requires_grad:
+                return False
+        if meets(addresses, [x.nbytes for x in (*arrays, *outputs)], inputs):
+            return False
+        plan, threads = found
+        xlayout_native.run(plan, threads or torch.get_num_threads(), *addresses)
+        for y in outputs:
+            if not y.is_inference():  # such a tensor counts no versions
+                increment_version(y)
+        return True
+
+    return write

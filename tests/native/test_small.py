@@ -12,7 +12,7 @@ from torch.nn import Parameter
 import xlayout as xl
 import xlayout_native
 from tests.native.test_gates import SITUATIONS
-from xlayout_torch.small import quick
+from xlayout_torch.small import quick, writer
 
 pytestmark = pytest.mark.skipif(not xlayout_native.available, reason="there is no kernel")
 
@@ -63,6 +63,71 @@ def test_what_must_be_seen_goes_to_torch(
     SITUATIONS[situation](lambda x: made.append(form(x if x.is_sparse else x.t())))
     assert made == ["framework"]
     assert asked == []
+
+
+def write(x: Any, y: Any) -> bool:
+    return writer(MOVES, 1, [(8, 4)])([x], [y])
+
+
+def test_plain_tensors_are_read_and_written(asked: list[Any]) -> None:
+    y = torch.zeros(8, 4)
+    before = y._version
+    assert write(torch.zeros(8, 4), y)
+    assert y._version > before
+    with torch.inference_mode():
+        assert write(torch.zeros(8, 4), torch.zeros(8, 4))
+    with torch.no_grad():
+        assert write(torch.zeros(8, 4, requires_grad=True), torch.zeros(8, 4))
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_what_must_be_seen_is_not_written_nor_read(situation: str, asked: list[Any]) -> None:
+    made = []
+
+    def check(x: Any) -> None:
+        x = x if x.is_sparse else x.t()
+        moves = ((0, 0, (0, 0, ((512, 64, 1), (64, 1, 512)))),)
+        shape = tuple(x.shape)
+        try:
+            other = torch.empty_like(x)
+        except (RuntimeError, NotImplementedError):
+            other = torch.empty(shape)
+        made.append(writer(moves, 1, [shape])([x], [other]))
+        made.append(writer(moves, 1, [shape])([other], [x]))
+
+    SITUATIONS[situation](check)
+    assert made == [False, False]
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        torch.zeros(4, 8),
+        torch.zeros(8, 4, dtype=torch.int32),
+        torch.zeros(8, 4, requires_grad=True),
+        torch.zeros(4, 8).t(),
+        [0.0],
+    ],
+    ids=["shape", "dtype", "gradient", "strides", "no array"],
+)
+def test_what_does_not_fit_is_not_written(y: Any, asked: list[Any]) -> None:
+    with torch.no_grad():
+        assert not write(torch.zeros(8, 4), y)
+    assert asked == []
+
+
+def test_what_overlaps_is_not_written(asked: list[Any]) -> None:
+    memory = torch.zeros(100)
+    x, y = memory[:32].view(8, 4), memory[31:63].view(8, 4)
+    assert not write(x, y)
+    assert not write(y, x)
+    assert write(x, memory[32:64].view(8, 4))
+    two = writer((*MOVES, (0, 1, MOVES[0][2])), 1, [(8, 4), (8, 4)])
+    assert not two([torch.zeros(8, 4)], [x, y])
+    assert not two([torch.zeros(8, 4)], [x])
+    assert len(asked) == 1
 
 
 @pytest.mark.usefixtures("asked")

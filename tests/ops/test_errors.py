@@ -209,3 +209,24 @@ def test_a_layout_has_no_place_for_options_of_a_run(op: Any) -> None:
 def test_one_number_where_several_are_wanted(call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=f"^{text}"):
         call(np.zeros((4, 6)))
+
+
+@pytest.mark.parametrize("twin", [1.0, True])
+def test_an_option_that_equals_a_good_one_is_no_good_one(backend: Framework, twin: Any) -> None:
+    x = backend.array(np.arange(4, dtype=np.int32))
+    backend.call(lambda a: xl.interleave(a, block=1), x)
+    backend.call(lambda a: xl.interleave(a, block=1), x)
+    text = f"^block: {twin} is a {type(twin).__name__}; wanted an int"
+    with pytest.raises(TypeError, match=text):
+        backend.call(lambda a: xl.interleave(a, block=twin), x)
+
+
+def test_a_value_that_one_dtype_held_is_asked_of_the_next(backend: Framework) -> None:
+    for dtype in (np.float32, np.float16, np.float32):
+        backend.call(lambda a: xl.pad(a, to=4, value=0.5), backend.array(np.zeros(3, dtype)))
+    with pytest.raises(ShapeError, match=r"^fill: 0\.5 in an array of int32; wanted an integer"):
+        backend.call(lambda a: xl.pad(a, to=4, value=0.5), backend.array(np.zeros(3, np.int32)))
+    layout = xl.pad.layout((3,), to=4)
+    backend.call(lambda a: layout(a, fill=0.5), backend.array(np.zeros(3, np.float32)))
+    with pytest.raises(ShapeError, match=r"^fill: 0\.5 in an array of int32; wanted an integer"):
+        backend.call(lambda a: layout(a, fill=0.5), backend.array(np.zeros(3, np.int32)))

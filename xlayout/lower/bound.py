@@ -25,8 +25,8 @@ def bound(
     """The function that a program is: arrays in, one array out, or a tuple of several."""
     # Of all inputs in order: what a program makes is numbered after them.
     if len(steps) == 1 and steps[0][0] == "stack" and steps[0][1] == tuple(range(outputs[0])):
-        stack, (along, rank) = backend.stack, steps[0][2]  # one call by hand: every other one shows
-        return lambda *arrays: stack(arrays, along, rank)
+        stacked = backend.stack(*steps[0][2])  # one call by hand: every other one shows
+        return lambda *arrays: stacked(arrays)
     calls = [_call(backend, step, tables, fill) for step in steps]
     only = outputs[0] if len(outputs) == 1 else None
 
@@ -74,8 +74,8 @@ def _call(
         (along,) = argument
         return lambda values: backend.concatenate([values[s] for s in sources], along)
     if verb == "stack":
-        along, rank = argument
-        return lambda values: backend.stack([values[s] for s in sources], along, rank)
+        stacked = backend.stack(*argument)
+        return lambda values: stacked([values[s] for s in sources])
     if verb == "pad":
         where, before, after = argument
         return lambda values: backend.pad(values[first], where, before, after, fill)

@@ -16,25 +16,17 @@ __all__ = ["caller", "common_backend"]
 def caller(
     arrays: Sequence[Any],
     recipe_of: Callable[..., Recipe],
-    traced: Callable[..., Any],
     spread: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """What runs on arrays that have the same key as these.
+    """What runs on arrays that are told by the same key as these.
 
     Args:
         arrays: those of the first call.
         recipe_of: arrays -> the recipe for their shapes.
-        traced: takes arrays that a compiler records.
         spread: takes arrays that many devices hold; None: they are like any other.
     """
     backend = backend_of(arrays[0])
-    made = backend.compiled(
-        lambda *xs: recipe_of(*xs)(*xs),
-        traced if spread is None else spread,
-        type(arrays[0]),
-        len(arrays),
-        spread is not None,
-    )
+    made = backend.compiled(lambda *xs: recipe_of(*xs)(*xs), spread, arrays)
     if made is not None:
         return made
     if spread is not None and backend.spread(arrays[0]):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from xlayout.errors import ShapeError
 
-__all__ = ["check_fill"]
+__all__ = ["check_fill", "checked"]
 
 
 def check_fill(dtype: Any, value: Any) -> None:
@@ -36,3 +37,16 @@ def check_fill(dtype: Any, value: Any) -> None:
         wanted = "a real number"
     if not fits:
         raise ShapeError(f"fill: {value!r} in an array of {name}; wanted {wanted}")
+
+
+def checked(run: Callable[..., Any], value: Any) -> Callable[..., Any]:
+    """`run`, for arrays whose dtype can hold the value of its holes."""
+    fitting = set()
+
+    def call(*arrays: Any) -> Any:
+        if (dtype := arrays[0].dtype) not in fitting:
+            check_fill(dtype, value)
+            fitting.add(dtype)
+        return run(*arrays)
+
+    return call

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.backend import Backend
+from xlayout.backend import Backend, Run, Runs
 from xlayout.errors import ShapeError
 from xlayout.lower.calls import caller, common_backend
-from xlayout.lower.fill import check_fill
+from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
 from xlayout.registry import backend_of
 
-__all__ = ["apply", "call", "refuse_while_tracing", "run"]
+__all__ = ["apply", "as_outputs", "call", "refuse_while_tracing", "run"]
 
 _MOST = 1024  # layouts that are remembered by value; a program with more than this starts over
 
@@ -60,47 +60,46 @@ def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fil
     if len(arrays) != len(layout.in_shapes):
         raise _wrong_shapes(layout, arrays)
     backend = backend_of(arrays[0])
-    key = backend.keys(tuple(arrays), {}) if out is None and copy is True else None
-    if key is not None:
-        if type(fill) is not int or fill:
-            key = (*key, arrays[0].dtype, repr(fill))  # 0.0 and False equal 0; a dtype may refuse
-        try:
-            found = layout._runs.get(key)
-        except TypeError:  # a size that is no number yet has no hash
-            found = key = None
-        if found is not None:
-            return found(*arrays)
+    options = {} if type(fill) is int and not fill else {"fill": fill}
+    fresh = out is None and copy is True
+    found = backend.find(layout._runs, tuple(arrays), None, options) if fresh else None
+    if found is not None:
+        return found(*arrays)
     _check_shapes(layout, arrays)
     common_backend(arrays)
     check_fill(arrays[0].dtype, fill)
     if backend.tracing(*arrays):
         refuse_while_tracing(out, copy)
         return _traced(layout, arrays, fill)
-    if key is not None:
-        found = layout._runs[key] = _remembered(layout, arrays, fill, key)
-        return found(*arrays)
-    if out is None and copy is True:
-        return recipe(layout, backend, fill)(*arrays)
-    return run(backend, layout, arrays, out, copy, fill)
+    if not fresh:
+        return run(backend, layout, arrays, out, copy, fill)
+    made = _kept(backend, layout, tuple(arrays), fill, options)
+    return made(*arrays)
 
 
-_RUNS: dict[Any, Callable[..., Any]] = {}
+_RUNS: dict[Layout, Runs] = {}
 
 
-def _remembered(layout: Layout, arrays: Sequence[Any], fill: Any, key: Any) -> Callable[..., Any]:
-    """What runs a layout on arrays of one type; equal layouts share it."""
-    found = _RUNS.get((layout, key))
-    if found is None:
-        if len(_RUNS) >= _MOST:
-            _RUNS.clear()
+def _kept(
+    backend: Backend, layout: Layout, arrays: tuple[Any, ...], fill: Any, options: dict[str, Any]
+) -> Run:
+    """What runs a layout on arrays like these; equal layouts share it."""
+    if len(_RUNS) >= _MOST:
+        _RUNS.clear()
+    shared = _RUNS.setdefault(layout, {})
+    made = backend.find(shared, arrays, None, options)
+    if made is None:
 
         def recipe_of(*arrays: Any) -> Recipe:
             _check_shapes(layout, arrays)
             return recipe(layout, common_backend(arrays), fill)
 
-        found = caller(arrays, recipe_of, lambda *xs: _traced(layout, xs, fill))
-        _RUNS[layout, key] = found
-    return found
+        made = caller(arrays, recipe_of)
+        if options:
+            made = checked(made, fill)
+        backend.keep(shared, arrays, None, options, made)
+    backend.keep(layout._runs, arrays, None, options, made)
+    return made
 
 
 def _traced(layout: Layout, arrays: Sequence[Any], fill: Any) -> Any:
@@ -181,12 +180,17 @@ def _view_plan(
     return [layout.only(k).as_view(strides) for k in range(len(layout.out_shapes))]
 
 
+def as_outputs(out: Any) -> tuple[Any, ...]:
+    """What is given as `out`, one by one."""
+    return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+
 def _into(
     backend: Backend, layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any
 ) -> Any:
     if copy is False:
         raise BufferError("copy=False: a result written to out= is a copy; leave one of them away")
-    outputs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    outputs = as_outputs(out)
     if len(outputs) != len(layout.out_shapes):
         raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
     kind = backend.kind(arrays[0])

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of
-from xlayout.backend import Backend
+from xlayout.backend import Backend, Run, Runs
 from xlayout.errors import SizeError
 from xlayout.lower.calls import caller, common_backend
-from xlayout.lower.fill import check_fill
+from xlayout.lower.fill import check_fill, checked
+from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import Recipe, recipe
-from xlayout.lower.run import refuse_while_tracing, run
+from xlayout.lower.run import as_outputs, refuse_while_tracing, run
 from xlayout.lower.traced import plan_op, stand_in, trace
 from xlayout.registry import backend_of
 
@@ -69,41 +69,30 @@ class Engine:
         self._packed = packed
         parameters = inspect.signature(layout_of).parameters.values()
         self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        self._runs: dict[Any, Callable[..., Any]] = {}
+        self._runs: Runs = {}
+        self._writes: Runs = {}
         self._layouts: dict[Any, Layout] = {}
 
     def unary(self) -> Callable[..., Any]:
-        """The function of one array: what runs is found by its key."""
-        runs, first, fill = self._runs, self._first, self._fill
+        """The function of one array."""
+        runs = self._runs
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            key = backend_of(x).key(x, args, options)
-            if key is None:
-                return first(None, (x,), self._named(args, options))
-            if fill in options:  # 0, 0.0, -0.0 and False are one key; a dtype may refuse one
-                key = (*key, x.dtype, repr(options[fill]))
-            try:
-                run = runs[key]
-            except (KeyError, TypeError):  # TypeError: a list among the options, or an `out`
-                return first(key, (x,), self._named(args, options))
-            return run(x)
+            run = backend_of(x).find(runs, x, args, options)
+            return self._first((x,), args, options) if run is None else run(x)
 
         return call
 
     def nary(self) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
         """The same for a tuple of arrays and a dict of options."""
-        runs, first = self._runs, self._first
+        runs = self._runs
 
         def call(arrays: tuple[Any, ...], options: dict[str, Any]) -> Any:
             if not arrays:
                 raise SizeError("arrays: none given; wanted at least one")
-            key = backend_of(arrays[0]).keys(arrays, options)
-            if key is None:
-                return first(None, arrays, options)
-            try:
-                run = runs[key]
-            except (KeyError, TypeError):
-                return first(key, arrays, options)
+            run = backend_of(arrays[0]).find(runs, arrays, None, options)
+            if run is None:
+                return self._first(arrays, None, options)
             try:
                 return run(*arrays)
             except RuntimeError:  # of several devices? A key does not tell, it would take too long
@@ -118,8 +107,11 @@ class Engine:
             raise TypeError(f"{self.name}: {len(args)} options by position; give options by name")
         return {**dict(zip(self._positional, args, strict=False)), **options}
 
-    def _first(self, key: Any, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
-        """The whole way, from options to what runs; remembered under `key`, if there is one."""
+    def _first(
+        self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, given: dict[str, Any]
+    ) -> Any:
+        """The whole way, from arguments to what runs; it is kept for the next such call."""
+        options = self._named(args, given) if args else given
         own = {name: value for name, value in options.items() if name not in _RUN}
         where = {k: options[k] for k in _WHERE if options.get(k) is not None}
         out, copy = options.get("out"), options.get("copy", True)
@@ -128,13 +120,11 @@ class Engine:
         if where or common_backend(arrays).tracing(*arrays):
             return self._elsewhere(arrays, own, where)
         elsewhere = lambda *xs: self._elsewhere(xs, own, {})  # noqa: E731 -- said twice below
-        run = caller(arrays, lambda *xs: self._recipe(xs, own), elsewhere, elsewhere)
-        result = run(*arrays)  # what fails is not remembered: 3.0 equals 3, and is no block
-        with contextlib.suppress(TypeError):
-            if len(self._runs) >= _MOST:
-                self._runs.clear()
-            if key is not None:
-                self._runs[key] = run
+        run = caller(arrays, lambda *xs: self._recipe(xs, own), elsewhere)
+        if self._fill in own:
+            run = checked(run, own[self._fill])
+        result = run(*arrays)  # what fails is not kept
+        self._kept(self._runs, arrays if args is None else arrays[0], args, given, run)
         return result
 
     def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:
@@ -145,13 +135,17 @@ class Engine:
 
     def _placed(
         self,
-        arrays: Sequence[Any],
+        arrays: tuple[Any, ...],
         options: dict[str, Any],
         out: Any,
         copy: bool | None,
         where: dict[str, Any],
     ) -> Any:
         """Into the caller's memory, or sharing it."""
+        if out is not None and copy is True and not where:
+            write = backend_of(arrays[0]).find(self._writes, arrays, None, options)
+            if write is not None and write(arrays, as_outputs(out)):
+                return out
         backend = common_backend(arrays)
         if where or backend.spread(arrays[0]):
             raise TypeError("out, copy: the result of a sharded op is fresh; leave them away")
@@ -159,7 +153,17 @@ class Engine:
             refuse_while_tracing(out, copy)
             return self._elsewhere(arrays, options, where)
         fill = self._checked_fill(arrays, options)
-        return run(backend, self._layout(arrays, options), arrays, out, copy, fill)
+        layout = self._layout(arrays, options)
+        made = run(backend, layout, arrays, out, copy, fill)
+        if out is not None and not layout.has_holes and layout.out_size:
+            write = backend.writer(moves_of(layout), len(arrays), layout.out_shapes)
+            self._kept(self._writes, arrays, None, options, write)
+        return made
+
+    def _kept(self, runs: Runs, x: Any, args: Any, options: dict[str, Any], run: Run) -> None:
+        if len(runs) >= _MOST:
+            runs.clear()
+        backend_of(x if args is not None else x[0]).keep(runs, x, args, options, run)
 
     def _elsewhere(
         self, arrays: Sequence[Any], options: dict[str, Any], where: dict[str, Any]

@@ -121,7 +121,7 @@ def one_to_many(
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
             result = run(x, *args, **options)
-            return result if isinstance(result, tuple) else (result,)
+            return result if isinstance(result, (tuple, list)) else (result,)
 
         return cast("OneToMany[P]", dressed(call, function, _on_shapes(function)))
 
