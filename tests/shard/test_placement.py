@@ -173,9 +173,11 @@ def cut(split: Split | None = None, *, flat: bool = False) -> Sharding:
     ("sharding", "nearest"),
     [
         (cut(Split(segments=2)), r"P\(None, 'tp'\) of the axis seen as \(2, n / 2\)"),
-        (cut(Split(segments=(4, 2, 2))), r"P\(None, 'tp'\) of the axis seen as \(3, n / 3\)"),
+        (cut(Split(segments=(4, 4))), r"P\(None, 'tp'\) of the axis seen as \(2, n / 2\)"),
+        (cut(Split(segments=(4, 2, 2))), "'tp' of each segment as an array of its own"),
         (cut(Split(sizes=(1,) * 8)), "'tp' on an axis padded until it divides"),
         (cut(Split(rule="balanced", unit=64)), "'tp' on an axis padded until it divides"),
+        (cut(Split(unit=4)), "'tp' on an axis padded until it divides"),
         (cut(Split(copies=2)), "'tp' on an axis padded until it divides"),
         (cut(flat=True), r"P\('tp'\) of the flat array"),
     ],
@@ -189,7 +191,7 @@ def test_jax_is_offered_the_nearest(sharding: Sharding, nearest: str) -> None:
 @pytest.mark.parametrize(
     ("sharding", "nearest"),
     [
-        (cut(Split(segments=(4, 2, 2))), r"_StridedShard\(0, split_factor=3\)"),
+        (cut(Split(segments=(4, 2, 2))), r"Shard\(0\) of each segment as a tensor of its own"),
         (cut(Split(sizes=(1,) * 8)), r"Shard\(0\)"),
         (cut(Split(rule="balanced")), r"Shard\(0\)"),
         (cut(Split(unit=2)), r"Shard\(0\)"),

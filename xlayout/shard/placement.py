@@ -34,7 +34,7 @@ def to_jax(sharding: Sharding, mesh: Any) -> Any:
     """The NamedSharding of a `Sharding` on a jax.sharding.Mesh."""
     for axis, split in sharding.splits:
         if split.segments is not None or split.copies != 1 or split.pad or split.sizes or (
-            split.rule == "balanced" and split.unit != 1
+            split.rule != "even" and split.unit != 1
         ):  # fmt: skip
             raise ShardingError(
                 f"axis {axis}: a NamedSharding cuts into equal parts, and {sharding} does not; "
@@ -43,9 +43,7 @@ def to_jax(sharding: Sharding, mesh: Any) -> Any:
     if sharding.flat:
         raise ShardingError(
             f"{sharding} cuts the array flattened; the nearest that JAX can say is "
-            f"P({_entry(sharding.spec[0])}) of the flat array"
-            if sharding.spec
-            else "no axis cut"
+            f"P({', '.join(map(_entry, sharding.spec))}) of the flat array"
         )
     own = sharding.mesh
     return verbs("jax", "placement").build(mesh, own.shape, own.names, sharding.spec)
@@ -123,8 +121,9 @@ def _equal_segments(sharding: Sharding, dim: int, axes: int) -> int:
         not plain or isinstance(segments, tuple) or split.unit != 1
         or split.sizes is not None or split.copies != 1 or split.pad
     ):  # fmt: skip
-        near = f"_StridedShard({dim}, split_factor={len(segments)})" if isinstance(
-            segments, tuple) else f"Shard({dim})"  # fmt: skip
+        near = f"Shard({dim})"
+        if isinstance(segments, tuple):
+            near += " of each segment as a tensor of its own"
         raise ShardingError(
             f"axis {dim}: DTensor cuts as torch.chunk does, in equal segments at most, and "
             f"{sharding} does not; the nearest that it can say is {near}"
@@ -134,8 +133,11 @@ def _equal_segments(sharding: Sharding, dim: int, axes: int) -> int:
 
 def _nearest_in_jax(sharding: Sharding, axis: int, split: Split) -> str:
     entry = _entry(sharding.spec[axis])
-    if split.segments is not None:
-        k = split.segments if isinstance(split.segments, int) else len(split.segments)
+    found = split.segments
+    if isinstance(found, tuple) and len(set(found)) > 1:
+        return f"the nearest that it can say is {entry} of each segment as an array of its own"
+    if found is not None:
+        k = found if isinstance(found, int) else len(found)
         return f"the nearest that it can say is P(None, {entry}) of the axis seen as ({k}, n / {k})"
     return f"the nearest that it can say is {entry} on an axis padded until it divides"
 
