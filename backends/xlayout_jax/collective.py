@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xlayout_jax.gathering import constrained as constrained
 from xlayout_jax.gathering import gather as gather
@@ -57,6 +57,25 @@ def sharding_of(x: Any, /) -> NamedSharding:
 def manual(mesh: Any, /) -> dict[str, int]:
     """The axes over which a shard_map maps, and their sizes."""
     return {name: mesh.shape[name] for name in mesh.manual_axes}
+
+
+def same_ranks(mesh: Any, other: Any, /) -> bool:
+    """Whether positions on two meshes are the same devices, as far as tracers can tell."""
+    if mesh is other:
+        return True
+    if tuple(mesh.shape.items()) != tuple(other.shape.items()):
+        return False
+    known = isinstance(mesh, Mesh) and isinstance(other, Mesh)
+    return not known or mesh.devices.tolist() == other.devices.tolist()
+
+
+def mesh_said(mesh: Any, /) -> str:
+    """A mesh in words: its axes, and its devices in order."""
+    axes = " ".join(f"{name}={n}" for name, n in mesh.shape.items())
+    if not isinstance(mesh, Mesh):
+        return f"({axes})"
+    ids = [str(device.id) for device in mesh.devices.flat]
+    return f"({axes}) of devices {' '.join(ids[:16])}{' ...' if len(ids) > 16 else ''}"
 
 
 def named(mesh: Any, given: Any, /) -> Any:
@@ -191,7 +210,10 @@ def lay(x: Any, sharding: NamedSharding, /) -> Any:
 
 def dtype_named(name: Any, /) -> Any:
     """A dtype, or the one of that name."""
-    return jnp.dtype(name)
+    try:
+        return jnp.dtype(name)
+    except TypeError:
+        raise TypeError(f"dtype: {name!r}; wanted a dtype of JAX or its name") from None
 
 
 def cast(x: Any, dtype: Any, /) -> Any:

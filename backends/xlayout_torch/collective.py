@@ -32,6 +32,16 @@ def rank_of(mesh: DeviceMesh, /) -> int:
     return rank
 
 
+def same_ranks(mesh: DeviceMesh, other: DeviceMesh, /) -> bool:
+    """Whether positions on two meshes are the same ranks."""
+    return mesh == other
+
+
+def mesh_said(mesh: DeviceMesh, /) -> str:
+    """A mesh in words."""
+    return str(mesh)
+
+
 def local(x: Any, /) -> torch.Tensor:
     """This rank's part of a DTensor; gradients find their way back."""
     part: torch.Tensor = x.to_local()

@@ -13,7 +13,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
-from xlayout.errors import AxisError, ShardingError
+from xlayout.errors import AxisError, ShapeError, ShardingError
 from xlayout.shard import Mesh, Sharding, Split, wire_bytes
 from xlayout.shard.execute import all_gather, reshard
 
@@ -119,6 +119,9 @@ def test_a_gather_casts_first(dtype: str, kind: AxisType) -> None:
     assert full.sharding.spec == P(None, "tp")
     expected = values().astype(dtype)
     assert np.asarray(full).tobytes() == expected.tobytes()
+    whole = all_gather(w, mesh_axis=("dp", "tp"), dtype=dtype)
+    assert whole.sharding.is_fully_replicated
+    assert np.asarray(whole).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -174,6 +177,35 @@ def test_another_mesh_is_refused() -> None:
         ValueError, match=r"mesh: \{'dp': 2, 'tp': 4\}; the sharding is on \{'x': 8"
     ):
         reshard(put(values(), P("tp")), NamedSharding(other, P("x")))
+
+
+def test_another_order_of_devices_is_another_mesh() -> None:
+    turned = jax.sharding.Mesh(mesh().devices[::-1], mesh().axis_names)
+    x = put(values(), P("tp"))
+    ids = "0 1 2 3 4 5 6 7", "4 5 6 7 0 1 2 3"
+    here, there = (f"(dp=2 tp=4) of devices {order}" for order in ids)
+    said = f"sharding: (-, tp) on dp=2 tp=4 with devices as {there}; x lies on {here}: give it on "
+    with pytest.raises(ShardingError, match=re.escape(said)):
+        reshard(x, NamedSharding(turned, P(None, "tp")))
+    said = f"arrays: 0 lies on {here}, 1 on {there}; wanted one mesh, with its devices in one order"
+    with pytest.raises(ShardingError, match=re.escape(said)):
+        xl.stack([x, put(values(), P("tp"), turned)])
+
+
+def test_arrays_of_other_shapes_are_refused() -> None:
+    with pytest.raises(
+        ShapeError, match=r"x: an array of shape \(\(48, 8\),\); the layout takes \(\(3"
+    ):
+        reshard(put(values(), P("tp")), P(), layout=xl.Layout.identity((3,)))
+    with pytest.raises(
+        ShapeError, match=r"x: arrays of shape \(\(48, 8\), \(48, 8\)\); the layout ta"
+    ):
+        reshard([put(values(), P("tp"))] * 2, P())
+
+
+def test_a_dtype_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError, match="dtype: 'bfloat17'; wanted a dtype of JAX or its name"):
+        all_gather(put(values(), P("tp")), dtype="bfloat17")
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0)])

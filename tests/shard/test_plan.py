@@ -271,6 +271,12 @@ def test_meshes_of_different_sizes_are_refused() -> None:
         plan_reshard(xl.Layout.identity((8,)), ROWS, other)
 
 
+def test_a_rank_that_is_not_there_has_no_part() -> None:
+    plan = plan_reshard(xl.Layout.identity((8,)), ROWS, Sharding(ROWS.mesh, ()))
+    with pytest.raises(SizeError, match=r"rank: 4; the mesh \(tp=4\) has ranks 0 to 3"):
+        plan.part(4)
+
+
 def test_too_few_shardings_are_refused() -> None:
     layout = xl.fuse_qkv.layout((8,), (8,), (8,), heads=2, kv_heads=2)
     with pytest.raises(ShapeError, match="src: 2 shardings for 3 arrays"):

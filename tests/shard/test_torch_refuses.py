@@ -16,7 +16,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 import xlayout as xl
 from tests.shard.compilers import Aot
 from xlayout import Mesh, Sharding, Split
-from xlayout.errors import AxisError, LayoutError, ShardingError, SizeError
+from xlayout.errors import AxisError, LayoutError, ShapeError, ShardingError, SizeError
 
 TP = Mesh(4, "tp")
 ROWS = Sharding(TP, ("tp",))
@@ -91,7 +91,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         ShardingError, "axis 0: DTensor cuts as torch.chunk does, in equal segments at most, and "),
     "segments that differ": (
         lambda x: xl.reshard(x, Sharding(TP, ("tp",), splits={0: Split(segments=(8, 4))})),
-        ShardingError, "the nearest that it can say is _StridedShard(0, split_factor=2)"),
+        ShardingError, "the nearest that it can say is Shard(0) of each segment as a tensor"),
     "a mesh axis that is not there": (
         lambda x: xl.all_gather(x, mesh_axis="fsdp"), AxisError,
         "mesh axis: 'fsdp'; the mesh (tp=4) has tp"),
@@ -101,6 +101,12 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "a dtype to sum in that is none": (
         lambda x: xl.all_gather(x, reduce_dtype=32), TypeError,
         "dtype: 32; wanted a torch.dtype or its name"),
+    "a layout of other shapes": (
+        lambda x: xl.reshard(x, ROWS, layout=xl.Layout.identity((3, 8))), ShapeError,
+        "x: an array of shape ((12, 8),); the layout takes ((3, 8),)"),
+    "a mesh axis that is no name": (
+        lambda x: xl.all_gather(x, mesh_axis=0), AxisError,
+        "mesh axis: 0; the mesh (tp=4) has tp"),
     "an axis that cannot be there": (
         lambda x: xl.reshard(x, Sharding(TP, (None, None, "tp"))), LayoutError,
         "shape: (12, 8) has 2 axes; the sharding (-, -, tp) on tp=4 cuts more"),
@@ -128,6 +134,14 @@ def test_a_rank_outside_of_the_mesh_is_told_so() -> None:
     x = DTensor.from_local(torch.ones(3, 8), others, [Shard(0)], run_check=False)
     with pytest.raises(ValueError, match=r"rank 0 is not in DeviceMesh\(.*; call it on its ranks"):
         xl.reshard(x, [Shard(1)])
+
+
+def test_tensors_on_meshes_of_other_orders_do_not_meet(x: DTensor) -> None:
+    turned = DeviceMesh("cpu", torch.tensor([0, 2, 1, 3]), mesh_dim_names=("tp",))
+    other = DTensor.from_local(torch.ones(3, 8), turned, [Shard(0)], run_check=False)
+    wanted = r"arrays: 0 lies on DeviceMesh\(.*, 1 on DeviceMesh\(.*; wanted one mesh, with its dev"
+    with pytest.raises(ShardingError, match=wanted):
+        xl.stack([x, other])
 
 
 def test_a_split_factor_that_no_order_has_names_the_nearest() -> None:

@@ -72,12 +72,30 @@ def laid(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Laid, ...]:
 
     Raises:
         TypeError: for an array that is not sharded, or that neither knows nor is told how it lies.
-        ShardingError: for one that is told otherwise than it knows.
+        ShardingError: for one that is told otherwise than it knows, or that lies on another mesh.
     """
     told = in_sharding if isinstance(in_sharding, list) else [in_sharding] * len(arrays)
     if len(told) != len(arrays):
         raise ShardingError(f"in_sharding: {len(told)} of them for {len(arrays)} arrays")
-    return tuple(_laid(x, given) for x, given in zip(arrays, told, strict=True))
+    found = tuple(_laid(x, given) for x, given in zip(arrays, told, strict=True))
+    for number, other in enumerate(found):
+        if not _same_ranks(found[0], other.mesh):
+            raise ShardingError(
+                f"arrays: 0 lies on {_said(found[0], found[0].mesh)}, {number} on "
+                f"{_said(other, other.mesh)}; wanted one mesh, with its devices in one order"
+            )
+    return found
+
+
+def _same_ranks(held: Laid, mesh: Any) -> bool:
+    """Whether a rank of a mesh is the same device on the mesh of an array."""
+    same: bool = verbs(held.framework, "collective").same_ranks(held.mesh, mesh)
+    return same
+
+
+def _said(held: Laid, mesh: Any) -> str:
+    said: str = verbs(held.framework, "collective").mesh_said(mesh)
+    return said
 
 
 def _laid(x: Any, told: Any) -> Laid:
@@ -165,7 +183,15 @@ def target_of(held: Laid, to: Any, ndim: int) -> Sharding:
         return to
     if held.framework == "torch":
         return Sharding.from_torch(held.mesh, to, ndim)
-    return Sharding.from_jax(verbs("jax", "collective").named(held.mesh, to))
+    named = verbs("jax", "collective").named(held.mesh, to)
+    sharding = Sharding.from_jax(named)
+    if sharding.mesh == held.sharding.mesh and not _same_ranks(held, named.mesh):
+        raise ShardingError(
+            f"sharding: {sharding} with devices as {_said(held, named.mesh)}; x lies on "
+            f"{_said(held, held.mesh)}: give it on the mesh of x, and change meshes by "
+            "jax.device_put"
+        )
+    return sharding
 
 
 def listed(held: Laid, to: Any) -> bool:
@@ -196,15 +222,21 @@ def native(held: Laid, sharding: Sharding) -> Any:
 
 
 def can_hold(held: Laid, sharding: Sharding, shape: Shape) -> bool:
-    """Whether the framework of an array has a word for a sharding, and for parts of these sizes."""
+    """Whether the framework of an array has a word for a sharding, and for parts of these sizes.
+
+    DTensor has one for segments that several mesh axes cut, and reads it wrongly: `full_tensor`
+    gives the parts in another order. Nobody should come to lie so without having asked for it.
+    """
     if held.is_part:
         return True
     try:
         native(held, sharding)
     except ShardingError:
         return False
+    if held.framework == "torch":
+        return not any(s.segments and len(sharding.axes(k)) > 1 for k, s in sharding.splits)
     mesh = sharding.mesh.shape
-    return held.framework != "jax" or all(
+    return all(
         n % math.prod(mesh[axis] for axis in sharding.axes(dim)) == 0
         for dim, n in enumerate(shape[: len(sharding.spec)])
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
+from xlayout.errors import ShapeError
 from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid, laid, listed, native, targets_of
 from xlayout.shard.devices import on_devices
@@ -46,6 +47,7 @@ def reshard(
 
     Raises:
         TypeError: for an array that is not sharded, or does not know its sharding.
+        ShapeError: for arrays of other shapes than the layout takes.
         SizeError: for a mesh of another size.
         ShardingError: for a sharding that the framework cannot say, with the nearest that it can.
 
@@ -67,6 +69,10 @@ def _reshard(
     arrays = laid(given, in_sharding)
     if layout is None:
         layout = Layout.identity(arrays[0].shape)
+    shapes = tuple(a.shape for a in arrays)
+    if shapes != layout.in_shapes:
+        several = "arrays" if len(shapes) > 1 else "an array"
+        raise ShapeError(f"x: {several} of shape {shapes}; the layout takes {layout.in_shapes}")
     if dtype is not None:
         arrays = tuple(a.cast(dtype) for a in arrays)
     dst = targets_of(arrays[0], to, [len(shape) for shape in layout.out_shapes])
@@ -78,12 +84,12 @@ def all_gather(
     x: Any,
     /,
     *,
-    mesh_axis: str | None = None,
+    mesh_axis: str | Sequence[str] | None = None,
     dtype: Any = None,
     reduce_dtype: Any = "float32",
     in_sharding: Any = None,
 ) -> Any:
-    """Take a mesh axis out of the sharding of `x`: cast first, then gather what is narrow.
+    """Take mesh axes out of the sharding of `x`: cast first, then gather what is narrow.
 
     Equal, bit for bit, to gathering and then casting; nothing gathered is saved for the gradient,
     which comes back in shards and in the dtype of `x`. A DTensor's is summed on the way, in
@@ -93,7 +99,7 @@ def all_gather(
 
     Args:
         x: a DTensor, or a jax.Array under a NamedSharding.
-        mesh_axis: the mesh axis along which the result is whole; None: all of them.
+        mesh_axis: the mesh axis along which the result is whole, or several; None: all of them.
         dtype: what travels, and the dtype of the result; by default that of `x`.
         reduce_dtype: in which gradients come back.
         in_sharding: JAX only: how a tracer on automatic axes lies, which does not know it.
@@ -114,7 +120,11 @@ def all_gather(
 
 
 def _all_gather(
-    given: Sequence[Any], mesh_axis: str | None, dtype: Any, reduce_dtype: Any, in_sharding: Any
+    given: Sequence[Any],
+    mesh_axis: str | Sequence[str] | None,
+    dtype: Any,
+    reduce_dtype: Any,
+    in_sharding: Any,
 ) -> Any:
     (held,) = laid(given, in_sharding)
     x = held.x
@@ -122,7 +132,8 @@ def _all_gather(
         raise TypeError(f"x: {x.aval} is one device's part; inside shard_map take xlayout.jax")
     framework = verbs(held.framework, "collective")
     source = held.sharding
-    gone = source.mesh.names if mesh_axis is None else (mesh_axis,)
+    asked = source.mesh.names if mesh_axis is None else mesh_axis
+    gone = tuple(asked) if isinstance(asked, (tuple, list)) else (asked,)
     dtype = x.dtype if dtype is None else framework.dtype_named(dtype)
     reduce_dtype = framework.dtype_named(reduce_dtype)
     target = source.without(*gone)

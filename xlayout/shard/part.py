@@ -37,6 +37,7 @@ class Part:
 
 def part_of(plan: Plan, rank: int) -> Part:
     """The part of one rank."""
+    stores, makes = plan.stores(rank), plan.makes(rank)  # or there is no such rank
     sends, receives = [0] * plan.ranks, [0] * plan.ranks
     onto, from_wire, kept = [], [], []
     at = 0
@@ -45,7 +46,7 @@ def part_of(plan: Plan, rank: int) -> Part:
             sends[dst] = form.size
             onto.append((start, at, form.packs))
             at += form.size
-    pack = Layout._of((plan.stores(rank), ((at,),), merge(_laddered(onto))))
+    pack = Layout._of((stores, ((at,),), merge(_laddered(onto))))
     at = 0
     for src, start, there, form in plan.blocks.received(rank):
         if src == rank:
@@ -55,7 +56,7 @@ def part_of(plan: Plan, rank: int) -> Part:
             from_wire.append((at, there, form.unpacks))
             at += form.size
     unpacks = [*_laddered(from_wire), *(p.shifted(at, 0) for p in kept)]
-    unpack = Layout._of((((at,), *plan.stores(rank)), plan.makes(rank), merge(unpacks)))
+    unpack = Layout._of((((at,), *stores), makes, merge(unpacks)))
     return Part(tuple(sends), tuple(receives), pack, unpack)
 
 
