@@ -1,0 +1,58 @@
+"""What the ranks of a pool are asked of every op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils import _pytree as pytree
+
+from tests.shard.compilers import Aot
+from tests.shard.on_ranks import device_mesh
+from tests.shard.ops import OPS, some
+from xlayout import Mesh, Sharding
+
+__all__ = ["compared"]
+
+
+def compared(
+    _rank: int, name: str, on: Mesh, told: bool, compiled: bool
+) -> tuple[bool, bool, bool]:
+    """Whether an op on DTensors has the values of that on tensors, its gradients, and its place."""
+    op, shapes, lies, to = OPS[name]
+    mesh = device_mesh(on)
+    src, dst = (Sharding(on, spec).to_torch(mesh) for spec in (lies, to))
+    given = [torch.from_numpy(some(shape, k)) for k, shape in enumerate(shapes)]
+    wanted, back = _run(op, [x.requires_grad_() for x in given])
+
+    def use(*xs: Any) -> Any:
+        return op(*xs, **({"out_sharding": dst} if told else {}))
+
+    if compiled:
+        torch._dynamo.reset()
+        use = torch.compile(use, backend=Aot(), fullgraph=True)
+    leaves = [_distributed(x.detach(), mesh, src).requires_grad_() for x in given]
+    made, gradients = _run(use, leaves)
+    lying = not told or all(tuple(y.placements) == tuple(dst) for y in made)
+    return _same(made, wanted), _same(gradients, back), lying
+
+
+def _run(op: Any, xs: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Its results, and the gradients of some weights of them."""
+    made = pytree.tree_leaves(op(*xs))
+    weights = [torch.from_numpy(some(tuple(y.shape), 9 + k)) for k, y in enumerate(made)]
+    like = [
+        _distributed(w, y.device_mesh, y.placements) if isinstance(y, DTensor) else w
+        for y, w in zip(made, weights, strict=True)
+    ]
+    return made, list(torch.autograd.grad(made, xs, like))
+
+
+def _distributed(x: torch.Tensor, mesh: DeviceMesh, placements: Any) -> DTensor:
+    return distribute_tensor(x, mesh, placements, src_data_rank=None)
+
+
+def _same(made: list[Any], wanted: list[Any]) -> bool:
+    return all(torch.equal(y.full_tensor(), w) for y, w in zip(made, wanted, strict=True))

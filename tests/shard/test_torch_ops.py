@@ -1,0 +1,42 @@
+"""Every op on four ranks is to the bit the op on one, and so are its gradients, compiled too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.shard import on_ranks_ops
+from tests.shard.ops import OPS
+from tests.shard.pool import Pool
+from xlayout.shard import Mesh
+
+pytestmark = pytest.mark.distributed
+
+GRID = Mesh((2, 2), ("dp", "tp"))
+LINE = Mesh((1, 4), ("dp", "tp"))
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Pool]:
+    pool = Pool(4)
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize("on", [GRID, LINE], ids=str)
+@pytest.mark.parametrize("name", OPS)
+def test_values_and_gradients_are_those_of_one_rank(ranks: Pool, name: str, on: Mesh) -> None:
+    for told in (False, True):
+        answers = ranks(on_ranks_ops.compared, name, on, told, False)
+        assert answers == [(True, True, True)] * 4
+
+
+SEVERAL = ["fuse_qkv by groups", "fuse_qkv one after the other", "split_qkv", "stack", "unstack",
+           "rope_halves", "rearrange, into axes"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_compiled_they_are_the_same(ranks: Pool, name: str) -> None:
+    answers = ranks(on_ranks_ops.compared, name, GRID, True, True)
+    assert answers == [(True, True, True)] * 4
