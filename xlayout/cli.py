@@ -71,7 +71,10 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except (LayoutError, ModuleNotFoundError, OSError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"error: {error}", style="red", markup=False)
+        from xlayout.port.table import harmless
+
+        text = harmless(f"error: {error}")
+        Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False)
         raise typer.Exit(1) from error
 
 

@@ -82,6 +82,7 @@ def torch_logits(path: Path, ids: list[int]) -> Any:
 
 def tensors(path: Path) -> dict[str, Any]:
     """Return all tensors of a safetensors file as safetensors itself reads them."""
+    import ml_dtypes  # noqa: F401  (numpy then knows bfloat16)
     from safetensors.numpy import load_file
 
     return dict(load_file(path / "model.safetensors"))

@@ -225,6 +225,15 @@ def test_a_config_must_be_beside_the_weights(own_llama: Path, tmp_path: Path) ->
     refused(own_llama, tmp_path / "out", "no config; a config.json with the model's Hugging Face")
 
 
+def test_a_config_cannot_ask_for_more_layers_than_there_is_memory(
+    own_llama: Path, tmp_path: Path
+) -> None:
+    edit_config(own_llama, num_hidden_layers=10**12)
+    text = "num_hidden_layers is 1,000,000,000,000; 10,000 at most is wanted"
+    refused(own_llama, tmp_path / "out", text)
+    assert text in str(port.inspect(own_llama))
+
+
 def test_an_output_that_holds_something_is_left_as_it_is(wide_llama: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     port.run(wide_llama, out, to="hf")

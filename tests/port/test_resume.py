@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from xlayout.port import Report
 from xlayout.port.demo.weights import make_tiny
 from xlayout.port.formats import open_source
 from xlayout.port.formats.journal import JOURNAL
+from xlayout.port.resume import key_of
 
 MAX_RAM = 100_000  # the embedding goes through in several tiles
 SHARD = 120_000
@@ -226,6 +228,21 @@ def test_another_source_starts_afresh(gguf: Path, tmp_path: Path, change: str) -
         source.write_bytes(gguf.read_bytes()[:500_000] + b"??" + gguf.read_bytes()[500_002:])
     os.utime(source, ns=(when, when + (change == "time")))
     assert run(source, tmp_path / "out", "hf").kept_bytes == 0
+
+
+def test_the_key_is_of_all_that_the_bytes_follow_from(gguf: Path, tmp_path: Path) -> None:
+    plan = port.plan(gguf, tmp_path / "out", to="maxtext")
+    others = [
+        replace(plan, moves=plan.moves[::-1]),
+        replace(plan, specs=dict(list(plan.specs.items())[1:])),
+        replace(plan, chunks={**plan.chunks, "": ()}),
+        replace(plan, config={**plan.config, "note": 1}),
+        replace(plan, format="other"),
+    ]
+    with open_source(gguf) as source:
+        keys = {key_of(other, source) for other in (plan, *others)}
+        assert len(keys) == len(others) + 1
+        assert key_of(replace(plan, dst=tmp_path / "elsewhere"), source) in keys
 
 
 def test_an_interrupt_leaves_what_the_next_run_needs(

@@ -57,13 +57,17 @@ def account(
     if unexpected:
         hints = [_hint(name, expected, missing, sizes["layer"]) for name in _one_each(unexpected)]
         problems.append(f"unexpected ({len(unexpected)}): {_listed(hints)}")
+    odd: dict[str, list[str]] = {}
     for tensor, (place, *_) in expected.items():
         wanted = place.rule.target_shape(sizes)
         if tensor in there and there[tensor].shape != wanted:
             side = " ".join(f"({' '.join(group)})" for group in place.rule.sides[1])
-            problems.append(
-                f"{tensor}: shape {there[tensor].shape}; {wanted} = {side} is wanted by the config"
-            )
+            fault = f"shape {there[tensor].shape}; {wanted} = {side} is wanted by the config"
+            odd.setdefault(fault, []).append(tensor)
+    shapes = [f"{name}: {fault}" for fault, tensors in odd.items() for name in fold(tensors)]
+    problems += shapes[:_SHOWN]
+    if len(shapes) > _SHOWN:
+        problems.append(f"and {len(shapes) - _SHOWN} more shapes")
     if problems:
         raise PortError(
             "\n  ".join([f"{where}: the tensors are not what the rules say:", *problems])

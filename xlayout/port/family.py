@@ -13,6 +13,8 @@ from xlayout.port.rules import Place, Rule
 
 __all__ = ["Dialect", "Family"]
 
+_MOST_LAYERS = 10_000  # rules are written out for each, so a config that lies must not reach us
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -93,6 +95,8 @@ class Family:
                 )
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise PortError(f"config: {way} is {value!r}; a positive whole number is wanted")
+            if name == "layer" and value > _MOST_LAYERS:
+                raise PortError(f"config: {way} is {value:,}; {_MOST_LAYERS:,} at most is wanted")
             found[name] = value
         return found
 

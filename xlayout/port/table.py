@@ -1,4 +1,7 @@
-"""A table as a value: plain text by `str`, the same rows in colour where rich prints it."""
+"""A table as a value: plain text by `str`, the same rows in colour where rich prints it.
+
+Names come out of files that strangers made, so what would steer a terminal is shown as its escape.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Group
 
-__all__ = ["Table"]
+__all__ = ["Table", "harmless"]
+
+_KEPT = "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,11 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", harmless(self.title))
+        object.__setattr__(self, "notes", tuple(map(harmless, self.notes)))
+        object.__setattr__(self, "rows", tuple(tuple(map(harmless, row)) for row in self.rows))
 
     def __str__(self) -> str:
         heads = [column.removeprefix(">") for column in self.columns]
@@ -69,3 +79,14 @@ class Table:
         ]
         title = [Text(self.title, style="bold")] if self.title else []
         return Group(*title, *([grid] if self.rows else []), *notes)
+
+
+def harmless(text: str, /) -> str:
+    r"""Return text with every control character but a line's end as its escape.
+
+    >>> print(harmless("red\x1b[31m"))
+    red\x1b[31m
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _KEPT else ascii(c)[1:-1] for c in text)

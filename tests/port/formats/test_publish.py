@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -200,3 +201,31 @@ def test_refuses_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path / "out")
     with pytest.raises(PortError, match="a mount point; name a directory inside it"):
         create_sink(tmp_path / "out", "safetensors", SPECS)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_file_where_a_folder_is_wanted_is_named(tmp_path: Path, format_: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(PortError, match=r"deep: Not a directory; a place in a folder that can"):
+        create_sink(tmp_path / "file" / "deep" / "out", format_, SPECS)
+    assert tree(tmp_path) == {"file": b"mine"}
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, format_: str) -> None:
+    """A read-only filesystem, which stops root too."""
+    mount = f'mount -t tmpfs -o ro none {tmp_path} && exec "$@"'
+    private = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*private, "true"]).returncode:
+        pytest.skip("needs a private mount namespace, which this system does not allow")
+    program = script(
+        f"""
+        try:
+            create_sink(Path(sys.argv[1]) / "out", "{format_}", {{"x": TensorSpec("int8", (1,))}})
+        except PortError as error:
+            print(error)
+        """,
+        tmp_path,
+    )
+    done = subprocess.run([*private, *program], capture_output=True, text=True)
+    assert "Read-only file system; a place in a folder that can be written to" in done.stdout

@@ -96,5 +96,12 @@ def _lines(path: Path) -> list[object]:
 def _entry(value: object) -> tuple[tuple[str, Bounds], int] | None:
     match value:
         case [str(name), list(box), int(content)]:
-            return (name, tuple((start, stop) for start, stop in box)), content
+            return (name, tuple(map(_pair, box))), content
     return None
+
+
+def _pair(value: object) -> tuple[int, int]:
+    match value:
+        case [int(start), int(stop)]:
+            return start, stop
+    return -1, -1  # no region of any tensor

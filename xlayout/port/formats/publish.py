@@ -62,9 +62,16 @@ class Staging:
             if found:
                 os.close(found[1])
             raise PortError(f"{self.path}: {_room(needed, free)}")
-        self._parents = _make_parents(self.path.parent)
         self.resumed = found is not None
-        self.folder, self._lock = found or _locked_folder(self.path)
+        try:
+            self._parents = _make_parents(self.path.parent)
+            self.folder, self._lock = found or _locked_folder(self.path)
+        except OSError as error:
+            where = error.filename or self.path.parent
+            raise PortError(
+                f"{self.path}: {where}: {error.strerror}; a place in a folder that can be written "
+                "to is wanted"
+            ) from error
 
     def publish(self) -> None:
         """Flush everything to disk and let it appear at `path` in one step.

@@ -1,0 +1,100 @@
+"""A sink with a key goes on where an interrupted one stopped, and believes no mere claim."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xlayout.errors import PortError
+from xlayout.port.formats import TensorSpec, create_sink, numpy_dtype, open_source
+from xlayout.port.formats.journal import JOURNAL, Journal, checksum
+
+SPECS = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("bfloat16", (2, 3))}
+FORMATS = ["safetensors", "maxtext"]
+
+
+def interrupted(out: Path, format_: str, key: str | None = "key") -> None:
+    """Write `a`, and stop."""
+    with suppress(KeyboardInterrupt), create_sink(out, format_, SPECS, key=key) as sink:
+        sink.write("a", np.arange(4, dtype=np.int8))
+        raise KeyboardInterrupt
+
+
+def finish(out: Path, format_: str, key: str | None) -> list[str]:
+    """Go on and write ones where nothing is held; return what was held."""
+    found = []
+    with create_sink(out, format_, SPECS, key=key) as sink:
+        for name, spec in SPECS.items():
+            array = np.empty(spec.shape, numpy_dtype(spec.dtype))
+            if sink.holds(name, tuple(map(slice, spec.shape)), array):
+                found.append(name)
+            else:
+                sink.write(name, np.ones_like(array))
+        sink.commit()
+    assert list(out.parent.iterdir()) == [out]
+    return found
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize(("key", "kept"), [("key", ["a"]), ("other", []), (None, [])])
+def test_the_same_key_goes_on(tmp_path: Path, format_: str, key: str | None, kept: list) -> None:
+    interrupted(tmp_path / "out", format_)
+    assert finish(tmp_path / "out", format_, key) == kept
+    with open_source(tmp_path / "out") as source:
+        assert source.read("a").tolist() == ([0, 1, 2, 3] if kept else [1] * 4)
+        assert source.read("b").astype(int).tolist() == [[1] * 3] * 2
+
+
+def test_without_a_key_nothing_is_left(tmp_path: Path) -> None:
+    interrupted(tmp_path / "out", "safetensors", key=None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_what_is_held_counts_as_written(tmp_path: Path, format_: str) -> None:
+    interrupted(tmp_path / "out", format_)
+    with create_sink(tmp_path / "out", format_, SPECS, key="key") as sink:
+        array, region = np.empty(4, np.int8), (slice(0, 4),)
+        assert sink.holds("a", region, array)
+        assert array.tolist() == [0, 1, 2, 3]
+        with pytest.raises(PortError, match="written before"):
+            sink.write("a", array)
+
+
+def test_zeros_that_nobody_wrote_are_not_held(tmp_path: Path) -> None:
+    """Where a chunk is absent a zarr array reads as zeros, whose sum a journal might have."""
+    interrupted(tmp_path / "out", "maxtext")
+    (stage,) = tmp_path.iterdir()
+    zeros = np.zeros((2, 3), numpy_dtype("bfloat16"))
+    journal = Journal(stage, "key")
+    journal.note("b", ((0, 2), (0, 3)), checksum(zeros))
+    journal.close()
+    assert finish(tmp_path / "out", "maxtext", "key") == ["a"]
+
+
+def test_a_file_that_grew_is_cut_to_size(tmp_path: Path) -> None:
+    interrupted(tmp_path / "out", "safetensors")
+    (stage,) = tmp_path.iterdir()
+    with (stage / "model.safetensors").open("ab") as file:
+        file.write(b"more")
+    assert finish(tmp_path / "out", "safetensors", "key") == ["a"]
+    with open_source(tmp_path / "out") as source:
+        assert source.read("a").tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '["key"', '["key"]x', "null\n", '"key"\n', "\xff\n"]
+)
+def test_a_journal_that_is_none_is_somebody_elses(tmp_path: Path, text: str) -> None:
+    (tmp_path / JOURNAL).write_text(text)
+    assert not Journal.belongs(tmp_path, "key")
+    journal = Journal(tmp_path, "key")
+    journal.note("a", (), 1)
+    journal.close()
+    with (tmp_path / JOURNAL).open("a") as file:
+        file.write('["b", [1], 2]\n["b", [["x", 1]], 2]\n["b", {}, 2]\n["b", []]\n')
+    assert Journal.belongs(tmp_path, "key")
+    assert Journal(tmp_path, "key").claim("a", ()) == 1
