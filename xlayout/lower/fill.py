@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from xlayout.errors import ShapeError
 
 __all__ = ["check_fill", "checked"]
 
+# The greatest number of a float, and whether it has an infinity beside.
+_FLOATS = {
+    "float4_e2m1fn": (6.0, False),
+    "float8_e3m4": (15.5, True),
+    "float8_e4m3": (240.0, True),
+    "float8_e4m3b11fnuz": (30.0, False),
+    "float8_e4m3fn": (448.0, False),
+    "float8_e4m3fnuz": (240.0, False),
+    "float8_e5m2": (57344.0, True),
+    "float8_e5m2fnuz": (57344.0, False),
+    "float8_e8m0fnu": (2.0**127, False),
+    "float16": (65504.0, True),
+    "bfloat16": (2.0**128 - 2.0**120, True),
+    "float32": (2.0**128 - 2.0**104, True),
+    "float64": (2.0**1023 * (2 - 2.0**-52), True),
+    "complex64": (2.0**128 - 2.0**104, True),
+    "complex128": (2.0**1023 * (2 - 2.0**-52), True),
+}
+
 
 def check_fill(dtype: Any, value: Any) -> None:
-    """Refuse a value for holes that the dtype would wrap, cut or drop a part of.
+    """Refuse a value for holes that the dtype would wrap, cut, drop a part of or take for infinite.
 
-    Frameworks differ here: one raises, one wraps 300 to 44, one turns NaN into an integer.
+    Frameworks differ here: one raises, one wraps 300 to 44, one turns NaN into an integer and 1e6
+    into infinity. A number is rounded, as any is.
 
     Raises:
         TypeError: for something that is no number.
@@ -33,8 +54,12 @@ def check_fill(dtype: Any, value: Any) -> None:
         fits = not isinstance(value, complex) and low <= value <= high and value == int(value)
         wanted = f"an integer from {low} to {high}"
     else:
-        fits = name.startswith("complex") or not isinstance(value, complex)
-        wanted = "a real number"
+        fits, wanted = name.startswith("complex") or not isinstance(value, complex), "a real number"
+        if fits and name in _FLOATS:
+            most, infinite = _FLOATS[name]
+            parts = (value.real, value.imag)
+            fits = not any(abs(n) > most and not (infinite and abs(n) == inf) for n in parts)
+            wanted = f"a number from {-most:g} to {most:g}{' or an infinity' if infinite else ''}"
     if not fits:
         raise ShapeError(f"fill: {value!r} in an array of {name}; wanted {wanted}")
 
