@@ -16,6 +16,7 @@ Spec = tuple[Entry, ...]
 
 TP: Spec = ("tp",)
 W = (32, 16)
+GLU = xl.interleave.layout(W)
 QKV = ((32, 16), (16, 16), (16, 16))
 
 # name: (op, shapes of the inputs, how each lies, how each result is to lie)
@@ -45,6 +46,7 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Spec, Spec
         lambda x, **o: xl.rearrange(x, "(a b) c -> a b c", a=4, **o), (W,), TP, TP),
     "rearrange, out of axes": (
         lambda x, **o: xl.rearrange(x, "a b -> (a b)", **o), (W,), (None, "tp"), ()),
+    "apply": (lambda x, **o: xl.apply(GLU, x, **o), (W,), TP, TP),
     "to_tiles": (lambda x, **o: xl.to_tiles(x, grid=(2, 2), **o), (W,), TP, TP),
     "from_tiles": (
         lambda a, b, **o: xl.from_tiles([[a, b]], **o), ((16, 8), (16, 8)), TP, TP),

@@ -123,6 +123,9 @@ def test_one_device_takes_any_word() -> None:
     x = jax.numpy.asarray(values((8, 2)))
     for comm in ("auto", "local", "native"):
         np.testing.assert_array_equal(xl.interleave(x, comm=comm), xl.interleave(values((8, 2))))
+        np.testing.assert_array_equal(
+            xl.apply(xl.interleave.layout((8, 2)), x, comm=comm), xl.interleave(values((8, 2)))
+        )
     with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of auto, local, native"):
         xl.interleave(x, comm="fast")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"is on one device|wanted a NamedSharding"):
@@ -150,6 +153,26 @@ def test_an_op_runs_in_jit_on_explicit_axes() -> None:
     made = jax.jit(lambda x: xl.interleave(x, comm="auto"))(x)
     np.testing.assert_array_equal(made, xl.interleave(values(W)))
     assert made.sharding.is_equivalent_to(x.sharding, 2)
+
+
+def test_any_layout_is_applied_as_an_op() -> None:
+    x, glu = put(W, P("tp"), AxisType.Explicit), xl.interleave.layout(W)
+    to = NamedSharding(mesh(AxisType.Explicit), P(None, "tp"))
+    made = xl.apply(glu, x, out_sharding=to)
+    np.testing.assert_array_equal(made, xl.interleave(values(W)))
+    assert made.sharding.is_equivalent_to(to, 2)
+    with pytest.raises(ShardingError, match="comm: 'local', but something would have to move:"):
+        xl.apply(glu, x, comm="local")
+    with pytest.raises(TypeError, match="out, copy: the result of a sharded op is fresh; leave th"):
+        xl.apply(glu, x, copy=None)
+    with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of auto, local, native"):
+        xl.apply(glu, x, comm="fast")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a tracer does not know its sharding"):
+        jax.jit(lambda x: xl.apply(glu, x, comm="local"))(put(W, P("tp")))
+    holes = xl.pad.layout(W, to=40)
+    np.testing.assert_array_equal(xl.apply(holes, x, fill=3), xl.apply(holes, values(W), fill=3))
+    with pytest.raises(TypeError, match="fill"):
+        xl.apply(holes, x, fill="a")
 
 
 def test_memory_is_not_a_question_across_devices() -> None:

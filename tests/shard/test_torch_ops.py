@@ -33,7 +33,7 @@ def test_values_and_gradients_are_those_of_one_rank(ranks: Pool, name: str, on: 
 
 
 SEVERAL = ["fuse_qkv by groups", "fuse_qkv one after the other", "split_qkv", "stack", "unstack",
-           "rope_halves", "rearrange, into axes"]  # fmt: skip
+           "rope_halves", "rearrange, into axes", "apply"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SEVERAL)

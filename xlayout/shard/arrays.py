@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
-from xlayout.errors import ShardingError
+from xlayout.errors import ShapeError, ShardingError
 from xlayout.registry import backend_of, verbs
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharding import Sharding
@@ -16,6 +17,7 @@ from xlayout.shard.sharding import Sharding
 __all__ = [
     "Laid",
     "can_hold",
+    "check_shapes",
     "framework_of",
     "laid",
     "lay",
@@ -164,6 +166,14 @@ def _on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
             )
     on = Mesh(tuple(manual.values()), tuple(manual))
     return Sharding(on, sharding.spec, splits=dict(sharding.splits), flat=sharding.flat)
+
+
+def check_shapes(layout: Layout, arrays: Sequence[Laid]) -> None:
+    """Raise ShapeError for arrays of other shapes than the layout takes."""
+    shapes = tuple(a.shape for a in arrays)
+    if shapes != layout.in_shapes:
+        several = "arrays" if len(shapes) > 1 else "an array"
+        raise ShapeError(f"x: {several} of shape {shapes}; the layout takes {layout.in_shapes}")
 
 
 def sharding_of(x: Any) -> Sharding:

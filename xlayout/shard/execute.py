@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.errors import ShapeError
 from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid, laid, listed, native, targets_of
+from xlayout.shard.arrays import Laid, check_shapes, laid, listed, native, targets_of
 from xlayout.shard.devices import on_devices
 from xlayout.shard.gather import gathered
 from xlayout.shard.ranks import on_ranks
@@ -69,10 +68,7 @@ def _reshard(
     arrays = laid(given, in_sharding)
     if layout is None:
         layout = Layout.identity(arrays[0].shape)
-    shapes = tuple(a.shape for a in arrays)
-    if shapes != layout.in_shapes:
-        several = "arrays" if len(shapes) > 1 else "an array"
-        raise ShapeError(f"x: {several} of shape {shapes}; the layout takes {layout.in_shapes}")
+    check_shapes(layout, arrays)
     if dtype is not None:
         arrays = tuple(a.cast(dtype) for a in arrays)
     dst = targets_of(arrays[0], to, [len(shape) for shape in layout.out_shapes])

@@ -8,13 +8,13 @@ from typing import Any, Literal, get_args
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import LayoutError, ShardingError
-from xlayout.shard.arrays import Laid, can_hold, laid, lay, targets_of
+from xlayout.shard.arrays import Laid, can_hold, check_shapes, laid, lay, targets_of
 from xlayout.shard.execute import exchanged
 from xlayout.shard.plan import plan_reshard
 from xlayout.shard.record import recorded
 from xlayout.shard.sharding import Sharding
 
-__all__ = ["Comm", "falls", "run_op", "run_sharded"]
+__all__ = ["Comm", "falls", "run_layout", "run_op", "run_sharded"]
 
 Comm = Literal["auto", "local", "native"]
 
@@ -47,6 +47,7 @@ def run_sharded(
     Raises:
         ShardingError: for "local" where something would have to move, or the result has other
             axes than the input and nowhere to lie.
+        ShapeError: for arrays of other shapes than the layout takes.
         TypeError: for arrays that are not sharded, or do not know their sharding.
 
     >>> import jax, xlayout as xl
@@ -61,6 +62,7 @@ def run_sharded(
     held = laid(arrays, in_sharding)
     if not isinstance(layout, Layout):
         layout = layout(tuple(a.shape for a in held))
+    check_shapes(layout, held)
     src = tuple(a.sharding for a in held)
     dst = _targets(layout, held, src, out_sharding, local=comm == "local")
     if dst is None or comm == "native":
@@ -72,6 +74,15 @@ def run_sharded(
             raise ShardingError(f"comm: 'local', but something would have to move:\n{why}")
     made = exchanged(layout, held, dst, fill)
     return made if len(made) > 1 else made[0]
+
+
+def run_layout(layout: Layout, arrays: Sequence[Any], /, **where: Any) -> Any:
+    """`run_sharded`, which a compiler that records keeps as one call."""
+    return recorded(_run_layout, tuple(arrays), layout, tuple(where.items()))
+
+
+def _run_layout(arrays: Sequence[Any], layout: Layout, where: tuple[tuple[str, Any], ...]) -> Any:
+    return run_sharded(layout, arrays, **dict(where))
 
 
 def run_op(

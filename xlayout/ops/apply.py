@@ -1,0 +1,73 @@
+"""Apply: any layout as an op, on one device or on many."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from xlayout import lower
+from xlayout.algebra import Layout
+from xlayout.lower.fill import check_fill
+from xlayout.registry import backend_of
+
+__all__ = ["apply"]
+
+
+def apply(
+    layout: Layout,
+    x: Any,
+    /,
+    *,
+    out: Any = None,
+    copy: bool | None = True,
+    fill: Any = 0,
+    comm: Literal["auto", "local", "native"] = "auto",
+    out_sharding: Any = None,
+    in_sharding: Any = None,
+) -> Any:
+    """Run any layout on an array, or on a sequence of arrays when it has several inputs.
+
+    `layout(x)` is the same without a say in sharding: of arrays that many devices hold it leaves
+    all to the framework.
+
+    Args:
+        layout: what goes where.
+        x: a torch.Tensor, jax.Array (tracers included) or numpy.ndarray of shape
+            `layout.in_shape`; a tuple or list of them, one per input, when the layout has several.
+        out: arrays to write into, shaped like the result (torch and numpy, outside tracing).
+        copy: True (default): fresh row-major memory. None: a view where that is possible. False: a
+            view, or an error. While tracing, True and None mean values only.
+        fill: value for holes, positions of the output that no input goes to.
+        comm: for arrays that many devices hold, as for every op: "auto", "local" or "native".
+        out_sharding: how a sharded result is to lie, as for `reshard`.
+        in_sharding: how inputs lie that cannot know it themselves.
+
+    Returns:
+        One array, or a tuple of arrays when the layout has several outputs; same framework, dtype,
+        device.
+
+    Raises:
+        ShapeError: for shapes other than the layout's, or an `out` that does not fit.
+        TypeError: for arrays of different frameworks, dtypes or devices.
+        BufferError: for `copy=False` where a copy is needed.
+        ShardingError: for `comm="local"` where something would have to move.
+
+    >>> import numpy as np
+    >>> apply(Layout.permute((2, 3), (1, 0)), np.arange(6).reshape(2, 3))
+    array([[0, 3],
+           [1, 4],
+           [2, 5]])
+    """
+    if not isinstance(layout, Layout):
+        raise TypeError(f"layout: {layout!r} is a {type(layout).__name__}; wanted a Layout")
+    arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
+    spread = backend_of(arrays[0]).spread(arrays[0]) if arrays else False
+    told = out_sharding is not None or in_sharding is not None or comm not in ("auto", "native")
+    if not spread and not (told and (spread is None or comm != "local")):
+        return lower.apply(layout, x, out=out, copy=copy, fill=fill)
+    from xlayout.shard.sharded import run_layout  # one device needs nothing of it
+
+    if out is not None or copy is not True:
+        raise TypeError("out, copy: the result of a sharded op is fresh; leave them away")
+    check_fill(arrays[0].dtype, fill)
+    where = {"comm": comm, "out_sharding": out_sharding, "in_sharding": in_sharding}
+    return run_layout(layout, arrays, fill=fill, **where)
