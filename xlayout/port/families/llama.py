@@ -139,7 +139,11 @@ LLAMA = Family(
             tuple(Rule(name, name, pattern) for name, pattern in _CANONICAL),
             ignored=(_HF + "self_attn.rotary_emb.inv_freq",),
         ),
-        "gguf": Dialect("gguf", tuple(Rule(*row) for row in _GGUF)),
+        "gguf": Dialect(
+            "gguf",
+            tuple(Rule(*row) for row in _GGUF),
+            ignored=("rope_freqs.weight",),  # the config says it; `rope_factors` sees that it does
+        ),
         "maxtext": Dialect(
             "maxtext",
             _scanned(_maxtext(rope="llama3.1")),
