@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-_CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-
 
 def recording() -> bool:
     """Whether Dynamo is reading this very line."""
@@ -26,9 +24,11 @@ def compiling() -> bool:
 
 def recorded(function: Callable[..., Any], arrays: Sequence[Any], *static: Any) -> Any:
     """`function(arrays, *static)` as one call of the graph; of what is static, any object goes."""
+    from xlayout_torch import opaque  # which brings Dynamo
+
     leaves: list[Any] = []
     form = _taken_apart(static, leaves)
-    return _call(_number(function, form, *leaves), *arrays)
+    return opaque.call(opaque.number(function, _put_together, form, *leaves), *arrays)
 
 
 def _taken_apart(values: Sequence[Any], leaves: list[Any]) -> tuple[Any, ...]:
@@ -43,25 +43,16 @@ def _taken_apart(values: Sequence[Any], leaves: list[Any]) -> tuple[Any, ...]:
     return tuple(form)
 
 
-def _put_together(form: tuple[Any, ...], leaves: Iterator[Any]) -> tuple[Any, ...]:
+def _put_together(form: tuple[Any, ...], *leaves: Any) -> tuple[Any, ...]:
+    return _filled(form, iter(leaves))
+
+
+def _filled(form: tuple[Any, ...], leaves: Iterator[Any]) -> tuple[Any, ...]:
     made: list[Any] = []
     for part in form:
         if part is None:
             made.append(next(leaves))
         else:
-            several = _put_together(part[1], leaves)
+            several = _filled(part[1], leaves)
             made.append(list(several) if part[0] else several)
     return tuple(made)
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _number(function: Callable[..., Any], form: tuple[Any, ...], *leaves: Any) -> int:
-    """A graph holds tensors and numbers; so the call is known by a number."""
-    _CALLS.append((function, _put_together(form, iter(leaves))))
-    return len(_CALLS) - 1
-
-
-@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
-def _call(number: int, *arrays: Any) -> Any:
-    function, static = _CALLS[number]
-    return function(arrays, *static)

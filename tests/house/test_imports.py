@@ -77,6 +77,12 @@ def import_ms() -> float:
     return int(found[1]) / 1000
 
 
+def test_torch_s_compiler_waits_until_it_is_asked_for() -> None:
+    pytest.importorskip("torch")
+    code = "import torch, xlayout as xl; xl.interleave(torch.ones(4)); xl.stack([torch.ones(1)])"
+    assert "torch._dynamo" not in loaded_by(code)
+
+
 @pytest.mark.parametrize(
     ("module", "absent"), [("numpy", "torch"), ("numpy", "jax"), ("torch", "jax"), ("jax", "torch")]
 )

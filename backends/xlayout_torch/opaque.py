@@ -1,0 +1,33 @@
+"""Opaque: functions whose inside Dynamo does not read.
+
+To mark them imports Dynamo, which takes a second: so this is imported where Dynamo is at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def constant(function: Callable[..., Any], /, *args: Any) -> Any:
+    """`function(*args)`, computed now and put into the graph as a constant."""
+    return function(*args)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def number(function: Callable[..., Any], joined: Callable[..., Any], *parts: Any) -> int:
+    """A graph holds tensors and numbers; so a call is known by a number."""
+    _CALLS.append((function, joined(*parts)))
+    return len(_CALLS) - 1
+
+
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
+def call(which: int, *arrays: Any) -> Any:
+    """The call of that number, as one node."""
+    function, static = _CALLS[which]
+    return function(arrays, *static)
