@@ -182,5 +182,15 @@ class Backend(Protocol):
         Or says False, for anything else: what is out of shape, overlaps, or must be seen.
         """
 
+    def in_place(self, moves: Moves, x: Any, shape: tuple[int, ...], /) -> Any | None:
+        """A permutation of a row-major array, made in its own memory, as an array of that shape.
+
+        None, and nothing is written, where the memory is not its alone, or someone looks on, or the
+        moves have no such form.
+        """
+
+    def release(self, x: Any, /) -> Callable[[], None]:
+        """What empties an array. Raises TypeError where nothing can."""
+
     def refusal(self, out: Any, inputs: Sequence[Any], /) -> str | None:
         """Why `out` cannot be written into, or None."""

@@ -204,5 +204,14 @@ def writer(
     return lambda _arrays, _outputs: False
 
 
+def in_place(_moves: Any, _x: Any, _shape: tuple[int, ...], /) -> None:
+    return None
+
+
+def release(x: Any, /) -> Callable[[], None]:
+    delete: Callable[[], None] = x.delete
+    return delete
+
+
 def refusal(_out: Any, _inputs: Sequence[Any], /) -> str | None:
     return "jax arrays are immutable"

@@ -219,6 +219,14 @@ move = native.move
 writer = native.writer
 
 
+def in_place(_moves: Any, _x: Any, _shape: tuple[int, ...], /) -> None:
+    return None
+
+
+def release(x: Any, /) -> Callable[[], None]:
+    raise TypeError(f"donate: nothing can empty a {type(x).__qualname__}; do not donate it")
+
+
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
     if not out.flags.writeable:
         return "it is read-only"

@@ -60,9 +60,12 @@ def concrete(n: Any, /) -> int:
     return operator.index(n)  # int() would keep a dynamic size dynamic
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def constant(function: Callable[..., Any], /, *args: Any) -> Any:
-    return function(*args)
+    if not _followed():
+        return function(*args)
+    from xlayout_torch import opaque  # which brings Dynamo, and that takes a second
+
+    return opaque.constant(function, *args)
 
 
 def reshape(x: Any, shape: Sequence[Any], /) -> Any:
@@ -244,6 +247,23 @@ def together(xs: Sequence[Any], /) -> bool:
 
 
 move_many = cuda.move_many
+
+
+in_place = native.in_place
+
+
+def release(x: Any, /) -> Callable[[], None]:
+    if type(x) not in _PLAIN:
+        raise TypeError(f"donate: nothing can empty a {type(x).__qualname__}; do not donate it")
+    if x.requires_grad and torch.is_grad_enabled():
+        raise TypeError(
+            "donate: x requires grad, and autograd would be left with nothing; pass x.detach()"
+        )
+
+    def empty() -> None:
+        x.data = torch.empty(0, dtype=x.dtype, device=x.device)
+
+    return empty
 
 
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:

@@ -14,9 +14,9 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
 import xlayout_native
-from xlayout_native.strided import LARGE, SMALL, Moves, one_move, plan_where_faster
+from xlayout_native.strided import LARGE, MOST_LOOPS, SMALL, Moves, one_move, plan_where_faster
 
-__all__ = ["GATES", "empty", "fresh", "move"]
+__all__ = ["GATES", "empty", "fresh", "in_place", "move"]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -55,7 +55,7 @@ def empty(shape: Sequence[int], like: Any) -> Any:
     """Memory not yet written; on huge pages where there is much of it."""
     y = torch.empty(shape, dtype=like.dtype, device=like.device)
     if xlayout_native.available and y.nbytes >= LARGE and y.device.type == "cpu":
-        xlayout_native.huge_pages(y.data_ptr(), y.nbytes, torch.get_num_threads())
+        xlayout_native.huge_pages(y.data_ptr(), y.nbytes)
     return y
 
 
@@ -72,6 +72,24 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         if not y.is_inference():  # such a tensor counts no versions
             increment_version(y)
     return True
+
+
+def in_place(moves: Moves, x: Any, shape: tuple[int, ...]) -> Any | None:
+    """A tensor that is alone on its storage, permuted there; None, and no change, for any other."""
+    if not xlayout_native.available or _watched(x) or not x.is_contiguous():
+        return None
+    storage = x.untyped_storage()
+    owned = storage.resizable()  # not memory of numpy, or of JAX
+    if not owned or storage.nbytes() != x.nbytes:
+        return None
+    if any(len(loops) > MOST_LOOPS for _, _, (_, _, loops) in moves):
+        return None
+    plan = xlayout_native.prepare(moves, x.itemsize, 1, 1)
+    if not xlayout_native.run_in_place(plan, torch.get_num_threads(), x.data_ptr()):
+        return None
+    if not x.is_inference():
+        increment_version(x)
+    return x.detach().view(shape)
 
 
 def _watched(x: Any) -> bool:

@@ -11,6 +11,7 @@ from xlayout.algebra.shapes import Shape, axis_of
 from xlayout.backend import Backend, Run, Runs
 from xlayout.errors import SizeError
 from xlayout.lower.calls import caller, common_backend
+from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import Recipe, recipe
@@ -23,7 +24,7 @@ __all__ = ["Engine", "Touched", "axis_only", "everything", "nothing"]
 _MOST = 4096  # recipes an op remembers; a program with more shapes than this starts over
 _WHERE = ("comm", "out_sharding", "in_sharding")
 _COMM = ("auto", "local", "native")
-_RUN = ("out", "copy", *_WHERE)
+_RUN = ("out", "copy", "donate", *_WHERE)
 
 Touched = Callable[[int, dict[str, Any]], frozenset[int]]
 """(number of axes, options) -> axes whose size the layout depends on; the others may be dynamic."""
@@ -115,6 +116,8 @@ class Engine:
         own = {name: value for name, value in options.items() if name not in _RUN}
         where = {k: options[k] for k in _WHERE if options.get(k) is not None}
         out, copy = options.get("out"), options.get("copy", True)
+        if options.get("donate", False) is not False:
+            return self._donated(arrays, own, out, copy, where, options["donate"])
         if out is not None or copy is not True:
             return self._placed(arrays, own, out, copy, where)
         if where or common_backend(arrays).tracing(*arrays):
@@ -159,6 +162,30 @@ class Engine:
             write = backend.writer(moves_of(layout), len(arrays), layout.out_shapes)
             self._kept(self._writes, arrays, None, options, write)
         return made
+
+    def _donated(
+        self,
+        arrays: tuple[Any, ...],
+        options: dict[str, Any],
+        out: Any,
+        copy: bool | None,
+        where: dict[str, Any],
+        donate: Any,
+    ) -> Any:
+        """In the memory of the arrays, where that can be."""
+        if donate is not True:
+            raise TypeError(f"donate: {donate!r}; wanted True or False")
+        if out is not None or copy is not True:
+            raise ValueError("donate: True with out= or copy=; it is one memory or another")
+        backend = common_backend(arrays)
+        if where or backend.spread(arrays[0]):
+            raise TypeError("donate: the result of a sharded op is fresh; leave it away")
+        if backend.tracing(*arrays):
+            raise TypeError(
+                "donate: cannot be promised while tracing; donate to the compiled function"
+            )
+        fill = self._checked_fill(arrays, options)
+        return run_donated(backend, self._layout(arrays, options), arrays, fill)
 
     def _kept(self, runs: Runs, x: Any, args: Any, options: dict[str, Any], run: Run) -> None:
         if len(runs) >= _MOST:

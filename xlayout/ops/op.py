@@ -28,6 +28,8 @@ class Run(TypedDict, total=False):
     out: array(s) to write the result into (torch and numpy, outside tracing).
     copy: True (default) fresh row-major memory; None a view where possible; False a view or an
         error.
+    donate: True gives the arrays away: they are empty afterwards, and the result takes their memory
+        where it can. Nobody else may hold that memory under another name.
     comm: for arrays that many devices hold: "auto" (default) moves what must move, in one exchange;
         "local" refuses to move anything; "native" leaves it to the framework.
     out_sharding: how a sharded result is to lie, as for `reshard`; by default where the data falls.
@@ -36,6 +38,7 @@ class Run(TypedDict, total=False):
 
     out: Any
     copy: bool | None
+    donate: bool
     comm: Literal["auto", "local", "native"]
     out_sharding: Any
     in_sharding: Any
@@ -175,7 +178,7 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
     names = {name: _array_name(name) for name in _positional_only(function)}
     call.__signature__ = _without_self(like) if like else _on_arrays(signature, names)
     doc = function.__doc__.replace(
-        "    **_run: ", "    out, copy, comm, out_sharding, in_sharding: "
+        "    **_run: ", "    out, copy, donate, comm, out_sharding, in_sharding: "
     )
     for shape, array in names.items():
         doc = doc.replace(f"    {shape}: ", f"    {array}: ")

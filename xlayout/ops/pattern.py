@@ -11,7 +11,7 @@ from xlayout.ops.op import dressed
 
 __all__ = ["rearrange"]
 
-_OPTIONS = ("pattern", "out", "copy", "comm", "out_sharding", "in_sharding")
+_OPTIONS = ("pattern", "out", "copy", "donate", "comm", "out_sharding", "in_sharding")
 
 
 def _rearrange(shapes: tuple[Shape, ...], /, *, pattern: str, **sizes: int) -> Layout:
@@ -59,7 +59,15 @@ class Rearrange(Protocol):
     __name__: str
 
     def __call__(
-        self, x: Any, pattern: str, /, *, out: Any = None, copy: bool | None = True, **sizes: int
+        self,
+        x: Any,
+        pattern: str,
+        /,
+        *,
+        out: Any = None,
+        copy: bool | None = True,
+        donate: bool = False,
+        **sizes: int,
     ) -> Any:
         """The op on an array, or on a sequence of arrays."""
 

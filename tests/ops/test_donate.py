@@ -1,0 +1,149 @@
+"""`donate=True`: the arrays are given away, and the result takes their memory where it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch.nn import Parameter
+
+import xlayout as xl
+import xlayout_native
+from tests.frameworks import Framework, Jax, Torch
+from tests.native.test_gates import SITUATIONS
+from tests.ops.examples import Example, flat, numbered
+from tests.ops.matrix import EXAMPLES
+from xlayout.lower.moves import moves_of
+from xlayout_torch import native
+
+TAKES = [Jax(), Torch()]
+needs_kernel = pytest.mark.skipif(not xlayout_native.available, reason="there is no kernel")
+
+IN_PLACE: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
+    "rows": ((16, 512), xl.interleave),
+    "rows back": ((12, 512), lambda x, **o: xl.deinterleave(x, block=2, **o)),
+    "rope": ((64, 512), lambda x, **o: xl.rope_halves(x, heads=4, **o)),
+    "a square": ((96, 96), xl.matrix_transpose),
+    "squares": ((3, 64, 64), xl.matrix_transpose),
+    "an axis apart": ((8, 512), lambda x, **o: xl.rearrange(x, "(a b) c -> a b c", a=2, **o)),
+}
+ELSEWHERE: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
+    "short runs": ((16, 512), lambda x, **o: xl.interleave(x, axis=1, **o)),
+    "no square": ((96, 64), xl.matrix_transpose),
+    "more": ((8, 512), lambda x, **o: xl.pad(x, to=9, **o)),
+    "less": ((8, 512), lambda x, **o: xl.trim(x, to=7, **o)),
+    "several": ((8, 512), lambda x, **o: xl.unstack(x, **o)),
+}
+
+
+@pytest.mark.parametrize("framework", TAKES, ids=lambda f: f.name)
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_the_result_is_the_same_and_the_inputs_are_gone(
+    framework: Framework, example: Example
+) -> None:
+    values = numbered(example.shapes)
+    given = [framework.array(x) for x in values]
+    made = example.call(*given, donate=True)
+    for y, want in zip(flat(made), flat(example.oracle(*values)), strict=True):
+        assert np.array_equal(framework.numpy(y), want)
+    for x in given:
+        assert x.is_deleted() if framework.name == "jax" else x.numel() == 0
+
+
+@needs_kernel
+@pytest.mark.parametrize("form", [*IN_PLACE, *ELSEWHERE])
+def test_torch_permutes_in_place_what_has_such_a_form(form: str) -> None:
+    shape, op = (IN_PLACE | ELSEWHERE)[form]
+    x = torch.randn(shape)
+    want, address = op(x.clone()), x.data_ptr()
+    made = op(x, donate=True)
+    assert (flat(made)[0].data_ptr() == address) == (form in IN_PLACE)
+    for y, z in zip(flat(made), flat(want), strict=True):
+        assert torch.equal(y, z)
+
+
+@needs_kernel
+def test_what_is_given_once_may_be_given_again() -> None:
+    x = Parameter(torch.randn(128, 128), requires_grad=False)
+    values, address = x.detach().clone(), x.data_ptr()
+    y = xl.matrix_transpose(xl.interleave(x.data, donate=True), donate=True)
+    assert type(y) is torch.Tensor
+    assert torch.equal(y, xl.interleave(values).t())
+    assert y.data_ptr() == address
+
+
+def test_strided_memory_is_read_as_what_it_means() -> None:
+    x = torch.randn(128, 128).t()
+    want = xl.interleave(x)
+    assert torch.equal(xl.interleave(x, donate=True), want)
+
+
+def test_memory_of_others_is_not_written() -> None:
+    array = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    whole = torch.randn(2, 64, 64)
+    kept = whole.clone()
+    shared = jnp.asarray(array)
+    for x in (torch.from_numpy(array), whole[0], whole[1], xl.to_torch(shared)):
+        want = x.t().clone()
+        assert torch.equal(xl.matrix_transpose(x, donate=True), want)
+    assert torch.equal(whole, kept)
+    assert np.array_equal(array, np.arange(64 * 64).reshape(64, 64))
+    assert np.array_equal(shared, array)
+
+
+@needs_kernel
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_what_must_be_seen_is_not_permuted_unseen(situation: str) -> None:
+    moves = moves_of(xl.matrix_transpose.layout((64, 64)))
+    made: list[Any] = []
+    SITUATIONS[situation](lambda x: made.append(native.in_place(moves, x, (64, 64))))
+    assert made == [None]
+
+
+def test_it_counts_as_a_change_to_autograd() -> None:
+    x, weight = torch.randn(64, 64), torch.randn(64, 64, requires_grad=True)
+    alias = x.detach()
+    product = (weight * alias).sum()
+    xl.matrix_transpose(x, donate=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: xl.interleave(np.zeros(4), donate=True), TypeError,
+         "donate: nothing can empty a ndarray; do not donate it"),
+        (lambda: xl.interleave(torch.zeros(4, requires_grad=True), donate=True), TypeError,
+         "donate: x requires grad, and autograd would be left with nothing; pass x.detach()"),
+        (lambda: xl.interleave(torch.zeros(4), donate=1), TypeError,
+         "donate: 1; wanted True or False"),
+        (lambda: xl.interleave(torch.zeros(4), donate=True, copy=None), ValueError,
+         "donate: True with out= or copy="),
+        (lambda: xl.interleave(torch.zeros(4), donate=True, out=torch.zeros(4)), ValueError,
+         "donate: True with out= or copy="),
+        (lambda: xl.interleave(torch.zeros(4), donate=True, out_sharding=0), TypeError,
+         "donate: the result of a sharded op is fresh; leave it away"),
+        (lambda: jax.jit(lambda x: xl.interleave(x, donate=True))(jnp.zeros(4)), TypeError,
+         "donate: cannot be promised while tracing; donate to the compiled function"),
+    ],
+)  # fmt: skip
+def test_wrong_use_is_told(call: Callable[[], Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=f"^{text}"):
+        call()
+
+
+def test_what_is_refused_is_not_emptied() -> None:
+    x = torch.arange(5.0)
+    with pytest.raises(xl.SizeError, match="axis 0 = 5"):
+        xl.interleave(x, donate=True)
+    first, second = torch.zeros(2), torch.zeros(2, requires_grad=True)
+    with pytest.raises(TypeError, match="donate"):
+        xl.stack([first, second], donate=True)
+    assert x.tolist() == [0, 1, 2, 3, 4]
+    assert first.tolist() == [0, 0]

@@ -1,0 +1,32 @@
+"""Donated: arrays that are given away, whose memory the result may take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xlayout.algebra import Layout
+from xlayout.backend import Backend
+from xlayout.lower.moves import moves_of
+from xlayout.lower.run import call
+
+__all__ = ["run_donated"]
+
+
+def run_donated(backend: Backend, layout: Layout, arrays: Sequence[Any], fill: Any) -> Any:
+    """A layout on concrete arrays of its shapes, in their own memory where that can be.
+
+    They are empty afterwards, in either case.
+
+    Raises:
+        TypeError: for arrays that nothing can empty, before anything is done.
+    """
+    releases = [backend.release(x) for x in arrays]
+    result = None
+    if len(arrays) == len(layout.out_shapes) == 1 and layout.in_size == layout.out_size:
+        result = backend.in_place(moves_of(layout), arrays[0], layout.out_shapes[0])
+    if result is None:
+        result = call(layout, arrays, None, True, fill)
+    for release in releases:
+        release()
+    return result
