@@ -33,6 +33,13 @@ OURS: dict[str, Callable[..., Any]] = {
 }
 
 
+DONATED: dict[str, Callable[..., Any]] = {
+    "matrix_transpose": lambda x: xl.matrix_transpose(x.view(-1, COLUMNS, COLUMNS), donate=True),
+    "interleave": lambda x: xl.interleave(x, donate=True),
+    "rope_halves": lambda x: xl.rope_halves(x, heads=32, donate=True),
+}
+
+
 def by_hand(op: str, module: Any, *xs: Any) -> Any:
     """The form one would write, the same in all three frameworks."""
     if op == "fuse_qkv":
@@ -145,8 +152,29 @@ def peak(call: Callable[..., Any], xs: list[Any], rested: int) -> tuple[Any, int
     return made, rise
 
 
+def donated(op: str, megabytes: int) -> None:
+    """Print what an op took that had the input's own memory to work in: a part of the input."""
+    import torch
+
+    rows = megabytes * (1 << 20) // (4 * COLUMNS) // COLUMNS * COLUMNS
+    call = DONATED[op]
+    call(torch.zeros(COLUMNS, COLUMNS))  # threads and scratch of their own
+    x = torch.arange(rows * COLUMNS, dtype=torch.int32).view(rows, COLUMNS)
+    whole = x.view(-1, COLUMNS, COLUMNS) if op == "matrix_transpose" else x
+    wanted = OURS[op](whole)
+    before = settled()
+    Path("/proc/self/clear_refs").write_text("5", "ascii")
+    made = call(x)
+    rise = resident("VmHWM") - before
+    assert torch.equal(made, wanted), f"{op}, donated: wrong"
+    print(json.dumps({"extra": rise / made.nbytes, "bytes": rise}))
+
+
 def main(op: str, framework: str, form: str, who: str, megabytes: int) -> None:
     """Print what the case took beyond its input, in multiples of the input."""
+    if who == "donated":
+        donated(op, megabytes)
+        return
     module, given = framework_of(framework, form)
     call = OURS[op] if who == "xlayout" else lambda *xs: by_hand(op, module, *xs)
     if who == "jit":

@@ -105,6 +105,7 @@ def test_what_must_be_seen_is_not_permuted_unseen(situation: str) -> None:
     assert made == [None]
 
 
+@needs_kernel
 def test_it_counts_as_a_change_to_autograd() -> None:
     x, weight = torch.randn(64, 64), torch.randn(64, 64, requires_grad=True)
     alias = x.detach()
