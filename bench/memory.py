@@ -8,8 +8,8 @@ notes the resident memory, calls the op again, and notes the highest resident me
 below the size of the result would mean that pages were used again, and stops the run. The answer is
 checked afterwards. With donate=True torch's tensors are permuted in their own memory, and there it
 is bytes: a megabyte at the most. Inputs are contiguous, transposed in memory, or every second
-column of a wider array, which JAX has no form for. For JAX, `hand` is op by op, `jit` the same form compiled, and
-`temp` what XLA itself says that xlayout's program needs beside inputs and outputs.
+column of a wider array, which JAX has no form for. For JAX, `hand` is op by op, `jit` the same form
+compiled, and `temp` what XLA itself says that xlayout's program needs beside inputs and outputs.
 """
 
 from __future__ import annotations
