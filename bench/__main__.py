@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
-_SCRIPTS = ("exchange", "memory", "overhead", "sharding", "speed")
+_SCRIPTS = ("exchange", "memory", "overhead", "sharding")
 _ALL = ("grid", "compare", "page", *_SCRIPTS)
 
 

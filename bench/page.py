@@ -61,7 +61,8 @@ def figures(results: Results) -> str:
     """All figures, as Markdown."""
     rows = list(results.rows.values())
     machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
-    parts = [f"Measured {results.date} on: {machine}."]
+    counts = ", ".join(f"{family} {len(results.of(family))}" for family in results.families)
+    parts = [f"Measured {results.date} on: {machine}. Rows: {counts}."]
     large = [row for row in rows if row.size >= LARGE]
     for family in FAMILIES[:3]:
         own = [row for row in large if row.family == family]

@@ -1,7 +1,7 @@
 """Strided: copies between strided buffers as a plan, where the kernel is the faster way.
 
 The rule is from measurements of torch's own copy and this kernel side by side, one thread and two,
-16 KB to 64 MB (bench/speed.py prints them for the machine at hand):
+16 KB to 64 MB (`python -m bench grid` prints them for the machine at hand):
 
 - Runs shorter than a line (zip, unzip, rope on activations, transposes): the kernel is up to 90
   times faster, from about 16 KB on; below, a framework's copy has less to set up.
