@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from xlayout.algebra import Layout, Piece
@@ -13,6 +14,7 @@ from xlayout.errors import (
     CompositionError,
     InverseError,
     LayoutError,
+    PatternError,
     ShapeError,
     SizeError,
 )
@@ -54,6 +56,54 @@ def test_a_piece_is_refused(args: tuple[Any, ...], message: str) -> None:
 def test_pieces_that_make_no_layout_are_refused(pieces: tuple[Piece, ...], message: str) -> None:
     with pytest.raises(SizeError, match=message):
         Layout(SIX, SIX, pieces)
+
+
+@pytest.mark.parametrize(
+    ("piece", "message"),
+    [
+        (Piece(0.0, 0), "in_offset: 0.0 is a float; wanted an int"),  # type: ignore[arg-type]
+        (Piece(0, False), "out_offset: False is a bool; wanted an int"),
+        (Piece(0, 0, ((2, 1.0, 2),)), "loops: 1.0 is a float; wanted an int"),  # type: ignore[arg-type]
+        ((0, 0, ()), r"pieces: \(0, 0, \(\)\) is a tuple; wanted a Piece"),
+    ],
+)
+def test_what_is_no_piece_of_ints_is_refused(piece: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Layout(SIX, SIX, (piece,))
+
+
+def test_the_integers_of_numpy_are_as_good_as_ours() -> None:
+    numbers = (2**20, 5, 1), (3, 2**40, 2**30)
+    ours, theirs = (
+        Layout(
+            ((2**80,),),
+            ((2**80,),),
+            (Piece(kind(5), kind(7), tuple(tuple(map(kind, loop)) for loop in numbers)),),
+        )
+        for kind in (int, np.int64)
+    )
+    assert (hash(ours), repr(ours)) == (hash(theirs), repr(theirs))
+    assert ours == theirs
+
+
+def test_a_cost_wants_bytes() -> None:
+    for itemsize, error in ((0, SizeError), (-2, SizeError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(error, match=r"^itemsize: "):
+            Layout.identity(6).cost(itemsize)
+
+
+def test_an_axis_is_no_truth() -> None:
+    with pytest.raises(TypeError, match=r"^axis: True is a bool; wanted an int"):
+        Layout.concat([(2, 2)], axis=True)
+
+
+def test_what_is_too_deep_to_read_is_refused() -> None:
+    deep = "(" * 33 + "a" + ")" * 33 + " -> a"
+    with pytest.raises(PatternError, match="parentheses inside 32 others; flatten it"):
+        Layout.parse(deep, (2,))
+    assert Layout.parse(deep[1:].replace(") ->", " ->", 1), (2,)).is_identity
+    with pytest.raises(LayoutError, match="from_json: not a layout"):
+        Layout.from_json("[" * 100_000)
 
 
 def test_pieces_may_read_one_input_twice() -> None:

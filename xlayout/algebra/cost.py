@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xlayout.algebra.assemble import build
+from xlayout.algebra.shapes import integer
 
 if TYPE_CHECKING:
     from xlayout.algebra.layout import Layout
@@ -53,6 +54,7 @@ class Cost:
 
 def estimate(layout: Layout, itemsize: int) -> Cost:
     """The cost of a layout for elements of `itemsize` bytes."""
+    itemsize = integer(itemsize, "itemsize", 1)
     is_view = layout.as_view() is not None
     return Cost(
         bytes_read=layout.size * itemsize,

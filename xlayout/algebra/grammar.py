@@ -87,6 +87,7 @@ def read(text: str) -> Pattern:
     return _Reader(text).pattern()
 
 
+_DEEPEST = 32  # more than any layout has, and far from Python's own limit
 _TOKEN = re.compile(r"\s*(?:(->)|(\.\.\.)|([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)|([()+,=]))")
 
 
@@ -185,6 +186,8 @@ class _Reader:
 
     def _group(self, depth: int) -> Group:
         at = self._take()
+        if depth == _DEEPEST:
+            raise fail(self.text, at, f"pattern: parentheses inside {_DEEPEST} others; flatten it")
         summands = [self._product(depth + 1)]
         while self._token == "+":
             plus = self._take()

@@ -48,7 +48,7 @@ def load(text: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, 
         )
     except LayoutError:
         raise
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise LayoutError(f"from_json: not a layout: {error}") from None
 
 

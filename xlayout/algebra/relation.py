@@ -18,7 +18,7 @@ from xlayout.algebra.constructors import lift as lift_parts
 from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape, as_shape, ends
+from xlayout.algebra.shapes import Shape, as_shape, ends, integer
 from xlayout.errors import CompositionError, InverseError, ShapeError, SizeError
 
 __all__ = ["Relation"]
@@ -38,7 +38,7 @@ class Relation:
     def __post_init__(self) -> None:
         in_shapes = tuple(as_shape(s, "in_shapes") for s in self.in_shapes)
         out_shapes = tuple(as_shape(s, "out_shapes") for s in self.out_shapes)
-        pieces = merge(self.pieces)
+        pieces = merge(tuple(map(_of_ints, self.pieces)))
         _fill(self, in_shapes, out_shapes, pieces)
         for p in pieces:
             if p.in_end > self.in_size or p.out_end > self.out_size:
@@ -242,3 +242,16 @@ def _only(shapes: tuple[Shape, ...], name: str, names: str) -> Shape:
     if len(shapes) != 1:
         raise ShapeError(f"{name}: the layout has {len(shapes)} arrays on that side; use `{names}`")
     return shapes[0]
+
+
+def _of_ints(piece: Any) -> Piece:
+    """A piece whose numbers are Python's own; numpy's would wrap in a fingerprint.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if not isinstance(piece, Piece):
+        raise TypeError(f"pieces: {piece!r} is a {type(piece).__name__}; wanted a Piece")
+    loops = (tuple(integer(number, "loops") for number in loop) for loop in piece.loops)
+    offsets = integer(piece.in_offset, "in_offset"), integer(piece.out_offset, "out_offset")
+    return Piece(*offsets, tuple((n, x, z) for n, x, z in loops))

@@ -52,6 +52,8 @@ def axis_of(axis: int, ndim: int, name: str = "axis") -> int:
         number = operator.index(axis)
     except TypeError:
         raise TypeError(f"{name}: {axis!r} is a {type(axis).__name__}; wanted an int") from None
+    if isinstance(axis, bool):
+        raise TypeError(f"{name}: {axis!r} is a bool; wanted an int")
     if not -ndim <= number < ndim:
         have = f"axes {-ndim} to {ndim - 1}" if ndim else "no axes (it is a scalar)"
         raise AxisError(f"{name}: {number}; the array has {have}")
