@@ -27,7 +27,7 @@ def view(x: Any, /) -> tuple[str, Any]:
     """How an array is known to its program, and its mesh.
 
     "known": an array, or a tracer on explicit axes. "automatic": a tracer whose sharding is up to
-    the compiler. "part": one device's part, inside shard_map.
+    the compiler. "part": one device's part, inside shard_map. "batched": one of many, inside vmap.
     """
     x = _primal(x)
     mesh = jax.typeof(x).sharding.mesh
@@ -35,6 +35,8 @@ def view(x: Any, /) -> tuple[str, Any]:
         return "known", mesh
     if mesh.manual_axes:
         return "part", mesh
+    if type(x).__name__ == "BatchTracer":
+        return "batched", mesh
     explicit = bool(mesh.axis_names) and len(mesh.explicit_axes) == len(mesh.axis_names)
     return "known" if explicit else "automatic", mesh
 

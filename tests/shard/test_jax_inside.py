@@ -114,6 +114,18 @@ def test_an_axis_that_does_not_divide_is_refused_with_the_way_out() -> None:
         jax.jit(run)(values((10, 8)))
 
 
+def test_an_exchange_cannot_be_batched_and_says_so() -> None:
+    wanted = r"x: .* inside jax.vmap, which no exchange .* give the array a batch axis that the op"
+    explicit = jax.device_put(
+        values((3, *SHAPE)), NamedSharding(mesh(AxisType.Explicit), P(None, "tp"))
+    )
+    with pytest.raises(TypeError, match=wanted):
+        jax.vmap(xl.interleave)(explicit)
+    with pytest.raises(TypeError, match=wanted):
+        jax.vmap(jax.grad(lambda x: xl.interleave(x).sum()))(explicit)
+    np.testing.assert_array_equal(xl.interleave(explicit, axis=1)[0], xl.interleave(values()))
+
+
 # -- parts, inside shard_map -----------------------------------------------------------------------
 
 

@@ -109,6 +109,11 @@ def _laid(x: Any, told: Any) -> Laid:
         kind, mesh = own.view(x)
         if kind == "part":
             return _part(x, mesh, told)
+        if kind == "batched":
+            raise TypeError(
+                f"x: {x.aval} inside jax.vmap, which no exchange between devices has a rule for; "
+                "give the array a batch axis that the op leaves alone, or call it outside vmap"
+            )
         if kind == "automatic":
             return _told(x, mesh, told)
         named = own.sharding_of(x)

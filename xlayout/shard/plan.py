@@ -40,7 +40,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How a layout runs from one sharding to another; made by `plan_reshard`."""
+    """How a layout runs from one sharding to another; made by `plan_reshard`.
+
+    >>> import numpy as np
+    >>> from xlayout import Layout, Mesh, Sharding
+    >>> tp = Mesh(2, "tp")
+    >>> halves, whole = Sharding(tp, ("tp",)), Sharding(tp, ())
+    >>> plan = plan_reshard(Layout.identity((6,)), halves, whole, itemsize=4)
+    >>> [(m.src, m.dst, m.elements) for m in plan.messages]
+    [(0, 0, 3), (1, 0, 3), (0, 1, 3), (1, 1, 3)]
+    >>> plan.part(0).sends
+    (0, 3)
+    >>> plan.simulate(np.arange(6)).tolist()
+    [0, 1, 2, 3, 4, 5]
+    >>> print(plan.explain())
+    from (6,) (tp) on tp=2
+    to   (6,) () on tp=2
+    by   a=6 -> a
+    24 B in 2 messages, at most 12 B to one rank; 1.00x the 24 B that ranks need and do not have
+    in one all_gather among 2 ranks
+      0 <- 1: 12 B
+      1 <- 0: 12 B
+    local if it came from () on tp=2
+    """
 
     layout: Layout
     src: tuple[Sharding, ...]
