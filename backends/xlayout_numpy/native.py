@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -21,6 +23,9 @@ from xlayout_native.strided import (
 
 __all__ = ["empty", "fresh", "move", "writer"]
 
+_HUGE = 1 << 21
+_PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
+
 
 def fresh(x: Any) -> Any | None:
     """A row-major copy of an array, or None where numpy should make it."""
@@ -33,9 +38,15 @@ def fresh(x: Any) -> Any | None:
 
 def empty(shape: Sequence[int], dtype: Any) -> Any:
     """Memory not yet written; on huge pages where there is much of it."""
-    y = np.empty(shape, dtype)
-    if xlayout_native.available and y.nbytes >= LARGE:
-        xlayout_native.huge_pages(y.ctypes.data, y.nbytes)
+    count = math.prod(shape)
+    nbytes = count * dtype.itemsize
+    if not xlayout_native.available or nbytes < LARGE or dtype.hasobject or not _PRIVATE:
+        return np.empty(shape, dtype)
+    # numpy's own memory starts 16 bytes past a page, and so no row of it on a line; nor is its
+    # first huge page whole. (512 small pages cost as much as a quarter of a memcpy of 64 MB.)
+    memory = mmap.mmap(-1, -(-nbytes // _HUGE) * _HUGE, flags=_PRIVATE)
+    y = np.frombuffer(memory, dtype, count).reshape(shape)
+    xlayout_native.huge_pages(y.ctypes.data, nbytes)
     return y
 
 
@@ -54,7 +65,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 def writer(
     moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
-    plans = lru_cache(lambda size: plan_to_write(moves, size, inputs, shapes))
+    plans = lru_cache(lambda size: plan_to_write(moves, size, inputs, shapes, False))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         both, dtype = (*arrays, *outputs), arrays[0].dtype

@@ -109,13 +109,12 @@ def writer(
     moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
     plans: dict[int, tuple[Any, int] | None] = {
-        size: plan_to_write(moves, size, inputs, shapes) for size in (1, 2, 4, 8)
+        size: plan_to_write(moves, size, inputs, shapes, True) for size in (1, 2, 4, 8)
     }
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         dtype = arrays[0].dtype
-        found = plans.get(dtype.itemsize) if dtype in _DTYPES else None
-        if found is None or watched() or len(outputs) != len(shapes):
+        if dtype not in _DTYPES or watched() or len(outputs) != len(shapes):
             return False
         try:
             addresses = [address_of(x) for x in (*arrays, *outputs)]
@@ -128,6 +127,14 @@ def writer(
                 return False
         if meets(addresses, [x.nbytes for x in (*arrays, *outputs)], inputs):
             return False
+        found = plans.get(dtype.itemsize)
+        if found is None:
+            for source, target, (first, to, loops) in moves:
+                x, y, shape = arrays[source], outputs[target], [n for n, _, _ in loops]
+                here, there = x.storage_offset() + first, y.storage_offset() + to
+                window = y.as_strided(shape, [s for _, _, s in loops], there)
+                window.copy_(x.as_strided(shape, [s for _, s, _ in loops], here))
+            return True
         plan, threads = found
         xlayout_native.run(plan, threads or torch.get_num_threads(), *addresses)
         for y in outputs:

@@ -52,6 +52,24 @@ def test_what_lies_between_the_elements_of_out_stays(framework: Framework) -> No
 
 
 @pytest.mark.parametrize("framework", WRITEABLE, ids=lambda f: f.name)
+@pytest.mark.parametrize("rows", [8, 300, 3000])  # of a kilobyte
+def test_a_second_call_writes_what_the_first_did(framework: Framework, rows: int) -> None:
+    x = np.arange(4 * rows * 256, dtype=np.int32).reshape(4 * rows, 256)
+    for number in range(3):
+        given = framework.array(np.concatenate([x[:1], x + number]))[1:]  # not first in its memory
+        out = framework.array(np.zeros((4 * rows + 1, 256), np.int32))
+        assert xl.interleave(given, out=out[1:]) is not None
+        want = (x + number).reshape(2, 2 * rows, 256).swapaxes(0, 1).reshape(x.shape)
+        assert np.array_equal(framework.numpy(out)[1:], want)
+        assert not framework.numpy(out)[0].any()
+        q, k, v = (framework.array(y) for y in (x + number, x[: 2 * rows], x[2 * rows :]))
+        fused = framework.array(np.zeros((8 * rows, 256), np.int32))
+        made = xl.fuse_qkv(q, k, v, heads=4, kv_heads=2, out=fused)
+        wanted = xl.fuse_qkv(x + number, x[: 2 * rows], x[2 * rows :], heads=4, kv_heads=2)
+        assert np.array_equal(framework.numpy(made), wanted)
+
+
+@pytest.mark.parametrize("framework", WRITEABLE, ids=lambda f: f.name)
 def test_what_was_in_out_before_is_no_hole(framework: Framework) -> None:
     out = framework.array(np.full(5, 9, np.int32))
     xl.pad(framework.array(np.array([1, 2, 3], np.int32)), to=5, value=7, out=out)
