@@ -14,11 +14,14 @@
  *     _plain.h    boxes, and a kernel in plain C for each kind
  *     _plan.h     normal form, kinds and tiles
  *     _stage.h    tiles that are put together before they are written
+ *     _windows.h  the order of the tiles
  *     _lanes.h    the kernels with vectors, included once per vector size
  *     _isa.h      which of them this processor runs
  *     _tiles.h    one thread's way through the tiles
  *     _pool.h     the other threads
  *     _pages.h    memory for results
+ *     _shift.h    copies cut so that most of each begins on a line
+ *     _run.h      a plan, dealt out to threads
  *     _place.h    permutations of one buffer in its own memory
  *     _ffi.h      the copies as a call of XLA's
  *     _keys.h     what finds a call's recipe again
@@ -43,91 +46,16 @@
 #include "_plain.h"
 #include "_plan.h"
 #include "_stage.h"
+#include "_windows.h"
 #include "_isa.h"
 #include "_tiles.h"
 #include "_pool.h"
 #include "_pages.h"
-
-enum {
-    RELEASE_FROM = 1 << 16, /* bytes from which the interpreter lock is let go */
-    SHARE = 32,             /* tiles that a thread takes at a time, where there are many */
-};
-static atomic_llong stream_from = 8 << 20;  /* bytes of a result that streaming stores serve better */
-static atomic_llong threads_from = 1 << 20; /* bytes from which a second thread pays for its waking */
-
-/* -- 1. running a plan ------------------------------------------------------------------------- */
-
-typedef struct {
-    Task task;
-    const Plan *plan;
-    const Isa *isa;
-    uint8_t *const *pointers;
-    bool stream;
-    int64_t share; /* tiles that a thread takes at a time: neighbours, whose pages it knows */
-    atomic_llong next;
-} Job;
-
-/* A thread's stages live as long as the thread. Without memory for them, tiles go straight to the
- * target: slower, and right. */
-static pthread_key_t stages;
-
-static uint8_t *own_stages(void)
-{
-    void *both = pthread_getspecific(stages);
-    if (!both && !posix_memalign(&both, 4096, 2 * STAGE + KEPT_LINES * LINE) && pthread_setspecific(stages, both)) {
-        free(both);
-        both = NULL;
-    }
-    return both;
-}
-
-/* Tiles until there are none left; whoever takes some numbers runs those tiles. */
-static void work(Task *task)
-{
-    Job *job = (Job *)task;
-    const Plan *plan = job->plan;
-    Worker worker = {.isa = job->isa, .stream = job->stream};
-    uint8_t *both = job->stream ? own_stages() : NULL;
-    if (both) worker.stages[0] = both, worker.stages[1] = both + STAGE, worker.kept = both + 2 * STAGE;
-    int64_t before = 0, at[2][MAX_RANK];
-    int copy = 0;
-    for (;;) {
-        int64_t number = atomic_fetch_add_explicit(&job->next, job->share, memory_order_relaxed);
-        if (number >= plan->tiles) break;
-        const int64_t end = least(number + job->share, plan->tiles);
-        for (bool known = false; number < end; number++) {
-            while (number - before >= plan->copies[copy].count) {
-                before += plan->copies[copy++].count;
-                known = false;
-            }
-            const Copy *c = &plan->copies[copy];
-            const uint8_t *from = job->pointers[c->source], *next = from;
-            if (!known) find_tile(c, number - before, at[number & 1]);
-            known = number + 1 < end && number + 1 - before < c->count;
-            if (known) {
-                find_tile(c, number + 1 - before, at[~number & 1]);
-                next = input_at(c, at[~number & 1], from);
-            }
-            run_tile(&worker, c, at[number & 1], from, job->pointers[plan->inputs + c->target], next);
-        }
-    }
-    write_waiting(&worker, INT64_MAX);
-    if (job->stream) job->isa->fence();
-}
-
-static void run_plan(const Plan *plan, uint8_t *const *pointers, int64_t threads)
-{
-    Job job = {.task = {work}, .plan = plan, .isa = atomic_load(&chosen), .pointers = pointers};
-    job.stream = plan->bytes >= atomic_load(&stream_from) && job.isa->write;
-    if (plan->bytes < atomic_load(&threads_from)) threads = 1;
-    threads = least(threads, plan->tiles);
-    job.share = threads < 2 ? plan->tiles : most(1, least(SHARE, plan->tiles / (8 * threads)));
-    run_task(&job.task, threads);
-}
-
+#include "_shift.h"
+#include "_run.h"
 #include "_place.h"
 
-/* -- 2. Python --------------------------------------------------------------------------------- */
+enum { RELEASE_FROM = 1 << 16 }; /* bytes from which the interpreter lock is let go */
 
 #define CAPSULE "xlayout_native.plan"
 
@@ -213,8 +141,7 @@ static bool read_copy(Plan *plan, PyObject *move, int64_t itemsize)
         PyErr_SetString(PyExc_OverflowError, "moves: wanted less than 2**61 bytes in all");
         return false;
     }
-    plan->tiles += c->count;
-    plan->count++;
+    add_copy(plan);
     return true;
 }
 
@@ -303,14 +230,8 @@ static PyObject *huge_pages(PyObject *module, PyObject *args)
     (void)module;
     unsigned long long address;
     long long bytes;
-    int threads = 0;
-    if (!PyArg_ParseTuple(args, "KL|i:huge_pages", &address, &bytes, &threads)) return NULL;
-    if (threads < 1) threads = atomic_load(&default_threads);
-    bool granted;
-    Py_BEGIN_ALLOW_THREADS
-    granted = back_by_huge_pages((uintptr_t)address, bytes, threads);
-    Py_END_ALLOW_THREADS
-    return PyBool_FromLong(granted);
+    if (!PyArg_ParseTuple(args, "KL:huge_pages", &address, &bytes)) return NULL;
+    return PyBool_FromLong(ask_huge_pages((uintptr_t)address, bytes));
 }
 
 static PyObject *set_threads(PyObject *module, PyObject *number)
@@ -386,7 +307,7 @@ static PyMethodDef METHODS[] = {
     {"prepare", prepare, METH_VARARGS, "prepare(moves, itemsize, inputs, outputs): a plan."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "run(plan, threads, *addresses)."},
     {"run_in_place", run_inside, METH_VARARGS, "run_in_place(plan, threads, address): whether it could."},
-    {"huge_pages", huge_pages, METH_VARARGS, "huge_pages(address, bytes, threads): whether granted."},
+    {"huge_pages", huge_pages, METH_VARARGS, "huge_pages(address, bytes): whether granted."},
     {"find_by_shape", (PyCFunction)(void (*)(void))find_by_shape, METH_FASTCALL, "find_by_shape(runs, x, args, options)."},
     {"find_by_place", (PyCFunction)(void (*)(void))find_by_place, METH_FASTCALL, "find_by_place(runs, x, args, options)."},
     {"keep_by_shape", (PyCFunction)(void (*)(void))keep_by_shape, METH_FASTCALL, "keep_by_shape(runs, x, args, options, run)."},

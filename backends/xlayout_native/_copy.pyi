@@ -76,11 +76,8 @@ def ffi_handler() -> object | None:
     the call.
     """
 
-def huge_pages(address: int, nbytes: int, threads: int = 0, /) -> bool:
-    """Put huge pages behind memory not yet touched, by up to `threads` threads; whether granted.
-
-    What is there already keeps its bytes. 0 threads stands for what `set_threads` said last.
-    """
+def huge_pages(address: int, nbytes: int, /) -> bool:
+    """Ask for huge pages behind memory not yet touched; whether granted. A run touches them."""
 
 def set_threads(threads: int, /) -> None:
     """What 0 threads stands for; at first OMP_NUM_THREADS, else one per processor.

@@ -102,7 +102,7 @@ static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_
     if (!inside(at[2], elements(source), loops, rank, 1) ||
         !inside(at[3], elements(target), loops, rank, 2))
         return 0;
-    Copy *c = &plan->copies[plan->count++];
+    Copy *c = &plan->copies[plan->count];
     *c = (Copy){.source = (int)at[0], .target = (int)at[1], .from = at[2] * itemsize,
                 .to = at[3] * itemsize, .width = itemsize, .rank = (int)rank};
     for (int64_t k = 0; k < rank; k++) {
@@ -111,7 +111,7 @@ static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_
     }
     prepare_copy(c);
     plan->bytes += bytes;
-    plan->tiles += c->count;
+    add_copy(plan);
     return used;
 }
 
@@ -171,7 +171,7 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
         const XLA_FFI_Buffer *result = call->rets.rets[k];
         pointers[call->args.size + k] = result->data;
         const int64_t bytes = elements(result) * width_of(result);
-        if (bytes >= HUGE_FROM) back_by_huge_pages((uintptr_t)result->data, bytes, threads);
+        if (bytes >= HUGE_FROM) ask_huge_pages((uintptr_t)result->data, bytes);
     }
     run_plan(plan, pointers, threads);
 end:

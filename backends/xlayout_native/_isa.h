@@ -33,7 +33,7 @@ typedef struct {
 static void no_fence(void) {}
 
 static const Isa PLAIN = {
-    "plain", {plain_runs, plain_blocks, plain_blocks, plain_blocks, plain_blocks}, {NULL}, {NULL},
+    "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose}, {NULL}, {NULL},
     false, NULL, no_fence,
 };
 

@@ -187,61 +187,130 @@ INLINE void N(unweave)(int width, VEC x, VEC y, VEC *low, VEC *high)
 
 /* -- zip and unzip ------------------------------------------------------------------------------- */
 
-/* `ways` rows become one, in log2(ways) rounds that pair row i with row i + ways/2. The last step
- * may overlap the one before: it writes the same bytes again. Short rows that lie together are fetched
- * as they lie, well before their turn; of long ones what comes next. */
+/* Vectors of `ways` rows, from here on, become vectors of one: log2(ways) rounds that pair row i with
+ * row i + ways/2. */
+INLINE void N(zip_vectors)(VEC *v, const uint8_t *from, int64_t row_in, int ways, int width)
+{
+    VEC w[8];
+    for (int k = 0; k < ways; k++) v[k] = LOAD(from + k * row_in);
+    for (int round = ways; round > 1; round /= 2) {
+        for (int k = 0; k < ways / 2; k++) {
+            VEC low, high;
+            N(unpack)(width, v[k], v[k + ways / 2], &low, &high);
+            N(weave)(width, low, high, &w[2 * k], &w[2 * k + 1]);
+        }
+        for (int k = 0; k < ways; k++) v[k] = w[k];
+    }
+}
+
+/* The inverse: vectors of one row of groups become one of each of `ways` rows. */
+INLINE void N(unzip_vectors)(VEC *v, const uint8_t *from, int ways, int width)
+{
+    VEC w[8];
+    for (int k = 0; k < ways; k++) v[k] = LOAD(from + k * V);
+    for (int round = ways; round > 1; round /= 2) {
+        for (int k = 0; k < ways / 2; k++) {
+            VEC low, high;
+            N(unweave)(width, v[2 * k], v[2 * k + 1], &low, &high);
+            N(pack)(width, low, high, &w[k], &w[k + ways / 2]);
+        }
+        for (int k = 0; k < ways; k++) v[k] = w[k];
+    }
+}
+
+#if LANES > 1
+/* A part of what vectors hold: less than a line, or from a line on. Past the caches the last vectors may not
+ * overlap those before: a line that was just streamed would have to be read again. These are called once
+ * or twice a row, so they are not there for every width and number of ways. */
+INLINE void N(stream_part)(uint8_t *to, const uint8_t *made, int64_t count)
+{
+    for (; count >= LINE; count -= LINE, to += LINE, made += LINE)
+        for (int y = 0; y < LINE; y += V) STREAM(to + y, LOAD(made + y));
+    move_short(to, made, count);
+}
+
+NOINLINE TARGET static void N(zip_part)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width,
+                                        int64_t at, int64_t count)
+{
+    const int64_t c = least(at, b->columns * width - V);
+    uint8_t made[8 * V];
+    VEC v[8];
+    N(zip_vectors)(v, from + c, b->row_in, ways, width);
+    for (int k = 0; k < ways; k++) STORE(made + k * V, v[k]);
+    N(stream_part)(to + at * ways, made + (at - c) * ways, count * ways);
+}
+
+NOINLINE TARGET static void N(unzip_part)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width,
+                                          int64_t at, int64_t count)
+{
+    const int64_t r = least(at, b->rows * width - V);
+    uint8_t made[V];
+    VEC v[8];
+    N(unzip_vectors)(v, from + r * ways, ways, width);
+    for (int k = 0; k < ways; k++) {
+        STORE(made, v[k]);
+        N(stream_part)(to + k * b->column_out + at, made + (at - r), count);
+    }
+}
+#else
+#define zip_part_1(...) (void)0
+#define unzip_part_1(...) (void)0
+#endif
+
+/* `ways` rows become one. Through the caches, the last step may overlap the one before: it writes the same
+ * bytes again. Short rows that lie together are fetched as they lie, well before their turn; of long
+ * ones what comes next; and the line of the result that the end is a part of. */
 INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
-                       int width, bool past)
+                       int width, bool past, bool far)
 {
     const int64_t count = b->columns * width, turn = count - SOON / ways;
     const bool together = b->row_in == count && count * ways <= TOGETHER;
     const int64_t soon = most(SOON - count * ways, 0);
-    for (int64_t at = 0; at < count; at += V) {
+    const int64_t head = past ? (int64_t)(-(uintptr_t)to & (LINE - 1)) / ways : 0;
+    if (past && (uintptr_t)(to + count * ways) % LINE) FETCH_TO_WRITE(to + count * ways);
+    if (head) N(zip_part)(from, to, b, ways, width, 0, head);
+    int64_t at = head;
+    for (; at < count; at += V) {
         const bool edge = at + V > count;
+        if (past && edge) break;
         const int64_t c = edge ? count - V : at;
-        VEC v[8], w[8];
-        for (int k = 0; k < ways; k++) {
-            v[k] = LOAD(from + k * b->row_in + c);
-            if (past && together) FETCH(next, soon + c * ways + k * V, 3);
-            else if (past && c % LINE == 0)
+        VEC v[8];
+        N(zip_vectors)(v, from + c, b->row_in, ways, width);
+        for (int k = 0; far && k < ways; k++) {
+            if (together) FETCH(next, soon + c * ways + k * V, 3);
+            else if ((c - head) % LINE == 0)
                 FETCH(c < turn ? from : next, k * b->row_in + (c < turn ? c + SOON / ways : c - turn), 0);
         }
-        for (int round = ways; round > 1; round /= 2) {
-            for (int k = 0; k < ways / 2; k++) {
-                VEC low, high;
-                N(unpack)(width, v[k], v[k + ways / 2], &low, &high);
-                N(weave)(width, low, high, &w[2 * k], &w[2 * k + 1]);
-            }
-            for (int k = 0; k < ways; k++) v[k] = w[k];
-        }
-        for (int k = 0; k < ways; k++) N(put)(to + c * ways + k * V, v[k], past && !edge);
+        for (int k = 0; k < ways; k++) N(put)(to + c * ways + k * V, v[k], past);
     }
+    if (past && at < count) N(zip_part)(from, to, b, ways, width, at, count - at);
 }
 
-/* The inverse: one row of `rows` groups becomes `ways` rows. */
+/* The inverse: one row of `rows` groups becomes `ways` rows. Past the caches these start as far from a
+ * line as one another. */
 INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
-                         int width, bool past)
+                         int width, bool past, bool far)
 {
     const int64_t count = b->rows * width, turn = count * ways - SOON;
-    for (int64_t at = 0; at < count; at += V) {
+    const int64_t head = past ? (int64_t)(-(uintptr_t)to & (LINE - 1)) : 0;
+    if (past && (uintptr_t)(to + count) % LINE)
+        for (int k = 0; k < ways; k++) FETCH_TO_WRITE(to + k * b->column_out + count);
+    for (int64_t x = 0; x < head; x += V)
+        N(unzip_part)(from, to, b, ways, width, x, least(head - x, V));
+    int64_t at = head;
+    for (; at < count; at += V) {
         const bool edge = at + V > count;
+        if (past && edge) break;
         const int64_t r = edge ? count - V : at;
-        VEC v[8], w[8];
-        for (int k = 0; k < ways; k++) {
+        VEC v[8];
+        N(unzip_vectors)(v, from + r * ways, ways, width);
+        for (int k = 0; far && k < ways; k++) {
             const int64_t x = r * ways + k * V;
-            v[k] = LOAD(from + x);
-            if (past && x % LINE == 0) FETCH(x < turn ? from : next, x < turn ? x + SOON : x - turn, 0);
+            if ((x - head * ways) % LINE == 0) FETCH(x < turn ? from : next, x < turn ? x + SOON : x - turn, 0);
         }
-        for (int round = ways; round > 1; round /= 2) {
-            for (int k = 0; k < ways / 2; k++) {
-                VEC low, high;
-                N(unweave)(width, v[2 * k], v[2 * k + 1], &low, &high);
-                N(pack)(width, low, high, &w[k], &w[k + ways / 2]);
-            }
-            for (int k = 0; k < ways; k++) v[k] = w[k];
-        }
-        for (int k = 0; k < ways; k++) N(put)(to + k * b->column_out + r, v[k], past && !edge);
+        for (int k = 0; k < ways; k++) N(put)(to + k * b->column_out + r, v[k], past);
     }
+    if (past && at < count) N(unzip_part)(from, to, b, ways, width, at, count - at);
 }
 
 /* -- transpose ----------------------------------------------------------------------------------- */
@@ -393,23 +462,23 @@ TURN(16)
     default: CASE(WIDEST);                                                                         \
     }
 
-INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past)
+INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past, bool far)
 {
 #define CASE(W)                                                                                    \
-    if (b->rows == 2) EACH_ROW(zip_row, 2, W, past)                                                \
-    else if (b->rows == 4) EACH_ROW(zip_row, 4, W, past)                                           \
-    else EACH_ROW(zip_row, 8, W, past)
+    if (b->rows == 2) EACH_ROW(zip_row, 2, W, past, far)                                           \
+    else if (b->rows == 4) EACH_ROW(zip_row, 4, W, past, far)                                      \
+    else EACH_ROW(zip_row, 8, W, past, far)
     if (b->columns * b->width < V) NARROWER(zip)(b, from, to);
     else EACH_WIDTH(CASE, 32)
 #undef CASE
 }
 
-INLINE void N(unzip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past)
+INLINE void N(unzip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past, bool far)
 {
 #define CASE(W)                                                                                    \
-    if (b->columns == 2) EACH_ROW(unzip_row, 2, W, past)                                           \
-    else if (b->columns == 4) EACH_ROW(unzip_row, 4, W, past)                                      \
-    else EACH_ROW(unzip_row, 8, W, past)
+    if (b->columns == 2) EACH_ROW(unzip_row, 2, W, past, far)                                      \
+    else if (b->columns == 4) EACH_ROW(unzip_row, 4, W, past, far)                                 \
+    else EACH_ROW(unzip_row, 8, W, past, far)
     if (b->rows * b->width < V) NARROWER(unzip)(b, from, to);
     else EACH_WIDTH(CASE, 32)
 #undef CASE
@@ -428,7 +497,8 @@ TARGET static void N(transpose)(const Box *b, const uint8_t *from, uint8_t *to)
 #define KERNEL(NAME, TO, PAST)                                                                     \
     TARGET static void N(NAME)(const Box *b, const uint8_t *from, uint8_t *to)                     \
     {                                                                                              \
-        N(TO)(b, from, to, PAST);                                                                  \
+        if (PAST || b->next) N(TO)(b, from, to, PAST, true);                                        \
+        else N(TO)(b, from, to, PAST, false);                                                      \
     }
 KERNEL(zip, zip_to, false)
 KERNEL(unzip, unzip_to, false)

@@ -14,7 +14,7 @@ typedef struct {
     int64_t width, batch, rows, columns;
     int64_t batch_in, row_in, column_in;
     int64_t batch_out, row_out, column_out;
-    const uint8_t *next; /* where the box after this one begins, to be fetched; or anywhere */
+    const uint8_t *next; /* where the box after this one begins, to be fetched; NULL: fetch nothing */
 } Box;
 
 typedef void (*Kernel)(const Box *, const uint8_t *from, uint8_t *to);
@@ -36,6 +36,11 @@ static inline int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
  * as pointers are. */
 #define FETCH(p, by, level)                                                                        \
     __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(by)), 0, level)
+
+#define NOINLINE __attribute__((noinline))
+
+/* The line that this address is in, to be written in part. */
+#define FETCH_TO_WRITE(p) __builtin_prefetch((const void *)(uintptr_t)(p), 1, 3)
 
 /* Any number of bytes below 64, by two moves that may overlap: cheaper than a call. */
 static inline void move_short(uint8_t *to, const uint8_t *from, int64_t count)
@@ -88,3 +93,84 @@ static void plain_runs(const Box *b, const uint8_t *from, uint8_t *to)
     for (int64_t k = 0; k < b->batch; k++)
         memcpy(to + k * b->batch_out, from + k * b->batch_in, (size_t)b->rows);
 }
+
+/* `ways` rows woven into one, or one dealt out to as many: with the number as a constant, compilers make
+ * vectors of it. */
+#define EACH_WAYS(WAYS, ROW)                                                                        \
+    if (WAYS == 2) ROW(2);                                                                         \
+    else if (WAYS == 4) ROW(4);                                                                    \
+    else ROW(8)
+#define EACH_PLAIN_WIDTH(ROWS)                                                                     \
+    switch (b->width) {                                                                            \
+    case 1: ROWS(uint8_t); break;                                                                  \
+    case 2: ROWS(u16); break;                                                                      \
+    case 4: ROWS(u32); break;                                                                      \
+    case 8: ROWS(u64); break;                                                                      \
+    case 16: ROWS(u128); break;                                                                    \
+    default: plain_blocks(b, from, to);                                                            \
+    }
+
+static void plain_zip(const Box *b, const uint8_t *from, uint8_t *to)
+{
+#define ROW(WAYS)                                                                                  \
+    for (int64_t c = 0; c < b->columns; c++)                                                       \
+        for (int r = 0; r < WAYS; r++) d[c * WAYS + r] = s[r * step + c]
+#define ROWS(T)                                                                                    \
+    for (int64_t k = 0; k < b->batch; k++) {                                                       \
+        const T *restrict s = (const T *)(from + k * b->batch_in);                                 \
+        T *restrict d = (T *)(to + k * b->batch_out);                                              \
+        const int64_t step = b->row_in / (int64_t)sizeof(T);                                       \
+        EACH_WAYS(b->rows, ROW);                                                                   \
+    }
+    if (b->row_in % b->width) plain_blocks(b, from, to);
+    else EACH_PLAIN_WIDTH(ROWS)
+#undef ROW
+#undef ROWS
+}
+
+static void plain_unzip(const Box *b, const uint8_t *from, uint8_t *to)
+{
+#define ROW(WAYS)                                                                                  \
+    for (int c = 0; c < WAYS; c++)                                                                 \
+        for (int64_t r = 0; r < b->rows; r++) d[c * step + r] = s[r * WAYS + c]
+#define ROWS(T)                                                                                    \
+    for (int64_t k = 0; k < b->batch; k++) {                                                       \
+        const T *restrict s = (const T *)(from + k * b->batch_in);                                 \
+        T *restrict d = (T *)(to + k * b->batch_out);                                              \
+        const int64_t step = b->column_out / (int64_t)sizeof(T);                                   \
+        EACH_WAYS(b->columns, ROW);                                                                \
+    }
+    if (b->column_out % b->width) plain_blocks(b, from, to);
+    else EACH_PLAIN_WIDTH(ROWS)
+#undef ROW
+#undef ROWS
+}
+
+/* Squares of whole lines, each row of which is laid beside the one before: so it is read once, also where
+ * rows compete for the same few places of a cache. At the edges squares overlap. */
+static void plain_transpose(const Box *b, const uint8_t *from, uint8_t *to)
+{
+    const int64_t side = LINE / b->width;
+    _Alignas(LINE) uint8_t laid[LINE * LINE];
+#define ROWS(T)                                                                                    \
+    for (int64_t x = 0; x < side; x++) {                                                           \
+        T *restrict z = (T *)(d + x * b->column_out);                                              \
+        for (int64_t y = 0; y < LINE / (int64_t)sizeof(T); y++) z[y] = ((const T *)(laid + y * LINE))[x];     \
+    }
+    if (b->rows < side || b->columns < side) {
+        plain_blocks(b, from, to);
+        return;
+    }
+    for (int64_t k = 0; k < b->batch; k++, from += b->batch_in, to += b->batch_out)
+        for (int64_t column = 0; column < b->columns; column += side)
+            for (int64_t row = 0; row < b->rows; row += side) {
+                const int64_t r = least(row, b->rows - side), c = least(column, b->columns - side);
+                const uint8_t *s = from + r * b->row_in + c * b->width;
+                uint8_t *d = to + r * b->width + c * b->column_out;
+                for (int64_t y = 0; y < side; y++) memcpy(laid + y * LINE, s + y * b->row_in, LINE);
+                EACH_PLAIN_WIDTH(ROWS)
+            }
+#undef ROWS
+}
+#undef EACH_WAYS
+#undef EACH_PLAIN_WIDTH

@@ -13,6 +13,9 @@ typedef struct {
     int64_t tile[MAX_RANK];       /* the shape of a tile */
     int64_t tiles[MAX_RANK];      /* how many there are, per loop and in all */
     int64_t count;
+    int by_out[MAX_RANK];         /* the loops again, by output stride, largest first */
+    int64_t window[MAX_RANK];     /* the shape of a window, in tiles: see _windows.h */
+    int64_t windows;              /* how many there are */
     int64_t staged[MAX_RANK];     /* output strides within the stage */
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops that walk over segments; the rest are inside one */
@@ -24,7 +27,7 @@ typedef struct {
 typedef struct {
     int inputs, outputs, count;
     int64_t bytes;                /* written by one run */
-    int64_t tiles;
+    int64_t tiles, windows, most_windows; /* in all, in all, and of the copy that has most */
     Copy copies[];
 } Plan;
 
@@ -38,6 +41,8 @@ enum {
     BAND = 64,                    /* and so many of them are read across it before the next ones */
     SMALL = 1 << 16,              /* bytes of such a tile, where rows or columns are fewer */
     SECOND_CACHE = 1 << 20,       /* bytes of it; fewer than most processors have */
+    LONG = 16 * LINE,             /* bytes of a row of which two lines may be written in parts */
+    WINDOW = 4 << 20,             /* bytes of the output that a window spans */
 };
 
 /* Output strides positive and descending, loops that chain fused, contiguous bytes in `width`. */
@@ -168,6 +173,19 @@ static bool writes_lines(const Copy *c)
     return true;
 }
 
+/* Whether a zip or unzip can write whole lines of a target that does not start on one: it makes a line
+ * from a part at both ends of each row, which has to be long. */
+static bool starts_anywhere(const Copy *c, const uint8_t *to)
+{
+    const int last = c->rank - 1, inside = c->kind == ZIP ? c->along : last;
+    if (c->kind != ZIP && c->kind != UNZIP) return false;
+    const int64_t step = c->loop[inside].out;
+    if (step > LINE || c->tile[inside] * step < LONG || (uintptr_t)to % (uintptr_t)step) return false;
+    for (int k = 0; k < last; k++)
+        if (k != inside && c->loop[k].n > 1 && c->loop[k].out % LINE) return false;
+    return true;
+}
+
 /* Runs are written anywhere with the same ease, but best read in the order they lie in. */
 static void order_by_input(Copy *c)
 {
@@ -177,6 +195,27 @@ static void order_by_input(Copy *c)
         for (; at > 0 && magnitude(c->loop[at - 1].in) < magnitude(x.in); at--)
             c->loop[at] = c->loop[at - 1];
         c->loop[at] = x;
+    }
+}
+
+/* So many tiles of each loop as span few megabytes of the output. A transpose is one window: it would
+ * come back to the pages of its input too often. */
+static void shape_windows(Copy *c)
+{
+    for (int k = 0; k < c->rank; k++) {
+        int at = k;
+        for (; at > 0 && c->loop[c->by_out[at - 1]].out < c->loop[k].out; at--)
+            c->by_out[at] = c->by_out[at - 1];
+        c->by_out[at] = k;
+        c->window[k] = c->tiles[k];
+    }
+    c->windows = 1;
+    for (int j = 0; c->kind != TRANSPOSE && j < c->rank; j++) {
+        const int k = c->by_out[j];
+        const int64_t room = WINDOW / c->loop[k].out / c->tile[k];
+        c->window[k] = least(most(room, 1), c->tiles[k]);
+        c->windows *= (c->tiles[k] + c->window[k] - 1) / c->window[k];
+        if (room) break; /* what is left is inside */
     }
 }
 
@@ -200,4 +239,14 @@ static void prepare_copy(Copy *c)
     c->lines = c->kind == RUNS || writes_lines(c);
     if (!c->lines) shape_tiles(c, false);
     shape_stage(c);
+    shape_windows(c);
+}
+
+/* The copy behind the others, once it is prepared. */
+static void add_copy(Plan *plan)
+{
+    const Copy *c = &plan->copies[plan->count++];
+    plan->tiles += c->count;
+    plan->windows += c->windows;
+    plan->most_windows = most(plan->most_windows, c->windows);
 }

@@ -115,7 +115,7 @@ static void each_box(Tile *t, int k, const uint8_t *from, uint8_t *to, const uin
             turn_box(t, from, to, next);
             return;
         }
-        t->box.next = next;
+        t->box.next = t->worker->stream ? next : NULL;
         t->kernel(&t->box, from, to);
         const Box *b = &t->box;
         if (t->staged) write_waiting(t->worker, b->width * b->batch * b->rows * b->columns);
@@ -133,18 +133,6 @@ static void flip(Box *b)
     const Box was = *b;
     b->rows = was.columns, b->row_in = was.column_in, b->row_out = was.column_out;
     b->columns = was.rows, b->column_in = was.row_in, b->column_out = was.row_out;
-}
-
-/* Where a tile begins, by loops. Along the input first: so the next tile is on the same pages. */
-static void find_tile(const Copy *c, int64_t number, int64_t *at)
-{
-    at[c->along] = number % c->tiles[c->along] * c->tile[c->along];
-    number /= c->tiles[c->along];
-    for (int k = c->rank - 1; k >= 0; k--) {
-        if (k == c->along) continue;
-        at[k] = number % c->tiles[k] * c->tile[k];
-        number /= c->tiles[k];
-    }
 }
 
 static const uint8_t *input_at(const Copy *c, const int64_t *at, const uint8_t *from)
@@ -203,7 +191,7 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
         way_of(&t, at, start);
     } else if (worker->stream) {
         const bool direct = isa->streaming[c->kind] && c->lines;
-        if (direct && (c->kind == RUNS || (uintptr_t)to % LINE == 0))
+        if (direct && (c->kind == RUNS || (uintptr_t)to % LINE == 0 || starts_anywhere(c, to)))
             t.kernel = isa->streaming[c->kind];
         else
             t.staged = worker->stages[0];

@@ -8,10 +8,10 @@ The rule is from measurements of torch's own copy and this kernel side by side, 
 - Longer runs: the framework's copy is a row of memcpys itself, and its threads are awake already.
   The kernel wins where streaming stores and huge pages matter, beyond the caches.
 
-Without vectors (`XLAYOUT_ISA=plain`, and processors other than x86-64) the kernel in C is as fast as
+Without vectors (`XLAYOUT_ISA=plain`, and processors other than x86-64) the kernel is as fast as
 torch's copy or up to three times faster, but for unzips: of 1 and 2 bytes it takes 1 to 1.5 times
-torch's time, and up to 2.5 times numpy's. Those are the framework's below 16 MB; from there on, what a
-fresh result gains by huge pages is more.
+torch's time, and up to 2.5 times numpy's. Those are the framework's below 16 MB; from there on a
+fresh result gains more by huge pages.
 """
 
 from __future__ import annotations
@@ -84,22 +84,19 @@ def _plan_where_faster(
 
 
 def plan_to_write(
-    moves: Moves, itemsize: int, inputs: int, shapes: Sequence[Sequence[int]], threaded: bool
+    moves: Moves, itemsize: int, inputs: int, shapes: Sequence[Sequence[int]]
 ) -> tuple[Plan, int] | None:
     """The plan and the threads (0: all) of a write into row-major results of these shapes; or None.
 
-    None stands for a write that the framework should make itself, whose copies are `threaded`: then
-    its threads are awake, and copy long runs of what a cache holds sooner.
+    None stands for a write that the framework should make itself.
     """
-    if not native.available or not wanted():
-        return None
     few = itemsize * sum(map(math.prod, shapes)) <= ONE_CALL
-    if threaded and not few:
+    if not (few and native.available and wanted()):
         plan = plan_where_faster(moves, itemsize, inputs, len(shapes))
         return None if plan is None else (plan, 0)
     if any(len(loops) > MOST_LOOPS for _, _, (_, _, loops) in moves):
         return None
-    return native.prepare(moves, itemsize, inputs, len(shapes)), int(few)
+    return native.prepare(moves, itemsize, inputs, len(shapes)), 1
 
 
 def meets(addresses: Sequence[int], nbytes: Sequence[int], inputs: int) -> bool:

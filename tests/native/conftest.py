@@ -9,7 +9,8 @@ import pytest
 
 import xlayout_native
 
-COMPILED_ONLY = [f"test_{name}.py" for name in ("copy", "frameworks", "gates", "place", "threads")]
+COMPILED = ("copy", "frameworks", "gates", "place", "threads", "windows")
+COMPILED_ONLY = [f"test_{name}.py" for name in COMPILED]
 collect_ignore = [] if xlayout_native.available else COMPILED_ONLY
 CALLED = xlayout_native.available and xlayout_native.ffi_handler() and find_spec("jax")
 collect_ignore_glob = [] if CALLED else ["test_jax_*.py"]

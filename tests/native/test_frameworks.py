@@ -114,8 +114,7 @@ def test_a_large_result_is_on_huge_pages(runs: list[int], monkeypatch: pytest.Mo
     monkeypatch.setattr(xlayout_native, "huge_pages", lambda *args: asked.append(args))
     y = xl.interleave(torch.zeros(64, LARGE // 256))
     z = xl.interleave(np.zeros((64, LARGE // 256), np.float32))
-    threads = torch.get_num_threads()
-    assert asked == [(y.data_ptr(), LARGE, threads), (z.ctypes.data, LARGE)]
+    assert asked == [(y.data_ptr(), LARGE), (z.ctypes.data, LARGE)]
     assert len(runs) == 2
 
 
@@ -181,6 +180,19 @@ def test_the_rule() -> None:
     assert not copied((100, 2, 16), (16, 1600, 1), 16)  # runs of 256 bytes
     assert copied((1 << 22,), (1,), 4)  # 16 MB
     assert not copied((2,) * 16, (1,) * 16, 4)  # more loops than a plan holds
+
+
+def test_the_rule_without_vectors() -> None:
+    usual = xlayout_native.get_isa()
+    xlayout_native.set_isa("plain")
+    try:
+        assert copied((128, 128), (1, 128), 4)
+        assert copied((128, 128, 2), (256, 1, 128), 4)  # zips
+        assert not copied((128, 2, 128), (256, 1, 2), 4)  # unzips
+        assert copied((1024, 2, 2048), (4096, 1, 2), 4)  # of 16 MB
+    finally:
+        xlayout_native.set_isa(usual)
+    assert copied((128, 2, 128), (256, 1, 2), 4)
 
 
 @pytest.mark.parametrize("kind", [torch.zeros, np.zeros], ids=["torch", "numpy"])

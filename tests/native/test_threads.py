@@ -91,15 +91,14 @@ def test_a_variable_switches_it_off() -> None:
     assert printed == "not in use: switched off by XLAYOUT_NATIVE=off"
 
 
-def test_huge_pages_are_asked_for_whole_pages_only() -> None:
+def test_no_huge_page_is_asked_for_less_than_one() -> None:
     memory = np.empty(8 << 20, np.uint8)
     assert xlayout_native.huge_pages(memory.ctypes.data, 100) is False
 
 
-@pytest.mark.parametrize("threads", [0, 1, 2, 100])
-def test_huge_pages_leave_what_is_there(threads: int) -> None:
+def test_huge_pages_leave_what_is_there() -> None:
     memory = np.random.default_rng(5).integers(0, 256, 9 << 20, np.uint8)
     before = memory.copy()
-    granted = xlayout_native.huge_pages(memory.ctypes.data + 5, memory.nbytes - 5, threads)
+    granted = xlayout_native.huge_pages(memory.ctypes.data + 5, memory.nbytes - 5)
     assert granted in (True, False)
     assert (memory == before).all()

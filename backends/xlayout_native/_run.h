@@ -1,0 +1,85 @@
+/* _run: a plan, dealt out to threads. */
+
+static atomic_llong stream_from = 8 << 20;  /* bytes of a result that streaming stores serve better */
+static atomic_llong threads_from = 1 << 20; /* bytes from which a second thread pays for its waking */
+
+typedef struct {
+    Task task;
+    const Plan *plan;
+    const Isa *isa;
+    uint8_t *const *pointers;
+    bool stream, touch; /* past the caches; to pages that are not there yet */
+    int64_t share;      /* tiles that a thread takes at a time: a window, where there are many */
+    atomic_llong next;
+} Job;
+
+/* A thread's stages live as long as the thread. Without memory for them, tiles go straight to the
+ * target: slower, and right. */
+static pthread_key_t stages;
+
+static uint8_t *own_stages(void)
+{
+    void *both = pthread_getspecific(stages);
+    if (!both && !posix_memalign(&both, 4096, 2 * STAGE + KEPT_LINES * LINE) && pthread_setspecific(stages, both)) {
+        free(both);
+        both = NULL;
+    }
+    return both;
+}
+
+/* Tiles until there are none left; whoever takes some numbers runs those tiles. */
+static void work(Task *task)
+{
+    Job *job = (Job *)task;
+    const Plan *plan = job->plan;
+    Worker worker = {.isa = job->isa, .stream = job->stream};
+    uint8_t *both = job->stream ? own_stages() : NULL;
+    if (both) worker.stages[0] = both, worker.stages[1] = both + STAGE, worker.kept = both + 2 * STAGE;
+    Cursor s;
+    before_windows(&s, plan);
+    int64_t before = 0, at[2][MAX_RANK];
+    uintptr_t touched = 0;
+    for (;;) {
+        int64_t number = atomic_fetch_add_explicit(&job->next, job->share, memory_order_relaxed);
+        if (number >= plan->tiles) break;
+        const int64_t end = least(number + job->share, plan->tiles);
+        for (bool known = false, inside = false; number < end; number++) {
+            while (number - before >= s.window.count) {
+                before += s.window.count;
+                next_window(&s);
+                known = inside = false;
+            }
+            const Copy *c = &plan->copies[s.copy];
+            const uint8_t *from = job->pointers[c->source], *next = from;
+            uint8_t *to = job->pointers[plan->inputs + c->target];
+            if (job->touch && !inside && c->kind != TRANSPOSE) touch_window(c, &s.window, to, &touched);
+            if (!known) find_tile(c, &s.window, number - before, at[number & 1]);
+            inside = true, known = number + 1 < end && number + 1 - before < s.window.count;
+            if (known) {
+                find_tile(c, &s.window, number + 1 - before, at[~number & 1]);
+                next = input_at(c, at[~number & 1], from);
+            }
+            run_tile(&worker, c, at[number & 1], from, to, next);
+        }
+    }
+    write_waiting(&worker, INT64_MAX);
+    if (job->stream) job->isa->fence();
+}
+
+static void run_plan(const Plan *plan, uint8_t **pointers, int64_t threads)
+{
+    if (!plan->count) return;
+    const Isa *isa = atomic_load(&chosen);
+    const bool stream = plan->bytes >= atomic_load(&stream_from) && isa->write;
+    Plan *instead = stream ? shifted(plan, pointers) : NULL;
+    if (instead) plan = instead;
+    Job job = {.task = {work}, .plan = plan, .isa = isa, .pointers = pointers, .stream = stream};
+    if (plan->bytes < atomic_load(&threads_from)) threads = 1;
+    threads = least(threads, plan->tiles);
+    job.share = threads < 2 ? plan->tiles : least(plan->tiles / plan->windows, plan->tiles / (8 * threads));
+    job.share = most(job.share, 1);
+    job.touch = stream && untouched_results(plan, pointers);
+    if (job.touch) touch_transposes(plan, pointers, threads);
+    run_task(&job.task, threads);
+    free(instead);
+}

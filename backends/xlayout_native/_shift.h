@@ -1,0 +1,83 @@
+/* _shift: transposes cut in pieces, so that most of each begins on a line.
+ *
+ * Frameworks give large arrays addresses that are multiples of a line, numpy 16 past one. Each line of
+ * a square would be fetched twice, and each that is written be part of two squares. Cut off what
+ * is before the first line on either side, and the rest starts on it.
+ */
+
+/* How many steps of a loop lead from here to the first line, if the other loops go from line to line. */
+static int64_t steps_to_line(const Copy *c, int loop, bool out, uintptr_t address)
+{
+    if (c->kind != TRANSPOSE) return 0;
+    const int64_t ahead = (int64_t)(-address & (LINE - 1));
+    const int64_t step = out ? c->loop[loop].out : c->loop[loop].in;
+    if (!ahead || step <= 0 || ahead % step || c->loop[loop].n * step < LONG) return 0;
+    for (int k = 0; k < c->rank; k++) {
+        const int64_t other = out ? c->loop[k].out : c->loop[k].in;
+        if (k != loop && c->loop[k].n > 1 && other % LINE) return 0;
+    }
+    return ahead / step;
+}
+
+static void append(Plan *plan, const Copy *c)
+{
+    plan->copies[plan->count] = *c;
+    prepare_copy(&plan->copies[plan->count]);
+    add_copy(plan);
+}
+
+/* Takes the first steps of a loop off a copy; they become one of the plan's. */
+static void cut(Plan *plan, Copy *c, int loop, int64_t steps)
+{
+    if (!steps) return;
+    Copy head = *c;
+    head.loop[loop].n = steps;
+    append(plan, &head);
+    c->loop[loop].n -= steps;
+    c->from += steps * c->loop[loop].in, c->to += steps * c->loop[loop].out;
+}
+
+static int64_t steps_of_rows(const Copy *c, const uint8_t *to)
+{
+    return steps_to_line(c, c->rank - 1, true, (uintptr_t)(to + c->to));
+}
+
+static int64_t steps_of_columns(const Copy *c, const uint8_t *from)
+{
+    return steps_to_line(c, c->along, false, (uintptr_t)(from + c->from));
+}
+
+/* Whether a copy that would write whole lines goes through the stage here, for which tiles are smaller. */
+static bool is_staged(const Copy *c, const uint8_t *to)
+{
+    return c->lines && c->kind != RUNS && c->kind != TRANSPOSE && (uintptr_t)(to + c->to) % LINE &&
+           !starts_anywhere(c, to + c->to);
+}
+
+/* The plan for buffers at these addresses, which are moved to the line before; NULL where it would be
+ * the same, or there is no memory for it. */
+static Plan *shifted(const Plan *plan, uint8_t **pointers)
+{
+    bool same = true;
+    for (int k = 0; same && k < plan->count; k++) {
+        const Copy *c = &plan->copies[k];
+        const uint8_t *to = pointers[plan->inputs + c->target];
+        same = !steps_of_rows(c, to) && !steps_of_columns(c, pointers[c->source]) && !is_staged(c, to);
+    }
+    Plan *made = same ? NULL : calloc(1, sizeof(Plan) + 3 * (size_t)plan->count * sizeof(Copy));
+    if (!made) return NULL;
+    made->inputs = plan->inputs, made->outputs = plan->outputs, made->bytes = plan->bytes;
+    for (int k = 0; k < plan->count; k++) {
+        Copy c = plan->copies[k];
+        const uint8_t *to = pointers[plan->inputs + c.target];
+        const int64_t rows = steps_of_rows(&c, to), columns = steps_of_columns(&c, pointers[c.source]);
+        const int last = c.rank - 1;
+        c.to += (intptr_t)to & (LINE - 1);
+        cut(made, &c, last, rows);
+        cut(made, &c, c.along, columns);
+        append(made, &c);
+    }
+    for (int k = 0; k < plan->outputs; k++)
+        pointers[plan->inputs + k] -= (uintptr_t)pointers[plan->inputs + k] & (LINE - 1);
+    return made;
+}

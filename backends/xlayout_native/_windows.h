@@ -1,0 +1,76 @@
+/* _windows: the order of the tiles, by windows of the result.
+ *
+ * A window is a part of a few megabytes of an output. Its tiles come one after another, along the input
+ * first, so that the next tile reads the same pages. Windows of several copies come in turn: those
+ * that lie as far along their outputs as one another.
+ */
+
+typedef struct {
+    int64_t first[MAX_RANK], tiles[MAX_RANK]; /* by loops */
+    int64_t count;
+} Window;
+
+static void find_window(const Copy *c, int64_t number, Window *w)
+{
+    if (c->windows == 1) { /* as most are: without a division */
+        for (int k = 0; k < c->rank; k++) w->first[k] = 0, w->tiles[k] = c->tiles[k];
+        w->count = c->count;
+        return;
+    }
+    w->count = 1;
+    for (int j = c->rank - 1; j >= 0; j--) {
+        const int k = c->by_out[j];
+        const int64_t n = (c->tiles[k] + c->window[k] - 1) / c->window[k];
+        w->first[k] = number % n * c->window[k];
+        w->tiles[k] = least(c->window[k], c->tiles[k] - w->first[k]);
+        w->count *= w->tiles[k];
+        number /= n;
+    }
+}
+
+/* Where a tile of a window begins, by loops. */
+static void find_tile(const Copy *c, const Window *w, int64_t number, int64_t *at)
+{
+    const int along = c->along;
+    at[along] = (w->first[along] + number % w->tiles[along]) * c->tile[along];
+    number /= w->tiles[along];
+    for (int k = c->rank - 1; k >= 0; k--) {
+        if (k == along) continue;
+        at[k] = (w->first[k] + number % w->tiles[k]) * c->tile[k];
+        number /= w->tiles[k];
+    }
+}
+
+/* -- all windows of a plan ---------------------------------------------------------------------- */
+
+enum { VISITS = 1 << 16 }; /* most pairs of a phase and a copy */
+
+typedef struct {
+    const Plan *plan;
+    int64_t phases, phase;
+    int copy;
+    int64_t next, end; /* windows of this copy in this phase */
+    Window window;
+} Cursor;
+
+static void before_windows(Cursor *s, const Plan *plan)
+{
+    const int64_t most_phases = plan->most_windows > 1 ? VISITS / plan->count : 1;
+    s->plan = plan, s->phases = most(least(plan->most_windows, most_phases), 1), s->phase = 0;
+    s->copy = -1, s->next = s->end = 0, s->window.count = 0;
+}
+
+/* To the next window; there must be one. */
+static void next_window(Cursor *s)
+{
+    while (s->next == s->end) {
+        if (++s->copy == s->plan->count) s->copy = 0, s->phase++;
+        const int64_t windows = s->plan->copies[s->copy].windows;
+        if (s->phases == 1) {
+            s->next = 0, s->end = windows;
+            break;
+        }
+        s->next = windows * s->phase / s->phases, s->end = windows * (s->phase + 1) / s->phases;
+    }
+    find_window(&s->plan->copies[s->copy], s->next++, &s->window);
+}
