@@ -7,6 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from xlayout import port
+from xlayout.errors import PortError
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 SIZES = {
@@ -110,3 +115,13 @@ def save_tensors(path: Path, arrays: dict[str, Any]) -> None:
     from safetensors.numpy import save_file
 
     save_file(arrays, path / "model.safetensors")
+
+
+def refused(source: Path, out: Path, text: str, /, **options: Any) -> None:
+    """Both `plan` and `run` refuse with this text, and leave no trace."""
+    before = sorted(out.parent.iterdir())
+    options = {"to": "maxtext", **options}
+    for verb in (port.plan, port.run):
+        with pytest.raises(PortError, match=text):
+            verb(source, out, **options)
+        assert sorted(out.parent.iterdir()) == before

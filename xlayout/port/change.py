@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-__all__ = ["FLOATS", "Change", "exact_dtype"]
+__all__ = ["FLOATS", "Change", "exact_dtype", "roomy_dtype"]
 
 FLOATS = {  # significand bits, the implicit one included; least and greatest exponent
     "float8_e4m3fn": (4, -6, 8),
@@ -124,6 +124,15 @@ def exact_dtype(dtype: str, factor: float, /) -> str:
     """
     if factor == 1.0 or (math.frexp(factor)[0] == 0.5 and FLOATS.get(dtype, (0, 0, 0))[2] >= 127):
         return dtype
+    return roomy_dtype(dtype, factor)
+
+
+def roomy_dtype(dtype: str, factor: float, /) -> str:
+    """Return the narrowest dtype that holds `factor` times any finite number of `dtype` exactly.
+
+    >>> roomy_dtype("bfloat16", 64**-0.5)  # 2^-133 is a bfloat16, an eighth of it is none
+    'float32'
+    """
     for wide in ("float32", "float64"):
         if Change(dtype, wide, factor).always_exact:
             return wide

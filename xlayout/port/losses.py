@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xlayout.errors import PortError
-from xlayout.port.change import Change, exact_dtype
+from xlayout.port.change import Change, exact_dtype, roomy_dtype
 from xlayout.port.formats import numpy_dtype
 from xlayout.port.rules import Power
 
@@ -58,10 +58,16 @@ def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
 def refusal(losses: Sequence[Loss], dtype: str | None, /) -> PortError:
     """Return the error of an exact port that would lose something, with the exact form in it."""
     lost = [loss for loss in losses if loss.lost]
-    wide = sorted({exact_dtype(loss.change.source, loss.change.factor) for loss in lost})
     lines = "\n  ".join(str(loss) for loss in lost)
+    changes = [(loss.change.source, loss.change.factor) for loss in lost]
+    if dtype is None:
+        what = "dtype: those that the source had would lose values"
+        way = f"Name dtype={max(roomy_dtype(*change) for change in changes)!r}"
+    else:
+        what = f"dtype: {dtype!r} would lose values"
+        wide = sorted({exact_dtype(*change) for change in changes})
+        way = f"Leave dtype out to store them in {' and '.join(wide)}"
     return PortError(
-        f"dtype: {dtype!r} would lose values, and exact=True was asked for:\n  {lines}\n"
-        f"Leave dtype out to store them in {' and '.join(wide)}, which is exact; or round them "
+        f"{what}, and exact=True was asked for:\n  {lines}\n{way}, which is exact; or round them "
         "with exact=False"
     )

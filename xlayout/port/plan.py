@@ -7,13 +7,13 @@ because how many is a property of the data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from xlayout.errors import PortError
-from xlayout.port.change import Change, exact_dtype
+from xlayout.port.change import Change, exact_dtype, roomy_dtype
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.configs import plain_config, with_maxtext
 from xlayout.port.family import Dialect
@@ -139,7 +139,7 @@ def plan_open(
     moves = _moves(checkpoint, dialect, dtype, exact)
     losses = measure(checkpoint.source, moves)
     if exact and any(loss.lost for loss in losses):
-        raise refusal(losses, dtype)
+        moves = _roomier(moves, losses, dtype)
     _refuse_too_little(moves, max_ram)
     moves = [fit([move], max_ram)[0] for move in moves]
     specs = {
@@ -202,6 +202,26 @@ def _change(
     if origin := checkpoint.origin.get(source.tensor):
         return Change(stored, exact_dtype(origin, wanted) if exact else origin, factor)
     return Change(stored, exact_dtype(stored, factor) if exact else stored, factor)
+
+
+def _roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None) -> list[Move]:
+    """Store wider what leaves its dtype's range, or refuse where that is not ours to choose.
+
+    A power of two leaves all bits of a number but those at the end of the range.
+    """
+    lost = {loss.tensor: loss.change for loss in losses if loss.lost}
+    if dtype is not None or any(change.source != change.target for change in lost.values()):
+        raise refusal(losses, dtype)
+    wide = {
+        tensor: Change(change.source, roomy_dtype(change.source, change.factor), change.factor)
+        for tensor, change in lost.items()
+    }
+    return [
+        replace(move, change=wide[tensor], checked=True)
+        if (tensor := move.source.rule.target) in wide
+        else move
+        for move in moves
+    ]
 
 
 def _refuse_mixed_stacks(moves: Sequence[Move]) -> None:

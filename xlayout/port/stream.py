@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xlayout.errors import PortError
+from xlayout.port.change import roomy_dtype
 from xlayout.port.formats import numpy_dtype
 from xlayout.port.losses import Loss
 from xlayout.port.move import Buffers
@@ -70,5 +71,9 @@ def _changed(move: Move, x: Array, buffers: Buffers) -> Array:
     y = move.change.apply(x, buffers.carve(start, numpy_dtype(move.change.target), x.shape))
     if move.checked and (lost := move.change.losses(x, y)):
         loss = Loss(move.source.tensor, move.change, move.power, lost, x.size)
-        raise PortError(f"{loss}, which its sample did not show; exact=False rounds them")
+        wide = roomy_dtype(move.change.source, move.change.factor)
+        raise PortError(
+            f"{loss}, which its sample did not show; dtype={wide!r} holds them, exact=False rounds "
+            "them"
+        )
     return y

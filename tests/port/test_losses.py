@@ -1,0 +1,113 @@
+"""Values that would not come back are stored wider, or refused before a byte moves, never rounded.
+
+What is exact goes by the dtypes where they settle it, else by the numbers that are there.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.port.models import refused, same_bytes, save_llama, save_tensors, tensors
+from xlayout import port
+from xlayout.errors import PortError
+from xlayout.port.formats import create_sink, open_source
+
+Q = "model.layers.{}.self_attn.q_proj.weight"
+
+
+def test_a_rounded_scale_is_refused_with_its_percentage(wide_llama: Path, tmp_path: Path) -> None:
+    with pytest.raises(PortError, match="exact=True was asked for") as error:
+        port.plan(wide_llama, tmp_path / "out", to="maxtext", dtype="bfloat16")
+    text = str(error.value)
+    share = re.search(r"q_proj\.weight: ([\d.]+) % of the elements do not come back", text)
+    assert share
+    assert float(share[1]) == pytest.approx(14.6, abs=0.5)
+    assert "times 1/√dim = 0.08839 rounded to bfloat16" in text
+    assert "Leave dtype out to store them in float32, which is exact" in text
+    assert "k_proj" not in text
+    refused(wide_llama, tmp_path / "out", "exact=True was asked for", dtype="bfloat16")
+
+
+def test_rounding_is_done_when_asked_for_and_said(wide_llama: Path, tmp_path: Path) -> None:
+    options = {"to": "maxtext", "dtype": "bfloat16", "exact": False}
+    report = port.run(wide_llama, tmp_path / "out", **options)
+    (loss,) = report.plan.losses
+    assert 0.14 < loss.lost / loss.sampled < 0.155
+    assert "lost, as exact=False allows: model.layers.{layer}.self_attn.q_proj" in str(report.plan)
+    assert report.comparison is not None
+    assert report.comparison.faithful
+    assert not report.comparison.identical
+    port.run(tmp_path / "out", tmp_path / "back", to="hf", exact=False)
+    assert not same_bytes(wide_llama, tmp_path / "back")
+
+
+def test_a_narrower_dtype_is_refused_unless_nothing_is_lost(
+    own_llama: Path, tmp_path: Path
+) -> None:
+    port.run(own_llama, tmp_path / "wide", to="hf", dtype="float32")
+    port.run(tmp_path / "wide", tmp_path / "back", to="hf", dtype="bfloat16")
+    assert same_bytes(own_llama, tmp_path / "back")
+    arrays = tensors(tmp_path / "wide")
+    arrays["model.norm.weight"][3] += np.float32(1e-6)
+    save_tensors(tmp_path / "wide", arrays)
+    refused(tmp_path / "wide", tmp_path / "out", "model.norm.weight: 1.6 %", dtype="bfloat16")
+
+
+def test_a_loss_that_the_sample_missed_stops_the_port(own_llama: Path, tmp_path: Path) -> None:
+    port.run(own_llama, tmp_path / "wide", to="hf", dtype="float32")
+    arrays = tensors(tmp_path / "wide")
+    arrays[Q.format(2)][-1, -1] = np.float32(1 + 2**-20)  # the sample is of layer 0
+    save_tensors(tmp_path / "wide", arrays)
+    port.plan(tmp_path / "wide", tmp_path / "out", to="hf", dtype="bfloat16")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(
+        PortError, match=r"layers\.2\.self_attn\.q_proj\.weight: .* which its sample"
+    ):
+        port.run(tmp_path / "wide", tmp_path / "out", to="hf", dtype="bfloat16")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_numbers_at_the_end_of_the_range_are_stored_wider(tmp_path: Path) -> None:
+    """An eighth of the least bfloat16 is none, though 1/8 is a power of two."""
+    model = save_llama(tmp_path / "model", head_dim=64)
+    arrays = tensors(model)
+    arrays[Q.format(0)][0, :4] = np.array([1e-40, -1e-40, 3e38, 2.0**-126], "bfloat16")
+    save_tensors(model, arrays)
+    report = port.run(model, tmp_path / "tree", to="maxtext")
+    assert set(report.plan.widened.values()) == {"bfloat16"}
+    assert all("query" in name for name in report.plan.widened)
+    assert report.comparison is not None
+    assert report.comparison.identical
+    port.run(tmp_path / "tree", tmp_path / "back", to="hf")
+    assert same_bytes(model, tmp_path / "back")
+
+
+def test_a_number_at_the_end_of_the_range_that_the_sample_missed_is_named_with_its_dtype(
+    tmp_path: Path,
+) -> None:
+    model = save_llama(tmp_path / "model", head_dim=64)
+    arrays = tensors(model)
+    arrays[Q.format(2)][0, 0] = np.array(1e-40, "bfloat16")
+    save_tensors(model, arrays)
+    with pytest.raises(PortError, match="did not show; dtype='float32' holds them"):
+        port.run(model, tmp_path / "tree", to="maxtext")
+    assert port.run(model, tmp_path / "tree", to="maxtext", dtype="float32").comparison.identical
+
+
+def test_weights_trained_further_in_float32_name_the_dtype_they_need(
+    own_llama: Path, tmp_path: Path
+) -> None:
+    port.run(own_llama, tmp_path / "tree", to="maxtext-unscanned")
+    with open_source(tmp_path / "tree") as source:
+        specs, config = source.tensors, source.config
+        with create_sink(tmp_path / "new", "maxtext", specs, config=config) as sink:
+            for name in specs:
+                array = source.read(name)
+                sink.write(name, array + array.dtype.type(2**-12) if "query" in name else array)
+            sink.commit()
+    refused(tmp_path / "new", tmp_path / "out", "Name dtype='float64', which is exact", to="hf")
+    assert port.run(tmp_path / "new", tmp_path / "out", to="hf", dtype="float64").comparison
