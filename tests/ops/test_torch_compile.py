@@ -116,6 +116,15 @@ def test_an_axis_that_turns_out_to_vary_is_compiled_once_more() -> None:
     assert len(recorder.graphs) == 2
 
 
+def test_holes_of_floats_are_filled_where_sizes_are_dynamic() -> None:
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        return xl.pad(x, to=7, axis=-1, value=1.5)
+
+    call = torch.compile(padded, fullgraph=True, dynamic=True, backend=Recorder())
+    for rows in (3, 5):
+        assert torch.equal(call(torch.ones(rows, 4)), padded(torch.ones(rows, 4)))
+
+
 @pytest.mark.parametrize(
     ("op", "shape"),
     [

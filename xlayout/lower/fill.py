@@ -59,7 +59,9 @@ def check_fill(dtype: Any, value: Any) -> None:
             most, infinite = _FLOATS[name]
             parts = (value.real, value.imag)
             fits = not any(abs(n) > most and not (infinite and abs(n) == inf) for n in parts)
-            wanted = f"a number from {-most:g} to {most:g}{' or an infinity' if infinite else ''}"
+            if not fits:  # said only then: Dynamo knows no such number where sizes are dynamic
+                also = " or an infinity" if infinite else ""
+                wanted = f"a number from {-most:g} to {most:g}{also}"
     if not fits:
         raise ShapeError(f"fill: {value!r} in an array of {name}; wanted {wanted}")
 
