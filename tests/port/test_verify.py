@@ -80,6 +80,7 @@ def test_a_port_that_wrote_something_else_is_found_out(
     with pytest.raises(PortError, match="out: not what was written") as error:
         port.run(wide_llama, tmp_path / "out", to="maxtext")
     assert "1 of 64 elements differ" in str(error.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_diff_reads_headers_and_config_only(own_llama: Path, tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
 from xlayout.errors import PortError
-from xlayout.port.checkpoint import open_checkpoint
+from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.formats import create_sink
 from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
 from xlayout.port.resume import key_of
@@ -121,7 +121,8 @@ def run(
         exact: See `plan`; whatever the dtypes do not prove is checked on every element.
         resume: Go on from a run that was interrupted, and leave what one needs; False starts
             afresh and leaves nothing.
-        verify: Read source and output again, and compare every tensor in its canonical form.
+        verify: Read source and output again, and compare every tensor in its canonical form,
+            before the output appears.
         progress: Called with the bytes of each tile that was written.
 
     Raises:
@@ -147,24 +148,31 @@ def run(
             beside=companions,
         ) as sink:
             kept = stream(checkpoint.source, sink, plan, progress)
+            sealed = sink.seal()
+            written = time.perf_counter()
+            comparison = _verified(checkpoint, sealed, plan) if verify else None
+            verified = time.perf_counter()
             sink.commit()
-        written = time.perf_counter()
-        comparison = None
-        if verify:
-            with open_checkpoint(where, family=plan.family, config=plan.config) as output:
-                comparison = compare(checkpoint, output, max_ram=budget)
-            if not comparison.faithful:
-                raise PortError(f"{where}: not what was written:\n{comparison}")
-        done = time.perf_counter()
+            done = time.perf_counter()
     return Report(
         plan=plan,
-        seconds=written - begun,
-        verify_seconds=done - written,
+        seconds=done - verified + written - begun,
+        verify_seconds=verified - written,
         peak_rss=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         comparison=comparison,
         companions=tuple(companions),
         kept_bytes=kept,
     )
+
+
+def _verified(checkpoint: Checkpoint, sealed: Path, plan: PortPlan) -> Comparison:
+    """Read back what was written, before anyone can see it, and compare all of it."""
+    with open_checkpoint(sealed, family=plan.family, config=plan.config) as output:
+        found = compare(checkpoint, output, max_ram=plan.max_ram)
+    found = replace(found, second=str(plan.dst))
+    if not found.faithful:
+        raise PortError(f"{plan.dst}: not what was written:\n{found}")
+    return found
 
 
 def _companions(src: Path, dst: Path) -> dict[str, Path]:

@@ -229,3 +229,20 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, format_: st
     )
     done = subprocess.run([*private, *program], capture_output=True, text=True)
     assert "Read-only file system; a place in a folder that can be written to" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["out", "x.safetensors"])
+def test_what_is_sealed_can_be_read_before_it_is_seen(tmp_path: Path, name: str) -> None:
+    with create_sink(tmp_path / name, "safetensors", SPECS) as sink:
+        with pytest.raises(PortError, match="2 tensors are not fully written"):
+            sink.seal()
+        fill(sink)
+        with open_source(sink.seal()) as source:
+            assert source.read("b").tolist() == [1] * 6
+        assert sink.seal() == sink.seal()
+        assert not (tmp_path / name).exists()
+        with pytest.raises(PortError, match="sealed, committed or aborted"):
+            sink.write("a", np.ones(4, np.int8))
+        sink.commit()
+    with open_source(tmp_path / name) as source:
+        assert dict(source.tensors) == SPECS

@@ -187,8 +187,16 @@ class Sink(Protocol):
         """
 
     @abstractmethod
+    def seal(self) -> Path:
+        """Finish the files where they are, out of sight, and return where they can be read.
+
+        Raises:
+            PortError: A tensor is not fully written.
+        """
+
+    @abstractmethod
     def commit(self) -> None:
-        """Publish atomically: all of it appears at `path`, or none.
+        """Seal, and publish atomically: all of it appears at `path`, or none.
 
         Raises:
             PortError: A tensor is not fully written, or something appeared at `path` meanwhile.

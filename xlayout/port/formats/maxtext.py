@@ -166,9 +166,11 @@ class MaxTextSink(StagedSink):
             name: ts.open(spec, create=True, open=self._staging.resumed, context=context)
             for name, spec in specs.items()
         }
-        for name, future in opening.items():
+        # All have ended before one raises: whoever then clears the folder must have it alone.
+        failed = [name for name, future in opening.items() if future.exception()]
+        for name in failed or opening:
             with _system_errors():
-                self._arrays[name] = future.result()
+                self._arrays[name] = opening[name].result()
 
     def _fit(self, name: str, box: Bounds) -> None:
         whole = zip(box, self.chunks[name], self.tensors[name].shape, strict=True)

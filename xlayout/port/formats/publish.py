@@ -73,6 +73,14 @@ class Staging:
                 "to is wanted"
             ) from error
 
+    @property
+    def content(self) -> Path:
+        """What will appear at `path`: the folder, or the one file in it."""
+        if not self._single:
+            return self.folder
+        (file,) = (file for file in self.folder.iterdir() if file.name != JOURNAL)
+        return file
+
     def publish(self) -> None:
         """Flush everything to disk and let it appear at `path` in one step.
 
@@ -90,7 +98,7 @@ class Staging:
         self._refuse_taken()
         try:
             if self._single:
-                os.link(files[0], self.path)
+                os.link(self.content, self.path)
                 shutil.rmtree(self.folder)
             else:
                 self.folder.rename(self.path)

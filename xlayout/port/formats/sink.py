@@ -56,7 +56,7 @@ class StagedSink(Sink):
         self._staging = Staging(path, needed=needed, single=single, key=key)
         self._key = key
         self._journal: Journal | None = None
-        self._open = True
+        self._open, self._sealed = True, False
         self.path = self._staging.path
 
     def _begin(self) -> None:
@@ -91,8 +91,10 @@ class StagedSink(Sink):
 
     def write(self, name: str, array: Array, region: Region | None = None) -> None:
         """Write one region of one tensor; see `Sink.write`."""
-        if not self._open:
-            raise PortError(f"{self.path}: committed or aborted; nothing can be written any more")
+        if not self._open or self._sealed:
+            raise PortError(
+                f"{self.path}: sealed, committed or aborted; nothing can be written any more"
+            )
         spec = self.tensors[name]
         box = resolve(region, spec.shape)
         extent = tuple(stop - start for start, stop in box)
@@ -111,10 +113,15 @@ class StagedSink(Sink):
             self._stop(error)
             raise
 
-    def commit(self) -> None:
-        """Publish atomically; see `Sink.commit`."""
+    def seal(self) -> Path:
+        """Finish the files and say where they lie; see `Sink.seal`."""
         if not self._open:
             raise PortError(f"{self.path}: committed or aborted before")
+        if not self._sealed:
+            self._complete()
+        return self._staging.content
+
+    def _complete(self) -> None:
         if missing := self._coverage.missing():
             shown = [f"{name} lacks {n:,} elements" for name, n in list(missing.items())[:8]]
             raise PortError(
@@ -125,6 +132,15 @@ class StagedSink(Sink):
                 self._finish()
                 for file, source in self._beside.items():
                     shutil.copyfile(source, self._staging.folder / file)
+        except BaseException as error:
+            self._stop(error)
+            raise
+        self._sealed = True
+
+    def commit(self) -> None:
+        """Publish atomically; see `Sink.commit`."""
+        self.seal()
+        try:
             self._staging.publish()
         except BaseException as error:
             self._stop(error)
