@@ -176,10 +176,11 @@ class Backend(Protocol):
 
     def writer(
         self, moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
-    ) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+    ) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
         """Takes so many row-major inputs and row-major results of these shapes, and writes these.
 
-        Or says False, for anything else: what is out of shape, overlaps, or must be seen.
+        It makes the results, where None are given. It does nothing, and gives None, for anything
+        else: what is strided, out of shape, overlaps, or must be seen by a framework.
         """
 
     def in_place(self, moves: Moves, x: Any, shape: tuple[int, ...], /) -> Any | None:

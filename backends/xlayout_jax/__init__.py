@@ -200,8 +200,8 @@ def move(_moves: Any, _arrays: Sequence[Any], _outputs: Sequence[Any], /) -> boo
 
 def writer(
     _moves: Any, _inputs: int, _shapes: Sequence[tuple[int, ...]], /
-) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
-    return lambda _arrays, _outputs: False
+) -> Callable[[Sequence[Any], Sequence[Any] | None], None]:
+    return lambda _arrays, _outputs: None
 
 
 def in_place(_moves: Any, _x: Any, _shape: tuple[int, ...], /) -> None:

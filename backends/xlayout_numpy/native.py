@@ -40,7 +40,7 @@ def empty(shape: Sequence[int], dtype: Any) -> Any:
     """Memory not yet written; on huge pages where there is much of it."""
     count = math.prod(shape)
     nbytes = count * dtype.itemsize
-    if not xlayout_native.available or nbytes < LARGE or dtype.hasobject or not _PRIVATE:
+    if not xlayout_native.available or nbytes < LARGE or not _PRIVATE:
         return np.empty(shape, dtype)
     # numpy's own memory starts 16 bytes past a page, and so no row of it on a line; nor is its
     # first huge page whole. (512 small pages cost as much as a quarter of a memcpy of 64 MB.)
@@ -64,28 +64,37 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 
 def writer(
     moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
-) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
-    plans = lru_cache(lambda size: plan_to_write(moves, size, inputs, shapes, False))
+) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
+    plans = lru_cache(lambda size: plan_to_write(moves, size, inputs, shapes))
 
-    def write(arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        both, dtype = (*arrays, *outputs), arrays[0].dtype
-        if len(outputs) != len(shapes) or dtype.hasobject:
-            return False
-        for x in both:
-            if type(x) is not np.ndarray or not x.flags.c_contiguous:
-                return False
-        for y, shape in zip(outputs, shapes, strict=True):
-            if y.dtype != dtype or y.shape != shape or not y.flags.writeable:
-                return False
+    def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
+        dtype = arrays[0].dtype
         found = plans(dtype.itemsize)
-        addresses = [x.ctypes.data for x in both]
-        if found is None or meets(addresses, [x.nbytes for x in both], inputs):
-            return False
+        if found is None or dtype.hasobject or not all(map(_row_major, arrays)):
+            return None
+        made = [empty(shape, dtype) for shape in shapes] if outputs is None else outputs
+        if not all(map(_row_major, made)):
+            return None
+        addresses = [x.ctypes.data for x in (*arrays, *made)]
+        if outputs is not None and not fits(arrays, outputs, addresses):
+            return None
         plan, threads = found
         xlayout_native.run(plan, threads, *addresses)
-        return True
+        return made
+
+    def fits(arrays: Sequence[Any], outputs: Sequence[Any], addresses: list[int]) -> bool:
+        if len(outputs) != len(shapes):
+            return False
+        for y, shape in zip(outputs, shapes, strict=True):
+            if y.dtype != arrays[0].dtype or y.shape != shape or not y.flags.writeable:
+                return False
+        return not meets(addresses, [x.nbytes for x in (*arrays, *outputs)], inputs)
 
     return write
+
+
+def _row_major(x: Any) -> bool:
+    return type(x) is np.ndarray and bool(x.flags.c_contiguous)
 
 
 def _plain(x: Any) -> bool:

@@ -15,7 +15,7 @@ from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.small import quick as quick
-from xlayout_torch.small import writer as writer
+from xlayout_torch.writer import writer as writer
 
 Runs = dict[Any, Callable[..., Any]]
 

@@ -1,4 +1,4 @@
-"""Small: a layout in one call of the compiled kernel, where torch would take three.
+"""Small: a small layout in one call of the compiled kernel, where torch would take three.
 
 On a kilobyte a call costs its calls: view, permute and reshape go through torch's dispatcher three
 times, the kernel not once. What must see a copy closes the gates that large copies have, asked in
@@ -15,15 +15,14 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.autograd.graph import increment_version
 
 import xlayout_native
-from xlayout_native.strided import MOST_LOOPS, Moves, meets, plan_to_write
+from xlayout_native.strided import MOST_LOOPS, Moves
 
-__all__ = ["address_of", "quick", "watched", "writer"]
+__all__ = ["DTYPES", "address_of", "quick", "watched"]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_DTYPES = frozenset(
+DTYPES = frozenset(
     dtype
     for dtype in vars(torch).values()
     if isinstance(dtype, torch.dtype)
@@ -69,7 +68,7 @@ def quick(
     ):
         return recipe
     sizes = {n: xlayout_native.prepare(moves, n, inputs, len(shapes)) for n in (1, 2, 4, 8)}
-    plans = {dtype: sizes[dtype.itemsize] for dtype in _DTYPES}
+    plans = {dtype: sizes[dtype.itemsize] for dtype in DTYPES}
     copy = xlayout_native.run
     shape = shapes[0]
 
@@ -103,43 +102,3 @@ def quick(
         return made[0] if len(made) == 1 else tuple(made)
 
     return one if inputs == len(shapes) == 1 and shape else several
-
-
-def writer(
-    moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
-) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
-    plans: dict[int, tuple[Any, int] | None] = {
-        size: plan_to_write(moves, size, inputs, shapes, True) for size in (1, 2, 4, 8)
-    }
-
-    def write(arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        dtype = arrays[0].dtype
-        if dtype not in _DTYPES or watched() or len(outputs) != len(shapes):
-            return False
-        try:
-            addresses = [address_of(x) for x in (*arrays, *outputs)]
-        except RuntimeError:  # one has no memory of its own
-            return False
-        if not all(addresses):
-            return False
-        for y, shape in zip(outputs, shapes, strict=True):
-            if y.dtype is not dtype or y.shape != shape or y.requires_grad:
-                return False
-        if meets(addresses, [x.nbytes for x in (*arrays, *outputs)], inputs):
-            return False
-        found = plans.get(dtype.itemsize)
-        if found is None:
-            for source, target, (first, to, loops) in moves:
-                x, y, shape = arrays[source], outputs[target], [n for n, _, _ in loops]
-                here, there = x.storage_offset() + first, y.storage_offset() + to
-                window = y.as_strided(shape, [s for _, _, s in loops], there)
-                window.copy_(x.as_strided(shape, [s for _, s, _ in loops], here))
-            return True
-        plan, threads = found
-        xlayout_native.run(plan, threads or torch.get_num_threads(), *addresses)
-        for y in outputs:
-            if not y.is_inference():  # such a tensor counts no versions
-                increment_version(y)
-        return True
-
-    return write

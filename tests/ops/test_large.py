@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -140,3 +141,14 @@ def test_a_mapped_file_is_read_in_place(tmp_path: Path) -> None:
     x[:] = np.arange(x.size).reshape(x.shape)
     assert np.array_equal(xl.matrix_transpose(x), np.asarray(x).T)
     assert shares(np.asarray(x), xl.matrix_transpose(x, copy=False))
+
+
+@pytest.mark.parametrize("side", [3, 300])
+def test_objects_are_counted_where_they_lie(side: int) -> None:
+    thing = object()
+    x = np.full((side, side), thing)
+    before = sys.getrefcount(thing)
+    y = xl.matrix_transpose(x)
+    assert sys.getrefcount(thing) == before + side * side
+    del y
+    assert sys.getrefcount(thing) == before

@@ -43,8 +43,10 @@ def _recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     direct = _direct(layout, backend)
     if direct is not None:
         each = _quick(layout, backend, direct)
-        several = len(layout.out_shapes) > 1 and layout.out_size > _SMALL
-        if not (several and hasattr(backend, "together")):
+        if layout.out_size <= _SMALL or backend.immutable:
+            return each
+        each = _written(layout, backend, each)
+        if len(layout.out_shapes) == 1 or not hasattr(backend, "together"):
             return each
         verbs, at_once = cast(Any, backend), _by_pieces(layout, backend, fill, each)
         return lambda x: at_once(x) if verbs.together((x,)) else each(x)
@@ -54,7 +56,21 @@ def _recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     by_program = bound(backend, program.steps, program.outputs, tables, fill)
     if backend.immutable or layout.out_size <= _SMALL:
         return by_program if len(program.steps) == 1 else _quick(layout, backend, by_program)
-    return _by_pieces(layout, backend, fill, by_program)
+    by_pieces = _by_pieces(layout, backend, fill, by_program)
+    return by_pieces if layout.has_holes else _written(layout, backend, by_pieces)
+
+
+def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
+    """Row-major arrays in one go, where the backend knows how; the recipe for others."""
+    write = backend.writer(moves_of(layout), len(layout.in_shapes), layout.out_shapes)
+
+    def run(*arrays: Any) -> Any:
+        made = write(arrays, None)
+        if made is None:
+            return otherwise(*arrays)
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return run
 
 
 def _by_pieces(layout: Layout, backend: Backend, fill: Any, otherwise: Recipe) -> Recipe:

@@ -147,7 +147,7 @@ class Engine:
         """Into the caller's memory, or sharing it."""
         if out is not None and copy is True and not where:
             write = backend_of(arrays[0]).find(self._writes, arrays, None, options)
-            if write is not None and write(arrays, as_outputs(out)):
+            if write is not None and write(arrays, as_outputs(out)) is not None:
                 return out
         backend = common_backend(arrays)
         if where or backend.spread(arrays[0]):

@@ -1,0 +1,69 @@
+"""Writer: a layout between row-major tensors along the shortest way that is known for its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import increment_version
+
+import xlayout_native
+from xlayout_native.strided import Moves, meets, plan_to_write
+from xlayout_torch import native
+from xlayout_torch.small import DTYPES, address_of, watched
+
+__all__ = ["writer"]
+
+
+def writer(
+    moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
+) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
+    plans = {size: plan_to_write(moves, size, inputs, shapes) for size in (1, 2, 4, 8)}
+
+    def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
+        dtype = arrays[0].dtype
+        if dtype not in DTYPES or watched():
+            return None
+        try:
+            read = [address_of(x) for x in arrays]
+            if not all(read):
+                return None
+            fresh = outputs is None
+            if outputs is None:
+                outputs = [native.empty(shape, arrays[0]) for shape in shapes]
+            written = [address_of(y) for y in outputs]
+        except RuntimeError:  # one has no memory of its own
+            return None
+        if not fresh and not fits(arrays, read, outputs, written):
+            return None
+        found = plans[dtype.itemsize]
+        if found is None:
+            by_torch(arrays, outputs)
+            return outputs
+        plan, threads = found
+        xlayout_native.run(plan, threads or torch.get_num_threads(), *read, *written)
+        for y in () if fresh else outputs:
+            if not y.is_inference():  # such a tensor counts no versions
+                increment_version(y)
+        return outputs
+
+    def fits(
+        arrays: Sequence[Any], read: list[int], outputs: Sequence[Any], written: list[int]
+    ) -> bool:
+        if len(outputs) != len(shapes) or not all(written):
+            return False
+        for y, shape in zip(outputs, shapes, strict=True):
+            if y.dtype is not arrays[0].dtype or y.shape != shape or y.requires_grad:
+                return False
+        sizes = [x.nbytes for x in (*arrays, *outputs)]
+        return not meets((*read, *written), sizes, inputs)
+
+    def by_torch(arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
+        for source, target, (first, to, loops) in moves:
+            x, y, shape = arrays[source], outputs[target], [n for n, _, _ in loops]
+            here, there = x.storage_offset() + first, y.storage_offset() + to
+            window = y.as_strided(shape, [s for _, _, s in loops], there)
+            window.copy_(x.as_strided(shape, [s for _, s, _ in loops], here))
+
+    return write
