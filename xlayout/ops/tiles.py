@@ -38,6 +38,11 @@ def _pair(grid: Sequence[int]) -> tuple[int, int]:
 
 
 def _columns(tiles: Sequence[Sequence[Any]]) -> int:
+    for part in (tiles, *tiles) if isinstance(tiles, (list, tuple)) else (tiles,):
+        if not isinstance(part, (list, tuple)):
+            raise TypeError(
+                f"tiles: a {type(part).__name__}; wanted a list of rows, each a list of blocks"
+            )
     columns = len(tiles[0]) if tiles else 0
     for row in tiles:
         if len(row) != columns:
