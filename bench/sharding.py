@@ -1,6 +1,6 @@
-"""Bytes and seconds of resharding, beside the lower bound, XLA and DTensor: `make bench sharding`.
+"""Bytes and seconds of resharding, beside the lower bound, XLA and DTensor.
 
-    PYTHONPATH=.:backends python bench/sharding.py [--save]
+    python -m bench sharding [--save]
 
 Bytes are those that a device receives on average, as multiples of what it needs and does not have.
 """

@@ -16,7 +16,8 @@ from jax.sharding import AxisType
 from xlayout.algebra.shapes import axis_of
 from xlayout.errors import AxisError, LayoutError, ShardingError
 from xlayout.registry import verbs
-from xlayout.shard.arrays import laid, native
+from xlayout.shard.arrays import laid
+from xlayout.shard.targets import native
 
 __all__ = ["all_gather", "regather"]
 

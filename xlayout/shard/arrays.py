@@ -11,21 +11,15 @@ from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import ShapeError, ShardingError
 from xlayout.registry import backend_of, verbs
-from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharding import Sharding
+from xlayout.shard.targets import mesh_said, on_manual_axes, same_ranks, target_of
 
 __all__ = [
     "Laid",
-    "can_hold",
     "check_shapes",
     "framework_of",
     "laid",
-    "lay",
-    "listed",
-    "native",
     "sharding_of",
-    "target_of",
-    "targets_of",
 ]
 
 
@@ -81,23 +75,12 @@ def laid(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Laid, ...]:
         raise ShardingError(f"in_sharding: {len(told)} of them for {len(arrays)} arrays")
     found = tuple(_laid(x, given) for x, given in zip(arrays, told, strict=True))
     for number, other in enumerate(found):
-        if not _same_ranks(found[0], other.mesh):
+        if not same_ranks(found[0], other.mesh):
             raise ShardingError(
-                f"arrays: 0 lies on {_said(found[0], found[0].mesh)}, {number} on "
-                f"{_said(other, other.mesh)}; wanted one mesh, with its devices in one order"
+                f"arrays: 0 lies on {mesh_said(found[0], found[0].mesh)}, {number} on "
+                f"{mesh_said(other, other.mesh)}; wanted one mesh, with its devices in one order"
             )
     return found
-
-
-def _same_ranks(held: Laid, mesh: Any) -> bool:
-    """Whether a rank of a mesh is the same device on the mesh of an array."""
-    same: bool = verbs(held.framework, "collective").same_ranks(held.mesh, mesh)
-    return same
-
-
-def _said(held: Laid, mesh: Any) -> str:
-    said: str = verbs(held.framework, "collective").mesh_said(mesh)
-    return said
 
 
 def _laid(x: Any, told: Any) -> Laid:
@@ -146,7 +129,7 @@ def _part(x: Any, mesh: Any, told: Any) -> Laid:
             f"x: {x.aval} is one device's part inside shard_map; say with in_sharding= how the "
             "whole lies, as in_specs says it"
         )
-    sharding = _on_manual_axes(told, mesh, "in_sharding")
+    sharding = on_manual_axes(told, mesh, "in_sharding")
     shape = tuple(
         n if sharding.split(axis).overlaps else n * math.prod(sharding.mesh.shape[a] for a in axes)
         for axis, (n, axes) in enumerate(
@@ -154,23 +137,6 @@ def _part(x: Any, mesh: Any, told: Any) -> Laid:
         )
     )
     return Laid(x, "jax", shape, sharding, mesh, is_part=True)
-
-
-def _on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
-    """A sharding restricted to the axes over which a shard_map maps."""
-    own = verbs("jax", "collective")
-    manual: dict[str, int] = own.manual(mesh)
-    sharding = given if isinstance(given, Sharding) else Sharding.from_jax(own.named(mesh, given))
-    used = [axis for entry in sharding.spec for axis in entry]
-    for axis in used:
-        size = sharding.mesh.shape[sharding.mesh.axis(axis)]
-        if manual.get(axis) != size:
-            raise ShardingError(
-                f"{name}: {sharding} is cut by {axis}={size}; this shard_map maps over "
-                + " ".join(f"{axis}={n}" for axis, n in manual.items())
-            )
-    on = Mesh(tuple(manual.values()), tuple(manual))
-    return Sharding(on, sharding.spec, splits=dict(sharding.splits), flat=sharding.flat)
 
 
 def check_shapes(layout: Layout, arrays: Sequence[Laid]) -> None:
@@ -188,75 +154,3 @@ def sharding_of(x: Any) -> Sharding:
         TypeError: for an array that is not sharded, or does not know its sharding.
     """
     return _laid(x, None).sharding
-
-
-def target_of(held: Laid, to: Any, ndim: int) -> Sharding:
-    """A sharding that was given as a `Sharding`, or as the framework of an array says it."""
-    if held.is_part:
-        return _on_manual_axes(to, held.mesh, "to")
-    if isinstance(to, Sharding):
-        return to
-    if held.framework == "torch":
-        return Sharding.from_torch(held.mesh, to, ndim)
-    named = verbs("jax", "collective").named(held.mesh, to)
-    sharding = Sharding.from_jax(named)
-    if sharding.mesh == held.sharding.mesh and not _same_ranks(held, named.mesh):
-        raise ShardingError(
-            f"sharding: {sharding} with devices as {_said(held, named.mesh)}; x lies on "
-            f"{_said(held, held.mesh)}: give it on the mesh of x, and change meshes by "
-            "jax.device_put"
-        )
-    return sharding
-
-
-def listed(held: Laid, to: Any) -> bool:
-    """Whether a list of shardings was given, one per result; placements may be a list too."""
-    if not isinstance(to, list):
-        return False
-    return held.framework == "jax" or not verbs("torch", "placement").is_placements(to)
-
-
-def targets_of(held: Laid, to: Any, axes: Sequence[int]) -> tuple[Sharding, ...]:
-    """How results are to lie that have so many axes each: one sharding for all, or a list of them.
-
-    Raises:
-        ShardingError: for another number of shardings than results.
-    """
-    given = to if listed(held, to) else [to]
-    if len(given) not in (1, len(axes)):
-        raise ShardingError(f"shardings: a list of {len(given)} for {len(axes)} results")
-    several = given * len(axes) if len(given) == 1 else given
-    return tuple(target_of(held, one, n) for one, n in zip(several, axes, strict=True))
-
-
-def native(held: Laid, sharding: Sharding) -> Any:
-    """A sharding on the mesh of an array, as its framework says it: placements or NamedSharding."""
-    if held.framework == "torch":
-        return sharding.to_torch(held.mesh)
-    return sharding.to_jax(held.mesh)
-
-
-def can_hold(held: Laid, sharding: Sharding, shape: Shape) -> bool:
-    """Whether the framework of an array has a word for a sharding, and for parts of these sizes.
-
-    DTensor has one for segments that several mesh axes cut, and reads it wrongly: `full_tensor`
-    gives the parts in another order. Nobody should come to lie so without having asked for it.
-    """
-    if held.is_part:
-        return True
-    try:
-        native(held, sharding)
-    except ShardingError:
-        return False
-    if held.framework == "torch":
-        return not any(s.segments and len(sharding.axes(k)) > 1 for k, s in sharding.splits)
-    mesh = sharding.mesh.shape
-    return all(
-        n % math.prod(mesh[axis] for axis in sharding.axes(dim)) == 0
-        for dim, n in enumerate(shape[: len(sharding.spec)])
-    )
-
-
-def lay(held: Laid, made: Any, sharding: Sharding) -> Any:
-    """`made` on the mesh of `held`, as it is to lie, by the framework's own means."""
-    return verbs(held.framework, "collective").lay(made, native(held, sharding))

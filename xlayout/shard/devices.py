@@ -10,11 +10,12 @@ from xlayout.algebra import Layout
 from xlayout.algebra.constructors import Parts
 from xlayout.errors import ShardingError
 from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid, native
+from xlayout.shard.arrays import Laid
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.spmd import program
+from xlayout.shard.targets import native
 
 __all__ = ["least_by_xla", "on_devices"]
 

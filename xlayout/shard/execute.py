@@ -7,12 +7,13 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid, check_shapes, laid, listed, native, targets_of
+from xlayout.shard.arrays import Laid, check_shapes, laid
 from xlayout.shard.devices import on_devices
 from xlayout.shard.gather import gathered
 from xlayout.shard.ranks import on_ranks
 from xlayout.shard.record import recorded
 from xlayout.shard.sharding import Sharding
+from xlayout.shard.targets import listed, native, targets_of
 
 __all__ = ["all_gather", "exchanged", "reshard"]
 

@@ -17,10 +17,11 @@ from xlayout.algebra.merge import merge
 from xlayout.algebra.shapes import Shape
 from xlayout.lower import apply
 from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid, native
+from xlayout.shard.arrays import Laid
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.ranks import run_part
 from xlayout.shard.sharding import Sharding
+from xlayout.shard.targets import native
 
 __all__ = ["gathered"]
 

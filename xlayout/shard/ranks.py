@@ -7,9 +7,10 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid, native
+from xlayout.shard.arrays import Laid
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding
+from xlayout.shard.targets import native
 
 __all__ = ["on_ranks", "run_part"]
 

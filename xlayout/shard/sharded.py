@@ -8,11 +8,12 @@ from typing import Any, Literal, get_args
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import LayoutError, ShardingError
-from xlayout.shard.arrays import Laid, can_hold, check_shapes, laid, lay, targets_of
+from xlayout.shard.arrays import Laid, check_shapes, laid
 from xlayout.shard.execute import exchanged
 from xlayout.shard.plan import plan_reshard
 from xlayout.shard.record import recorded
 from xlayout.shard.sharding import Sharding
+from xlayout.shard.targets import can_hold, lay, targets_of
 
 __all__ = ["Comm", "falls", "run_layout", "run_op", "run_sharded"]
 

@@ -1,0 +1,129 @@
+"""Targets: how arrays are to lie, as a caller says it and as their framework can."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from xlayout.algebra.shapes import Shape
+from xlayout.errors import ShardingError
+from xlayout.registry import verbs
+from xlayout.shard.mesh import Mesh
+from xlayout.shard.sharding import Sharding
+
+if TYPE_CHECKING:
+    from xlayout.shard.arrays import Laid
+
+__all__ = [
+    "can_hold",
+    "lay",
+    "listed",
+    "mesh_said",
+    "native",
+    "on_manual_axes",
+    "same_ranks",
+    "target_of",
+    "targets_of",
+]
+
+
+def target_of(held: Laid, to: Any, ndim: int) -> Sharding:
+    """A sharding that was given as a `Sharding`, or as the framework of an array says it."""
+    if held.is_part:
+        return on_manual_axes(to, held.mesh, "to")
+    if isinstance(to, Sharding):
+        return to
+    if held.framework == "torch":
+        return Sharding.from_torch(held.mesh, to, ndim)
+    named = verbs("jax", "collective").named(held.mesh, to)
+    sharding = Sharding.from_jax(named)
+    if sharding.mesh == held.sharding.mesh and not same_ranks(held, named.mesh):
+        raise ShardingError(
+            f"sharding: {sharding} with devices as {mesh_said(held, named.mesh)}; x lies on "
+            f"{mesh_said(held, held.mesh)}: give it on the mesh of x, and change meshes by "
+            "jax.device_put"
+        )
+    return sharding
+
+
+def listed(held: Laid, to: Any) -> bool:
+    """Whether a list of shardings was given, one per result; placements may be a list too."""
+    if not isinstance(to, list):
+        return False
+    return held.framework == "jax" or not verbs("torch", "placement").is_placements(to)
+
+
+def targets_of(held: Laid, to: Any, axes: Sequence[int]) -> tuple[Sharding, ...]:
+    """How results are to lie that have so many axes each: one sharding for all, or a list of them.
+
+    Raises:
+        ShardingError: for another number of shardings than results.
+    """
+    given = to if listed(held, to) else [to]
+    if len(given) not in (1, len(axes)):
+        raise ShardingError(f"shardings: a list of {len(given)} for {len(axes)} results")
+    several = given * len(axes) if len(given) == 1 else given
+    return tuple(target_of(held, one, n) for one, n in zip(several, axes, strict=True))
+
+
+def on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
+    """A sharding restricted to the axes over which a shard_map maps."""
+    own = verbs("jax", "collective")
+    manual: dict[str, int] = own.manual(mesh)
+    sharding = given if isinstance(given, Sharding) else Sharding.from_jax(own.named(mesh, given))
+    used = [axis for entry in sharding.spec for axis in entry]
+    for axis in used:
+        size = sharding.mesh.shape[sharding.mesh.axis(axis)]
+        if manual.get(axis) != size:
+            raise ShardingError(
+                f"{name}: {sharding} is cut by {axis}={size}; this shard_map maps over "
+                + " ".join(f"{axis}={n}" for axis, n in manual.items())
+            )
+    on = Mesh(tuple(manual.values()), tuple(manual))
+    return Sharding(on, sharding.spec, splits=dict(sharding.splits), flat=sharding.flat)
+
+
+def native(held: Laid, sharding: Sharding) -> Any:
+    """A sharding on the mesh of an array, as its framework says it: placements or NamedSharding."""
+    if held.framework == "torch":
+        return sharding.to_torch(held.mesh)
+    return sharding.to_jax(held.mesh)
+
+
+def can_hold(held: Laid, sharding: Sharding, shape: Shape) -> bool:
+    """Whether the framework of an array has a word for a sharding, and for parts of these sizes.
+
+    DTensor has one for segments that several mesh axes cut, and reads it wrongly: `full_tensor`
+    gives the parts in another order. Nobody should come to lie so without having asked for it.
+    """
+    if held.is_part:
+        return True
+    try:
+        native(held, sharding)
+    except ShardingError:
+        return False
+    if held.framework == "torch":
+        return not any(s.segments and len(sharding.axes(k)) > 1 for k, s in sharding.splits)
+    mesh = sharding.mesh.shape
+    return all(
+        n % math.prod(mesh[axis] for axis in sharding.axes(dim)) == 0
+        for dim, n in enumerate(shape[: len(sharding.spec)])
+    )
+
+
+def lay(held: Laid, made: Any, sharding: Sharding) -> Any:
+    """`made` on the mesh of `held`, as it is to lie, by the framework's own means."""
+    return verbs(held.framework, "collective").lay(made, native(held, sharding))
+
+
+def same_ranks(held: Laid, mesh: Any) -> bool:
+    """Whether a rank of a mesh is the same device on the mesh of an array."""
+    same: bool = verbs(held.framework, "collective").same_ranks(held.mesh, mesh)
+    return same
+
+
+def mesh_said(held: Laid, mesh: Any) -> str:
+    """A mesh of the framework of an array, in words."""
+    said: str = verbs(held.framework, "collective").mesh_said(mesh)
+    return said
