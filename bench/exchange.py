@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from report import save, show
 
 from xlayout.bridge import to_jax, to_numpy, to_torch
 
@@ -115,34 +116,18 @@ def main() -> int:
     parser.add_argument("--tensors", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
-    rows, broken = [], 0
+    rows, kept, broken = [], [], 0
     for race in races(options.tensors):
         own, ours = race.run(options.rounds)
         ratio = ours / own
         fails = race.limited and ratio > LIMIT
         broken += fails
         limit = f"<= {LIMIT}{'  BROKEN' if fails else ''}" if race.limited else ""
+        kept.append({"case": race.title, "own": own, "xlayout": ours})
         rows.append((race.title, f"{own * 1e6:.1f}", f"{ours * 1e6:.1f}", f"{ratio:.2f}", limit))
-    versions = f"torch {torch.__version__}, jax {jax.__version__}, numpy {np.__version__}, cpu"
-    show(versions, ("exchange, all shared", "own, us", "xlayout, us", "ratio", "limit"), rows)
+    show("exchange, all shared", ("", "own, us", "xlayout, us", "ratio", "limit"), rows)
+    print(f"written to {save('exchange', kept)}")
     return 1 if broken else 0
-
-
-def show(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """A table: rich's where it is installed, else plain columns."""
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        print(title)
-        for row in (header, *rows):
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
-        return
-    table = Table(*header, title=title)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
 
 
 if __name__ == "__main__":

@@ -15,44 +15,9 @@ from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
 from xlayout.registry import backend_of
 
-__all__ = ["apply", "as_outputs", "call", "refuse_while_tracing", "run"]
+__all__ = ["as_outputs", "call", "refuse_while_tracing", "run"]
 
 _MOST = 1024  # layouts that are remembered by value; a program with more than this starts over
-
-
-def apply(
-    layout: Layout, x: Any, /, *, out: Any = None, copy: bool | None = True, fill: Any = 0
-) -> Any:
-    """Run any layout on an array, or on a sequence of arrays when it has several inputs.
-
-    Args:
-        layout: what goes where.
-        x: a torch.Tensor, jax.Array (tracers included) or numpy.ndarray of shape
-            `layout.in_shape`; a tuple or list of them, one per input, when the layout has several.
-        out: arrays to write into, shaped like the result (torch and numpy, outside tracing).
-        copy: True (default): fresh row-major memory. None: a view where that is possible. False: a
-            view, or an error. While tracing, True and None mean values only.
-        fill: value for holes, positions of the output that no input goes to.
-
-    Returns:
-        One array, or a tuple of arrays when the layout has several outputs; same framework, dtype,
-        device.
-
-    Raises:
-        ShapeError: for shapes other than the layout's, or an `out` that does not fit.
-        TypeError: for arrays of different frameworks, dtypes or devices.
-        BufferError: for `copy=False` where a copy is needed.
-
-    >>> import numpy as np
-    >>> apply(Layout.permute((2, 3), (1, 0)), np.arange(6).reshape(2, 3))
-    array([[0, 3],
-           [1, 4],
-           [2, 5]])
-    """
-    if not isinstance(layout, Layout):
-        raise TypeError(f"layout: {layout!r} is a {type(layout).__name__}; wanted a Layout")
-    arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
-    return call(layout, arrays, out, copy, fill)
 
 
 def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any) -> Any:
