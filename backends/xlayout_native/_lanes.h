@@ -94,7 +94,51 @@ TARGET static void N(stream_runs)(const Box *b, const uint8_t *from, uint8_t *to
     }
 }
 
-/* Blocks of whole lines that start on a line: no stage is needed. */
+#if LANES == 4
+/* The line that the vector `v` begins in: the end of the one before it, and as much of `v` as fits. */
+INLINE void N(stream_across)(uint8_t *to, VEC before, VEC v, int width)
+{
+    const int part = (int)((uintptr_t)to & (LINE - 1)), skip = LINE - part;
+    const VEC at = _mm512_add_epi16(COUNT_WORDS, _mm512_set1_epi16((short)(skip / 2)));
+    VEC line = _mm512_permutex2var_epi16(before, at, v);
+    if (width == 1 && skip % 2) {
+        const VEC after = _mm512_add_epi16(at, _mm512_set1_epi16(1));
+        line = _mm512_or_si512(_mm512_srli_epi16(line, 8),
+                               _mm512_slli_epi16(_mm512_permutex2var_epi16(before, after, v), 8));
+    }
+    STREAM(to - part, line);
+}
+#endif
+
+#if LANES == 4
+/* Blocks of whole lines that start anywhere. Where one follows another, the line between them is made of
+ * both; else its parts are stored at their times, and it is fetched for that while the block before
+ * is copied. */
+INLINE void N(blocks_across)(const Box *b, const uint8_t *from, uint8_t *to, const uint8_t *after)
+{
+    const bool follow = b->column_out == b->width;
+    const int64_t blocks = (SOON + b->width - 1) / b->width, turn = b->columns - blocks;
+    const uint8_t *s = from;
+    uint8_t *d = to;
+    const int64_t part = (int64_t)((uintptr_t)to & (LINE - 1));
+    VEC before = LOAD(from);
+    for (int64_t c = 0; c < b->columns; c++, s += b->column_in, d += b->column_out) {
+        const uint8_t *then = c < turn ? s : after;
+        const int64_t soon = (c < turn ? blocks : c - most(turn, 0)) * b->column_in;
+        if (!follow) FETCH_TO_WRITE(d + b->column_out), FETCH_TO_WRITE(d + b->column_out + b->width);
+        for (int64_t x = 0; x < b->width; x += LINE) {
+            FETCH(then, soon + x, 0);
+            const VEC v = LOAD(s + x);
+            if (x || (follow && c)) N(stream_across)(d + x, before, v, 1);
+            else move_short(d, s, LINE - part);
+            before = v;
+        }
+        if (!follow || c + 1 == b->columns) move_short(d + b->width - part, s + b->width - part, part);
+    }
+}
+#endif
+
+/* Blocks of whole lines: no stage is needed. */
 TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *to)
 {
     const int64_t blocks = (SOON + b->width - 1) / b->width, turn = b->columns - blocks;
@@ -104,6 +148,12 @@ TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *
             const uint8_t *next = r + 1 < b->rows ? s + b->row_in
                                   : k + 1 < b->batch ? from + (k + 1) * b->batch_in : b->next;
             uint8_t *d = to + k * b->batch_out + r * b->row_out;
+#if LANES == 4
+            if ((uintptr_t)d % LINE) {
+                N(blocks_across)(b, s, d, next);
+                continue;
+            }
+#endif
             for (int64_t c = 0; c < b->columns; c++, s += b->column_in, d += b->column_out) {
                 const uint8_t *after = c < turn ? s : next;
                 const int64_t soon = (c < turn ? blocks : c - most(turn, 0)) * b->column_in;
@@ -331,22 +381,6 @@ INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
 #endif
 #undef PART
 }
-
-#if LANES == 4
-/* The line that the vector `v` begins in: the end of the one before it, and as much of `v` as fits. */
-INLINE void N(stream_across)(uint8_t *to, VEC before, VEC v, int width)
-{
-    const int part = (int)((uintptr_t)to & (LINE - 1)), skip = LINE - part;
-    const VEC at = _mm512_add_epi16(COUNT_WORDS, _mm512_set1_epi16((short)(skip / 2)));
-    VEC line = _mm512_permutex2var_epi16(before, at, v);
-    if (width == 1 && skip % 2) {
-        const VEC after = _mm512_add_epi16(at, _mm512_set1_epi16(1));
-        line = _mm512_or_si512(_mm512_srli_epi16(line, 8),
-                               _mm512_slli_epi16(_mm512_permutex2var_epi16(before, after, v), 8));
-    }
-    STREAM(to - part, line);
-}
-#endif
 
 /* A column that was made, to where it belongs. `kept` holds the part before it. */
 INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept)

@@ -173,11 +173,13 @@ static bool writes_lines(const Copy *c)
     return true;
 }
 
-/* Whether a zip or unzip can write whole lines of a target that does not start on one: it makes a line
- * from a part at both ends of each row, which has to be long. */
+/* Whether a kernel can write whole lines of a target that does not start on one: it makes a line from a
+ * part at both ends of each row, which has to be long. */
 static bool starts_anywhere(const Copy *c, const uint8_t *to)
 {
     const int last = c->rank - 1, inside = c->kind == ZIP ? c->along : last;
+    if (c->kind == BLOCKS)
+        return c->width >= LONG || (c->loop[last].out == c->width && c->tile[last] * c->width >= LONG);
     if (c->kind != ZIP && c->kind != UNZIP) return false;
     const int64_t step = c->loop[inside].out;
     if (step > LINE || c->tile[inside] * step < LONG || (uintptr_t)to % (uintptr_t)step) return false;

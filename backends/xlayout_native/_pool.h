@@ -12,7 +12,7 @@ static struct {
     pthread_mutex_t lock;   /* over everything below */
     pthread_cond_t posted, left;
     Task *task;
-    int helpers;            /* threads that were started */
+    int helpers, ready;     /* threads that were started; that have got as far as to sleep */
     int wanted;             /* helpers that may still join the task */
     int inside;             /* helpers at work on it */
 } pool = {
@@ -24,6 +24,8 @@ static void *help(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&pool.lock);
+    pool.ready++;
+    pthread_cond_signal(&pool.left);
     for (;;) {
         while (!pool.task || !pool.wanted) pthread_cond_wait(&pool.posted, &pool.lock);
         Task *task = pool.task;
@@ -36,6 +38,8 @@ static void *help(void *unused)
     return NULL;
 }
 
+/* Waits until they sleep: a child that is forked while a thread is on its way may inherit whatever locks
+ * that thread has taken to get there. */
 static void start_helpers(int wanted)
 {
     pthread_attr_t detached;
@@ -44,6 +48,7 @@ static void start_helpers(int wanted)
     pthread_t thread;
     while (pool.helpers < wanted && !pthread_create(&thread, &detached, help, NULL)) pool.helpers++;
     pthread_attr_destroy(&detached);
+    while (pool.ready < pool.helpers) pthread_cond_wait(&pool.left, &pool.lock);
 }
 
 /* The task with up to `threads` threads, this one included. Another thread's task in the pool is not
@@ -76,7 +81,7 @@ static void forget_helpers(void)
     pthread_cond_init(&pool.posted, NULL);
     pthread_cond_init(&pool.left, NULL);
     pool.task = NULL;
-    pool.helpers = pool.wanted = pool.inside = 0;
+    pool.helpers = pool.ready = pool.wanted = pool.inside = 0;
 }
 
 static atomic_int default_threads = 1;

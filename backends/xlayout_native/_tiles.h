@@ -191,7 +191,8 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
         way_of(&t, at, start);
     } else if (worker->stream) {
         const bool direct = isa->streaming[c->kind] && c->lines;
-        if (direct && (c->kind == RUNS || (uintptr_t)to % LINE == 0 || starts_anywhere(c, to)))
+        const bool anywhere = (isa->every_way || c->kind != BLOCKS) && starts_anywhere(c, to);
+        if (direct && (c->kind == RUNS || (uintptr_t)to % LINE == 0 || anywhere))
             t.kernel = isa->streaming[c->kind];
         else
             t.staged = worker->stages[0];
@@ -208,8 +209,11 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
         t.box.batch = t.extent[t.batch];
         t.box.batch_in = c->loop[t.batch].in, t.box.batch_out = t.out[t.batch];
     }
-    if (c->kind == BLOCKS && t.box.columns < (worker->stream ? 2 : 8) && t.box.columns < t.box.rows)
-        flip(&t.box);
+    if (c->kind == BLOCKS) { /* lines that are made of two blocks want neighbours in the output in turn */
+        const bool across = t.kernel == isa->streaming[BLOCKS] && (uintptr_t)to % LINE;
+        const bool few = t.box.columns < (worker->stream ? 2 : 8) && t.box.columns < t.box.rows;
+        if (across ? t.box.row_out == c->width : few) flip(&t.box);
+    }
     uint8_t *target = t.staged ? worker->stages[0] + LINE : to;
     t.box.rows += t.lead, from -= t.lead * t.box.row_in, target -= t.lead * c->width;
     each_box(&t, 0, from, target, next);
