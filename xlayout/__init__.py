@@ -120,6 +120,9 @@ if not TYPE_CHECKING:  # a type checker would then believe in any name
         value = globals()[name] = getattr(xlayout.shard, name)
         return value
 
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 def _draw(layout: Layout) -> str:
     from xlayout.draw import draw  # pictures are rare, and a start is not

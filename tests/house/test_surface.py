@@ -6,6 +6,7 @@ import importlib
 import inspect
 from dataclasses import fields
 from doctest import DocTestFinder
+from typing import Any
 
 import pytest
 
@@ -55,3 +56,20 @@ def test_a_function_has_an_example_that_runs(name: str) -> None:
 @pytest.mark.parametrize("name", MEMBERS)
 def test_a_member_of_layout_is_explained(name: str) -> None:
     assert inspect.getdoc(getattr(xlayout.Layout, name))
+
+
+RUN = ["out", "copy", "donate", "comm", "out_sharding", "in_sharding"]
+
+
+@pytest.mark.parametrize("op", [xlayout.interleave, xlayout.stack, xlayout.rearrange])
+def test_an_op_shows_every_option_that_it_takes(op: Any) -> None:
+    parameters = list(inspect.signature(op).parameters.values())
+    named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    assert named[-len(RUN) :] == RUN
+    assert [p.default for p in parameters if p.name in RUN] == [
+        None, True, False, "auto", None, None,
+    ]  # fmt: skip
+
+
+def test_what_is_loaded_on_demand_is_listed() -> None:
+    assert set(xlayout.__all__) <= set(dir(xlayout))

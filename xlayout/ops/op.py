@@ -44,6 +44,9 @@ class Run(TypedDict, total=False):
     in_sharding: Any
 
 
+_DEFAULTS = {"copy": True, "donate": False, "comm": "auto"}  # of the others: None
+
+
 class OneToOne(Protocol[P]):
     """One array in, one out."""
 
@@ -177,9 +180,7 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
     signature = inspect.signature(function)
     names = {name: _array_name(name) for name in _positional_only(function)}
     call.__signature__ = _without_self(like) if like else _on_arrays(signature, names)
-    doc = function.__doc__.replace(
-        "    **_run: ", "    out, copy, donate, comm, out_sharding, in_sharding: "
-    )
+    doc = function.__doc__.replace("    **_run: ", f"    {', '.join(Run.__annotations__)}: ")
     for shape, array in names.items():
         doc = doc.replace(f"    {shape}: ", f"    {array}: ")
     call.__doc__ = doc
@@ -231,11 +232,9 @@ def _on_arrays(signature: inspect.Signature, names: dict[str, str]) -> inspect.S
     parameters = []
     for p in signature.parameters.values():
         if p.kind is p.VAR_KEYWORD:
-            parameters.append(inspect.Parameter("out", p.KEYWORD_ONLY, default=None))
-            parameters.append(inspect.Parameter("copy", p.KEYWORD_ONLY, default=True))
-            parameters.append(inspect.Parameter("comm", p.KEYWORD_ONLY, default="auto"))
-            parameters.append(inspect.Parameter("out_sharding", p.KEYWORD_ONLY, default=None))
-            parameters.append(inspect.Parameter("in_sharding", p.KEYWORD_ONLY, default=None))
+            for name in Run.__annotations__:
+                default = _DEFAULTS.get(name)
+                parameters.append(inspect.Parameter(name, p.KEYWORD_ONLY, default=default))
         elif p.name in names:
             parameters.append(p.replace(name=names[p.name], annotation=p.empty))
         else:

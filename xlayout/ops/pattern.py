@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from xlayout.algebra import Layout, grammar
 from xlayout.algebra.shapes import Shape
@@ -67,6 +67,9 @@ class Rearrange(Protocol):
         out: Any = None,
         copy: bool | None = True,
         donate: bool = False,
+        comm: Literal["auto", "local", "native"] = "auto",
+        out_sharding: Any = None,
+        in_sharding: Any = None,
         **sizes: int,
     ) -> Any:
         """The op on an array, or on a sequence of arrays."""
