@@ -61,7 +61,9 @@ def test_a_member_of_layout_is_explained(name: str) -> None:
 RUN = ["out", "copy", "donate", "comm", "out_sharding", "in_sharding"]
 
 
-@pytest.mark.parametrize("op", [xlayout.interleave, xlayout.stack, xlayout.rearrange])
+@pytest.mark.parametrize(
+    "op", [xlayout.interleave, xlayout.stack, xlayout.rearrange, xlayout.from_tiles]
+)
 def test_an_op_shows_every_option_that_it_takes(op: Any) -> None:
     parameters = list(inspect.signature(op).parameters.values())
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.partition import Rule, partition
@@ -122,7 +122,17 @@ class ToTiles(Protocol):
     __name__: str
 
     def __call__(
-        self, x: A, /, *, grid: tuple[int, int], rule: Rule = "balanced", copy: bool | None = True
+        self,
+        x: A,
+        /,
+        *,
+        grid: tuple[int, int],
+        rule: Rule = "balanced",
+        copy: bool | None = True,
+        donate: bool = False,
+        comm: Literal["auto", "local", "native"] = "auto",
+        out_sharding: Any = None,
+        in_sharding: Any = None,
     ) -> list[list[A]]:
         """The op on an array."""
 
@@ -138,7 +148,16 @@ class FromTiles(Protocol):
     __name__: str
 
     def __call__(
-        self, tiles: Sequence[Sequence[A]], /, *, out: A | None = None, copy: bool | None = True
+        self,
+        tiles: Sequence[Sequence[A]],
+        /,
+        *,
+        out: A | None = None,
+        copy: bool | None = True,
+        donate: bool = False,
+        comm: Literal["auto", "local", "native"] = "auto",
+        out_sharding: Any = None,
+        in_sharding: Any = None,
     ) -> A:
         """The op on rows of arrays."""
 

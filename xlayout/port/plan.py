@@ -103,6 +103,7 @@ def plan(
     to: str,
     family: str | None = None,
     dtype: str | None = None,
+    mesh: None = None,
     max_ram: int | str = "512MiB",
     exact: bool = True,
 ) -> PortPlan:
@@ -115,6 +116,7 @@ def plan(
             lists them. "safetensors" means "hf".
         family: The rules to follow; None goes by the config's `architectures`.
         dtype: The dtype to write; None keeps each tensor's own.
+        mesh: None: one checkpoint for all ranks, which shard it as they read it.
         max_ram: The most memory that tensor data may take, in bytes or as "512MiB".
         exact: Refuse to lose anything: tensors whose values are scaled are stored wide enough to
             come back bit for bit. False rounds them, and the plan says how many elements change.
@@ -124,9 +126,19 @@ def plan(
         PortError: Names or shapes are not what the rules say, a buffer does not fit in `max_ram`,
             or the values would not come back and `exact` is asked for.
     """
+    refuse_mesh(mesh)
     budget = parse_bytes(max_ram)
     with open_checkpoint(src, family=family) as checkpoint:
         return plan_open(checkpoint, Path(dst), to=to, dtype=dtype, max_ram=budget, exact=exact)
+
+
+def refuse_mesh(mesh: object) -> None:
+    """Say that a port is one checkpoint for all ranks."""
+    if mesh is not None:
+        raise PortError(
+            f"mesh: {mesh!r}; wanted None: a port is one checkpoint for all ranks, and whoever "
+            "reads it takes its part (xlayout.Sharding tells which)"
+        )
 
 
 def plan_open(

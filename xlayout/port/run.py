@@ -12,7 +12,7 @@ from pathlib import Path
 from xlayout.errors import PortError
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.formats import create_sink
-from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
+from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open, refuse_mesh
 from xlayout.port.resume import key_of
 from xlayout.port.stream import stream
 from xlayout.port.table import Table
@@ -97,6 +97,7 @@ def run(
     to: str,
     family: str | None = None,
     dtype: str | None = None,
+    mesh: None = None,
     max_ram: int | str = "512MiB",
     exact: bool = True,
     resume: bool = True,
@@ -117,6 +118,7 @@ def run(
         to: See `plan`.
         family: See `plan`.
         dtype: See `plan`.
+        mesh: See `plan`.
         max_ram: See `plan`.
         exact: See `plan`; whatever the dtypes do not prove is checked on every element.
         resume: Go on from a run that was interrupted, and leave what one needs; False starts
@@ -130,6 +132,7 @@ def run(
         PortError: As for `plan`; or the output holds something already, the disk is full, or
             what was read back is not what was written.
     """
+    refuse_mesh(mesh)
     where = Path(dst)
     budget = parse_bytes(max_ram)
     with open_checkpoint(src, family=family) as checkpoint:
