@@ -16,6 +16,7 @@
  *     _stage.h    tiles that are put together before they are written
  *     _windows.h  the order of the tiles
  *     _lanes.h    the kernels with vectors, included once per vector size
+ *     _weave.h    those of zips and unzips
  *     _isa.h      which of them this processor runs
  *     _tiles.h    one thread's way through the tiles
  *     _pool.h     the other threads

@@ -1,0 +1,198 @@
+/* _weave: rows woven into one and dealt out again, in vectors. A part of _lanes.h: once per vector size. */
+
+/* -- two vectors woven into two, and back -------------------------------------------------------- */
+
+/* In each lane: a0 b0 a1 b1 ... of the lower halves, and of the upper ones. */
+INLINE void N(unpack)(int width, VEC a, VEC b, VEC *low, VEC *high)
+{
+    switch (width) {
+    case 1: *low = MM(unpacklo_epi8)(a, b), *high = MM(unpackhi_epi8)(a, b); break;
+    case 2: *low = MM(unpacklo_epi16)(a, b), *high = MM(unpackhi_epi16)(a, b); break;
+    case 4: *low = MM(unpacklo_epi32)(a, b), *high = MM(unpackhi_epi32)(a, b); break;
+    case 8: *low = MM(unpacklo_epi64)(a, b), *high = MM(unpackhi_epi64)(a, b); break;
+    default: *low = a, *high = b; /* a lane is one element, or a part of one */
+    }
+}
+
+/* The inverse of unpack. */
+INLINE void N(pack)(int width, VEC low, VEC high, VEC *a, VEC *b)
+{
+    if (width >= 16) {
+        *a = low, *b = high;
+        return;
+    }
+    if (width < 8) {
+        const __m128i apart =
+            width == 1   ? _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)
+            : width == 2 ? _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)
+                         : _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15);
+        low = MM(shuffle_epi8)(low, EVERY_LANE(apart));
+        high = MM(shuffle_epi8)(high, EVERY_LANE(apart));
+    }
+    *a = MM(unpacklo_epi64)(low, high), *b = MM(unpackhi_epi64)(low, high);
+}
+
+/* Lanes of both in turn, low0 high0 low1 high1 ...; pairs of lanes, where an element is one. */
+INLINE void N(weave)(int width, VEC low, VEC high, VEC *x, VEC *y)
+{
+    if (width >= V) {
+        *x = low, *y = high;
+        return;
+    }
+#if LANES == 1
+    *x = low, *y = high;
+#elif LANES == 2
+    *x = _mm256_permute2x128_si256(low, high, 0x20);
+    *y = _mm256_permute2x128_si256(low, high, 0x31);
+#else
+    if (width == 32) {
+        *x = _mm512_shuffle_i64x2(low, high, 0x44), *y = _mm512_shuffle_i64x2(low, high, 0xee);
+        return;
+    }
+    *x = _mm512_permutex2var_epi64(low, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high);
+    *y = _mm512_permutex2var_epi64(low, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), high);
+#endif
+}
+
+/* The inverse of weave. */
+INLINE void N(unweave)(int width, VEC x, VEC y, VEC *low, VEC *high)
+{
+#if LANES < 4
+    N(weave)(width, x, y, low, high);
+#else
+    if (width == 32) {
+        N(weave)(width, x, y, low, high);
+        return;
+    }
+    *low = _mm512_permutex2var_epi64(x, _mm512_setr_epi64(0, 1, 4, 5, 8, 9, 12, 13), y);
+    *high = _mm512_permutex2var_epi64(x, _mm512_setr_epi64(2, 3, 6, 7, 10, 11, 14, 15), y);
+#endif
+}
+
+/* -- zip and unzip ------------------------------------------------------------------------------- */
+
+/* Vectors of `ways` rows, from here on, become vectors of one: log2(ways) rounds that pair row i with
+ * row i + ways/2. */
+INLINE void N(zip_vectors)(VEC *v, const uint8_t *from, int64_t row_in, int ways, int width)
+{
+    VEC w[8];
+    for (int k = 0; k < ways; k++) v[k] = LOAD(from + k * row_in);
+    for (int round = ways; round > 1; round /= 2) {
+        for (int k = 0; k < ways / 2; k++) {
+            VEC low, high;
+            N(unpack)(width, v[k], v[k + ways / 2], &low, &high);
+            N(weave)(width, low, high, &w[2 * k], &w[2 * k + 1]);
+        }
+        for (int k = 0; k < ways; k++) v[k] = w[k];
+    }
+}
+
+/* The inverse: vectors of one row of groups become one of each of `ways` rows. */
+INLINE void N(unzip_vectors)(VEC *v, const uint8_t *from, int ways, int width)
+{
+    VEC w[8];
+    for (int k = 0; k < ways; k++) v[k] = LOAD(from + k * V);
+    for (int round = ways; round > 1; round /= 2) {
+        for (int k = 0; k < ways / 2; k++) {
+            VEC low, high;
+            N(unweave)(width, v[2 * k], v[2 * k + 1], &low, &high);
+            N(pack)(width, low, high, &w[k], &w[k + ways / 2]);
+        }
+        for (int k = 0; k < ways; k++) v[k] = w[k];
+    }
+}
+
+#if LANES > 1
+/* A part of what vectors hold: less than a line, or from a line on. Past the caches the last vectors may not
+ * overlap those before: a line that was just streamed would have to be read again. These are called once
+ * or twice a row, so they are not there for every width and number of ways. */
+INLINE void N(stream_part)(uint8_t *to, const uint8_t *made, int64_t count)
+{
+    for (; count >= LINE; count -= LINE, to += LINE, made += LINE)
+        for (int y = 0; y < LINE; y += V) STREAM(to + y, LOAD(made + y));
+    move_short(to, made, count);
+}
+
+NOINLINE TARGET static void N(zip_part)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width,
+                                        int64_t at, int64_t count)
+{
+    const int64_t c = least(at, b->columns * width - V);
+    uint8_t made[8 * V];
+    VEC v[8];
+    N(zip_vectors)(v, from + c, b->row_in, ways, width);
+    for (int k = 0; k < ways; k++) STORE(made + k * V, v[k]);
+    N(stream_part)(to + at * ways, made + (at - c) * ways, count * ways);
+}
+
+NOINLINE TARGET static void N(unzip_part)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width,
+                                          int64_t at, int64_t count)
+{
+    const int64_t r = least(at, b->rows * width - V);
+    uint8_t made[V];
+    VEC v[8];
+    N(unzip_vectors)(v, from + r * ways, ways, width);
+    for (int k = 0; k < ways; k++) {
+        STORE(made, v[k]);
+        N(stream_part)(to + k * b->column_out + at, made + (at - r), count);
+    }
+}
+#else
+#define zip_part_1(...) (void)0
+#define unzip_part_1(...) (void)0
+#endif
+
+/* `ways` rows become one. Through the caches, the last step may overlap the one before: it writes the same
+ * bytes again. Short rows that lie together are fetched as they lie, well before their turn; of long
+ * ones what comes next; and the line of the result that the end is a part of. */
+INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
+                       int width, bool past, bool far)
+{
+    const int64_t count = b->columns * width, turn = count - SOON / ways;
+    const bool together = b->row_in == count && count * ways <= TOGETHER;
+    const int64_t soon = most(SOON - count * ways, 0);
+    const int64_t head = past ? (int64_t)(-(uintptr_t)to & (LINE - 1)) / ways : 0;
+    if (past && (uintptr_t)(to + count * ways) % LINE) FETCH_TO_WRITE(to + count * ways);
+    if (head) N(zip_part)(from, to, b, ways, width, 0, head);
+    int64_t at = head;
+    for (; at < count; at += V) {
+        const bool edge = at + V > count;
+        if (past && edge) break;
+        const int64_t c = edge ? count - V : at;
+        VEC v[8];
+        N(zip_vectors)(v, from + c, b->row_in, ways, width);
+        for (int k = 0; far && k < ways; k++) {
+            if (together) FETCH(next, soon + c * ways + k * V, 3);
+            else if ((c - head) % LINE == 0)
+                FETCH(c < turn ? from : next, k * b->row_in + (c < turn ? c + SOON / ways : c - turn), 0);
+        }
+        for (int k = 0; k < ways; k++) N(put)(to + c * ways + k * V, v[k], past);
+    }
+    if (past && at < count) N(zip_part)(from, to, b, ways, width, at, count - at);
+}
+
+/* The inverse: one row of `rows` groups becomes `ways` rows. Past the caches these start as far from a
+ * line as one another. */
+INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
+                         int width, bool past, bool far)
+{
+    const int64_t count = b->rows * width, turn = count * ways - SOON;
+    const int64_t head = past ? (int64_t)(-(uintptr_t)to & (LINE - 1)) : 0;
+    if (past && (uintptr_t)(to + count) % LINE)
+        for (int k = 0; k < ways; k++) FETCH_TO_WRITE(to + k * b->column_out + count);
+    for (int64_t x = 0; x < head; x += V)
+        N(unzip_part)(from, to, b, ways, width, x, least(head - x, V));
+    int64_t at = head;
+    for (; at < count; at += V) {
+        const bool edge = at + V > count;
+        if (past && edge) break;
+        const int64_t r = edge ? count - V : at;
+        VEC v[8];
+        N(unzip_vectors)(v, from + r * ways, ways, width);
+        for (int k = 0; far && k < ways; k++) {
+            const int64_t x = r * ways + k * V;
+            if ((x - head * ways) % LINE == 0) FETCH(x < turn ? from : next, x < turn ? x + SOON : x - turn, 0);
+        }
+        for (int k = 0; k < ways; k++) N(put)(to + k * b->column_out + r, v[k], past);
+    }
+    if (past && at < count) N(unzip_part)(from, to, b, ways, width, at, count - at);
+}
