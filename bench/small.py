@@ -60,7 +60,7 @@ def _reused(
 ) -> dict[str, Callable[[], Any]]:
     wanted = OPS[op][1]
     several = isinstance(wanted, (list, tuple))
-    ys = _given(framework, [np.zeros_like(y) for y in (wanted if several else [wanted])])
+    ys = _given(framework, [np.zeros(y.shape, y.dtype) for y in (wanted if several else [wanted])])
     xs = args[0] if isinstance(args[0], list) else args
     by_hand = into(INTO[op], _words(framework))
     out = tuple(ys) if several else ys[0]
