@@ -12,8 +12,10 @@ from tests.house.tree import PACKAGES, ROOT, relative, sources
 
 HOUSE = [ROOT / name for name in ("xlayout", "backends", "tests", "bench", "docs")]
 PYTHON = sources(*HOUSE)
+COMPILED = sorted((ROOT / "backends").rglob("*.[ch]"))
 TEXT = [
     *PYTHON,
+    *COMPILED,
     *(path for folder in HOUSE for path in sorted(folder.rglob("*.md"))),
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml")),
 ]
@@ -58,8 +60,15 @@ def test_a_file_opens_with_one_sentence() -> None:
     } == {}
 
 
+def test_a_compiled_file_says_what_it_is() -> None:
+    openings = {relative(path): path.read_text("utf-8").partition("\n")[0] for path in COMPILED}
+    assert {
+        path: text for path, text in openings.items() if f"/* {Path(path).stem}: " not in text
+    } == {}
+
+
 def test_a_file_fits_in_the_head() -> None:
-    lengths = {relative(path): len(path.read_text("utf-8").splitlines()) for path in PYTHON}
+    lengths = {relative(path): len(path.read_text("utf-8").splitlines()) for path in (*PYTHON, *COMPILED)}
     assert {path: length for path, length in lengths.items() if length > CEILING} == {}
 
 

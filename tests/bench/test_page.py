@@ -1,0 +1,41 @@
+"""The guide's figures are those of the results, and are written anew without touching the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.page import BEGIN, END, PAGE, RESULTS, figures, written
+from bench.record import load
+from tests.bench.made import results, row
+
+ROWS = [
+    row(xlayout_fresh=2.0, eager_fresh=8.0, einops_fresh=6.0, xlayout_reused=1.1),
+    row(dtype="uint8", xlayout_fresh=3.0, eager_fresh=8.0),
+    row("stack", size=1024, family="small calls", unit=1e-7, xlayout_fresh=40.0, eager_fresh=20.0),
+]
+
+
+def test_the_guide_holds_the_figures_of_the_results() -> None:
+    page = PAGE.read_text("utf-8")
+    assert written(page, load(RESULTS)) == page, "python -m bench page"
+
+
+def test_only_what_stands_between_the_marks_is_replaced() -> None:
+    page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    once = written(page, results(ROWS))
+    assert once.startswith(f"before\n{BEGIN}\n")
+    assert once.endswith(f"{END}\nafter\n")
+    assert "old" not in once
+    assert written(once, results(ROWS)) == once
+
+
+def test_a_page_without_the_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="the page has no place for figures: '<!-- figures"):
+        written("a page", results(ROWS))
+
+
+def test_a_figure_is_a_median_beside_the_best_peer_s() -> None:
+    lines = figures(results(ROWS)).splitlines()
+    assert "| zip | 1.10 | 2.50 (7.0) |  |  |  |  |" in lines
+    assert "| stack | 4.0 (2.0) |  |  |" in lines
+    assert "| stack | torch, bfloat16, 1 KB | xlayout fresh | 2.00 | eager fresh |" in lines
