@@ -1,0 +1,114 @@
+/* _turn: rows become columns, in vectors. A part of _lanes.h: once per vector size. */
+
+/* 16 bytes of one row a lane. */
+INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
+{
+#define PART(k) _mm_loadu_si128((const __m128i *)(from + (k) * stride))
+#if LANES == 1
+    (void)stride;
+    return PART(0);
+#elif LANES == 2
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(PART(0)), PART(1), 1);
+#else
+    __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(PART(0)), PART(1), 1);
+    __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(PART(2)), PART(3), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+#endif
+#undef PART
+}
+
+/* A column that was made, to where it belongs. `kept` holds the part before it. */
+INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept)
+{
+#if LANES == 4
+    if (way == PAST) {
+        STREAM(to, v);
+        return;
+    }
+    if (way == ACROSS) N(stream_across)(to, LOAD(kept), v, width);
+    if (way == ACROSS || way == KEPT) {
+        STORE(kept, v);
+        return;
+    }
+#endif
+    (void)width, (void)way, (void)kept;
+    STORE(to, v);
+}
+
+/* One square a lane, n x n elements, n = 16 / width: lane k holds rows k*n to k*n + n - 1, so that
+ * a column of all lanes is V bytes in a row. */
+INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out, int width,
+                    Way way, uint8_t *kept)
+{
+    const int n = 16 / width;
+    VEC v[16], w[16];
+    for (int k = 0; k < n; k++) v[k] = N(gather)(from + k * row_in, n * row_in);
+    for (int round = n; round > 1; round /= 2) {
+        for (int k = 0; k < n / 2; k++)
+            N(unpack)(width, v[k], v[k + n / 2], &w[2 * k], &w[2 * k + 1]);
+        for (int k = 0; k < n; k++) v[k] = w[k];
+    }
+    for (int k = 0; k < n; k++)
+        N(put_column)(to + k * column_out, v[k], width, way, kept + k * LINE);
+}
+
+/* Squares down the rows, then across. At the edges they overlap what is there already. */
+INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int width)
+{
+    const int64_t n = 16 / width, high = n * LANES;
+    for (int64_t row = 0; row < b->rows; row += high) {
+        const int64_t r = least(row, b->rows - high);
+        for (int64_t column = 0; column < b->columns; column += n) {
+            const int64_t c = least(column, b->columns - n);
+            N(turn)(from + r * b->row_in + c * width, b->row_in, to + c * b->column_out + r * width,
+                    b->column_out, width, HERE, NULL);
+        }
+    }
+}
+
+#if LANES > 1
+/* A block, turned. Meanwhile the next is laid, and the lines of one to come are fetched: so the processor
+ * waits for memory, shuffles and stores at a time. */
+INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Way way, uint8_t *kept,
+                          int width)
+{
+    const int n = 16 / width, rows = LINE / width;
+    for (int x = 0; x < 4; x++) {
+        for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++) {
+            FETCH(block->soon, r * block->row_in, 2);
+            for (int y = 0; y < LINE; y += V)
+                STORE(block->laid_next + r * LINE + y, LOAD(block->next + r * block->row_in + y));
+        }
+        for (int r = 0; r < rows; r += n * LANES)
+            N(turn)(block->laid + r * LINE + x * 16, LINE, to + x * n * column_out + r * width, column_out,
+                    width, way, kept + x * n * LINE);
+    }
+}
+
+#if LANES == 4
+#define WAYS(W)                                                                                    \
+    switch (way) {                                                                                 \
+    case PAST: N(turn_block)(block, to, column_out, PAST, kept, W); break;                         \
+    case KEPT: N(turn_block)(block, to, column_out, KEPT, kept, W); break;                         \
+    case ACROSS: N(turn_block)(block, to, column_out, ACROSS, kept, W); break;                     \
+    default: N(turn_block)(block, to, column_out, HERE, kept, W);                                  \
+    }
+#else /* a smaller vector is part of a line, and the other part comes much later */
+#define WAYS(W)                                                                                    \
+    (void)way;                                                                                     \
+    N(turn_block)(block, to, column_out, HERE, kept, W);
+#endif
+#define TURN(W)                                                                                    \
+    TARGET static void N(turn_##W)(const Block *block, uint8_t *to, int64_t column_out, Way way,   \
+                                   uint8_t *kept)                                                  \
+    {                                                                                              \
+        WAYS(W)                                                                                    \
+    }
+TURN(1)
+TURN(2)
+TURN(4)
+TURN(8)
+TURN(16)
+#undef TURN
+#undef WAYS
+#endif
