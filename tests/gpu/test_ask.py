@@ -15,9 +15,8 @@ ON_CPU = {
 
 
 def test_a_case_is_answered_in_a_process_of_its_own() -> None:
-    answer = gpu_ask.ask("shards_of_two_memory_orders", ON_CPU)
-    assert answer["verdict"] == "ok"
-    assert answer["finding"].startswith("refused; by hand, jit is ")
+    answer = gpu_ask.ask("pointers_both_ways", ON_CPU)  # a promise; a question may end in a crash
+    assert answer == {"verdict": "ok", "finding": "14 dtypes on cpu:0"}
 
 
 @pytest.mark.parametrize(
