@@ -27,16 +27,9 @@ PATIENCE = 20.0  # seconds until what was let go must be gone: JAX lets go late,
 OURS: dict[str, Callable[..., Any]] = {
     "matrix_transpose": xl.matrix_transpose,
     "interleave": xl.interleave,
-    "rope_halves": lambda x: xl.rope_halves(x, heads=32),
+    "rope_halves": lambda x, **options: xl.rope_halves(x, heads=32, **options),
     "fuse_qkv": lambda q, k, v: xl.fuse_qkv(q, k, v, **HEADS),
     "stack": lambda *xs: xl.stack(xs),
-}
-
-
-DONATED: dict[str, Callable[..., Any]] = {
-    "matrix_transpose": lambda x: xl.matrix_transpose(x.view(-1, COLUMNS, COLUMNS), donate=True),
-    "interleave": lambda x: xl.interleave(x, donate=True),
-    "rope_halves": lambda x: xl.rope_halves(x, heads=32, donate=True),
 }
 
 
@@ -157,14 +150,13 @@ def donated(op: str, megabytes: int) -> None:
     import torch
 
     rows = megabytes * (1 << 20) // (4 * COLUMNS) // COLUMNS * COLUMNS
-    call = DONATED[op]
-    call(torch.zeros(COLUMNS, COLUMNS))  # threads and scratch of their own
-    x = torch.arange(rows * COLUMNS, dtype=torch.int32).view(rows, COLUMNS)
-    whole = x.view(-1, COLUMNS, COLUMNS) if op == "matrix_transpose" else x
-    wanted = OURS[op](whole)
+    OURS[op](torch.zeros(COLUMNS, COLUMNS), donate=True)  # threads and scratch of their own
+    squares = (-1, COLUMNS, COLUMNS) if op == "matrix_transpose" else (rows, COLUMNS)
+    x = torch.arange(rows * COLUMNS, dtype=torch.int32).view(squares)
+    wanted = OURS[op](x)
     before = settled()
     Path("/proc/self/clear_refs").write_text("5", "ascii")
-    made = call(x)
+    made = OURS[op](x, donate=True)
     rise = resident("VmHWM") - before
     assert torch.equal(made, wanted), f"{op}, donated: wrong"
     print(json.dumps({"extra": rise / made.nbytes, "bytes": rise}))

@@ -37,6 +37,7 @@ __all__ = [
     "one_move",
     "plan_to_write",
     "plan_where_faster",
+    "prepared",
     "run_of",
 ]
 
@@ -63,7 +64,11 @@ def plan_where_faster(moves: Moves, itemsize: int, inputs: int, outputs: int) ->
     >>> plan_where_faster(one_move((2, 2), (1, 2)), 4, 1, 1) is None  # too small
     True
     """
-    if not native.available or not wanted():
+    return _faster(moves, itemsize, inputs, outputs) if wanted() else None
+
+
+def _faster(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
+    if not native.available:
         return None
     return _plan_where_faster(moves, itemsize, inputs, outputs, native.get_isa() != "plain")
 
@@ -74,11 +79,20 @@ def _plan_where_faster(
 ) -> Plan | None:
     size, short = 0, False
     for _, _, (_, _, loops) in moves:
-        if len(loops) > MOST_LOOPS:
-            return None
         size += itemsize * math.prod(n for n, _, _ in loops)
         short = short or (run_of(loops) * itemsize < LINE and (vectors or not _deals(loops)))
     if size < SMALL or not (short or size >= LARGE):
+        return None
+    return prepared(moves, itemsize, inputs, outputs)
+
+
+def prepared(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
+    """The plan of some moves, the faster way or not; None where the kernel has none.
+
+    >>> prepared(((0, 0, (0, 0, ((2, 1, 1),) * (MOST_LOOPS + 1))),), 4, 1, 1) is None
+    True
+    """
+    if not native.available or any(len(loops) > MOST_LOOPS for _, _, (_, _, loops) in moves):
         return None
     return native.prepare(moves, itemsize, inputs, outputs)
 
@@ -88,15 +102,12 @@ def plan_to_write(
 ) -> tuple[Plan, int] | None:
     """The plan and the threads (0: all) of a write into row-major results of these shapes; or None.
 
-    None stands for a write that the framework should make itself.
+    None stands for a write that the framework should make itself. Whoever keeps this asks `wanted`
+    before each write.
     """
     few = itemsize * sum(map(math.prod, shapes)) <= ONE_CALL
-    if not (few and native.available and wanted()):
-        plan = plan_where_faster(moves, itemsize, inputs, len(shapes))
-        return None if plan is None else (plan, 0)
-    if any(len(loops) > MOST_LOOPS for _, _, (_, _, loops) in moves):
-        return None
-    return native.prepare(moves, itemsize, inputs, len(shapes)), 1
+    plan = (prepared if few else _faster)(moves, itemsize, inputs, len(shapes))
+    return None if plan is None else (plan, int(few))
 
 
 def meets(addresses: Sequence[int], nbytes: Sequence[int], inputs: int) -> bool:

@@ -20,6 +20,7 @@ from xlayout_native.strided import (
     plan_to_write,
     plan_where_faster,
 )
+from xlayout_native.switch import wanted
 
 __all__ = ["empty", "fresh", "move", "writer"]
 
@@ -70,7 +71,7 @@ def writer(
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         dtype = arrays[0].dtype
         found = plans(dtype.itemsize)
-        if found is None or dtype.hasobject or not all(map(_row_major, arrays)):
+        if found is None or not wanted() or dtype.hasobject or not all(map(_row_major, arrays)):
             return None
         made = [empty(shape, dtype) for shape in shapes] if outputs is None else outputs
         if not all(map(_row_major, made)):

@@ -14,7 +14,8 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
 import xlayout_native
-from xlayout_native.strided import LARGE, MOST_LOOPS, SMALL, Moves, one_move, plan_where_faster
+from xlayout_native.strided import LARGE, SMALL, Moves, one_move, plan_where_faster, prepared
+from xlayout_native.switch import wanted
 
 __all__ = ["GATES", "empty", "fresh", "in_place", "move"]
 
@@ -76,16 +77,15 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 
 def in_place(moves: Moves, x: Any, shape: tuple[int, ...]) -> Any | None:
     """A tensor that is alone on its storage, permuted there; None, and no change, for any other."""
-    if not xlayout_native.available or _watched(x) or not x.is_contiguous():
+    if not wanted() or _watched(x) or not x.is_contiguous():
         return None
     storage = x.untyped_storage()
     owned = storage.resizable()  # not memory of numpy, or of JAX
     if not owned or storage.nbytes() != x.nbytes:
         return None
-    if any(len(loops) > MOST_LOOPS for _, _, (_, _, loops) in moves):
-        return None
-    plan = xlayout_native.prepare(moves, x.itemsize, 1, 1)
-    if not xlayout_native.run_in_place(plan, torch.get_num_threads(), x.data_ptr()):
+    plan = prepared(moves, x.itemsize, 1, 1)
+    threads = torch.get_num_threads()
+    if plan is None or not xlayout_native.run_in_place(plan, threads, x.data_ptr()):
         return None
     if not x.is_inference():
         increment_version(x)

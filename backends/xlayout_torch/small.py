@@ -17,7 +17,7 @@ import torch
 from torch.autograd import forward_ad
 
 import xlayout_native
-from xlayout_native.strided import MOST_LOOPS, Moves
+from xlayout_native.strided import Moves, prepared
 
 __all__ = ["DTYPES", "address_of", "quick", "watched"]
 
@@ -63,11 +63,9 @@ def watched() -> bool:
 def quick(
     recipe: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
-    if not xlayout_native.available or any(
-        len(loops) > MOST_LOOPS for _, _, (_, _, loops) in moves
-    ):
+    sizes = {n: prepared(moves, n, inputs, len(shapes)) for n in (1, 2, 4, 8)}
+    if None in sizes.values():
         return recipe
-    sizes = {n: xlayout_native.prepare(moves, n, inputs, len(shapes)) for n in (1, 2, 4, 8)}
     plans = {dtype: sizes[dtype.itemsize] for dtype in DTYPES}
     copy = xlayout_native.run
     shape = shapes[0]

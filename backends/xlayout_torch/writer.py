@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.autograd.graph import increment_version
 
 import xlayout_native
 from xlayout_native.strided import Moves, meets, plan_to_write
+from xlayout_native.switch import wanted
 from xlayout_torch import native
 from xlayout_torch.small import DTYPES, address_of, watched
 
@@ -19,11 +21,11 @@ __all__ = ["writer"]
 def writer(
     moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
-    plans = {size: plan_to_write(moves, size, inputs, shapes) for size in (1, 2, 4, 8)}
+    plans = lru_cache(lambda size: plan_to_write(moves, size, inputs, shapes))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         dtype = arrays[0].dtype
-        if dtype not in DTYPES or watched():
+        if dtype not in DTYPES or watched() or not wanted():
             return None
         try:
             read = [address_of(x) for x in arrays]
@@ -37,7 +39,7 @@ def writer(
             return None
         if not fresh and not fits(arrays, read, outputs, written):
             return None
-        found = plans[dtype.itemsize]
+        found = plans(dtype.itemsize)
         if found is None:
             by_torch(arrays, outputs)
             return outputs

@@ -116,14 +116,20 @@ class Engine:
         own = {name: value for name, value in options.items() if name not in _RUN}
         where = {k: options[k] for k in _WHERE if options.get(k) is not None}
         out, copy = options.get("out"), options.get("copy", True)
-        if options.get("donate", False) is not False:
-            return self._donated(arrays, own, out, copy, where, options["donate"])
+        donate = options.get("donate", False)
+        if not isinstance(donate, bool):
+            raise TypeError(f"donate: {donate!r}; wanted True or False")
+        if donate and (out is not None or copy is not True):
+            raise ValueError("donate: True with out= or copy=; it is one memory or another")
+        if donate:
+            return self._donated(arrays, own, where)
         if out is not None or copy is not True:
             return self._placed(arrays, own, out, copy, where)
         if where or common_backend(arrays).tracing(*arrays):
             return self._elsewhere(arrays, own, where)
-        elsewhere = lambda *xs: self._elsewhere(xs, own, {})  # noqa: E731 -- said twice below
-        run = caller(arrays, lambda *xs: self._recipe(xs, own), elsewhere)
+        run = caller(
+            arrays, lambda *xs: self._recipe(xs, own), lambda *xs: self._elsewhere(xs, own, {})
+        )
         if self._fill in own:
             run = checked(run, own[self._fill])
         result = run(*arrays)  # what fails is not kept
@@ -164,19 +170,9 @@ class Engine:
         return made
 
     def _donated(
-        self,
-        arrays: tuple[Any, ...],
-        options: dict[str, Any],
-        out: Any,
-        copy: bool | None,
-        where: dict[str, Any],
-        donate: Any,
+        self, arrays: tuple[Any, ...], options: dict[str, Any], where: dict[str, Any]
     ) -> Any:
         """In the memory of the arrays, where that can be."""
-        if donate is not True:
-            raise TypeError(f"donate: {donate!r}; wanted True or False")
-        if out is not None or copy is not True:
-            raise ValueError("donate: True with out= or copy=; it is one memory or another")
         backend = common_backend(arrays)
         if where or backend.spread(arrays[0]):
             raise TypeError("donate: the result of a sharded op is fresh; leave it away")

@@ -7,11 +7,11 @@ from typing import Any, Literal, Protocol, cast
 from xlayout.algebra import Layout, grammar
 from xlayout.algebra.shapes import Shape
 from xlayout.ops.engine import Engine, everything
-from xlayout.ops.op import dressed
+from xlayout.ops.op import Run, dressed
 
 __all__ = ["rearrange"]
 
-_OPTIONS = ("pattern", "out", "copy", "donate", "comm", "out_sharding", "in_sharding")
+_OPTIONS = ("pattern", *Run.__annotations__)
 
 
 def _rearrange(shapes: tuple[Shape, ...], /, *, pattern: str, **sizes: int) -> Layout:
