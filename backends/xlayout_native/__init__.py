@@ -27,6 +27,8 @@ try:
         set_isa,
         set_threads,
         set_thresholds,
+        share_threads,
+        threads_awake,
     )
 except ImportError as error:
     available = False
@@ -49,7 +51,9 @@ __all__ = [
     "set_isa",
     "set_threads",
     "set_thresholds",
+    "share_threads",
     "status",
+    "threads_awake",
 ]
 
 

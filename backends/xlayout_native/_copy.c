@@ -34,6 +34,7 @@
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -44,6 +45,7 @@
 #ifdef __linux__
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #endif
 
 #include "_plain.h"
@@ -136,6 +138,18 @@ static PyObject *get_threads(PyObject *module, PyObject *unused)
     return PyLong_FromLong(atomic_load(&default_threads));
 }
 
+static PyObject *share_threads(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyBool_FromLong(share_openmp());
+}
+
+static PyObject *threads_awake(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyBool_FromLong(awake_threads() != NULL);
+}
+
 static PyObject *set_thresholds(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -199,6 +213,8 @@ static PyMethodDef METHODS[] = {
     {"keep_by_place", (PyCFunction)(void (*)(void))keep_by_place, METH_FASTCALL, "keep_by_place(runs, x, args, options, run)."},
     {"set_threads", set_threads, METH_O, "set_threads(n): what threads=0 means."},
     {"get_threads", get_threads, METH_NOARGS, "What threads=0 means."},
+    {"share_threads", share_threads, METH_NOARGS, "Work with OpenMP's threads from now on; whether it is there."},
+    {"threads_awake", threads_awake, METH_NOARGS, "Whether this thread works with OpenMP's."},
     {"set_thresholds", set_thresholds, METH_VARARGS, "set_thresholds(stream_from, threads_from)."},
     {"set_isa", set_isa, METH_O, "set_isa(name): which kernels run."},
     {"get_isa", get_isa, METH_NOARGS, "Which kernels run."},
@@ -213,7 +229,7 @@ static int start(PyObject *module)
     static bool started;
     if (started) return 0;
     if (name_attributes()) return -1;
-    if (pthread_key_create(&stages, free) || pthread_atfork(NULL, NULL, forget_helpers)) {
+    if (pthread_key_create(&stages, free) || pthread_atfork(NULL, NULL, forget_threads)) {
         PyErr_SetString(PyExc_ImportError, "xlayout_native: no thread storage left");
         return -1;
     }

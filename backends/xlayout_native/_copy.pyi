@@ -89,8 +89,20 @@ def set_threads(threads: int, /) -> None:
 def get_threads() -> int:
     """What 0 threads stands for."""
 
+def share_threads() -> bool:
+    """Let the main thread work with OpenMP's threads, which a framework brought; whether it did.
+
+    Not in a child of a fork: there OpenMP waits for threads that only its parent has.
+    """
+
+def threads_awake() -> bool:
+    """Whether this thread works with OpenMP's threads."""
+
 def set_thresholds(stream_from: int, threads_from: int, /) -> None:
-    """Bytes from which a result is written past the caches, and from which threads share it."""
+    """Bytes from which a result is written past the caches, and from which threads share it.
+
+    Threads that are awake share from a sixteenth of them on.
+    """
 
 def set_isa(name: str, /) -> None:
     """Run these kernels from now on.

@@ -273,7 +273,7 @@ static bool run_cycles(const Plan *plan, uint8_t *base, int64_t threads)
 static bool run_in_place(const Plan *plan, uint8_t *base, int64_t threads)
 {
     if (plan->inputs != 1 || plan->outputs != 1 || plan->count > WALKS_MOST) return false;
-    if (plan->bytes < atomic_load(&threads_from)) threads = 1;
+    if (is_for_one(plan->bytes)) threads = 1;
     if (plan->count == 1 && is_squares(&plan->copies[0])) {
         run_squares(&plan->copies[0], base, threads);
         return true;

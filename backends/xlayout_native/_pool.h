@@ -1,9 +1,39 @@
-/* _pool: a few threads that sleep until there is a task, and what may be asked of the machine. */
+/* _pool: the other threads: OpenMP's, or a few that sleep until there is a task. */
 
 /* What several threads do at a time; each returns when there is nothing left to do. */
 typedef struct Task {
     void (*work)(struct Task *);
 } Task;
+
+/* -- threads that are there already -------------------------------------------------------------- */
+
+/* How OpenMP runs a function with so many threads, this one included. */
+typedef void (*Parallel)(void (*function)(void *), void *data, unsigned threads, unsigned flags);
+
+static _Atomic(Parallel) openmp; /* NULL: nobody brought it, or nobody said that it may be used */
+static atomic_bool forked;       /* this process is a child whose parent may have used it */
+
+static bool share_openmp(void)
+{
+    if (atomic_load(&forked)) return false;
+    atomic_store(&openmp, (Parallel)(uintptr_t)dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    return atomic_load(&openmp);
+}
+
+/* OpenMP, for the main thread: it keeps a team for every thread that asks it, and the framework's work is
+ * mostly on this one. That team waits for more, awake, when its last task is done; and helpers of our own
+ * would have to take turns with it on the same processors. */
+static Parallel awake_threads(void)
+{
+    const Parallel found = atomic_load_explicit(&openmp, memory_order_relaxed);
+#ifdef __linux__
+    return found && syscall(SYS_gettid) == getpid() ? found : NULL;
+#else
+    return (void)found, NULL;
+#endif
+}
+
+/* -- threads of our own --------------------------------------------------------------------------- */
 
 /* Helpers sleep until a task is posted. One that ends before a helper wakes is not missed: the
  * helper finds none and sleeps on. */
@@ -51,10 +81,17 @@ static void start_helpers(int wanted)
     while (pool.ready < pool.helpers) pthread_cond_wait(&pool.left, &pool.lock);
 }
 
+static void run_openmp(void *task) { ((Task *)task)->work(task); }
+
 /* The task with up to `threads` threads, this one included. Another thread's task in the pool is not
  * waited for: this one works alone then. */
 static void run_task(Task *task, int64_t threads)
 {
+    const Parallel team = threads < 2 ? NULL : awake_threads();
+    if (team) {
+        team(run_openmp, task, (unsigned)threads, 0);
+        return;
+    }
     if (threads < 2 || pthread_mutex_trylock(&pool.turn)) {
         task->work(task);
         return;
@@ -73,9 +110,12 @@ static void run_task(Task *task, int64_t threads)
     pthread_mutex_unlock(&pool.turn);
 }
 
-/* Threads do not survive a fork: the child starts its own when it needs them. */
-static void forget_helpers(void)
+/* Threads do not survive a fork: the child starts its own when it needs them. OpenMP's are not started
+ * again: the child would wait for those of its parent. */
+static void forget_threads(void)
 {
+    atomic_store(&openmp, NULL);
+    atomic_store(&forked, true);
     pthread_mutex_init(&pool.turn, NULL);
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.posted, NULL);

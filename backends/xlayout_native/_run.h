@@ -1,7 +1,13 @@
 /* _run: a plan, dealt out to threads. */
 
 static atomic_llong stream_from = 8 << 20;  /* bytes of a result that streaming stores serve better */
-static atomic_llong threads_from = 1 << 20; /* bytes from which a second thread pays for its waking */
+static atomic_llong threads_from = 4 << 20; /* bytes from which a second thread pays for its waking, */
+enum { AWAKE = 16 };                        /* or from a sixteenth of them if it is awake */
+
+static bool is_for_one(int64_t bytes)
+{
+    return bytes < atomic_load(&threads_from) / (awake_threads() ? AWAKE : 1);
+}
 
 typedef struct {
     Task task;
@@ -74,7 +80,7 @@ static void run_plan(const Plan *plan, uint8_t **pointers, int64_t threads)
     Plan *instead = stream ? shifted(plan, pointers) : NULL;
     if (instead) plan = instead;
     Job job = {.task = {work}, .plan = plan, .isa = isa, .pointers = pointers, .stream = stream};
-    if (plan->bytes < atomic_load(&threads_from)) threads = 1;
+    if (is_for_one(plan->bytes)) threads = 1;
     threads = least(threads, plan->tiles);
     job.share = threads < 2 ? plan->tiles : least(plan->tiles / plan->windows, plan->tiles / (8 * threads));
     job.share = most(job.share, 1);

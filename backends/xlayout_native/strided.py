@@ -1,12 +1,14 @@
 """Strided: copies between strided buffers as a plan, where the kernel is the faster way.
 
-The rule is from measurements of torch's own copy and this kernel side by side, one thread and two,
-16 KB to 64 MB (`python -m bench grid` prints them for the machine at hand):
+The rule is from measurements of the frameworks' own copies and this kernel side by side, one thread
+and two, 16 KB to 64 MB (`python -m bench grid` prints them for the machine at hand):
 
-- Runs shorter than a line (zip, unzip, rope on activations, transposes): the kernel is up to 90
-  times faster, from about 16 KB on; below, a framework's copy has less to set up.
-- Longer runs: the framework's copy is a row of memcpys itself, and its threads are awake already.
-  The kernel wins where streaming stores and huge pages matter, beyond the caches.
+- From 32 KB on, the kernel. Runs shorter than a line (zip, unzip, rope on activations, transposes)
+  it copies up to 90 times faster. Longer ones are memcpys to both, and there it wins by doing all
+  pieces in one call, and beyond the caches by streaming stores and huge pages. Below, a framework's
+  copy has less to set up.
+- Long runs up to 16 MB are the framework's where its threads are awake and ours are not: waking
+  one takes as long as a copy of 4 MB by one thread.
 
 Without vectors (`XLAYOUT_ISA=plain`, and processors other than x86-64) the kernel is as fast as
 torch's copy or up to three times faster, but for unzips: of 1 and 2 bytes it takes 1 to 1.5 times
@@ -58,30 +60,36 @@ MOST_LOOPS = 15
 MOST_WAYS = 8
 
 
-def plan_where_faster(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
+def plan_where_faster(
+    moves: Moves, itemsize: int, inputs: int, outputs: int, rivals: bool = False
+) -> Plan | None:
     """The plan of some moves between so many arrays, or None where the framework should copy.
+
+    `rivals`: the framework would copy by threads that are awake, and the kernel's own are not.
 
     >>> plan_where_faster(one_move((2, 2), (1, 2)), 4, 1, 1) is None  # too small
     True
     """
-    return _faster(moves, itemsize, inputs, outputs) if wanted() else None
+    return _faster(moves, itemsize, inputs, outputs, rivals) if wanted() else None
 
 
-def _faster(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
+def _faster(moves: Moves, itemsize: int, inputs: int, outputs: int, rivals: bool) -> Plan | None:
     if not native.available:
         return None
-    return _plan_where_faster(moves, itemsize, inputs, outputs, native.get_isa() != "plain")
+    vectors = native.get_isa() != "plain"
+    return _plan_where_faster(moves, itemsize, inputs, outputs, rivals, vectors)
 
 
 @lru_cache(4096)
 def _plan_where_faster(
-    moves: Moves, itemsize: int, inputs: int, outputs: int, vectors: bool
+    moves: Moves, itemsize: int, inputs: int, outputs: int, rivals: bool, vectors: bool
 ) -> Plan | None:
-    size, short = 0, False
+    size, faster = 0, False
     for _, _, (_, _, loops) in moves:
         size += itemsize * math.prod(n for n, _, _ in loops)
-        short = short or (run_of(loops) * itemsize < LINE and (vectors or not _deals(loops)))
-    if size < SMALL or not (short or size >= LARGE):
+        short = run_of(loops) * itemsize < LINE
+        faster = faster or ((vectors or not _deals(loops)) if short else not rivals)
+    if size < SMALL or not (faster or size >= LARGE):
         return None
     return prepared(moves, itemsize, inputs, outputs)
 
@@ -98,16 +106,18 @@ def prepared(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | N
 
 
 def plan_to_write(
-    moves: Moves, itemsize: int, inputs: int, shapes: Sequence[Sequence[int]]
+    moves: Moves, itemsize: int, inputs: int, shapes: Sequence[Sequence[int]], rivals: bool = False
 ) -> tuple[Plan, int] | None:
     """The plan and the threads (0: all) of a write into row-major results of these shapes; or None.
 
     None stands for a write that the framework should make itself. Whoever keeps this asks `wanted`
-    before each write.
+    before each write. `rivals` as in `plan_where_faster`.
     """
-    few = itemsize * sum(map(math.prod, shapes)) <= ONE_CALL
-    plan = (prepared if few else _faster)(moves, itemsize, inputs, len(shapes))
-    return None if plan is None else (plan, int(few))
+    if itemsize * sum(map(math.prod, shapes)) <= ONE_CALL:
+        plan, threads = prepared(moves, itemsize, inputs, len(shapes)), 1
+    else:
+        plan, threads = _faster(moves, itemsize, inputs, len(shapes), rivals), 0
+    return None if plan is None else (plan, threads)
 
 
 def meets(addresses: Sequence[int], nbytes: Sequence[int], inputs: int) -> bool:

@@ -7,6 +7,7 @@ Each of them is a gate here, and one that is closed sends the copy to torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from multiprocessing import parent_process
 from typing import Any
 
 import torch
@@ -17,7 +18,10 @@ import xlayout_native
 from xlayout_native.strided import LARGE, SMALL, Moves, one_move, plan_where_faster, prepared
 from xlayout_native.switch import wanted
 
-__all__ = ["GATES", "empty", "fresh", "in_place", "move"]
+__all__ = ["GATES", "empty", "fresh", "in_place", "move", "rivals"]
+
+if xlayout_native.available and parent_process() is None:  # one of a fork would wait for ever
+    xlayout_native.share_threads()
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -40,11 +44,16 @@ GATES: dict[str, Callable[[Any], bool]] = {
 """Name -> whether it keeps the kernel away from a tensor."""
 
 
+def rivals() -> bool:
+    """Whether torch's threads, which are awake, are out of the kernel's reach here."""
+    return torch.get_num_threads() > 1 and not xlayout_native.threads_awake()
+
+
 def fresh(x: Any) -> Any | None:
     """A row-major copy of a tensor, or None where torch should make it."""
     if not xlayout_native.available or x.numel() * x.itemsize < SMALL or _watched(x):
         return None
-    plan = plan_where_faster(one_move(x.shape, x.stride()), x.itemsize, 1, 1)
+    plan = plan_where_faster(one_move(x.shape, x.stride()), x.itemsize, 1, 1, rivals())
     if plan is None:
         return None
     y = empty(x.shape, x)
@@ -64,7 +73,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """Whether all moves are made, between tensors of one dtype; if not, torch should make them."""
     if not xlayout_native.available or any(map(_watched, (*arrays, *outputs))):
         return False
-    plan = plan_where_faster(moves, arrays[0].itemsize, len(arrays), len(outputs))
+    plan = plan_where_faster(moves, arrays[0].itemsize, len(arrays), len(outputs), rivals())
     if plan is None:
         return False
     pointers = [x.data_ptr() for x in (*arrays, *outputs)]

@@ -21,7 +21,7 @@ __all__ = ["writer"]
 def writer(
     moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
-    plans = lru_cache(lambda size: plan_to_write(moves, size, inputs, shapes))
+    plans = lru_cache(lambda size, rivals: plan_to_write(moves, size, inputs, shapes, rivals))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         dtype = arrays[0].dtype
@@ -39,7 +39,7 @@ def writer(
             return None
         if not fresh and not fits(arrays, read, outputs, written):
             return None
-        found = plans(dtype.itemsize)
+        found = plans(dtype.itemsize, native.rivals())
         if found is None:
             by_torch(arrays, outputs)
             return outputs

@@ -16,7 +16,7 @@ CALLED = xlayout_native.available and xlayout_native.ffi_handler() and find_spec
 collect_ignore_glob = [] if CALLED else ["test_jax_*.py"]
 
 ISAS = xlayout_native.get_isas() if xlayout_native.available else []
-USUAL = (8 << 20, 1 << 20)
+USUAL = (8 << 20, 4 << 20)
 
 
 @pytest.fixture(params=ISAS)

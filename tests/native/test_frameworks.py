@@ -45,8 +45,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 def without(op: Callable[[Any], Any], x: Any) -> Any:
     """The op by the framework alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(xlayout_native, "available", False)
+    with xl.native(False):
         return op(x)
 
 
@@ -101,12 +100,26 @@ def test_numpy_gives_the_same_bits(name: str, dtype: Any) -> None:
 
 @pytest.mark.parametrize("make", [torch.zeros, np.zeros], ids=["torch", "numpy"])
 def test_the_kernel_is_used_where_it_is_faster(make: Any, runs: list[int]) -> None:
-    xl.interleave(make((480, 384)))
-    assert runs == []  # rows longer than a line
     xl.matrix_transpose(make((480, 384)))
-    assert len(runs) == 1
+    xl.interleave(make((480, 384)))  # in rows longer than a line
+    assert len(runs) == 2
     xl.matrix_transpose(make((16, 16)))
-    assert len(runs) == (2 if make is torch.zeros else 1)  # numpy's own call costs no more
+    assert len(runs) == (3 if make is torch.zeros else 2)  # numpy's own call costs no more
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_torch_copies_rows_by_its_own_threads_where_they_cannot_be_shared(
+    threads: int, runs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xlayout_native, "threads_awake", lambda: False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    x, y = torch.randn(480, 384), torch.empty(480, 384)
+    for made in (xl.interleave(x), xl.interleave(x, out=y), xl.interleave(x, out=y)):
+        assert torch.equal(made, without(xl.interleave, x))
+    assert len(runs) == (3 if threads == 1 else 0)
+    xl.interleave(torch.zeros(64, LARGE // 256))
+    xl.matrix_transpose(x)
+    assert len(runs) == (5 if threads == 1 else 2)
 
 
 def test_a_large_result_is_on_huge_pages(runs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,16 +182,20 @@ def test_numpy_arrays_that_are_not_plain_bytes_are_numpys(tmp_path: Path, runs: 
     assert runs == []
 
 
-def copied(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+def copied(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, rivals: bool = False
+) -> bool:
     """Whether the kernel is the one to copy this view."""
-    return plan_where_faster(one_move(shape, strides), itemsize, 1, 1) is not None
+    return plan_where_faster(one_move(shape, strides), itemsize, 1, 1, rivals) is not None
 
 
 def test_the_rule() -> None:
     assert not copied((64, 64), (1, 64), 4)  # 16 KB
-    assert copied((128, 128), (1, 128), 4)
-    assert not copied((100, 2, 16), (16, 1600, 1), 16)  # runs of 256 bytes
-    assert copied((1 << 22,), (1,), 4)  # 16 MB
+    assert copied((100, 2, 16), (16, 1600, 1), 16)  # runs of 256 bytes
+    assert not copied((100, 2, 16), (16, 1600, 1), 16, rivals=True)
+    for rivals in (False, True):
+        assert copied((128, 128), (1, 128), 4, rivals)
+        assert copied((1 << 22,), (1,), 4, rivals)  # 16 MB
     assert not copied((2,) * 16, (1,) * 16, 4)  # more loops than a plan holds
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -15,6 +16,11 @@ from tests.house.tree import ROOT
 
 ROWS, COLUMNS = 1500, 1300
 FLIP = [(0, 0, (0, 0, ((COLUMNS, 1, ROWS), (ROWS, COLUMNS, 1))))]
+
+
+needs_torch = pytest.mark.skipif(
+    not (find_spec("torch") and sys.platform == "linux"), reason="threads of torch for Linux"
+)
 
 
 def transpose(seed: int) -> bool:
@@ -53,6 +59,56 @@ assert transpose(4)
 print("right on both sides")
 """
     assert fresh(code) == "right on both sides"
+
+
+@needs_torch
+def test_the_main_thread_shares_openmps_threads_once_torch_is_there() -> None:
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+import xlayout_native as n
+from tests.native.test_threads import transpose
+assert not n.threads_awake()
+import xlayout_torch
+assert n.threads_awake() and transpose(1)
+with ThreadPoolExecutor(1) as other:
+    assert not other.submit(n.threads_awake).result() and other.submit(transpose, 2).result()
+print("one team")
+"""
+    assert fresh(code) == "one team"
+
+
+@needs_torch
+def test_a_fork_does_not_wait_for_the_threads_of_its_parent() -> None:
+    code = """
+import os, torch, xlayout_native as n, xlayout_torch
+from tests.native.test_threads import transpose
+torch.zeros(1 << 22).add_(1)
+assert n.threads_awake() and transpose(1)
+child = os.fork()
+if not child:
+    os._exit(0 if not n.share_threads() and not n.threads_awake() and transpose(2) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert n.threads_awake() and transpose(3)
+print("right on both sides")
+"""
+    assert fresh(code) == "right on both sides"
+
+
+@needs_torch
+def test_a_process_that_was_forked_before_the_kernel_came_shares_nothing() -> None:
+    code = """
+import multiprocessing, torch
+torch.zeros(1 << 22).add_(1)
+def inside():
+    import xlayout_native as n, xlayout_torch
+    from tests.native.test_threads import transpose
+    assert not n.threads_awake() and transpose(2)
+child = multiprocessing.get_context("fork").Process(target=inside)
+child.start()
+child.join(30)
+print(child.exitcode)
+"""
+    assert fresh(code) == "0"
 
 
 def test_runs_from_several_python_threads_do_not_mix() -> None:

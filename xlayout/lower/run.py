@@ -11,11 +11,12 @@ from xlayout.backend import Backend, Run, Runs
 from xlayout.errors import ShapeError
 from xlayout.lower.calls import caller, common_backend
 from xlayout.lower.fill import check_fill, checked
+from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
 from xlayout.registry import backend_of
 
-__all__ = ["as_outputs", "call", "refuse_while_tracing", "run"]
+__all__ = ["call", "refuse_while_tracing", "rewritten", "run", "writer_of"]
 
 _MOST = 1024  # layouts that are remembered by value; a program with more than this starts over
 
@@ -25,21 +26,46 @@ def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fil
     if len(arrays) != len(layout.in_shapes):
         raise _wrong_shapes(layout, arrays)
     backend = backend_of(arrays[0])
+    arrays = tuple(arrays)
     options = {} if type(fill) is int and not fill else {"fill": fill}
     fresh = out is None and copy is True
-    found = backend.find(layout._runs, tuple(arrays), None, options) if fresh else None
-    if found is not None:
-        return found(*arrays)
+    if fresh:
+        found = backend.find(layout._runs, arrays, None, options)
+        if found is not None:
+            return found(*arrays)
+    elif copy is True and not options and rewritten(backend, layout._runs, arrays, _INTO, out):
+        return out
     _check_shapes(layout, arrays)
     common_backend(arrays)
     check_fill(arrays[0].dtype, fill)
     if backend.tracing(*arrays):
         refuse_while_tracing(out, copy)
         return _traced(layout, arrays, fill)
-    if not fresh:
-        return run(backend, layout, arrays, out, copy, fill)
-    made = _kept(backend, layout, tuple(arrays), fill, options)
-    return made(*arrays)
+    if fresh:
+        return _kept(backend, layout, arrays, fill, options)(*arrays)
+    made = run(backend, layout, arrays, out, copy, fill)
+    write = None if out is None else writer_of(backend, layout)
+    if write is not None:
+        backend.keep(layout._runs, arrays, None, _INTO, write)
+    return made
+
+
+_INTO = {"out": True}  # a write, among the runs that a layout keeps
+
+
+def rewritten(
+    backend: Backend, runs: Runs, arrays: tuple[Any, ...], options: dict[str, Any], out: Any
+) -> bool:
+    """Whether `out` is written now, by what `writer_of` made for an earlier call and was kept."""
+    write = backend.find(runs, arrays, None, options)
+    return write is not None and write(arrays, _as_outputs(out)) is not None
+
+
+def writer_of(backend: Backend, layout: Layout) -> Run | None:
+    """What writes a layout into arrays that are there; None where holes are to be filled first."""
+    if layout.has_holes or not layout.out_size:
+        return None
+    return backend.writer(moves_of(layout), len(layout.in_shapes), layout.out_shapes)
 
 
 _RUNS: dict[Layout, Runs] = {}
@@ -145,7 +171,7 @@ def _view_plan(
     return [layout.only(k).as_view(strides) for k in range(len(layout.out_shapes))]
 
 
-def as_outputs(out: Any) -> tuple[Any, ...]:
+def _as_outputs(out: Any) -> tuple[Any, ...]:
     """What is given as `out`, one by one."""
     return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
@@ -155,7 +181,7 @@ def _into(
 ) -> Any:
     if copy is False:
         raise BufferError("copy=False: a result written to out= is a copy; leave one of them away")
-    outputs = as_outputs(out)
+    outputs = _as_outputs(out)
     if len(outputs) != len(layout.out_shapes):
         raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
     kind = backend.kind(arrays[0])

@@ -13,9 +13,8 @@ from xlayout.errors import SizeError
 from xlayout.lower.calls import caller, common_backend
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill, checked
-from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import Recipe, recipe
-from xlayout.lower.run import as_outputs, refuse_while_tracing, run
+from xlayout.lower.run import refuse_while_tracing, rewritten, run, writer_of
 from xlayout.lower.traced import plan_op, stand_in, trace
 from xlayout.registry import backend_of
 
@@ -152,8 +151,8 @@ class Engine:
     ) -> Any:
         """Into the caller's memory, or sharing it."""
         if out is not None and copy is True and not where:
-            write = backend_of(arrays[0]).find(self._writes, arrays, None, options)
-            if write is not None and write(arrays, as_outputs(out)) is not None:
+            backend = backend_of(arrays[0])
+            if rewritten(backend, self._writes, arrays, options, out):
                 return out
         backend = common_backend(arrays)
         if where or backend.spread(arrays[0]):
@@ -164,8 +163,8 @@ class Engine:
         fill = self._checked_fill(arrays, options)
         layout = self._layout(arrays, options)
         made = run(backend, layout, arrays, out, copy, fill)
-        if out is not None and not layout.has_holes and layout.out_size:
-            write = backend.writer(moves_of(layout), len(arrays), layout.out_shapes)
+        write = None if out is None else writer_of(backend, layout)
+        if write is not None:
             self._kept(self._writes, arrays, None, options, write)
         return made
 
