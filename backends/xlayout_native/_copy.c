@@ -19,7 +19,8 @@
  *     _weave.h    those of zips and unzips
  *     _turn.h     those of transposes
  *     _isa.h      which of them this processor runs
- *     _tiles.h    one thread's way through the tiles
+ *     _tiles.h    a tile, by one thread
+ *     _deal.h     rows dealt out to several results
  *     _pool.h     the other threads
  *     _pages.h    memory for results
  *     _shift.h    copies cut so that most of each begins on a line
@@ -54,6 +55,7 @@
 #include "_windows.h"
 #include "_isa.h"
 #include "_tiles.h"
+#include "_deal.h"
 #include "_pool.h"
 #include "_pages.h"
 #include "_shift.h"

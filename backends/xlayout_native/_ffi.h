@@ -111,7 +111,7 @@ static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_
     }
     prepare_copy(c);
     plan->bytes += bytes;
-    add_copy(plan);
+    plan->count++;
     return used;
 }
 
@@ -165,6 +165,7 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
             error = refuse(call, "xlayout: moves that are malformed, or leave the buffers");
             goto end;
         }
+    finish_plan(plan);
     for (int64_t k = 0; k < call->args.size; k++)
         pointers[k] = ((XLA_FFI_Buffer *)call->args.args[k])->data;
     for (int64_t k = 0; k < call->rets.size; k++) {

@@ -16,6 +16,7 @@ typedef struct {
     int by_out[MAX_RANK];         /* the loops again, by output stride, largest first */
     int64_t window[MAX_RANK];     /* the shape of a window, in tiles: see _windows.h */
     int64_t windows;              /* how many there are */
+    int dealt;                    /* copies that run tile by tile with this one, itself included: see _deal.h */
     int64_t staged[MAX_RANK];     /* output strides within the stage */
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops that walk over segments; the rest are inside one */
@@ -242,13 +243,4 @@ static void prepare_copy(Copy *c)
     if (!c->lines) shape_tiles(c, false);
     shape_stage(c);
     shape_windows(c);
-}
-
-/* The copy behind the others, once it is prepared. */
-static void add_copy(Plan *plan)
-{
-    const Copy *c = &plan->copies[plan->count++];
-    plan->tiles += c->count;
-    plan->windows += c->windows;
-    plan->most_windows = most(plan->most_windows, c->windows);
 }

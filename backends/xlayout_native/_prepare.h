@@ -84,7 +84,7 @@ static bool read_copy(Plan *plan, PyObject *move, int64_t itemsize)
         PyErr_SetString(PyExc_OverflowError, "moves: wanted less than 2**61 bytes in all");
         return false;
     }
-    add_copy(plan);
+    plan->count++;
     return true;
 }
 
@@ -112,6 +112,7 @@ static PyObject *prepare(PyObject *module, PyObject *args)
     plan->inputs = inputs, plan->outputs = outputs;
     for (Py_ssize_t k = 0; k < count; k++)
         if (!read_copy(plan, PyTuple_GetItem(listed, k), itemsize)) goto end;
+    finish_plan(plan);
     capsule = PyCapsule_New(plan, CAPSULE, drop);
 end:
     if (!capsule) free(plan);

@@ -57,15 +57,17 @@ static void work(Task *task)
             }
             const Copy *c = &plan->copies[s.copy];
             const uint8_t *from = job->pointers[c->source], *next = from;
-            uint8_t *to = job->pointers[plan->inputs + c->target];
-            if (job->touch && !inside && c->kind != TRANSPOSE) touch_window(c, &s.window, to, &touched);
+            if (job->touch && !inside && c->kind != TRANSPOSE)
+                for (int p = 0; p < c->dealt; p++)
+                    touch_window(c + p, &s.window, job->pointers[plan->inputs + c[p].target], &touched);
             if (!known) find_tile(c, &s.window, number - before, at[number & 1]);
             inside = true, known = number + 1 < end && number + 1 - before < s.window.count;
             if (known) {
                 find_tile(c, &s.window, number + 1 - before, at[~number & 1]);
                 next = input_at(c, at[~number & 1], from);
             }
-            run_tile(&worker, c, at[number & 1], from, to, next);
+            if (c->dealt > 1) deal_tile(&worker, plan, c, at[number & 1], job->pointers, next);
+            else run_tile(&worker, c, at[number & 1], from, job->pointers[plan->inputs + c->target], next);
         }
     }
     write_waiting(&worker, INT64_MAX);

@@ -24,8 +24,7 @@ static int64_t steps_to_line(const Copy *c, int loop, bool out, uintptr_t addres
 static void append(Plan *plan, const Copy *c)
 {
     plan->copies[plan->count] = *c;
-    prepare_copy(&plan->copies[plan->count]);
-    add_copy(plan);
+    prepare_copy(&plan->copies[plan->count++]);
 }
 
 /* Takes the first steps of a loop off a copy; they become one of the plan's. */
@@ -79,6 +78,7 @@ static Plan *shifted(const Plan *plan, uint8_t **pointers)
         cut(made, &c, c.along, columns);
         append(made, &c);
     }
+    finish_plan(made);
     for (int k = 0; k < plan->outputs; k++)
         pointers[plan->inputs + k] -= (uintptr_t)pointers[plan->inputs + k] & (LINE - 1);
     return made;

@@ -1,4 +1,4 @@
-/* _tiles: one thread's way through a plan, tile by tile.
+/* _tiles: a tile, by one thread.
  *
  * A result too large for the caches is written past them, in whole lines. Where a kernel makes whole
  * lines by itself, it writes them. Where it does not, tiles go through the thread's stages.

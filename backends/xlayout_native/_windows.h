@@ -68,7 +68,7 @@ static void next_window(Cursor *s)
         const int64_t windows = s->plan->copies[s->copy].windows;
         if (s->phases == 1) {
             s->next = 0, s->end = windows;
-            break;
+            continue;
         }
         s->next = windows * s->phase / s->phases, s->end = windows * (s->phase + 1) / s->phases;
     }
