@@ -16,6 +16,7 @@ try:
     if os.environ.get("XLAYOUT_NATIVE") == "off":
         raise ImportError("switched off by XLAYOUT_NATIVE=off")
     from xlayout_native._copy import (
+        address,
         ffi_handler,
         get_isa,
         get_isas,
@@ -39,6 +40,7 @@ else:
         set_isa(os.environ["XLAYOUT_ISA"])
 
 __all__ = [
+    "address",
     "available",
     "ffi_handler",
     "get_isa",

@@ -114,6 +114,16 @@ static PyObject *run_inside(PyObject *module, PyObject *args)
     return PyBool_FromLong(done);
 }
 
+static PyObject *address(PyObject *module, PyObject *array)
+{
+    (void)module;
+    Py_buffer view;
+    if (PyObject_GetBuffer(array, &view, PyBUF_STRIDES)) return NULL;
+    PyObject *found = PyLong_FromVoidPtr(view.buf);
+    PyBuffer_Release(&view);
+    return found;
+}
+
 static PyObject *huge_pages(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -208,6 +218,7 @@ static PyMethodDef METHODS[] = {
     {"prepare", prepare, METH_VARARGS, "prepare(moves, itemsize, inputs, outputs): a plan."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "run(plan, threads, *addresses)."},
     {"run_in_place", run_inside, METH_VARARGS, "run_in_place(plan, threads, address): whether it could."},
+    {"address", address, METH_O, "address(array): where its first element is."},
     {"huge_pages", huge_pages, METH_VARARGS, "huge_pages(address, bytes): whether granted."},
     {"find_by_shape", (PyCFunction)(void (*)(void))find_by_shape, METH_FASTCALL, "find_by_shape(runs, x, args, options)."},
     {"find_by_place", (PyCFunction)(void (*)(void))find_by_place, METH_FASTCALL, "find_by_place(runs, x, args, options)."},

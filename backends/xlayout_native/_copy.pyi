@@ -76,6 +76,15 @@ def ffi_handler() -> object | None:
     the call.
     """
 
+def address(array: object, /) -> int:
+    """Where the first element of an array is that shows its memory, as numpy's do.
+
+    A tenth of the time that `array.ctypes.data` takes.
+
+    Raises:
+        TypeError: for an object that shows none.
+    """
+
 def huge_pages(address: int, nbytes: int, /) -> bool:
     """Ask for huge pages behind memory not yet touched; whether granted. A run touches them."""
 

@@ -30,7 +30,8 @@ static void finish_plan(Plan *plan)
     }
 }
 
-/* A tile of each of them. `next` is where the input goes on afterwards. */
+/* A tile of each of them. `next` is where the input goes on afterwards. Parts of lines are best written
+ * with the ones that follow them, so where there are any, each result's part of the tile is made alone. */
 static void deal_tile(Worker *worker, const Plan *plan, const Copy *c, const int64_t *at,
                       uint8_t *const *pointers, const uint8_t *next)
 {

@@ -47,7 +47,7 @@ def empty(shape: Sequence[int], dtype: Any) -> Any:
     # first huge page whole. (512 small pages cost as much as a quarter of a memcpy of 64 MB.)
     memory = mmap.mmap(-1, -(-nbytes // _HUGE) * _HUGE, flags=_PRIVATE)
     y = np.frombuffer(memory, dtype, count).reshape(shape)
-    xlayout_native.huge_pages(y.ctypes.data, nbytes)
+    xlayout_native.huge_pages(xlayout_native.address(y), nbytes)
     return y
 
 
@@ -59,7 +59,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     plan = plan_where_faster(moves, arrays[0].itemsize, len(arrays), len(outputs))
     if plan is None:
         return False
-    xlayout_native.run(plan, 0, *[x.ctypes.data for x in both])
+    xlayout_native.run(plan, 0, *[xlayout_native.address(x) for x in both])
     return True
 
 
@@ -76,7 +76,7 @@ def writer(
         made = [empty(shape, dtype) for shape in shapes] if outputs is None else outputs
         if not all(map(_row_major, made)):
             return None
-        addresses = [x.ctypes.data for x in (*arrays, *made)]
+        addresses = [xlayout_native.address(x) for x in (*arrays, *made)]
         if outputs is not None and not fits(arrays, outputs, addresses):
             return None
         plan, threads = found

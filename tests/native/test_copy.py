@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -213,3 +214,13 @@ def test_a_run_refuses_what_is_no_plan() -> None:
 def test_an_unknown_isa_is_refused() -> None:
     with pytest.raises(ValueError, match="isa: 'mmx'; this machine has no such kernel"):
         xlayout_native.set_isa("mmx")
+
+
+def test_an_address_is_that_of_the_first_element() -> None:
+    x = np.arange(24, dtype=np.int16).reshape(4, 6)
+    x.flags.writeable = False
+    dates, pairs = np.zeros(3, "M8[s]"), np.zeros(3, [("a", "i2"), ("b", "u1")])
+    for y in (x, x[::-1], x.T[2:, ::-2], dates[1:], pairs["b"], np.zeros(3, ml_dtypes.bfloat16)):
+        assert xlayout_native.address(y) == y.ctypes.data
+    with pytest.raises(TypeError, match="bytes-like object"):
+        xlayout_native.address([1, 2])

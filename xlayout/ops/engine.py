@@ -112,10 +112,13 @@ class Engine:
     ) -> Any:
         """The whole way, from arguments to what runs; it is kept for the next such call."""
         options = self._named(args, given) if args else given
+        out = options.get("out")
+        told = {name: value for name, value in options.items() if name != "out"}
+        if out is not None and rewritten(backend_of(arrays[0]), self._writes, arrays, told, out):
+            return out
         own = {name: value for name, value in options.items() if name not in _RUN}
         where = {k: options[k] for k in _WHERE if options.get(k) is not None}
-        out, copy = options.get("out"), options.get("copy", True)
-        donate = options.get("donate", False)
+        copy, donate = options.get("copy", True), options.get("donate", False)
         if not isinstance(donate, bool):
             raise TypeError(f"donate: {donate!r}; wanted True or False")
         if donate and (out is not None or copy is not True):
@@ -123,7 +126,10 @@ class Engine:
         if donate:
             return self._donated(arrays, own, where)
         if out is not None or copy is not True:
-            return self._placed(arrays, own, out, copy, where)
+            made = self._placed(arrays, own, out, copy, where)
+            if out is not None:
+                self._keep_write(arrays, own, told)
+            return made
         if where or common_backend(arrays).tracing(*arrays):
             return self._elsewhere(arrays, own, where)
         run = caller(
@@ -150,10 +156,6 @@ class Engine:
         where: dict[str, Any],
     ) -> Any:
         """Into the caller's memory, or sharing it."""
-        if out is not None and copy is True and not where:
-            backend = backend_of(arrays[0])
-            if rewritten(backend, self._writes, arrays, options, out):
-                return out
         backend = common_backend(arrays)
         if where or backend.spread(arrays[0]):
             raise TypeError("out, copy: the result of a sharded op is fresh; leave them away")
@@ -161,12 +163,14 @@ class Engine:
             refuse_while_tracing(out, copy)
             return self._elsewhere(arrays, options, where)
         fill = self._checked_fill(arrays, options)
-        layout = self._layout(arrays, options)
-        made = run(backend, layout, arrays, out, copy, fill)
-        write = None if out is None else writer_of(backend, layout)
+        return run(backend, self._layout(arrays, options), arrays, out, copy, fill)
+
+    def _keep_write(
+        self, arrays: tuple[Any, ...], own: dict[str, Any], told: dict[str, Any]
+    ) -> None:
+        write = writer_of(backend_of(arrays[0]), self._layout(arrays, own))
         if write is not None:
-            self._kept(self._writes, arrays, None, options, write)
-        return made
+            self._kept(self._writes, arrays, None, told, write)
 
     def _donated(
         self, arrays: tuple[Any, ...], options: dict[str, Any], where: dict[str, Any]
