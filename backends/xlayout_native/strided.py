@@ -33,6 +33,7 @@ __all__ = [
     "LARGE",
     "LINE",
     "MOST_LOOPS",
+    "PIECE",
     "SMALL",
     "Moves",
     "meets",
@@ -51,6 +52,9 @@ SMALL = 1 << 15
 
 LARGE = 1 << 24
 """Bytes from which every copy is the kernel's, and a fresh result should be on huge pages."""
+
+PIECE = 1 << 22
+"""The same for one of several fresh results that are as large together."""
 
 ONE_CALL = 1 << 18
 """Bytes up to which a row-major copy in one call, by one thread, beats a framework's few calls."""

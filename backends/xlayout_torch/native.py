@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
 import xlayout_native
-from xlayout_native.strided import LARGE, SMALL, Moves, one_move, plan_where_faster, prepared
+from xlayout_native.strided import LARGE, PIECE, SMALL, Moves, one_move, plan_where_faster, prepared
 from xlayout_native.switch import wanted
 
 __all__ = ["GATES", "empty", "fresh", "in_place", "move", "rivals"]
@@ -61,10 +61,14 @@ def fresh(x: Any) -> Any | None:
     return y
 
 
-def empty(shape: Sequence[int], like: Any) -> Any:
-    """Memory not yet written; on huge pages where there is much of it."""
+def empty(shape: Sequence[int], like: Any, together: int = 0) -> Any:
+    """Memory not yet written; on huge pages where there is much of it.
+
+    `together`: bytes of all that a call makes, where it makes several.
+    """
     y = torch.empty(shape, dtype=like.dtype, device=like.device)
-    if xlayout_native.available and y.nbytes >= LARGE and y.device.type == "cpu":
+    large = y.nbytes >= LARGE or (together >= LARGE and y.nbytes >= PIECE)
+    if large and xlayout_native.available and y.device.type == "cpu":
         xlayout_native.huge_pages(y.data_ptr(), y.nbytes)
     return y
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -21,6 +22,7 @@ __all__ = ["writer"]
 def writer(
     moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
+    count = sum(map(math.prod, shapes))
     plans = lru_cache(lambda size, rivals: plan_to_write(moves, size, inputs, shapes, rivals))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
@@ -33,7 +35,8 @@ def writer(
                 return None
             fresh = outputs is None
             if outputs is None:
-                outputs = [native.empty(shape, arrays[0]) for shape in shapes]
+                size = count * dtype.itemsize
+                outputs = [native.empty(shape, arrays[0], size) for shape in shapes]
             written = [address_of(y) for y in outputs]
         except RuntimeError:  # one has no memory of its own
             return None

@@ -131,6 +131,17 @@ def test_a_large_result_is_on_huge_pages(runs: list[int], monkeypatch: pytest.Mo
     assert len(runs) == 2
 
 
+def test_so_are_large_parts_of_a_large_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(xlayout_native, "huge_pages", lambda *args: asked.append(args))
+    x = torch.zeros(24, LARGE // 72)
+    q, k, v = xl.split_qkv(x, heads=8, kv_heads=2)
+    assert asked == [(q.data_ptr(), q.nbytes)]  # the others are smaller than a few such pages
+    assert k.nbytes == v.nbytes < q.nbytes < LARGE
+    xl.split_qkv(torch.zeros(24, LARGE // 144), heads=8, kv_heads=2)
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_torch_says_how_many_threads(threads: int, runs: list[int]) -> None:
     usual = torch.get_num_threads()
