@@ -9,9 +9,10 @@ typedef enum {
 } Way;
 
 /* A line of each of LINE / width rows: a square. They are laid side by side first, so that each is read
- * once, and rows that compete for the same few places of a cache do so once. */
+ * once, and rows that compete for the same few places of a cache do so once; or turned where they are. */
 typedef struct {
-    const uint8_t *laid;  /* to be turned now */
+    const uint8_t *from;  /* the square to be turned now, */
+    const uint8_t *laid;  /* and where it is laid, or NULL */
     uint8_t *laid_next;   /* where the next is laid meanwhile, */
     const uint8_t *next;  /* from here, */
     const uint8_t *soon;  /* and from here on lines are fetched */

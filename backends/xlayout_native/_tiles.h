@@ -7,6 +7,7 @@
 enum {
     STAGE = 3 * TILE, /* holds a tile of any copy: its bytes, and two lines for each segment */
     SOON_LINES = 256, /* that are fetched before a transpose turns them */
+    FIRST_WAY = 4096, WAYS_OF_FIRST = 8, /* of the first cache of most processors, in bytes */
     KEPT_LINES = TILE / LINE /* of a tile's columns: it has so many lines at the most */
 };
 
@@ -27,6 +28,7 @@ typedef struct {
     Kernel kernel;
     Turn turn;             /* in place of the kernel, where the box is large enough */
     Way way;               /* of the lines that it makes, but for the first and the last */
+    bool lay;              /* its squares are laid before they are turned */
     bool first, last;      /* the tile has the start, the end, of the output's rows */
     int64_t lead;          /* rows before the tile that are read for lines that began there */
     Box box;
@@ -82,14 +84,16 @@ static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint
         Spot at = {0, 0, 0}, then = at, soon = at;
         for (int64_t j = 0; j < SOON_LINES; j += side)
             if (!step(&soon, t)) soon = (Spot){0, 0, 0}, source = after;
-        for (int64_t j = 0; j < side; j++) move(laid[0] + j * LINE, from + j * b->row_in, LINE);
+        for (int64_t j = 0; t->lay && j < side; j++)
+            move(laid[0] + j * LINE, from + j * b->row_in, LINE);
         int now = 0;
         for (bool more = true; more; at = then, now ^= 1) {
             more = step(&then, t);
             const Spot *p = more ? &then : &at;
             const int64_t r = least(at.row, b->rows - side), c = least(at.column, b->columns - side);
             const Block block = {
-                .laid = laid[now], .laid_next = laid[!now], .row_in = b->row_in,
+                .from = from + r * b->row_in + c * b->width, .laid = t->lay ? laid[now] : NULL,
+                .laid_next = laid[!now], .row_in = b->row_in,
                 .next = from + least(p->row, b->rows - side) * b->row_in +
                         least(p->column, b->columns - side) * b->width,
                 .soon = (const uint8_t *)((uintptr_t)source + (uintptr_t)(
@@ -151,15 +155,26 @@ static bool uneven(const Copy *c, const uint8_t *to)
     return all % LINE;
 }
 
+/* Whether squares are laid first. A line of one that is not is read in four parts, from the first cache:
+ * its rows must not take up more than half the places that they compete for; and of small elements,
+ * where there are many rows, none of the parts may be on two lines. */
+static bool lays(const Copy *c, const uint8_t *from)
+{
+    const int64_t step = magnitude(c->loop[c->rank - 1].in), side = LINE / c->width;
+    const int64_t apart = most(least(step & -step, FIRST_WAY), LINE);
+    return FIRST_WAY / apart * WAYS_OF_FIRST < 2 * side || (c->width < 4 && (step | (intptr_t)from) % LINE);
+}
+
 /* How a transpose's tile is made: by squares if it has one, and by these from lines of the target, or
  * across lines, where the processor can and rows are long. Else it is staged. */
-static void way_of(Tile *t, const int64_t *at, const uint8_t *start)
+static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_t *start)
 {
     const Copy *c = t->copy;
     const Worker *worker = t->worker;
     const int last = c->rank - 1;
     const int64_t side = LINE / c->width, rows = t->extent[last], columns = t->extent[c->along];
     const bool cut = c->tile[last] < c->loop[last].n, odd = uneven(c, start);
+    t->lay = lays(c, from);
     t->first = !cut || !at[last], t->last = !cut || at[last] + rows == c->loop[last].n;
     if (rows >= side && columns >= side)
         t->turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
@@ -188,7 +203,7 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
         if (k != along && k != last && t.batch < 0) t.batch = k;
     }
     if (c->kind == TRANSPOSE) {
-        way_of(&t, at, start);
+        way_of(&t, at, from, start);
     } else if (worker->stream) {
         const bool direct = isa->streaming[c->kind] && c->lines;
         const bool anywhere = (isa->every_way || c->kind != BLOCKS) && starts_anywhere(c, to);

@@ -67,42 +67,49 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
 }
 
 #if LANES > 1
-/* A block, turned. Meanwhile the next is laid, and the lines of one to come are fetched: so the processor
- * waits for memory, shuffles and stores at a time. */
+/* A block, turned. Meanwhile the next is laid, or fetched, and the lines of one to come are fetched: so the
+ * processor waits for memory, shuffles and stores at a time. */
 INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Way way, uint8_t *kept,
-                          int width)
+                          int width, bool laid)
 {
     const int n = 16 / width, rows = LINE / width;
+    const uint8_t *from = laid ? block->laid : block->from;
+    const int64_t row_in = laid ? LINE : block->row_in;
     for (int x = 0; x < 4; x++) {
         for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++) {
             FETCH(block->soon, r * block->row_in, 2);
-            for (int y = 0; y < LINE; y += V)
+            if (!laid) FETCH(block->next, r * block->row_in + LINE - 1, 3);
+            for (int y = 0; laid && y < LINE; y += V)
                 STORE(block->laid_next + r * LINE + y, LOAD(block->next + r * block->row_in + y));
         }
         for (int r = 0; r < rows; r += n * LANES)
-            N(turn)(block->laid + r * LINE + x * 16, LINE, to + x * n * column_out + r * width, column_out,
+            N(turn)(from + r * row_in + x * 16, row_in, to + x * n * column_out + r * width, column_out,
                     width, way, kept + x * n * LINE);
     }
 }
 
 #if LANES == 4
-#define WAYS(W)                                                                                    \
+#define WAYS(W, LAID)                                                                              \
     switch (way) {                                                                                 \
-    case PAST: N(turn_block)(block, to, column_out, PAST, kept, W); break;                         \
-    case KEPT: N(turn_block)(block, to, column_out, KEPT, kept, W); break;                         \
-    case ACROSS: N(turn_block)(block, to, column_out, ACROSS, kept, W); break;                     \
-    default: N(turn_block)(block, to, column_out, HERE, kept, W);                                  \
+    case PAST: N(turn_block)(block, to, column_out, PAST, kept, W, LAID); break;                   \
+    case KEPT: N(turn_block)(block, to, column_out, KEPT, kept, W, LAID); break;                   \
+    case ACROSS: N(turn_block)(block, to, column_out, ACROSS, kept, W, LAID); break;               \
+    default: N(turn_block)(block, to, column_out, HERE, kept, W, LAID);                            \
     }
 #else /* a smaller vector is part of a line, and the other part comes much later */
-#define WAYS(W)                                                                                    \
+#define WAYS(W, LAID)                                                                              \
     (void)way;                                                                                     \
-    N(turn_block)(block, to, column_out, HERE, kept, W);
+    N(turn_block)(block, to, column_out, HERE, kept, W, LAID);
 #endif
 #define TURN(W)                                                                                    \
     TARGET static void N(turn_##W)(const Block *block, uint8_t *to, int64_t column_out, Way way,   \
                                    uint8_t *kept)                                                  \
     {                                                                                              \
-        WAYS(W)                                                                                    \
+        if (block->laid) {                                                                         \
+            WAYS(W, true)                                                                          \
+        } else {                                                                                   \
+            WAYS(W, false)                                                                         \
+        }                                                                                          \
     }
 TURN(1)
 TURN(2)
