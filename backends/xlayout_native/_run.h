@@ -2,7 +2,10 @@
 
 static atomic_llong stream_from = 8 << 20;  /* bytes of a result that streaming stores serve better */
 static atomic_llong threads_from = 4 << 20; /* bytes from which a second thread pays for its waking, */
-enum { AWAKE = 16 };                        /* or from a sixteenth of them if it is awake */
+enum {
+    AWAKE = 16, /* or from a sixteenth of them if it is awake */
+    SHARES = 8, /* that a thread has of a plan: with fewer it may wait long for another's last */
+};
 
 static bool is_for_one(int64_t bytes)
 {
@@ -15,7 +18,7 @@ typedef struct {
     const Isa *isa;
     uint8_t *const *pointers;
     bool stream, touch; /* past the caches; to pages that are not there yet */
-    int64_t share;      /* tiles that a thread takes at a time: a window, where there are many */
+    int64_t share;      /* tiles that a thread takes at a time: a window of each copy, where there are many */
     atomic_llong next;
 } Job;
 
@@ -84,8 +87,9 @@ static void run_plan(const Plan *plan, uint8_t **pointers, int64_t threads)
     Job job = {.task = {work}, .plan = plan, .isa = isa, .pointers = pointers, .stream = stream};
     if (is_for_one(plan->bytes)) threads = 1;
     threads = least(threads, plan->tiles);
-    job.share = threads < 2 ? plan->tiles : least(plan->tiles / plan->windows, plan->tiles / (8 * threads));
-    job.share = most(job.share, 1);
+    const int64_t shares = SHARES * threads;
+    const int64_t windows = plan->most_windows < shares ? plan->windows : plan->most_windows;
+    job.share = threads < 2 ? plan->tiles : most(plan->tiles / most(windows, shares), 1);
     job.touch = stream && untouched_results(plan, pointers);
     if (job.touch) touch_transposes(plan, pointers, threads);
     run_task(&job.task, threads);
