@@ -42,7 +42,7 @@ def writer(
             return None
         if not fresh and not fits(arrays, read, outputs, written):
             return None
-        found = plans(dtype.itemsize, native.rivals())
+        found = plans(dtype.itemsize, native.rivals()) if xlayout_native.available else None
         if found is None:
             by_torch(arrays, outputs)
             return outputs
