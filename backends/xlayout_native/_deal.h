@@ -4,6 +4,8 @@
  * read in parts. Dealt out row by row the input is read as it lies.
  */
 
+enum { DEALT = 256 }; /* results at the most: beyond, their pages are too many to come back to at each row */
+
 /* Whether `b` takes the part of each row that follows the one that `a` takes. */
 static bool takes_next_part(const Copy *a, const Copy *b)
 {
@@ -19,7 +21,8 @@ static void finish_plan(Plan *plan)
     for (int k = 0; k < plan->count; k += plan->copies[k].dealt) {
         Copy *c = &plan->copies[k];
         c->dealt = 1;
-        while (k + c->dealt < plan->count && takes_next_part(c + c->dealt - 1, c + c->dealt)) {
+        const int most_dealt = (int)least(plan->count - k, DEALT);
+        while (c->dealt < most_dealt && takes_next_part(c + c->dealt - 1, c + c->dealt)) {
             Copy *other = c + c->dealt++;
             other->count = other->windows = 0;
         }

@@ -9,7 +9,8 @@ enum {
 
 static bool is_for_one(int64_t bytes)
 {
-    return bytes < atomic_load(&threads_from) / (awake_threads() ? AWAKE : 1);
+    const int64_t enough = atomic_load(&threads_from); /* who is awake takes a call of the system to say */
+    return bytes < enough / AWAKE || (bytes < enough && !awake_threads());
 }
 
 typedef struct {

@@ -49,6 +49,7 @@ DEALS = {
     "long parts": Deal(rows=40, parts=3, width=4096 - 64),
     "many rows": Deal(rows=3000, parts=2),
     "one row": Deal(rows=1, parts=4),
+    "more than are dealt at a time": Deal(rows=5, parts=600, width=64),
     "rows that go on": Deal(gap=100),
     "an odd start": Deal(first=3, gap=13),
     "results that begin later": Deal(to=128),
