@@ -33,6 +33,7 @@ __all__ = [
     "LARGE",
     "LINE",
     "MOST_LOOPS",
+    "ONE_CALL",
     "PIECE",
     "SMALL",
     "Moves",

@@ -46,6 +46,8 @@ GATES: dict[str, Callable[[Any], bool]] = {
 
 def rivals() -> bool:
     """Whether torch's threads, which are awake, are out of the kernel's reach here."""
+    if not xlayout_native.available:
+        return True
     return torch.get_num_threads() > 1 and not xlayout_native.threads_awake()
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 import xlayout_native
-from xlayout_native.strided import Moves, meets, plan_to_write
+from xlayout_native.strided import ONE_CALL, Moves, meets, plan_to_write
 from xlayout_native.switch import wanted
 from xlayout_torch import native
 from xlayout_torch.small import DTYPES, address_of, watched
@@ -29,20 +29,21 @@ def writer(
         dtype = arrays[0].dtype
         if dtype not in DTYPES or watched() or not wanted():
             return None
+        size = count * dtype.itemsize
         try:
             read = [address_of(x) for x in arrays]
             if not all(read):
                 return None
             fresh = outputs is None
             if outputs is None:
-                size = count * dtype.itemsize
                 outputs = [native.empty(shape, arrays[0], size) for shape in shapes]
             written = [address_of(y) for y in outputs]
         except RuntimeError:  # one has no memory of its own
             return None
         if not fresh and not fits(arrays, read, outputs, written):
             return None
-        found = plans(dtype.itemsize, native.rivals()) if xlayout_native.available else None
+        rivals = size > ONE_CALL and native.rivals()  # what is small is for one thread
+        found = plans(dtype.itemsize, rivals)
         if found is None:
             by_torch(arrays, outputs)
             return outputs

@@ -16,7 +16,7 @@ from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
 from xlayout.registry import backend_of
 
-__all__ = ["call", "refuse_while_tracing", "rewritten", "run", "writer_of"]
+__all__ = ["call", "keep_write", "refuse_while_tracing", "rewritten", "run"]
 
 _MOST = 1024  # layouts that are remembered by value; a program with more than this starts over
 
@@ -44,9 +44,8 @@ def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fil
     if fresh:
         return _kept(backend, layout, arrays, fill, options)(*arrays)
     made = run(backend, layout, arrays, out, copy, fill)
-    write = None if out is None else writer_of(backend, layout)
-    if write is not None:
-        backend.keep(layout._runs, arrays, None, _INTO, write)
+    if out is not None:
+        keep_write(backend, layout._runs, arrays, _INTO, layout)
     return made
 
 
@@ -56,16 +55,19 @@ _INTO = {"out": True}  # a write, among the runs that a layout keeps
 def rewritten(
     backend: Backend, runs: Runs, arrays: tuple[Any, ...], options: dict[str, Any], out: Any
 ) -> bool:
-    """Whether `out` is written now, by what `writer_of` made for an earlier call and was kept."""
+    """Whether `out` is written now, by what `keep_write` kept of an earlier call."""
     write = backend.find(runs, arrays, None, options)
     return write is not None and write(arrays, _as_outputs(out)) is not None
 
 
-def writer_of(backend: Backend, layout: Layout) -> Run | None:
-    """What writes a layout into arrays that are there; None where holes are to be filled first."""
+def keep_write(
+    backend: Backend, runs: Runs, arrays: tuple[Any, ...], options: dict[str, Any], layout: Layout
+) -> None:
+    """Keep what writes a layout into arrays that are there, unless holes are to be filled first."""
     if layout.has_holes or not layout.out_size:
-        return None
-    return backend.writer(moves_of(layout), len(layout.in_shapes), layout.out_shapes)
+        return
+    write = backend.writer(moves_of(layout), len(layout.in_shapes), layout.out_shapes)
+    backend.keep(runs, arrays, None, options, write)
 
 
 _RUNS: dict[Layout, Runs] = {}

@@ -8,13 +8,13 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of
-from xlayout.backend import Backend, Run, Runs
+from xlayout.backend import Backend, Runs
 from xlayout.errors import SizeError
 from xlayout.lower.calls import caller, common_backend
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.recipe import Recipe, recipe
-from xlayout.lower.run import refuse_while_tracing, rewritten, run, writer_of
+from xlayout.lower.run import keep_write, refuse_while_tracing, rewritten, run
 from xlayout.lower.traced import plan_op, stand_in, trace
 from xlayout.registry import backend_of
 
@@ -128,7 +128,9 @@ class Engine:
         if out is not None or copy is not True:
             made = self._placed(arrays, own, out, copy, where)
             if out is not None:
-                self._keep_write(arrays, own, told)
+                self._make_room(self._writes)
+                layout = self._layout(arrays, own)
+                keep_write(backend_of(arrays[0]), self._writes, arrays, told, layout)
             return made
         if where or common_backend(arrays).tracing(*arrays):
             return self._elsewhere(arrays, own, where)
@@ -138,7 +140,9 @@ class Engine:
         if self._fill in own:
             run = checked(run, own[self._fill])
         result = run(*arrays)  # what fails is not kept
-        self._kept(self._runs, arrays if args is None else arrays[0], args, given, run)
+        x = arrays if args is None else arrays[0]
+        self._make_room(self._runs)
+        backend_of(arrays[0]).keep(self._runs, x, args, given, run)
         return result
 
     def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:
@@ -165,13 +169,6 @@ class Engine:
         fill = self._checked_fill(arrays, options)
         return run(backend, self._layout(arrays, options), arrays, out, copy, fill)
 
-    def _keep_write(
-        self, arrays: tuple[Any, ...], own: dict[str, Any], told: dict[str, Any]
-    ) -> None:
-        write = writer_of(backend_of(arrays[0]), self._layout(arrays, own))
-        if write is not None:
-            self._kept(self._writes, arrays, None, told, write)
-
     def _donated(
         self, arrays: tuple[Any, ...], options: dict[str, Any], where: dict[str, Any]
     ) -> Any:
@@ -186,10 +183,9 @@ class Engine:
         fill = self._checked_fill(arrays, options)
         return run_donated(backend, self._layout(arrays, options), arrays, fill)
 
-    def _kept(self, runs: Runs, x: Any, args: Any, options: dict[str, Any], run: Run) -> None:
+    def _make_room(self, runs: Runs) -> None:
         if len(runs) >= _MOST:
             runs.clear()
-        backend_of(x if args is not None else x[0]).keep(runs, x, args, options, run)
 
     def _elsewhere(
         self, arrays: Sequence[Any], options: dict[str, Any], where: dict[str, Any]
