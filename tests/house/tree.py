@@ -30,10 +30,10 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def environment(*folders: Path) -> dict[str, str]:
-    """This process's environment, with only `folders` ahead of what is installed."""
+def environment(*folders: Path, **variables: str) -> dict[str, str]:
+    """This process's environment, with only `folders` ahead of what is installed, and variables."""
     kept = {name: value for name, value in os.environ.items() if name not in UNUSUAL}
-    return {**kept, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    return {**kept, "PYTHONPATH": os.pathsep.join(map(str, folders)), **variables}
 
 
 def run(*command: str | Path, cwd: Path = ROOT, path: tuple[Path, ...] = ()) -> str:
@@ -62,3 +62,19 @@ def attempt(
 def python(code: str) -> str:
     """What `code` prints in a fresh interpreter that sees this tree."""
     return run(sys.executable, "-c", code, path=(ROOT, ROOT / "backends"))
+
+
+def printed(code: str, *arguments: str, quiet: bool = False, **variables: str) -> str:
+    """The same, on standard output alone: a fork may be warned of on the other, if not `quiet`."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT,
+        env=environment(ROOT, ROOT / "backends", **variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (quiet and done.stderr), done.stderr
+    return done.stdout.strip()

@@ -21,6 +21,7 @@ from jax.experimental.layout import Layout as Order
 import xlayout as xl
 from tests.house.tree import ROOT
 from tests.strategies import bijections, factorisations, shapes, stretches
+from tests.table import by_table
 from xlayout import Layout
 from xlayout_jax import native
 
@@ -35,16 +36,6 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 def called(function: Any, *arrays: Any) -> bool:
     """Whether the compiled program has a call of the kernel."""
     return native.TARGET in jax.jit(function).lower(*arrays).compile().as_text()
-
-
-def by_table(layout: Layout, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results, element by element from the layout's table."""
-    flat = np.concatenate([x.ravel() for x in arrays])[layout.index()]
-    ends = np.cumsum([0, *(np.prod(shape, dtype=int) for shape in layout.out_shapes)])
-    return [
-        flat[a:b].reshape(shape)
-        for a, b, shape in zip(ends, ends[1:], layout.out_shapes, strict=False)
-    ]
 
 
 def bits(results: Any) -> list[tuple[Any, ...]]:

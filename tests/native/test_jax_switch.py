@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +10,7 @@ import numpy as np
 import pytest
 
 import xlayout as xl
-from tests.house.tree import ROOT
+from tests.house.tree import printed
 from xlayout_jax import native
 
 SHAPE = (256, 384)
@@ -88,19 +85,8 @@ print("xlayout_copy" in f.lower(x).as_text())
 """
 
 
-def printed(code: str, *arguments: str, **variables: str) -> str:
-    """By a program of its own."""
-    command = [sys.executable, "-c", code, *arguments]
-    environment = {**os.environ, **variables}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_the_first_use_may_be_under_the_switch() -> None:
-    assert printed(EARLY) == "False\nTrue\n"
+    assert printed(EARLY) == "False\nTrue"
 
 
 LATE = """
@@ -120,4 +106,4 @@ with xl.native(sys.argv[1] == "on"):
     ids=["on", "off", "absent"],
 )
 def test_in_a_program_that_imports_jax_last(switch: str, variable: str, there: bool) -> None:
-    assert printed(LATE, switch, XLAYOUT_NATIVE=variable) == f"{there}\n"
+    assert printed(LATE, switch, XLAYOUT_NATIVE=variable) == f"{there}"

@@ -92,7 +92,7 @@ def test_what_must_be_seen_is_not_written_nor_read(situation: str, asked: list[A
         shape = tuple(x.shape)
         try:
             other = torch.empty_like(x)
-        except (RuntimeError, NotImplementedError):
+        except (RuntimeError, NotImplementedError):  # of some kinds there are none but x
             other = torch.empty(shape)
         made.append(writer(moves, 1, [shape])([x], [other]))
         made.append(writer(moves, 1, [shape])([other], [x]))

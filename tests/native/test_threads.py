@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import xlayout_native
-from tests.house.tree import ROOT
+from tests.house.tree import printed
 
 ROWS, COLUMNS = 1500, 1300
 FLIP = [(0, 0, (0, 0, ((COLUMNS, 1, ROWS), (ROWS, COLUMNS, 1))))]
@@ -32,19 +31,6 @@ def transpose(seed: int) -> bool:
     return bool((y == x.T).all())
 
 
-def fresh(code: str, **variables: str) -> str:
-    """What `code` prints in an interpreter of its own."""
-    path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path, **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    ).stdout.strip()
-
-
 def test_a_fork_starts_threads_of_its_own() -> None:
     code = """
 import os
@@ -58,7 +44,7 @@ for _ in range(3):
 assert transpose(4)
 print("right on both sides")
 """
-    assert fresh(code) == "right on both sides"
+    assert printed(code) == "right on both sides"
 
 
 @needs_torch
@@ -74,7 +60,7 @@ with ThreadPoolExecutor(1) as other:
     assert not other.submit(n.threads_awake).result() and other.submit(transpose, 2).result()
 print("one team")
 """
-    assert fresh(code) == "one team"
+    assert printed(code) == "one team"
 
 
 @needs_torch
@@ -91,7 +77,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert n.threads_awake() and transpose(3)
 print("right on both sides")
 """
-    assert fresh(code) == "right on both sides"
+    assert printed(code) == "right on both sides"
 
 
 @needs_torch
@@ -108,7 +94,7 @@ child.start()
 child.join(30)
 print(child.exitcode)
 """
-    assert fresh(code) == "0"
+    assert printed(code) == "0"
 
 
 def test_runs_from_several_python_threads_do_not_mix() -> None:
@@ -119,13 +105,13 @@ def test_runs_from_several_python_threads_do_not_mix() -> None:
 @pytest.mark.parametrize(("given", "threads"), [("3", 3), ("1", 1), ("100000", 64)])
 def test_the_usual_variable_sets_the_number(given: str, threads: int) -> None:
     code = "import xlayout_native as n; print(n.get_threads())"
-    assert fresh(code, OMP_NUM_THREADS=given) == str(threads)
+    assert printed(code, OMP_NUM_THREADS=given) == str(threads)
 
 
 @pytest.mark.parametrize("given", ["", "many", "-2"])
 def test_a_variable_without_a_number_means_one_per_processor(given: str) -> None:
     code = "import xlayout_native as n; print(n.get_threads())"
-    assert fresh(code, OMP_NUM_THREADS=given) == str(min(len(os.sched_getaffinity(0)), 64))
+    assert printed(code, OMP_NUM_THREADS=given) == str(min(len(os.sched_getaffinity(0)), 64))
 
 
 def test_the_number_can_be_set() -> None:
@@ -139,12 +125,12 @@ def test_the_number_can_be_set() -> None:
 
 @pytest.mark.parametrize("name", xlayout_native.get_isas())
 def test_a_variable_forces_the_kernels(name: str) -> None:
-    assert fresh("import xlayout_native as n; print(n.get_isa())", XLAYOUT_ISA=name) == name
+    assert printed("import xlayout_native as n; print(n.get_isa())", XLAYOUT_ISA=name) == name
 
 
 def test_a_variable_switches_it_off() -> None:
-    printed = fresh("import xlayout_native as n; print(n.status())", XLAYOUT_NATIVE="off")
-    assert printed == "not in use: switched off by XLAYOUT_NATIVE=off"
+    line = printed("import xlayout_native as n; print(n.status())", XLAYOUT_NATIVE="off")
+    assert line == "not in use: switched off by XLAYOUT_NATIVE=off"
 
 
 def test_no_huge_page_is_asked_for_less_than_one() -> None:

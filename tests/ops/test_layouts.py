@@ -18,20 +18,10 @@ import xlayout as xl
 from tests.frameworks import Framework, Jax, Numpy, Torch
 from tests.ops.examples import flat, numbered
 from tests.strategies import bijections, layouts, strided
+from tests.table import by_table
 from xlayout import Layout, Piece
 from xlayout.errors import ShapeError
 from xlayout.lower import recipe
-
-
-def by_table(layout: Layout, values: list[np.ndarray], fill: int = 0) -> list[np.ndarray]:
-    """The outputs by looking every element up."""
-    table = layout.index()
-    whole = np.concatenate([x.ravel() for x in values])
-    found = np.where(table < 0, np.int32(fill), whole[np.maximum(table, 0)] if whole.size else fill)
-    ends = np.cumsum([int(np.prod(s)) for s in layout.out_shapes])[:-1]
-    return [
-        part.reshape(s) for part, s in zip(np.split(found, ends), layout.out_shapes, strict=True)
-    ]
 
 
 def check(framework: Framework, layout: Layout, run: Callable[..., Any], fill: int = 0) -> None:
