@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import einops
@@ -66,22 +67,22 @@ XLAYOUT: dict[str, Callable[..., Any]] = {
     "interleave": xl.interleave,
     "deinterleave": xl.deinterleave,
     "matrix_transpose": xl.matrix_transpose,
-    "permute_dims": lambda x, **o: xl.permute_dims(x, (2, 0, 1), **o),
-    "rope_halves": lambda x, **o: xl.rope_halves(x, heads=2, **o),
-    "rope_pairs": lambda x, **o: xl.rope_pairs(x, heads=2, **o),
-    "fuse_qkv": lambda q, k, v, **o: xl.fuse_qkv(q, k, v, heads=4, kv_heads=2, **o),
-    "split_qkv": lambda x, **o: xl.split_qkv(x, heads=4, kv_heads=2, **o),
-    "regroup": lambda x, **o: xl.regroup(x, sizes=(8, 4, 4), groups=2, **o),
-    "ungroup": lambda x, **o: xl.ungroup(x, sizes=(8, 4, 4), groups=2, **o),
-    "to_tiles": lambda x: xl.to_tiles(x, grid=(2, 2)),
+    "permute_dims": partial(xl.permute_dims, axes=(2, 0, 1)),
+    "rope_halves": partial(xl.rope_halves, heads=2),
+    "rope_pairs": partial(xl.rope_pairs, heads=2),
+    "fuse_qkv": partial(xl.fuse_qkv, heads=4, kv_heads=2),
+    "split_qkv": partial(xl.split_qkv, heads=4, kv_heads=2),
+    "regroup": partial(xl.regroup, sizes=(8, 4, 4), groups=2),
+    "ungroup": partial(xl.ungroup, sizes=(8, 4, 4), groups=2),
+    "to_tiles": partial(xl.to_tiles, grid=(2, 2)),
     "from_tiles": xl.from_tiles,
     "stack": xl.stack,
     "unstack": xl.unstack,
-    "pad": lambda x, **o: xl.pad(x, to=20, **o),
-    "trim": lambda x, **o: xl.trim(x, to=12, **o),
+    "pad": partial(xl.pad, to=20),
+    "trim": partial(xl.trim, to=12),
     "rearrange": lambda x: xl.rearrange(x, "(g n) c -> (n g) c", g=2),
-    "layout(x)": lambda x, **o: PERMUTE(x, **o),
-    "layout(x), 3 pieces": lambda x, **o: SUM(x, **o),
+    "layout(x)": PERMUTE,
+    "layout(x), 3 pieces": SUM,
 }
 
 

@@ -12,9 +12,10 @@ from typing import Any, cast
 
 from xlayout.backend import Backend
 
-__all__ = ["backend_named", "backend_of", "part_of", "register", "verbs"]
+__all__ = ["backend_named", "backend_of", "part_of", "register", "served", "verbs"]
 
 _BY_TYPE: dict[type, Backend] = {}
+served = _BY_TYPE.get  # the backend of a type that was seen before: half of what `backend_of` costs
 
 
 def backend_of(x: Any) -> Backend:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.backend import backends
 from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 
 from xlayout_jax import exchange as exchange
@@ -27,7 +28,20 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     return x.dtype, "any"
 
 
-find, keep = find_by_place, keep_by_place  # jax.jit tells shapes apart itself
+find = find_by_place  # jax.jit tells shapes and dtypes apart itself
+
+
+def keep(
+    runs: dict[Any, Callable[..., Any]],
+    x: Any,
+    args: tuple[Any, ...] | None,
+    options: dict[str, Any],
+    run: Callable[..., Any],
+    /,
+) -> None:
+    # Where no platform has two devices nothing can be spread, and no call needs to look.
+    alone = all(client.device_count() == 1 for client in backends().values())
+    keep_by_place(runs, x, args, options, run, alone)
 
 
 def tracing(*xs: Any) -> bool:

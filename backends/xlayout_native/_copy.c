@@ -223,7 +223,7 @@ static PyMethodDef METHODS[] = {
     {"find_by_shape", (PyCFunction)(void (*)(void))find_by_shape, METH_FASTCALL, "find_by_shape(runs, x, args, options)."},
     {"find_by_place", (PyCFunction)(void (*)(void))find_by_place, METH_FASTCALL, "find_by_place(runs, x, args, options)."},
     {"keep_by_shape", (PyCFunction)(void (*)(void))keep_by_shape, METH_FASTCALL, "keep_by_shape(runs, x, args, options, run)."},
-    {"keep_by_place", (PyCFunction)(void (*)(void))keep_by_place, METH_FASTCALL, "keep_by_place(runs, x, args, options, run)."},
+    {"keep_by_place", (PyCFunction)(void (*)(void))keep_by_place, METH_FASTCALL, "keep_by_place(runs, x, args, options, run, anywhere)."},
     {"set_threads", set_threads, METH_O, "set_threads(n): what threads=0 means."},
     {"get_threads", get_threads, METH_NOARGS, "What threads=0 means."},
     {"share_threads", share_threads, METH_NOARGS, "Work with OpenMP's threads from now on; whether it is there."},

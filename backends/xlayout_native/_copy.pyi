@@ -29,9 +29,18 @@ def keep_by_shape(
     """Keep what runs for such a call, if it can be told from others."""
 
 def keep_by_place(
-    runs: _Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], run: _Run, /
+    runs: _Runs,
+    x: Any,
+    args: tuple[Any, ...] | None,
+    options: dict[str, Any],
+    run: _Run,
+    anywhere: bool,
+    /,
 ) -> None:
-    """The same, whatever the shape, by the type of the sharding."""
+    """The same, whatever the shape, by the type of the sharding.
+
+    `anywhere` promises that the sharding makes no difference, and saves asking for it next time.
+    """
 
 class Plan:
     """A list of strided copies, ready to run; an opaque capsule."""

@@ -5,9 +5,12 @@
  *
  * A key is (type, shape, args, name, value, name, value, ...); for several arrays, of one type and
  * dtype, the second is the tuple of their shapes. "By place" the type of the sharding stands where
- * the shape would. Numbers that are equal may mean different things (2.0 is no block, -0.0 fills
+ * the shape would, and dtypes are not asked for: what runs tells them apart as it does shapes. Numbers that are equal may mean different things (2.0 is no block, -0.0 fills
  * with another zero), so a float or a bool goes into a key with its type; what else is no plain
- * value makes no key. */
+ * value makes no key.
+ *
+ * By place a program's calls of an op are mostly told by one key. So the latest that was kept is
+ * compared part by part before a key is made and looked up: that takes half as long. */
 
 static PyObject *dtype_name, *shape_name, *sharding_name;
 
@@ -50,31 +53,45 @@ static PyObject *mark_of(PyObject *x, int place)
     return cls;
 }
 
-/* The second part for a tuple of arrays; NULL without an error where they are not of one kind. */
-static PyObject *marks_of(PyObject *arrays, int place)
+/* Whether all in a tuple are of one type. */
+static int of_one_type(PyObject *arrays)
 {
-    Py_ssize_t count = PyTuple_Size(arrays);
-    PyObject *made = count < 1 ? NULL : PyTuple_New(count), *first = NULL;
-    int same = made != NULL;
-    for (Py_ssize_t k = 0; k < count && same; k++) {
-        PyObject *x = PyTuple_GetItem(arrays, k); /* borrowed */
-        PyObject *dtype = PyObject_GetAttr(x, dtype_name);
-        PyObject *mark = dtype ? mark_of(x, place) : NULL;
-        if (!mark)
-            same = 0;
-        else if (k)
-            same = Py_TYPE(x) == Py_TYPE(PyTuple_GetItem(arrays, 0)) &&
-                   PyObject_RichCompareBool(dtype, first, Py_EQ) == 1;
-        if (mark) PyTuple_SetItem(made, k, mark); /* takes the reference */
-        if (k || !dtype)
+    for (Py_ssize_t k = PyTuple_Size(arrays); k-- > 1;)
+        if (Py_TYPE(PyTuple_GetItem(arrays, k)) != Py_TYPE(PyTuple_GetItem(arrays, 0))) return 0;
+    return 1;
+}
+
+/* Whether all in a tuple are of one dtype; 0 with an error where one has none. */
+static int of_one_dtype(PyObject *arrays)
+{
+    PyObject *first = NULL;
+    int same = 1;
+    for (Py_ssize_t k = 0; k < PyTuple_Size(arrays) && same; k++) {
+        PyObject *dtype = PyObject_GetAttr(PyTuple_GetItem(arrays, k), dtype_name);
+        same = dtype && (!k || PyObject_RichCompareBool(dtype, first, Py_EQ) == 1);
+        if (k)
             Py_XDECREF(dtype);
         else
             first = dtype;
     }
     Py_XDECREF(first);
-    if (same) return made;
-    Py_XDECREF(made);
-    return NULL;
+    return same;
+}
+
+/* The second part for a tuple of arrays; NULL, perhaps without an error, where they make none. */
+static PyObject *marks_of(PyObject *arrays, int place)
+{
+    Py_ssize_t count = PyTuple_Size(arrays);
+    if (!count || !of_one_type(arrays) || (!place && !of_one_dtype(arrays))) return NULL;
+    PyObject *made = PyTuple_New(count);
+    for (Py_ssize_t k = 0; made && k < count; k++) {
+        PyObject *mark = mark_of(PyTuple_GetItem(arrays, k), place);
+        if (mark)
+            PyTuple_SetItem(made, k, mark); /* takes the reference */
+        else
+            Py_CLEAR(made);
+    }
+    return made;
 }
 
 /* The key of a call, for a tuple of arrays where `args` is None; NULL, perhaps without an error. */
@@ -105,6 +122,64 @@ static PyObject *key_of(PyObject *x, PyObject *args, PyObject *options, int plac
     return made;
 }
 
+/* Among what is kept by place, the latest: (run, whether the place matters, *key). */
+#define LATEST Py_None
+
+static int lies_there(PyObject *x, PyObject *place)
+{
+    PyObject *mark = mark_of(x, 1);
+    PyErr_Clear(); /* it comes again where the key is made */
+    Py_XDECREF(mark); /* a type: the array's class outlives this, and it the type */
+    return mark == place;
+}
+
+/* Whether arguments and options are the objects that the latest call was given. */
+static int says_latest(PyObject *latest, PyObject *args, PyObject *options)
+{
+    PyObject *before = PyTuple_GetItem(latest, 4), *name, *value; /* all borrowed */
+    Py_ssize_t at = 0, k = 5;
+    if (!PyDict_Check(options) || PyTuple_Size(latest) != k + 2 * PyDict_Size(options)) return 0;
+    if (before != args) { /* () is one object, other tuples are not */
+        if (before == Py_None || !PyTuple_CheckExact(args)) return 0;
+        Py_ssize_t count = PyTuple_Size(args);
+        if (PyTuple_Size(before) != count) return 0;
+        while (count--)
+            if (PyTuple_GetItem(before, count) != PyTuple_GetItem(args, count)) return 0;
+    }
+    for (; PyDict_Next(options, &at, &name, &value); k += 2)
+        if (PyTuple_GetItem(latest, k) != name || PyTuple_GetItem(latest, k + 1) != value) return 0;
+    return 1;
+}
+
+/* What ran at the latest call, borrowed, if this one is like it. */
+static PyObject *latest_run(PyObject *runs, PyObject *x, PyObject *args, PyObject *options)
+{
+    PyObject *latest = PyDict_GetItemWithError(runs, LATEST);
+    if (!latest || !says_latest(latest, args, options)) return NULL;
+    int several = args == Py_None, asked = PyTuple_GetItem(latest, 1) == Py_True;
+    PyObject *cls = PyTuple_GetItem(latest, 2), *places = PyTuple_GetItem(latest, 3);
+    if (several && (!PyTuple_CheckExact(x) || PyTuple_Size(x) != PyTuple_Size(places))) return NULL;
+    for (Py_ssize_t k = several ? PyTuple_Size(x) : 1; k--;) {
+        PyObject *one = several ? PyTuple_GetItem(x, k) : x;
+        PyObject *place = several ? PyTuple_GetItem(places, k) : places;
+        if ((PyObject *)Py_TYPE(one) != cls || (asked && !lies_there(one, place))) return NULL;
+    }
+    return PyTuple_GetItem(latest, 0);
+}
+
+static int keep_latest(PyObject *runs, PyObject *key, PyObject *run, int asked)
+{
+    Py_ssize_t count = PyTuple_Size(key);
+    PyObject *latest = PyTuple_New(2 + count);
+    if (!latest) return -1;
+    PyTuple_SetItem(latest, 0, Py_NewRef(run));
+    PyTuple_SetItem(latest, 1, PyBool_FromLong(asked));
+    for (Py_ssize_t k = 0; k < count; k++) PyTuple_SetItem(latest, 2 + k, Py_NewRef(PyTuple_GetItem(key, k)));
+    int kept = PyDict_SetItem(runs, LATEST, latest);
+    Py_DECREF(latest);
+    return kept;
+}
+
 /* None, where the error only says that these have no key: no array, or a size that has no hash. */
 static PyObject *none_without_key(void)
 {
@@ -133,12 +208,13 @@ static PyObject *find(PyObject *const *given, Py_ssize_t count, int place)
 /* The same and what runs: it is found by such a call from now on, if that has a key. */
 static PyObject *keep(PyObject *const *given, Py_ssize_t count, int place)
 {
-    if (count != 5 || !PyDict_Check(given[0])) {
-        PyErr_SetString(PyExc_TypeError, "keep(runs, x, args, options, run)");
+    if (count != 5 + place || !PyDict_Check(given[0])) {
+        PyErr_Format(PyExc_TypeError, "keep(runs, x, args, options, run%s)", place ? ", anywhere" : "");
         return NULL;
     }
     PyObject *key = key_of(given[1], given[2], given[3], place);
     int kept = key ? PyDict_SetItem(given[0], key, given[4]) : -1;
+    if (!kept && place) kept = keep_latest(given[0], key, given[4], given[5] != Py_True);
     Py_XDECREF(key);
     if (!kept) Py_RETURN_NONE;
     return none_without_key();
@@ -153,7 +229,8 @@ static PyObject *find_by_shape(PyObject *module, PyObject *const *given, Py_ssiz
 static PyObject *find_by_place(PyObject *module, PyObject *const *given, Py_ssize_t count)
 {
     (void)module;
-    return find(given, count, 1);
+    PyObject *run = count == 4 && PyDict_Check(given[0]) ? latest_run(given[0], given[1], given[2], given[3]) : NULL;
+    return run ? Py_NewRef(run) : find(given, count, 1);
 }
 
 static PyObject *keep_by_shape(PyObject *module, PyObject *const *given, Py_ssize_t count)

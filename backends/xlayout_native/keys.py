@@ -2,7 +2,8 @@
 
 `find_by_shape(runs, x, args, options)` gives what was kept for such a call, or None;
 `keep_by_shape(..., run)` keeps it. Where `args` is None, `x` is a tuple of arrays, which must be of
-one type and dtype. "By place", the type of an array's sharding takes the place of its shape.
+one type and dtype. "By place", the type of an array's sharding takes the place of its shape, and
+dtypes may differ; `keep_by_place(..., run, anywhere)` is told whether it makes a difference at all.
 
 Numbers that are equal may mean different things (2.0 is no block, -0.0 fills with another zero), so
 a float or a bool goes into a key with its type; what else is no plain value makes no key.
@@ -44,7 +45,7 @@ def _key(x: Any, args: Any, options: dict[str, Any], place: bool) -> tuple[Any, 
             return None
     try:
         marks = tuple([type(a.sharding) if place else a.shape for a in arrays])
-        kinds = {(type(a), a.dtype) for a in arrays} if args is None else {None}
+        kinds = {(type(a), None if place else a.dtype) for a in arrays} if args is None else {None}
         hash(marks)
     except (AttributeError, TypeError):
         return None
@@ -82,7 +83,9 @@ def _keep_by_shape(runs: _Runs, x: Any, args: Any, options: dict[str, Any], run:
     _keep(runs, x, args, options, run, False)
 
 
-def _keep_by_place(runs: _Runs, x: Any, args: Any, options: dict[str, Any], run: Any, /) -> None:
+def _keep_by_place(
+    runs: _Runs, x: Any, args: Any, options: dict[str, Any], run: Any, _anywhere: bool, /
+) -> None:
     _keep(runs, x, args, options, run, True)
 
 

@@ -15,6 +15,34 @@ from xlayout_native import keys
 Call = tuple[Any, Any, dict[str, Any]]
 
 
+class Placed(np.ndarray):
+    """An array of another type, with a sharding of its own."""
+
+    sharding = None
+
+
+class Broken:
+    """An array that does not tell how it lies."""
+
+    whole = False
+
+    @property
+    def shape(self) -> Any:
+        raise ZeroDivisionError("no shape today")
+
+    @property
+    def sharding(self) -> Any:
+        if not self.whole:
+            raise ZeroDivisionError("no place today")
+        return X
+
+
+def elsewhere(x: Any) -> Any:
+    """The same array under a sharding of another type."""
+    mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    return jax.device_put(x, jax.NamedSharding(mesh, jax.P()))
+
+
 class Form(NamedTuple):
     find: Callable[..., Any]
     keep: Callable[..., Any]
@@ -70,6 +98,26 @@ UNKEPT: list[Call] = [
 CALLS = KEPT + UNKEPT
 
 
+ZEROS = jax.numpy.zeros(3)
+LONG = 10**30  # no two of it are one object
+PLACED: list[Call] = [
+    (ZEROS, (), {}),
+    (ZEROS, (1,), {}),
+    (ZEROS, (1, 2), {}),
+    (ZEROS, ((1, 0),), {}),
+    (ZEROS, (), {"axis": 1}),
+    (ZEROS, (), {"axis": 1.0}),
+    (ZEROS, (), {"axis": True}),
+    (ZEROS, (), {"block": 1}),
+    (ZEROS, (), {"block": 1, "axis": 1}),
+    (ZEROS, (), {"block": LONG}),
+    (X[0].view(Placed), (), {}),
+    ((ZEROS,), None, {}),
+    ((ZEROS, ZEROS), None, {}),
+    ((ZEROS, ZEROS), None, {"axis": 1}),
+]
+
+
 @pytest.mark.parametrize("form", BY_SHAPE)
 @pytest.mark.parametrize("number", range(len(CALLS)))
 def test_a_call_is_found_by_itself_alone(form: str, number: int) -> None:
@@ -99,20 +147,57 @@ def test_values_and_equal_dtypes_do_not_matter(form: str) -> None:
 @pytest.mark.parametrize("form", BY_PLACE)
 def test_by_place_the_shape_does_not_matter(form: str) -> None:
     runs: dict[Any, Any] = {}
-    FORMS[form].keep(runs, jax.numpy.zeros(3), (), {}, print)
+    FORMS[form].keep(runs, ZEROS, (), {}, print, False)
     assert FORMS[form].find(runs, jax.numpy.zeros((2, 2)), (), {}) is print
-    mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
-    elsewhere = jax.NamedSharding(mesh, jax.P())
-    assert FORMS[form].find(runs, jax.device_put(jax.numpy.zeros(3), elsewhere), (), {}) is None
+    assert FORMS[form].find(runs, elsewhere(ZEROS), (), {}) is None
     assert FORMS[form].find(runs, X, (), {}) is None
+    FORMS[form].keep(runs, (ZEROS, ZEROS), None, {}, print, False)
+    assert FORMS[form].find(runs, (ZEROS, jax.numpy.zeros(2, int)), None, {}) is print
+    assert FORMS[form].find(runs, (ZEROS, elsewhere(ZEROS)), None, {}) is None
+    assert FORMS[form].find(runs, (ZEROS, X[0].view(Placed)), None, {}) is None
+
+
+@pytest.mark.parametrize("form", BY_PLACE)
+@pytest.mark.parametrize("anywhere", [False, True])
+@pytest.mark.parametrize("number", range(len(PLACED)))
+def test_by_place_a_call_is_found_by_itself_alone(form: str, anywhere: bool, number: int) -> None:
+    runs: dict[Any, Any] = {}
+    for kept, run in ((number, print), (-1, len), (number, print)):  # the latest of several
+        FORMS[form].keep(runs, *PLACED[kept], run, anywhere)
+    found = [k for k, call in enumerate(PLACED) if FORMS[form].find(runs, *call) is print]
+    assert found == [number]
+    assert FORMS[form].find(runs, *PLACED[-1]) is (len if number < len(PLACED) - 1 else print)
+
+
+def test_no_place_is_asked_of_the_latest_where_all_are_one() -> None:
+    asked = []
+
+    class Counted:
+        @property
+        def sharding(self) -> Any:
+            asked.append(self)
+            return X
+
+    runs: dict[Any, Any] = {}
+    for anywhere, times in ((False, 2), (True, 1)):
+        asked.clear()
+        keys.keep_by_place(runs, Counted(), (), {"axis": 1}, print, anywhere)
+        assert keys.find_by_place(runs, Counted(), (), {"axis": 1}) is print
+        assert len(asked) == (times if keys.native.available else 2)
 
 
 @pytest.mark.parametrize("form", BY_SHAPE)
 def test_other_errors_of_an_array_are_not_hidden(form: str) -> None:
-    class Broken:
-        @property
-        def shape(self) -> Any:
-            raise ZeroDivisionError("no shape today")
-
     with pytest.raises(ZeroDivisionError, match="no shape today"):
         FORMS[form].find({}, Broken(), (), {})
+
+
+@pytest.mark.parametrize("form", BY_PLACE)
+def test_nor_where_the_latest_is_asked_for_its_place(form: str) -> None:
+    runs: dict[Any, Any] = {}
+    x = Broken()
+    x.whole = True
+    FORMS[form].keep(runs, x, (), {}, print, False)
+    assert FORMS[form].find(runs, x, (), {}) is print
+    with pytest.raises(ZeroDivisionError, match="no place today"):
+        FORMS[form].find(runs, Broken(), (), {})

@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import xlayout as xl
 from tests.shard.ops import OPS, some
 
 
@@ -71,6 +72,18 @@ def put(case: Case, on: jax.sharding.Mesh) -> list[jax.Array]:
 def test_values_are_those_of_one_device(name: str) -> None:
     case = Case(name)
     check(case.op(*put(case, mesh())), case.wanted)
+
+
+def test_what_ran_on_one_device_is_not_taken_for_many() -> None:
+    def interleaved(x: Any) -> Any:
+        return xl.interleave(x, block=2)
+
+    x = some((16, 8), 0)
+    alone = interleaved(jax.numpy.asarray(x))
+    made = interleaved(jax.device_put(x, named(P("tp"))))
+    check(made, [np.asarray(alone)])
+    by_xla = jax.jit(interleaved)(jax.device_put(x, named(P("tp"))))
+    assert made.sharding.spec == P("tp") != by_xla.sharding.spec
 
 
 @pytest.mark.parametrize("name", ["deinterleave", "stack", "pad", "fuse_qkv by groups"])

@@ -14,23 +14,23 @@ from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
-from xlayout.registry import backend_of
+from xlayout.registry import backend_of, served
 
 __all__ = ["call", "keep_write", "refuse_while_tracing", "rewritten", "run"]
 
 _MOST = 1024  # layouts that are remembered by value; a program with more than this starts over
 
 
-def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any) -> Any:
+def call(layout: Layout, arrays: tuple[Any, ...], out: Any, copy: bool | None, fill: Any) -> Any:
     """`layout(*arrays)`."""
     if len(arrays) != len(layout.in_shapes):
         raise _wrong_shapes(layout, arrays)
-    backend = backend_of(arrays[0])
-    arrays = tuple(arrays)
+    backend = served(type(arrays[0])) or backend_of(arrays[0])
     options = {} if type(fill) is int and not fill else {"fill": fill}
     fresh = out is None and copy is True
     if fresh:
-        found = backend.find(layout._runs, arrays, None, options)
+        x, args = (arrays[0], ()) if len(arrays) == 1 else (arrays, None)  # one is found sooner
+        found = backend.find(layout._runs, x, args, options)
         if found is not None:
             return found(*arrays)
     elif copy is True and not options and rewritten(backend, layout._runs, arrays, _INTO, out):
@@ -42,7 +42,7 @@ def call(layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fil
         refuse_while_tracing(out, copy)
         return _traced(layout, arrays, fill)
     if fresh:
-        return _kept(backend, layout, arrays, fill, options)(*arrays)
+        return _kept(backend, layout, arrays, (x, args, options), fill)(*arrays)
     made = run(backend, layout, arrays, out, copy, fill)
     if out is not None:
         keep_write(backend, layout._runs, arrays, _INTO, layout)
@@ -74,13 +74,17 @@ _RUNS: dict[Layout, Runs] = {}
 
 
 def _kept(
-    backend: Backend, layout: Layout, arrays: tuple[Any, ...], fill: Any, options: dict[str, Any]
+    backend: Backend,
+    layout: Layout,
+    arrays: tuple[Any, ...],
+    asked: tuple[Any, Any, dict[str, Any]],
+    fill: Any,
 ) -> Run:
-    """What runs a layout on arrays like these; equal layouts share it."""
+    """What runs a layout on arrays like these, found by `asked`; equal layouts share it."""
     if len(_RUNS) >= _MOST:
         _RUNS.clear()
     shared = _RUNS.setdefault(layout, {})
-    made = backend.find(shared, arrays, None, options)
+    made = backend.find(shared, *asked)
     if made is None:
 
         def recipe_of(*arrays: Any) -> Recipe:
@@ -88,10 +92,10 @@ def _kept(
             return recipe(layout, common_backend(arrays), fill)
 
         made = caller(arrays, recipe_of)
-        if options:
+        if "fill" in asked[-1]:
             made = checked(made, fill)
-        backend.keep(shared, arrays, None, options, made)
-    backend.keep(layout._runs, arrays, None, options, made)
+        backend.keep(shared, *asked, made)
+    backend.keep(layout._runs, *asked, made)
     return made
 
 
@@ -146,7 +150,7 @@ def run(
                 f"copy=False: {layout} is no view of arrays with {memory}; use copy=None to allow "
                 "a copy"
             )
-    return call(layout, arrays, None, True, fill)
+    return call(layout, tuple(arrays), None, True, fill)
 
 
 def _views(backend: Backend, layout: Layout, arrays: Sequence[Any]) -> list[Any] | None:

@@ -16,7 +16,7 @@ from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.recipe import Recipe, recipe
 from xlayout.lower.run import keep_write, refuse_while_tracing, rewritten, run
 from xlayout.lower.traced import plan_op, stand_in, trace
-from xlayout.registry import backend_of
+from xlayout.registry import backend_of, served
 
 __all__ = ["Engine", "Touched", "axis_only", "everything", "nothing"]
 
@@ -52,6 +52,7 @@ class Engine:
         touched: the axes whose size that depends on.
         fill: the option that holds the value of holes.
         packed: whether `layout_of` takes all shapes as one tuple.
+        many: whether a tuple is the result, of one array too.
     """
 
     def __init__(
@@ -61,12 +62,14 @@ class Engine:
         fill: str | None = None,
         *,
         packed: bool = False,
+        many: bool = False,
     ) -> None:
         self.name = layout_of.__name__
         self._layout_of = layout_of
         self._touched = touched
         self._fill = fill
         self._packed = packed
+        self._many = many
         parameters = inspect.signature(layout_of).parameters.values()
         self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self._runs: Runs = {}
@@ -78,8 +81,9 @@ class Engine:
         runs = self._runs
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            run = backend_of(x).find(runs, x, args, options)
-            return self._first((x,), args, options) if run is None else run(x)
+            backend = served(type(x)) or backend_of(x)
+            run = backend.find(runs, x, args, options)
+            return self._anew((x,), args, options) if run is None else run(x)
 
         return call
 
@@ -90,9 +94,10 @@ class Engine:
         def call(arrays: tuple[Any, ...], options: dict[str, Any]) -> Any:
             if not arrays:
                 raise SizeError("arrays: none given; wanted at least one")
-            run = backend_of(arrays[0]).find(runs, arrays, None, options)
+            backend = served(type(arrays[0])) or backend_of(arrays[0])
+            run = backend.find(runs, arrays, None, options)
             if run is None:
-                return self._first(arrays, None, options)
+                return self._anew(arrays, None, options)
             try:
                 return run(*arrays)
             except RuntimeError:  # of several devices? A key does not tell, it would take too long
@@ -106,6 +111,12 @@ class Engine:
         if len(args) > len(self._positional):
             raise TypeError(f"{self.name}: {len(args)} options by position; give options by name")
         return {**dict(zip(self._positional, args, strict=False)), **options}
+
+    def _anew(
+        self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
+    ) -> Any:
+        made = self._first(arrays, args, options)
+        return (made,) if self._many and not isinstance(made, (tuple, list)) else made
 
     def _first(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, given: dict[str, Any]
@@ -142,7 +153,8 @@ class Engine:
         result = run(*arrays)  # what fails is not kept
         x = arrays if args is None else arrays[0]
         self._make_room(self._runs)
-        backend_of(arrays[0]).keep(self._runs, x, args, given, run)
+        kept = run if not self._many or isinstance(result, tuple) else lambda x: (run(x),)
+        backend_of(arrays[0]).keep(self._runs, x, args, given, kept)
         return result
 
     def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:

@@ -123,12 +123,7 @@ def one_to_many(
     """Make the array function of a layout with several outputs."""
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToMany[P]:
-        run = Engine(_strict(function), touched).unary()
-
-        def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            result = run(x, *args, **options)
-            return result if isinstance(result, (tuple, list)) else (result,)
-
+        call = Engine(_strict(function), touched, many=True).unary()
         return cast("OneToMany[P]", dressed(call, function, _on_shapes(function)))
 
     return made

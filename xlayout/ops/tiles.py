@@ -166,12 +166,11 @@ class FromTiles(Protocol):
 
 
 def _make_to_tiles() -> ToTiles:
-    run = Engine(_to_tiles, everything).unary()
+    run = Engine(_to_tiles, everything, many=True).unary()
 
     def call(x: Any, /, *, grid: tuple[int, int], **options: Any) -> list[list[Any]]:
         grid = _pair(grid)
-        made = run(x, grid=grid, **options)
-        blocks = made if isinstance(made, tuple) else (made,)
+        blocks = run(x, grid=grid, **options)
         return [list(blocks[k : k + grid[1]]) for k in range(0, len(blocks), grid[1])]
 
     def layout(shape: Sequence[int], /, **options: Any) -> Layout:
