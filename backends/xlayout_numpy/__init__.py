@@ -11,6 +11,7 @@ import numpy as np
 from xlayout_native.keys import find_by_shape, keep_by_shape
 from xlayout_numpy import exchange as exchange
 from xlayout_numpy import native
+from xlayout_numpy.small import quick as quick
 
 name = "numpy"
 immutable = False
@@ -121,12 +122,6 @@ def compiled(
     /,
 ) -> Callable[..., Any] | None:
     return None
-
-
-def quick(
-    recipe: Callable[..., Any], _moves: Any, _inputs: int, _shapes: Sequence[tuple[int, ...]], /
-) -> Callable[..., Any]:
-    return recipe  # to ask numpy for an address takes longer than its own copy
 
 
 def linear(_make: Callable[[], Any], _arrays: Sequence[Any], /) -> Sequence[Any] | None:

@@ -1,0 +1,90 @@
+"""A small layout is one call of the kernel on row-major arrays, and numpy's own ops on others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import xlayout as xl
+import xlayout_native
+from tests.table import by_table
+from xlayout.lower.moves import moves_of
+from xlayout_numpy.small import quick
+
+pytestmark = pytest.mark.skipif(not xlayout_native.available, reason="there is no kernel")
+
+SHAPE = (16, 12)
+LAYOUTS = {
+    "rows": xl.interleave.layout(SHAPE),
+    "three pieces": xl.regroup.layout(SHAPE, sizes=(8, 4, 4), groups=2),
+    "three results": xl.split_qkv.layout(SHAPE, heads=4, kv_heads=2),
+    "three arrays": xl.fuse_qkv.layout((8, 12), (4, 12), (4, 12), heads=2, kv_heads=1),
+}
+VIEWS = {
+    "matrix_transpose": xl.matrix_transpose.layout(SHAPE),
+    "permute_dims": xl.permute_dims.layout((4, 4, 12), (2, 0, 1)),
+    "trim": xl.trim.layout(SHAPE, to=9),
+    "unstack": xl.unstack.layout(SHAPE),
+}
+DTYPES: list[Any] = ["i1", "f2", "f4", ">f4", "f8", "c16", "M8[s]", "S4", ml_dtypes.bfloat16]
+OTHERS: dict[str, Any] = {
+    "of objects": lambda x: x.astype(object),
+    "of no power of two": lambda x: x.astype("S3"),
+    "column-major": lambda x: np.asfortranarray(x),
+    "every other row": lambda x: np.repeat(x, 2, 0)[::2],
+    "masked": lambda x: np.ma.masked_equal(x, 3),
+}
+
+
+def by_numpy(*_arrays: Any) -> str:
+    return "numpy"
+
+
+def made(layout: xl.Layout, arrays: list[Any]) -> Any:
+    return quick(by_numpy, moves_of(layout), len(arrays), layout.out_shapes)(*arrays)
+
+
+def inputs(layout: xl.Layout, dtype: Any) -> list[Any]:
+    return [
+        (np.arange(np.prod(shape)) + 50 * k).astype("i1").reshape(shape).astype(dtype)
+        for k, shape in enumerate(layout.in_shapes)
+    ]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_element_is_where_the_table_says(name: str, dtype: Any) -> None:
+    layout = LAYOUTS[name]
+    arrays = inputs(layout, dtype)
+    found = made(layout, arrays)
+    outputs = found if isinstance(found, tuple) else (found,)
+    for y, wanted in zip(outputs, by_table(layout, arrays), strict=True):
+        assert y.dtype == arrays[0].dtype
+        assert y.shape == wanted.shape
+        assert y.tobytes() == wanted.astype(y.dtype).tobytes()
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_what_may_not_be_written_may_be_read(name: str) -> None:
+    arrays = inputs(LAYOUTS[name], "f4")
+    for x in arrays:
+        x.flags.writeable = False
+    assert not isinstance(made(LAYOUTS[name], arrays), str)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_what_is_no_row_of_plain_bytes_goes_to_numpy(name: str, other: str) -> None:
+    arrays = inputs(LAYOUTS[name], "f4")
+    for k in range(len(arrays)):
+        given = [OTHERS[other](x) if j == k else x for j, x in enumerate(arrays)]
+        if len({x.dtype for x in given}) == 1:
+            assert made(LAYOUTS[name], given) == "numpy"
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_copies_of_views_go_to_numpy(name: str) -> None:
+    assert made(VIEWS[name], inputs(VIEWS[name], "f4")) == "numpy"
