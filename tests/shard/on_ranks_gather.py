@@ -178,14 +178,19 @@ def resident(rank: int, src: Sharding, layers: int, width: int) -> tuple[int, in
     for context in (nullcontext, regather):
         weights = _weights(rank, src, layers, width)
         x = torch.ones(2, width, dtype=torch.bfloat16)
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back, and is not used again unseen
-        before = _status("VmRSS")
+        before = _resident()
         with context():
             loss = _layers(weights, x, local=True)
-        found.append(_status("VmRSS") - before)
+        found.append(_resident() - before)
         del loss, weights
     return found[0], found[1]
+
+
+def _resident() -> int:
+    """Bytes that are held; what was freed goes back first, and is not used again unseen."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return _status("VmRSS")
 
 
 def ungathered(_rank: int) -> bool:
