@@ -33,8 +33,14 @@ static void finish_plan(Plan *plan)
     }
 }
 
-/* A tile of each of them. `next` is where the input goes on afterwards. Parts of lines are best written
- * with the ones that follow them, so where there are any, each result's part of the tile is made alone. */
+/* Whether each result's parts follow one another, in lines that are made of two where they have to be. */
+static bool follows(const Worker *worker, const Copy *c)
+{
+    return worker->isa->follow && worker->kept && c->loop[0].out == c->width;
+}
+
+/* A tile of each of them. `next` is where the input goes on afterwards. Where a result does not start on a
+ * line, parts of lines are kept for those that follow them; or its part of the tile is made alone. */
 static void deal_tile(Worker *worker, const Plan *plan, const Copy *c, const int64_t *at,
                       uint8_t *const *pointers, const uint8_t *next)
 {
@@ -42,7 +48,7 @@ static void deal_tile(Worker *worker, const Plan *plan, const Copy *c, const int
     const Kernel run = worker->stream ? worker->isa->streaming[RUNS] : NULL;
     uintptr_t offset = 0;
     for (int p = 0; p < c->dealt; p++) offset |= (uintptr_t)pointers[plan->inputs + c[p].target] % LINE;
-    if (!run || offset) {
+    if (!run || (offset && !follows(worker, c))) {
         for (int p = 0; p < c->dealt; p++)
             run_tile(worker, c + p, at, from, pointers[plan->inputs + c[p].target], next);
         return;
@@ -53,8 +59,12 @@ static void deal_tile(Worker *worker, const Plan *plan, const Copy *c, const int
         for (int p = 0; p < c->dealt; p++) {
             const uint8_t *part = from + c[p].from + r * rows->in;
             const uint8_t *row = r + 1 < end ? from + c->from + (r + 1) * rows->in : next;
-            const Box b = {.width = 1, .batch = 1, .rows = c->width,
-                           .next = p + 1 < c->dealt ? part + c->width : row};
-            run(&b, part, pointers[plan->inputs + c[p].target] + c[p].to + r * rows->out);
+            const uint8_t *then = p + 1 < c->dealt ? part + c->width : row;
+            uint8_t *to = pointers[plan->inputs + c[p].target] + c[p].to + r * rows->out;
+            const Box b = {.width = 1, .batch = 1, .rows = c->width, .next = then};
+            if (offset)
+                worker->isa->follow(part, to, c->width, then, worker->kept + p * LINE, r == at[0], r + 1 == end);
+            else
+                run(&b, part, to);
         }
 }

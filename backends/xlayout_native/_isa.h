@@ -21,10 +21,16 @@ typedef struct {
 
 typedef void (*Turn)(const Block *, uint8_t *to, int64_t column_out, Way, uint8_t *kept);
 
+/* Whole lines that go on where the last call ended, of which `kept` holds a line: see _dense.h. */
+typedef void (*Follow)(const uint8_t *from, uint8_t *to, int64_t count, const uint8_t *next, uint8_t *kept,
+                       bool first, bool last);
+
 typedef struct {
     const char *name;
     Kernel kernels[KINDS];
     Kernel streaming[KINDS];                  /* to whole lines; or NULL */
+    Kernel dense[KINDS];                      /* of copies that are dense, to any address; or NULL */
+    Follow follow;                            /* or NULL */
     Turn turn[5];                             /* by log2 of the width; or NULL */
     bool every_way;                           /* they go; else only HERE */
     void (*write)(Waiting *, int64_t bytes);  /* about so many; or NULL */
@@ -34,7 +40,7 @@ typedef struct {
 static void no_fence(void) {}
 
 static const Isa PLAIN = {
-    "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose}, {NULL}, {NULL},
+    "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose}, {NULL}, {NULL}, NULL, {NULL},
     false, NULL, no_fence,
 };
 
@@ -61,12 +67,16 @@ static const Isa PLAIN = {
 
 static void fence(void) { _mm_sfence(); }
 
-#define VECTORS(NAME, L, WAYS)                                                                           \
+#define VECTORS(NAME, L, DENSE, FOLLOW, WAYS)                                                            \
     {NAME, {plain_runs, plain_blocks, zip##L, unzip##L, transpose##L},                             \
-     {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL},                     \
+     {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, FOLLOW,      \
      {turn_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L, fence}
-static const Isa AVX2 = VECTORS("avx2", _2, false);
-static const Isa AVX512 = VECTORS("avx512", _4, true);
+#define NONE {NULL}
+#define PAIRED {NULL, NULL, zip_dense, unzip_dense, NULL}
+static const Isa AVX2 = VECTORS("avx2", _2, NONE, NULL, false);
+static const Isa AVX512 = VECTORS("avx512", _4, PAIRED, follow, true);
+#undef NONE
+#undef PAIRED
 #undef VECTORS
 
 /* <cpuid.h> rather than __builtin_cpu_supports, which needs a symbol of the compiler's runtime that

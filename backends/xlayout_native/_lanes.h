@@ -168,6 +168,9 @@ TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *
 #endif
 #include "_weave.h"
 #include "_turn.h"
+#if LANES == 4
+#include "_dense.h"
+#endif
 
 /* -- kernels: the width, the ways and the kind of store as constants ----------------------------- */
 

@@ -21,6 +21,7 @@ typedef struct {
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops that walk over segments; the rest are inside one */
     int64_t band;                 /* of a transpose: rows that are read across a tile before the next */
+    bool dense;                   /* rows of pairs, whole lines of them, that follow one another in the output */
     bool lines;                   /* the kernel writes whole lines, if the target starts on one */
     Kind kind;
 } Copy;
@@ -161,13 +162,27 @@ static void shape_stage(Copy *c)
     }
 }
 
+/* Whether it weaves or deals out pairs, one row after another, each of whole lines; and so short that it may
+ * be read twice. */
+static bool is_dense(const Copy *c)
+{
+    const int last = c->rank - 1;
+    if (last < 2 || (c->kind != ZIP && c->kind != UNZIP) || c->width > 8) return false;
+    const Loop *row = &c->loop[last], *column = &c->loop[c->along];
+    const int64_t ways = c->kind == ZIP ? row->n : column->n, half = row->n * column->n / ways * c->width;
+    const int64_t step = c->kind == ZIP ? ways * c->width : half;
+    const bool line = half == LINE / 2 && (c->kind == UNZIP || row->in == half);
+    return ways == 2 && (line || half % LINE == 0) && half <= RUN && column->out == step &&
+           c->loop[last - 2].out == 2 * half;
+}
+
 /* Whether the kernel's stores fall on whole lines, in a target that starts on one. */
 static bool writes_lines(const Copy *c)
 {
     const int last = c->rank - 1;
     if (c->kind == TRANSPOSE || c->to % LINE || (c->kind == BLOCKS && c->width % LINE)) return false;
     for (int k = 0; k <= last; k++) {
-        const bool inside = c->kind != BLOCKS && (k == last || (c->kind == ZIP && k == c->along));
+        const bool inside = c->kind != BLOCKS && (k == last || ((c->kind == ZIP || c->dense) && k == c->along));
         const int64_t step = inside ? c->tile[k] * c->loop[k].out : c->loop[k].out;
         if (step % LINE && !(inside && c->tiles[k] == 1)) return false;
     }
@@ -238,6 +253,7 @@ static void prepare_copy(Copy *c)
     }
     c->kind = bytes ? RUNS : kind_of(c);
     if (c->kind == RUNS) order_by_input(c);
+    c->dense = is_dense(c);
     shape_tiles(c, true);
     c->lines = c->kind == RUNS || writes_lines(c);
     if (!c->lines) shape_tiles(c, false);

@@ -83,7 +83,7 @@ static void run_plan(const Plan *plan, uint8_t **pointers, int64_t threads)
     if (!plan->count) return;
     const Isa *isa = atomic_load(&chosen);
     const bool stream = plan->bytes >= atomic_load(&stream_from) && isa->write;
-    Plan *instead = stream ? shifted(plan, pointers) : NULL;
+    Plan *instead = stream ? shifted(isa, plan, pointers) : NULL;
     if (instead) plan = instead;
     Job job = {.task = {work}, .plan = plan, .isa = isa, .pointers = pointers, .stream = stream};
     if (is_for_one(plan->bytes)) threads = 1;

@@ -49,21 +49,21 @@ static int64_t steps_of_columns(const Copy *c, const uint8_t *from)
 }
 
 /* Whether a copy that would write whole lines goes through the stage here, for which tiles are smaller. */
-static bool is_staged(const Copy *c, const uint8_t *to)
+static bool is_staged(const Isa *isa, const Copy *c, const uint8_t *to)
 {
-    return c->lines && c->kind != RUNS && c->kind != TRANSPOSE && (uintptr_t)(to + c->to) % LINE &&
+    return c->lines && !(c->dense && isa->dense[c->kind]) && c->kind != RUNS && c->kind != TRANSPOSE && (uintptr_t)(to + c->to) % LINE &&
            !starts_anywhere(c, to + c->to);
 }
 
 /* The plan for buffers at these addresses, which are moved to the line before; NULL where it would be
  * the same, or there is no memory for it. */
-static Plan *shifted(const Plan *plan, uint8_t **pointers)
+static Plan *shifted(const Isa *isa, const Plan *plan, uint8_t **pointers)
 {
     bool same = true;
     for (int k = 0; same && k < plan->count; k++) {
         const Copy *c = &plan->copies[k];
         const uint8_t *to = pointers[plan->inputs + c->target];
-        same = !steps_of_rows(c, to) && !steps_of_columns(c, pointers[c->source]) && !is_staged(c, to);
+        same = !steps_of_rows(c, to) && !steps_of_columns(c, pointers[c->source]) && !is_staged(isa, c, to);
     }
     Plan *made = same ? NULL : calloc(1, sizeof(Plan) + 3 * (size_t)plan->count * sizeof(Copy));
     if (!made) return NULL;

@@ -207,7 +207,9 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
     } else if (worker->stream) {
         const bool direct = isa->streaming[c->kind] && c->lines;
         const bool anywhere = (isa->every_way || c->kind != BLOCKS) && starts_anywhere(c, to);
-        if (direct && (c->kind == RUNS || (uintptr_t)to % LINE == 0 || anywhere))
+        if (c->dense && isa->dense[c->kind])
+            t.kernel = isa->dense[c->kind];
+        else if (direct && (c->kind == RUNS || (uintptr_t)to % LINE == 0 || anywhere))
             t.kernel = isa->streaming[c->kind];
         else
             t.staged = worker->stages[0];

@@ -14,7 +14,10 @@ pytestmark = pytest.mark.usefixtures("isa", "thresholds")
 
 @dataclass(frozen=True)
 class Deal:
-    """`parts` of `width` bytes of each of `rows`, from `first` on; results begin on `to`."""
+    """`parts` of `width` bytes of each of `rows`, from `first` on.
+
+    Results begin on `to`, and have `apart` bytes between rows.
+    """
 
     rows: int = 300
     parts: int = 5
@@ -22,6 +25,7 @@ class Deal:
     gap: int = 0
     first: int = 0
     to: int = 0
+    apart: int = 0
     shifts: tuple[int, ...] = (0,)
 
     @property
@@ -31,7 +35,7 @@ class Deal:
 
     def moves(self, *, target: int = 0, start: int = 0) -> list[Move]:
         """One for each part."""
-        loops = ((self.rows, self.pitch, self.width), (self.width, 1, 1))
+        loops = ((self.rows, self.pitch, self.width + self.apart), (self.width, 1, 1))
         return [
             (0, target + p, (start + self.first + p * self.width, self.to, loops))
             for p in range(self.parts)
@@ -39,7 +43,7 @@ class Deal:
 
     def buffers(self) -> list[Buffer]:
         """Room for the results, one by one at the next of `shifts`."""
-        size, shifts = self.to + self.rows * self.width + 7, self.shifts
+        size, shifts = self.to + self.rows * (self.width + self.apart) + 7, self.shifts
         return [Buffer(size, shift=shifts[p % len(shifts)]) for p in range(self.parts)]
 
 
@@ -57,6 +61,12 @@ DEALS = {
     "parts off a line": Deal(width=200),
     "results in memory off a line": Deal(shifts=(0, 0, 5)),
     "all of them off a line": Deal(shifts=(16,)),
+    "each otherwise off a line": Deal(rows=2000, width=256, shifts=(16, 0, 63, 1)),
+    "rows apart in the results": Deal(apart=64),
+    "rows apart in the results, off a line": Deal(parts=3, width=1088, apart=64, shifts=(16,)),
+    "one line, off a line": Deal(parts=8, width=64, shifts=(16,)),
+    "one row, off a line": Deal(rows=1, parts=4, shifts=(16,)),
+    "most that are dealt, off a line": Deal(rows=9, parts=257, width=64, shifts=(16, 3)),
 }
 
 

@@ -1,0 +1,147 @@
+/* _dense: what is made in the order it lies in, so that the lines between are made of two vectors and
+ * the result may start anywhere. A part of _lanes.h, for vectors of a line. */
+
+/* Where the next vector goes, how far past a line that is, and the vector before it. */
+typedef struct { uint8_t *to; int64_t part; __m512i before; bool begun; } Dense;
+
+INLINE void begin_dense(Dense *d, uint8_t *to)
+{
+    d->to = to, d->part = (int64_t)((uintptr_t)to & (LINE - 1)), d->begun = false;
+    if (d->part) FETCH_TO_WRITE(to);
+}
+
+INLINE void put_dense(Dense *d, __m512i v)
+{
+    uint8_t made[LINE];
+    if (!d->part) {
+        STREAM(d->to, v);
+    } else if (d->begun) {
+        stream_across_4(d->to, d->before, v, 1);
+    } else {
+        STORE(made, v);
+        move_short(d->to, made, LINE - d->part);
+        d->begun = true;
+    }
+    d->before = v, d->to += LINE;
+}
+
+INLINE void end_dense(Dense *d)
+{
+    uint8_t made[LINE];
+    if (!d->part || !d->begun) return;
+    STORE(made, d->before);
+    move_short(d->to - d->part, made + LINE - d->part, d->part);
+}
+
+/* Whole lines of what goes on where the call before it ended; `kept` holds the last of that. */
+TARGET static void follow(const uint8_t *from, uint8_t *to, int64_t count, const uint8_t *next, uint8_t *kept,
+                          bool first, bool last)
+{
+    const int64_t turn = count - SOON;
+    Dense d = {.to = to, .part = (int64_t)((uintptr_t)to & (LINE - 1)), .before = LOAD(kept), .begun = !first};
+    for (int64_t x = 0; x < count; x += LINE) {
+        FETCH(x < turn ? from + x + SOON : next, x < turn ? 0 : x - turn, 0);
+        put_dense(&d, LOAD(from + x));
+    }
+    STORE(kept, d.before);
+    if (last) end_dense(&d);
+}
+
+/* -- pairs, of elements or of halves of rows ------------------------------------------------------- */
+
+typedef enum {
+    EVEN, ODD, /* elements of two vectors */
+    APART,     /* of one vector: the even ones, then the odd ones */
+    WOVEN,     /* of one vector: those of both halves in turn */
+} Pick;
+
+INLINE __m512i pick_index(Pick pick, int width)
+{
+    _Alignas(LINE) uint8_t made[LINE];
+    const int64_t half = LINE / width / 2;
+    for (int64_t k = 0; k < 2 * half; k++) {
+        const int64_t at = pick == EVEN ? 2 * k : pick == ODD ? 2 * k + 1
+                           : pick == APART ? 2 * (k % half) + k / half : k / 2 + k % 2 * half;
+        memcpy(made + k * width, &at, (size_t)width); /* its low bytes: this is for x86 */
+    }
+    return LOAD(made);
+}
+
+INLINE __m512i picked(int width, Pick pick, __m512i index, __m512i x, __m512i y)
+{
+    switch (width) {
+    case 2: return _mm512_permutex2var_epi16(x, index, y);
+    case 4: return _mm512_permutex2var_epi32(x, index, y);
+    case 8: return _mm512_permutex2var_epi64(x, index, y);
+    }
+    if (pick == WOVEN) {
+        x = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), x);
+        return _mm512_unpacklo_epi8(x, _mm512_bsrli_epi128(x, 8));
+    }
+    const __m512i low = _mm512_set1_epi16(0xff);
+    const __m512i a = pick == ODD ? _mm512_srli_epi16(x, 8) : _mm512_and_si512(x, low);
+    const __m512i b = pick == EVEN ? _mm512_and_si512(y, low) : _mm512_srli_epi16(y, 8);
+    return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packus_epi16(a, b));
+}
+
+/* Rows of pairs, each dealt out to two halves that follow one another. */
+INLINE void unzip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int width)
+{
+    const int64_t half = b->rows * width;
+    const __m512i even = pick_index(EVEN, width), odd = pick_index(ODD, width), apart = pick_index(APART, width);
+    Dense d;
+    begin_dense(&d, to);
+    for (int64_t k = 0; k < b->batch; k++) {
+        const uint8_t *s = from + k * b->batch_in;
+        for (int64_t x = 0; x < 2 * half; x += LINE) FETCH(s, x + SOON, 0);
+        if (half < LINE) {
+            const __m512i v = LOAD(s);
+            put_dense(&d, picked(width, APART, apart, v, v));
+            continue;
+        }
+        for (int64_t x = 0; x < 2 * half; x += 2 * LINE)
+            put_dense(&d, picked(width, EVEN, even, LOAD(s + x), LOAD(s + x + LINE)));
+        for (int64_t x = 0; x < 2 * half; x += 2 * LINE)
+            put_dense(&d, picked(width, ODD, odd, LOAD(s + x), LOAD(s + x + LINE)));
+    }
+    end_dense(&d);
+}
+
+/* And back: two halves woven into a row. */
+INLINE void zip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int width)
+{
+    const int64_t half = b->columns * width;
+    const __m512i woven = pick_index(WOVEN, width);
+    Dense d;
+    begin_dense(&d, to);
+    for (int64_t k = 0; k < b->batch; k++) {
+        const uint8_t *s = from + k * b->batch_in;
+        if (half < LINE) {
+            const __m512i v = LOAD(s);
+            FETCH(s, SOON, 0);
+            put_dense(&d, picked(width, WOVEN, woven, v, v));
+            continue;
+        }
+        for (int64_t x = 0; x < half; x += LINE) {
+            __m512i v[2];
+            FETCH(s, x + SOON, 0), FETCH(s, b->row_in + x + SOON, 0);
+            zip_vectors_4(v, s + x, b->row_in, 2, width);
+            put_dense(&d, v[0]), put_dense(&d, v[1]);
+        }
+    }
+    end_dense(&d);
+}
+
+#define PAIRS(NAME)                                                                                \
+    TARGET static void NAME##_dense(const Box *b, const uint8_t *from, uint8_t *to)                \
+    {                                                                                              \
+        switch (b->width) {                                                                        \
+        case 1: NAME##_pairs(b, from, to, 1); break;                                               \
+        case 2: NAME##_pairs(b, from, to, 2); break;                                               \
+        case 4: NAME##_pairs(b, from, to, 4); break;                                               \
+        default: NAME##_pairs(b, from, to, 8);                                                     \
+        }                                                                                          \
+    }
+PAIRS(zip)
+PAIRS(unzip)
+#undef PAIRS
