@@ -18,9 +18,10 @@
  *     _lanes.h    the kernels with vectors, included once per vector size
  *     _weave.h    those of zips and unzips
  *     _turn.h     those of transposes
+ *     _dense.h    those of rows that follow one another, and lines made of two
  *     _isa.h      which of them this processor runs
  *     _tiles.h    a tile, by one thread
- *     _deal.h     rows dealt out to several results
+ *     _deal.h     rows dealt out to several results, or joined from several sources
  *     _pool.h     the other threads
  *     _pages.h    memory for results
  *     _shift.h    copies cut so that most of each begins on a line

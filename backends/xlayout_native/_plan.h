@@ -16,7 +16,8 @@ typedef struct {
     int by_out[MAX_RANK];         /* the loops again, by output stride, largest first */
     int64_t window[MAX_RANK];     /* the shape of a window, in tiles: see _windows.h */
     int64_t windows;              /* how many there are */
-    int dealt;                    /* copies that run tile by tile with this one, itself included: see _deal.h */
+    int together;                 /* copies that run tile by tile with this one, itself included: see _deal.h; */
+    bool joined;                  /* and whether they give parts of rows, or take them */
     int64_t staged[MAX_RANK];     /* output strides within the stage */
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops that walk over segments; the rest are inside one */
@@ -43,6 +44,7 @@ enum {
     BAND = 64,                    /* and so many of them are read across it before the next ones */
     SMALL = 1 << 16,              /* bytes of such a tile, where rows or columns are fewer */
     SECOND_CACHE = 1 << 20,       /* bytes of it; fewer than most processors have */
+    SHORT = 512,                  /* bytes of half a row of pairs that is best made as it lies, */
     LONG = 16 * LINE,             /* bytes of a row of which two lines may be written in parts */
     WINDOW = 4 << 20,             /* bytes of the output that a window spans */
 };
@@ -162,8 +164,7 @@ static void shape_stage(Copy *c)
     }
 }
 
-/* Whether it weaves or deals out pairs, one row after another, each of whole lines; and so short that it may
- * be read twice. */
+/* Whether it weaves or deals out pairs, one short row after another, each of whole lines. */
 static bool is_dense(const Copy *c)
 {
     const int last = c->rank - 1;
@@ -172,7 +173,7 @@ static bool is_dense(const Copy *c)
     const int64_t ways = c->kind == ZIP ? row->n : column->n, half = row->n * column->n / ways * c->width;
     const int64_t step = c->kind == ZIP ? ways * c->width : half;
     const bool line = half == LINE / 2 && (c->kind == UNZIP || row->in == half);
-    return ways == 2 && (line || half % LINE == 0) && half <= RUN && column->out == step &&
+    return ways == 2 && (line || half % LINE == 0) && half <= SHORT && column->out == step &&
            c->loop[last - 2].out == 2 * half;
 }
 

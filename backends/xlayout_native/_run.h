@@ -62,7 +62,7 @@ static void work(Task *task)
             const Copy *c = &plan->copies[s.copy];
             const uint8_t *from = job->pointers[c->source], *next = from;
             if (job->touch && !inside && c->kind != TRANSPOSE)
-                for (int p = 0; p < c->dealt; p++)
+                for (int p = 0; p < c->together; p++)
                     touch_window(c + p, &s.window, job->pointers[plan->inputs + c[p].target], &touched);
             if (!known) find_tile(c, &s.window, number - before, at[number & 1]);
             inside = true, known = number + 1 < end && number + 1 - before < s.window.count;
@@ -70,7 +70,7 @@ static void work(Task *task)
                 find_tile(c, &s.window, number + 1 - before, at[~number & 1]);
                 next = input_at(c, at[~number & 1], from);
             }
-            if (c->dealt > 1) deal_tile(&worker, plan, c, at[number & 1], job->pointers, next);
+            if (c->together > 1) run_together(&worker, plan, c, at[number & 1], job->pointers, next);
             else run_tile(&worker, c, at[number & 1], from, job->pointers[plan->inputs + c->target], next);
         }
     }

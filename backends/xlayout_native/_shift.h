@@ -51,7 +51,8 @@ static int64_t steps_of_columns(const Copy *c, const uint8_t *from)
 /* Whether a copy that would write whole lines goes through the stage here, for which tiles are smaller. */
 static bool is_staged(const Isa *isa, const Copy *c, const uint8_t *to)
 {
-    return c->lines && !(c->dense && isa->dense[c->kind]) && c->kind != RUNS && c->kind != TRANSPOSE && (uintptr_t)(to + c->to) % LINE &&
+    if ((c->dense && isa->dense[c->kind]) || (c->joined && isa->follow)) return false;
+    return c->lines && c->kind != RUNS && c->kind != TRANSPOSE && (uintptr_t)(to + c->to) % LINE &&
            !starts_anywhere(c, to + c->to);
 }
 

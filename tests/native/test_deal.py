@@ -1,4 +1,4 @@
-"""Deal: rows whose parts go to several results, however these lie, whatever lies between them."""
+"""Deal: rows whose parts go to several results or come from several sources, however these lie."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.native.oracle import Buffer, Move, expect, run
+from tests.native.oracle import Buffer, Loops, Move, expect, run
 
 pytestmark = pytest.mark.usefixtures("isa", "thresholds")
 
@@ -97,14 +97,42 @@ def test_two_deals_and_what_is_none_in_one_plan() -> None:
     same(moves, half + other.rows * other.pitch, results, threads=2)
 
 
-def test_parts_that_are_no_deal() -> None:
-    # as above but for one thing: the order, the rows, the steps of one result, a part
-    deal, size = Deal(), 2 * Deal().rows * Deal().width
-    a, b, c, d, (_, _, (start, to, (rows, part))) = deal.moves()
-    few: Move = (0, 4, (start, to, ((100, *rows[1:]), part)))
-    wide: Move = (0, 4, (start, to, ((*rows[:2], 2 * deal.width), part)))
-    for moves in ([c, a, d, b], [a, b, c, d, few], [a, b, c, d, wide], [a, c, d]):
-        same(moves, deal.rows * deal.pitch, [Buffer(size) for _ in range(5)], threads=2)
+def part(source: int, target: int, start: int, to: int, steps: tuple[int, int, int, int]) -> Move:
+    """`rows` of `width` bytes, `pitch` apart in the source and in the result."""
+    rows, width, pitch_in, pitch_out = steps
+    return source, target, (start, to, ((rows, pitch_in, pitch_out), (width, 1, 1)))
+
+
+NO_DEALS = {  # but for one thing they are
+    "the order": [part(0, p, 192 * p, 0, (300, 192, 768, 192)) for p in (2, 0, 3, 1)],
+    "a part is missing": [part(0, p, 192 * p, 0, (300, 192, 768, 192)) for p in (0, 2, 3)],
+    "the rows": [part(0, p, 192 * p, 0, (300 - p, 192, 768, 192)) for p in range(4)],
+    "the step of a result": [part(0, p, 192 * p, 0, (300, 192, 768, 192 + 64 * p)) for p in (0, 1)],
+    "the step of the source": [part(0, p, 192 * p, 0, (300, 192, 768 - p, 192)) for p in (0, 1)],
+    "the source": [part(p, p, 192 * p, 0, (300, 192, 768, 192)) for p in (0, 1)],
+    "the width": [part(0, 0, 0, 0, (300, 64, 768, 256)), part(0, 1, 64, 0, (300, 256, 768, 256))],
+}
+NO_JOINS = {
+    "the order": [part(p, 0, 0, 192 * p, (300, 192, 192, 768)) for p in (2, 0, 3, 1)],
+    "a part is missing": [part(p, 0, 0, 192 * p, (300, 192, 192, 768)) for p in (0, 2, 3)],
+    "the rows": [part(p, 0, 0, 192 * p, (300 - p, 192, 192, 768)) for p in range(4)],
+    "the step of the result": [part(p, 0, 0, 192 * p, (300, 192, 192, 768 << p)) for p in (0, 1)],
+    "the result": [part(p, p, 0, 192 * p, (300, 192, 192, 384)) for p in (0, 1)],
+    "the width": [part(0, 0, 0, 0, (300, 64, 64, 320)), part(1, 0, 0, 64, (300, 256, 256, 320))],
+}
+
+
+@pytest.mark.parametrize("shift", [0, 16])
+@pytest.mark.parametrize("moves", [*NO_DEALS.values(), *NO_JOINS.values()])
+def test_what_is_nearly_one(moves: list[Move], shift: int) -> None:
+    room = 1 << 19
+    sources = [Buffer(room, fill=np.random.default_rng(p)) for p in range(4)]
+    made, wanted = ([Buffer(room, shift=shift) for _ in range(4)] for _ in range(2))
+    expect(moves, 1, sources, wanted)
+    run(moves, 1, sources, made, threads=2)
+    for y, z in zip(made, wanted, strict=True):
+        assert (y.bytes == z.bytes).all()
+        assert y.intact()
 
 
 def test_several_parts_of_a_row_to_one_result() -> None:
@@ -114,3 +142,76 @@ def test_several_parts_of_a_row_to_one_result() -> None:
         (0, 0, (start, p * size, loops)) for p, (_, _, (start, _, loops)) in enumerate(deal.moves())
     ]
     same(moves, deal.rows * deal.pitch, [Buffer(deal.parts * size)], threads=2)
+
+
+@dataclass(frozen=True)
+class Join:
+    """`parts` of `width` bytes, one from each source, are a row; there are `gap` bytes after it."""
+
+    rows: int = 300
+    parts: int = 5
+    width: int = 192
+    gap: int = 0
+    to: int = 0
+    shift: int = 16
+
+    def moves(self) -> list[Move]:
+        """One for each part; the sources have rows of different lengths."""
+        pitch = self.parts * self.width + self.gap
+        return [
+            (p, 0, (p, self.to + p * self.width, self._loops(p, pitch))) for p in range(self.parts)
+        ]
+
+    def _loops(self, part: int, pitch: int) -> Loops:
+        return ((self.rows, self.width + 8 * part, pitch), (self.width, 1, 1))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the result."""
+        return self.to + self.rows * (self.parts * self.width + self.gap)
+
+
+JOINS = {
+    "off a line": Join(),
+    "on a line": Join(shift=0),
+    "at an odd address": Join(shift=63),
+    "one line each": Join(parts=8, width=64),
+    "rows apart": Join(gap=64),
+    "rows apart, off a line": Join(gap=100),
+    "long parts": Join(rows=40, parts=3, width=2048),
+    "short parts": Join(width=40),
+    "two of them": Join(parts=2, width=64, rows=3000),
+    "one row": Join(rows=1),
+    "a result that begins later": Join(to=128),
+    "more than go at a time": Join(rows=5, parts=600, width=64),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("name", JOINS)
+def test_parts_of_several_sources(name: str, threads: int) -> None:
+    join = JOINS[name]
+    sources = [
+        Buffer(p + join.rows * (join.width + 8 * p), fill=np.random.default_rng(p))
+        for p in range(join.parts)
+    ]
+    made, wanted = (Buffer(join.size, shift=join.shift) for _ in range(2))
+    expect(join.moves(), 1, sources, [wanted])
+    run(join.moves(), 1, sources, [made], threads=threads)
+    assert (made.bytes == wanted.bytes).all()
+    assert made.intact()
+
+
+def test_a_join_and_a_deal_in_one_plan() -> None:
+    join, deal = Join(), Deal(parts=3)
+    sources = [
+        *(Buffer(400 * 300, fill=np.random.default_rng(p)) for p in range(join.parts)),
+        Buffer(deal.rows * deal.pitch, fill=np.random.default_rng(9)),
+    ]
+    dealt: list[Move] = [(join.parts, 1 + target, copy) for _, target, copy in deal.moves()]
+    made, wanted = ([Buffer(join.size, shift=16) for _ in range(4)] for _ in range(2))
+    expect([*join.moves(), *dealt], 1, sources, wanted)
+    run([*join.moves(), *dealt], 1, sources, made, threads=2)
+    for y, z in zip(made, wanted, strict=True):
+        assert (y.bytes == z.bytes).all()
+        assert y.intact()
