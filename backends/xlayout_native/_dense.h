@@ -6,7 +6,7 @@ typedef struct { uint8_t *to; int64_t part; __m512i before; bool begun; } Dense;
 
 INLINE void begin_dense(Dense *d, uint8_t *to)
 {
-    d->to = to, d->part = (int64_t)((uintptr_t)to & (LINE - 1)), d->begun = false;
+    *d = (Dense){.to = to, .part = (int64_t)((uintptr_t)to & (LINE - 1))};
     if (d->part) FETCH_TO_WRITE(to);
 }
 

@@ -184,11 +184,17 @@ def test_refuses_frameworks_mixed_in_one_call() -> None:
                     xl.stack([x, y])
 
 
-def test_refuses_dtypes_mixed_in_one_call(backend: Framework) -> None:
-    x, y = (backend.array(np.zeros(2, dtype)) for dtype in (np.float32, np.float16))
+@pytest.mark.parametrize("good_before", [False, True])
+def test_refuses_dtypes_mixed_in_one_call(backend: Framework, good_before: bool) -> None:
+    def fused(a: Any, b: Any) -> Any:
+        return xl.fuse_qkv(a, a, b, heads=3, kv_heads=3)  # of nobody else's here
+
+    x, y = (backend.array(np.zeros(3, dtype)) for dtype in (np.float32, np.float16))
+    if good_before:
+        backend.call(fused, x, x)
     text = r"arrays: 0 is \S*float32 on \w+, 2 is \S*float16 on \w+; one of each per call"
     with pytest.raises(TypeError, match=text):
-        backend.call(lambda a, b: xl.fuse_qkv(a, a, b, heads=2, kv_heads=2), x, y)
+        backend.call(fused, x, y)
 
 
 def test_refuses_devices_mixed_in_one_call() -> None:
