@@ -72,6 +72,14 @@ bench: $(READY)
 bench-quick: $(READY)
 	$(BIN)/python -m bench grid --quick --date $(DATE)
 
+# One thread, and less and less of the copy kernel, down to none of it: six minutes.
+bench-without: $(READY)
+	$(BIN)/python -m bench grid --quick --threads 1 --date $(DATE) --out bench/results/one-thread.json
+	for isa in avx2 plain; do XLAYOUT_ISA=$$isa $(BIN)/python -m bench grid --quick --threads 1 \
+		--date $(DATE) --out bench/results/one-thread-$$isa.json || exit 1; done
+	XLAYOUT_NATIVE=off $(BIN)/python -m bench grid --quick --threads 1 \
+		--date $(DATE) --out bench/results/one-thread-no-kernel.json
+
 # make bench-compare OLD=before.json NEW=after.json
 OLD ?= bench/results/grid.json
 bench-compare: $(READY)

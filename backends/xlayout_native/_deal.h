@@ -72,7 +72,7 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
         return;
     }
     const int64_t end = least(at[0] + c->tile[0], c->loop[0].n), row = count * c->width;
-    const bool whole = c->joined && c->loop[0].out == row; /* rows follow one another too */
+    const bool anew = c->joined && c->loop[0].out != row; /* with each row: there are gaps between */
     for (int64_t r = at[0]; r < end; r++)
         for (int p = 0; p < count; p++) {
             const int q = p + 1 < count ? p + 1 : 0;
@@ -81,10 +81,10 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
                                                    : next;
             uint8_t *to = pointers[plan->inputs + c[p].target] + c[p].to + r * c[p].loop[0].out;
             const Box b = {.width = 1, .batch = 1, .rows = c->width, .next = then};
-            const bool starts = r == at[0] || (c->joined && !whole), ends = r + 1 == end || (c->joined && !whole);
+            const bool first = (anew || r == at[0]) && !(c->joined && p);
+            const bool last = (anew || r + 1 == end) && !(c->joined && q);
             if (offset)
-                worker->isa->follow(part, to, c->width, then, worker->kept + (c->joined ? 0 : p) * LINE,
-                                    starts && !(c->joined && p), ends && !(c->joined && q));
+                worker->isa->follow(part, to, c->width, then, worker->kept + (c->joined ? 0 : p) * LINE, first, last);
             else
                 run(&b, part, to);
         }
