@@ -73,12 +73,12 @@ bench-quick: $(READY)
 	$(BIN)/python -m bench grid --quick --date $(DATE)
 
 # One thread, and less and less of the copy kernel, down to none of it: six minutes.
+ONE_THREAD := $(BIN)/python -m bench grid --quick --threads 1 --date $(DATE) --out bench/results/one-thread
 bench-without: $(READY)
-	$(BIN)/python -m bench grid --quick --threads 1 --date $(DATE) --out bench/results/one-thread.json
-	for isa in avx2 plain; do XLAYOUT_ISA=$$isa $(BIN)/python -m bench grid --quick --threads 1 \
-		--date $(DATE) --out bench/results/one-thread-$$isa.json || exit 1; done
-	XLAYOUT_NATIVE=off $(BIN)/python -m bench grid --quick --threads 1 \
-		--date $(DATE) --out bench/results/one-thread-no-kernel.json
+	$(ONE_THREAD).json
+	XLAYOUT_ISA=avx2 $(ONE_THREAD)-avx2.json
+	XLAYOUT_ISA=plain $(ONE_THREAD)-plain.json
+	XLAYOUT_NATIVE=off $(ONE_THREAD)-no-kernel.json
 
 # make bench-compare OLD=before.json NEW=after.json
 OLD ?= bench/results/grid.json

@@ -122,7 +122,7 @@ static PyObject *key_of(PyObject *x, PyObject *args, PyObject *options, int plac
     return made;
 }
 
-/* Among what is kept by place, the latest: (run, whether the place matters, *key). */
+/* Among what is kept by place, the latest: (run, whether the place matters, key). */
 #define LATEST Py_None
 
 static int lies_there(PyObject *x, PyObject *place)
@@ -133,12 +133,12 @@ static int lies_there(PyObject *x, PyObject *place)
     return mark == place;
 }
 
-/* Whether arguments and options are the objects that the latest call was given. */
-static int says_latest(PyObject *latest, PyObject *args, PyObject *options)
+/* Whether arguments and options are the objects that are in a key. */
+static int says(PyObject *key, PyObject *args, PyObject *options)
 {
-    PyObject *before = PyTuple_GetItem(latest, 4), *name, *value; /* all borrowed */
-    Py_ssize_t at = 0, k = 5;
-    if (!PyDict_Check(options) || PyTuple_Size(latest) != k + 2 * PyDict_Size(options)) return 0;
+    PyObject *before = PyTuple_GetItem(key, 2), *name, *value; /* all borrowed */
+    Py_ssize_t at = 0, k = 3;
+    if (!PyDict_Check(options) || PyTuple_Size(key) != k + 2 * PyDict_Size(options)) return 0;
     if (before != args) { /* () is one object, other tuples are not */
         if (before == Py_None || !PyTuple_CheckExact(args)) return 0;
         Py_ssize_t count = PyTuple_Size(args);
@@ -147,17 +147,17 @@ static int says_latest(PyObject *latest, PyObject *args, PyObject *options)
             if (PyTuple_GetItem(before, count) != PyTuple_GetItem(args, count)) return 0;
     }
     for (; PyDict_Next(options, &at, &name, &value); k += 2)
-        if (PyTuple_GetItem(latest, k) != name || PyTuple_GetItem(latest, k + 1) != value) return 0;
+        if (PyTuple_GetItem(key, k) != name || PyTuple_GetItem(key, k + 1) != value) return 0;
     return 1;
 }
 
 /* What ran at the latest call, borrowed, if this one is like it. */
 static PyObject *latest_run(PyObject *runs, PyObject *x, PyObject *args, PyObject *options)
 {
-    PyObject *latest = PyDict_GetItemWithError(runs, LATEST);
-    if (!latest || !says_latest(latest, args, options)) return NULL;
+    PyObject *latest = PyDict_GetItemWithError(runs, LATEST), *key = latest ? PyTuple_GetItem(latest, 2) : NULL;
+    if (!key || !says(key, args, options)) return NULL;
     int several = args == Py_None, asked = PyTuple_GetItem(latest, 1) == Py_True;
-    PyObject *cls = PyTuple_GetItem(latest, 2), *places = PyTuple_GetItem(latest, 3);
+    PyObject *cls = PyTuple_GetItem(key, 0), *places = PyTuple_GetItem(key, 1);
     if (several && (!PyTuple_CheckExact(x) || PyTuple_Size(x) != PyTuple_Size(places))) return NULL;
     for (Py_ssize_t k = several ? PyTuple_Size(x) : 1; k--;) {
         PyObject *one = several ? PyTuple_GetItem(x, k) : x;
@@ -169,14 +169,9 @@ static PyObject *latest_run(PyObject *runs, PyObject *x, PyObject *args, PyObjec
 
 static int keep_latest(PyObject *runs, PyObject *key, PyObject *run, int asked)
 {
-    Py_ssize_t count = PyTuple_Size(key);
-    PyObject *latest = PyTuple_New(2 + count);
-    if (!latest) return -1;
-    PyTuple_SetItem(latest, 0, Py_NewRef(run));
-    PyTuple_SetItem(latest, 1, PyBool_FromLong(asked));
-    for (Py_ssize_t k = 0; k < count; k++) PyTuple_SetItem(latest, 2 + k, Py_NewRef(PyTuple_GetItem(key, k)));
-    int kept = PyDict_SetItem(runs, LATEST, latest);
-    Py_DECREF(latest);
+    PyObject *latest = PyTuple_Pack(3, run, asked ? Py_True : Py_False, key);
+    int kept = latest ? PyDict_SetItem(runs, LATEST, latest) : -1;
+    Py_XDECREF(latest);
     return kept;
 }
 

@@ -44,7 +44,7 @@ enum {
     BAND = 64,                    /* and so many of them are read across it before the next ones */
     SMALL = 1 << 16,              /* bytes of such a tile, where rows or columns are fewer */
     SECOND_CACHE = 1 << 20,       /* bytes of it; fewer than most processors have */
-    SHORT = 512,                  /* bytes of half a row of pairs that is best made as it lies, */
+    SHORT = 512,                  /* bytes of half a row of pairs that is best made as it lies */
     LONG = 16 * LINE,             /* bytes of a row of which two lines may be written in parts */
     WINDOW = 4 << 20,             /* bytes of the output that a window spans */
 };

@@ -22,7 +22,7 @@ from xlayout_native.strided import (
 )
 from xlayout_native.switch import wanted
 
-__all__ = ["empty", "fresh", "move", "writer"]
+__all__ = ["empty", "fresh", "move", "row_major", "writer"]
 
 _HUGE = 1 << 21
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
@@ -71,10 +71,10 @@ def writer(
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         dtype = arrays[0].dtype
         found = plans(dtype.itemsize)
-        if found is None or not wanted() or dtype.hasobject or not all(map(_row_major, arrays)):
+        if found is None or not wanted() or dtype.hasobject or not all(map(row_major, arrays)):
             return None
         made = [empty(shape, dtype) for shape in shapes] if outputs is None else outputs
-        if not all(map(_row_major, made)):
+        if not all(map(row_major, made)):
             return None
         addresses = [xlayout_native.address(x) for x in (*arrays, *made)]
         if outputs is not None and not fits(arrays, outputs, addresses):
@@ -94,7 +94,8 @@ def writer(
     return write
 
 
-def _row_major(x: Any) -> bool:
+def row_major(x: Any) -> bool:
+    """Whether its bytes lie in the order of its elements."""
     return type(x) is np.ndarray and bool(x.flags.c_contiguous)
 
 

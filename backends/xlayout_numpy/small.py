@@ -13,6 +13,7 @@ import numpy as np
 
 import xlayout_native
 from xlayout_native.strided import Moves, prepared
+from xlayout_numpy.native import row_major
 
 __all__ = ["quick"]
 
@@ -31,7 +32,7 @@ def quick(
     def one(x: Any) -> Any:
         dtype = x.dtype
         plan = plans.get(dtype.itemsize)
-        if plan is None or not _plain(x):
+        if plan is None or dtype.hasobject or not row_major(x):
             return recipe(x)
         y = empty(shape, dtype)
         copy(plan, 1, address(x), address(y))
@@ -40,7 +41,7 @@ def quick(
     def several(*arrays: Any) -> Any:
         dtype = arrays[0].dtype
         plan = plans.get(dtype.itemsize)
-        if plan is None or not all(map(_plain, arrays)):
+        if plan is None or dtype.hasobject or not all(map(row_major, arrays)):
             return recipe(*arrays)
         made = [empty(shape, dtype) for shape in shapes]
         copy(plan, 1, *map(address, arrays), *map(address, made))
@@ -59,8 +60,3 @@ def _by_views(moves: Moves, shapes: Sequence[tuple[int, ...]]) -> bool:
     """
     axes = max(len(loops) for _, _, (_, _, loops) in moves)
     return len(moves) == len(shapes) and axes <= min(map(len, shapes))
-
-
-def _plain(x: Any) -> bool:
-    """Row-major bytes that may be copied as they are."""
-    return type(x) is np.ndarray and x.flags.c_contiguous and not x.dtype.hasobject

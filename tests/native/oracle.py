@@ -61,6 +61,23 @@ def run(
     xlayout_native.run(plan, threads, *(b.address for b in (*sources, *targets)))
 
 
+def same(
+    moves: list[Move],
+    itemsize: int,
+    sources: list[Buffer],
+    targets: list[Buffer],
+    *,
+    threads: int = 2,
+) -> None:
+    """The kernel writes what numpy writes, and nothing outside."""
+    wanted = [Buffer(y.bytes.size) for y in targets]
+    expect(moves, itemsize, sources, wanted)
+    run(moves, itemsize, sources, targets, threads=threads)
+    for y, z in zip(targets, wanted, strict=True):
+        assert y.bytes.tobytes() == z.bytes.tobytes()
+        assert y.intact()
+
+
 def _window(
     buffer: Buffer, item: np.dtype[np.void], start: int, shape: list[int], strides: list[int]
 ) -> np.ndarray:

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.native.oracle import Buffer, Loops, Move, expect, run
+from tests.native.oracle import Buffer, Move, same
 
 pytestmark = pytest.mark.usefixtures("isa", "thresholds")
+
+
+def part(source: int, target: int, start: int, to: int, steps: tuple[int, int, int, int]) -> Move:
+    """`rows` of `width` bytes, `pitch` apart in the source and in the result."""
+    rows, width, pitch_in, pitch_out = steps
+    return source, target, (start, to, ((rows, pitch_in, pitch_out), (width, 1, 1)))
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,9 @@ class Deal:
 
     def moves(self, *, target: int = 0, start: int = 0) -> list[Move]:
         """One for each part."""
-        loops = ((self.rows, self.pitch, self.width + self.apart), (self.width, 1, 1))
-        return [
-            (0, target + p, (start + self.first + p * self.width, self.to, loops))
-            for p in range(self.parts)
-        ]
+        steps = self.rows, self.width, self.pitch, self.width + self.apart
+        starts = [start + self.first + p * self.width for p in range(self.parts)]
+        return [part(0, target + p, first, self.to, steps) for p, first in enumerate(starts)]
 
     def buffers(self) -> list[Buffer]:
         """Room for the results, one by one at the next of `shifts`."""
@@ -70,22 +74,17 @@ DEALS = {
 }
 
 
-def same(moves: list[Move], room: int, results: list[Buffer], threads: int) -> None:
-    """The kernel writes what numpy writes, and nothing outside."""
+def dealt(moves: list[Move], room: int, results: list[Buffer], threads: int = 2) -> None:
+    """The moves from one source of `room` bytes."""
     x = Buffer(room, shift=len(results) % 3, fill=np.random.default_rng(room))
-    wanted = [Buffer(y.bytes.size) for y in results]
-    expect(moves, 1, [x], wanted)
-    run(moves, 1, [x], results, threads=threads)
-    for y, z in zip(results, wanted, strict=True):
-        assert (y.bytes == z.bytes).all()
-        assert y.intact()
+    same(moves, 1, [x], results, threads=threads)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("name", DEALS)
 def test_parts_of_rows(name: str, threads: int) -> None:
     deal = DEALS[name]
-    same(deal.moves(), deal.first + deal.rows * deal.pitch, deal.buffers(), threads)
+    dealt(deal.moves(), deal.first + deal.rows * deal.pitch, deal.buffers(), threads)
 
 
 def test_two_deals_and_what_is_none_in_one_plan() -> None:
@@ -94,13 +93,7 @@ def test_two_deals_and_what_is_none_in_one_plan() -> None:
     results = [*deal.buffers(), Buffer(1000), *other.buffers()]
     alone: Move = (0, deal.parts, (5, 3, ((900, 1, 1),)))
     moves = [*deal.moves(), alone, *other.moves(target=deal.parts + 1, start=half)]
-    same(moves, half + other.rows * other.pitch, results, threads=2)
-
-
-def part(source: int, target: int, start: int, to: int, steps: tuple[int, int, int, int]) -> Move:
-    """`rows` of `width` bytes, `pitch` apart in the source and in the result."""
-    rows, width, pitch_in, pitch_out = steps
-    return source, target, (start, to, ((rows, pitch_in, pitch_out), (width, 1, 1)))
+    dealt(moves, half + other.rows * other.pitch, results)
 
 
 NO_DEALS = {  # but for one thing they are
@@ -127,12 +120,7 @@ NO_JOINS = {
 def test_what_is_nearly_one(moves: list[Move], shift: int) -> None:
     room = 1 << 19
     sources = [Buffer(room, fill=np.random.default_rng(p)) for p in range(4)]
-    made, wanted = ([Buffer(room, shift=shift) for _ in range(4)] for _ in range(2))
-    expect(moves, 1, sources, wanted)
-    run(moves, 1, sources, made, threads=2)
-    for y, z in zip(made, wanted, strict=True):
-        assert (y.bytes == z.bytes).all()
-        assert y.intact()
+    same(moves, 1, sources, [Buffer(room, shift=shift) for _ in range(4)])
 
 
 def test_several_parts_of_a_row_to_one_result() -> None:
@@ -141,7 +129,7 @@ def test_several_parts_of_a_row_to_one_result() -> None:
     moves: list[Move] = [
         (0, 0, (start, p * size, loops)) for p, (_, _, (start, _, loops)) in enumerate(deal.moves())
     ]
-    same(moves, deal.rows * deal.pitch, [Buffer(deal.parts * size)], threads=2)
+    dealt(moves, deal.rows * deal.pitch, [Buffer(deal.parts * size)])
 
 
 @dataclass(frozen=True)
@@ -157,18 +145,21 @@ class Join:
 
     def moves(self) -> list[Move]:
         """One for each part; the sources have rows of different lengths."""
-        pitch = self.parts * self.width + self.gap
+        width, pitch = self.width, self.pitch
         return [
-            (p, 0, (p, self.to + p * self.width, self._loops(p, pitch))) for p in range(self.parts)
+            part(p, 0, p, self.to + p * width, (self.rows, width, width + 8 * p, pitch))
+            for p in range(self.parts)
         ]
 
-    def _loops(self, part: int, pitch: int) -> Loops:
-        return ((self.rows, self.width + 8 * part, pitch), (self.width, 1, 1))
+    @property
+    def pitch(self) -> int:
+        """Bytes from a row to the next."""
+        return self.parts * self.width + self.gap
 
     @property
     def size(self) -> int:
         """Bytes of the result."""
-        return self.to + self.rows * (self.parts * self.width + self.gap)
+        return self.to + self.rows * self.pitch
 
 
 JOINS = {
@@ -195,11 +186,7 @@ def test_parts_of_several_sources(name: str, threads: int) -> None:
         Buffer(p + join.rows * (join.width + 8 * p), fill=np.random.default_rng(p))
         for p in range(join.parts)
     ]
-    made, wanted = (Buffer(join.size, shift=join.shift) for _ in range(2))
-    expect(join.moves(), 1, sources, [wanted])
-    run(join.moves(), 1, sources, [made], threads=threads)
-    assert (made.bytes == wanted.bytes).all()
-    assert made.intact()
+    same(join.moves(), 1, sources, [Buffer(join.size, shift=join.shift)], threads=threads)
 
 
 def test_a_join_and_a_deal_in_one_plan() -> None:
@@ -208,10 +195,5 @@ def test_a_join_and_a_deal_in_one_plan() -> None:
         *(Buffer(400 * 300, fill=np.random.default_rng(p)) for p in range(join.parts)),
         Buffer(deal.rows * deal.pitch, fill=np.random.default_rng(9)),
     ]
-    dealt: list[Move] = [(join.parts, 1 + target, copy) for _, target, copy in deal.moves()]
-    made, wanted = ([Buffer(join.size, shift=16) for _ in range(4)] for _ in range(2))
-    expect([*join.moves(), *dealt], 1, sources, wanted)
-    run([*join.moves(), *dealt], 1, sources, made, threads=2)
-    for y, z in zip(made, wanted, strict=True):
-        assert (y.bytes == z.bytes).all()
-        assert y.intact()
+    moves = [*join.moves(), *((join.parts, 1 + t, copy) for _, t, copy in deal.moves())]
+    same(moves, 1, sources, [Buffer(join.size, shift=16) for _ in range(4)])
