@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -95,6 +96,32 @@ def test_the_clock_waits_for_a_result_and_not_for_its_end() -> None:
         {"it": call}, {"unit": lambda: None}, rounds=3, seconds=99, clock=machine, finish=finish
     )
     assert found["it"].seconds == 3.0
+
+
+def test_a_reading_and_the_end_of_its_result_are_inside_of_what_is_around() -> None:
+    machine = Machine()
+
+    class Result:
+        def __del__(self) -> None:
+            machine.names.append("let go")
+
+    def call() -> Result:
+        machine.work("it", 2.0)()
+        return Result()
+
+    @contextmanager
+    def around() -> Iterator[None]:
+        machine.now += 1000.0
+        machine.names.append("open")
+        yield
+        machine.now += 1000.0
+        machine.names.append("close")
+
+    calls, units = {"it": call}, {"unit": machine.work("unit", 1.0)}
+    found, unit = race(calls, units, rounds=3, seconds=99, clock=machine, around=around)
+    assert (found["it"].seconds, unit) == (2.0, 1.0)
+    made = " ".join(machine.names)
+    assert made.count("open it let go close") == made.count("open unit close") == 3
 
 
 @pytest.mark.parametrize(

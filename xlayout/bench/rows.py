@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 from xlayout.bench.answers import UNSIGNED, Bits, answer, differs, elements
 from xlayout.bench.cases import CASES, Case, make_case
 from xlayout.bench.contest import Contest, contest
+from xlayout.bench.pages import Stock
 from xlayout.bench.peak import peak_of
 from xlayout.bench.timing import Timed, clock_of, race
 
 __all__ = ["Key", "Row", "Settings", "Work", "measure", "raced", "work"]
 
 Key = tuple[str, str, str, int]
+
+_MOST = 2
+"""Results that a call holds at once: one that goes step by step holds the step before, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,7 @@ def raced(
         seconds=settings.seconds,
         clock=clock_of(settings.threads),
         finish=held.finish,
+        around=Stock(_MOST * wanted.size).free,
     )
     peaks = {}
     for name, call in calls.items() if settings.peaks else ():

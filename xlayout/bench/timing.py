@@ -13,7 +13,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter, process_time
 from typing import Any, TypeAlias
@@ -59,6 +59,7 @@ def race(
     seconds: float,
     clock: Callable[[], float] = perf_counter,
     finish: Callable[[Any], object] = lambda _made: None,
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> tuple[dict[str, Timed], float]:
     """Every call's time in units of the fastest of `units`, and the unit in seconds.
 
@@ -69,19 +70,24 @@ def race(
         seconds: a call that has taken so long takes part in no more rounds, but in 3.
         clock: what to time with.
         finish: waits for a result.
+        around: each reading is made inside of one; it opens and ends while no clock runs.
 
     >>> found, unit = race({"same": list}, {"unit": list}, rounds=5, seconds=1)
     >>> found["same"].rounds, unit > 0
     (5, True)
     """
 
-    def reading(call: Call, count: int) -> float:
+    def timed(call: Call, count: int) -> float:
         made = None
         start = clock()
         for _ in range(count):
             made = call()
         finish(made)
         return (clock() - start) / count
+
+    def reading(call: Call, count: int) -> float:
+        with around():
+            return timed(call, count)  # the result is let go in there
 
     everyone = {("unit", name): call for name, call in units.items()}
     everyone |= {("call", name): call for name, call in calls.items()}
