@@ -6,7 +6,7 @@
 
 enum {
     STAGE = 3 * TILE, /* holds a tile of any copy: its bytes, and two lines for each segment */
-    SOON_LINES = 256, /* that are fetched before a transpose turns them */
+    SOON_LINES = 128, /* that are fetched before a transpose turns them */
     FIRST_WAY = 4096, WAYS_OF_FIRST = 8, /* of the first cache of most processors, in bytes */
     KEPT_LINES = TILE / LINE /* of a tile's columns: it has so many lines at the most */
 };
@@ -156,13 +156,15 @@ static bool uneven(const Copy *c, const uint8_t *to)
 }
 
 /* Whether squares are laid first. A line of one that is not is read in four parts, from the first cache:
- * its rows must not take up more than half the places that they compete for; and of small elements,
- * where there are many rows, none of the parts may be on two lines. */
+ * its rows must not meet in more than half the ways of a set; and of single bytes, where there are
+ * many rows, none of the parts may be on two lines. */
 static bool lays(const Copy *c, const uint8_t *from)
 {
-    const int64_t step = magnitude(c->loop[c->rank - 1].in), side = LINE / c->width;
-    const int64_t apart = most(least(step & -step, FIRST_WAY), LINE);
-    return FIRST_WAY / apart * WAYS_OF_FIRST < 2 * side || (c->width < 4 && (step | (intptr_t)from) % LINE);
+    const int64_t step = c->loop[c->rank - 1].in, side = LINE / c->width;
+    uint8_t rows[FIRST_WAY / LINE] = {0};
+    for (int64_t r = 0; r < side; r++, from += step)
+        if (++rows[(uintptr_t)from % FIRST_WAY / LINE] > WAYS_OF_FIRST / 2) return true;
+    return false;
 }
 
 /* How a transpose's tile is made: by squares if it has one, and by these from lines of the target, or
