@@ -24,6 +24,7 @@
  *     _deal.h     rows dealt out to several results, or joined from several sources
  *     _pool.h     the other threads
  *     _pages.h    memory for results
+ *     _touch.h    and who touches it, when
  *     _shift.h    copies cut so that most of each begins on a line
  *     _run.h      a plan, dealt out to threads
  *     _place.h    permutations of one buffer in its own memory
@@ -38,6 +39,7 @@
 #include <Python.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,7 +47,6 @@
 #include <string.h>
 #include <unistd.h>
 #ifdef __linux__
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #endif
@@ -59,6 +60,7 @@
 #include "_deal.h"
 #include "_pool.h"
 #include "_pages.h"
+#include "_touch.h"
 #include "_shift.h"
 #include "_run.h"
 #include "_place.h"

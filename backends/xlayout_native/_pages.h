@@ -4,10 +4,6 @@
  * is cleared at the speed of memory, if it is touched at its end. The system clears the rest of a page
  * first and what was touched last, from the front where that is the end, else backwards, which was
  * measured at half the speed.
- *
- * A window's pages are touched just before it is written: zeros that are still in a cache when the result
- * replaces them never go to memory. A transpose, which is one window, has all touched first, by all
- * threads: in windows it gained less than it lost by coming back to the pages of its input.
  */
 
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
@@ -72,71 +68,4 @@ static void touch_page(uintptr_t page, Span inside)
     const uintptr_t from = first & -(uintptr_t)PAGE;
     if (untouched(last)) madvise((void *)from, (last | (PAGE - 1)) + 1 - from, MADV_POPULATE_WRITE);
 #endif
-}
-
-typedef struct {
-    Task task;
-    Span span;
-    atomic_uintptr_t next; /* a page's first byte */
-} Touching;
-
-static void touch_pages(Task *task)
-{
-    Touching *t = (Touching *)task;
-    for (;;) {
-        const uintptr_t page = atomic_fetch_add_explicit(&t->next, HUGE_PAGE, memory_order_relaxed);
-        if (page > t->span.last) return;
-        touch_page(page, t->span);
-    }
-}
-
-static void touch_span(Span span, int64_t threads)
-{
-    Touching t = {{touch_pages}, span, 0};
-    atomic_init(&t.next, span.first & -(uintptr_t)HUGE_PAGE);
-    run_task(&t.task, least(threads, (int64_t)((span.last - span.first) / HUGE_PAGE + 1)));
-}
-
-/* What transposes write, output by output. */
-static void touch_transposes(const Plan *plan, uint8_t *const *pointers, int64_t threads)
-{
-    Span all = {0, 0};
-    int target = -1;
-    for (int k = 0; k < plan->count; k++) {
-        const Copy *c = &plan->copies[k];
-        if (c->kind != TRANSPOSE) continue;
-        const Span s = span_of(c, pointers[plan->inputs + c->target]);
-        if (c->target != target) {
-            if (target >= 0) touch_span(all, threads);
-            target = c->target, all = s;
-        }
-        if (s.first < all.first) all.first = s.first;
-        if (s.last > all.last) all.last = s.last;
-    }
-    if (target >= 0) touch_span(all, threads);
-}
-
-/* Just before a window is written. The page where the last one ended is there. */
-static void touch_window(const Copy *c, const Window *w, const uint8_t *to, uintptr_t *known)
-{
-    const Span all = span_of(c, to), here = span_of_window(c, w, to);
-    for (uintptr_t page = here.first & -(uintptr_t)HUGE_PAGE; page <= here.last; page += HUGE_PAGE) {
-        if (page != *known) touch_page(page, all);
-        *known = page;
-    }
-}
-
-/* Whether results are on pages that are not there: by the page in the middle of each, since an end may
- * be memory that was used before. */
-static bool untouched_results(const Plan *plan, uint8_t *const *pointers)
-{
-    int target = -1;
-    for (int k = 0; k < plan->count; k++) {
-        const Copy *c = &plan->copies[k];
-        if (c->target == target) continue;
-        target = c->target;
-        const Span s = span_of(c, pointers[plan->inputs + target]);
-        if (untouched(s.first + (s.last - s.first) / 2)) return true;
-    }
-    return false;
 }

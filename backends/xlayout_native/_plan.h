@@ -47,6 +47,7 @@ enum {
     SHORT = 512,                  /* bytes of half a row of pairs that is best made as it lies */
     LONG = 16 * LINE,             /* bytes of a row of which two lines may be written in parts */
     WINDOW = 4 << 20,             /* bytes of the output that a window spans */
+    PAGES = 4096,                 /* bytes of a row that a window of a transpose reads */
 };
 
 /* Output strides positive and descending, loops that chain fused, contiguous bytes in `width`. */
@@ -217,8 +218,8 @@ static void order_by_input(Copy *c)
     }
 }
 
-/* So many tiles of each loop as span few megabytes of the output. A transpose is one window: it would
- * come back to the pages of its input too often. */
+/* So many tiles of each loop as span few megabytes of the output; of a transpose as read whole pages of
+ * the input, or it would come back to each of them too often. */
 static void shape_windows(Copy *c)
 {
     for (int k = 0; k < c->rank; k++) {
@@ -229,9 +230,11 @@ static void shape_windows(Copy *c)
         c->window[k] = c->tiles[k];
     }
     c->windows = 1;
-    for (int j = 0; c->kind != TRANSPOSE && j < c->rank; j++) {
+    for (int j = 0; j < c->rank; j++) {
         const int k = c->by_out[j];
-        const int64_t room = WINDOW / c->loop[k].out / c->tile[k];
+        const bool across = c->kind == TRANSPOSE && k == c->along;
+        const int64_t room = across ? PAGES / c->width / c->tile[k] : WINDOW / c->loop[k].out / c->tile[k];
+        if (c->kind == TRANSPOSE && k == c->rank - 1) break;
         c->window[k] = least(most(room, 1), c->tiles[k]);
         c->windows *= (c->tiles[k] + c->window[k] - 1) / c->window[k];
         if (room) break; /* what is left is inside */

@@ -18,7 +18,8 @@ typedef struct {
     const Plan *plan;
     const Isa *isa;
     uint8_t *const *pointers;
-    bool stream, touch; /* past the caches; to pages that are not there yet */
+    Touching *touching; /* if pages are not there yet */
+    bool stream;        /* past the caches */
     int64_t share;      /* tiles that a thread takes at a time: a window of each copy, where there are many */
     atomic_llong next;
 } Job;
@@ -47,8 +48,8 @@ static void work(Task *task)
     if (both) worker.stages[0] = both, worker.stages[1] = both + STAGE, worker.kept = both + 2 * STAGE;
     Cursor s;
     before_windows(&s, plan);
-    int64_t before = 0, at[2][MAX_RANK];
-    uintptr_t touched = 0;
+    int64_t before = 0, begun = 0, at[2][MAX_RANK];
+    const bool touches = job->touching && touch_ahead(job->touching);
     for (;;) {
         int64_t number = atomic_fetch_add_explicit(&job->next, job->share, memory_order_relaxed);
         if (number >= plan->tiles) break;
@@ -56,14 +57,12 @@ static void work(Task *task)
         for (bool known = false, inside = false; number < end; number++) {
             while (number - before >= s.window.count) {
                 before += s.window.count;
-                next_window(&s);
+                next_window(&s), begun++;
                 known = inside = false;
             }
             const Copy *c = &plan->copies[s.copy];
             const uint8_t *from = job->pointers[c->source], *next = from;
-            if (job->touch && !inside && c->kind != TRANSPOSE)
-                for (int p = 0; p < c->together; p++)
-                    touch_window(c + p, &s.window, job->pointers[plan->inputs + c[p].target], &touched);
+            if (job->touching && !inside) touch_window(job->touching, c, &s.window, begun - 1, touches);
             if (!known) find_tile(c, &s.window, number - before, at[number & 1]);
             inside = true, known = number + 1 < end && number + 1 - before < s.window.count;
             if (known) {
@@ -91,8 +90,8 @@ static void run_plan(const Plan *plan, uint8_t **pointers, int64_t threads)
     const int64_t shares = SHARES * threads;
     const int64_t windows = plan->most_windows < shares ? plan->windows : plan->most_windows;
     job.share = threads < 2 ? plan->tiles : most(plan->tiles / most(windows, shares), 1);
-    job.touch = stream && untouched_results(plan, pointers);
-    if (job.touch) touch_transposes(plan, pointers, threads);
+    job.touching = stream ? before_touching(plan, pointers, threads) : NULL;
     run_task(&job.task, threads);
+    free(job.touching);
     free(instead);
 }

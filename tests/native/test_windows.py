@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 from collections.abc import Callable
 from typing import Any
@@ -118,10 +119,13 @@ def source() -> Bytes:
     return memory[-memory.ctypes.data % 64 :]
 
 
-@pytest.mark.parametrize(("untouched", "shift"), [(True, 0), (True, 16), (False, 16), (False, 5)])
+@pytest.mark.parametrize(
+    ("untouched", "shift", "threads"),
+    [(True, 0, 1), (True, 0, 2), (True, 16, 2), (True, 16, 5), (False, 16, 2), (False, 5, 5)],
+)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("isa")
-def test_every_byte(source: Bytes, name: str, untouched: bool, shift: int) -> None:
+def test_every_byte(source: Bytes, name: str, untouched: bool, shift: int, threads: int) -> None:
     moves, itemsize, expected = CASES[name]
     x = source[shift : shift + SIZE]
     memory = np.frombuffer(mmap.mmap(-1, SIZE + 4 * PAGE, flags=PRIVATE), np.uint8)
@@ -130,12 +134,31 @@ def test_every_byte(source: Bytes, name: str, untouched: bool, shift: int) -> No
     xlayout_native.huge_pages(memory.ctypes.data, memory.nbytes)
     start = PAGE + shift
     plan = xlayout_native.prepare(moves, itemsize, 1, 1)
-    xlayout_native.run(plan, 2, x.ctypes.data, memory.ctypes.data + start)
+    xlayout_native.run(plan, threads, x.ctypes.data, memory.ctypes.data + start)
     wanted = np.ascontiguousarray(expected(np.ascontiguousarray(x))).reshape(-1).view(np.uint8)
     assert (memory[start : start + wanted.size] == wanted).all()
     around = 0 if untouched else 0xA5
     assert (memory[:start] == around).all()
     assert (memory[start + wanted.size :] == around).all()
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_results_that_share_pages(source: Bytes, threads: int) -> None:
+    """One begins where another ends, on a page of which each has a part."""
+    sizes = [7 * PAGE * k for k in range(1, 33)]
+    ends = list(itertools.accumulate(sizes))
+    assert 8 * MB < ends[-1] <= SIZE  # beyond the caches: smaller results are not touched before
+    memory = np.frombuffer(mmap.mmap(-1, ends[-1], flags=PRIVATE), np.uint8)
+    xlayout_native.huge_pages(memory.ctypes.data, memory.nbytes)
+    starts = [end - size for end, size in zip(ends, sizes, strict=True)]
+    moves: list[Move] = [
+        (0, k, (start, 0, loops((size, 1, 1))))
+        for k, (start, size) in enumerate(zip(starts, sizes, strict=True))
+    ]
+    plan = xlayout_native.prepare(moves, 1, 1, len(moves))
+    places = [memory.ctypes.data + start for start in starts]
+    xlayout_native.run(plan, threads, source.ctypes.data, *places)
+    assert (memory == source[: ends[-1]]).all()
 
 
 @pytest.mark.parametrize("shift", [0, 16, 48])

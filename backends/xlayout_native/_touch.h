@@ -1,0 +1,83 @@
+/* _touch: who touches the pages of which window, and when.
+ *
+ * Just before a window is written: zeros that are still in a cache when the result replaces them never go
+ * to memory.
+ *
+ * Linux gives a processor the pages first that were let go on it. Old results are let go by who calls, so
+ * a helper gets other pages: they are in no cache, and the host of a virtual machine may have to give them
+ * first, at seventy times the cost. So one helper or two wait for the caller, who touches all windows in
+ * the order in which they are written, and then writes as well. More of them would wait too long: they
+ * touch for themselves, and those that want the same window share its pages.
+ */
+
+enum { PATIENT = 2 }; /* helpers at the most that wait for the caller */
+
+typedef struct { atomic_llong next, there; } Pages; /* of a window: to be touched, and touched */
+
+typedef struct {
+    const Plan *plan;
+    uint8_t *const *pointers;
+    pthread_t caller;
+    bool waits;       /* helpers do, for the caller */
+    Span *results;    /* all that is written of each, and what lies between */
+    Pages windows[];  /* in the order of their plan */
+} Touching;
+
+static uint8_t *target_of(const Touching *t, const Copy *c) { return t->pointers[t->plan->inputs + c->target]; }
+
+/* To be given to free. NULL if the pages are there, by the one in the middle of each result, since an end
+ * may be memory that was used before; or if there is no memory for it. */
+static Touching *before_touching(const Plan *plan, uint8_t *const *pointers, int64_t threads)
+{
+    const size_t windows = (size_t)plan->windows * sizeof(Pages), results = (size_t)plan->outputs * sizeof(Span);
+    Touching *t = calloc(1, sizeof *t + windows + results);
+    if (!t) return NULL;
+    t->plan = plan, t->pointers = pointers, t->caller = pthread_self();
+    t->waits = threads > 1 && threads <= 1 + PATIENT;
+    t->results = (Span *)(t->windows + plan->windows);
+    for (int k = 0; k < plan->count; k++) {
+        const Copy *c = &plan->copies[k];
+        const Span here = span_of(c, target_of(t, c));
+        Span *all = &t->results[c->target];
+        if (!all->first || here.first < all->first) all->first = here.first;
+        if (here.last > all->last) all->last = here.last;
+    }
+    for (int k = 0; k < plan->outputs; k++) {
+        const Span all = t->results[k];
+        if (all.first && untouched(all.first + (all.last - all.first) / 2)) return t;
+    }
+    free(t);
+    return NULL;
+}
+
+/* Returns when all pages of a window are there, by this thread's help or without. */
+static void touch_window(Touching *t, const Copy *c, const Window *w, int64_t number, bool helps)
+{
+    Pages *pages = &t->windows[number];
+    int64_t count = 0, next = helps ? atomic_fetch_add(&pages->next, 1) : INT64_MAX;
+    for (int p = 0; p < c->together; p++) {
+        const Span here = span_of_window(c + p, w, target_of(t, c + p));
+        const uintptr_t first = here.first & -(uintptr_t)HUGE_PAGE;
+        const int64_t before = count;
+        count += (int64_t)((here.last - first) / HUGE_PAGE) + 1;
+        for (; next < count; next = atomic_fetch_add(&pages->next, 1)) {
+            touch_page(first + (uintptr_t)(next - before) * HUGE_PAGE, t->results[c[p].target]);
+            atomic_fetch_add(&pages->there, 1);
+        }
+    }
+    while (atomic_load(&pages->there) < count) sched_yield();
+}
+
+/* Whether this thread touches pages; the caller for whom others wait does so now. */
+static bool touch_ahead(Touching *t)
+{
+    if (!t->waits) return true;
+    if (!pthread_equal(t->caller, pthread_self())) return false;
+    Cursor s;
+    before_windows(&s, t->plan);
+    for (int64_t number = 0; number < t->plan->windows; number++) {
+        next_window(&s);
+        touch_window(t, &t->plan->copies[s.copy], &s.window, number, true);
+    }
+    return true;
+}
