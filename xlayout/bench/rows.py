@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +21,9 @@ from xlayout.bench.timing import Timed, clock_of, race
 __all__ = ["Key", "Row", "Settings", "Work", "measure", "raced", "work"]
 
 Key = tuple[str, str, str, int]
+
+_LARGE = 32 << 20
+"""Bytes of a result from which its pages go back to the system: allocators keep smaller ones."""
 
 _MOST = 2
 """Results that a call holds at once: one that goes step by step holds the step before, too."""
@@ -175,7 +179,7 @@ def raced(
         seconds=settings.seconds,
         clock=clock_of(settings.threads),
         finish=held.finish,
-        around=Stock(_MOST * wanted.size).free,
+        around=Stock(_MOST * wanted.size).free if wanted.size >= _LARGE else nullcontext,
     )
     peaks = {}
     for name, call in calls.items() if settings.peaks else ():
