@@ -30,7 +30,7 @@ SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := test
-.PHONY: test test-all test-aot test-jax lint types unit demo bench bench-quick bench-compare gpu sanitize format clean
+.PHONY: test test-all test-aot test-jax lint types unit demo bench bench-quick bench-without bench-compare gpu sanitize format clean
 
 test: lint types unit
 

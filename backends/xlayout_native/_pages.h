@@ -6,7 +6,7 @@
  * measured at half the speed.
  */
 
-enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
+enum { HUGE_PAGE = 2 << 20 };
 
 /* The pages at both ends are asked for whole: a huge page that lacks its first 4096 bytes is none. */
 static bool ask_huge_pages(uintptr_t address, int64_t bytes)

@@ -47,7 +47,7 @@ enum {
     SHORT = 512,                  /* bytes of half a row of pairs that is best made as it lies */
     LONG = 16 * LINE,             /* bytes of a row of which two lines may be written in parts */
     WINDOW = 4 << 20,             /* bytes of the output that a window spans */
-    PAGES = 4096,                 /* bytes of a row that a window of a transpose reads */
+    PAGE = 4096,                  /* of memory: of each that a window of a transpose reads, it reads all */
 };
 
 /* Output strides positive and descending, loops that chain fused, contiguous bytes in `width`. */
@@ -232,9 +232,10 @@ static void shape_windows(Copy *c)
     c->windows = 1;
     for (int j = 0; j < c->rank; j++) {
         const int k = c->by_out[j];
-        const bool across = c->kind == TRANSPOSE && k == c->along;
-        const int64_t room = across ? PAGES / c->width / c->tile[k] : WINDOW / c->loop[k].out / c->tile[k];
-        if (c->kind == TRANSPOSE && k == c->rank - 1) break;
+        const bool turned = c->kind == TRANSPOSE;
+        if (turned && k == c->rank - 1) break; /* a window has whole rows of the output */
+        const int64_t steps = turned && k == c->along ? PAGE / c->width : WINDOW / c->loop[k].out;
+        const int64_t room = steps / c->tile[k];
         c->window[k] = least(most(room, 1), c->tiles[k]);
         c->windows *= (c->tiles[k] + c->window[k] - 1) / c->window[k];
         if (room) break; /* what is left is inside */

@@ -48,7 +48,7 @@ static void work(Task *task)
     if (both) worker.stages[0] = both, worker.stages[1] = both + STAGE, worker.kept = both + 2 * STAGE;
     Cursor s;
     before_windows(&s, plan);
-    int64_t before = 0, begun = 0, at[2][MAX_RANK];
+    int64_t before = 0, at[2][MAX_RANK];
     const bool touches = job->touching && touch_ahead(job->touching);
     for (;;) {
         int64_t number = atomic_fetch_add_explicit(&job->next, job->share, memory_order_relaxed);
@@ -57,12 +57,12 @@ static void work(Task *task)
         for (bool known = false, inside = false; number < end; number++) {
             while (number - before >= s.window.count) {
                 before += s.window.count;
-                next_window(&s), begun++;
+                next_window(&s);
                 known = inside = false;
             }
             const Copy *c = &plan->copies[s.copy];
             const uint8_t *from = job->pointers[c->source], *next = from;
-            if (job->touching && !inside) touch_window(job->touching, c, &s.window, begun - 1, touches);
+            if (job->touching && !inside) touch_window(job->touching, &s, touches);
             if (!known) find_tile(c, &s.window, number - before, at[number & 1]);
             inside = true, known = number + 1 < end && number + 1 - before < s.window.count;
             if (known) {

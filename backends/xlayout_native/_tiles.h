@@ -156,8 +156,7 @@ static bool uneven(const Copy *c, const uint8_t *to)
 }
 
 /* Whether squares are laid first. A line of one that is not is read in four parts, from the first cache:
- * its rows must not meet in more than half the ways of a set; and of single bytes, where there are
- * many rows, none of the parts may be on two lines. */
+ * its rows must not meet in more than half the ways of a set. */
 static bool lays(const Copy *c, const uint8_t *from)
 {
     const int64_t step = c->loop[c->rank - 1].in, side = LINE / c->width;

@@ -50,13 +50,14 @@ static Touching *before_touching(const Plan *plan, uint8_t *const *pointers, int
     return NULL;
 }
 
-/* Returns when all pages of a window are there, by this thread's help or without. */
-static void touch_window(Touching *t, const Copy *c, const Window *w, int64_t number, bool helps)
+/* Returns when all pages of the window are there, by this thread's help or without. */
+static void touch_window(Touching *t, const Cursor *s, bool helps)
 {
-    Pages *pages = &t->windows[number];
+    const Copy *c = &t->plan->copies[s->copy];
+    Pages *pages = &t->windows[s->number];
     int64_t count = 0, next = helps ? atomic_fetch_add(&pages->next, 1) : INT64_MAX;
     for (int p = 0; p < c->together; p++) {
-        const Span here = span_of_window(c + p, w, target_of(t, c + p));
+        const Span here = span_of_window(c + p, &s->window, target_of(t, c + p));
         const uintptr_t first = here.first & -(uintptr_t)HUGE_PAGE;
         const int64_t before = count;
         count += (int64_t)((here.last - first) / HUGE_PAGE) + 1;
@@ -75,9 +76,9 @@ static bool touch_ahead(Touching *t)
     if (!pthread_equal(t->caller, pthread_self())) return false;
     Cursor s;
     before_windows(&s, t->plan);
-    for (int64_t number = 0; number < t->plan->windows; number++) {
+    while (s.number + 1 < t->plan->windows) {
         next_window(&s);
-        touch_window(t, &t->plan->copies[s.copy], &s.window, number, true);
+        touch_window(t, &s, true);
     }
     return true;
 }

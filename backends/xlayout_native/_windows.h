@@ -51,13 +51,14 @@ typedef struct {
     int copy;
     int64_t next, end; /* windows of this copy in this phase */
     Window window;
+    int64_t number;    /* of the window, among all: -1 before the first */
 } Cursor;
 
 static void before_windows(Cursor *s, const Plan *plan)
 {
     const int64_t most_phases = plan->most_windows > 1 ? VISITS / plan->count : 1;
     s->plan = plan, s->phases = most(least(plan->most_windows, most_phases), 1), s->phase = 0;
-    s->copy = -1, s->next = s->end = 0, s->window.count = 0;
+    s->copy = -1, s->next = s->end = 0, s->window.count = 0, s->number = -1;
 }
 
 /* To the next window; there must be one. */
@@ -73,4 +74,5 @@ static void next_window(Cursor *s)
         s->next = windows * s->phase / s->phases, s->end = windows * (s->phase + 1) / s->phases;
     }
     find_window(&s->plan->copies[s->copy], s->next++, &s->window);
+    s->number++;
 }
