@@ -26,7 +26,7 @@ BEGIN = "<!-- figures: written by `python -m bench page` -->"
 END = "<!-- end of figures -->"
 
 _TOLD = {
-    "torch": ("xlayout reused", "xlayout fresh"),
+    "torch": ("xlayout reused", "xlayout fresh", "xlayout compiled"),
     "jax": ("xlayout fresh", "xlayout compiled"),
     "numpy": ("xlayout reused", "xlayout fresh"),
 }

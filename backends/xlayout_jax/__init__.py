@@ -141,7 +141,9 @@ def quick(
     return recipe
 
 
-def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
+def linear(
+    _form: str | None, make: Callable[[], Any], arrays: Sequence[Any], /
+) -> Sequence[Any] | None:
     return native.linear(make, arrays)
 
 

@@ -18,7 +18,7 @@ from jax.interpreters import mlir
 
 import xlayout_native
 from xlayout_jax.primitive import Linear, common_kind, lower_plain, relayout_p
-from xlayout_native.strided import LINE, MOST_LOOPS, Moves, run_of
+from xlayout_native.strided import LINE, Moves, are_many, run_of
 from xlayout_native.switch import WATCHERS, wanted
 
 __all__ = ["DTYPES", "LARGE", "LOWERED", "SMALL", "TARGET", "TRACED", "linear"]
@@ -30,7 +30,6 @@ LARGE = 1 << 25
 """The same where whole rows move. The system gives so much memory anew each time, page by page, so
 that it is huge pages that pay."""
 
-MOST_MOVES = 256
 TARGET = "xlayout_copy"
 
 DTYPES = (
@@ -93,11 +92,6 @@ def _by_rows(context: Any, moves: Moves) -> bool:
     return whole and _bytes(context.avals_in) < LARGE
 
 
-def _many(_context: Any, moves: Moves) -> bool:
-    most = max((len(loops) for _, _, (_, _, loops) in moves), default=0)
-    return len(moves) > MOST_MOVES or most > MOST_LOOPS
-
-
 @cache
 def _refused() -> bool:
     # Not before there is a client: JAX would keep it for later, and then do without any client.
@@ -114,7 +108,7 @@ LOWERED: dict[str, Callable[[Any, Moves], bool]] = {
     "exported": lambda context, _: context.module_context.lowering_parameters.for_export,
     "spread": lambda context, _: _spread(context),
     "by rows": _by_rows,
-    "many": _many,
+    "many": lambda _context, moves: are_many(moves),
     "refused": lambda _context, _moves: _refused(),
 }
 """Name -> whether it keeps the call out of a computation, given JAX's context and the copies."""

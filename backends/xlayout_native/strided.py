@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 __all__ = [
     "LARGE",
     "LINE",
-    "MOST_LOOPS",
     "ONE_CALL",
     "PIECE",
     "SMALL",
     "Moves",
+    "are_many",
     "meets",
     "one_move",
     "plan_to_write",
@@ -62,6 +62,7 @@ ONE_CALL = 1 << 18
 
 LINE = 64
 MOST_LOOPS = 15
+MOST_MOVES = 256
 MOST_WAYS = 8
 
 
@@ -150,6 +151,16 @@ def one_move(shape: Sequence[int], strides: Sequence[int]) -> Moves:
         loops.append((n, x, step))
         step *= n
     return ((0, 0, (0, 0, tuple(reversed(loops)))),)
+
+
+def are_many(moves: Moves) -> bool:
+    """Whether there is more to them than one call in a program should carry along.
+
+    >>> are_many(one_move((8, 64), (64, 1))), are_many(one_move((8, 64), (64, 1)) * 257)
+    (False, True)
+    """
+    most = max((len(loops) for _, _, (_, _, loops) in moves), default=0)
+    return len(moves) > MOST_MOVES or most > MOST_LOOPS
 
 
 def _deals(loops: tuple[tuple[int, int, int], ...]) -> bool:

@@ -124,7 +124,9 @@ def compiled(
     return None
 
 
-def linear(_make: Callable[[], Any], _arrays: Sequence[Any], /) -> Sequence[Any] | None:
+def linear(
+    _form: str | None, _make: Callable[[], Any], _arrays: Sequence[Any], /
+) -> Sequence[Any] | None:
     return None
 
 

@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from xlayout_native.keys import find_by_shape, keep_by_shape
 from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
+from xlayout_torch.memory import refusal as refusal
+from xlayout_torch.memory import release as release
+from xlayout_torch.memory import strides as strides
+from xlayout_torch.memory import view_strides as view_strides
 from xlayout_torch.small import quick as quick
 from xlayout_torch.writer import writer as writer
 
@@ -52,8 +55,13 @@ def spread(x: Any, /) -> bool | None:
 
 
 def symbolic(n: Any, /) -> bool:
-    # Dynamo shows a dynamic size as a plain int: while it records, any size may be one.
-    return type(n) is not int or torch.compiler.is_compiling()
+    if type(n) is not int:
+        return True
+    if not _followed():
+        return False
+    from xlayout_torch import opaque  # which brings Dynamo, and that takes a second
+
+    return opaque.symbolic(n)
 
 
 def concrete(n: Any, /) -> int:
@@ -141,8 +149,14 @@ def compiled(
     return None
 
 
-def linear(_make: Callable[[], Any], _arrays: Sequence[Any], /) -> Sequence[Any] | None:
-    return None
+def linear(
+    form: str | None, _make: Callable[[], Any], arrays: Sequence[Any], /
+) -> Sequence[Any] | None:
+    if form is None or not _followed():
+        return None
+    from xlayout_torch import primitive  # which brings Dynamo
+
+    return primitive.linear(form, arrays)
 
 
 def relayout(
@@ -198,30 +212,6 @@ def _cut(window: tuple[builtins.slice | int, ...]) -> Callable[[Any], Any]:
     return lambda x: x.narrow(axis, start, size)  # a third faster than an index
 
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-
-def strides(x: Any, /) -> tuple[int, ...] | None:
-    # A raw write that autograd, a transform or a mode does not see gives silently wrong results.
-    return None if x.requires_grad and torch.is_grad_enabled() else view_strides(x)
-
-
-def view_strides(x: Any, /) -> tuple[int, ...] | None:
-    if (
-        type(x) not in _PLAIN
-        or x.layout is not torch.strided
-        or x.is_conj()
-        or x.is_neg()
-        or x.is_quantized
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch._C._functorch.is_functorch_wrapped_tensor(x)
-        or forward_ad._current_level >= 0
-    ):
-        return None
-    return tuple(x.stride())
-
-
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
     return x.as_strided(shape, strides, x.storage_offset() + offset)
 
@@ -250,51 +240,3 @@ move_many = cuda.move_many
 
 
 in_place = native.in_place
-
-
-def release(x: Any, /) -> Callable[[], None]:
-    if type(x) not in _PLAIN:
-        raise TypeError(f"donate: nothing can empty a {type(x).__qualname__}; do not donate it")
-    if x.requires_grad and torch.is_grad_enabled():
-        raise TypeError(
-            "donate: x requires grad, and autograd would be left with nothing; pass x.detach()"
-        )
-
-    def empty() -> None:
-        x.data = torch.empty(0, dtype=x.dtype, device=x.device)
-
-    return empty
-
-
-def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
-    if out.requires_grad:
-        return "it requires grad, and autograd would not see the write"
-    if strides(out) is None:
-        return "it is no plain strided tensor, or a transform or mode is active"
-    if any(strides(x) is None for x in inputs):
-        return "an input requires grad or is inside a transform, which would not see the write"
-    if _meets_itself(out):
-        return "its elements share memory"
-    low, high = _reach(out)
-    for first, last in map(_reach, inputs):
-        if first < high and low < last:
-            return "it overlaps an input"
-    return None
-
-
-def _meets_itself(x: Any) -> bool:
-    """Whether some axis steps onto what smaller steps already reach."""
-    reach = 0
-    for step, n in sorted((s, n) for n, s in zip(x.shape, x.stride(), strict=True)):
-        if n > 1 and step <= reach:
-            return bool(x.numel())
-        reach += (n - 1) * step
-    return False
-
-
-def _reach(x: Any) -> tuple[int, int]:
-    """First and one past the last byte; addresses, since two storages may be one memory."""
-    if not x.numel():
-        return 0, 0
-    span = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1
-    return x.data_ptr(), x.data_ptr() + span * x.element_size()

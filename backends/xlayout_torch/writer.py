@@ -16,7 +16,7 @@ from xlayout_native.switch import wanted
 from xlayout_torch import native
 from xlayout_torch.small import DTYPES, address_of, watched
 
-__all__ = ["writer"]
+__all__ = ["copy_by_torch", "writer"]
 
 
 def writer(
@@ -45,7 +45,7 @@ def writer(
         rivals = size > ONE_CALL and native.rivals()  # what is small is for one thread
         found = plans(dtype.itemsize, rivals)
         if found is None:
-            by_torch(arrays, outputs)
+            copy_by_torch(moves, arrays, outputs)
             return outputs
         plan, threads = found
         xlayout_native.run(plan, threads or torch.get_num_threads(), *read, *written)
@@ -65,11 +65,13 @@ def writer(
         sizes = [x.nbytes for x in (*arrays, *outputs)]
         return not meets((*read, *written), sizes, inputs)
 
-    def by_torch(arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
-        for source, target, (first, to, loops) in moves:
-            x, y, shape = arrays[source], outputs[target], [n for n, _, _ in loops]
-            here, there = x.storage_offset() + first, y.storage_offset() + to
-            window = y.as_strided(shape, [s for _, _, s in loops], there)
-            window.copy_(x.as_strided(shape, [s for _, s, _ in loops], here))
-
     return write
+
+
+def copy_by_torch(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """All moves between row-major tensors, by copies of torch's own."""
+    for source, target, (first, to, loops) in moves:
+        x, y, shape = arrays[source], outputs[target], [n for n, _, _ in loops]
+        here, there = x.storage_offset() + first, y.storage_offset() + to
+        window = y.as_strided(shape, [s for _, _, s in loops], there)
+        window.copy_(x.as_strided(shape, [s for _, s, _ in loops], here))

@@ -36,6 +36,6 @@ def test_a_page_without_the_marks_is_refused() -> None:
 
 def test_a_figure_is_a_median_beside_the_best_peer_s() -> None:
     lines = figures(results(ROWS)).splitlines()
-    assert "| zip | 1.10 | 2.50 (7.0) |  |  |  |  |" in lines
+    assert "| zip | 1.10 | 2.50 (7.0) |  |  |  |  |  |" in lines
     assert "| stack | 4.0 (2.0) |  |  |" in lines
     assert "| stack | torch, bfloat16, 1 KB | xlayout fresh | 2.00 | eager fresh |" in lines

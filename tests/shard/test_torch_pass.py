@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from torch.fx import GraphModule
 
 from tests.shard.graphs import OPS, RANKS, Alone, gathered, gathers, traced
+from xlayout.algebra import Layout
+from xlayout.lower.linear import form_of
 from xlayout.torch import CastBeforeGather
+from xlayout_torch import primitive  # noqa: F401 -- defines the operation
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 aten = torch.ops.aten
@@ -57,6 +60,14 @@ def check(
     return graph
 
 
+def halves(x: torch.Tensor) -> Any:
+    """A transpose in two parts, by the one operation that large layouts are when compiled."""
+    rows, columns = x.shape[0], x.numel() // x.shape[0]
+    turned = Layout.permute((rows, columns), (1, 0))
+    form = form_of(turned.regrouped([x.shape], [(columns, rows - 1), (columns, 1)]))
+    return (x, x) if form is None else torch.ops.xlayout.relayout([x], form)
+
+
 # -- movement: one function a step, on any array of at least two axes ---------------------------
 
 STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -74,6 +85,7 @@ STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "roll": lambda x: x.roll(1, 0),
     "take rows": lambda x: x.index_select(0, torch.tensor([1, 0], device=x.device)),
     "repeat": lambda x: x.repeat(*[1] * (x.ndim - 1), 2),
+    "a layout": lambda x: torch.cat(halves(x), -1) if x.shape[0] > 1 else x,
     "contiguous": lambda x: x.contiguous(),
 }
 
@@ -132,6 +144,10 @@ def test_gathers_that_meet_are_both_narrow() -> None:
         lambda w, v: torch.cat([gathered(w), gathered(v)]).to(BF16), shard(2, 6), shard(3, 6),
         narrowed=2,
     )  # fmt: skip
+
+
+def test_each_result_of_a_layout_is_memory_of_its_own() -> None:
+    check(lambda w: tuple(y.to(BF16) for y in halves(gathered(w))), shard(4, 6))
 
 
 def test_what_meets_a_gather_is_cast_too() -> None:

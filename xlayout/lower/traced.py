@@ -15,7 +15,7 @@ from xlayout.algebra import Layout
 from xlayout.backend import Backend
 from xlayout.errors import LayoutError, SizeError
 from xlayout.lower.bound import bound, tables_of
-from xlayout.lower.linear import as_linear
+from xlayout.lower.linear import as_linear, form_of
 from xlayout.lower.relayout import program_of
 
 __all__ = ["plan_layout", "plan_op", "stand_in", "trace"]
@@ -35,9 +35,10 @@ Plan = tuple[
     tuple[int, ...],
     dict[int, Any],
     Layout | None,
+    str | None,
 ]
-"""(steps, outputs, index tables, layout): a program whose numbers may name open dimensions; and
-the layout, when none does."""
+"""(steps, outputs, index tables, layout, form): a program whose numbers may name open dimensions;
+and where none does the layout, and its form if it is a bijection."""
 
 
 def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any:
@@ -45,9 +46,9 @@ def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any
 
     Or as one operation of the backend's own, where that is what it prefers.
     """
-    steps, outputs, tables, layout = plan
-    if backend.immutable and layout is not None:
-        made = as_linear(layout, backend, arrays)
+    steps, outputs, tables, layout, form = plan
+    if layout is not None:
+        made = as_linear(layout, backend, arrays, form)
         if made is not None:
             return made
     dims = arrays[0].shape
@@ -74,7 +75,10 @@ def plan_layout(layout: Layout) -> Plan:
     opened = any(n >= _LIMIT for shape in layout.in_shapes for n in shape)
     if program.gathers and opened:
         raise _depends()
-    return steps, program.outputs, tables_of(layout, program), None if opened else layout
+    tables = tables_of(layout, program)
+    if opened:
+        return steps, program.outputs, tables, None, None
+    return steps, program.outputs, tables, layout, form_of(layout)
 
 
 def stand_in(

@@ -1,0 +1,82 @@
+"""Memory: what of a tensor's memory may be read, shown and written past autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+__all__ = ["refusal", "release", "strides", "view_strides"]
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def strides(x: Any, /) -> tuple[int, ...] | None:
+    # A raw write that autograd, a transform or a mode does not see gives silently wrong results.
+    return None if x.requires_grad and torch.is_grad_enabled() else view_strides(x)
+
+
+def view_strides(x: Any, /) -> tuple[int, ...] | None:
+    if (
+        type(x) not in _PLAIN
+        or x.layout is not torch.strided
+        or x.is_conj()
+        or x.is_neg()
+        or x.is_quantized
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+        or forward_ad._current_level >= 0
+    ):
+        return None
+    return tuple(x.stride())
+
+
+def release(x: Any, /) -> Callable[[], None]:
+    if type(x) not in _PLAIN:
+        raise TypeError(f"donate: nothing can empty a {type(x).__qualname__}; do not donate it")
+    if x.requires_grad and torch.is_grad_enabled():
+        raise TypeError(
+            "donate: x requires grad, and autograd would be left with nothing; pass x.detach()"
+        )
+
+    def empty() -> None:
+        x.data = torch.empty(0, dtype=x.dtype, device=x.device)
+
+    return empty
+
+
+def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
+    if out.requires_grad:
+        return "it requires grad, and autograd would not see the write"
+    if strides(out) is None:
+        return "it is no plain strided tensor, or a transform or mode is active"
+    if any(strides(x) is None for x in inputs):
+        return "an input requires grad or is inside a transform, which would not see the write"
+    if _meets_itself(out):
+        return "its elements share memory"
+    low, high = _reach(out)
+    for first, last in map(_reach, inputs):
+        if first < high and low < last:
+            return "it overlaps an input"
+    return None
+
+
+def _meets_itself(x: Any) -> bool:
+    """Whether some axis steps onto what smaller steps already reach."""
+    reach = 0
+    for step, n in sorted((s, n) for n, s in zip(x.shape, x.stride(), strict=True)):
+        if n > 1 and step <= reach:
+            return bool(x.numel())
+        reach += (n - 1) * step
+    return False
+
+
+def _reach(x: Any) -> tuple[int, int]:
+    """First and one past the last byte; addresses, since two storages may be one memory."""
+    if not x.numel():
+        return 0, 0
+    span = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1
+    return x.data_ptr(), x.data_ptr() + span * x.element_size()
