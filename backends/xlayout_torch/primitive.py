@@ -125,12 +125,11 @@ def relayout(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
     What a program carries along is text: it may be kept, and run by a process that never saw the
     layout.
     """
-    with torch.no_grad():  # autograd has seen it
-        given = [x.contiguous() for x in arrays]
-        made = _writer(form)(given, None)
-        if made is None:
-            made = _empty(given, form)
-            copy_by_torch(_form(form).moves, given, made)
+    given = [x.contiguous() for x in arrays]
+    made = _writer(form)(given, None)
+    if made is None:
+        made = _empty(given, form)
+        copy_by_torch(_form(form).moves, given, made)
     return list(made)
 
 
@@ -144,13 +143,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _backward(ctx: Any, cotangents: Sequence[Any]) -> tuple[list[torch.Tensor], None]:
-    form = _form(ctx.form)
-    like = next(c for c in cotangents if c is not None)
-    given = [
-        like.new_zeros(shape) if c is None else c
-        for c, shape in zip(cotangents, form.targets, strict=True)
-    ]
-    return relayout(given, repr(tuple(form.inverse()))), None
+    return relayout(list(cotangents), repr(tuple(_form(ctx.form).inverse()))), None
 
 
 relayout.register_autograd(_backward, setup_context=_keep)
