@@ -5,9 +5,9 @@
  *
  * A key is (type, shape, args, name, value, name, value, ...); for several arrays, of one type and
  * dtype, the second is the tuple of their shapes. "By place" the type of the sharding stands where
- * the shape would, and dtypes are not asked for: what runs tells them apart as it does shapes. Numbers that are equal may mean different things (2.0 is no block, -0.0 fills
- * with another zero), so a float or a bool goes into a key with its type; what else is no plain
- * value makes no key.
+ * the shape would, and dtypes are not asked for: what runs tells them apart as it does shapes.
+ * Numbers that are equal may mean different things (2.0 is no block, -0.0 fills with another zero),
+ * so a float or a bool goes into a key with its type; what else is no plain value makes no key.
  *
  * By place a program's calls of an op are mostly told by one key. So the latest that was kept is
  * compared part by part before a key is made and looked up: that takes half as long. */

@@ -43,16 +43,12 @@ def _columns(tiles: Sequence[Sequence[Any]]) -> int:
             raise TypeError(
                 f"tiles: a {type(part).__name__}; wanted a list of rows, each a list of blocks"
             )
-    columns = len(tiles[0]) if tiles else 0
-    for row in tiles:
-        if len(row) != columns:
-            columns = 0
-    if not columns:
-        counts = sorted({len(row) for row in tiles})
+    counts = set(map(len, tiles))
+    if len(counts) != 1 or 0 in counts:
         raise SizeError(
-            f"tiles: rows of {counts} blocks; every row needs the same number, at least one"
+            f"tiles: rows of {sorted(counts)} blocks; every row needs the same number, at least one"
         )
-    return columns
+    return counts.pop()
 
 
 def _to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced") -> Layout:
@@ -169,9 +165,9 @@ def _make_to_tiles() -> ToTiles:
     run = Engine(_to_tiles, everything, many=True).unary()
 
     def call(x: Any, /, *, grid: tuple[int, int], **options: Any) -> list[list[Any]]:
-        grid = _pair(grid)
-        blocks = run(x, grid=grid, **options)
-        return [list(blocks[k : k + grid[1]]) for k in range(0, len(blocks), grid[1])]
+        blocks = run(x, grid=grid, **options)  # which refuses what is no grid
+        columns = grid[1]
+        return [list(blocks[k : k + columns]) for k in range(0, len(blocks), columns)]
 
     def layout(shape: Sequence[int], /, **options: Any) -> Layout:
         return _to_tiles(as_shape(shape), **options)
