@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import einops
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from numpy import ascontiguousarray as row_major
 import xlayout as xl
 from xlayout.bench.cases import Cut, Hand, Join, Permute, Stack
 
-__all__ = ["CONTENDERS", "INTO", "OPS"]
+__all__ = ["CONTENDERS", "INTO", "OPS", "WRITTEN", "cached_jit"]
 
 X = np.arange(256, dtype=np.float32).reshape(16, 16)
 CUBE = X.reshape(4, 4, 16)
@@ -63,27 +63,49 @@ OPS: dict[str, tuple[tuple[Any, ...], Any]] = {
 }
 """Inputs and the right answer."""
 
+# Every contender is a function with the call inside, options and all, as one writes it.
+
 XLAYOUT: dict[str, Callable[..., Any]] = {
-    "interleave": xl.interleave,
-    "deinterleave": xl.deinterleave,
-    "matrix_transpose": xl.matrix_transpose,
-    "permute_dims": partial(xl.permute_dims, axes=(2, 0, 1)),
-    "rope_halves": partial(xl.rope_halves, heads=2),
-    "rope_pairs": partial(xl.rope_pairs, heads=2),
-    "fuse_qkv": partial(xl.fuse_qkv, heads=4, kv_heads=2),
-    "split_qkv": partial(xl.split_qkv, heads=4, kv_heads=2),
-    "regroup": partial(xl.regroup, sizes=(8, 4, 4), groups=2),
-    "ungroup": partial(xl.ungroup, sizes=(8, 4, 4), groups=2),
-    "to_tiles": partial(xl.to_tiles, grid=(2, 2)),
-    "from_tiles": xl.from_tiles,
-    "stack": xl.stack,
-    "unstack": xl.unstack,
-    "pad": partial(xl.pad, to=20),
-    "trim": partial(xl.trim, to=12),
+    "interleave": lambda x: xl.interleave(x),
+    "deinterleave": lambda x: xl.deinterleave(x),
+    "matrix_transpose": lambda x: xl.matrix_transpose(x),
+    "permute_dims": lambda x: xl.permute_dims(x, axes=(2, 0, 1)),
+    "rope_halves": lambda x: xl.rope_halves(x, heads=2),
+    "rope_pairs": lambda x: xl.rope_pairs(x, heads=2),
+    "fuse_qkv": lambda q, k, v: xl.fuse_qkv(q, k, v, heads=4, kv_heads=2),
+    "split_qkv": lambda x: xl.split_qkv(x, heads=4, kv_heads=2),
+    "regroup": lambda x: xl.regroup(x, sizes=(8, 4, 4), groups=2),
+    "ungroup": lambda x: xl.ungroup(x, sizes=(8, 4, 4), groups=2),
+    "to_tiles": lambda x: xl.to_tiles(x, grid=(2, 2)),
+    "from_tiles": lambda tiles: xl.from_tiles(tiles),
+    "stack": lambda xs: xl.stack(xs),
+    "unstack": lambda x: xl.unstack(x),
+    "pad": lambda x: xl.pad(x, to=20),
+    "trim": lambda x: xl.trim(x, to=12),
     "rearrange": lambda x: xl.rearrange(x, "(g n) c -> (n g) c", g=2),
-    "layout(x)": PERMUTE,
-    "layout(x), 3 pieces": SUM,
+    "layout(x)": lambda x: PERMUTE(x),
+    "layout(x), 3 pieces": lambda x: SUM(x),
 }
+
+WRITTEN: dict[str, Callable[..., Any]] = {
+    "interleave": lambda x, out: xl.interleave(x, out=out),
+    "deinterleave": lambda x, out: xl.deinterleave(x, out=out),
+    "matrix_transpose": lambda x, out: xl.matrix_transpose(x, out=out),
+    "permute_dims": lambda x, out: xl.permute_dims(x, axes=(2, 0, 1), out=out),
+    "rope_halves": lambda x, out: xl.rope_halves(x, heads=2, out=out),
+    "rope_pairs": lambda x, out: xl.rope_pairs(x, heads=2, out=out),
+    "fuse_qkv": lambda q, k, v, out: xl.fuse_qkv(q, k, v, heads=4, kv_heads=2, out=out),
+    "split_qkv": lambda x, out: xl.split_qkv(x, heads=4, kv_heads=2, out=out),
+    "stack": lambda xs, out: xl.stack(xs, out=out),
+    "layout(x)": lambda x, out: PERMUTE(x, out=out),
+}
+"""Ops that are also written into arrays that are there; `INTO` is how one does that by hand."""
+
+
+def cached_jit(form: Callable[..., Any], arity: int) -> Callable[..., Any]:
+    """A form as `jax.jit` keeps it, called as every contender is."""
+    jitted = jax.jit(form)
+    return (lambda x: jitted(x)) if arity == 1 else (lambda q, k, v: jitted(q, k, v))
 
 
 def numpy_pad(x: Any) -> Any:
@@ -196,7 +218,7 @@ INTO: dict[str, Hand] = {
     "stack": Stack(),
     "layout(x)": Permute((2, 8, 16), (1, 0, 2)),
 }
-"""Ops that are also written into arrays that are there, and how one does that by hand."""
+"""How one writes into arrays that are there by hand."""
 
 _EINOPS: dict[str, tuple[str, dict[str, int]]] = {
     "interleave": ("(g n) c -> (n g) c", {"g": 2}),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.contenders import CONTENDERS, INTO, OPS
+from bench.contenders import CONTENDERS, INTO, OPS, WRITTEN, cached_jit
 from bench.plan import SIZE
 from xlayout.bench.contest import Contest, memcpys
 from xlayout.bench.rows import Row, Settings, raced
@@ -35,9 +35,9 @@ def small_contest(op: str, framework: str, settings: Settings) -> Contest:
     }
     for name, form in (("compiled fresh", "hand"), ("xlayout compiled", "xlayout")):
         if framework != "numpy" and (settings.compiled or framework == "jax"):
-            calls[name] = _on(_compiled(framework, forms[form]), args)
+            calls[name] = _on(_compiled(framework, forms[form], len(args)), args)
     if op in INTO and framework != "jax":
-        calls |= _reused(op, framework, forms["xlayout"], args)
+        calls |= _reused(op, framework, args)
     source, target = np.ones((2, SIZE), np.uint8)
     return Contest(calls, memcpys(source, target, settings.threads), _finish, _seen, lambda: None)
 
@@ -55,17 +55,16 @@ def _on(form: Callable[..., Any], args: Any) -> Callable[[], Any]:
     return lambda: form(*args)
 
 
-def _reused(
-    op: str, framework: str, ours: Callable[..., Any], args: Any
-) -> dict[str, Callable[[], Any]]:
+def _reused(op: str, framework: str, args: Any) -> dict[str, Callable[[], Any]]:
     wanted = OPS[op][1]
     several = isinstance(wanted, (list, tuple))
     ys = _given(framework, [np.zeros(y.shape, y.dtype) for y in (wanted if several else [wanted])])
     xs = args[0] if isinstance(args[0], list) else args
     by_hand = into(INTO[op], _words(framework))
     out = tuple(ys) if several else ys[0]
+    written = WRITTEN[op]
     return {
-        "xlayout reused": lambda: ours(*args, out=out),
+        "xlayout reused": lambda: written(*args, out),
         "eager reused": lambda: by_hand(xs, ys),
     }
 
@@ -94,12 +93,9 @@ def _given(framework: str, inputs: Any) -> Any:
     return inputs.copy()
 
 
-def _compiled(framework: str, form: Callable[..., Any]) -> Callable[..., Any]:
+def _compiled(framework: str, form: Callable[..., Any], arity: int) -> Callable[..., Any]:
     if framework == "jax":
-        import jax
-
-        jitted: Callable[..., Any] = jax.jit(form)
-        return jitted
+        return cached_jit(form, arity)
     import torch
 
     torch._dynamo.reset()
