@@ -6,7 +6,6 @@ from xlayout.algebra import Cost as Cost
 from xlayout.algebra import Layout as Layout
 from xlayout.algebra import Piece as Piece
 from xlayout.algebra import partition as partition
-from xlayout.algebra.layout import _hooks
 from xlayout.bridge import dtensor_to_jax as dtensor_to_jax
 from xlayout.bridge import jax_to_dtensor as jax_to_dtensor
 from xlayout.bridge import jax_to_shards as jax_to_shards
@@ -124,10 +123,12 @@ if not TYPE_CHECKING:  # a type checker would then believe in any name
         return sorted({*globals(), *__all__})
 
 
-def _draw(layout: Layout) -> str:
+def _draw(layout: Layout, /) -> str:
+    """The layout as an SVG picture: both index spaces, every element in its colour."""
     from xlayout.draw import draw  # pictures are rare, and a start is not
 
     return draw(layout)
 
 
-_hooks.update(call=_call, draw=_draw)
+Layout.__call__ = _call  # type: ignore[method-assign]
+Layout.draw = _draw  # type: ignore[method-assign]

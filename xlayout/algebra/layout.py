@@ -155,21 +155,16 @@ class Layout(Relation):
         """One axis lengthened to `to`, with holes at its end."""
         return cls._of(constructors.pad(shape, to, axis))
 
-    # -- set by the package: what needs arrays or drawing lives above the algebra ------------------
+    # What needs arrays or drawing lives above the algebra; `xlayout/__init__.py` puts it here.
+    if TYPE_CHECKING:
 
-    def __call__(
-        self, *arrays: Any, out: Any = None, copy: bool | None = True, fill: Any = 0
-    ) -> Any:
-        """Run it: one array per input, one array (or a tuple) out. See `xlayout.apply`."""
-        return _hooks["call"](self, arrays, out, copy, fill)
+        def __call__(
+            self, /, *arrays: Any, out: Any = None, copy: bool | None = True, fill: Any = 0
+        ) -> Any:
+            """Run it: one array per input, one array (or a tuple) out. See `xlayout.apply`."""
 
-    def draw(self) -> str:
-        """The layout as an SVG picture: both index spaces, every element in its colour."""
-        return str(_hooks["draw"](self))
+        def draw(self, /) -> str:
+            """The layout as an SVG picture: both index spaces, every element in its colour."""
 
     def _repr_svg_(self) -> str:
         return self.draw()
-
-
-_hooks: dict[str, Any] = {}
-"""`xlayout/__init__.py` puts "call" and "draw" here: the algebra imports nothing above it."""

@@ -26,7 +26,7 @@ def run_donated(backend: Backend, layout: Layout, arrays: Sequence[Any], fill: A
     if len(arrays) == len(layout.out_shapes) == 1 and layout.in_size == layout.out_size:
         result = backend.in_place(moves_of(layout), arrays[0], layout.out_shapes[0])
     if result is None:
-        result = call(layout, tuple(arrays), None, True, fill)
+        result = call(layout, *arrays, fill=fill)
     for release in releases:
         release()
     return result

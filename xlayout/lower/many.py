@@ -58,7 +58,7 @@ def apply_many(
         xs = tuple(x) if isinstance(x, (tuple, list)) else (x,)
         backend = _backend_that_waits(layout, xs)
         if backend is None:
-            results.append(call(layout, xs, None, True, fill))
+            results.append(call(layout, *xs, fill=fill))
             continue
         check_fill(xs[0].dtype, fill)
         outputs = tuple([backend.empty(shape, xs[0]) for shape in layout.out_shapes])

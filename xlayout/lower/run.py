@@ -21,8 +21,10 @@ __all__ = ["call", "keep_write", "refuse_while_tracing", "rewritten", "run"]
 _MOST = 1024  # layouts that are remembered by value; a program with more than this starts over
 
 
-def call(layout: Layout, arrays: tuple[Any, ...], out: Any, copy: bool | None, fill: Any) -> Any:
-    """`layout(*arrays)`."""
+def call(
+    layout: Layout, /, *arrays: Any, out: Any = None, copy: bool | None = True, fill: Any = 0
+) -> Any:
+    """Run it: one array per input, one array (or a tuple) out. See `xlayout.apply`."""
     if len(arrays) != len(layout.in_shapes):
         raise _wrong_shapes(layout, arrays)
     backend = served(type(arrays[0])) or backend_of(arrays[0])
@@ -150,7 +152,7 @@ def run(
                 f"copy=False: {layout} is no view of arrays with {memory}; use copy=None to allow "
                 "a copy"
             )
-    return call(layout, tuple(arrays), None, True, fill)
+    return call(layout, *arrays, fill=fill)
 
 
 def _views(backend: Backend, layout: Layout, arrays: Sequence[Any]) -> list[Any] | None:

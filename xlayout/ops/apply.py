@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from xlayout.algebra import Layout
-from xlayout.lower import call
 from xlayout.lower.fill import check_fill
 from xlayout.registry import backend_of
 
@@ -63,7 +62,7 @@ def apply(
     spread = backend_of(arrays[0]).spread(arrays[0]) if arrays else False
     told = out_sharding is not None or in_sharding is not None or comm not in ("auto", "native")
     if not spread and not (told and (spread is None or comm != "local")):
-        return call(layout, arrays, out, copy, fill)
+        return layout(*arrays, out=out, copy=copy, fill=fill)
     from xlayout.shard.sharded import run_layout  # one device needs nothing of it
 
     if out is not None or copy is not True:

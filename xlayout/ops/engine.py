@@ -77,11 +77,15 @@ class Engine:
         self._layouts: dict[Any, Layout] = {}
 
     def unary(self) -> Callable[..., Any]:
-        """The function of one array."""
-        runs = self._runs
+        """The function of one array; of a list too, if `layout_of` takes any number of shapes."""
+        runs, several = self._runs, self.nary() if self._packed else None
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            backend = served(type(x)) or backend_of(x)
+            backend = served(type(x))
+            if backend is None:
+                if several is not None and isinstance(x, (tuple, list)):
+                    return several(tuple(x), self._named(args, options))
+                backend = backend_of(x)
             run = backend.find(runs, x, args, options)
             return self._anew((x,), args, options) if run is None else run(x)
 
@@ -110,7 +114,11 @@ class Engine:
         """Options given by position, under their names: `permute_dims(x, (1, 0))`."""
         if len(args) > len(self._positional):
             raise TypeError(f"{self.name}: {len(args)} options by position; give options by name")
-        return {**dict(zip(self._positional, args, strict=False)), **options}
+        named = dict(zip(self._positional, args, strict=False))
+        for name in named:
+            if name in options:
+                raise TypeError(f"{self.name}: {name} given twice, by position and by name")
+        return {**named, **options}
 
     def _anew(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]

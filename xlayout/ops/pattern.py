@@ -14,7 +14,7 @@ __all__ = ["rearrange"]
 _OPTIONS = ("pattern", *Run.__annotations__)
 
 
-def _rearrange(shapes: tuple[Shape, ...], /, *, pattern: str, **sizes: int) -> Layout:
+def _rearrange(shapes: tuple[Shape, ...], /, pattern: str, **sizes: int) -> Layout:
     """Split, permute, merge, and take segments apart or put them together, as a pattern says.
 
     The patterns are einops', plus segments: `+` inside parentheses puts parts one after the other
@@ -79,18 +79,12 @@ class Rearrange(Protocol):
 
 
 def _make() -> Rearrange:
-    engine = Engine(_rearrange, everything, packed=True)
-    one, many = engine.unary(), engine.nary()
-
-    def call(x: Any, pattern: str, /, **options: Any) -> Any:
-        if isinstance(x, (tuple, list)):
-            return many(tuple(x), {"pattern": pattern, **options})
-        return one(x, pattern=pattern, **options)
+    call = Engine(_rearrange, everything, packed=True).unary()
 
     def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
         single = all(isinstance(n, int) for n in shape)
         shapes = (tuple(shape),) if single else tuple(map(tuple, shape))
-        return _rearrange(shapes, pattern=pattern, **sizes)
+        return _rearrange(shapes, pattern, **sizes)
 
     return cast("Rearrange", dressed(call, _rearrange, layout, Rearrange))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from xlayout.algebra import Layout, Piece
@@ -38,11 +38,13 @@ def _pair(grid: Sequence[int]) -> tuple[int, int]:
 
 
 def _columns(tiles: Sequence[Sequence[Any]]) -> int:
-    for part in (tiles, *tiles) if isinstance(tiles, (list, tuple)) else (tiles,):
-        if not isinstance(part, (list, tuple)):
-            raise TypeError(
-                f"tiles: a {type(part).__name__}; wanted a list of rows, each a list of blocks"
-            )
+    rows = tiles if isinstance(tiles, (list, tuple)) else (tiles,)
+    if not {list, tuple}.issuperset(map(type, rows)):  # in one call: it is asked on every call
+        for part in (tiles, *rows):
+            if not isinstance(part, (list, tuple)):
+                raise TypeError(
+                    f"tiles: a {type(part).__name__}; wanted a list of rows, each a list of blocks"
+                )
     counts = set(map(len, tiles))
     if len(counts) != 1 or 0 in counts:
         raise SizeError(
@@ -179,8 +181,8 @@ def _make_from_tiles() -> FromTiles:
     run = Engine(_from_tiles, everything, packed=True).nary()
 
     def call(tiles: Sequence[Sequence[Any]], /, **options: Any) -> Any:
-        flat = tuple([tile for row in tiles for tile in row])
-        return run(flat, {"columns": _columns(tiles), **options})
+        columns = _columns(tiles)
+        return run(tuple(chain.from_iterable(tiles)), {"columns": columns, **options})
 
     def layout(shapes: Sequence[Sequence[Sequence[int]]], /) -> Layout:
         rows = [[as_shape(s) for s in row] for row in shapes]

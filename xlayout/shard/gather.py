@@ -15,7 +15,6 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.merge import merge
 from xlayout.algebra.shapes import Shape
-from xlayout.lower import call
 from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid
 from xlayout.shard.plan import Plan, plan_reshard
@@ -92,7 +91,7 @@ def _along(part: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -
         return run_part(plan, [part], rank, mesh)[0]
     axes = [plan.src[0].mesh.axis(name) for name in gone]
     flat = verbs("torch", "transport").gather(part.reshape(-1), mesh, axes)
-    return call(rows, (flat,), None, None, 0)
+    return rows(flat, copy=None)
 
 
 def _back(whole: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -> Any:
@@ -100,7 +99,7 @@ def _back(whole: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -
     rows = _rows(plan, gone, rank)
     if rows is not None:
         axes = [plan.src[0].mesh.axis(name) for name in gone]
-        flat = call(rows.inverse(), (whole,), None, None, 0)
+        flat = rows.inverse()(whole, copy=None)
         part = verbs("torch", "transport").reduce_scatter(flat, mesh, axes)
         return part.reshape(plan.stores(rank)[0])
     sent = [m for m in plan.received(rank) if m.is_remote]
