@@ -64,7 +64,7 @@ class Engine:
         packed: bool = False,
         many: bool = False,
     ) -> None:
-        self.name = layout_of.__name__
+        self.name = layout_of.__name__.lstrip("_")
         self._layout_of = layout_of
         self._touched = touched
         self._fill = fill

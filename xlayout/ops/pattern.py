@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, cast
 
 from xlayout.algebra import Layout, grammar
@@ -14,7 +15,44 @@ __all__ = ["rearrange"]
 _OPTIONS = ("pattern", *Run.__annotations__)
 
 
-def _rearrange(shapes: tuple[Shape, ...], /, pattern: str, **sizes: int) -> Layout:
+class Rearrange(Protocol):
+    """One array or several in, one or several out, as the pattern says."""
+
+    __name__: str
+
+    def __call__(
+        self,
+        x: Any,
+        pattern: str,
+        /,
+        *,
+        out: Any = None,
+        copy: bool | None = True,
+        donate: bool = False,
+        comm: Literal["auto", "local", "native"] = "auto",
+        out_sharding: Any = None,
+        in_sharding: Any = None,
+        **sizes: int,
+    ) -> Any:
+        """The op on an array, or on a sequence of arrays."""
+
+    def layout(self, shape: Any, pattern: str, /, **sizes: int) -> Layout:
+        """The op on a shape, or on a sequence of shapes when the pattern has several inputs."""
+
+
+def _on_arrays(function: Callable[..., Layout]) -> Rearrange:
+    call = Engine(function, everything, packed=True).unary()
+
+    def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
+        single = all(isinstance(n, int) for n in shape)
+        shapes = (tuple(shape),) if single else tuple(map(tuple, shape))
+        return function(shapes, pattern, **sizes)
+
+    return cast("Rearrange", dressed(call, function, layout, Rearrange))
+
+
+@_on_arrays
+def rearrange(shapes: tuple[Shape, ...], /, pattern: str, **sizes: int) -> Layout:
     """Split, permute, merge, and take segments apart or put them together, as a pattern says.
 
     The patterns are einops', plus segments: `+` inside parentheses puts parts one after the other
@@ -51,42 +89,3 @@ def _rearrange(shapes: tuple[Shape, ...], /, pattern: str, **sizes: int) -> Layo
             why = f"pattern: {n.name!r} is an option of rearrange; give the axis another name"
             raise grammar.fail(pattern, n.at, why)
     return Layout.parse(pattern, shapes, **sizes)
-
-
-class Rearrange(Protocol):
-    """One array or several in, one or several out, as the pattern says."""
-
-    __name__: str
-
-    def __call__(
-        self,
-        x: Any,
-        pattern: str,
-        /,
-        *,
-        out: Any = None,
-        copy: bool | None = True,
-        donate: bool = False,
-        comm: Literal["auto", "local", "native"] = "auto",
-        out_sharding: Any = None,
-        in_sharding: Any = None,
-        **sizes: int,
-    ) -> Any:
-        """The op on an array, or on a sequence of arrays."""
-
-    def layout(self, shape: Any, pattern: str, /, **sizes: int) -> Layout:
-        """The op on a shape, or on a sequence of shapes when the pattern has several inputs."""
-
-
-def _make() -> Rearrange:
-    call = Engine(_rearrange, everything, packed=True).unary()
-
-    def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
-        single = all(isinstance(n, int) for n in shape)
-        shapes = (tuple(shape),) if single else tuple(map(tuple, shape))
-        return _rearrange(shapes, pattern, **sizes)
-
-    return cast("Rearrange", dressed(call, _rearrange, layout, Rearrange))
-
-
-rearrange = _make()
