@@ -123,8 +123,21 @@ class Engine:
     def _anew(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
     ) -> Any:
+        told = [value for name, value in options.items() if name not in _RUN]
+        if any(type(value) is list for value in (*told, *(args or ()))):
+            return self._by_tuples(arrays, args, options)
         made = self._first(arrays, args, options)
         return (made,) if self._many and not isinstance(made, (tuple, list)) else made
+
+    def _by_tuples(
+        self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
+    ) -> Any:
+        """A call whose options are lists, by which nothing can be found, as one with tuples."""
+        args = args and tuple([_tupled(v) for v in args])
+        options = {k: v if k in _RUN else _tupled(v) for k, v in options.items()}
+        x = arrays if args is None else arrays[0]
+        run = backend_of(arrays[0]).find(self._runs, x, args, options)
+        return self._anew(arrays, args, options) if run is None else run(*arrays)
 
     def _first(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, given: dict[str, Any]
@@ -253,6 +266,10 @@ class Engine:
         for x in arrays:
             touched = self._touched(len(x.shape), options)
             shapes.append(stand_in(backend, x.shape, touched, self.name))
-        fixed = tuple([(k, tuple(v) if isinstance(v, list) else v) for k, v in options.items()])
-        plan = backend.constant(plan_op, self._layout_of, self._args(tuple(shapes)), fixed)
+        told = self._layout_of, self._args(tuple(shapes)), tuple(options.items())
+        plan = backend.constant(plan_op, *told, not backend.immutable)
         return trace(backend, plan, arrays, fill)
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if type(value) is list else value
