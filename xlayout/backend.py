@@ -131,15 +131,12 @@ class Backend(Protocol):
         `moves` take so many inputs to results of these shapes; all are row-major.
         """
 
-    def linear(
-        self, form: str | None, make: Callable[[], Any], arrays: Sequence[Any], /
-    ) -> Sequence[Any] | None:
+    def linear(self, make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
         """The results of a bijection by one operation that is faster, or None.
 
-        `form` tells all of it to a compiler that records: the text of (moves, input shapes, output
-        shapes), row-major. None elsewhere, and for what is no bijection or has open dimensions.
         `make()`, asked only where it is worth it, gives an `xlayout.lower.linear.Linear`, or None
-        for what is no bijection or moves nothing.
+        for what is no bijection or moves nothing; while a compiler records what is constant, the
+        text of (moves, input shapes, output shapes), row-major.
         """
 
     def relayout(self, steps: Relayout, copies: bool, size: int, /) -> Callable[[Any], Any]:

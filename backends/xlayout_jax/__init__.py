@@ -141,9 +141,7 @@ def quick(
     return recipe
 
 
-def linear(
-    _form: str | None, make: Callable[[], Any], arrays: Sequence[Any], /
-) -> Sequence[Any] | None:
+def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
     return native.linear(make, arrays)
 
 

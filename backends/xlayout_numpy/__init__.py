@@ -124,9 +124,7 @@ def compiled(
     return None
 
 
-def linear(
-    _form: str | None, _make: Callable[[], Any], _arrays: Sequence[Any], /
-) -> Sequence[Any] | None:
+def linear(_make: Callable[[], Any], _arrays: Sequence[Any], /) -> Sequence[Any] | None:
     return None
 
 

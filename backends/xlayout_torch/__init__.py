@@ -149,14 +149,12 @@ def compiled(
     return None
 
 
-def linear(
-    form: str | None, _make: Callable[[], Any], arrays: Sequence[Any], /
-) -> Sequence[Any] | None:
-    if form is None or not _followed():
+def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
+    if not _followed():
         return None
     from xlayout_torch import primitive  # which brings Dynamo
 
-    return primitive.linear(form, arrays)
+    return primitive.linear(make(), arrays)
 
 
 def relayout(

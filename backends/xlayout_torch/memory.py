@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-__all__ = ["refusal", "release", "strides", "view_strides"]
+__all__ = ["PLAIN", "refusal", "release", "strides", "view_strides"]
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""The types that no code of others stands behind."""
 
 
 def strides(x: Any, /) -> tuple[int, ...] | None:
@@ -20,7 +21,7 @@ def strides(x: Any, /) -> tuple[int, ...] | None:
 
 def view_strides(x: Any, /) -> tuple[int, ...] | None:
     if (
-        type(x) not in _PLAIN
+        type(x) not in PLAIN
         or x.layout is not torch.strided
         or x.is_conj()
         or x.is_neg()
@@ -35,7 +36,7 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
 
 
 def release(x: Any, /) -> Callable[[], None]:
-    if type(x) not in _PLAIN:
+    if type(x) not in PLAIN:
         raise TypeError(f"donate: nothing can empty a {type(x).__qualname__}; do not donate it")
     if x.requires_grad and torch.is_grad_enabled():
         raise TypeError(

@@ -17,16 +17,16 @@ from torch.autograd.graph import increment_version
 import xlayout_native
 from xlayout_native.strided import LARGE, PIECE, SMALL, Moves, one_move, plan_where_faster, prepared
 from xlayout_native.switch import wanted
+from xlayout_torch.memory import PLAIN
 
 __all__ = ["GATES", "empty", "fresh", "in_place", "move", "rivals"]
 
 if xlayout_native.available and parent_process() is None:  # one of a fork would wait for ever
     xlayout_native.share_threads()
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 GATES: dict[str, Callable[[Any], bool]] = {
-    "subclass": lambda x: type(x) not in _PLAIN,
+    "subclass": lambda x: type(x) not in PLAIN,
     "device": lambda x: x.device.type != "cpu",
     "layout": lambda x: x.layout is not torch.strided,
     "autograd": lambda x: x.requires_grad and torch.is_grad_enabled(),

@@ -22,6 +22,7 @@ import xlayout_native
 from xlayout_native.strided import LINE, Moves, are_many, run_of
 from xlayout_native.switch import wanted
 from xlayout_torch import opaque
+from xlayout_torch.memory import PLAIN
 from xlayout_torch.small import DTYPES
 from xlayout_torch.writer import copy_by_torch, writer
 
@@ -90,11 +91,13 @@ GATES: dict[str, Callable[[Form, Seen], bool]] = {
 """Name -> whether it keeps the operation away from a layout of such tensors, here and now."""
 
 
-def linear(form: str, arrays: Sequence[Any]) -> Sequence[Any] | None:
+def linear(form: str | None, arrays: Sequence[Any]) -> Sequence[Any] | None:
+    if form is None:
+        return None
     # Dynamo guards whatever Python it reads, on every call: so there is little here.
     first, plain, row_major = arrays[0], True, True
     for x in arrays:
-        plain = plain and (type(x) is torch.Tensor or type(x) is torch.nn.Parameter)
+        plain = plain and type(x) in PLAIN
         row_major = row_major and x.is_contiguous()
     seen = first.dtype, first.device.type, plain, row_major
     if opaque.constant(_kept_away, form, *seen):

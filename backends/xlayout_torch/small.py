@@ -18,10 +18,10 @@ from torch.autograd import forward_ad
 
 import xlayout_native
 from xlayout_native.strided import Moves, prepared
+from xlayout_torch.memory import PLAIN
 
 __all__ = ["DTYPES", "address_of", "quick", "watched"]
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 DTYPES = frozenset(
     dtype
     for dtype in vars(torch).values()
@@ -39,7 +39,7 @@ _trace = torch._C._get_tracing_state
 def address_of(x: Any) -> int:
     """Where a tensor's row-major memory is; 0 where that is not for the kernel to read."""
     if (
-        type(x) not in _PLAIN
+        type(x) not in PLAIN
         or not x.is_cpu
         or not x.is_contiguous()
         or x.is_neg()

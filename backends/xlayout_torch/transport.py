@@ -18,10 +18,10 @@ import torch.distributed._functional_collectives  # what the collectives make of
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._python_dispatch import _disable_current_modes
 
+from xlayout_torch.memory import PLAIN
 from xlayout_torch.pairs import swap
 
 _ops = torch.ops._c10d_functional
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _CARRIED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32)
 
 
@@ -142,7 +142,7 @@ def _reordered(flat: torch.Tensor, order: list[int]) -> torch.Tensor:
 
 
 def _in_pairs(x: torch.Tensor, group: Any) -> bool:
-    if torch.compiler.is_compiling() or type(x) not in _PLAIN or x.device.type != "cpu":
+    if torch.compiler.is_compiling() or type(x) not in PLAIN or x.device.type != "cpu":
         return False
     return bool(group._get_backend(x.device).name() == "gloo")
 

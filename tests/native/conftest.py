@@ -9,7 +9,17 @@ import pytest
 
 import xlayout_native
 
-COMPILED = ("copy", "deal", "dense", "frameworks", "gates", "place", "threads", "windows")
+COMPILED = (
+    "copy",
+    "deal",
+    "dense",
+    "frameworks",
+    "gates",
+    "place",
+    "threads",
+    "torch_primitive",
+    "windows",
+)
 COMPILED_ONLY = [f"test_{name}.py" for name in COMPILED]
 collect_ignore = [] if xlayout_native.available else COMPILED_ONLY
 CALLED = xlayout_native.available and xlayout_native.ffi_handler() and find_spec("jax")

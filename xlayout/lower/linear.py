@@ -12,10 +12,9 @@ from typing import Any, Self
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
-from xlayout.algebra.strided import row_major
 from xlayout.backend import Backend, Moves
 from xlayout.lower.bound import bound, tables_of
-from xlayout.lower.moves import moves_of
+from xlayout.lower.moves import moves_of, views_of
 from xlayout.lower.relayout import program_of
 
 __all__ = ["Linear", "as_linear", "form_of"]
@@ -56,11 +55,14 @@ class Linear:
         return type(self)(self.layout.lift((count,)), self.backend)
 
 
-def as_linear(
-    layout: Layout, backend: Backend, arrays: Sequence[Any], form: str | None = None
-) -> Any | None:
-    """The results by an operation of the backend's own, or None where plain ops are to run."""
-    made = backend.linear(form, lambda: _linear(layout, backend), arrays)
+def as_linear(layout: Layout | str, backend: Backend, arrays: Sequence[Any]) -> Any | None:
+    """The results by an operation of the backend's own, or None where plain ops are to run.
+
+    layout: a layout, or what `form_of` gives of one.
+    """
+    made = backend.linear(
+        lambda: layout if isinstance(layout, str) else _linear(layout, backend), arrays
+    )
     if made is None:
         return None
     return made[0] if len(made) == 1 else tuple(made)
@@ -72,21 +74,13 @@ def form_of(layout: Layout) -> str | None:
     None for others, and for what only shows row-major memory in another way: whoever uses that may
     read it as it lies.
     """
-    if not _moves_all(layout) or _shows(layout):
+    if not _moves_all(layout) or None not in views_of(layout):
         return None
     return repr((moves_of(layout), layout.in_shapes, layout.out_shapes))
 
 
 def _linear(layout: Layout, backend: Backend) -> Linear | None:
     return Linear(layout, backend) if _moves_all(layout) else None
-
-
-def _shows(layout: Layout) -> bool:
-    if len(layout.in_shapes) > 1:
-        return False
-    strides = row_major(layout.in_shape)
-    each = map(layout.only, range(len(layout.out_shapes)))
-    return all(output.as_view(strides) is not None for output in each)
 
 
 def _moves_all(layout: Layout) -> bool:

@@ -9,7 +9,7 @@ from xlayout.algebra.shapes import ends
 from xlayout.algebra.strided import row_major, strided_copies
 from xlayout.backend import Moves
 
-__all__ = ["moves_of"]
+__all__ = ["moves_of", "views_of"]
 
 
 @lru_cache(1024)
@@ -41,3 +41,11 @@ def moves_of(
             out_strides,
         )
     )
+
+
+@lru_cache(1024)
+def views_of(
+    layout: Layout, strides: tuple[int, ...] | None = None
+) -> list[tuple[int, tuple[int, ...]] | None]:
+    """Each output as a strided view of the one input: see `Layout.as_view`."""
+    return [layout.only(k).as_view(strides) for k in range(len(layout.out_shapes))]

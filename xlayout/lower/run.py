@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout
@@ -11,7 +10,7 @@ from xlayout.backend import Backend, Run, Runs
 from xlayout.errors import ShapeError
 from xlayout.lower.calls import caller, common_backend
 from xlayout.lower.fill import check_fill, checked
-from xlayout.lower.moves import moves_of
+from xlayout.lower.moves import moves_of, views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
 from xlayout.registry import backend_of, served
@@ -104,7 +103,9 @@ def _kept(
 def _traced(layout: Layout, arrays: Sequence[Any], fill: Any) -> Any:
     _check_shapes(layout, arrays)
     backend = common_backend(arrays)
-    return trace(backend, backend.constant(plan_layout, layout), arrays, fill)
+    return trace(
+        backend, backend.constant(plan_layout, layout, not backend.immutable), arrays, fill
+    )
 
 
 def _check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:
@@ -164,19 +165,12 @@ def _views(backend: Backend, layout: Layout, arrays: Sequence[Any]) -> list[Any]
     if strides is None:
         return None
     views = []
-    for offset_strides, shape in zip(_view_plan(layout, strides), layout.out_shapes, strict=True):
+    for offset_strides, shape in zip(views_of(layout, strides), layout.out_shapes, strict=True):
         view = None if offset_strides is None else backend.view(x, *offset_strides, shape)
         if view is None:
             return None
         views.append(view)
     return views
-
-
-@lru_cache(1024)
-def _view_plan(
-    layout: Layout, strides: tuple[int, ...]
-) -> list[tuple[int, tuple[int, ...]] | None]:
-    return [layout.only(k).as_view(strides) for k in range(len(layout.out_shapes))]
 
 
 def _as_outputs(out: Any) -> tuple[Any, ...]:

@@ -34,11 +34,10 @@ Plan = tuple[
     tuple[tuple[str, tuple[int, ...], tuple[_Size, ...]], ...],
     tuple[int, ...],
     dict[int, Any],
-    Layout | None,
-    str | None,
+    Layout | str | None,
 ]
-"""(steps, outputs, index tables, layout, form): a program whose numbers may name open dimensions;
-and where none does the layout, and its form if it is a bijection."""
+"""(steps, outputs, index tables, whole): a program whose numbers may name open dimensions; and what
+it is a program of, where none does: the layout, or its form."""
 
 
 def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any:
@@ -46,9 +45,9 @@ def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any
 
     Or as one operation of the backend's own, where that is what it prefers.
     """
-    steps, outputs, tables, layout, form = plan
-    if layout is not None:
-        made = as_linear(layout, backend, arrays, form)
+    steps, outputs, tables, whole = plan
+    if whole is not None:
+        made = as_linear(whole, backend, arrays)
         if made is not None:
             return made
     dims = arrays[0].shape
@@ -60,14 +59,20 @@ def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any
 
 
 def plan_op(
-    layout_of: Callable[..., Layout], args: tuple[Any, ...], options: tuple[tuple[str, Any], ...]
+    layout_of: Callable[..., Layout],
+    args: tuple[Any, ...],
+    options: tuple[tuple[str, Any], ...],
+    as_text: bool,
 ) -> Plan:
     """The plan of an op on shapes that may hold stand-ins."""
-    return plan_layout(layout_of(*args, **dict(options)))
+    return plan_layout(layout_of(*args, **dict(options)), as_text)
 
 
-def plan_layout(layout: Layout) -> Plan:
-    """The plan of a layout whose shapes may hold stand-ins."""
+def plan_layout(layout: Layout, as_text: bool) -> Plan:
+    """The plan of a layout whose shapes may hold stand-ins.
+
+    `as_text`: the compiler that records it takes text, but no objects.
+    """
     program = program_of(layout)
     steps = tuple(
         (verb, sources, tuple(map(_size, argument))) for verb, sources, argument in program.steps
@@ -75,10 +80,8 @@ def plan_layout(layout: Layout) -> Plan:
     opened = any(n >= _LIMIT for shape in layout.in_shapes for n in shape)
     if program.gathers and opened:
         raise _depends()
-    tables = tables_of(layout, program)
-    if opened:
-        return steps, program.outputs, tables, None, None
-    return steps, program.outputs, tables, layout, form_of(layout)
+    whole = None if opened else form_of(layout) if as_text else layout
+    return steps, program.outputs, tables_of(layout, program), whole
 
 
 def stand_in(

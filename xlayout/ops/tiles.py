@@ -38,13 +38,11 @@ def _pair(grid: Sequence[int]) -> tuple[int, int]:
 
 
 def _columns(tiles: Sequence[Sequence[Any]]) -> int:
-    rows = tiles if isinstance(tiles, (list, tuple)) else (tiles,)
-    if not {list, tuple}.issuperset(map(type, rows)):  # in one call: it is asked on every call
-        for part in (tiles, *rows):
-            if not isinstance(part, (list, tuple)):
-                raise TypeError(
-                    f"tiles: a {type(part).__name__}; wanted a list of rows, each a list of blocks"
-                )
+    for part in (tiles, *tiles) if isinstance(tiles, (list, tuple)) else (tiles,):
+        if not isinstance(part, (list, tuple)):
+            raise TypeError(
+                f"tiles: a {type(part).__name__}; wanted a list of rows, each a list of blocks"
+            )
     counts = set(map(len, tiles))
     if len(counts) != 1 or 0 in counts:
         raise SizeError(
