@@ -40,3 +40,17 @@ def test_a_list_finds_what_a_tuple_did(
     for _ in range(2):
         for y, z in zip(flat(by_list(x)), wanted, strict=True):
             assert np.array_equal(framework.numpy(y), z)
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch(), Jax()], ids=lambda f: f.name)
+@pytest.mark.parametrize("comm", ["auto", "local", "native"])
+def test_what_is_said_of_many_devices_is_found_for_one_too(
+    framework: Framework, comm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.arange(24, dtype=np.float32).reshape(4, 6)
+    x = framework.array(values)
+    for _ in range(2):
+        assert np.array_equal(framework.numpy(xl.matrix_transpose(x, comm=comm)), values.T)
+        rows = [framework.numpy(y) for y in flat(xl.to_tiles(x, grid=(4, 1), comm=comm))]
+        assert np.array_equal(np.concatenate(rows), values)
+        monkeypatch.setattr(engine, "caller", None)

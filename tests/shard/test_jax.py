@@ -166,6 +166,16 @@ def test_an_array_on_one_device_is_refused() -> None:
         all_gather(values())
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_array_on_one_device_beside_one_on_many_is_refused(turned: bool) -> None:
+    one, many = jnp.ones((48, 8)), put(values(), P("tp"))
+    said = f"arrays: {int(not turned)} is on many devices, {int(turned)} on one; wanted all on one"
+    for _ in range(2):  # once more, now that such a call is known
+        with pytest.raises(TypeError, match=said):
+            xl.stack([many, one] if turned else [one, many])
+    assert xl.stack([one, one]).shape == (2, 48, 8)
+
+
 def test_a_tracer_on_automatic_axes_does_not_know_its_sharding() -> None:
     with pytest.raises(TypeError, match="a tracer does not know its sharding; say it with in_sh"):
         jax.jit(lambda x: reshard(x, NamedSharding(mesh(), P())))(put(values(), P("tp")))

@@ -144,6 +144,14 @@ def test_tensors_on_meshes_of_other_orders_do_not_meet(x: DTensor) -> None:
         xl.stack([x, other])
 
 
+def test_a_tensor_of_one_rank_and_one_of_many_do_not_meet(x: DTensor) -> None:
+    for arrays in ([x, torch.ones(12, 8)], [torch.ones(12, 8), x]):
+        many = [type(a) for a in arrays].index(DTensor)
+        said = f"arrays: {many} is on many devices, {1 - many} on one"
+        with pytest.raises(TypeError, match=said):
+            xl.stack(arrays)
+
+
 def test_a_split_factor_that_no_order_has_names_the_nearest() -> None:
     grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     x = DTensor.from_local(

@@ -10,7 +10,7 @@ from xlayout.errors import SizeError
 from xlayout.lower.recipe import Recipe
 from xlayout.registry import backend_of
 
-__all__ = ["caller", "common_backend"]
+__all__ = ["caller", "common_backend", "spread_over"]
 
 
 def caller(
@@ -29,9 +29,15 @@ def caller(
     made = backend.compiled(lambda *xs: recipe_of(*xs)(*xs), spread, arrays)
     if made is not None:
         return made
-    if spread is not None and backend.spread(arrays[0]):
+    if spread is not None and spread_over(backend, arrays):
         return spread
     return recipe_of(*arrays)
+
+
+def spread_over(backend: Backend, arrays: Sequence[Any]) -> bool | None:
+    """Whether many devices hold any of these; None where that cannot be told while tracing."""
+    found = [backend.spread(x) for x in arrays]
+    return True if True in found else None if None in found else False
 
 
 def common_backend(arrays: Sequence[Any]) -> Backend:

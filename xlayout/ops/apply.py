@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from xlayout.algebra import Layout
+from xlayout.lower.calls import spread_over
 from xlayout.lower.fill import check_fill
 from xlayout.registry import backend_of
 
@@ -59,7 +60,7 @@ def apply(
     if not isinstance(layout, Layout):
         raise TypeError(f"layout: {layout!r} is a {type(layout).__name__}; wanted a Layout")
     arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
-    spread = backend_of(arrays[0]).spread(arrays[0]) if arrays else False
+    spread = spread_over(backend_of(arrays[0]), arrays) if arrays else False
     told = out_sharding is not None or in_sharding is not None or comm not in ("auto", "native")
     if not spread and not (told and (spread is None or comm != "local")):
         return layout(*arrays, out=out, copy=copy, fill=fill)

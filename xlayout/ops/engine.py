@@ -10,7 +10,7 @@ from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of
 from xlayout.backend import Backend, Runs
 from xlayout.errors import SizeError
-from xlayout.lower.calls import caller, common_backend
+from xlayout.lower.calls import caller, common_backend, spread_over
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.recipe import Recipe, recipe
@@ -18,7 +18,7 @@ from xlayout.lower.run import keep_write, refuse_while_tracing, rewritten, run
 from xlayout.lower.traced import plan_op, stand_in, trace
 from xlayout.registry import backend_of, served
 
-__all__ = ["Engine", "Touched", "axis_only", "everything", "nothing"]
+__all__ = ["Engine", "Nested", "Touched", "axis_only", "everything", "nothing"]
 
 _MOST = 4096  # recipes an op remembers; a program with more shapes than this starts over
 _WHERE = ("comm", "out_sharding", "in_sharding")
@@ -27,6 +27,10 @@ _RUN = ("out", "copy", "donate", *_WHERE)
 
 Touched = Callable[[int, dict[str, Any]], frozenset[int]]
 """(number of axes, options) -> axes whose size the layout depends on; the others may be dynamic."""
+
+
+Nested = Callable[[int, dict[str, Any]], Callable[[Any], Any] | None]
+"""(number of outputs, options) -> result -> what is returned; None: the result itself."""
 
 
 def axis_only(ndim: int, options: dict[str, Any]) -> frozenset[int]:
@@ -52,7 +56,7 @@ class Engine:
         touched: the axes whose size that depends on.
         fill: the option that holds the value of holes.
         packed: whether `layout_of` takes all shapes as one tuple.
-        many: whether a tuple is the result, of one array too.
+        nested: how several arrays are returned, where a tuple of them, or the one, is not it.
     """
 
     def __init__(
@@ -62,14 +66,14 @@ class Engine:
         fill: str | None = None,
         *,
         packed: bool = False,
-        many: bool = False,
+        nested: Nested | None = None,
     ) -> None:
         self.name = layout_of.__name__.lstrip("_")
         self._layout_of = layout_of
         self._touched = touched
         self._fill = fill
         self._packed = packed
-        self._many = many
+        self._nested = nested
         parameters = inspect.signature(layout_of).parameters.values()
         self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self._runs: Runs = {}
@@ -126,8 +130,7 @@ class Engine:
         told = [value for name, value in options.items() if name not in _RUN]
         if any(type(value) is list for value in (*told, *(args or ()))):
             return self._by_tuples(arrays, args, options)
-        made = self._first(arrays, args, options)
-        return (made,) if self._many and not isinstance(made, (tuple, list)) else made
+        return self._first(arrays, args, options)
 
     def _by_tuples(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
@@ -146,9 +149,9 @@ class Engine:
         options = self._named(args, given) if args else given
         out = options.get("out")
         told = {name: value for name, value in options.items() if name != "out"}
-        if out is not None and rewritten(backend_of(arrays[0]), self._writes, arrays, told, out):
-            return out
         own = {name: value for name, value in options.items() if name not in _RUN}
+        if out is not None and rewritten(backend_of(arrays[0]), self._writes, arrays, told, out):
+            return self._shaped(out, own)
         where = {k: options[k] for k in _WHERE if options.get(k) is not None}
         copy, donate = options.get("copy", True), options.get("donate", False)
         if not isinstance(donate, bool):
@@ -156,33 +159,41 @@ class Engine:
         if donate and (out is not None or copy is not True):
             raise ValueError("donate: True with out= or copy=; it is one memory or another")
         if donate:
-            return self._donated(arrays, own, where)
+            return self._shaped(self._donated(arrays, own, where), own)
         if out is not None or copy is not True:
             made = self._placed(arrays, own, out, copy, where)
             if out is not None:
                 self._make_room(self._writes)
                 layout = self._layout(arrays, own)
                 keep_write(backend_of(arrays[0]), self._writes, arrays, told, layout)
-            return made
-        if where or common_backend(arrays).tracing(*arrays):
+            return self._shaped(made, own)
+        if _told(where) or common_backend(arrays).tracing(*arrays):
             return self._elsewhere(arrays, own, where)
         run = caller(
-            arrays, lambda *xs: self._recipe(xs, own), lambda *xs: self._elsewhere(xs, own, {})
+            arrays, lambda *xs: self._recipe(xs, own), lambda *xs: self._elsewhere(xs, own, where)
         )
         if self._fill in own:
             run = checked(run, own[self._fill])
         result = run(*arrays)  # what fails is not kept
-        x = arrays if args is None else arrays[0]
         self._make_room(self._runs)
-        kept = run if not self._many or isinstance(result, tuple) else lambda x: (run(x),)
-        backend_of(arrays[0]).keep(self._runs, x, args, given, kept)
+        x = arrays if args is None else arrays[0]
+        backend_of(arrays[0]).keep(self._runs, x, args, given, run)
         return result
 
     def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:
         """The recipe for these arrays, and others of their shapes."""
-        backend = common_backend(arrays)
-        fill = self._checked_fill(arrays, options)
-        return recipe(self._layout(arrays, options), backend, fill)
+        backend, layout = common_backend(arrays), self._layout(arrays, options)
+        made = recipe(layout, backend, self._checked_fill(arrays, options))
+        nest = self._nested and self._nested(len(layout.out_shapes), options)
+        return (lambda *xs: nest(made(*xs))) if nest else made
+
+    def _shaped(self, made: Any, options: dict[str, Any]) -> Any:
+        """A result as it is returned, where it does not come of a recipe."""
+        if self._nested is None:
+            return made
+        several = made if isinstance(made, (tuple, list)) else (made,)
+        nest = self._nested(len(several), options)
+        return nest(several[0] if len(several) == 1 else several) if nest else made
 
     def _placed(
         self,
@@ -194,7 +205,7 @@ class Engine:
     ) -> Any:
         """Into the caller's memory, or sharing it."""
         backend = common_backend(arrays)
-        if where or backend.spread(arrays[0]):
+        if where or spread_over(backend, arrays):
             raise TypeError("out, copy: the result of a sharded op is fresh; leave them away")
         if backend.tracing(*arrays):
             refuse_while_tracing(out, copy)
@@ -207,7 +218,7 @@ class Engine:
     ) -> Any:
         """In the memory of the arrays, where that can be."""
         backend = common_backend(arrays)
-        if where or backend.spread(arrays[0]):
+        if where or spread_over(backend, arrays):
             raise TypeError("donate: the result of a sharded op is fresh; leave it away")
         if backend.tracing(*arrays):
             raise TypeError(
@@ -225,19 +236,17 @@ class Engine:
     ) -> Any:
         """What a compiler records, and what lies on many devices."""
         backend = common_backend(arrays)
-        spread = backend.spread(arrays[0])
-        comm = where.get("comm", "auto")
-        told = "out_sharding" in where or "in_sharding" in where
-        if comm not in _COMM:
+        spread = spread_over(backend, arrays)
+        if where.get("comm", "auto") not in _COMM:
             self._layout(arrays, options)  # a pattern with an axis of that name says it better
-        if spread or told or (comm == "local" and spread is None) or comm not in _COMM:
+        if spread or _told(where) or (where.get("comm") == "local" and spread is None):
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
             fill = self._checked_fill(arrays, options)
-            return run_op(self._layout_of, self._packed, options, arrays, fill=fill, **where)
-        if backend.tracing(*arrays):
-            return self._traced(backend, arrays, options)
-        return self.nary()(tuple(arrays), options)
+            made = run_op(self._layout_of, self._packed, options, arrays, fill=fill, **where)
+        else:
+            made = self._traced(backend, arrays, options)
+        return self._shaped(made, options)
 
     def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:
         shapes = tuple([tuple(x.shape) for x in arrays])
@@ -269,6 +278,11 @@ class Engine:
         told = self._layout_of, self._args(tuple(shapes)), tuple(options.items())
         plan = backend.constant(plan_op, *told, not backend.immutable)
         return trace(backend, plan, arrays, fill)
+
+
+def _told(where: dict[str, Any]) -> bool:
+    """Whether it is said how arrays lie; of what makes no sense too, which is refused there."""
+    return bool(where.keys() - {"comm"}) or where.get("comm", "auto") not in _COMM
 
 
 def _tupled(value: Any) -> Any:

@@ -123,10 +123,14 @@ def one_to_many(
     """Make the array function of a layout with several outputs."""
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToMany[P]:
-        call = Engine(_strict(function), touched, many=True).unary()
+        call = Engine(_strict(function), touched, nested=_as_tuple).unary()
         return cast("OneToMany[P]", dressed(call, function, _on_shapes(function)))
 
     return made
+
+
+def _as_tuple(outputs: int, _options: dict[str, Any]) -> Callable[[Any], Any] | None:
+    return None if outputs > 1 else lambda x: (x,)
 
 
 def three_to_one(

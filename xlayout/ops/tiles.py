@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -35,6 +35,14 @@ def _pair(grid: Sequence[int]) -> tuple[int, int]:
     if not isinstance(grid, (tuple, list)) or len(grid) != 2:
         raise SizeError(f"grid: {grid}; wanted (rows, columns)")
     return integer(grid[0], "grid", 1), integer(grid[1], "grid", 1)
+
+
+def _as_rows(outputs: int, options: dict[str, Any]) -> Callable[[Any], list[list[Any]]]:
+    if outputs == 1:
+        return lambda block: [[block]]
+    columns = int(options["grid"][1])
+    rows = [slice(k, k + columns) for k in range(0, outputs, columns)]
+    return lambda blocks: [[*blocks[row]] for row in rows]
 
 
 def _columns(tiles: Sequence[Sequence[Any]]) -> int:
@@ -162,12 +170,7 @@ class FromTiles(Protocol):
 
 
 def _make_to_tiles() -> ToTiles:
-    run = Engine(_to_tiles, everything, many=True).unary()
-
-    def call(x: Any, /, *, grid: tuple[int, int], **options: Any) -> list[list[Any]]:
-        blocks = run(x, grid=grid, **options)  # which refuses what is no grid
-        columns = grid[1]
-        return [list(blocks[k : k + columns]) for k in range(0, len(blocks), columns)]
+    call = Engine(_to_tiles, everything, nested=_as_rows).unary()
 
     def layout(shape: Sequence[int], /, **options: Any) -> Layout:
         return _to_tiles(as_shape(shape), **options)

@@ -67,12 +67,19 @@ def laid(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Laid, ...]:
     """Arrays, and how they lie; `in_sharding`, one or a list, says it where they do not know.
 
     Raises:
-        TypeError: for an array that is not sharded, or that neither knows nor is told how it lies.
+        TypeError: for an array that is not sharded, be it beside others that are, or that neither
+            knows nor is told how it lies.
         ShardingError: for one that is told otherwise than it knows, or that lies on another mesh.
     """
     told = in_sharding if isinstance(in_sharding, list) else [in_sharding] * len(arrays)
     if len(told) != len(arrays):
         raise ShardingError(f"in_sharding: {len(told)} of them for {len(arrays)} arrays")
+    spread = [backend_of(x).spread(x) for x in arrays]
+    if True in spread and False in spread:
+        raise TypeError(
+            f"arrays: {spread.index(True)} is on many devices, {spread.index(False)} on one; "
+            "wanted all on one mesh: put that one there first, replicated or in parts"
+        )
     found = tuple(_laid(x, given) for x, given in zip(arrays, told, strict=True))
     for number, other in enumerate(found):
         if not same_ranks(found[0], other.mesh):
