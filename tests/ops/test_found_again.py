@@ -23,22 +23,34 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda x: xl.regroup(x, sizes=(8, 4, 4), groups=2),
         lambda x: xl.regroup(x, sizes=[8, 4, 4], groups=2),
     ),
+    "numbers of numpy": (
+        lambda x: xl.interleave(x, groups=2, block=4),
+        lambda x: xl.interleave(x, groups=np.int64(2), block=np.int8(4)),
+    ),
+    "numbers of numpy in a list": (
+        lambda x: xl.regroup(x, sizes=(8, 4, 4), groups=2),
+        lambda x: xl.regroup(x, sizes=list(np.array([8, 4, 4])), groups=2),
+    ),
+    "a fill of numpy": (
+        lambda x: xl.pad(x, to=20, value=-1.5),
+        lambda x: xl.pad(x, to=20, value=np.float32(-1.5)),
+    ),
     "tiles": (lambda x: xl.to_tiles(x, grid=(2, 2)), lambda x: xl.to_tiles(x, grid=[2, 2])),
 }
 
 
 @pytest.mark.parametrize("framework", [Numpy(), Torch(), Jax()], ids=lambda f: f.name)
 @pytest.mark.parametrize("name", CALLS)
-def test_a_list_finds_what_a_tuple_did(
+def test_a_list_or_a_number_of_numpy_finds_what_plain_values_did(
     framework: Framework, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_tuple, by_list = CALLS[name]
+    plain, other = CALLS[name]
     values = np.arange(256, dtype=np.float32).reshape(16, 16)
     x = framework.array(values)
-    wanted = [framework.numpy(y) for y in flat(by_tuple(x))]
+    wanted = [framework.numpy(y) for y in flat(plain(x))]
     monkeypatch.delattr(engine, "caller")  # what makes a run of a layout
     for _ in range(2):
-        for y, z in zip(flat(by_list(x)), wanted, strict=True):
+        for y, z in zip(flat(other(x)), wanted, strict=True):
             assert np.array_equal(framework.numpy(y), z)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from numbers import Integral, Rational, Real
 from typing import Any
 
 from xlayout.algebra import Layout
@@ -128,19 +129,14 @@ class Engine:
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
     ) -> Any:
         told = [value for name, value in options.items() if name not in _RUN]
-        if any(type(value) is list for value in (*told, *(args or ()))):
-            return self._by_tuples(arrays, args, options)
-        return self._first(arrays, args, options)
-
-    def _by_tuples(
-        self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
-    ) -> Any:
-        """A call whose options are lists, by which nothing can be found, as one with tuples."""
-        args = args and tuple([_tupled(v) for v in args])
-        options = {k: v if k in _RUN else _tupled(v) for k, v in options.items()}
+        if all(map(_is_plain, (*told, *(args or ())))):
+            return self._first(arrays, args, options)
+        # Such a call has no key, or not that of the same call in plain values.
+        args = args and tuple(map(_plain, args))
+        options = {k: v if k in _RUN else _plain(v) for k, v in options.items()}
         x = arrays if args is None else arrays[0]
         run = backend_of(arrays[0]).find(self._runs, x, args, options)
-        return self._anew(arrays, args, options) if run is None else run(*arrays)
+        return self._first(arrays, args, options) if run is None else run(*arrays)
 
     def _first(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, given: dict[str, Any]
@@ -285,5 +281,19 @@ def _told(where: dict[str, Any]) -> bool:
     return bool(where.keys() - {"comm"}) or where.get("comm", "auto") not in _COMM
 
 
-def _tupled(value: Any) -> Any:
-    return tuple(value) if type(value) is list else value
+_PLAIN = (int, str, bool, float, type(None))
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
+
+
+def _plain(value: Any) -> Any:
+    """Lists as tuples, numbers of numpy as Python's."""
+    if type(value) in (list, tuple):
+        return tuple(map(_plain, value))
+    if type(value) in _PLAIN or not isinstance(value, Real):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return value if isinstance(value, Rational) else float(value)
