@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from numbers import Integral, Rational, Real
 from typing import Any
 
 from xlayout.algebra import Layout
@@ -17,14 +16,12 @@ from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.recipe import Recipe, recipe
 from xlayout.lower.run import keep_write, refuse_while_tracing, rewritten, run
 from xlayout.lower.traced import plan_op, stand_in, trace
+from xlayout.ops.options import COMM, RUN, WHERE, is_plain, plain, says_where
 from xlayout.registry import backend_of, served
 
 __all__ = ["Engine", "Nested", "Touched", "axis_only", "everything", "nothing"]
 
 _MOST = 4096  # recipes an op remembers; a program with more shapes than this starts over
-_WHERE = ("comm", "out_sharding", "in_sharding")
-_COMM = ("auto", "local", "native")
-_RUN = ("out", "copy", "donate", *_WHERE)
 
 Touched = Callable[[int, dict[str, Any]], frozenset[int]]
 """(number of axes, options) -> axes whose size the layout depends on; the others may be dynamic."""
@@ -128,12 +125,12 @@ class Engine:
     def _anew(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
     ) -> Any:
-        told = [value for name, value in options.items() if name not in _RUN]
-        if all(map(_is_plain, (*told, *(args or ())))):
+        told = [value for name, value in options.items() if name not in RUN]
+        if all(map(is_plain, (*told, *(args or ())))):
             return self._first(arrays, args, options)
         # Such a call has no key, or not that of the same call in plain values.
-        args = args and tuple(map(_plain, args))
-        options = {k: v if k in _RUN else _plain(v) for k, v in options.items()}
+        args = args and tuple(map(plain, args))
+        options = {k: v if k in RUN else plain(v) for k, v in options.items()}
         x = arrays if args is None else arrays[0]
         run = backend_of(arrays[0]).find(self._runs, x, args, options)
         return self._first(arrays, args, options) if run is None else run(*arrays)
@@ -145,10 +142,10 @@ class Engine:
         options = self._named(args, given) if args else given
         out = options.get("out")
         told = {name: value for name, value in options.items() if name != "out"}
-        own = {name: value for name, value in options.items() if name not in _RUN}
+        own = {name: value for name, value in options.items() if name not in RUN}
         if out is not None and rewritten(backend_of(arrays[0]), self._writes, arrays, told, out):
             return self._shaped(out, own)
-        where = {k: options[k] for k in _WHERE if options.get(k) is not None}
+        where = {k: options[k] for k in WHERE if options.get(k) is not None}
         copy, donate = options.get("copy", True), options.get("donate", False)
         if not isinstance(donate, bool):
             raise TypeError(f"donate: {donate!r}; wanted True or False")
@@ -163,7 +160,7 @@ class Engine:
                 layout = self._layout(arrays, own)
                 keep_write(backend_of(arrays[0]), self._writes, arrays, told, layout)
             return self._shaped(made, own)
-        if _told(where) or common_backend(arrays).tracing(*arrays):
+        if says_where(where) or common_backend(arrays).tracing(*arrays):
             return self._elsewhere(arrays, own, where)
         run = caller(
             arrays, lambda *xs: self._recipe(xs, own), lambda *xs: self._elsewhere(xs, own, where)
@@ -233,9 +230,9 @@ class Engine:
         """What a compiler records, and what lies on many devices."""
         backend = common_backend(arrays)
         spread = spread_over(backend, arrays)
-        if where.get("comm", "auto") not in _COMM:
+        if where.get("comm", "auto") not in COMM:
             self._layout(arrays, options)  # a pattern with an axis of that name says it better
-        if spread or _told(where) or (where.get("comm") == "local" and spread is None):
+        if spread or says_where(where) or (where.get("comm") == "local" and spread is None):
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
             fill = self._checked_fill(arrays, options)
@@ -274,26 +271,3 @@ class Engine:
         told = self._layout_of, self._args(tuple(shapes)), tuple(options.items())
         plan = backend.constant(plan_op, *told, not backend.immutable)
         return trace(backend, plan, arrays, fill)
-
-
-def _told(where: dict[str, Any]) -> bool:
-    """Whether it is said how arrays lie; of what makes no sense too, which is refused there."""
-    return bool(where.keys() - {"comm"}) or where.get("comm", "auto") not in _COMM
-
-
-_PLAIN = (int, str, bool, float, type(None))
-
-
-def _is_plain(value: Any) -> bool:
-    return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
-
-
-def _plain(value: Any) -> Any:
-    """Lists as tuples, numbers of numpy as Python's."""
-    if type(value) in (list, tuple):
-        return tuple(map(_plain, value))
-    if type(value) in _PLAIN or not isinstance(value, Real):
-        return value
-    if isinstance(value, Integral):
-        return int(value)
-    return value if isinstance(value, Rational) else float(value)
