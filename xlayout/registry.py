@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from xlayout.backend import Backend
 
-__all__ = ["backend_named", "backend_of", "part_of", "register", "served", "verbs"]
+__all__ = ["SERVED", "backend_named", "backend_of", "part_of", "register", "verbs"]
 
-_BY_TYPE: dict[type, Backend] = {}
-served = _BY_TYPE.get  # the backend of a type that was seen before: half of what `backend_of` costs
+SERVED: dict[type, Backend] = {}
+"""The backends of types that were seen before: to look here is half of what `backend_of` costs."""
 
 
 def backend_of(x: Any) -> Backend:
@@ -25,11 +25,11 @@ def backend_of(x: Any) -> Backend:
         TypeError: for something that is no array of a known framework.
     """
     cls = type(x)
-    backend = _BY_TYPE.get(cls)
+    backend = SERVED.get(cls)
     if backend is None:
         backend = _find(cls)
         if not _compiling(backend):  # what a compiler has read must not change before it is done
-            _BY_TYPE[cls] = backend
+            SERVED[cls] = backend
     return backend
 
 
@@ -40,7 +40,7 @@ def _compiling(backend: Backend) -> bool:
 
 def register(cls: type, backend: Backend) -> None:
     """Let `backend` serve arrays of type `cls`."""
-    _BY_TYPE[cls] = backend
+    SERVED[cls] = backend
 
 
 def backend_named(name: str) -> Backend:

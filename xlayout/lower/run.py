@@ -13,7 +13,7 @@ from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.moves import moves_of, views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
-from xlayout.registry import backend_of, served
+from xlayout.registry import SERVED, backend_of
 
 __all__ = ["call", "keep_write", "refuse_while_tracing", "rewritten", "run"]
 
@@ -26,7 +26,7 @@ def call(
     """Run it: one array per input, one array (or a tuple) out. See `xlayout.apply`."""
     if len(arrays) != len(layout.in_shapes):
         raise _wrong_shapes(layout, arrays)
-    backend = served(type(arrays[0])) or backend_of(arrays[0])
+    backend = SERVED.get(type(arrays[0])) or backend_of(arrays[0])
     options = {} if type(fill) is int and not fill else {"fill": fill}
     fresh = out is None and copy is True
     if fresh:

@@ -8,7 +8,7 @@ the prime whole, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
@@ -16,6 +16,7 @@ from xlayout.backend import Backend
 from xlayout.errors import LayoutError, SizeError
 from xlayout.lower.bound import bound, tables_of
 from xlayout.lower.linear import as_linear, form_of
+from xlayout.lower.named import function_named
 from xlayout.lower.relayout import program_of
 
 __all__ = ["plan_layout", "plan_op", "stand_in", "trace"]
@@ -59,13 +60,13 @@ def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any
 
 
 def plan_op(
-    layout_of: Callable[..., Layout],
+    named: str,
     args: tuple[Any, ...],
     options: tuple[tuple[str, Any], ...],
     as_text: bool,
 ) -> Plan:
-    """The plan of an op on shapes that may hold stand-ins."""
-    return plan_layout(layout_of(*args, **dict(options)), as_text)
+    """The plan of an op on shapes that may hold stand-ins; its layout's function by name."""
+    return plan_layout(function_named(named)(*args, **dict(options)), as_text)
 
 
 def plan_layout(layout: Layout, as_text: bool) -> Plan:

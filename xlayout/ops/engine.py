@@ -13,11 +13,12 @@ from xlayout.errors import SizeError
 from xlayout.lower.calls import caller, common_backend, spread_over
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill, checked
+from xlayout.lower.named import name_of
 from xlayout.lower.recipe import Recipe, recipe
 from xlayout.lower.run import keep_write, refuse_while_tracing, rewritten, run
 from xlayout.lower.traced import plan_op, stand_in, trace
 from xlayout.ops.options import COMM, RUN, WHERE, is_plain, plain, says_where
-from xlayout.registry import backend_of, served
+from xlayout.registry import SERVED, backend_of
 
 __all__ = ["Engine", "Nested", "Touched", "axis_only", "everything", "nothing"]
 
@@ -68,6 +69,7 @@ class Engine:
     ) -> None:
         self.name = layout_of.__name__.lstrip("_")
         self._layout_of = layout_of
+        self._layout_name = name_of(layout_of)
         self._touched = touched
         self._fill = fill
         self._packed = packed
@@ -83,7 +85,7 @@ class Engine:
         runs, several = self._runs, self.nary() if self._packed else None
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            backend = served(type(x))
+            backend = SERVED.get(type(x))
             if backend is None:
                 if several is not None and isinstance(x, (tuple, list)):
                     return several(tuple(x), self._named(args, options))
@@ -100,7 +102,7 @@ class Engine:
         def call(arrays: tuple[Any, ...], options: dict[str, Any]) -> Any:
             if not arrays:
                 raise SizeError("arrays: none given; wanted at least one")
-            backend = served(type(arrays[0])) or backend_of(arrays[0])
+            backend = SERVED.get(type(arrays[0])) or backend_of(arrays[0])
             run = backend.find(runs, arrays, None, options)
             if run is None:
                 return self._anew(arrays, None, options)
@@ -236,7 +238,7 @@ class Engine:
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
             fill = self._checked_fill(arrays, options)
-            made = run_op(self._layout_of, self._packed, options, arrays, fill=fill, **where)
+            made = run_op(self._layout_name, self._packed, options, arrays, fill=fill, **where)
         else:
             made = self._traced(backend, arrays, options)
         return self._shaped(made, options)
@@ -268,6 +270,6 @@ class Engine:
         for x in arrays:
             touched = self._touched(len(x.shape), options)
             shapes.append(stand_in(backend, x.shape, touched, self.name))
-        told = self._layout_of, self._args(tuple(shapes)), tuple(options.items())
+        told = self._layout_name, self._args(tuple(shapes)), tuple(options.items())
         plan = backend.constant(plan_op, *told, not backend.immutable)
         return trace(backend, plan, arrays, fill)

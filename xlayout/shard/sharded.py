@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import LayoutError, ShardingError
+from xlayout.lower.named import function_named
 from xlayout.shard.arrays import Laid, check_shapes, laid
 from xlayout.shard.execute import exchanged
 from xlayout.shard.plan import plan_reshard
@@ -87,32 +88,36 @@ def _run_layout(arrays: Sequence[Any], layout: Layout, where: tuple[tuple[str, A
 
 
 def run_op(
-    layout_of: Callable[..., Layout],
+    named: str,
     packed: bool,
     options: dict[str, Any],
     arrays: Sequence[Any],
     /,
     **where: Any,
 ) -> Any:
-    """`run_sharded` of an op: `layout_of` takes shapes, as one tuple if `packed`, and options.
+    """`run_sharded` of an op: the function of that name makes a layout.
+
+    It takes shapes, as one tuple if `packed`, and options.
 
     The layout is not worked out before it is known who asks: a compiler that records keeps the
     whole as one call.
     """
     return recorded(
-        _run_op, tuple(arrays), layout_of, packed, tuple(options.items()), tuple(where.items())
+        _run_op, tuple(arrays), named, packed, tuple(options.items()), tuple(where.items())
     )
 
 
 def _run_op(
     arrays: Sequence[Any],
-    layout_of: Callable[..., Layout],
+    named: str,
     packed: bool,
     options: tuple[tuple[str, Any], ...],
     where: tuple[tuple[str, Any], ...],
 ) -> Any:
     def layout(shapes: tuple[Shape, ...]) -> Layout:
-        return layout_of(*((shapes,) if packed else shapes), **dict(options))
+        args = (shapes,) if packed else shapes
+        made: Layout = function_named(named)(*args, **dict(options))
+        return made
 
     return run_sharded(layout, arrays, **dict(where))
 

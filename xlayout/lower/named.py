@@ -1,0 +1,32 @@
+"""Named: functions by names, for compilers that tell functions apart by their code alone.
+
+All ops are closures over the same code. To Dynamo they are one function, and a program recorded for
+one would run for another. Texts it compares; numbers it would take for open ones once they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["function_named", "name_of"]
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """A new name by which `function_named` finds this function; it is kept from now on.
+
+    >>> name_of(abs) == name_of(abs)
+    False
+    >>> function_named(name_of(abs))(-3)
+    3
+    """
+    name = f"{function.__name__}, {len(_FUNCTIONS)}"
+    _FUNCTIONS[name] = function
+    return name
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """The function of a name."""
+    return _FUNCTIONS[name]
