@@ -7,11 +7,18 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext
 
-__all__ = ["PLAIN", "refusal", "release", "strides", "view_strides"]
+__all__ = ["PLAIN", "refusal", "release", "strides", "under_function_mode", "view_strides"]
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """The types that no code of others stands behind."""
+
+
+def under_function_mode() -> bool:
+    """Whether a mode is to see torch's functions; a default device is one that need not."""
+    modes = range(torch._C._len_torch_function_stack())
+    return any(type(torch._C._get_function_stack_at(k)) is not DeviceContext for k in modes)
 
 
 def strides(x: Any, /) -> tuple[int, ...] | None:
@@ -27,7 +34,7 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
         or x.is_neg()
         or x.is_quantized
         or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
+        or under_function_mode()
         or torch._C._functorch.is_functorch_wrapped_tensor(x)
         or forward_ad._current_level >= 0
     ):

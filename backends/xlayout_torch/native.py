@@ -17,7 +17,7 @@ from torch.autograd.graph import increment_version
 import xlayout_native
 from xlayout_native.strided import LARGE, PIECE, SMALL, Moves, one_move, plan_where_faster, prepared
 from xlayout_native.switch import wanted
-from xlayout_torch.memory import PLAIN
+from xlayout_torch.memory import PLAIN, under_function_mode
 
 __all__ = ["GATES", "empty", "fresh", "in_place", "move", "rivals"]
 
@@ -34,7 +34,7 @@ GATES: dict[str, Callable[[Any], bool]] = {
     "transform": torch._C._functorch.is_functorch_wrapped_tensor,
     "functionalization": torch._is_functional_tensor,
     "dispatch mode": lambda _x: torch._C._len_torch_dispatch_stack() > 0,
-    "function mode": lambda _x: torch._C._len_torch_function_stack() > 0,
+    "function mode": lambda _x: under_function_mode(),
     "tracing": lambda _x: torch._C._get_tracing_state() is not None,
     "conjugate": lambda x: x.is_conj(),
     "negative": lambda x: x.is_neg(),

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 import xlayout_native
 from xlayout_native.strided import Moves, prepared
-from xlayout_torch.memory import PLAIN
+from xlayout_torch.memory import PLAIN, under_function_mode
 
 __all__ = ["DTYPES", "address_of", "quick", "watched"]
 
@@ -55,7 +55,7 @@ def watched() -> bool:
     return bool(
         forward_ad._current_level >= 0
         or _dispatch_modes()
-        or _function_modes()
+        or (_function_modes() and under_function_mode())
         or _trace() is not None
     )
 

@@ -124,6 +124,18 @@ def test_a_plain_tensor_passes(runs: list[tuple[Any, ...]]) -> None:
     assert reaches_the_kernel(tall(), runs)
 
 
+def test_under_a_default_device_a_plain_tensor_passes_too(runs: list[tuple[Any, ...]]) -> None:
+    x = tall()
+    with torch.device("meta"), torch.device("cpu"):
+        assert reaches_the_kernel(x, runs)
+
+
+def test_a_mode_between_default_devices_is_seen(runs: list[tuple[Any, ...]]) -> None:
+    x = tall()
+    with torch.device("cpu"), Function(), torch.device("cpu"):
+        assert not reaches_the_kernel(x, runs)
+
+
 @pytest.mark.parametrize("gate", SITUATIONS)
 def test_a_gate_keeps_the_kernel_away(gate: str, runs: list[tuple[Any, ...]]) -> None:
     seen = []
@@ -171,3 +183,15 @@ def test_a_gradient_of_a_write_after_the_fact_is_refused() -> None:
     xl.matrix_transpose(torch.randn(200, 300), out=weight)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         product.backward()
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (300, 200)])
+def test_a_default_device_changes_nothing(shape: tuple[int, int]) -> None:
+    x, y = torch.randn(shape), torch.empty(shape[::-1])
+    with torch.device("meta"):
+        made, written = xl.matrix_transpose(x), xl.matrix_transpose(x, out=y)
+        seen = xl.matrix_transpose(x, copy=False)
+    assert torch.equal(made, x.t())
+    assert written is y
+    assert torch.equal(y, x.t())
+    assert seen.data_ptr() == x.data_ptr()

@@ -55,6 +55,14 @@ def test_a_plain_tensor_goes_to_the_kernel(
 
 
 @pytest.mark.parametrize("form", [on_one, on_two])
+def test_a_default_device_need_not_see_it(form: Callable[..., Any], asked: list[Any]) -> None:
+    x = torch.zeros(8, 4)
+    with torch.device("cpu"):
+        assert form(x) != "framework"
+    assert asked
+
+
+@pytest.mark.parametrize("form", [on_one, on_two])
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_what_must_be_seen_goes_to_torch(
     situation: str, form: Callable[..., Any], asked: list[Any]

@@ -194,3 +194,19 @@ def test_it_fuses_into_a_model_forward_and_backward() -> None:
 def test_inductor(example: Example) -> None:
     call = torch.compile(example.call, fullgraph=True)
     assert lists(call(*tensors(example))) == wanted(example)
+
+
+@pytest.mark.parametrize("rows", [24, 1 << 14])
+def test_one_function_may_be_given_several_ops(rows: int) -> None:
+    x = torch.arange(rows * 64).reshape(rows, 64)
+    call = torch.compile(lambda op, x: op(x, groups=4), backend="eager", fullgraph=True)
+    for op in (xl.interleave, xl.deinterleave, xl.interleave, xl.deinterleave):
+        assert torch.equal(call(op, x), op(x, groups=4))
+
+
+def test_one_function_may_be_given_several_layouts() -> None:
+    x = torch.arange(48).reshape(24, 2)
+    call = torch.compile(lambda layout, x: layout(x), backend="eager", fullgraph=True)
+    layouts = [xl.interleave.layout((24, 2), groups=groups) for groups in (2, 3, 4)]
+    for layout in layouts + layouts:
+        assert torch.equal(call(layout, x), layout(x))

@@ -116,6 +116,18 @@ def changing(rank: int, x: np.ndarray, *shardings: Sharding) -> bool:
     )
 
 
+def alternating(rank: int, x: np.ndarray, src: Sharding, *ops: str) -> bool:
+    """Whether one compiled function that is given one op after another runs each."""
+    torch._dynamo.reset()
+    array = dtensor(rank, x, src)
+    run = torch.compile(lambda op, x: op(x, groups=4), backend="aot_eager", fullgraph=True)
+    same = []
+    for op in (getattr(xl, name) for name in (*ops, *ops)):
+        made, wanted = run(op, array), op(array, groups=4)
+        same.append(made.placements == wanted.placements and made.equal(wanted))
+    return all(same)
+
+
 def _compared(use: Any, x: Any) -> Made:
     torch._dynamo.reset()
     backend = Aot()

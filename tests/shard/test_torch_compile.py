@@ -91,3 +91,7 @@ def test_a_compiled_gather_is_the_eager_one_and_saves_nothing_gathered(
 
 def test_a_sharding_that_changes_is_compiled_anew(ranks: Pool) -> None:
     assert all(ranks(on_ranks_compiled.changing, values(), ROWS, COLUMNS, FUSED))
+
+
+def test_one_function_may_be_given_several_ops(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_compiled.alternating, values(), ROWS, "interleave", "deinterleave"))

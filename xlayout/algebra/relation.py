@@ -8,7 +8,7 @@ is that).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -59,6 +59,10 @@ class Relation:
         made = object.__new__(cls)
         _fill(made, *parts)
         return made
+
+    def _given_to(self, function: Callable[..., Any], *args: Any) -> Any:
+        """`function(self, *args)`; Dynamo, which may hand no layout on, asks for it once."""
+        return function(self, *args)
 
     # -- sizes ----------------------------------------------------------------------------------
 
@@ -255,3 +259,7 @@ def _of_ints(piece: Any) -> Piece:
     loops = (tuple(integer(number, "loops") for number in loop) for loop in piece.loops)
     offsets = integer(piece.in_offset, "in_offset"), integer(piece.out_offset, "out_offset")
     return Piece(*offsets, tuple((n, x, z) for n, x, z in loops))
+
+
+# What torch.compiler.assume_constant_result does, which imports torch.
+Relation._given_to._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -103,9 +103,8 @@ def _kept(
 def _traced(layout: Layout, arrays: Sequence[Any], fill: Any) -> Any:
     _check_shapes(layout, arrays)
     backend = common_backend(arrays)
-    return trace(
-        backend, backend.constant(plan_layout, layout, not backend.immutable), arrays, fill
-    )
+    id(layout)  # Dynamo guards the identity of what is asked for it, and elsewise the type alone
+    return trace(backend, layout._given_to(plan_layout, not backend.immutable), arrays, fill)
 
 
 def _check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:
