@@ -14,8 +14,11 @@ _ALL = ("grid", "compare", "page", *_SCRIPTS)
 
 def main(arguments: list[str]) -> int:
     """Run the benchmark that is named first, with the rest as its own arguments."""
-    name, *rest = arguments or ["grid"]
+    name, *rest = arguments or [""]
     match name:
+        case "" | "-h" | "--help":
+            print(f"python -m bench NAME [...]; NAME is one of {', '.join(_ALL)}")
+            return 0 if name else 2
         case "grid":
             from bench.grid import main as grid
 

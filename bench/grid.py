@@ -2,9 +2,10 @@
 
     python -m bench grid [--quick] [--family zips] [--op zip] [--threads 2] [--date 2026-01-31]
 
-A row is an op, a framework, a dtype and a size. It is written to the results as soon as it is
-measured; `--resume` keeps those that are there and goes on, `--seconds 100` stops in time for that.
-At 512 MB a call is left out that took above 40 memcpys at 64 MB.
+A row is an op, a framework, a dtype and a size. It is written as soon as it is measured, to a file
+beside the results, which takes their place once every row is there; `--resume` goes on with it, and
+`--seconds 100` stops in time for that. At 512 MB a call is left out that took above 40 memcpys at
+64 MB.
 """
 
 from __future__ import annotations
@@ -39,14 +40,18 @@ def main(arguments: Sequence[str]) -> int:
     families = options.family or FAMILIES
     try:
         grid = grid.only(options.op) if options.op else grid
-        results = start(path, machine(options.threads), options.date, keep=options.keep)
+        growing = path.with_suffix(f".partial{path.suffix}")
+        before = growing if options.resume and growing.exists() else path
+        results = start(before, machine(options.threads), options.date, keep=options.keep)
     except ValueError as error:
         print(f"grid: {error}", file=sys.stderr)
         return 2
-    left = fill(grid, families, results, path, resume=options.resume, seconds=options.seconds)
+    left = fill(grid, families, results, growing, resume=options.resume, seconds=options.seconds)
     if left:
         print(f"{left} rows to go; --resume goes on", file=sys.stderr)
         return UNFINISHED
+    save(results, path)
+    growing.unlink(missing_ok=True)
     text = report(results)
     path.with_suffix(".txt").write_text(f"{text}\n", "utf-8")
     print(text)

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bench.plan import FAMILIES
+from bench.plan import FAMILIES, FULL
 from bench.record import Results, load
 from bench.verdict import LARGE, PEERS, behind, targets_table
 from xlayout.bench.rows import Row
 from xlayout.bench.tables import SMALL, size_text
 from xlayout.port.table import Table
 
-__all__ = ["PAGE", "RESULTS", "figures", "main", "written"]
+__all__ = ["PAGE", "RESULTS", "figures", "main", "whole", "written"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "grid.json"
@@ -34,14 +34,31 @@ _TOLD = {
 
 def main(arguments: Sequence[str]) -> int:
     """Write the figures into the page."""
+    if len(arguments) > 1 or arguments[:1] in (["-h"], ["--help"]):
+        print(__doc__)
+        return 2 if len(arguments) > 1 else 0
     path = Path(arguments[0]) if arguments else RESULTS
     try:
-        PAGE.write_text(written(PAGE.read_text("utf-8"), load(path)), "utf-8")
+        results = whole(path)
+        PAGE.write_text(written(PAGE.read_text("utf-8"), results), "utf-8")
     except (OSError, ValueError) as error:
         print(f"page: {error}", file=sys.stderr)
         return 2
     print(f"written to {PAGE}")
     return 0
+
+
+def whole(path: Path) -> Results:
+    """The results of a run of the whole grid.
+
+    Raises:
+        ValueError: for results that lack rows of it.
+    """
+    found = load(path)
+    keys = {key for family in FAMILIES for key in FULL.keys(family)}
+    if missing := len(keys - found.rows.keys()):
+        raise ValueError(f"{path}: {missing} of {len(keys)} rows are not there; --resume the grid")
+    return found
 
 
 def written(page: str, results: Results) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench import grid
 from bench.grid import fill, main, report, start
 from bench.plan import FAMILIES, FULL, QUICK, left_out
 from bench.record import Results, load, save
@@ -62,6 +63,24 @@ def test_rows_are_measured_and_kept_as_they_come(tmp_path: Path) -> None:
     text = report(read)
     for part in ("zips", "small calls", "against the targets", "cells above 1.10", "cpu a cpu"):
         assert part in text
+
+
+@pytest.mark.usefixtures("frameworks")
+def test_results_that_are_there_stay_until_the_run_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid, "QUICK", TINY)
+    monkeypatch.setattr(grid, "_plot", lambda _path: None)
+    path, growing = tmp_path / "quick.json", tmp_path / "quick.partial.json"
+    run = ["--quick", "--family", "zips", "--threads", "1", "--out", str(path)]
+    assert main([*run, "--seconds", "0"]) == grid.UNFINISHED
+    assert not path.exists()
+    (first,) = load(growing).rows.values()
+    assert main([*run, "--resume"]) == 0
+    assert not growing.exists()
+    assert load(path).rows[first.key] == first
+    assert main([*run, "--seconds", "0"]) == grid.UNFINISHED
+    assert len(load(path).rows) == len(TINY.keys("zips"))
 
 
 def test_results_from_elsewhere_are_not_added_to(tmp_path: Path) -> None:

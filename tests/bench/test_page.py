@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from bench.page import BEGIN, END, PAGE, RESULTS, figures, written
-from bench.record import load
+from bench.page import BEGIN, END, PAGE, RESULTS, figures, main, whole, written
+from bench.record import save
 from tests.bench.made import results, row
 
 ROWS = [
@@ -17,7 +20,17 @@ ROWS = [
 
 def test_the_guide_holds_the_figures_of_the_results() -> None:
     page = PAGE.read_text("utf-8")
-    assert written(page, load(RESULTS)) == page, "python -m bench page"
+    assert written(page, whole(RESULTS)) == page, "python -m bench page"
+
+
+def test_the_guide_is_not_written_from_a_part_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, part = PAGE.read_text("utf-8"), tmp_path / "grid.json"
+    save(results(ROWS), part)
+    assert main([str(part)]) == 2
+    assert re.search(r"grid\.json: \d+ of 435 rows are not there; --resu", capsys.readouterr().err)
+    assert PAGE.read_text("utf-8") == before
 
 
 def test_only_what_stands_between_the_marks_is_replaced() -> None:
