@@ -59,6 +59,8 @@ def spread(x: Any, /) -> bool | None:
         return isinstance(sharding, NamedSharding) and sharding.mesh.size > 1
     mesh = jax.typeof(x).sharding.mesh
     explicit = bool(mesh.axis_types) and all(t == AxisType.Explicit for t in mesh.axis_types)
+    if type(x).__name__ == "BatchTracer" and not any(jax.typeof(x).sharding.spec):
+        return None  # one of a batch, whole: only the batch may be cut, which ops leave alone
     return True if explicit and mesh.size > 1 else None
 
 
@@ -173,7 +175,13 @@ def strides(x: Any, /) -> tuple[int, ...] | None:
     return None if isinstance(x, jax.core.Tracer) else _row_major(x.shape)
 
 
-view_strides = strides
+def view_strides(x: Any, /) -> tuple[int, ...] | None:
+    return None if _staged() else strides(x)
+
+
+def _staged() -> bool:
+    """Whether a compiler records: to it constants have no memory, and are nobody's to give away."""
+    return isinstance(lax.full((), 0, np.int32), _Tracer)
 
 
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
@@ -223,6 +231,8 @@ def in_place(_moves: Any, _x: Any, _shape: tuple[int, ...], /) -> None:
 
 
 def release(x: Any, /) -> Callable[[], None]:
+    if _staged():
+        raise TypeError("donate: cannot be promised while tracing; donate to the compiled function")
     delete: Callable[[], None] = x.delete
     return delete
 

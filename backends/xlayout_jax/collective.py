@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xlayout_jax.gathering import constrained as constrained
@@ -54,6 +55,15 @@ def sharding_of(x: Any, /) -> NamedSharding:
     if not isinstance(sharding, NamedSharding):
         raise TypeError(f"x: sharded by {sharding}; wanted a NamedSharding, which names its axes")
     return sharding
+
+
+def beside(x: Any, many: Any, /) -> Any | None:
+    """`x` on every device of another array's mesh; None where JAX would not put it there either."""
+    held = _primal(x)
+    if isinstance(held, jax.Array) and held.committed:
+        return None
+    whole: Any = PartitionSpec
+    return jax.device_put(x, NamedSharding(sharding_of(many).mesh, whole()))
 
 
 def manual(mesh: Any, /) -> dict[str, int]:
@@ -185,13 +195,42 @@ def linear(forward: Step, backward: Step, arrays: Sequence[Any], /) -> tuple[Any
     """`forward(*arrays)`, with `backward` as its transpose; `backward` has `forward` as its own."""
     if not any(isinstance(x, jax.core.Tracer) for x in arrays):
         return forward(*arrays)  # nobody will ask for a gradient, and a call that has one is slow
+    if len(arrays) == 1:
+        return _linear_in(range(1), forward, backward, arrays)
+    run = jax.custom_jvp(lambda *xs: forward(*xs))
 
-    def transposed(_: Any, cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
-        return linear(backward, forward, cotangents)
+    def tangents_of(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        # JAX's linear_call knows no operand that does not change: so it is given those that do.
+        still = [isinstance(t, SymbolicZero) for t in tangents]
+        given = [
+            jnp.zeros_like(x) if zero else t
+            for x, t, zero in zip(primals, tangents, still, strict=True)
+        ]
+        moving = [k for k, zero in enumerate(still) if not zero]
+        return run(*primals), _linear_in(moving, forward, backward, given)
 
-    made: tuple[Any, ...] = jax.custom_derivatives.linear_call(
-        lambda _, xs: forward(*xs), transposed, (), tuple(arrays)
-    )
+    run.defjvp(tangents_of, symbolic_zeros=True)
+    made: tuple[Any, ...] = run(*arrays)
+    return made
+
+
+def _linear_in(
+    moving: Sequence[int], forward: Step, backward: Step, arrays: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The same for gradients with respect to these operands alone."""
+
+    def whole(still: Sequence[Any], changing: Sequence[Any]) -> tuple[Any, ...]:
+        both = iter(still), iter(changing)
+        return forward(*[next(both[k in moving]) for k in range(len(arrays))])
+
+    def transposed(_still: Any, cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
+        back = linear(backward, forward, cotangents)
+        return tuple([back[k] for k in moving])
+
+    parts = [
+        tuple([x for k, x in enumerate(arrays) if (k in moving) is kind]) for kind in (False, True)
+    ]
+    made: tuple[Any, ...] = jax.custom_derivatives.linear_call(whole, transposed, *parts)
     return made
 
 

@@ -72,7 +72,8 @@ def _whole(mesh: Any, ndim: int) -> NamedSharding:
 
 
 def _run(*arrays: Any, linear: Linear) -> Any:
-    return _jitted(linear)(*arrays)
+    with jax.disable_jit(False):  # else it would come here again, for ever
+        return _jitted(linear)(*arrays)
 
 
 @lru_cache(1024)
@@ -98,7 +99,10 @@ def _mapped(
     pairs = list(zip(arrays, axes, strict=True))
     count = next(x.shape[axis] for x, axis in pairs if axis is not None)
     fronted = [batching.bdim_at_front(x, axis, count) for x, axis in pairs]
-    made = relayout_p.bind(*fronted, linear=linear.lifted(count))
+    if type(count) is int:
+        made = relayout_p.bind(*fronted, linear=linear.lifted(count))
+    else:  # symbolic, as in an export: no layout has such a shape
+        made = jax.vmap(lambda *xs: linear.plain(xs))(*fronted)
     return made, [0] * len(made)
 
 

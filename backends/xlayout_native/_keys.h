@@ -7,7 +7,8 @@
  * dtype, the second is the tuple of their shapes. "By place" the type of the sharding stands where
  * the shape would, and dtypes are not asked for: what runs tells them apart as it does shapes.
  * Numbers that are equal may mean different things (2.0 is no block, -0.0 fills with another zero),
- * so a float or a bool goes into a key with its type; what else is no plain value makes no key.
+ * so a float, a complex or a bool goes into a key with its type; what else is no plain value makes
+ * no key.
  *
  * By place a program's calls of an op are mostly told by one key. So the latest that was kept is
  * compared part by part before a key is made and looked up: that takes half as long. */
@@ -36,7 +37,7 @@ static int is_plain(PyObject *value)
 static PyObject *part_of(PyObject *value)
 {
     if (is_plain(value)) return Py_NewRef(value);
-    if (!PyFloat_CheckExact(value) && !PyBool_Check(value)) return NULL;
+    if (!PyFloat_CheckExact(value) && !PyComplex_CheckExact(value) && !PyBool_Check(value)) return NULL;
     PyObject *text = PyObject_Repr(value);
     PyObject *part = text ? PyTuple_Pack(2, (PyObject *)Py_TYPE(value), text) : NULL;
     Py_XDECREF(text);

@@ -6,7 +6,7 @@ one type and dtype. "By place", the type of an array's sharding takes the place 
 dtypes may differ; `keep_by_place(..., run, anywhere)` is told whether it makes a difference at all.
 
 Numbers that are equal may mean different things (2.0 is no block, -0.0 fills with another zero), so
-a float or a bool goes into a key with its type; what else is no plain value makes no key.
+a float, a complex or a bool goes into a key with its type; what else is no plain value makes none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _key(x: Any, args: Any, options: dict[str, Any], place: bool) -> tuple[Any, 
     for name, value in options.items():
         if _plain(value):
             named += name, value
-        elif type(value) in (float, bool):
+        elif type(value) in (float, complex, bool):
             named += name, (type(value), repr(value))
         else:
             return None

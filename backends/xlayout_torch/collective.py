@@ -21,6 +21,10 @@ def is_sharded(x: Any, /) -> bool:
     return isinstance(x, DTensor)
 
 
+def beside(_x: Any, _many: DTensor, /) -> None:
+    """None: torch puts no tensor on other devices by itself."""
+
+
 def rank_of(mesh: DeviceMesh, /) -> int:
     """This process's position in the mesh, row-major."""
     at = mesh.get_coordinate()

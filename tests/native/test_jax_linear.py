@@ -177,3 +177,19 @@ def test_a_derivative_without_jit_is_compiled_once(monkeypatch: pytest.MonkeyPat
 def test_its_name_is_the_layout() -> None:
     text = str(jax.make_jaxpr(LAYOUTS["zip"])(values()))
     assert f"relayout[linear={LAYOUTS['zip']}]" in text
+
+
+def test_without_jit_it_runs_as_well() -> None:
+    x = values()
+    with jax.disable_jit():
+        assert np.array_equal(xl.matrix_transpose(x), x.T)
+        assert np.array_equal(jax.jit(xl.matrix_transpose)(x), x.T)
+
+
+def test_a_batch_of_unknown_size_is_plain_ops() -> None:
+    (batch,) = jax.export.symbolic_shape("b")
+    like = jax.ShapeDtypeStruct((batch, *SHAPE), np.float32)
+    call = jax.export.export(jax.jit(jax.vmap(xl.matrix_transpose)))(like).call
+    for count in (1, 3):
+        x = np.stack([values(seed=k) for k in range(count)])
+        assert np.array_equal(call(x), x.mT)

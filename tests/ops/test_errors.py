@@ -102,6 +102,8 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
      "x: 1 axes, shape (3,); tiles need at least 2"),
     ("ragged rows of tiles", lambda x: xl.from_tiles([[x], [x, x]]), SizeError,
      "tiles: rows of [1, 2] blocks; every row needs the same number, at least one"),
+    ("tiles by columns", lambda x: xl.from_tiles([[x]], columns=1), TypeError,
+     "from_tiles: no option 'columns'; the rows of tiles say it"),
     ("tiles in an array", xl.from_tiles, TypeError,
      "; wanted a list of rows, each a list of blocks"),
     ("tiles in one row", lambda x: xl.from_tiles([x, x]), TypeError,

@@ -31,6 +31,18 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda x: xl.regroup(x, sizes=(8, 4, 4), groups=2),
         lambda x: xl.regroup(x, sizes=list(np.array([8, 4, 4])), groups=2),
     ),
+    "an array of numpy": (
+        lambda x: xl.regroup(x, sizes=(8, 4, 4), groups=2),
+        lambda x: xl.regroup(x, sizes=np.array([8, 4, 4]), groups=2),
+    ),
+    "a range": (
+        lambda x: xl.permute_dims(x, axes=(0, 1)),
+        lambda x: xl.permute_dims(x, axes=range(2)),
+    ),
+    "what can be read once": (
+        lambda x: xl.regroup(x, sizes=(8, 4, 4), groups=2),
+        lambda x: xl.regroup(x, sizes=(n for n in (8, 4, 4)), groups=2),
+    ),
     "a fill of numpy": (
         lambda x: xl.pad(x, to=20, value=-1.5),
         lambda x: xl.pad(x, to=20, value=np.float32(-1.5)),
@@ -65,4 +77,24 @@ def test_what_is_said_of_many_devices_is_found_for_one_too(
         assert np.array_equal(framework.numpy(xl.matrix_transpose(x, comm=comm)), values.T)
         rows = [framework.numpy(y) for y in flat(xl.to_tiles(x, grid=(4, 1), comm=comm))]
         assert np.array_equal(np.concatenate(rows), values)
+        monkeypatch.setattr(engine, "caller", None)
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch(), Jax()], ids=lambda f: f.name)
+def test_arrays_that_numpy_writes_alike_are_told_apart(framework: Framework) -> None:
+    sizes = np.full(2000, 2)  # its text leaves the middle out
+    other = sizes.copy()
+    other[500:502] = 4, 0
+    x = framework.array(np.arange(4000, dtype=np.int32))
+    for given in (sizes, other, sizes):
+        made = framework.numpy(xl.regroup(x, sizes=given, groups=2))
+        assert np.array_equal(made, framework.numpy(xl.regroup(x, sizes=(*given,), groups=2)))
+
+
+def test_a_complex_fill_is_found_by_both_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = Jax().array(np.ones(3, np.complex64))
+    for _ in range(2):
+        for value in (1j, 1 + 0j, complex(-0.0, 1)):
+            made = np.asarray(xl.pad(x, to=4, value=value))[3]
+            assert (made, np.signbit(made.real)) == (value, np.signbit(value.real))
         monkeypatch.setattr(engine, "caller", None)

@@ -243,3 +243,18 @@ def test_a_key_array_of_random_numbers_is_an_array() -> None:
     keys = jax.random.split(jax.random.key(0), 8)
     made = jax.random.key_data(xl.interleave(keys))
     assert made.tolist() == xl.interleave(jax.random.key_data(keys)).tolist()
+
+
+def test_to_a_compiler_a_constant_has_no_memory() -> None:
+    x = jnp.arange(24.0).reshape(4, 6)
+    seen = jax.jit(lambda _: xl.permute_dims(x, (0, 1), copy=None))(1)
+    assert np.array_equal(seen, x)
+    for options, error in (({"copy": False}, BufferError), ({"donate": True}, TypeError)):
+        with pytest.raises(error, match=r"copy=False: .* out of sight|donate: cannot be promised"):
+            jax.jit(lambda _, o=options: xl.permute_dims(x, (0, 1), **o))(1)
+    assert not x.is_deleted()
+
+
+def test_copy_is_checked_while_tracing_too() -> None:
+    with pytest.raises(TypeError, match="copy: 0; wanted True, False or None"):
+        jax.jit(lambda x: xl.matrix_transpose(x, copy=0))(jnp.zeros((2, 3)))

@@ -167,13 +167,51 @@ def test_an_array_on_one_device_is_refused() -> None:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_an_array_on_one_device_beside_one_on_many_is_refused(turned: bool) -> None:
-    one, many = jnp.ones((48, 8)), put(values(), P("tp"))
-    said = f"arrays: {int(not turned)} is on many devices, {int(turned)} on one; wanted all on one"
+def test_an_array_that_is_bound_to_one_device_is_refused_beside_one_on_many(turned: bool) -> None:
+    one, many = jax.device_put(jnp.ones((48, 8)), jax.devices()[0]), put(values(), P("tp"))
+    said = f"arrays: {int(turned)} is on many devices, {int(not turned)} on one; wanted all on one"
     for _ in range(2):  # once more, now that such a call is known
         with pytest.raises(TypeError, match=said):
-            xl.stack([many, one] if turned else [one, many])
+            xl.stack([many, one] if not turned else [one, many])
     assert xl.stack([one, one]).shape == (2, 48, 8)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_array_that_is_bound_to_none_goes_where_the_others_are(turned: bool) -> None:
+    one, many = jnp.ones((48, 8)), put(values(), P("tp"))
+    arrays = [one, many] if turned else [many, one]
+    for comm in ("auto", "native"):
+        made = xl.stack(arrays, comm=comm)
+        assert np.array_equal(made, np.stack(arrays))
+        assert len(made.sharding.device_set) == 8
+    back = jax.grad(lambda *xs: (xl.stack(xs) ** 2).sum(), (0, 1))(*arrays)
+    assert all(np.array_equal(g, 2 * np.asarray(x)) for g, x in zip(back, arrays, strict=True))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_constant_may_be_on_many_devices_where_a_tracer_does_not_say(turned: bool) -> None:
+    many, x = put(values(), P("tp")), values() + 1
+    arrays = (lambda x: [x, many]) if turned else (lambda x: [many, x])
+    made = jax.jit(lambda x: xl.stack(arrays(x)))(put(x, P("tp")))
+    assert np.array_equal(made, np.stack(arrays(x)))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2, (0, 2)])
+def test_a_gradient_may_be_asked_of_some_inputs_alone(which: Any) -> None:
+    q, k, v = (put(values() + n, P("tp")) for n in range(3))
+    weight = jnp.arange(3 * 48.0)[:, None]
+
+    def loss(*xs: Any) -> Any:
+        return (xl.fuse_qkv(*xs, heads=4, kv_heads=4) ** 2 * weight).sum()
+
+    alone = [jnp.asarray(values() + n) for n in range(3)]
+    got = jax.tree.leaves(jax.grad(loss, which)(q, k, v))
+    wanted = jax.tree.leaves(jax.grad(loss, which)(*alone))
+    assert len(got) == len(wanted)
+    for g, w in zip(got, wanted, strict=True):
+        assert np.array_equal(g, w)
+    tangent = jax.jvp(lambda q: xl.stack([q, k]), (q,), (v,))[1]
+    assert np.array_equal(tangent, np.stack([alone[2], np.zeros_like(alone[2])]))
 
 
 def test_a_tracer_on_automatic_axes_does_not_know_its_sharding() -> None:

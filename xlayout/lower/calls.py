@@ -35,9 +35,9 @@ def caller(
 
 
 def spread_over(backend: Backend, arrays: Sequence[Any]) -> bool | None:
-    """Whether many devices hold any of these; None where that cannot be told while tracing."""
+    """Whether many devices hold any of these; None where that cannot be told of one of them."""
     found = [backend.spread(x) for x in arrays]
-    return True if True in found else None if None in found else False
+    return None if None in found else True in found
 
 
 def common_backend(arrays: Sequence[Any]) -> Backend:

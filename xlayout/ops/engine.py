@@ -151,6 +151,8 @@ class Engine:
         copy, donate = options.get("copy", True), options.get("donate", False)
         if not isinstance(donate, bool):
             raise TypeError(f"donate: {donate!r}; wanted True or False")
+        if copy is not None and not isinstance(copy, bool):
+            raise TypeError(f"copy: {copy!r}; wanted True, False or None")
         if donate and (out is not None or copy is not True):
             raise ValueError("donate: True with out= or copy=; it is one memory or another")
         if donate:
@@ -245,6 +247,8 @@ class Engine:
 
     def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:
         shapes = tuple([tuple(x.shape) for x in arrays])
+        if not all(map(is_plain, options.values())):  # by nothing else is it surely the same one
+            return self._layout_of(*self._args(shapes), **options)
         key = shapes, repr(options)  # 3.0 equals 3, and is no block
         layout = self._layouts.get(key)
         if layout is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Rational, Real
+from collections.abc import Iterator
 from typing import Any
 
 __all__ = ["COMM", "RUN", "WHERE", "is_plain", "plain", "says_where"]
@@ -12,7 +12,7 @@ WHERE = ("comm", "out_sharding", "in_sharding")
 RUN = ("out", "copy", "donate", *WHERE)
 """What every op takes, besides its own options; see `Run`."""
 
-_PLAIN = (int, str, bool, float, type(None))
+_PLAIN = (int, str, bool, float, complex, type(None))
 
 
 def says_where(where: dict[str, Any]) -> bool:
@@ -26,16 +26,12 @@ def is_plain(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """The plain value that means the same, if there is one: of a list, or a number of numpy's.
+    """The plain value that means the same, if there is one: of a list, or of what numpy holds.
 
     >>> import numpy as np
-    >>> plain([np.int8(2), (np.float64(0.5), "axis")])
-    (2, (0.5, 'axis'))
+    >>> plain([np.int8(2), (range(2), np.array([0.5]), "axis")])
+    (2, ((0, 1), (0.5,), 'axis'))
     """
-    if type(value) in (list, tuple):
+    if isinstance(value, (list, tuple, range, Iterator)):
         return tuple(map(plain, value))
-    if type(value) in _PLAIN or not isinstance(value, Real):
-        return value
-    if isinstance(value, Integral):
-        return int(value)
-    return value if isinstance(value, Rational) else float(value)
+    return plain(value.tolist()) if type(value).__module__ == "numpy" else value

@@ -182,6 +182,8 @@ def _make_from_tiles() -> FromTiles:
     run = Engine(_from_tiles, everything, packed=True).nary()
 
     def call(tiles: Sequence[Sequence[Any]], /, **options: Any) -> Any:
+        if "columns" in options:
+            raise TypeError("from_tiles: no option 'columns'; the rows of tiles say it")
         columns = _columns(tiles)
         return run(tuple(chain.from_iterable(tiles)), {"columns": columns, **options})
 

@@ -74,13 +74,7 @@ def laid(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Laid, ...]:
     told = in_sharding if isinstance(in_sharding, list) else [in_sharding] * len(arrays)
     if len(told) != len(arrays):
         raise ShardingError(f"in_sharding: {len(told)} of them for {len(arrays)} arrays")
-    spread = [backend_of(x).spread(x) for x in arrays]
-    if True in spread and False in spread:
-        raise TypeError(
-            f"arrays: {spread.index(True)} is on many devices, {spread.index(False)} on one; "
-            "wanted all on one mesh: put that one there first, replicated or in parts"
-        )
-    found = tuple(_laid(x, given) for x, given in zip(arrays, told, strict=True))
+    found = tuple(_laid(x, given) for x, given in zip(_together(arrays), told, strict=True))
     for number, other in enumerate(found):
         if not same_ranks(found[0], other.mesh):
             raise ShardingError(
@@ -88,6 +82,26 @@ def laid(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Laid, ...]:
                 f"{mesh_said(other, other.mesh)}; wanted one mesh, with its devices in one order"
             )
     return found
+
+
+def _together(arrays: Sequence[Any]) -> Sequence[Any]:
+    """Arrays of one device beside those of many: on all of them, if their framework may do so."""
+    spread = [backend_of(x).spread(x) for x in arrays]
+    if not (True in spread and False in spread):
+        return arrays
+    many = spread.index(True)
+    own = verbs(backend_of(arrays[many]).name, "collective")
+    several = [
+        own.beside(x, arrays[many]) if where is False else x
+        for x, where in zip(arrays, spread, strict=True)
+    ]
+    one = next((k for k, x in enumerate(several) if x is None), None)
+    if one is not None:
+        raise TypeError(
+            f"arrays: {many} is on many devices, {one} on one; wanted all on one mesh: put that "
+            "one there first, replicated or in parts"
+        )
+    return several
 
 
 def _laid(x: Any, told: Any) -> Laid:
