@@ -122,6 +122,11 @@ def _root(cls: type) -> str:
     return cls.__module__.partition(".")[0]
 
 
+# As torch.compiler.assume_constant_result, which imports torch: of a Parameter's class Dynamo knows
+# no text.
+_root._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def _from_bases(cls: type) -> Backend | None:
     for base in cls.__mro__[1:]:
         backend = _builtin(_root(base))

@@ -152,20 +152,33 @@ static int says(PyObject *key, PyObject *args, PyObject *options)
     return 1;
 }
 
-/* What ran at the latest call, borrowed, if this one is like it. */
-static PyObject *latest_run(PyObject *runs, PyObject *x, PyObject *args, PyObject *options)
+/* Whether a call is like the one that a key was made of; asked: where arrays lie, too. */
+static int is_like(PyObject *key, int asked, PyObject *x, PyObject *args, PyObject *options)
 {
-    PyObject *latest = PyDict_GetItemWithError(runs, LATEST), *key = latest ? PyTuple_GetItem(latest, 2) : NULL;
-    if (!key || !says(key, args, options)) return NULL;
-    int several = args == Py_None, asked = PyTuple_GetItem(latest, 1) == Py_True;
+    if (!says(key, args, options)) return 0;
+    int several = args == Py_None;
     PyObject *cls = PyTuple_GetItem(key, 0), *places = PyTuple_GetItem(key, 1);
-    if (several && (!PyTuple_CheckExact(x) || PyTuple_Size(x) != PyTuple_Size(places))) return NULL;
+    if (several && (!PyTuple_CheckExact(x) || PyTuple_Size(x) != PyTuple_Size(places))) return 0;
     for (Py_ssize_t k = several ? PyTuple_Size(x) : 1; k--;) {
         PyObject *one = several ? PyTuple_GetItem(x, k) : x;
         PyObject *place = several ? PyTuple_GetItem(places, k) : places;
-        if ((PyObject *)Py_TYPE(one) != cls || (asked && !lies_there(one, place))) return NULL;
+        if ((PyObject *)Py_TYPE(one) != cls || (asked && !lies_there(one, place))) return 0;
     }
-    return PyTuple_GetItem(latest, 0);
+    return 1;
+}
+
+/* What ran at the latest call, if this one is like it. An array's sharding is worked out by Python,
+ * and meanwhile another thread may keep a call of its own: so the latest is held on to. */
+static PyObject *latest_run(PyObject *runs, PyObject *x, PyObject *args, PyObject *options)
+{
+    PyObject *latest = PyDict_GetItemWithError(runs, LATEST);
+    if (!latest) return NULL;
+    Py_INCREF(latest);
+    const int asked = PyTuple_GetItem(latest, 1) == Py_True;
+    PyObject *run = is_like(PyTuple_GetItem(latest, 2), asked, x, args, options) ? PyTuple_GetItem(latest, 0) : NULL;
+    Py_XINCREF(run);
+    Py_DECREF(latest);
+    return run;
 }
 
 static int keep_latest(PyObject *runs, PyObject *key, PyObject *run, int asked)
@@ -226,7 +239,7 @@ static PyObject *find_by_place(PyObject *module, PyObject *const *given, Py_ssiz
 {
     (void)module;
     PyObject *run = count == 4 && PyDict_Check(given[0]) ? latest_run(given[0], given[1], given[2], given[3]) : NULL;
-    return run ? Py_NewRef(run) : find(given, count, 1);
+    return run ? run : find(given, count, 1);
 }
 
 static PyObject *keep_by_shape(PyObject *module, PyObject *const *given, Py_ssize_t count)

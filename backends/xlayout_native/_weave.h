@@ -176,7 +176,7 @@ INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, 
                          int width, bool past, bool far)
 {
     const int64_t count = b->rows * width, turn = count * ways - SOON;
-    const int64_t head = past ? (int64_t)(-(uintptr_t)to & (LINE - 1)) : 0;
+    const int64_t head = past ? least((int64_t)(-(uintptr_t)to & (LINE - 1)), count) : 0;
     if (past && (uintptr_t)(to + count) % LINE)
         for (int k = 0; k < ways; k++) FETCH_TO_WRITE(to + k * b->column_out + count);
     for (int64_t x = 0; x < head; x += V)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 from torch.utils._device import DeviceContext
 
 __all__ = ["PLAIN", "refusal", "release", "strides", "under_function_mode", "view_strides"]
@@ -51,6 +52,8 @@ def release(x: Any, /) -> Callable[[], None]:
         )
 
     def empty() -> None:
+        if not x.is_inference():  # such a tensor counts no versions
+            increment_version(x)  # for autograd, which may have kept it
         x.data = torch.empty(0, dtype=x.dtype, device=x.device)
 
     return empty

@@ -6,6 +6,7 @@ Each of them is a gate here, and one that is closed sends the copy to torch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from multiprocessing import parent_process
 from typing import Any
@@ -24,6 +25,17 @@ __all__ = ["GATES", "empty", "fresh", "in_place", "move", "rivals"]
 if xlayout_native.available and parent_process() is None:  # one of a fork would wait for ever
     xlayout_native.share_threads()
 
+
+_in_a_fork = False
+
+
+def _forked() -> None:
+    global _in_a_fork
+    _in_a_fork = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 GATES: dict[str, Callable[[Any], bool]] = {
     "subclass": lambda x: type(x) not in PLAIN,
@@ -48,6 +60,8 @@ def rivals() -> bool:
     """Whether torch's threads, which are awake, are out of the kernel's reach here."""
     if not xlayout_native.available:
         return True
+    if _in_a_fork:  # there they never come
+        return False
     return torch.get_num_threads() > 1 and not xlayout_native.threads_awake()
 
 

@@ -47,6 +47,14 @@ def test_rows_of_pairs(
     agree(form(half // itemsize, 3), itemsize, shift)
 
 
+@pytest.mark.parametrize("shift", [1, 16, 40, 63])
+@pytest.mark.parametrize("tail", [31, 32, 33, 40, 47, 48, 62, 63])
+def test_a_last_tile_that_is_shorter_than_the_way_to_a_line(tail: int, shift: int) -> None:
+    row = (1 << 16) + tail
+    pitch = (row // 64 + 2) * 64
+    agree(((2, 2 * row, 2 * pitch), (row, 2, 1), (2, 1, pitch)), 1, shift)
+
+
 NEARLY = {
     "rows apart in the result": ((900, 64, 96), (2, 1, 32), (32, 2, 1)),
     "rows apart in the source": ((900, 96, 64), (2, 1, 32), (32, 2, 1)),

@@ -186,6 +186,28 @@ def test_no_place_is_asked_of_the_latest_where_all_are_one() -> None:
         assert len(asked) == (times if keys.native.available else 2)
 
 
+@pytest.mark.parametrize("form", BY_PLACE)
+def test_what_is_found_may_be_let_go_meanwhile(form: str) -> None:
+    runs: dict[Any, Any] = {}
+
+    class Forgetting:
+        """Its sharding is worked out in Python, where another thread may come in between."""
+
+        @property
+        def sharding(self) -> Any:
+            runs.clear()
+            taken.extend((k, k, k) for k in range(100))  # what was let go is used again
+            return X
+
+    taken: list[Any] = []
+    x, options = Forgetting(), {"axis": int("1")}
+    FORMS[form].keep(runs, x, (), options, lambda: 1, False)
+    for _ in range(3):
+        found = FORMS[form].find(runs, x, (), options)
+        assert found is None or found() == 1
+        FORMS[form].keep(runs, x, (), options, lambda: 1, False)
+
+
 @pytest.mark.parametrize("form", BY_SHAPE)
 def test_other_errors_of_an_array_are_not_hidden(form: str) -> None:
     with pytest.raises(ZeroDivisionError, match="no shape today"):

@@ -81,6 +81,31 @@ print("right on both sides")
 
 
 @needs_torch
+def test_in_a_fork_no_copy_is_left_to_threads_that_are_not_there() -> None:
+    code = """
+import os, torch, xlayout as xl
+torch.zeros(1 << 24).add_(1)
+x = torch.randn(2, 128, 4096)
+wanted = x.transpose(0, 1).contiguous()
+assert torch.equal(xl.permute_dims(x, (1, 0, 2)), wanted)
+child = os.fork()
+if not child:
+    made = xl.permute_dims(x, (1, 0, 2))
+    os._exit(0 if made.numpy().tobytes() == wanted.numpy().tobytes() else 1)
+for _ in range(300):
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        break
+    __import__("time").sleep(0.1)
+else:
+    status = "hangs"
+    os.kill(child, 9)
+print(status)
+"""
+    assert printed(code) == "0"
+
+
+@needs_torch
 def test_a_process_that_was_forked_before_the_kernel_came_shares_nothing() -> None:
     code = """
 import multiprocessing, torch

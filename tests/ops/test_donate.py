@@ -105,8 +105,17 @@ def test_what_must_be_seen_is_not_permuted_unseen(situation: str) -> None:
     assert made == [None]
 
 
+@pytest.mark.parametrize("shape", [(64, 64), (6, 1), (1,)])
+def test_it_counts_as_a_change_to_autograd(shape: tuple[int, ...]) -> None:
+    x, weight = torch.randn(shape), torch.randn(shape, requires_grad=True)
+    product = (weight * x).sum()
+    xl.interleave(x, block=1, groups=1, donate=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
 @needs_kernel
-def test_it_counts_as_a_change_to_autograd() -> None:
+def test_it_counts_as_a_change_under_another_name_too() -> None:
     x, weight = torch.randn(64, 64), torch.randn(64, 64, requires_grad=True)
     alias = x.detach()
     product = (weight * alias).sum()

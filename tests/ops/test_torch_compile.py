@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -210,3 +212,79 @@ def test_one_function_may_be_given_several_layouts() -> None:
     layouts = [xl.interleave.layout((24, 2), groups=groups) for groups in (2, 3, 4)]
     for layout in layouts + layouts:
         assert torch.equal(call(layout, x), layout(x))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_result_may_be_written_into(example: Example, backend: str) -> None:
+    def changed(*xs: torch.Tensor) -> tuple[Any, list[torch.Tensor]]:
+        made = example.call(*xs)
+        for y in flat(made):
+            y.add_(1)
+        return made, [x.sum() for x in xs]
+
+    xs = tensors(example)
+    made, sums = torch.compile(changed, fullgraph=True, backend=backend)(*xs)
+    assert all(map(torch.equal, xs, tensors(example)))
+    assert lists(sums) == [x.sum().item() for x in xs]
+    assert lists(made) == [
+        (y + 1).tolist() for y in flat(example.oracle(*numbered(example.shapes)))
+    ]
+
+
+def test_where_views_will_do_there_are_views() -> None:
+    recorder = Recorder()
+    call = torch.compile(
+        lambda x: (xl.matrix_transpose(x, copy=None), xl.to_tiles(x, grid=(2, 2), copy=None)),
+        fullgraph=True,
+        backend=recorder,
+    )
+    x = torch.arange(24).reshape(4, 6)
+    turned, tiles = call(x)
+    assert set(recorder.ops()) <= VIEWS
+    assert torch.equal(turned, x.t())
+    assert torch.equal(xl.from_tiles(tiles), x)
+
+
+def test_open_sizes_of_several_inputs_are_compared() -> None:
+    call = torch.compile(lambda x, y: xl.stack([x, y], axis=-1), fullgraph=True, backend="eager")
+    for n, m in ((3, 5), (4, 7), (8, 2)):
+        x = torch.arange(n * m).reshape(n, m)
+        assert torch.equal(call(x, x + 1), torch.stack([x, x + 1], -1))
+    with pytest.raises(Exception, match=r"xs: shapes .* differ"):
+        call(torch.zeros(4, 6), torch.arange(24.0).view(6, 4))
+
+
+def test_a_size_may_be_open_in_one_input_alone() -> None:
+    x, y = torch.randn(4, 6), torch.randn(4, 6)
+    torch._dynamo.maybe_mark_dynamic(x, 0)
+    call = torch.compile(lambda x, y: xl.stack([x, y], axis=1), fullgraph=True, backend="eager")
+    assert torch.equal(call(x, y), torch.stack([x, y], 1))
+
+
+def test_options_may_differ_from_call_to_call() -> None:
+    call = torch.compile(
+        lambda x, heads: xl.rope_halves(x, heads=heads, axis=-1), fullgraph=True, backend="eager"
+    )
+    for width, heads in ((256, 32), (64, 8), (24, 3), (24, 2)):
+        x = torch.randn(2, width)
+        assert torch.equal(call(x, heads), xl.rope_halves(x, heads=heads, axis=-1))
+
+
+def test_options_may_follow_from_sizes() -> None:
+    call = torch.compile(
+        lambda x: xl.pad(x, to=(x.shape[0] + 7) // 8 * 8), fullgraph=True, backend="eager"
+    )
+    for n in (5, 6, 7, 9):
+        assert call(torch.ones(n)).tolist() == [1.0] * n + [0.0] * (-n % 8)
+
+
+def test_the_first_array_of_a_process_may_be_a_parameter_inside() -> None:
+    code = """
+import torch, xlayout as xl
+weight = torch.nn.Linear(4, 3).weight
+call = torch.compile(lambda x: x @ xl.matrix_transpose(weight), fullgraph=True, backend="eager")
+x = torch.randn(2, 4)
+assert torch.equal(call(x), x @ weight.T.contiguous())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -62,7 +62,7 @@ def check_fill(dtype: Any, value: Any) -> None:
             if not fits:  # said only then: Dynamo knows no such number where sizes are dynamic
                 also = " or an infinity" if infinite else ""
                 wanted = f"a number from {-most:g} to {most:g}{also}"
-        if fits and name == "float8_e8m0fnu" and value <= 0:
+        if fits and name == "float8_e8m0fnu" and not (value.real > 0 or value != value):
             fits, wanted = False, "a number above zero"  # it is an exponent alone
         if fits and name == "float4_e2m1fn" and value != value:
             fits, wanted = False, "a number, of which it has no NaN"

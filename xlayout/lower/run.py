@@ -41,7 +41,7 @@ def call(
     check_fill(arrays[0].dtype, fill)
     if backend.tracing(*arrays):
         refuse_while_tracing(out, copy)
-        return _traced(layout, arrays, fill)
+        return _traced(layout, arrays, fill, views=copy is None)
     if fresh:
         return _kept(backend, layout, arrays, (x, args, options), fill)(*arrays)
     made = run(backend, layout, arrays, out, copy, fill)
@@ -100,11 +100,12 @@ def _kept(
     return made
 
 
-def _traced(layout: Layout, arrays: Sequence[Any], fill: Any) -> Any:
+def _traced(layout: Layout, arrays: Sequence[Any], fill: Any, *, views: bool) -> Any:
     _check_shapes(layout, arrays)
     backend = common_backend(arrays)
     id(layout)  # Dynamo guards the identity of what is asked for it, and elsewise the type alone
-    return trace(backend, layout._given_to(plan_layout, not backend.immutable), arrays, fill)
+    plan = layout._given_to(plan_layout, not backend.immutable, views)
+    return trace(backend, plan, arrays, fill)
 
 
 def _check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:

@@ -18,8 +18,9 @@ from xlayout.lower.bound import bound, tables_of
 from xlayout.lower.linear import as_linear, form_of
 from xlayout.lower.named import function_named
 from xlayout.lower.relayout import program_of
+from xlayout.lower.tuned import owned
 
-__all__ = ["plan_layout", "plan_op", "stand_in", "trace"]
+__all__ = ["fixed", "plan_layout", "plan_op", "stand_ins", "trace"]
 
 _PRIMES = (
     1099511627791, 1099511627803, 1099511627831, 1099511627873, 1099511627891, 1099511627917,
@@ -63,35 +64,69 @@ def plan_op(
     named: str,
     args: tuple[Any, ...],
     options: tuple[tuple[str, Any], ...],
-    as_text: bool,
+    mutable: bool,
+    views: bool,
 ) -> Plan:
     """The plan of an op on shapes that may hold stand-ins; its layout's function by name."""
-    return plan_layout(function_named(named)(*args, **dict(options)), as_text)
+    return plan_layout(function_named(named)(*args, **dict(options)), mutable, views)
 
 
-def plan_layout(layout: Layout, as_text: bool) -> Plan:
+def plan_layout(layout: Layout, mutable: bool, views: bool) -> Plan:
     """The plan of a layout whose shapes may hold stand-ins.
 
-    `as_text`: the compiler that records it takes text, but no objects.
+    `mutable`: results may be written into, so they are copies unless `views` of the input may do;
+    and the compiler that records the plan takes text, but no objects.
     """
     program = program_of(layout)
+    if mutable and not views:
+        program = owned(program, layout)
     steps = tuple(
         (verb, sources, tuple(map(_size, argument))) for verb, sources, argument in program.steps
     )
     opened = any(n >= _LIMIT for shape in layout.in_shapes for n in shape)
     if program.gathers and opened:
         raise _depends()
-    whole = None if opened else form_of(layout) if as_text else layout
+    whole = None if opened else form_of(layout) if mutable else layout
     return steps, program.outputs, tables_of(layout, program), whole
 
 
-def stand_in(
-    backend: Backend, shape: Sequence[Any], touched: frozenset[int], name: str
+def stand_ins(
+    backend: Backend,
+    shapes: Sequence[Sequence[Any]],
+    touched: Sequence[frozenset[int]],
+    name: str,
+) -> list[tuple[int, ...]]:
+    """Shapes in plain ints: primes for open dimensions of axes that the layout does not touch.
+
+    A prime stands for one size. So an axis of several arrays is open where it is so in all of them,
+    and as long: a compiler that only supposes that, is to see it compared.
+    """
+    first, opened = shapes[0], []
+    for axis in range(min(len(first), len(_PRIMES))):
+        alike = True
+        for number, (shape, closed) in enumerate(zip(shapes, touched, strict=True)):
+            if axis in closed or len(shape) != len(first) or not backend.symbolic(shape[axis]):
+                alike = False
+            elif alike and number:
+                alike = bool(shape[axis] == first[axis])
+        if alike:
+            opened.append(axis)
+    return [_numbers(backend, shape, opened, name) for shape in shapes]
+
+
+def fixed(backend: Backend, value: Any) -> Any:
+    """An option of which a compiler may think that it is open: with its numbers as they are."""
+    if type(value) is tuple or type(value) is list:
+        return tuple([fixed(backend, v) for v in value])
+    return backend.concrete(value) if type(value) is int and backend.symbolic(value) else value
+
+
+def _numbers(
+    backend: Backend, shape: Sequence[Any], opened: Sequence[int], name: str
 ) -> tuple[int, ...]:
-    """A shape in plain ints: primes for open dimensions of axes that the layout does not touch."""
     sizes = []
     for axis, n in enumerate(shape):
-        if axis not in touched and axis < len(_PRIMES) and backend.symbolic(n):
+        if axis in opened:
             sizes.append(_PRIMES[axis])
             continue
         try:

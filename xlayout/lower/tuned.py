@@ -1,10 +1,10 @@
 """Tuned: a program rewritten for eager calls, in fewer steps and with outputs of their own.
 
-Three verbs are made here that no tracer needs to see. own, a row-major copy, comes before the last
-reshape, which is a view then (alone it would copy or share, as the strides have it). pad: (axis,
-before, after) stands for concatenating fillers, stack: (axis, rank) for concatenating what was
-given an axis of size 1. Also, arrays that are reshaped only to be put side by side are put side by
-side first.
+Verbs are made here that no program has. own, a row-major copy, comes before the last reshape, which
+is a view then (alone it would copy or share, as the strides have it). Two no tracer needs to see:
+pad: (axis, before, after) stands for concatenating fillers, stack: (axis, rank) for concatenating
+what was given an axis of size 1. Also, arrays that are reshaped only to be put side by side are put
+side by side first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xlayout.algebra import Layout
 from xlayout.algebra.program import Program, Step, Writer
 from xlayout.algebra.shapes import Shape
 
-__all__ = ["tuned"]
+__all__ = ["owned", "tuned"]
 
 _FRESH = ("concatenate", "full", "gather", "pad", "own", "stack")
 
@@ -31,6 +31,19 @@ def tuned(program: Program, layout: Layout, *, immutable: bool) -> Program:
     return writer.finish(
         [_own(writer, k) if k < program.arity or not immutable else k for k in outputs]
     )
+
+
+def owned(program: Program, layout: Layout) -> Program:
+    """The same steps, and before an output that would share an input's memory a copy."""
+    writer = Writer(list(layout.in_shapes))
+    numbers = list(range(program.arity))
+    for verb, sources, argument in program.steps:
+        given = tuple(numbers[s] for s in sources)
+        if verb == "concatenate":
+            numbers.append(writer.concatenate(given, argument[0]))
+        else:
+            numbers.append(_copy(writer, (verb, given, argument), layout))
+    return writer.finish([_own(writer, numbers[k]) for k in program.outputs])
 
 
 def _copy(writer: Writer, step: Step, layout: Layout) -> int:

@@ -16,7 +16,7 @@ from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.named import name_of
 from xlayout.lower.recipe import Recipe, recipe
 from xlayout.lower.run import keep_write, refuse_while_tracing, rewritten, run
-from xlayout.lower.traced import plan_op, stand_in, trace
+from xlayout.lower.traced import fixed, plan_op, stand_ins, trace
 from xlayout.ops.options import COMM, RUN, WHERE, is_plain, plain, says_where
 from xlayout.registry import SERVED, backend_of
 
@@ -158,6 +158,11 @@ class Engine:
         if donate:
             return self._shaped(self._donated(arrays, own, where), own)
         if out is not None or copy is not True:
+            backend = common_backend(arrays)
+            far = where or spread_over(backend, arrays)
+            if backend.tracing(*arrays) and not far:
+                refuse_while_tracing(out, copy)
+                return self._elsewhere(arrays, own, where, views=True)
             made = self._placed(arrays, own, out, copy, where)
             if out is not None:
                 self._make_room(self._writes)
@@ -204,9 +209,6 @@ class Engine:
         backend = common_backend(arrays)
         if where or spread_over(backend, arrays):
             raise TypeError("out, copy: the result of a sharded op is fresh; leave them away")
-        if backend.tracing(*arrays):
-            refuse_while_tracing(out, copy)
-            return self._elsewhere(arrays, options, where)
         fill = self._checked_fill(arrays, options)
         return run(backend, self._layout(arrays, options), arrays, out, copy, fill)
 
@@ -229,7 +231,12 @@ class Engine:
             runs.clear()
 
     def _elsewhere(
-        self, arrays: Sequence[Any], options: dict[str, Any], where: dict[str, Any]
+        self,
+        arrays: Sequence[Any],
+        options: dict[str, Any],
+        where: dict[str, Any],
+        *,
+        views: bool = False,
     ) -> Any:
         """What a compiler records, and what lies on many devices."""
         backend = common_backend(arrays)
@@ -242,7 +249,7 @@ class Engine:
             fill = self._checked_fill(arrays, options)
             made = run_op(self._layout_name, self._packed, options, arrays, fill=fill, **where)
         else:
-            made = self._traced(backend, arrays, options)
+            made = self._traced(backend, arrays, options, views)
         return self._shaped(made, options)
 
     def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:
@@ -268,12 +275,14 @@ class Engine:
     def _args(self, shapes: tuple[Shape, ...]) -> tuple[Any, ...]:
         return (shapes,) if self._packed else shapes
 
-    def _traced(self, backend: Backend, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
+    def _traced(
+        self, backend: Backend, arrays: Sequence[Any], options: dict[str, Any], views: bool
+    ) -> Any:
         fill = self._checked_fill(arrays, options)
-        shapes = []
-        for x in arrays:
-            touched = self._touched(len(x.shape), options)
-            shapes.append(stand_in(backend, x.shape, touched, self.name))
+        options = {name: fixed(backend, value) for name, value in options.items()}
+        given = [x.shape for x in arrays]
+        touched = [self._touched(len(shape), options) for shape in given]
+        shapes = stand_ins(backend, given, touched, self.name)
         told = self._layout_name, self._args(tuple(shapes)), tuple(options.items())
-        plan = backend.constant(plan_op, *told, not backend.immutable)
+        plan = backend.constant(plan_op, *told, not backend.immutable, views)
         return trace(backend, plan, arrays, fill)
