@@ -86,9 +86,10 @@ bench-compare: $(READY)
 	$(BIN)/python -m bench compare $(OLD) $(NEW)
 
 # Runs with the python at hand, where the accelerator's torch and JAX are: nothing is installed, and
-# it takes ten minutes at most. Without an accelerator it says so and ends with 3.
+# it takes ten minutes at most. Without an accelerator it says so and ends with 3; what else it may
+# end with is told in bench/gpu.py.
 gpu:
-	PYTHONPATH=.:backends python -m bench.gpu
+	PYTHONPATH=.:backends$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m bench.gpu
 
 # The copy kernel under AddressSanitizer and UBSan, then as it was. gcc's own copy of libasan, and
 # libstdc++ beside it, because XLA throws.

@@ -1,4 +1,4 @@
-"""A case: one question about exchange on an accelerator, asked in a process of its own.
+"""A case: one question to an accelerator, asked in a process that may come to harm.
 
 A promise that does not hold is an AssertionError; what a case returns is its finding, in one line.
 With a CPU for a device, the cases that make sense there check themselves.
@@ -6,20 +6,30 @@ With a CPU for a device, the cases that make sense there check themselves.
 
 from __future__ import annotations
 
+import faulthandler
+import importlib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 import torch
+
+from bench.gpu_ask import KEPT
+
+if TYPE_CHECKING:
+    import jax
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 LARGE = 1 << 26 if CUDA else 1 << 20  # elements
+
+MODULES = {"torch": ("bench.gpu_kernel",), "jax": ("bench.gpu_promises", "bench.gpu_questions")}
+"""Framework -> the modules whose cases need it, JAX beside torch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,7 @@ class Case:
     ask: Callable[[], str]
     on_cpu: bool
     devices: int
+    risky: bool
     environment: dict[str, str]
 
     @property
@@ -41,12 +52,12 @@ CASES: dict[str, Case] = {}
 
 
 def case(
-    *, on_cpu: bool = True, devices: int = 1, **environment: str
+    *, on_cpu: bool = True, devices: int = 1, risky: bool = False, **environment: str
 ) -> Callable[[Callable[[], str]], Callable[[], str]]:
-    """Add a function to the questions."""
+    """Add a function to the questions; a risky one shares its process with no other."""
 
     def add(ask: Callable[[], str]) -> Callable[[], str]:
-        CASES[ask.__name__] = Case(ask, on_cpu, devices, environment)
+        CASES[ask.__name__] = Case(ask, on_cpu, devices, risky, environment)
         return ask
 
     return add
@@ -71,6 +82,8 @@ def stall(milliseconds: int = 200) -> None:
 
 def busy(x: jax.Array) -> jax.Array:
     """Keep JAX's stream busy; zero, but no compiler knows it."""
+    import jax
+
     return jax.lax.fori_loop(0, 200, lambda _, y: y @ y * 1e-4, x).sum() * 0
 
 
@@ -83,39 +96,76 @@ def raised(call: Callable[[], Any], wanted: type[Exception]) -> str:
     raise AssertionError(f"no {wanted.__name__}")
 
 
-def surroundings() -> dict[str, Any]:
-    """What the answers depend on."""
-    devices = jax.devices("gpu") if CUDA else jax.devices("cpu")
+def torch_here() -> dict[str, Any]:
+    """What the answers depend on, as torch sees it."""
     return {
         "device": torch.cuda.get_device_name() if CUDA else "cpu",
-        "devices": len(devices),
-        "platform": devices[0].platform,
-        "memory_kinds": [memory.kind for memory in devices[0].addressable_memories()],
+        "devices": torch.cuda.device_count() if CUDA else 1,
         "python": sys.version.partition(" ")[0],
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "jax": jax.__version__,
         "numpy": np.__version__,
+    }
+
+
+def jax_here() -> dict[str, Any]:
+    """What the answers depend on, as JAX sees it."""
+    import jax
+
+    devices = jax.devices("gpu" if CUDA else "cpu")
+    return {
+        "devices": len(devices),
+        "platform": devices[0].platform,
+        "memory_kinds": [memory.kind for memory in devices[0].addressable_memories()],
+        "jax": jax.__version__,
         "tfrt": os.environ.get("XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT", "unset"),
     }
 
 
-def main(name: str) -> None:
-    """Print one answer as JSON; for `list`, what there is to ask."""
-    if name == "list":
-        cases = {
-            key: {
-                "question": value.question,
-                "part": value.ask.__module__.rpartition("_")[2],
-                "on_cpu": value.on_cpu,
-                "devices": value.devices,
-                "environment": value.environment,
-            }
-            for key, value in CASES.items()
-        }
-        print(json.dumps({"cases": cases, "surroundings": surroundings()}))
+def main(what: str, *arguments: str) -> None:
+    """Print as JSON what there is to ask of a framework, or a line for each answer."""
+    faulthandler.enable()
+    if what == "list":
+        print(json.dumps(listed(*arguments)))
         return
+    module, seconds, *names = arguments
+    watched(float(seconds))
+    importlib.import_module(module)
+    for name in names:
+        watched(float(seconds))
+        print(json.dumps({"case": name, **answered(name)}), flush=True)
+    faulthandler.cancel_dump_traceback_later()
+
+
+def watched(seconds: float) -> None:
+    """End this process after some time from a thread of its own, which no call can hold up."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
+
+
+def answered(name: str) -> dict[str, Any]:
+    """The answer; an error that is no broken promise may have harmed the process, and ends it."""
     try:
-        print(json.dumps({"verdict": "ok", "finding": CASES[name].ask()}))
+        return {"verdict": "ok", "finding": CASES[name].ask()}
     except AssertionError as error:
-        print(json.dumps({"verdict": "FAILS", "finding": str(error) or "an assertion"}))
+        finding = " ".join(str(error).split())[:200] or "an assertion"
+        told = traceback.format_exc().splitlines()[-KEPT:]
+        return {"verdict": "FAILS", "finding": finding, "stderr": told}
+
+
+def listed(framework: str) -> dict[str, Any]:
+    """The cases that need a framework, and what it sees here."""
+    here = torch_here() if framework == "torch" else jax_here()
+    for module in MODULES[framework]:
+        importlib.import_module(module)
+    cases = {
+        name: {
+            "question": case.question,
+            "module": case.ask.__module__,
+            "on_cpu": case.on_cpu,
+            "devices": case.devices,
+            "alone": case.risky or bool(case.environment),
+            "environment": case.environment,
+        }
+        for name, case in CASES.items()
+    }
+    return {"cases": cases, "here": here}

@@ -8,10 +8,11 @@ stand a Pallas kernel, where its tiles fit, and the op in torch on the same memo
 
 from __future__ import annotations
 
-import json
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ import ml_dtypes
 import numpy as np
 
 import xlayout as xl
+from bench.gpu_checks import Calls, contest, measured, show
 from bench.gpu_speed import FIRST, options
 from bench.gpu_timing import Figure
 from xlayout.bench.answers import UNSIGNED, answer, elements
@@ -39,19 +41,19 @@ ENOUGH = 2e-2
 def rows(mib: int, dtype: str, only: str) -> Iterator[dict[str, Any]]:
     """The figures of each op."""
     for op in CASES:
-        if only not in op:
-            continue
-        case = make_case(op, (mib << 20) // np.dtype(KINDS[dtype]).itemsize)
-        row = {"framework": "jax", "op": op, "dtype": dtype, "mib": mib}
-        yield row | {"calls": figures(op, case, dtype, mib)}
+        if only in op:
+            row = {"framework": "jax", "op": op, "dtype": dtype, "mib": mib}
+            yield measured(row, partial(figures, op, dtype, mib))
 
 
-def figures(op: str, case: Case, dtype: str, mib: int) -> dict[str, dict[str, float] | str]:
+def figures(op: str, dtype: str, mib: int) -> dict[str, Any]:
     """A figure for every way to make the op, or why there is none."""
-    first = mib <= FIRST
-    if first:
+    case = make_case(op, (mib << 20) // np.dtype(KINDS[dtype]).itemsize)
+    defined = None
+    if mib <= FIRST:
         content = elements(case.layout.in_size, dtype)
         source = jnp.asarray(content.view(KINDS[dtype]))
+        defined = answer(case.layout, content).view(np.uint8)
     else:
         bits = jax.random.bits(jax.random.key(0), (case.layout.in_size,), UNSIGNED[dtype])
         source = bits.view(KINDS[dtype])
@@ -66,20 +68,16 @@ def figures(op: str, case: Case, dtype: str, mib: int) -> dict[str, dict[str, fl
     if kernel := pallas_of(op, case):
         compiled = jax.jit(kernel)
         calls["pallas"] = lambda: compiled(xs[0])
-    if first:
-        assert np.array_equal(raw(hand(*xs)), answer(case.layout, content).view(np.uint8)), "jit"
-    wanted = hand(*xs)
-    failed: dict[str, str] = {}
-    for name, call in calls.items():
-        try:
-            made = call()
-        except Exception as error:  # noqa: BLE001 -- a contender that cannot run is a finding
-            failed[name] = f"{type(error).__name__}: {error}"[:200]
-            continue
-        assert same(made, wanted), f"{name}: wrong answer"
+    wanted = hand(*xs) if defined is None else None
     copy = jax.jit(jnp.copy)
-    found = race({k: call for k, call in calls.items() if k not in failed}, lambda: copy(source))
-    return {name: figure.asdict() for name, figure in found.items()} | failed
+
+    def right(made: Any) -> bool:
+        if defined is None:
+            return same(made, wanted)
+        shapes = [x.shape for x in jax.tree.leaves(made)]
+        return shapes == [*case.layout.out_shapes] and np.array_equal(raw(made), defined)
+
+    return {"calls": contest(op, calls, right, lambda sound: race(sound, lambda: copy(source)))}
 
 
 def pallas_of(op: str, case: Case) -> Callable[[Any], Any] | None:
@@ -106,7 +104,7 @@ def by_torch(ours: Callable[..., Any], xs: list[Any]) -> Any:
     return xl.to_jax(list(made) if isinstance(made, tuple) else made)
 
 
-def race(calls: dict[str, Callable[[], Any]], copy: Callable[[], Any]) -> dict[str, Figure]:
+def race(calls: Calls, copy: Callable[[], Any]) -> dict[str, Figure]:
     """Every call beside the copy, in turns; JAX has no events, so calls run back to back."""
     both = {"copy": copy, **calls}
     times = {k: max(3, int(ENOUGH / read(call, 3)[0])) if GPU else 1 for k, call in both.items()}
@@ -148,12 +146,13 @@ def raw(made: Any) -> np.ndarray:
 
 
 def main() -> None:
-    """Print the rows."""
+    """Print the rows, dtype by dtype."""
     chosen = options(__doc__ or "")
-    for mib in chosen.mib:
-        for dtype in chosen.dtype:
-            for row in rows(mib, dtype, chosen.only):
-                print(json.dumps(row), flush=True)
+    show(
+        row
+        for dtype, mib in itertools.product(chosen.dtype, chosen.mib)
+        for row in rows(mib, dtype, chosen.only)
+    )
 
 
 if __name__ == "__main__":

@@ -43,8 +43,11 @@ def kernel_is_at_work() -> str:
         launch(*args)
 
     cuda.launch = counted
-    x = filled((4096, 2048), torch.bfloat16)
-    assert same(xl.matrix_transpose(x), x.t().contiguous())
+    try:
+        x = filled((4096, 2048), torch.bfloat16)
+        assert same(xl.matrix_transpose(x), x.t().contiguous())
+    finally:
+        cuda.launch = launch
     assert len(launched) == 1, f"{len(launched)} launches"
     return status
 
@@ -130,7 +133,7 @@ def kernel_relays_a_state_dict() -> str:
     return f"{sum(map(len, inputs))} tensors"
 
 
-@case(on_cpu=False)
+@case(on_cpu=False, risky=True)
 def kernel_leaves_gradients_right() -> str:
     """Autograd, a transform and a captured graph see every copy."""
     x = torch.randn(1024, 2048, device=DEVICE, requires_grad=True)
@@ -151,7 +154,7 @@ def kernel_leaves_gradients_right() -> str:
     return "grad, vmap, CUDA graph"
 
 
-@case(on_cpu=False)
+@case(on_cpu=False, risky=True)
 def kernel_keeps_to_its_stream() -> str:
     """A copy waits for what its own stream has to do before."""
     x = torch.zeros(2048, 4096, device=DEVICE)

@@ -71,7 +71,7 @@ def donation_hands_over() -> str:
     back = to_torch(a, donate=True)
     assert a.is_deleted()
     assert address(back) == where
-    assert float(back.sum(dtype=torch.float64)) == LARGE
+    assert bool((back == 1).all())
     return "one owner at a time"
 
 
@@ -84,14 +84,14 @@ def ordered() -> str:
         stall()
         t.fill_(1)
         a = to_jax(t)
-    assert float(a.sum()) == LARGE, "JAX read before torch had written"
+    assert bool((a == 1).all()), "JAX read before torch had written"
     work = jnp.full((4096, 4096) if CUDA else (256, 256), 1e-3)
     late = jax.jit(lambda w: jnp.ones(LARGE) + busy(w))(work)
-    assert float(to_torch(late).sum()) == LARGE, "torch read before JAX had written"
+    assert bool((to_torch(late) == 1).all()), "torch read before JAX had written"
     return "each waits for the other's last write"
 
 
-@case()
+@case(risky=True)
 def streams_are_ordered() -> str:
     """An exchange waits for the kernels that still write, both ways."""
     return ordered()
@@ -103,7 +103,7 @@ def streams_are_ordered_under_tfrt() -> str:
     return ordered()
 
 
-@case(on_cpu=False)
+@case(on_cpu=False, risky=True)
 def pinned_memory_to_torch() -> str:
     """A pinned_host array of JAX reaches torch by a copy, never by a wrong pointer."""
     device = jax.devices("gpu")[0]
@@ -152,7 +152,7 @@ def no_null_pointers() -> str:
     return raised(lambda: to_jax(fake), TypeError)
 
 
-@case(on_cpu=False)
+@case(on_cpu=False, risky=True)
 def graph_capture_is_refused() -> str:
     """No exchange enters a CUDA graph that is being captured."""
     t = torch.ones(4096, device=DEVICE)

@@ -17,14 +17,14 @@ from xlayout_jax.exchange import adopt
 from xlayout_torch.exchange import offer
 
 
-@case()
+@case(risky=True)
 def donating_an_imported_buffer() -> str:
     """What does jit do when it is given an imported buffer to write into?"""
     t = torch.zeros(LARGE, device=DEVICE)
     a = to_jax(t)
     out = jax.jit(lambda x: x + 1, donate_argnums=0)(a).block_until_ready()
     settle()
-    assert float(out.sum()) == LARGE
+    assert bool((out == 1).all())
     taken = "took torch's memory" if address(out) == address(t) else "made a new buffer"
     written = "torch sees the result" if float(t.sum()) else "torch's values are untouched"
     return f"jit {taken}; {written}; deleted: {a.is_deleted()}"
@@ -41,7 +41,7 @@ def jax_copy_true() -> str:
     return "aliases the source" if address(a) == address(t) else "a real copy"
 
 
-@case()
+@case(risky=True)
 def torch_reads_what_jax_frees() -> str:
     """Is JAX's memory reused while a torch kernel still reads it?"""
     a = jnp.full(LARGE, 1.0).block_until_ready()
@@ -55,7 +55,7 @@ def torch_reads_what_jax_frees() -> str:
     return f"{wrong} of {LARGE} elements wrong, {len(noise)} arrays allocated meanwhile"
 
 
-@case()
+@case(risky=True)
 def jax_reads_what_torch_frees() -> str:
     """Is torch's memory reused while a JAX kernel still reads it?"""
     work = jnp.full((4096, 4096) if CUDA else (256, 256), 1e-3)
@@ -71,7 +71,7 @@ def jax_reads_what_torch_frees() -> str:
     return f"{wrong} of {LARGE} elements wrong, {len(noise)} tensors allocated meanwhile"
 
 
-@case(on_cpu=False)
+@case(on_cpu=False, risky=True)
 def alignment_at_execution() -> str:
     """From which byte offsets does XLA run on an imported buffer?"""
     raw, runs, errors = torch.zeros(8192, dtype=torch.uint8, device=DEVICE), [], []
@@ -88,7 +88,7 @@ def alignment_at_execution() -> str:
     return f"runs at {runs}; refuses {errors}"
 
 
-@case(on_cpu=False)
+@case(on_cpu=False, risky=True)
 def pinned_memory_to_jax() -> str:
     """Where does a pinned host tensor land in JAX?"""
     t = torch.arange(4096.0).pin_memory()
@@ -98,7 +98,7 @@ def pinned_memory_to_jax() -> str:
     return f"{shared}, on {a.device}, memory kind {a.sharding.memory_kind}"
 
 
-@case()
+@case(risky=True)
 def torch_inside_jit() -> str:
     """A buffer_callback runs torch on XLA's own stream, without a copy."""
     from jax.experimental.buffer_callback import buffer_callback
@@ -114,7 +114,7 @@ def torch_inside_jit() -> str:
     return "values right, on ctx.stream"
 
 
-@case(devices=2)
+@case(devices=2, risky=True)
 def shards_of_two_memory_orders() -> str:
     """What does jit make of shards in different memory orders? xlayout refuses them."""
     devices = jax.devices("gpu" if CUDA else "cpu")[:2]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from bench.gpu_ask import ROOT
 from xlayout.bench.cases import CASES
 from xlayout.port.table import Table
 
-__all__ = ["misses", "record", "table"]
+__all__ = ["file_of", "misses", "record", "table"]
 
 COLUMNS = {
     ("torch", "xlayout"): "torch: xlayout",
@@ -31,7 +32,7 @@ WANTED = {"rows": 0.95, "zips": 0.85, "transposes": 0.85}
 """Family -> the share of a copy's speed that xlayout's call should have in torch."""
 
 STATE = 1 / 1.2
-"""The same for a state dict that was prepared."""
+"""The same for a state dict, both prepared and by the call that prepares it."""
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -67,36 +68,49 @@ def table(rows: Rows, *, cuda: bool) -> Table:
 def misses(rows: Rows) -> Iterable[str]:
     """What stays below its target, by name and number."""
     for row in rows:
-        if (
-            row["framework" if "framework" in row else "part"] != "torch"
-            or row["part"] == "compiled"
-        ):
+        if row.get("framework") != "torch" or row["part"] == "compiled":
             continue
         where = f"{row['op']}, {row['dtype']}, {row['mib']} MB"
-        name = "xlayout" if row["op"] in CASES else "batch"
-        wanted = WANTED[CASES[row["op"]].family] if row["op"] in CASES else STATE
-        figure = row["calls"].get(name)
-        if figure is None:
-            yield f"misses: {where}: no {name}"
-        elif figure["share"] < wanted:
-            yield f"misses: {where}: {figure['share']:.2f}; wanted {wanted:.2f}"
+        known = row["op"] in CASES
+        wanted = WANTED[CASES[row["op"]].family] if known else STATE
+        for name in ("xlayout",) if known else ("batch", "apply_many"):
+            figure = row["calls"].get(name, f"no {name}")
+            if isinstance(figure, str):
+                yield f"misses: {where}: {figure}"
+            elif figure["share"] < wanted:
+                yield f"misses: {where}: {name} {figure['share']:.2f}; wanted {wanted:.2f}"
 
 
-def record(where: dict[str, Any], answers: dict[str, Any], rows: Rows) -> str:
-    """Write the run to the device's file; parts that were not run stay, from the same versions."""
-    device = "".join(c if c.isalnum() else "-" for c in where["device"].lower())
-    file = ROOT / "bench" / "results" / f"gpu-{device}.json"
-    before = json.loads(file.read_text("utf-8")) if file.exists() else {}
+def file_of(device: str) -> Path:
+    """Where the runs on a device are recorded."""
+    name = "".join(c if c.isalnum() else "-" for c in device.lower())
+    return ROOT / "bench" / "results" / f"gpu-{name}.json"
+
+
+def record(file: Path, where: dict[str, Any], answers: dict[str, Any], rows: Rows) -> None:
+    """Write the run to a file; parts that were not run stay, from the same versions."""
+    before = _before(file)
     if any(before.get(key) != value for key, value in where.items()):
         before = {}
     parts = {row["part"] for row in rows}
     kept = [row for row in before.get("rows", ()) if row["part"] not in parts]
     run = {
+        **before,
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         **where,
         "cases": before.get("cases", {}) | answers,
         "rows": [*kept, *rows],
     }
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(run, indent=1) + "\n", "utf-8")
-    return str(file.relative_to(ROOT))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    whole = file.with_name(f"{file.name}.new")
+    whole.write_text(json.dumps(run, indent=1) + "\n", "utf-8")
+    whole.replace(file)  # who is stopped now leaves the old file or the new one
+
+
+def _before(file: Path) -> dict[str, Any]:
+    """What the file holds; one that was cut off holds nothing."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found

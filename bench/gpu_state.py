@@ -3,12 +3,12 @@
     python -m bench.gpu_state [--mib 64 1024]
 
 The tensors are those of a small Llama with many layers: query, key and value fused, gate and up
-interleaved, the other weights transposed, norms copied. Every answer is checked.
+interleaved, the other weights transposed, norms copied. Every answer is checked. A row names the
+calls of too many launches to be queued, whose host is timed too: "host beside device".
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import xlayout as xl
+from bench.gpu_checks import contest, measured, show
 from bench.gpu_speed import CUDA, DEVICE, options, raw
 from bench.gpu_timing import race
 from xlayout.algebra import Layout
@@ -23,7 +24,7 @@ from xlayout.lower import apply_many
 from xlayout.lower.recipe import moves_of
 from xlayout_torch import cuda
 
-__all__ = ["TENSORS", "figures", "main", "state"]
+__all__ = ["TENSORS", "figures", "main", "row", "state"]
 
 TENSORS = 1000
 LAYER = 9  # tensors read in each
@@ -67,43 +68,55 @@ def by_hand(xs: Sequence[Any]) -> Any:
     return xs[0].t().contiguous() if xs[0].ndim == 2 else xs[0].clone()
 
 
-def figures(mib: int) -> dict[str, Any]:
-    """A row: the launches alone, the whole call, and torch tensor by tensor."""
+def row(mib: int) -> dict[str, Any]:
+    """The figures of a size, or why there are none."""
+    op = f"state dict of {TENSORS // LAYER * LAYER}"
+    return measured(
+        {"framework": "torch", "op": op, "dtype": "bfloat16", "mib": mib}, lambda: figures(op, mib)
+    )
+
+
+def figures(op: str, mib: int) -> dict[str, Any]:
+    """The launches alone, the whole call, and torch tensor by tensor."""
     layouts, inputs = state(mib)
     wanted = [by_hand(xs) for xs in inputs]
-    for made, right in zip(apply_many(layouts, inputs), wanted, strict=True):
-        assert torch.equal(raw(made), raw(right)), "apply_many: wrong answer"
+    outputs = [torch.zeros_like(x) for x in wanted]
     calls: dict[str, Callable[[], Any]] = {
         "apply_many": lambda: apply_many(layouts, inputs),
         "each": lambda: [layout(*xs) for layout, xs in zip(layouts, inputs, strict=True)],
         "eager": lambda: [by_hand(xs) for xs in inputs],
     }
-    outputs = [torch.zeros_like(x) for x in wanted]
+    many = {"each", "eager"}
     batch = cuda.Batch.of(
         (moves_of(layout, tuple(x.stride() for x in xs), (y.stride(),)), xs, (y,))
         for layout, xs, y in zip(layouts, inputs, outputs, strict=True)
     )
-    if batch is not None:
-        batch.run()
-        assert all(map(torch.equal, map(raw, outputs), map(raw, wanted))), "batch: wrong answer"
-        calls["batch"] = batch.run
+    if batch is None:
+        many.add("apply_many")
+    else:
+        calls["batch"] = lambda: (batch.run(), outputs)[1]
     size = sum(y.nbytes for y in wanted)
     source, target = torch.ones(2, size, dtype=torch.uint8, device=DEVICE).unbind()
-    found = race(calls, lambda: target.copy_(source), rounds=5 if CUDA else 1, cuda=CUDA)
+    rounds = 5 if CUDA else 1
+    found = contest(
+        op,
+        calls,
+        lambda made: all(map(torch.equal, map(raw, made), map(raw, wanted))),
+        lambda sound: race(
+            sound, lambda: target.copy_(source), rounds=rounds, cuda=CUDA, many=many
+        ),
+    )
     return {
-        "framework": "torch",
-        "op": f"state dict of {sum(map(len, inputs))}",
-        "dtype": "bfloat16",
         "mib": size >> 20,
         "launches": batch.launches if batch is not None else None,
-        "calls": {name: figure.asdict() for name, figure in found.items()},
+        "host beside device": sorted(many),
+        "calls": found,
     }
 
 
 def main() -> None:
     """Print a row for each size."""
-    for mib in options(__doc__ or "").mib:
-        print(json.dumps(figures(mib)), flush=True)
+    show(map(row, options(__doc__ or "").mib))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,16 @@
 On a GPU a call is over before its work is, and its host takes longer than a short kernel. So the
 device is made to wait, the calls queue up behind that, and its own clock times them back to back.
 What a call costs its host is told beside it.
+
+The queue of a GPU holds about a thousand launches. A call of more would wait for a device that is
+made to wait, so the device runs beside it: its time is then that of the whole call, host and all.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,17 +47,26 @@ class Figure:
 
 
 def race(
-    calls: Mapping[str, Callable[[], Any]], copy: Callable[[], Any], *, rounds: int, cuda: bool
+    calls: Mapping[str, Callable[[], Any]],
+    copy: Callable[[], Any],
+    *,
+    rounds: int,
+    cuda: bool,
+    many: Container[str] = (),
 ) -> dict[str, Figure]:
-    """Every call beside the copy, in turns."""
+    """Every call beside the copy, in turns; `many` are calls of more launches than are queued."""
     both = {"copy": copy, **calls}
     read = _on_gpu if cuda else _on_cpu
     hosts = {name: _host(call, cuda=cuda) for name, call in both.items()}
-    times = {name: 1 if not cuda else _times(call, hosts[name]) for name, call in both.items()}
+    times = {
+        name: 1 if not cuda or name in many else _times(call, hosts[name])
+        for name, call in both.items()
+    }
+    waits = {name: 0.0 if name in many else _wait(times[name], hosts[name]) for name in both}
     seen: dict[str, list[float]] = {name: [] for name in both}
     for _ in range(rounds):
         for name, call in both.items():
-            seen[name].append(read(call, times[name], hosts[name]))
+            seen[name].append(read(call, times[name], waits[name]))
     found = {}
     for name in calls:
         shares = [base / own for base, own in zip(seen["copy"], seen[name], strict=True)]
@@ -83,14 +95,20 @@ def _host(call: Callable[[], Any], *, cuda: bool) -> float:
 
 def _times(call: Callable[[], Any], host: float) -> int:
     """How often to make a call for one reading."""
-    return max(3, min(50, int(ENOUGH / _on_gpu(call, 3, host))))
+    return max(3, min(50, int(ENOUGH / _on_gpu(call, 3, _wait(3, host)))))
 
 
-def _on_gpu(call: Callable[[], Any], times: int, host: float) -> float:
+def _wait(times: int, host: float) -> float:
+    """Seconds in which a call's host has queued so many of them."""
+    return 1e-3 + 1.5 * times * host
+
+
+def _on_gpu(call: Callable[[], Any], times: int, wait: float) -> float:
     import torch
 
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(int((1e-3 + 1.5 * times * host) * WAIT))
+    if wait:
+        torch.cuda._sleep(int(wait * WAIT))
     start.record()
     for _ in range(times):
         call()
@@ -99,7 +117,7 @@ def _on_gpu(call: Callable[[], Any], times: int, host: float) -> float:
     return start.elapsed_time(end) / 1e3 / times
 
 
-def _on_cpu(call: Callable[[], Any], times: int, _host: float) -> float:
+def _on_cpu(call: Callable[[], Any], times: int, _wait: float) -> float:
     start = time.perf_counter()
     for _ in range(times):
         call()

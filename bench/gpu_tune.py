@@ -9,12 +9,10 @@ hand, where it holds for most ops.
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
+from bench.gpu_checks import contest, show
 from bench.gpu_speed import CUDA, DEVICE, options, raw
 from bench.gpu_timing import race
 from xlayout.bench.cases import CASES, Permute, make_case
@@ -26,8 +24,8 @@ TILES = (1 << 13, 1 << 14, 1 << 15)
 WARPS = (4, 8)
 
 
-def tuned(op: str, dtype: str, mib: int) -> dict[str, float]:
-    """Share of a copy's speed by (bytes of a tile, warps)."""
+def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
+    """Share of a copy's speed by (bytes of a tile, warps), or why there is none."""
     case = make_case(op, (mib << 20) // getattr(torch, dtype).itemsize)
     (shape,) = case.layout.in_shapes
     size = case.layout.in_size * getattr(torch, dtype).itemsize
@@ -36,15 +34,20 @@ def tuned(op: str, dtype: str, mib: int) -> dict[str, float]:
     given = x.view(getattr(torch, dtype)).view(shape)
     usual = triton_tile.TILE, cuda.WARPS
     wanted = raw(case.ours(given))
-    found = {}
+    found: dict[str, float | str] = {}
     try:
         for tile, warps in itertools.product(TILES, WARPS):
             use(tile, warps)
-            assert torch.equal(raw(case.ours(given)), wanted), f"{tile}, {warps}: wrong answer"
-            call: Callable[[], Any] = lambda: case.ours(given)  # noqa: E731
-            copy: Callable[[], Any] = lambda: target.copy_(x)  # noqa: E731
-            figures = race({"it": call}, copy, rounds=5 if CUDA else 1, cuda=CUDA)
-            found[f"{tile >> 10} KB, {warps} warps"] = round(figures["it"].share, 3)
+            name = f"{tile >> 10} KB, {warps} warps"
+            cell = contest(
+                op,
+                {name: lambda: case.ours(given)},
+                lambda made: torch.equal(raw(made), wanted),
+                lambda sound: race(
+                    sound, lambda: target.copy_(x), rounds=5 if CUDA else 1, cuda=CUDA
+                ),
+            )[name]
+            found[name] = cell if isinstance(cell, str) else round(cell["share"], 3)
     finally:
         use(*usual)
     return found
@@ -60,10 +63,12 @@ def use(tile: int, warps: int) -> None:
 def main() -> None:
     """Print a row for each op that is one permutation."""
     chosen = options(__doc__ or "")
-    for op, dtype in itertools.product(CASES, chosen.dtype):
-        if chosen.only in op and isinstance(make_case(op, 1 << 20).hand, Permute):
-            row = {"op": op, "dtype": dtype, "mib": chosen.mib[-1]}
-            print(json.dumps(row | {"tuned": tuned(op, dtype, chosen.mib[-1])}), flush=True)
+    mib = chosen.mib[-1]
+    show(
+        {"op": op, "dtype": dtype, "mib": mib, "tuned": tuned(op, dtype, mib)}
+        for op, dtype in itertools.product(CASES, chosen.dtype)
+        if chosen.only in op and isinstance(make_case(op, 1 << 20).hand, Permute)
+    )
 
 
 if __name__ == "__main__":

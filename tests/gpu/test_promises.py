@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,9 +12,9 @@ if not torch.cuda.is_available():
     pytest.skip("torch sees no accelerator", allow_module_level=True)
 
 from bench import gpu_kernel, gpu_promises  # noqa: E402 -- importing them asks for the device
-from bench.gpu import platforms  # noqa: E402
-from bench.gpu_ask import ask  # noqa: E402
+from bench.gpu_ask import SECONDS, ask  # noqa: E402
 from bench.gpu_case import CASES  # noqa: E402
+from bench.gpu_here import ON_CUDA  # noqa: E402
 
 MODULES = (gpu_promises.__name__, gpu_kernel.__name__)
 PROMISES = {name: case for name, case in CASES.items() if case.ask.__module__ in MODULES}
@@ -24,5 +26,6 @@ def test_promise(name: str) -> None:
     case = PROMISES[name]
     if case.devices > torch.cuda.device_count():
         pytest.skip(f"needs {case.devices} devices")
-    answer = ask(name, platforms() | case.environment)
+    end = time.monotonic() + 2 * SECONDS
+    ((_, answer),) = ask(case.ask.__module__, [name], ON_CUDA | case.environment, end)
     assert answer["verdict"] == "ok", answer["finding"]

@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from bench import gpu_report
-from bench.gpu_report import misses, record, table
+from bench.gpu_ask import ROOT
+from bench.gpu_report import file_of, misses, record, table
 
 
 def figure(share: float) -> dict[str, float]:
@@ -30,7 +28,10 @@ JAX = row(
     "zip", 0, part="jax", framework="jax", calls={"jit": figure(0.6), "pallas": "ValueError: no"}
 )
 STATE = row(
-    "state dict of 999", 0, part="state", calls={"batch": figure(0.8), "eager": figure(0.2)}
+    "state dict of 999",
+    0,
+    part="state",
+    calls={"batch": figure(0.9), "apply_many": figure(0.8), "eager": figure(0.2)},
 )
 
 
@@ -69,15 +70,16 @@ def test_the_parts_meet_in_one_line() -> None:
 def test_what_is_below_its_target_is_named() -> None:
     rows = [row("zip", 0.86), row("zip", 0.84), row("interleave rows", 0.94), STATE, COMPILED, JAX]
     assert list(misses(rows)) == [
-        "misses: zip, uint8, 64 MB: 0.84; wanted 0.85",
-        "misses: interleave rows, uint8, 64 MB: 0.94; wanted 0.95",
-        "misses: state dict of 999, uint8, 64 MB: 0.80; wanted 0.83",
+        "misses: zip, uint8, 64 MB: xlayout 0.84; wanted 0.85",
+        "misses: interleave rows, uint8, 64 MB: xlayout 0.94; wanted 0.95",
+        "misses: state dict of 999, uint8, 64 MB: apply_many 0.80; wanted 0.83",
     ]
 
 
 def test_a_state_dict_without_a_batch_misses() -> None:
     assert list(misses([STATE | {"calls": {}}])) == [
-        "misses: state dict of 999, uint8, 64 MB: no batch"
+        "misses: state dict of 999, uint8, 64 MB: no batch",
+        "misses: state dict of 999, uint8, 64 MB: no apply_many",
     ]
 
 
@@ -87,15 +89,45 @@ def test_a_tuning_has_no_target() -> None:
     assert "tuned: zip, uint8: {'8 KB': 0.9}" in str(table([tuned], cuda=True))
 
 
-def test_parts_of_the_same_versions_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_report, "ROOT", tmp_path)
-    (tmp_path / "bench").mkdir()
-    here = {"device": "NVIDIA H200", "torch": "2.11"}
-    name = record(here, {"a": {"verdict": "ok"}}, [row("zip", 0.9), STATE])
-    assert name == "bench/results/gpu-nvidia-h200.json"
-    record(here, {"b": {"verdict": "ok"}}, [row("zip", 0.8)])
-    found = json.loads((tmp_path / name).read_text("utf-8"))
+def test_a_reason_may_stand_in_place_of_a_figure() -> None:
+    why = "zip, xlayout: wrong answer"
+    told = row("zip", 0, calls={"xlayout": why, "eager": figure(0.5)})
+    assert list(misses([told])) == [f"misses: zip, uint8, 64 MB: {why}"]
+    line = str(table([told], cuda=True)).splitlines()[3]
+    assert line.split() == ["zip", "uint8", "64", "MB", "fails", "0.50", "±0.01"]
+
+
+HERE = {"device": "NVIDIA H200", "torch": "2.11"}
+
+
+def test_a_device_has_its_file() -> None:
+    assert file_of(HERE["device"]) == ROOT / "bench" / "results" / "gpu-nvidia-h200.json"
+
+
+def test_parts_of_the_same_versions_add_up(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "gpu.json"
+    record(file, HERE, {"a": {"verdict": "ok"}}, [row("zip", 0.9), STATE])
+    record(file, HERE, {"b": {"verdict": "ok"}}, [row("zip", 0.8)])
+    found = json.loads(file.read_text("utf-8"))
     assert found["cases"].keys() == {"a", "b"}
     assert [r["part"] for r in found["rows"]] == ["state", "speed"]
-    record(here | {"torch": "2.12"}, {}, [])
-    assert json.loads((tmp_path / name).read_text("utf-8"))["rows"] == []
+    record(file, HERE | {"torch": "2.12"}, {}, [])
+    assert json.loads(file.read_text("utf-8"))["rows"] == []
+    assert [path.name for path in file.parent.iterdir()] == ["gpu.json"]
+
+
+def test_a_run_without_jax_keeps_what_is_known_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    record(file, HERE | {"jax": "0.11"}, {}, [JAX])
+    record(file, HERE, {}, [STATE])
+    found = json.loads(file.read_text("utf-8"))
+    assert found["jax"] == "0.11"
+    assert [r["part"] for r in found["rows"]] == ["jax", "state"]
+
+
+def test_a_record_that_was_cut_off_holds_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    record(file, HERE, {}, [STATE])
+    file.write_text(file.read_text("utf-8")[:-9], "utf-8")
+    record(file, HERE, {}, [JAX])
+    assert [r["part"] for r in json.loads(file.read_text("utf-8"))["rows"]] == ["jax"]

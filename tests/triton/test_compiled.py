@@ -28,7 +28,8 @@ Found = tuple[dict[str, dict[str, int]], int]
 @pytest.fixture(scope="module")
 def found() -> Found:
     """What each kernel's machine code holds, and how many launches compile; in its own process."""
-    path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
+    more = filter(None, [os.environ.get("PYTHONPATH")])
+    path = os.pathsep.join((str(ROOT), str(ROOT / "backends"), *more))
     done = subprocess.run(
         [sys.executable, "-c", CODE],
         env={**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "0"},

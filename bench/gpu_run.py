@@ -1,0 +1,146 @@
+"""Run: part after part of what an accelerator is asked, each in the time that is left."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import time
+from collections.abc import Collection
+from typing import Any
+
+from bench.gpu_ask import LEAST, ask, lines_of, rows_of
+from bench.gpu_checks import troubles
+from bench.gpu_here import Here
+
+__all__ = ["EXTRA", "PARTS", "Run"]
+
+PARTS = ("kernel", "promises", "speed", "state", "jax", "compiled", "questions", "tests")
+"""In the order of what must not be missed, for the last may find no time."""
+
+EXTRA = ("tune",)
+JAX = ("promises", "jax", "questions")
+
+_ON_GPU = {
+    "speed": (["bench.gpu_speed"], 130),
+    "state": (["bench.gpu_state"], 40),
+    "jax": (["bench.gpu_jax"], 100),
+    "compiled": (["bench.gpu_speed", "--compiled", "--dtype", "bfloat16"], 80),
+    "tune": (["bench.gpu_tune", "--mib", "1024"], 300),
+}
+"""Part -> program and its seconds; each prints a line of JSON for each row."""
+
+_ON_CPU = {
+    "speed": ["--mib", "2", "--dtype", "bfloat16"],
+    "state": ["--mib", "8"],
+    "jax": ["--mib", "2", "--dtype", "bfloat16"],
+}
+"""Part -> what a CPU can be asked: whether the answers are right."""
+
+_PYTEST = (
+    *("-v", "--maxfail=20", "-p", "no:cacheprovider"),
+    # The machine's pytest may be another, and what it or torch warns of is not the kernel's doing.
+    *("-W", "default", "-o", "minversion=8", "-o", "addopts=--import-mode=importlib"),
+)
+_TESTED = "tests/triton"
+_TESTS = 180
+
+
+class Run:
+    """The parts that were run, and what they said."""
+
+    def __init__(self, here: Here, end: float, only: Collection[str] = ()) -> None:
+        self.answers: dict[str, Any] = {}
+        self.rows: list[dict[str, Any]] = []
+        self.broken: list[str] = []
+        self.unasked: list[str] = []
+        self._here, self._end, self._only = here, end, only
+
+    def part(self, name: str) -> None:
+        """Run one part."""
+        if name in JAX and self._here.no_jax:
+            self._say(name, {"verdict": "-", "finding": f"no JAX: {self._here.no_jax}"})
+            self.unasked.append(name)
+        elif name in _ON_GPU:
+            self._program(name)
+        elif name == "tests":
+            self._tests()
+        else:
+            self._asked(name)
+
+    def _say(self, name: str, answer: dict[str, Any]) -> None:
+        self.answers[name] = answer
+        print(f"{answer['verdict']:8} {name:34} {answer['finding']}", flush=True)
+
+    def _left(self, most: float) -> float:
+        return min(most, self._end - time.monotonic())
+
+    def _asked(self, part: str) -> None:
+        together, alone = [], []
+        for name, case in self._here.cases.items():
+            if case["module"].rpartition("_")[2] != part or (self._only and name not in self._only):
+                continue
+            question = {"question": case["question"]}
+            if case["devices"] > self._here.where["devices"]:
+                needs = f"needs {case['devices']} devices"
+                self._say(name, question | {"verdict": "-", "finding": needs})
+            elif not (self._here.cuda or case["on_cpu"]):
+                self._say(name, question | {"verdict": "-", "finding": "needs an accelerator"})
+            elif case["alone"]:
+                alone.append([name])
+            else:
+                together.append(name)
+        for names in filter(None, (together, *alone)):
+            first = self._here.cases[names[0]]
+            environment = self._here.environment | first["environment"]
+            for name, answer in ask(first["module"], names, environment, self._end):
+                self._say(name, {"question": self._here.cases[name]["question"], **answer})
+                if answer["verdict"] == "LATE":
+                    self.unasked.append(name)
+                elif answer["verdict"] != "ok" and part != "questions":
+                    self.broken.append(name)
+
+    def _program(self, name: str) -> None:
+        program, seconds = _ON_GPU[name]
+        if not self._here.cuda and name not in _ON_CPU:
+            return
+        if self._left(seconds) < LEAST:
+            self.unasked.append(name)
+            return
+        more = [] if self._here.cuda else _ON_CPU[name]
+        start = time.monotonic()
+        arguments, environment = ["-m", *program, *more], self._here.environment
+        lines, how = lines_of(arguments, environment, self._left(seconds))
+        rows = [{"part": name, **row} for row in rows_of(lines) if "op" in row]
+        self.rows += rows
+        said = [text for row in rows for text in troubles(row)]
+        took = f"{len(rows)} rows in {time.monotonic() - start:.0f} s"
+        self._ended(name, how, said, took)
+
+    def _tests(self) -> None:
+        if not all(map(importlib.util.find_spec, ("pytest", "hypothesis"))):
+            self._say("tests", {"verdict": "-", "finding": "pytest and hypothesis are not here"})
+            return
+        if self._left(_TESTS) < LEAST:
+            self.unasked.append("tests")
+            return
+        environment = self._here.environment | {"COLUMNS": "200"}
+        if not self._here.cuda:
+            environment["TRITON_INTERPRET"] = "1"
+        arguments = ["-m", "pytest", *_PYTEST, _TESTED]
+        lines, how = lines_of(arguments, environment, self._left(_TESTS))
+        said = [line for line in lines if re.match(r"(FAILED|ERROR)\b", line)]
+        if not said:  # cut off before the summary
+            said = [line for line in lines if re.search(r"::.* (FAILED|ERROR)\b", line)]
+        self._ended("tests", how, said, (lines or ["nothing"])[-1].strip("= "))
+
+    def _ended(self, name: str, how: dict[str, Any] | None, said: list[str], took: str) -> None:
+        """Keep how a program ended; what it said before it was cut off still counts."""
+        how = how or {"verdict": "ok", "finding": ""}
+        first = said[0] if said else how["finding"]
+        self._say(
+            name, how | {"finding": f"{took}  {first}".strip()} | ({"said": said} if said else {})
+        )
+        if how["verdict"] == "LATE":
+            self.unasked.append(f"the rest of {name}")
+        if said or how["verdict"] not in ("ok", "LATE"):
+            self.broken.append(name)
