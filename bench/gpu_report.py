@@ -88,9 +88,12 @@ def file_of(device: str) -> Path:
 
 
 def record(file: Path, where: dict[str, Any], answers: dict[str, Any], rows: Rows) -> None:
-    """Write the run to a file; parts that were not run stay, from the same versions."""
+    """Write the run to a file; parts that were not run stay, from the same versions.
+
+    What a run does not know, as it is with JAX where that does not start, differs from nothing.
+    """
     before = _before(file)
-    if any(before.get(key) != value for key, value in where.items()):
+    if any(before.get(key, value) != value for key, value in where.items()):
         before = {}
     parts = {row["part"] for row in rows}
     kept = [row for row in before.get("rows", ()) if row["part"] not in parts]

@@ -123,6 +123,10 @@ def test_a_run_without_jax_keeps_what_is_known_of_it(tmp_path: Path) -> None:
     found = json.loads(file.read_text("utf-8"))
     assert found["jax"] == "0.11"
     assert [r["part"] for r in found["rows"]] == ["jax", "state"]
+    file.unlink()
+    record(file, HERE, {}, [STATE])
+    record(file, HERE | {"jax": "0.11"}, {}, [JAX])
+    assert len(json.loads(file.read_text("utf-8"))["rows"]) == 2
 
 
 def test_a_record_that_was_cut_off_holds_nothing(tmp_path: Path) -> None:
