@@ -125,8 +125,10 @@ def test_an_open_axis_keeps_plain_ops() -> None:
     assert NAME not in graphs(zipped, values(), dynamic=True)
 
 
-def test_what_is_a_view_stays_one() -> None:
-    assert NAME not in graphs(xl.matrix_transpose, values())
+def test_where_a_view_will_do_there_is_one() -> None:
+    assert graphs(xl.matrix_transpose, values()).count(NAME) == 1
+    assert NAME not in graphs(lambda x: xl.matrix_transpose(x, copy=None), values())
+    assert graphs(lambda x: xl.interleave(x, axis=1, copy=None), values()).count(NAME) == 1
 
 
 # -- what it does ----------------------------------------------------------------------------------
@@ -140,6 +142,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 LAYOUTS = {
+    "transpose": xl.matrix_transpose.layout((9, 24)),
     "zip": xl.interleave.layout((9, 24), axis=1),
     "rope": xl.rope_halves.layout((9, 24), heads=3, axis=1),
     "three pieces": xl.regroup.layout((9, 24), sizes=(4, 8, 12), groups=2, axis=1),
@@ -208,14 +211,14 @@ def test_second_derivatives() -> None:
 def test_the_operation_keeps_the_rules_of_torch(name: str) -> None:
     layout = LAYOUTS[name]
     xs = [x.requires_grad_() for x in inputs(layout)]
-    torch.library.opcheck(torch.ops.xlayout.relayout.default, (xs, form_of(layout)))
+    torch.library.opcheck(torch.ops.xlayout.relayout.default, (xs, form_of(layout, False)))
 
 
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from([torch.uint8, torch.bfloat16, torch.float32, torch.complex128]))
 def test_the_operation_of_any_bijection(data: st.DataObject, dtype: Any) -> None:
     layout = data.draw(bijections(24))
-    form = form_of(layout)
+    form = form_of(layout, False)
     if form is None:
         return
     numbers = [

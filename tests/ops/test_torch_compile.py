@@ -24,6 +24,8 @@ ALLOCATE = {"clone", "cat", "new_full", "_to_copy", "index", "gather", "where", 
 
 @pytest.fixture(autouse=True)
 def no_graph_of_another_test() -> Iterator[None]:
+    for x in (np.zeros(2), torch.zeros(2)):
+        xl.interleave(x)  # a type that is seen for the first time has what is compiled made anew
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -135,8 +137,16 @@ def test_holes_of_floats_are_filled_where_sizes_are_dynamic() -> None:
         (lambda x: xl.regroup(x, sizes=(8, 2, 2), groups=2, axis=1), (5, 12)),
         (lambda x: xl.split_qkv(x, heads=4, kv_heads=2, axis=-1)[0], (5, 16)),
         (lambda x: xl.pad(x, to=7, axis=-1), (3, 4)),
+        (lambda x: xl.rearrange(x, "b s (h d) -> b h s d", h=4), (3, 5, 8)),
+        (lambda x: xl.rearrange(x, "b s d -> (b s) d"), (3, 5, 8)),
+        (lambda x: xl.rearrange(x, "... (q + k) -> ... q, ... k", q=3)[1], (3, 5, 8)),
+        (lambda x: xl.to_tiles(x, grid=(2, 2))[1][0], (3, 4, 6)),
+        (lambda x: xl.from_tiles([[x, x], [x, x]]), (3, 4, 6)),
     ],
-    ids=["matrix_transpose", "stack", "regroup", "split_qkv", "pad"],
+    ids=[
+        *("matrix_transpose", "stack", "regroup", "split_qkv", "pad"),
+        *("rearrange", "rearrange, merged", "rearrange, segments", "to_tiles", "from_tiles"),
+    ],
 )
 def test_the_first_axis_may_be_dynamic(op: Callable[..., Any], shape: tuple[int, ...]) -> None:
     recorder = Recorder()

@@ -64,7 +64,7 @@ def halves(x: torch.Tensor) -> Any:
     """A transpose in two parts, by the one operation that large layouts are when compiled."""
     rows, columns = x.shape[0], x.numel() // x.shape[0]
     turned = Layout.permute((rows, columns), (1, 0))
-    form = form_of(turned.regrouped([x.shape], [(columns, rows - 1), (columns, 1)]))
+    form = form_of(turned.regrouped([x.shape], [(columns, rows - 1), (columns, 1)]), False)
     return (x, x) if form is None else torch.ops.xlayout.relayout([x], form)
 
 

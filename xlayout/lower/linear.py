@@ -68,13 +68,12 @@ def as_linear(layout: Layout | str, backend: Backend, arrays: Sequence[Any]) -> 
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def form_of(layout: Layout) -> str | None:
+def form_of(layout: Layout, views: bool) -> str | None:
     """A bijection as text: (moves, input shapes, output shapes), all row-major.
 
-    None for others, and for what only shows row-major memory in another way: whoever uses that may
-    read it as it lies.
+    None for others, and where `views` will do, for what only shows row-major memory in another way.
     """
-    if not _moves_all(layout) or None not in views_of(layout):
+    if not _moves_all(layout) or (views and None not in views_of(layout)):
         return None
     return repr((moves_of(layout), layout.in_shapes, layout.out_shapes))
 

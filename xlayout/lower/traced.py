@@ -86,7 +86,7 @@ def plan_layout(layout: Layout, mutable: bool, views: bool) -> Plan:
     opened = any(n >= _LIMIT for shape in layout.in_shapes for n in shape)
     if program.gathers and opened:
         raise _depends()
-    whole = None if opened else form_of(layout) if mutable else layout
+    whole = None if opened else form_of(layout, views) if mutable else layout
     return steps, program.outputs, tables_of(layout, program), whole
 
 

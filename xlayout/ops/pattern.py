@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, cast
 
 from xlayout.algebra import Layout, grammar
 from xlayout.algebra.shapes import Shape
-from xlayout.ops.engine import Engine, everything
+from xlayout.ops.engine import Engine
 from xlayout.ops.op import Run, dressed
 
 __all__ = ["rearrange"]
@@ -40,8 +40,35 @@ class Rearrange(Protocol):
         """The op on a shape, or on a sequence of shapes when the pattern has several inputs."""
 
 
+def _split(ndim: int, options: dict[str, Any]) -> frozenset[int]:
+    """The axes that the pattern splits or gives a size; all, where it has several arrays."""
+    return frozenset(_split_by(options["pattern"], ndim, tuple(options)))
+
+
+def _split_by(pattern: str, ndim: int, sizes: tuple[str, ...]) -> tuple[int, ...]:
+    """The same, of a pattern and the names whose sizes are given.
+
+    >>> _split_by("b ... (h d) s -> b h s ... d", 5, ("h", "s"))
+    (3, 4)
+    """
+    array, *others = grammar.read(pattern).inputs
+    if others:
+        return tuple(range(ndim))
+    dots = next((k for k, f in enumerate(array) if isinstance(f, grammar.Dots)), len(array))
+    return tuple(
+        k if k < dots else ndim - len(array) + k
+        for k, factor in enumerate(array)
+        if isinstance(factor, grammar.One | grammar.Group)
+        or (isinstance(factor, grammar.Name) and (factor.size or factor.name in sizes))
+    )
+
+
+# As torch.compiler.assume_constant_result: Dynamo need not read how a pattern is read.
+_split_by._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def _on_arrays(function: Callable[..., Layout]) -> Rearrange:
-    call = Engine(function, everything, packed=True).unary()
+    call = Engine(function, _split, packed=True).unary()
 
     def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
         single = all(isinstance(n, int) for n in shape)

@@ -10,7 +10,7 @@ from xlayout.algebra import Layout, Piece
 from xlayout.algebra.partition import Rule, partition
 from xlayout.algebra.shapes import Shape, as_shape, integer
 from xlayout.errors import AxisError, SizeError
-from xlayout.ops.engine import Engine, everything
+from xlayout.ops.engine import Engine
 from xlayout.ops.op import dressed
 
 __all__ = ["from_tiles", "to_tiles"]
@@ -29,6 +29,11 @@ def _grid(shape: Shape, rows: Sequence[int], columns: Sequence[int]) -> Layout:
             at += h * w
     core = Layout(((height, width),), tuple(shapes), tuple(pieces))
     return core.lift(shape[:-2], ())
+
+
+def _matrix(ndim: int, _options: dict[str, Any]) -> frozenset[int]:
+    """The last two axes are touched."""
+    return frozenset(range(max(ndim - 2, 0), ndim))
 
 
 def _pair(grid: Sequence[int]) -> tuple[int, int]:
@@ -170,7 +175,7 @@ class FromTiles(Protocol):
 
 
 def _make_to_tiles() -> ToTiles:
-    call = Engine(_to_tiles, everything, nested=_as_rows).unary()
+    call = Engine(_to_tiles, _matrix, nested=_as_rows).unary()
 
     def layout(shape: Sequence[int], /, **options: Any) -> Layout:
         return _to_tiles(as_shape(shape), **options)
@@ -179,7 +184,7 @@ def _make_to_tiles() -> ToTiles:
 
 
 def _make_from_tiles() -> FromTiles:
-    run = Engine(_from_tiles, everything, packed=True).nary()
+    run = Engine(_from_tiles, _matrix, packed=True).nary()
 
     def call(tiles: Sequence[Sequence[Any]], /, **options: Any) -> Any:
         if "columns" in options:
