@@ -62,14 +62,9 @@ def can_compile() -> bool:
 def _compiled(
     xs: Sequence[Any], ys: Sequence[Any], made: Any, written: Any, ours: Any
 ) -> dict[str, Call]:
-    def owned(*xs: Any) -> Any:  # the op may be a view where it is compiled
-        result = ours(*xs)
-        several = isinstance(result, (tuple, list))
-        return [y.contiguous() for y in result] if several else result.contiguous()
-
     torch._dynamo.reset()  # else it gives up after eight shapes
-    functions = made, written, owned
-    hand, reused, op = (torch.compile(f, dynamic=False, fullgraph=True) for f in functions)
+    compiled: Any = torch.compile  # its type says too little of what is Any
+    hand, reused, op = (compiled(f, dynamic=False, fullgraph=True) for f in (made, written, ours))
     return {
         "compiled reused": lambda: reused(xs, ys),
         "compiled fresh": lambda: hand(*xs),

@@ -152,6 +152,7 @@ class Engine:
         if not isinstance(donate, bool):
             raise TypeError(f"donate: {donate!r}; wanted True or False")
         if copy is not None and not isinstance(copy, bool):
+            self._layout(arrays, own)  # a pattern with an axis of that name says it better
             raise TypeError(f"copy: {copy!r}; wanted True, False or None")
         if donate and (out is not None or copy is not True):
             raise ValueError("donate: True with out= or copy=; it is one memory or another")

@@ -42,7 +42,8 @@ class Rearrange(Protocol):
 
 def _split(ndim: int, options: dict[str, Any]) -> frozenset[int]:
     """The axes that the pattern splits or gives a size; all, where it has several arrays."""
-    return frozenset(_split_by(options["pattern"], ndim, tuple(options)))
+    pattern = options.get("pattern", "->")  # where there is none, it is missed later
+    return frozenset(_split_by(pattern, ndim, tuple(options)))
 
 
 def _split_by(pattern: str, ndim: int, sizes: tuple[str, ...]) -> tuple[int, ...]:
