@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,13 +81,14 @@ def compile_native() -> Path | None:
                 raise
             print("xlayout_native: once more, without XLA's headers", file=sys.stderr)
             subprocess.run(command(new, []), check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        BUILT.unlink(missing_ok=True)  # a stale one must not be shipped or loaded
+        return new.replace(BUILT)  # atomic: a process that has the old file mapped keeps it
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        with suppress(OSError):  # of a tree that cannot be written to, and where there is none
+            BUILT.unlink(missing_ok=True)  # a stale one must not be shipped or loaded
         if mode == "require":
             raise SystemExit(f"xlayout_native: not compiled, {error}") from error
         print(f"xlayout_native: pure Python, {error}", file=sys.stderr)
         return None
-    return new.replace(BUILT)  # atomic: a process that has the old file mapped keeps it
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc,unused-ignore]

@@ -11,6 +11,7 @@ OMP_NUM_THREADS                   threads, in place of one per processor
 from __future__ import annotations
 
 import os
+import warnings
 
 try:
     if os.environ.get("XLAYOUT_NATIVE") == "off":
@@ -37,7 +38,11 @@ except ImportError as error:
 else:
     available = True
     if "XLAYOUT_ISA" in os.environ:
-        set_isa(os.environ["XLAYOUT_ISA"])
+        try:
+            set_isa(os.environ["XLAYOUT_ISA"])
+        except ValueError:  # set for another machine, perhaps: no reason not to start
+            has, wanted = ", ".join(get_isas()), os.environ["XLAYOUT_ISA"]
+            warnings.warn(f"XLAYOUT_ISA: {wanted!r}; this machine has {has}", stacklevel=2)
 
 __all__ = [
     "address",

@@ -20,6 +20,10 @@ _ALL = builtins.slice(None)
 
 
 def kind(x: Any, /) -> tuple[Any, Any]:
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError("x: a masked array would lose its mask; give x.filled(...) or x.data")
+    if isinstance(x, np.matrix):
+        raise TypeError("x: a matrix has two axes whatever is done with it; give np.asarray(x)")
     return x.dtype, "cpu"
 
 

@@ -45,7 +45,10 @@ def empty(shape: Sequence[int], dtype: Any) -> Any:
         return np.empty(shape, dtype)
     # numpy's own memory starts 16 bytes past a page, and so no row of it on a line; nor is its
     # first huge page whole. (512 small pages cost as much as a quarter of a memcpy of 64 MB.)
-    memory = mmap.mmap(-1, -(-nbytes // _HUGE) * _HUGE, flags=_PRIVATE)
+    try:
+        memory = mmap.mmap(-1, -(-nbytes // _HUGE) * _HUGE, flags=_PRIVATE)
+    except (OSError, OverflowError):
+        return np.empty(shape, dtype)  # or numpy's own word for what there is no memory for
     y = np.frombuffer(memory, dtype, count).reshape(shape)
     xlayout_native.huge_pages(xlayout_native.address(y), nbytes)
     return y

@@ -83,7 +83,7 @@ def test_headers_of_xla_that_do_not_fit_cost_no_more_than_its_calls(tree: Path) 
     assert printed == "None\n"
 
 
-@pytest.mark.parametrize("compiler", ["/bin/false", "/nowhere/cc"])
+@pytest.mark.parametrize("compiler", ["/bin/false", "/bin/true", "/nowhere/cc", 'cc "'])
 def test_without_a_compiler_the_package_is_there_and_says_so(tree: Path, compiler: str) -> None:
     stale = tree / "backends" / "xlayout_native" / "_copy.abi3.so"
     stale.write_bytes(b"stale")

@@ -153,6 +153,18 @@ def test_a_variable_forces_the_kernels(name: str) -> None:
     assert printed("import xlayout_native as n; print(n.get_isa())", XLAYOUT_ISA=name) == name
 
 
+def test_kernels_that_this_machine_lacks_are_named_and_not_run() -> None:
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as said:
+    import xlayout_native as n
+print(n.get_isa(), "|", said[0].message)
+"""
+    made = printed(code, XLAYOUT_ISA="avx9")
+    has = xlayout_native.get_isas()
+    assert made == f"{has[0]} | XLAYOUT_ISA: 'avx9'; this machine has {', '.join(has)}"
+
+
 def test_a_variable_switches_it_off() -> None:
     line = printed("import xlayout_native as n; print(n.status())", XLAYOUT_NATIVE="off")
     assert line == "not in use: switched off by XLAYOUT_NATIVE=off"

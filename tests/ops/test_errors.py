@@ -250,3 +250,12 @@ def test_a_value_that_one_dtype_held_is_asked_of_the_next(backend: Framework) ->
     backend.call(lambda a: layout(a, fill=0.5), backend.array(np.zeros(3, np.float32)))
     with pytest.raises(ShapeError, match=r"^fill: 0\.5 in an array of int32; wanted an integer"):
         backend.call(lambda a: layout(a, fill=0.5), backend.array(np.zeros(3, np.int32)))
+
+
+@pytest.mark.parametrize("call", [xl.interleave, lambda x: xl.stack([x, x]), xl.unstack])
+def test_what_numpy_would_not_keep_is_refused(call: Any) -> None:
+    masked = np.ma.masked_equal(np.arange(4).reshape(2, 2), 3)
+    with pytest.raises(TypeError, match="x: a masked array would lose its mask; give x"):
+        call(masked)
+    with pytest.raises(TypeError, match="x: a matrix has two axes whatever is done with it; give"):
+        call(masked.data.view(np.matrix))
