@@ -100,14 +100,19 @@ def linear(form: str | None, arrays: Sequence[Any]) -> Sequence[Any] | None:
         plain = plain and type(x) in PLAIN
         row_major = row_major and x.is_contiguous()
     seen = first.dtype, first.device.type, plain, row_major
-    if opaque.constant(_kept_away, form, *seen):
+    outputs = opaque.constant(_outputs, form, *seen)
+    if not outputs:
         return None
+    if outputs == 1:
+        return [torch.ops.xlayout.relayout.one(list(arrays), form)]
     made: Sequence[Any] = torch.ops.xlayout.relayout(list(arrays), form)
     return made
 
 
-def _kept_away(text: str, *seen: Any) -> bool:
-    return any(closed(_form(text), Seen(*seen)) for closed in GATES.values())
+def _outputs(text: str, *seen: Any) -> int:
+    """How many results the operation has; 0 where a gate keeps it away."""
+    form = _form(text)
+    return 0 if any(closed(form, Seen(*seen)) for closed in GATES.values()) else len(form.targets)
 
 
 @lru_cache(1024)
@@ -128,6 +133,16 @@ def relayout(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
     What a program carries along is text: it may be kept, and run by a process that never saw the
     layout.
     """
+    return _moved(arrays, form)
+
+
+@torch.library.custom_op("xlayout::relayout.one", mutates_args=(), device_types="cpu")
+def one(arrays: Sequence[torch.Tensor], form: str) -> torch.Tensor:
+    """The same of a form that has one result: Inductor's C++ wrapper crashes on a list of one."""
+    return _moved(arrays, form)[0]
+
+
+def _moved(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
     given = [x.contiguous() for x in arrays]
     made = _writer(form)(given, None)
     if made is None:
@@ -141,12 +156,19 @@ def _empty(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
     return [arrays[0].new_empty(shape) for shape in _form(form).targets]
 
 
+one.register_fake(lambda arrays, form: _empty(arrays, form)[0])
+
+
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.form = inputs[1]
 
 
-def _backward(ctx: Any, cotangents: Sequence[Any]) -> tuple[list[torch.Tensor], None]:
-    return relayout(list(cotangents), repr(tuple(_form(ctx.form).inverse()))), None
+def _backward(ctx: Any, *cotangents: Any) -> tuple[list[torch.Tensor], None]:
+    back = _form(ctx.form).inverse()
+    given = list(cotangents[0]) if isinstance(cotangents[0], (list, tuple)) else list(cotangents)
+    text = repr(tuple(back))
+    return ([one(given, text)] if len(back.targets) == 1 else relayout(given, text)), None
 
 
 relayout.register_autograd(_backward, setup_context=_keep)
+one.register_autograd(_backward, setup_context=_keep)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -125,6 +127,18 @@ def test_an_open_axis_keeps_plain_ops() -> None:
     assert NAME not in graphs(zipped, values(), dynamic=True)
 
 
+def test_inductors_wrapper_in_cpp_takes_it_too() -> None:
+    code = """
+import torch, xlayout as xl
+x = torch.randn(1024, 1024)
+call = torch.compile(xl.matrix_transpose, fullgraph=True, options={"cpp_wrapper": True})
+assert torch.equal(call(x), x.t())
+print("right")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr[-400:]
+
+
 def test_where_a_view_will_do_there_is_one() -> None:
     assert graphs(xl.matrix_transpose, values()).count(NAME) == 1
     assert NAME not in graphs(lambda x: xl.matrix_transpose(x, copy=None), values())
@@ -211,7 +225,9 @@ def test_second_derivatives() -> None:
 def test_the_operation_keeps_the_rules_of_torch(name: str) -> None:
     layout = LAYOUTS[name]
     xs = [x.requires_grad_() for x in inputs(layout)]
-    torch.library.opcheck(torch.ops.xlayout.relayout.default, (xs, form_of(layout, False)))
+    relayout = torch.ops.xlayout.relayout
+    for op in [relayout.default] + [relayout.one] * (len(layout.out_shapes) == 1):
+        torch.library.opcheck(op, (xs, form_of(layout, False)))
 
 
 @settings(max_examples=60)

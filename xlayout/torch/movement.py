@@ -32,7 +32,7 @@ def _overloads(*names: str) -> frozenset[Any]:
 _OTHERS = frozenset({torch.ops.aten.view.dtype})
 _SHARE = _overloads(*_VIEWS) | {operator.getitem, torch.ops._c10d_functional.wait_tensor.default}
 _FRESH = _overloads(*_COPIES)
-_RELAYOUT = "xlayout.relayout.default"  # by name: it is there once a program has one
+_RELAYOUT = "xlayout.relayout."  # by name: it is there once a program has one
 _ASK = _overloads(*_SIZES)
 
 GATHERS = frozenset(
@@ -49,7 +49,7 @@ def moved(node: Node) -> list[Node] | None:
     """The nodes whose elements `node` moves; None if it does anything else."""
     if node.op != "call_function" or "out" in node.kwargs:
         return None
-    if node.target not in _SHARE | _FRESH | GATHERS and str(node.target) != _RELAYOUT:
+    if node.target not in _SHARE | _FRESH | GATHERS and not str(node.target).startswith(_RELAYOUT):
         return None
     if node.target is torch.ops.aten.constant_pad_nd.default and any(node.args[2:]):
         return None  # another value may round on its way to the dtype
