@@ -259,3 +259,10 @@ def test_what_numpy_would_not_keep_is_refused(call: Any) -> None:
         call(masked)
     with pytest.raises(TypeError, match="x: a matrix has two axes whatever is done with it; give"):
         call(masked.data.view(np.matrix))
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(">i2", 1.5), (">f2", 1e6), (">i2", float("nan"))])
+def test_a_fill_is_checked_in_any_order_of_bytes(dtype: str, value: float) -> None:
+    for n in (3, 40_000):
+        with pytest.raises(ShapeError, match=r"fill: .* in an array of (int16|float16); wanted"):
+            xl.pad(np.zeros(n, dtype), to=n + 1, value=value)

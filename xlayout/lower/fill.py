@@ -42,7 +42,7 @@ def check_fill(dtype: Any, value: Any) -> None:
     """
     if not isinstance(value, (bool, int, float, complex)):
         raise TypeError(f"fill: {value!r} is a {type(value).__name__}; wanted a number")
-    name = str(dtype).rpartition(".")[2]
+    name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
     if name == "bool":
         fits = value in (0, 1)
         wanted = "False or True"
