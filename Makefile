@@ -110,9 +110,10 @@ clean:
 	rm -rf $(VENV) $(VENV_AOT) $(VENV_JAX) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # torch goes first: installed with the rest, a machine without a GPU may be given the large build.
+# jaxlib too: the copy kernel is compiled with its headers, before what is installed with it is there.
 $(READY): pyproject.toml requirements/pins.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -c requirements/pins.txt torch
+	$(PIP) -c requirements/pins.txt torch jaxlib
 	$(PIP) -c requirements/pins.txt -e ".[test]"
 	touch $@
 

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -266,3 +267,11 @@ def test_a_fill_is_checked_in_any_order_of_bytes(dtype: str, value: float) -> No
     for n in (3, 40_000):
         with pytest.raises(ShapeError, match=r"fill: .* in an array of (int16|float16); wanted"):
             xl.pad(np.zeros(n, dtype), to=n + 1, value=value)
+
+
+def test_what_has_no_holes_needs_no_zero() -> None:
+    x = np.ones((2, 3), ml_dtypes.float8_e8m0fnu)
+    turned = xl.matrix_transpose.layout(x.shape)
+    assert turned(x).shape == xl.matrix_transpose(x).shape == (3, 2)
+    with pytest.raises(ShapeError, match="fill: 0 in an array of float8_e8m0fnu; wanted a number"):
+        xl.pad(x, to=3)

@@ -38,7 +38,8 @@ def call(
         return out
     _check_shapes(layout, arrays)
     common_backend(arrays)
-    check_fill(arrays[0].dtype, fill)
+    if layout.has_holes or options:  # without, nothing is filled; a zero by default may not fit
+        check_fill(arrays[0].dtype, fill)
     if backend.tracing(*arrays):
         refuse_while_tracing(out, copy)
         return _traced(layout, arrays, fill, views=copy is None)
