@@ -38,9 +38,11 @@ def call(
         return out
     _check_shapes(layout, arrays)
     common_backend(arrays)
-    if layout.has_holes or options:  # without, nothing is filled; a zero by default may not fit
+    tracing = backend.tracing(*arrays)
+    # Where there are no holes nothing is filled, and not every dtype has a zero.
+    if options or (not tracing and layout.has_holes):
         check_fill(arrays[0].dtype, fill)
-    if backend.tracing(*arrays):
+    if tracing:
         refuse_while_tracing(out, copy)
         return _traced(layout, arrays, fill, views=copy is None)
     if fresh:
