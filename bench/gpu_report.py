@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu_ask import ROOT
+from bench.record import write_whole
 from xlayout.bench.cases import CASES
 from xlayout.port.table import Table
 
@@ -104,10 +105,7 @@ def record(file: Path, where: dict[str, Any], answers: dict[str, Any], rows: Row
         "cases": before.get("cases", {}) | answers,
         "rows": [*kept, *rows],
     }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    whole = file.with_name(f"{file.name}.new")
-    whole.write_text(json.dumps(run, indent=1) + "\n", "utf-8")
-    whole.replace(file)  # who is stopped now leaves the old file or the new one
+    write_whole(file, json.dumps(run, indent=1) + "\n")
 
 
 def _before(file: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from xlayout.bench.rows import Key, Row
 
-__all__ = ["Results", "load", "save"]
+__all__ = ["Results", "load", "save", "write_whole"]
 
 FORMAT = 1
 
@@ -48,10 +48,15 @@ class Results:
 
 
 def save(results: Results, path: Path) -> None:
-    """Write the file anew, whole or not at all."""
+    """Write the results to a file, whole or not at all."""
     lines = ",\n  ".join(json.dumps(row.to_json()) for row in results.rows.values())
     head = {"format": FORMAT, "date": results.date, "machine": results.machine}
     text = f'{json.dumps(head)[:-1]},\n "rows": [\n  {lines}\n]}}\n'
+    write_whole(path, text)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file such that who is stopped meanwhile leaves the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}")
     beside.write_text(text, "utf-8")

@@ -67,9 +67,6 @@ class Backend(Protocol):
     def concrete(self, n: Any, /) -> int:
         """A dimension as an int: the tracer specialises. Raises TypeError when it cannot."""
 
-    def constant(self, function: Callable[..., Any], /, *args: Any) -> Any:
-        """`function(*args)`, computed while tracing and recorded as a constant."""
-
     # -- steps of a program: values in, values out -------------------------------------------------
 
     def reshape(self, x: Any, shape: Sequence[Any], /) -> Any:

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from xlayout.backend import Backend
+from xlayout.constant import constant
 
 __all__ = ["SERVED", "backend_named", "backend_of", "part_of", "register", "verbs"]
 
@@ -118,13 +119,9 @@ def _find(cls: type) -> Backend:
     return backend
 
 
+@constant  # Dynamo knows no text of a Parameter's class
 def _root(cls: type) -> str:
     return cls.__module__.partition(".")[0]
-
-
-# As torch.compiler.assume_constant_result, which imports torch: of a Parameter's class Dynamo knows
-# no text.
-_root._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _from_bases(cls: type) -> Backend | None:

@@ -74,10 +74,6 @@ def concrete(n: Any, /) -> int:
     raise TypeError(f"dimension {n} is symbolic")
 
 
-def constant(function: Callable[..., Any], /, *args: Any) -> Any:
-    return function(*args)
-
-
 def reshape(x: Any, shape: Sequence[Any], /) -> Any:
     return jnp.reshape(x, tuple(shape))
 

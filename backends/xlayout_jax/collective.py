@@ -227,10 +227,9 @@ def _linear_in(
         back = linear(backward, forward, cotangents)
         return tuple([back[k] for k in moving])
 
-    parts = [
-        tuple([x for k, x in enumerate(arrays) if (k in moving) is kind]) for kind in (False, True)
-    ]
-    made: tuple[Any, ...] = jax.custom_derivatives.linear_call(whole, transposed, *parts)
+    still = tuple([x for k, x in enumerate(arrays) if k not in moving])
+    changing = tuple([arrays[k] for k in moving])
+    made: tuple[Any, ...] = jax.custom_derivatives.linear_call(whole, transposed, still, changing)
     return made
 
 

@@ -46,10 +46,6 @@ def concrete(n: Any, /) -> int:
     return int(n)
 
 
-def constant(function: Callable[..., Any], /, *args: Any) -> Any:
-    return function(*args)
-
-
 def reshape(x: Any, shape: Sequence[Any], /) -> Any:
     return x.reshape(shape)
 

@@ -68,14 +68,6 @@ def concrete(n: Any, /) -> int:
     return operator.index(n)  # int() would keep a dynamic size dynamic
 
 
-def constant(function: Callable[..., Any], /, *args: Any) -> Any:
-    if not _followed():
-        return function(*args)
-    from xlayout_torch import opaque  # which brings Dynamo, and that takes a second
-
-    return opaque.constant(function, *args)
-
-
 def reshape(x: Any, shape: Sequence[Any], /) -> Any:
     return x.reshape(shape)
 

@@ -25,17 +25,7 @@ __all__ = ["GATES", "empty", "fresh", "in_place", "move", "rivals"]
 if xlayout_native.available and parent_process() is None:  # one of a fork would wait for ever
     xlayout_native.share_threads()
 
-
-_in_a_fork = False
-
-
-def _forked() -> None:
-    global _in_a_fork
-    _in_a_fork = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+_HOME = os.getpid()
 
 GATES: dict[str, Callable[[Any], bool]] = {
     "subclass": lambda x: type(x) not in PLAIN,
@@ -60,7 +50,7 @@ def rivals() -> bool:
     """Whether torch's threads, which are awake, are out of the kernel's reach here."""
     if not xlayout_native.available:
         return True
-    if _in_a_fork:  # there they never come
+    if os.getpid() != _HOME:  # in a fork they never come
         return False
     return torch.get_num_threads() > 1 and not xlayout_native.threads_awake()
 

@@ -14,12 +14,6 @@ from torch.fx.experimental.symbolic_shapes import has_static_value
 _CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def constant(function: Callable[..., Any], /, *args: Any) -> Any:
-    """`function(*args)`, computed now and put into the graph as a constant."""
-    return function(*args)
-
-
 def symbolic(n: int) -> bool:
     """Whether a size is open, though Dynamo shows it as a plain int."""
     return not has_static_value(n)

@@ -21,7 +21,6 @@ from torch.autograd import forward_ad
 import xlayout_native
 from xlayout_native.strided import LINE, Moves, are_many, run_of
 from xlayout_native.switch import wanted
-from xlayout_torch import opaque
 from xlayout_torch.memory import PLAIN
 from xlayout_torch.small import DTYPES
 from xlayout_torch.writer import copy_by_torch, writer
@@ -100,7 +99,7 @@ def linear(form: str | None, arrays: Sequence[Any]) -> Sequence[Any] | None:
         plain = plain and type(x) in PLAIN
         row_major = row_major and x.is_contiguous()
     seen = first.dtype, first.device.type, plain, row_major
-    outputs = opaque.constant(_outputs, form, *seen)
+    outputs = _outputs(form, *seen)
     if not outputs:
         return None
     if outputs == 1:
@@ -109,6 +108,7 @@ def linear(form: str | None, arrays: Sequence[Any]) -> Sequence[Any] | None:
     return made
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _outputs(text: str, *seen: Any) -> int:
     """How many results the operation has; 0 where a gate keeps it away."""
     form = _form(text)
@@ -163,12 +163,14 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.form = inputs[1]
 
 
-def _backward(ctx: Any, *cotangents: Any) -> tuple[list[torch.Tensor], None]:
-    back = _form(ctx.form).inverse()
-    given = list(cotangents[0]) if isinstance(cotangents[0], (list, tuple)) else list(cotangents)
-    text = repr(tuple(back))
-    return ([one(given, text)] if len(back.targets) == 1 else relayout(given, text)), None
+def _relaid(arrays: Sequence[torch.Tensor], form: Form) -> list[torch.Tensor]:
+    text = repr(tuple(form))
+    return [one(arrays, text)] if len(form.targets) == 1 else relayout(arrays, text)
 
 
-relayout.register_autograd(_backward, setup_context=_keep)
-one.register_autograd(_backward, setup_context=_keep)
+def _back(ctx: Any, cotangents: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], None]:
+    return _relaid(list(cotangents), _form(ctx.form).inverse()), None
+
+
+relayout.register_autograd(_back, setup_context=_keep)
+one.register_autograd(lambda ctx, cotangent: _back(ctx, [cotangent]), setup_context=_keep)

@@ -19,6 +19,7 @@ from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
 from xlayout.algebra.shapes import Shape, as_shape, ends, integer
+from xlayout.constant import constant
 from xlayout.errors import CompositionError, InverseError, ShapeError, SizeError
 
 __all__ = ["Relation"]
@@ -60,6 +61,7 @@ class Relation:
         _fill(made, *parts)
         return made
 
+    @constant
     def _given_to(self, function: Callable[..., Any], *args: Any) -> Any:
         """`function(self, *args)`; Dynamo, which may hand no layout on, asks for it once."""
         return function(self, *args)
@@ -259,7 +261,3 @@ def _of_ints(piece: Any) -> Piece:
     loops = (tuple(integer(number, "loops") for number in loop) for loop in piece.loops)
     offsets = integer(piece.in_offset, "in_offset"), integer(piece.out_offset, "out_offset")
     return Piece(*offsets, tuple((n, x, z) for n, x, z in loops))
-
-
-# What torch.compiler.assume_constant_result does, which imports torch.
-Relation._given_to._dynamo_marked_constant = True  # type: ignore[attr-defined]

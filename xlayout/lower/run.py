@@ -15,7 +15,7 @@ from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
 from xlayout.registry import SERVED, backend_of
 
-__all__ = ["call", "keep_write", "refuse_while_tracing", "rewritten", "run"]
+__all__ = ["call", "check_copy", "keep_write", "refuse_while_tracing", "rewritten", "run"]
 
 _MOST = 1024  # layouts that are remembered by value; a program with more than this starts over
 
@@ -125,6 +125,12 @@ def _wrong_shapes(layout: Layout, arrays: Sequence[Any]) -> ShapeError:
     return ShapeError(f"x: an array of shape {tuple(x.shape)}; the layout takes {tuple(shape)}")
 
 
+def check_copy(copy: Any) -> None:
+    """Refuse what is neither yes nor no nor either."""
+    if copy is not None and not isinstance(copy, bool):
+        raise TypeError(f"copy: {copy!r}; wanted True, False or None")
+
+
 def refuse_while_tracing(out: Any, copy: bool | None) -> None:
     """Memory means nothing while a compiler records."""
     if out is not None:
@@ -141,8 +147,7 @@ def run(
     backend: Backend, layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any
 ) -> Any:
     """A layout on concrete arrays whose shapes are known to fit."""
-    if copy is not None and not isinstance(copy, bool):
-        raise TypeError(f"copy: {copy!r}; wanted True, False or None")
+    check_copy(copy)
     if out is not None:
         return _into(backend, layout, arrays, out, copy, fill)
     if copy is not True:

@@ -13,6 +13,7 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
+from xlayout.constant import constant
 from xlayout.errors import LayoutError, SizeError
 from xlayout.lower.bound import bound, tables_of
 from xlayout.lower.linear import as_linear, form_of
@@ -43,7 +44,7 @@ it is a program of, where none does: the layout, or its form."""
 
 
 def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any:
-    """Run a plan as plain framework ops. `plan` comes from `backend.constant(plan_layout, ...)`.
+    """Run a plan as plain framework ops. `plan` comes from `plan_layout` or `plan_op`.
 
     Or as one operation of the backend's own, where that is what it prefers.
     """
@@ -60,6 +61,7 @@ def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any
     return bound(backend, opened, outputs, tables, fill)(*arrays)
 
 
+@constant
 def plan_op(
     named: str,
     args: tuple[Any, ...],
@@ -116,7 +118,7 @@ def stand_ins(
 
 def fixed(backend: Backend, value: Any) -> Any:
     """An option of which a compiler may think that it is open: with its numbers as they are."""
-    if type(value) is tuple or type(value) is list:
+    if type(value) is tuple:
         return tuple([fixed(backend, v) for v in value])
     return backend.concrete(value) if type(value) is int and backend.symbolic(value) else value
 

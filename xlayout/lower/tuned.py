@@ -10,7 +10,7 @@ side by side first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from xlayout.algebra import Layout
 from xlayout.algebra.program import Program, Step, Writer
@@ -23,11 +23,7 @@ _FRESH = ("concatenate", "full", "gather", "pad", "own", "stack")
 
 def tuned(program: Program, layout: Layout, *, immutable: bool) -> Program:
     """The same values by other steps; outputs share no memory that anyone could write into."""
-    writer = Writer(list(layout.in_shapes))
-    numbers = list(range(program.arity))
-    for verb, sources, argument in program.steps:
-        numbers.append(_copy(writer, (verb, tuple(numbers[s] for s in sources), argument), layout))
-    outputs = [numbers[k] for k in program.outputs]
+    writer, outputs = _rewritten(program, layout, _concatenate)
     return writer.finish(
         [_own(writer, k) if k < program.arity or not immutable else k for k in outputs]
     )
@@ -35,23 +31,34 @@ def tuned(program: Program, layout: Layout, *, immutable: bool) -> Program:
 
 def owned(program: Program, layout: Layout) -> Program:
     """The same steps, and before an output that would share an input's memory a copy."""
+    writer, outputs = _rewritten(
+        program, layout, lambda w, parts, axis, _: w.concatenate(parts, axis)
+    )
+    return writer.finish([_own(writer, k) for k in outputs])
+
+
+_Concatenate = Callable[[Writer, tuple[int, ...], int, Sequence[Shape]], int]
+
+
+def _rewritten(
+    program: Program, layout: Layout, concatenate: _Concatenate
+) -> tuple[Writer, list[int]]:
+    """The same program, concatenating in a way of its own, and the numbers of its outputs."""
     writer = Writer(list(layout.in_shapes))
     numbers = list(range(program.arity))
     for verb, sources, argument in program.steps:
         given = tuple(numbers[s] for s in sources)
         if verb == "concatenate":
-            numbers.append(writer.concatenate(given, argument[0]))
+            numbers.append(concatenate(writer, given, argument[0], layout.out_shapes))
         else:
             numbers.append(_copy(writer, (verb, given, argument), layout))
-    return writer.finish([_own(writer, numbers[k]) for k in program.outputs])
+    return writer, [numbers[k] for k in program.outputs]
 
 
 def _copy(writer: Writer, step: Step, layout: Layout) -> int:
     verb, sources, argument = step
     if verb == "gather":
         return writer.step(verb, sources, argument, layout.out_shapes[argument[0]])
-    if verb == "concatenate":
-        return _concatenate(writer, sources, argument[0], layout.out_shapes)
     if verb == "full":
         return writer.full(argument)
     if verb == "slice":

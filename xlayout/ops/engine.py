@@ -15,7 +15,7 @@ from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.named import name_of
 from xlayout.lower.recipe import Recipe, recipe
-from xlayout.lower.run import keep_write, refuse_while_tracing, rewritten, run
+from xlayout.lower.run import check_copy, keep_write, refuse_while_tracing, rewritten, run
 from xlayout.lower.traced import fixed, plan_op, stand_ins, trace
 from xlayout.ops.options import COMM, RUN, WHERE, is_plain, plain, says_where
 from xlayout.registry import SERVED, backend_of
@@ -153,17 +153,12 @@ class Engine:
             raise TypeError(f"donate: {donate!r}; wanted True or False")
         if copy is not None and not isinstance(copy, bool):
             self._layout(arrays, own)  # a pattern with an axis of that name says it better
-            raise TypeError(f"copy: {copy!r}; wanted True, False or None")
+            check_copy(copy)
         if donate and (out is not None or copy is not True):
             raise ValueError("donate: True with out= or copy=; it is one memory or another")
         if donate:
             return self._shaped(self._donated(arrays, own, where), own)
         if out is not None or copy is not True:
-            backend = common_backend(arrays)
-            far = where or spread_over(backend, arrays)
-            if backend.tracing(*arrays) and not far:
-                refuse_while_tracing(out, copy)
-                return self._elsewhere(arrays, own, where, views=True)
             made = self._placed(arrays, own, out, copy, where)
             if out is not None:
                 self._make_room(self._writes)
@@ -171,9 +166,11 @@ class Engine:
                 keep_write(backend_of(arrays[0]), self._writes, arrays, told, layout)
             return self._shaped(made, own)
         if says_where(where) or common_backend(arrays).tracing(*arrays):
-            return self._elsewhere(arrays, own, where)
+            return self._shaped(self._elsewhere(arrays, own, where), own)
         run = caller(
-            arrays, lambda *xs: self._recipe(xs, own), lambda *xs: self._elsewhere(xs, own, where)
+            arrays,
+            lambda *xs: self._recipe(xs, own),
+            lambda *xs: self._shaped(self._elsewhere(xs, own, where), own),
         )
         if self._fill in own:
             run = checked(run, own[self._fill])
@@ -210,6 +207,9 @@ class Engine:
         backend = common_backend(arrays)
         if where or spread_over(backend, arrays):
             raise TypeError("out, copy: the result of a sharded op is fresh; leave them away")
+        if backend.tracing(*arrays):
+            refuse_while_tracing(out, copy)
+            return self._elsewhere(arrays, options, where, views=True)
         fill = self._checked_fill(arrays, options)
         return run(backend, self._layout(arrays, options), arrays, out, copy, fill)
 
@@ -248,10 +248,8 @@ class Engine:
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
             fill = self._checked_fill(arrays, options)
-            made = run_op(self._layout_name, self._packed, options, arrays, fill=fill, **where)
-        else:
-            made = self._traced(backend, arrays, options, views)
-        return self._shaped(made, options)
+            return run_op(self._layout_name, self._packed, options, arrays, fill=fill, **where)
+        return self._traced(backend, arrays, options, views)
 
     def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:
         shapes = tuple([tuple(x.shape) for x in arrays])
@@ -285,5 +283,4 @@ class Engine:
         touched = [self._touched(len(shape), options) for shape in given]
         shapes = stand_ins(backend, given, touched, self.name)
         told = self._layout_name, self._args(tuple(shapes)), tuple(options.items())
-        plan = backend.constant(plan_op, *told, not backend.immutable, views)
-        return trace(backend, plan, arrays, fill)
+        return trace(backend, plan_op(*told, not backend.immutable, views), arrays, fill)

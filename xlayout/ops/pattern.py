@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, cast
 
 from xlayout.algebra import Layout, grammar
 from xlayout.algebra.shapes import Shape
+from xlayout.constant import constant
 from xlayout.ops.engine import Engine
 from xlayout.ops.op import Run, dressed
 
@@ -46,6 +47,7 @@ def _split(ndim: int, options: dict[str, Any]) -> frozenset[int]:
     return frozenset(_split_by(pattern, ndim, tuple(options)))
 
 
+@constant
 def _split_by(pattern: str, ndim: int, sizes: tuple[str, ...]) -> tuple[int, ...]:
     """The same, of a pattern and the names whose sizes are given.
 
@@ -62,10 +64,6 @@ def _split_by(pattern: str, ndim: int, sizes: tuple[str, ...]) -> tuple[int, ...
         if isinstance(factor, grammar.One | grammar.Group)
         or (isinstance(factor, grammar.Name) and (factor.size or factor.name in sizes))
     )
-
-
-# As torch.compiler.assume_constant_result: Dynamo need not read how a pattern is read.
-_split_by._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _on_arrays(function: Callable[..., Layout]) -> Rearrange:
