@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from xlayout_native.keys import find_by_shape, keep_by_shape
+from xlayout_native.overlap import Extent, extent, may_meet, meets_itself
 from xlayout_numpy import exchange as exchange
 from xlayout_numpy import native
 from xlayout_numpy.small import quick as quick
@@ -227,18 +228,13 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
         return "it is read-only"
     if any(strides(x) is None for x in (out, *inputs)):
         return "its elements, or an input's, are objects or no whole elements apart"
-    if any(np.may_share_memory(out, x) for x in inputs):
-        return "it overlaps an input"
-    if _meets_itself(out):
+    here = _extent(out)
+    if meets_itself(here):
         return "its elements share memory"
+    if any(may_meet(here, _extent(x)) for x in inputs):
+        return "it overlaps an input"
     return None
 
 
-def _meets_itself(x: Any) -> bool:
-    """Whether some axis steps onto what smaller steps already reach."""
-    reach = 0
-    for step, n in sorted((abs(s), n) for n, s in zip(x.shape, x.strides, strict=True)):
-        if n > 1 and step < reach + x.itemsize:
-            return bool(x.size)
-        reach += (n - 1) * step
-    return False
+def _extent(x: Any) -> Extent:
+    return extent(x.__array_interface__["data"][0], x.shape, x.strides, x.itemsize)

@@ -10,6 +10,8 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 from torch.utils._device import DeviceContext
 
+from xlayout_native.overlap import Extent, extent, may_meet, meets_itself
+
 __all__ = ["PLAIN", "refusal", "release", "strides", "under_function_mode", "view_strides"]
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -66,28 +68,14 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
         return "it is no plain strided tensor, or a transform or mode is active"
     if any(strides(x) is None for x in inputs):
         return "an input requires grad or is inside a transform, which would not see the write"
-    if _meets_itself(out):
+    here = _extent(out)
+    if meets_itself(here):
         return "its elements share memory"
-    low, high = _reach(out)
-    for first, last in map(_reach, inputs):
-        if first < high and low < last:
-            return "it overlaps an input"
+    if any(may_meet(here, _extent(x)) for x in inputs):
+        return "it overlaps an input"
     return None
 
 
-def _meets_itself(x: Any) -> bool:
-    """Whether some axis steps onto what smaller steps already reach."""
-    reach = 0
-    for step, n in sorted((s, n) for n, s in zip(x.shape, x.stride(), strict=True)):
-        if n > 1 and step <= reach:
-            return bool(x.numel())
-        reach += (n - 1) * step
-    return False
-
-
-def _reach(x: Any) -> tuple[int, int]:
-    """First and one past the last byte; addresses, since two storages may be one memory."""
-    if not x.numel():
-        return 0, 0
-    span = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1
-    return x.data_ptr(), x.data_ptr() + span * x.element_size()
+def _extent(x: Any) -> Extent:
+    strides = [step * x.element_size() for step in x.stride()]
+    return extent(x.data_ptr(), x.shape, strides, x.element_size())

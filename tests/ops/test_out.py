@@ -52,6 +52,25 @@ def test_what_lies_between_the_elements_of_out_stays(framework: Framework) -> No
 
 
 @pytest.mark.parametrize("framework", WRITEABLE, ids=lambda f: f.name)
+@pytest.mark.parametrize("side", [2, 24, 512, 2048])
+@pytest.mark.parametrize("columns", [False, True])
+def test_one_half_of_a_matrix_may_be_written_from_the_other(
+    framework: Framework, side: int, columns: bool
+) -> None:
+    shape = (side, 2 * side + 3) if columns else (2 * side, side)
+    values = np.random.default_rng(side).integers(0, 1 << 30, shape, np.int32)
+    memory = framework.array(values.copy())
+    x, out = (memory[:, :side], memory[:, side + 3 :]) if columns else (memory[::2], memory[1::2])
+    xl.matrix_transpose(x, out=out)
+    wanted = values.copy()
+    if columns:
+        wanted[:, side + 3 :] = values[:, :side].T
+    else:
+        wanted[1::2] = values[::2].T
+    assert np.array_equal(framework.numpy(memory), wanted)
+
+
+@pytest.mark.parametrize("framework", WRITEABLE, ids=lambda f: f.name)
 @pytest.mark.parametrize("rows", [8, 300, 3000])  # of a kilobyte
 def test_a_second_call_writes_what_the_first_did(framework: Framework, rows: int) -> None:
     x = np.arange(4 * rows * 256, dtype=np.int32).reshape(4 * rows, 256)

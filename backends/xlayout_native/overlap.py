@@ -1,0 +1,78 @@
+"""Overlap: whether strided arrays share memory, told from addresses and strides in bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["Extent", "extent", "may_meet", "meets_itself"]
+
+
+class Extent(NamedTuple):
+    """The memory of an array.
+
+    Args:
+        first: the lowest address.
+        width: bytes of an element; 0 of an array without any.
+        steps: (stride, count) of its axes, the shortest first; all forward.
+    """
+
+    first: int
+    width: int
+    steps: tuple[tuple[int, int], ...]
+
+    def reach(self, below: float = math.inf) -> int:
+        """Bytes from the first to the last, by strides below a bound."""
+        return self.width + sum((n - 1) * step for step, n in self.steps if step < below)
+
+
+def extent(address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> Extent:
+    """The memory of an array whose first element is at an address; strides in bytes.
+
+    >>> extent(108, (3, 2), (-4, 16), 4)
+    Extent(first=100, width=4, steps=((4, 3), (16, 2)))
+    """
+    if 0 in shape:
+        return Extent(address, 0, ())
+    axes = [(step, n) for n, step in zip(shape, strides, strict=True) if n > 1]
+    first = address + sum((n - 1) * step for step, n in axes if step < 0)
+    return Extent(first, itemsize, tuple(sorted((abs(step), n) for step, n in axes)))
+
+
+def meets_itself(x: Extent) -> bool:
+    """Whether some axis steps onto what shorter steps already reach.
+
+    >>> meets_itself(extent(0, (3, 2), (8, 4), 4)), meets_itself(extent(0, (3, 2), (4, 4), 4))
+    (False, True)
+    """
+    reach = x.width
+    for step, n in x.steps:
+        if step < reach:
+            return True
+        reach += (n - 1) * step
+    return False
+
+
+def may_meet(x: Extent, z: Extent) -> bool:
+    """Whether two arrays may share a byte; False is certain.
+
+    Whatever the longer strides do, they move by multiples of their greatest common divisor. So the
+    two are apart if, modulo that, the runs that the shorter strides span are. Columns of one matrix
+    are told apart by its rows' stride.
+
+    >>> left, right = (extent(at, (9, 8), (64, 4), 4) for at in (0, 32))  # of 9 rows of 64 bytes
+    >>> may_meet(left, right), may_meet(left, extent(28, (9, 8), (64, 4), 4))
+    (False, True)
+    """
+    if not x.width or not z.width:
+        return False
+    gap = z.first - x.first
+    if gap >= x.reach() or -gap >= z.reach():
+        return False
+    steps = sorted({step for step, _ in (*x.steps, *z.steps) if step})
+    for k, step in enumerate(steps):
+        apart = math.gcd(*steps[k:])
+        if gap % apart >= x.reach(step) and -gap % apart >= z.reach(step):
+            return False
+    return True
