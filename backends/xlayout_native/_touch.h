@@ -26,7 +26,8 @@ typedef struct {
 static uint8_t *target_of(const Touching *t, const Copy *c) { return t->pointers[t->plan->inputs + c->target]; }
 
 /* To be given to free. NULL if the pages are there, by the one in the middle of each result, since an end
- * may be memory that was used before; or if there is no memory for it. */
+ * may be memory that was used before; if one has gaps, whose pages nobody asked for; or if there is no
+ * memory for it. */
 static Touching *before_touching(const Plan *plan, uint8_t *const *pointers, int64_t threads)
 {
     const size_t windows = (size_t)plan->windows * sizeof(Pages), results = (size_t)plan->outputs * sizeof(Span);
@@ -42,10 +43,15 @@ static Touching *before_touching(const Plan *plan, uint8_t *const *pointers, int
         if (!all->first || here.first < all->first) all->first = here.first;
         if (here.last > all->last) all->last = here.last;
     }
+    bool new = false;
+    int64_t gaps = -plan->bytes;
     for (int k = 0; k < plan->outputs; k++) {
         const Span all = t->results[k];
-        if (all.first && untouched(all.first + (all.last - all.first) / 2)) return t;
+        if (!all.first) continue;
+        new = new || untouched(all.first + (all.last - all.first) / 2);
+        gaps += (int64_t)(all.last - all.first) + 1;
     }
+    if (new && !gaps) return t;
     free(t);
     return NULL;
 }

@@ -182,3 +182,21 @@ def fenced(count: int) -> Bytes:
     for fence in (memory.ctypes.data, memory.ctypes.data + PAGE + room):
         assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(PAGE), 0) == 0
     return memory[PAGE + room - count : PAGE + room]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_pages_between_rows_are_not_asked_for(source: Bytes, threads: int) -> None:
+    """Rows of a page, sixteen pages apart, in memory that the system has yet to give."""
+    rows, apart = 9 * MB // PAGE, 16 * PAGE
+    memory = np.frombuffer(mmap.mmap(-1, rows * apart, flags=PRIVATE), np.uint8)
+    plan = xlayout_native.prepare(
+        [(0, 0, (0, 0, loops((rows, PAGE, apart), (PAGE, 1, 1))))], 1, 1, 1
+    )
+    xlayout_native.run(plan, threads, source.ctypes.data, memory.ctypes.data)
+    there = (ctypes.c_ubyte * (memory.size // PAGE))()
+    place = ctypes.c_void_p(memory.ctypes.data), ctypes.c_size_t(memory.size)
+    assert ctypes.CDLL(None).mincore(*place, there) == 0
+    assert sum(byte & 1 for byte in there) == rows
+    assert (
+        memory.reshape(rows, apart)[:, :PAGE] == source[: rows * PAGE].reshape(rows, PAGE)
+    ).all()
