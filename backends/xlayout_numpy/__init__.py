@@ -81,7 +81,7 @@ def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     stop = before + shape[axis]
     shape[axis] = stop + after
     zero = type(value) is int and value == 0 and dtype.kind not in "SU"
-    y = np.zeros(shape, dtype) if zero else np.full(shape, value, dtype)
+    y = np.zeros(shape, dtype) if zero else np.full(shape, _filler(value, dtype), dtype)
     if axis:
         y[(_ALL,) * axis + (builtins.slice(before, stop),)] = x
     else:
@@ -94,14 +94,20 @@ def expand(x: Any, shape: Sequence[Any], /) -> Any:
 
 
 def full(shape: Sequence[Any], value: Any, like: Any, /) -> Any:
-    return np.full(shape, value, like.dtype)
+    return np.full(shape, _filler(value, like.dtype), like.dtype)
+
+
+def _filler(value: Any, dtype: Any) -> Any:
+    """What numpy takes for 0 in records; of another number there is an error before."""
+    return np.zeros((), dtype) if issubclass(dtype.type, np.void) else value
 
 
 def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     flat = np.concatenate([x.reshape(-1) for x in xs])
     if not flat.size:
-        return np.full(table.shape, value, flat.dtype)
-    return np.where(table < 0, np.asarray(value, flat.dtype), flat[np.maximum(table, 0)])
+        return full(table.shape, value, flat)
+    filler = np.asarray(_filler(value, flat.dtype), flat.dtype)
+    return np.where(table < 0, filler, flat[np.maximum(table, 0)])
 
 
 _FEW = 2048  # elements; no copy of so few is the kernel's
@@ -208,7 +214,7 @@ def empty(shape: Sequence[int], like: Any, /) -> Any:
 
 
 def assign(to: Any, source: Any, /) -> None:
-    to[...] = source
+    to[...] = source if isinstance(source, np.ndarray) else _filler(source, to.dtype)
 
 
 move = native.move

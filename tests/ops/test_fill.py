@@ -1,6 +1,9 @@
-"""A number for holes that a float cannot hold is refused, the same in every framework."""
+"""A number for holes that a dtype cannot hold is refused, however the array is filled."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -46,3 +49,27 @@ def test_both_parts_of_a_complex_number_must_fit(backend: Framework) -> None:
     assert backend.numpy(xl.pad(x, to=3, value=1 - 3e38j)).tolist()[2] == np.complex64(1 - 3e38j)
     with pytest.raises(ShapeError, match=r"1e.39j.* in an array of complex64; wanted a number"):
         xl.pad(x, to=3, value=1e39j)
+
+
+RECORD = np.dtype([("a", np.int32), ("b", np.float32)])
+
+
+@pytest.mark.parametrize("count", [3, 5000, 100_000])  # by numpy's own words, views, the kernel
+@pytest.mark.parametrize("dtype", ["V6", RECORD, "M8[s]", "m8[s]"], ids=str)
+def test_records_and_dates_are_filled_alike_whatever_their_size(dtype: Any, count: int) -> None:
+    x, zero = np.zeros(count, dtype), np.zeros(1, dtype)
+    x.view(np.uint8)[:] = 1
+    ways: list[Callable[[Any], Any]] = [
+        lambda value: xl.pad(x, to=count + 1, value=value),
+        lambda value: xl.pad(x, to=count + 1, value=value, out=np.ones(count + 1, dtype)),
+        lambda value: xl.pad(x.reshape(1, -1), to=2, value=value),
+        lambda value: xl.pad.layout((count,), to=count + 1)(x, fill=value),
+    ]
+    for way in ways:
+        made = way(0).reshape(-1)
+        assert made[:count].tobytes() == x.tobytes()
+        assert made[count:].tobytes() == zero.tobytes() * (made.size - count)
+        with pytest.raises(
+            ShapeError, match=r"fill: 2\.5 in an array of .*; wanted (0, for|an int)"
+        ):
+            way(2.5)

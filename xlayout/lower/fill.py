@@ -29,6 +29,8 @@ _FLOATS = {
     "complex128": (2.0**1023 * (2 - 2.0**-52), True),
 }
 
+_COUNTED = "int", "uint", "datetime64", "timedelta64"
+
 
 def check_fill(dtype: Any, value: Any) -> None:
     """Refuse a value for holes that the dtype would wrap, cut, drop a part of or take for infinite.
@@ -46,8 +48,10 @@ def check_fill(dtype: Any, value: Any) -> None:
     if name == "bool":
         fits = value in (0, 1)
         wanted = "False or True"
-    elif name.startswith(("int", "uint")):
-        bits = int(name.lstrip("uint"))
+    elif name.startswith("void"):
+        fits, wanted = value == 0, "0, for bytes that are all zero"
+    elif name.startswith(_COUNTED):
+        bits = int(name.lstrip("uint")) if "int" in name else 64
         low, high = (
             (0, 2**bits - 1) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         )
