@@ -39,6 +39,9 @@ SMALL = 1 << 20
 
 WARPS = 4
 
+TABLES = 16
+"""Tables that a plan of several tensors keeps, for the addresses they were at before."""
+
 GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
     "device": lambda x: x.device.type != "cuda",
     "capture": lambda _x: torch.cuda.is_current_stream_capturing(),
@@ -201,14 +204,17 @@ def copy(
     if found is None:
         return False
     made, tables = found
+    both = *sources, *targets
+    alone = len(both) == 2  # the launch says where they are; else the table does
     with _on(device):
-        if len(sources) > 1 or len(targets) > 1:
-            made = made.at((*sources, *targets))
-            launch(made, _passing(made.words, device))
-            return True
-        if device not in tables:
-            tables[device] = _table(made.words, device)
-        launch(made, tables[device], *sources, *targets)
+        # Uploaded and read on one stream: nobody waits for it, and letting go of it is safe.
+        key = device, _stream(device), () if alone else both
+        table = tables.get(key)
+        if table is None:
+            if len(tables) == TABLES:
+                tables.clear()
+            table = tables[key] = _uploaded((made if alone else made.at(both)).words, device)
+        launch(made, table, *(both if alone else ()))
     return True
 
 
@@ -222,8 +228,8 @@ def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 @lru_cache(4096)
 def _prepared(
     moves: Moves, itemsize: int, inputs: tuple[int, ...], outputs: tuple[int, ...]
-) -> tuple[Plan, dict[torch.device, Any]] | None:
-    """The plan of some moves, without addresses, and its table on the devices that have it."""
+) -> tuple[Plan, dict[tuple[torch.device, int, tuple[int, ...]], Any]] | None:
+    """The plan of some moves, without addresses, and its tables: (device, stream, addresses)."""
     found = cuts(moves, itemsize, inputs, outputs)
     if found is None:
         return None
@@ -236,17 +242,23 @@ def _addresses(xs: Sequence[Any]) -> list[int]:
 
 def _table(words: array[int], device: torch.device) -> Any:
     """The words on a device, there for every stream."""
-    if not words:
-        return torch.empty(0, dtype=torch.int64, device=device)
-    return torch.frombuffer(words, dtype=torch.int64).to(device)
+    return _words(words).to(device)
 
 
-def _passing(words: array[int], device: torch.device) -> Any:
-    """The words on a device for this stream; nobody waits for what it has to do before."""
-    if device.type != "cuda" or not words:
-        return _table(words, device)
-    host = torch.frombuffer(words, dtype=torch.int64).pin_memory()
-    return host.to(device, non_blocking=True)
+def _uploaded(words: array[int], device: torch.device) -> Any:
+    """The words on a device for the stream of now, when it has done what it has to do before."""
+    host = _words(words)
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
+
+
+def _words(words: array[int]) -> Any:
+    return (
+        torch.frombuffer(words, dtype=torch.int64) if words else torch.empty(0, dtype=torch.int64)
+    )
+
+
+def _stream(device: torch.device) -> int:
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
 
 
 def _on(device: torch.device) -> Any:

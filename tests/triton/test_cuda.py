@@ -188,6 +188,31 @@ def test_several_tensors_are_joined_and_a_version_counted(device: str) -> None:
     assert out._version > before
 
 
+def test_tables_are_kept_for_the_addresses_they_are_about(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of no more addresses than a few: whoever calls with others all the time keeps little."""
+    used: list[Any] = []
+    monkeypatch.setattr(cuda, "launch", lambda _made, table, *places: used.append((table, places)))
+    moves = tuple((j, 0, (0, 21 * j, ((31, 21, 42), (21, 1, 1)))) for j in range(2))
+    where = torch.device(device)
+
+    def table(*sources: int) -> torch.Tensor:
+        assert cuda.copy(moves[: len(sources)], 2, sources, [1 << 20], where)
+        return used[-1][0]
+
+    first = table(256, 512)
+    assert table(256, 512) is first
+    others = [table(256, 512 * k) for k in range(2, 3 * cuda.TABLES)]
+    assert not any(torch.equal(other, first) for other in others)
+    _, tables = cuda._prepared(moves, 2, (16, 16), (16,))
+    assert len(tables) <= cuda.TABLES
+    assert torch.equal(table(256, 512), first)
+    assert all(places == () for _, places in used)
+    assert table(256) is table(512)  # one source: the launch says where it is
+    assert used[-1][1] == (512, 1 << 20)
+
+
 @pytest.mark.usefixtures("anywhere")
 def test_a_state_dict_takes_a_few_launches(device: str) -> None:
     shapes = [(48, 64), (64, 48), (96, 32), (5,), (1000,)] * 20
