@@ -50,13 +50,21 @@ def _as_rows(outputs: int, options: dict[str, Any]) -> Callable[[Any], list[list
     return lambda blocks: [[*blocks[row]] for row in rows]
 
 
-def _columns(tiles: Sequence[Sequence[Any]]) -> int:
+_ROWS = frozenset((list, tuple))
+
+
+def _refuse_others(tiles: Any) -> None:
     for part in (tiles, *tiles) if isinstance(tiles, (list, tuple)) else (tiles,):
         if not isinstance(part, (list, tuple)):
             raise TypeError(
                 f"tiles: a {type(part).__name__}; wanted a list of rows, each a list of blocks"
             )
-    counts = set(map(len, tiles))
+
+
+def _columns(tiles: Sequence[Sequence[Any]]) -> int:
+    if type(tiles) is not list or not _ROWS.issuperset(map(type, tiles)):
+        _refuse_others(tiles)
+    counts = {*map(len, tiles)}
     if len(counts) != 1 or 0 in counts:
         raise SizeError(
             f"tiles: rows of {sorted(counts)} blocks; every row needs the same number, at least one"
