@@ -20,6 +20,7 @@ from xlayout.lower.linear import form_of
 
 torch = pytest.importorskip("torch")
 
+from torch._dynamo.utils import counters  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
 
@@ -125,6 +126,18 @@ def test_and_no_other_gate_does(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_open_axis_keeps_plain_ops() -> None:
     assert NAME not in graphs(zipped, values(), dynamic=True)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch itself imports
+@pytest.mark.parametrize("rows", [2, 1 << 11])  # plain ops, the operation
+def test_torch_keeps_a_program_with_it_for_other_processes(rows: int) -> None:
+    """Of some functions in a graph it knows too little for that."""
+    torch._dynamo.reset()
+    counters.clear()
+    torch.compile(zipped)(torch.zeros(rows, 1024))
+    found = counters["aot_autograd"]
+    assert found["autograd_cache_saved"] + found["autograd_cache_hit"] == 1
+    assert found["autograd_cache_bypass"] == 0
 
 
 def test_inductors_wrapper_in_cpp_takes_it_too() -> None:
