@@ -5,7 +5,10 @@
  * is before the first line on either side, and the rest starts on it.
  */
 
-enum { WORTH = 4 * LONG }; /* bytes of a row from which it is cut: of shorter ones too much is in parts */
+enum { /* bytes of a row from which it is cut: of shorter ones too much is in parts */
+    WORTH_OUT = 4 * LONG,
+    WORTH_IN = 512,
+};
 
 /* How many steps of a loop lead from here to the first line, if the other loops go from line to line. */
 static int64_t steps_to_line(const Copy *c, int loop, bool out, uintptr_t address)
@@ -13,7 +16,8 @@ static int64_t steps_to_line(const Copy *c, int loop, bool out, uintptr_t addres
     if (c->kind != TRANSPOSE) return 0;
     const int64_t ahead = (int64_t)(-address & (LINE - 1));
     const int64_t step = out ? c->loop[loop].out : c->loop[loop].in;
-    if (!ahead || step <= 0 || ahead % step || c->loop[loop].n * step < WORTH) return 0;
+    if (!ahead || step <= 0 || ahead % step || c->loop[loop].n * step < (out ? WORTH_OUT : WORTH_IN))
+        return 0;
     for (int k = 0; k < c->rank; k++) {
         const int64_t other = out ? c->loop[k].out : c->loop[k].in;
         if (k != loop && c->loop[k].n > 1 && other % LINE) return 0;

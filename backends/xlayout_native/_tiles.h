@@ -166,8 +166,16 @@ static bool lays(const Copy *c, const uint8_t *from)
     return false;
 }
 
+/* Whether rows of whole lines follow one another in the output, so that a tile is one long run of it. */
+static bool is_run(const Copy *c)
+{
+    const int64_t row = c->loop[c->rank - 1].n * c->width;
+    return row % LINE == 0 && c->segment > row;
+}
+
 /* How a transpose's tile is made: by squares if it has one, and by these from lines of the target, or
- * across lines, where the processor can and rows are long. Else it is staged. */
+ * across lines, where the processor can and rows are long. Else it is staged; also one that is a run, off
+ * a line: the lines at the ends of its rows would be made in two parts, far apart in time. */
 static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_t *start)
 {
     const Copy *c = t->copy;
@@ -182,7 +190,7 @@ static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_
     if (!worker->stream || !worker->stages[0]) return;
     if (t->turn && worker->isa->every_way && !odd)
         t->way = PAST;
-    else if (t->turn && worker->isa->every_way && c->tile[last] * c->width >= ROW &&
+    else if (t->turn && worker->isa->every_way && c->tile[last] * c->width >= ROW && !is_run(c) &&
              (uintptr_t)start % (uintptr_t)c->width == 0)
         t->way = ACROSS;
     else

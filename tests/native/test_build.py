@@ -122,7 +122,7 @@ def test_a_wheel_is_tagged_for_what_it_holds(tree: Path, compiler: str) -> None:
     (wheel,) = (tree / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as held:
         names = [name for name in held.namelist() if name.startswith("xlayout_native/")]
-    files = {"__init__.py", "_copy.pyi", "py.typed", "keys.py", "strided.py", "switch.py"}
+    files = {"__init__.py", "_copy.pyi", "py.typed", "keys.py", "overlap.py", "strided.py", "switch.py"}
     if compiler == "cc":
         assert "-cp311-abi3-" in wheel.name
         files.add("_copy.abi3.so")
