@@ -122,7 +122,8 @@ def test_a_wheel_is_tagged_for_what_it_holds(tree: Path, compiler: str) -> None:
     (wheel,) = (tree / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as held:
         names = [name for name in held.namelist() if name.startswith("xlayout_native/")]
-    files = {"__init__.py", "_copy.pyi", "py.typed", "keys.py", "overlap.py", "strided.py", "switch.py"}
+    modules = ("__init__", "keys", "overlap", "strided", "switch")
+    files = {*(f"{name}.py" for name in modules), "_copy.pyi", "py.typed"}
     if compiler == "cc":
         assert "-cp311-abi3-" in wheel.name
         files.add("_copy.abi3.so")
