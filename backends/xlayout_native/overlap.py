@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Extent", "extent", "may_meet", "meets_itself"]
+__all__ = ["Extent", "conflict", "extent", "may_meet", "meets_itself"]
 
 
 class Extent(NamedTuple):
@@ -38,6 +38,19 @@ def extent(address: int, shape: Sequence[int], strides: Sequence[int], itemsize:
     axes = [(step, n) for n, step in zip(shape, strides, strict=True) if n > 1]
     first = address + sum((n - 1) * step for step, n in axes if step < 0)
     return Extent(first, itemsize, tuple(sorted((abs(step), n) for step, n in axes)))
+
+
+def conflict(out: Extent, inputs: Iterable[Extent]) -> str | None:
+    """Why a result cannot be written there, or None.
+
+    >>> conflict(extent(0, (4,), (4,), 4), [extent(8, (4,), (4,), 4)])
+    'it overlaps an input'
+    """
+    if meets_itself(out):
+        return "its elements share memory"
+    if any(may_meet(out, x) for x in inputs):
+        return "it overlaps an input"
+    return None
 
 
 def meets_itself(x: Extent) -> bool:

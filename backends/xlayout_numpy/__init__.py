@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xlayout_native.keys import find_by_shape, keep_by_shape
-from xlayout_native.overlap import Extent, extent, may_meet, meets_itself
+from xlayout_native.overlap import Extent, conflict, extent
 from xlayout_numpy import exchange as exchange
 from xlayout_numpy import native
 from xlayout_numpy.small import quick as quick
@@ -234,12 +234,7 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
         return "it is read-only"
     if any(strides(x) is None for x in (out, *inputs)):
         return "its elements, or an input's, are objects or no whole elements apart"
-    here = _extent(out)
-    if meets_itself(here):
-        return "its elements share memory"
-    if any(may_meet(here, _extent(x)) for x in inputs):
-        return "it overlaps an input"
-    return None
+    return conflict(_extent(out), map(_extent, inputs))
 
 
 def _extent(x: Any) -> Extent:

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 from torch.utils._device import DeviceContext
 
-from xlayout_native.overlap import Extent, extent, may_meet, meets_itself
+from xlayout_native.overlap import Extent, conflict, extent
 
 __all__ = ["PLAIN", "refusal", "release", "strides", "under_function_mode", "view_strides"]
 
@@ -68,12 +68,7 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
         return "it is no plain strided tensor, or a transform or mode is active"
     if any(strides(x) is None for x in inputs):
         return "an input requires grad or is inside a transform, which would not see the write"
-    here = _extent(out)
-    if meets_itself(here):
-        return "its elements share memory"
-    if any(may_meet(here, _extent(x)) for x in inputs):
-        return "it overlaps an input"
-    return None
+    return conflict(_extent(out), map(_extent, inputs))
 
 
 def _extent(x: Any) -> Extent:
