@@ -16,9 +16,10 @@
  *     _stage.h    tiles that are put together before they are written
  *     _windows.h  the order of the tiles
  *     _lanes.h    the kernels with vectors, included once per vector size
+ *     _blocks.h   those of blocks
  *     _weave.h    those of zips and unzips
  *     _turn.h     those of transposes
- *     _dense.h    those of rows that follow one another, and lines made of two
+ *     _dense.h    and those of zips and unzips to anywhere, with lines made of two vectors
  *     _isa.h      which of them this processor runs
  *     _tiles.h    a tile, by one thread
  *     _deal.h     rows dealt out to several results, or joined from several sources

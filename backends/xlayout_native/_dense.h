@@ -25,26 +25,13 @@ INLINE void put_dense(Dense *d, __m512i v)
     d->before = v, d->to += LINE;
 }
 
-INLINE void end_dense(Dense *d)
+/* What is left of the vector before, and the last `rest` bytes of these, which would not make up whole ones. */
+INLINE void end_dense(Dense *d, const __m512i *v, int count, int64_t rest)
 {
-    uint8_t made[LINE];
-    if (!d->part || !d->begun) return;
-    STORE(made, d->before);
-    move_short(d->to - d->part, made + LINE - d->part, d->part);
-}
-
-/* Whole lines of what goes on where the call before it ended; `kept` holds the last of that. */
-TARGET static void follow(const uint8_t *from, uint8_t *to, int64_t count, const uint8_t *next, uint8_t *kept,
-                          bool first, bool last)
-{
-    const int64_t turn = count - SOON;
-    Dense d = {.to = to, .part = (int64_t)((uintptr_t)to & (LINE - 1)), .before = LOAD(kept), .begun = !first};
-    for (int64_t x = 0; x < count; x += LINE) {
-        FETCH(x < turn ? from + x + SOON : next, x < turn ? 0 : x - turn, 0);
-        put_dense(&d, LOAD(from + x));
-    }
-    STORE(kept, d.before);
-    if (last) end_dense(&d);
+    uint8_t made[9 * LINE], *tail = made + (count + 1) * LINE - rest;
+    for (int k = 0; k < count; k++) STORE(made + (k + 1) * LINE, v[k]);
+    STORE(tail - LINE, d->before);
+    stream_part_4(d->to - d->part, tail - d->part, d->part + rest);
 }
 
 /* -- pairs, of elements or of halves of rows ------------------------------------------------------- */
@@ -104,7 +91,7 @@ INLINE void unzip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int widt
         for (int64_t x = 0; x < 2 * half; x += 2 * LINE)
             put_dense(&d, picked(width, ODD, odd, LOAD(s + x), LOAD(s + x + LINE)));
     }
-    end_dense(&d);
+    end_dense(&d, NULL, 0, 0);
 }
 
 /* And back: two halves woven into a row. */
@@ -129,7 +116,7 @@ INLINE void zip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int width)
             put_dense(&d, v[0]), put_dense(&d, v[1]);
         }
     }
-    end_dense(&d);
+    end_dense(&d, NULL, 0, 0);
 }
 
 #define PAIRS(NAME)                                                                                \
@@ -145,3 +132,69 @@ INLINE void zip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int width)
 PAIRS(zip)
 PAIRS(unzip)
 #undef PAIRS
+
+/* -- long rows, each by itself ---------------------------------------------------------------- */
+
+INLINE void zip_across_row(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
+                           int width)
+{
+    const int64_t count = b->columns * width, turn = count - SOON / ways;
+    int64_t at = 0;
+    __m512i v[8];
+    Dense d;
+    begin_dense(&d, to);
+    FETCH_TO_WRITE(to + count * ways);
+    for (; at + LINE <= count; at += LINE) {
+        zip_vectors_4(v, from + at, b->row_in, ways, width);
+        for (int k = 0; k < ways; k++) {
+            FETCH(at < turn ? from : next, k * b->row_in + (at < turn ? at + SOON / ways : at - turn), 0);
+            put_dense(&d, v[k]);
+        }
+    }
+    if (at < count) zip_vectors_4(v, from + count - LINE, b->row_in, ways, width);
+    end_dense(&d, v, at < count ? ways : 0, (count - at) * ways);
+}
+
+INLINE void unzip_across_row(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
+                             int width)
+{
+    const int64_t count = b->rows * width, turn = count * ways - SOON;
+    int64_t at = 0;
+    __m512i v[8];
+    Dense d[8];
+    for (int k = 0; k < ways; k++) {
+        begin_dense(&d[k], to + k * b->column_out);
+        FETCH_TO_WRITE(to + k * b->column_out + count);
+    }
+    for (; at + LINE <= count; at += LINE) {
+        unzip_vectors_4(v, from + at * ways, ways, width);
+        for (int k = 0; k < ways; k++) {
+            const int64_t x = at * ways + k * LINE;
+            FETCH(x < turn ? from : next, x < turn ? x + SOON : x - turn, 0);
+            put_dense(&d[k], v[k]);
+        }
+    }
+    if (at < count) unzip_vectors_4(v, from + (count - LINE) * ways, ways, width);
+    for (int k = 0; k < ways; k++) end_dense(&d[k], &v[k], at < count, count - at);
+}
+
+#define CASE(W)                                                                                    \
+    if (b->rows == 2) EACH_ROW(zip_across_row, 2, W)                                               \
+    else if (b->rows == 4) EACH_ROW(zip_across_row, 4, W)                                          \
+    else EACH_ROW(zip_across_row, 8, W)
+TARGET static void zip_across(const Box *b, const uint8_t *from, uint8_t *to)
+{
+    if (b->columns * b->width < LINE) zip_2(b, from, to);
+    else EACH_WIDTH(CASE, 32)
+}
+#undef CASE
+#define CASE(W)                                                                                    \
+    if (b->columns == 2) EACH_ROW(unzip_across_row, 2, W)                                          \
+    else if (b->columns == 4) EACH_ROW(unzip_across_row, 4, W)                                     \
+    else EACH_ROW(unzip_across_row, 8, W)
+TARGET static void unzip_across(const Box *b, const uint8_t *from, uint8_t *to)
+{
+    if (b->rows * b->width < LINE) unzip_2(b, from, to);
+    else EACH_WIDTH(CASE, 32)
+}
+#undef CASE

@@ -109,7 +109,7 @@ static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_
         c->loop[k] = (Loop){loops[3 * k], loops[3 * k + 1] * itemsize, loops[3 * k + 2] * itemsize};
         bytes *= loops[3 * k];
     }
-    prepare_copy(c);
+    prepare_copy(c, false);
     plan->bytes += bytes;
     plan->count++;
     return used;

@@ -21,16 +21,37 @@ typedef struct {
 
 typedef void (*Turn)(const Block *, uint8_t *to, int64_t column_out, Way, uint8_t *kept);
 
-/* Whole lines that go on where the last call ended, of which `kept` holds a line: see _dense.h. */
-typedef void (*Follow)(const uint8_t *from, uint8_t *to, int64_t count, const uint8_t *next, uint8_t *kept,
-                       bool first, bool last);
+/* Where a block has ended: all of it is written but for what is in a line with what may follow. */
+typedef struct { uint8_t *to; const uint8_t *from; } Seam;
+
+enum { SEAMS = TOGETHER / LINE }; /* at a time */
+
+/* Whether each column goes on in the next row, so that rows may be read as they lie: not where columns
+ * follow one another, and are short; nor long rows, as the block before each seam is read again. */
+static inline bool has_seams(const Box *b)
+{
+    const int64_t column = b->rows * b->width, row = b->columns * b->width;
+    return b->row_out == b->width && b->column_in == b->width && b->columns > 1 && row <= TOGETHER &&
+           column >= LONG && (b->column_out != column || b->rows > b->columns);
+}
+
+static inline void close_seam(const Seam *s)
+{
+    const int64_t part = (int64_t)((uintptr_t)s->to & (LINE - 1));
+    if (part) move_short(s->to - part, s->from - part, part);
+}
+
+/* A block of a line and more past the caches, after the one that ended at the seam, if that is where this
+ * begins; meanwhile as much is fetched from `then` on. */
+typedef void (*PutBlock)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *then, Seam *);
 
 typedef struct {
     const char *name;
     Kernel kernels[KINDS];
     Kernel streaming[KINDS];                  /* to whole lines; or NULL */
     Kernel dense[KINDS];                      /* of copies that are dense, to any address; or NULL */
-    Follow follow;                            /* or NULL */
+    Kernel across[KINDS];                     /* of long rows, each to any address; or NULL */
+    PutBlock block;                           /* or NULL */
     Turn turn[5];                             /* by log2 of the width; or NULL */
     bool every_way;                           /* they go; else only HERE */
     void (*write)(Waiting *, int64_t bytes);  /* about so many; or NULL */
@@ -40,8 +61,8 @@ typedef struct {
 static void no_fence(void) {}
 
 static const Isa PLAIN = {
-    "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose}, {NULL}, {NULL}, NULL, {NULL},
-    false, NULL, no_fence,
+    "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose},
+    {NULL}, {NULL}, {NULL}, NULL, {NULL}, false, NULL, no_fence,
 };
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -67,16 +88,15 @@ static const Isa PLAIN = {
 
 static void fence(void) { _mm_sfence(); }
 
-#define VECTORS(NAME, L, DENSE, FOLLOW, WAYS)                                                            \
+#define VECTORS(NAME, L, DENSE, LONG_ROWS, WAYS)                                                   \
     {NAME, {plain_runs, plain_blocks, zip##L, unzip##L, transpose##L},                             \
-     {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, FOLLOW,      \
+     {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS, block##L,\
      {turn_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L, fence}
-#define NONE {NULL}
-#define PAIRED {NULL, NULL, zip_dense, unzip_dense, NULL}
-static const Isa AVX2 = VECTORS("avx2", _2, NONE, NULL, false);
-static const Isa AVX512 = VECTORS("avx512", _4, PAIRED, follow, true);
-#undef NONE
-#undef PAIRED
+#define THESE(...) {__VA_ARGS__}
+static const Isa AVX2 = VECTORS("avx2", _2, THESE(NULL), THESE(NULL, blocks_across_2), false);
+static const Isa AVX512 = VECTORS("avx512", _4, THESE(NULL, NULL, zip_dense, unzip_dense),
+                                  THESE(NULL, blocks_across_4, zip_across, unzip_across), true);
+#undef THESE
 #undef VECTORS
 
 /* <cpuid.h> rather than __builtin_cpu_supports, which needs a symbol of the compiler's runtime that

@@ -110,75 +110,17 @@ INLINE void N(stream_across)(uint8_t *to, VEC before, VEC v, int width)
 }
 #endif
 
-#if LANES == 4
-/* Blocks of whole lines that start anywhere. Where one follows another, the line between them is made of
- * both; else its parts are stored at their times, and it is fetched for that while the block before
- * is copied. */
-INLINE void N(blocks_across)(const Box *b, const uint8_t *from, uint8_t *to, const uint8_t *after)
-{
-    const bool follow = b->column_out == b->width;
-    const int64_t blocks = (SOON + b->width - 1) / b->width, turn = b->columns - blocks;
-    const uint8_t *s = from;
-    uint8_t *d = to;
-    const int64_t part = (int64_t)((uintptr_t)to & (LINE - 1));
-    VEC before = LOAD(from);
-    for (int64_t c = 0; c < b->columns; c++, s += b->column_in, d += b->column_out) {
-        const uint8_t *then = c < turn ? s : after;
-        const int64_t soon = (c < turn ? blocks : c - most(turn, 0)) * b->column_in;
-        if (!follow) FETCH_TO_WRITE(d + b->column_out), FETCH_TO_WRITE(d + b->column_out + b->width);
-        for (int64_t x = 0; x < b->width; x += LINE) {
-            FETCH(then, soon + x, 0);
-            const VEC v = LOAD(s + x);
-            if (x || (follow && c)) N(stream_across)(d + x, before, v, 1);
-            else move_short(d, s, LINE - part);
-            before = v;
-        }
-        if (!follow || c + 1 == b->columns) move_short(d + b->width - part, s + b->width - part, part);
-    }
-}
-#endif
-
-/* Blocks of whole lines: no stage is needed. */
-TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *to)
-{
-    const int64_t blocks = (SOON + b->width - 1) / b->width, turn = b->columns - blocks;
-    for (int64_t k = 0; k < b->batch; k++)
-        for (int64_t r = 0; r < b->rows; r++) {
-            const uint8_t *s = from + k * b->batch_in + r * b->row_in;
-            const uint8_t *next = r + 1 < b->rows ? s + b->row_in
-                                  : k + 1 < b->batch ? from + (k + 1) * b->batch_in : b->next;
-            uint8_t *d = to + k * b->batch_out + r * b->row_out;
-#if LANES == 4
-            if ((uintptr_t)d % LINE) {
-                N(blocks_across)(b, s, d, next);
-                continue;
-            }
-#endif
-            for (int64_t c = 0; c < b->columns; c++, s += b->column_in, d += b->column_out) {
-                const uint8_t *after = c < turn ? s : next;
-                const int64_t soon = (c < turn ? blocks : c - most(turn, 0)) * b->column_in;
-                for (int64_t x = 0; x < b->width; x += LINE) {
-                    FETCH(after, soon + x, 0);
-                    for (int y = 0; y < LINE; y += V) STREAM(d + x + y, LOAD(s + x + y));
-                }
-            }
-        }
-}
-
+#include "_blocks.h"
 #endif
 #include "_weave.h"
 #include "_turn.h"
-#if LANES == 4
-#include "_dense.h"
-#endif
 
 /* -- kernels: the width, the ways and the kind of store as constants ----------------------------- */
 
 #define EACH_ROW(ROW, ...)                                                                         \
     for (int64_t k = 0; k < b->batch; k++) {                                                       \
         const uint8_t *s = from + k * b->batch_in;                                                 \
-        N(ROW)(s, k + 1 < b->batch ? s + b->batch_in : b->next, to + k * b->batch_out, b,          \
-               __VA_ARGS__);                                                                       \
+        ROW(s, k + 1 < b->batch ? s + b->batch_in : b->next, to + k * b->batch_out, b, __VA_ARGS__);\
     }
 #define EACH_WIDTH(CASE, WIDEST)                                                                   \
     switch (b->width) {                                                                            \
@@ -193,9 +135,9 @@ TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *
 INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past, bool far)
 {
 #define CASE(W)                                                                                    \
-    if (b->rows == 2) EACH_ROW(zip_row, 2, W, past, far)                                           \
-    else if (b->rows == 4) EACH_ROW(zip_row, 4, W, past, far)                                      \
-    else EACH_ROW(zip_row, 8, W, past, far)
+    if (b->rows == 2) EACH_ROW(N(zip_row), 2, W, past, far)                                        \
+    else if (b->rows == 4) EACH_ROW(N(zip_row), 4, W, past, far)                                   \
+    else EACH_ROW(N(zip_row), 8, W, past, far)
     if (b->columns * b->width < V) NARROWER(zip)(b, from, to);
     else EACH_WIDTH(CASE, 32)
 #undef CASE
@@ -204,9 +146,9 @@ INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past,
 INLINE void N(unzip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past, bool far)
 {
 #define CASE(W)                                                                                    \
-    if (b->columns == 2) EACH_ROW(unzip_row, 2, W, past, far)                                      \
-    else if (b->columns == 4) EACH_ROW(unzip_row, 4, W, past, far)                                 \
-    else EACH_ROW(unzip_row, 8, W, past, far)
+    if (b->columns == 2) EACH_ROW(N(unzip_row), 2, W, past, far)                                   \
+    else if (b->columns == 4) EACH_ROW(N(unzip_row), 4, W, past, far)                              \
+    else EACH_ROW(N(unzip_row), 8, W, past, far)
     if (b->rows * b->width < V) NARROWER(unzip)(b, from, to);
     else EACH_WIDTH(CASE, 32)
 #undef CASE
@@ -233,6 +175,9 @@ KERNEL(unzip, unzip_to, false)
 #if LANES > 1
 KERNEL(stream_zip, zip_to, true)
 KERNEL(stream_unzip, unzip_to, true)
+#endif
+#if LANES == 4
+#include "_dense.h"
 #endif
 
 #undef KERNEL

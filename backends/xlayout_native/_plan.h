@@ -17,13 +17,14 @@ typedef struct {
     int64_t window[MAX_RANK];     /* the shape of a window, in tiles: see _windows.h */
     int64_t windows;              /* how many there are */
     int together;                 /* copies that run tile by tile with this one, itself included: see _deal.h; */
-    bool joined;                  /* and whether they give parts of rows, or take them */
+    bool part, joined;            /* it is one of several, which take parts of rows, or give them */
     int64_t staged[MAX_RANK];     /* output strides within the stage */
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops that walk over segments; the rest are inside one */
     int64_t band;                 /* of a transpose: rows that are read across a tile before the next */
     bool dense;                   /* rows of pairs, whole lines of them, that follow one another in the output */
-    bool lines;                   /* the kernel writes whole lines, if the target starts on one */
+    bool even;                    /* its kernel's stores fall on lines, if the target starts on one, */
+    bool lines;                   /* or make lines of two parts, in rows that are long: see writer() */
     Kind kind;
 } Copy;
 
@@ -121,7 +122,7 @@ static int64_t shape_rows(Copy *c, bool lines)
     const int last = c->rank - 1;
     const int64_t bytes = lines ? TILE : STAGED;
     int64_t room = bytes / least(c->width, bytes);
-    c->tile[last] = least(c->loop[last].n, c->along == last ? room : ROW / least(c->width, ROW));
+    c->tile[last] = least(c->loop[last].n, c->along == last ? room : (ROW + c->width - 1) / c->width);
     if (c->along != last) {
         c->tile[c->along] = least(c->loop[c->along].n, whole(room / c->tile[last], c->width));
         c->tile[last] = least(c->loop[last].n, whole(room / c->tile[c->along], c->width));
@@ -179,10 +180,10 @@ static bool is_dense(const Copy *c)
 }
 
 /* Whether the kernel's stores fall on whole lines, in a target that starts on one. */
-static bool writes_lines(const Copy *c)
+static bool is_even(const Copy *c)
 {
     const int last = c->rank - 1;
-    if (c->kind == TRANSPOSE || c->to % LINE || (c->kind == BLOCKS && c->width % LINE)) return false;
+    if (c->kind == TRANSPOSE || (c->kind == BLOCKS && c->width % LINE)) return false;
     for (int k = 0; k <= last; k++) {
         const bool inside = c->kind != BLOCKS && (k == last || ((c->kind == ZIP || c->dense) && k == c->along));
         const int64_t step = inside ? c->tile[k] * c->loop[k].out : c->loop[k].out;
@@ -191,19 +192,30 @@ static bool writes_lines(const Copy *c)
     return true;
 }
 
-/* Whether a kernel can write whole lines of a target that does not start on one: it makes a line from a
- * part at both ends of each row, which has to be long. */
-static bool starts_anywhere(const Copy *c, const uint8_t *to)
+/* How far apart the elements of a row are that one kernel writes. */
+static int64_t step_of_rows(const Copy *c)
 {
-    const int last = c->rank - 1, inside = c->kind == ZIP ? c->along : last;
-    if (c->kind == BLOCKS)
-        return c->width >= LONG || (c->loop[last].out == c->width && c->tile[last] * c->width >= LONG);
-    if (c->kind != ZIP && c->kind != UNZIP) return false;
-    const int64_t step = c->loop[inside].out;
-    if (step > LINE || c->tile[inside] * step < LONG || (uintptr_t)to % (uintptr_t)step) return false;
-    for (int k = 0; k < last; k++)
-        if (k != inside && c->loop[k].n > 1 && c->loop[k].out % LINE) return false;
-    return true;
+    return c->loop[c->kind == ZIP ? c->along : c->rank - 1].out;
+}
+
+/* Bytes that the kernel of a tile writes one after another. */
+static int64_t bytes_in_turn(const Copy *c)
+{
+    const int last = c->rank - 1;
+    if (c->kind == ZIP || c->kind == UNZIP) return step_of_rows(c) * c->tile[c->kind == ZIP ? c->along : last];
+    int64_t bytes = c->width;
+    for (int k = last; k >= 0 && k >= last - 1 && c->loop[k].out == bytes && (k == last || c->along >= k); k--) {
+        bytes *= c->tile[k];
+        if (c->tile[k] < c->loop[k].n) break;
+    }
+    return bytes;
+}
+
+/* Whether rows are so long that of each the line at either end may be written in parts. */
+static bool has_long_rows(const Copy *c)
+{
+    if (c->kind == BLOCKS) return c->width >= LINE && bytes_in_turn(c) >= LONG;
+    return (c->kind == ZIP || c->kind == UNZIP) && step_of_rows(c) <= LINE && bytes_in_turn(c) >= LONG;
 }
 
 /* Runs are written anywhere with the same ease, but best read in the order they lie in. */
@@ -242,8 +254,15 @@ static void shape_windows(Copy *c)
     }
 }
 
-/* From loops in bytes to a copy that is ready to run. */
-static void prepare_copy(Copy *c)
+static void shape(Copy *c, bool lines)
+{
+    shape_tiles(c, lines);
+    shape_stage(c);
+    shape_windows(c);
+}
+
+/* From loops in bytes to a copy that is ready to run; or of which tiles are put together first. */
+static void prepare_copy(Copy *c, bool staged)
 {
     normalise(c);
     const bool bytes = c->rank == 0 || c->width >= RUN;
@@ -259,9 +278,8 @@ static void prepare_copy(Copy *c)
     c->kind = bytes ? RUNS : kind_of(c);
     if (c->kind == RUNS) order_by_input(c);
     c->dense = is_dense(c);
-    shape_tiles(c, true);
-    c->lines = c->kind == RUNS || writes_lines(c);
-    if (!c->lines) shape_tiles(c, false);
-    shape_stage(c);
-    shape_windows(c);
+    shape(c, true);
+    c->even = c->kind == RUNS || is_even(c);
+    c->lines = !staged && (c->even || has_long_rows(c));
+    if (!c->lines) shape(c, false);
 }

@@ -78,7 +78,7 @@ static bool read_copy(Plan *plan, PyObject *move, int64_t itemsize)
     if (empty) return true;
     int64_t bytes = itemsize;
     for (int k = 0; k < c->rank; k++) bytes *= c->loop[k].n;
-    prepare_copy(c);
+    prepare_copy(c, false);
     plan->bytes += bytes;
     if (plan->bytes >= FAR) {
         PyErr_SetString(PyExc_OverflowError, "moves: wanted less than 2**61 bytes in all");

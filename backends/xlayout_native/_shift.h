@@ -25,10 +25,10 @@ static int64_t steps_to_line(const Copy *c, int loop, bool out, uintptr_t addres
     return ahead / step;
 }
 
-static void append(Plan *plan, const Copy *c)
+static void append(Plan *plan, const Copy *c, bool staged)
 {
     plan->copies[plan->count] = *c;
-    prepare_copy(&plan->copies[plan->count++]);
+    prepare_copy(&plan->copies[plan->count++], staged);
 }
 
 /* Takes the first steps of a loop off a copy; they become one of the plan's. */
@@ -37,7 +37,7 @@ static void cut(Plan *plan, Copy *c, int loop, int64_t steps)
     if (!steps) return;
     Copy head = *c;
     head.loop[loop].n = steps;
-    append(plan, &head);
+    append(plan, &head, false);
     c->loop[loop].n -= steps;
     c->from += steps * c->loop[loop].in, c->to += steps * c->loop[loop].out;
 }
@@ -55,14 +55,12 @@ static int64_t steps_of_columns(const Copy *c, const uint8_t *from)
 /* Whether a copy that would write whole lines goes through the stage here, for which tiles are smaller. */
 static bool is_staged(const Isa *isa, const Copy *c, const uint8_t *to)
 {
-    if ((c->dense && isa->dense[c->kind]) || (c->joined && isa->follow)) return false;
-    return c->lines && c->kind != RUNS && c->kind != TRANSPOSE && (uintptr_t)(to + c->to) % LINE &&
-           !starts_anywhere(c, to + c->to);
+    if (c->part && isa->block) return false;
+    return c->lines && !writer(isa, c, to + c->to);
 }
 
-/* The plan for buffers at these addresses, which are moved to the line before; NULL where it would be
- * the same, or there is no memory for it. */
-static Plan *shifted(const Isa *isa, const Plan *plan, uint8_t **pointers)
+/* The plan for buffers at these addresses; NULL where it would be the same, or there is no memory for it. */
+static Plan *shifted(const Isa *isa, const Plan *plan, uint8_t *const *pointers)
 {
     bool same = true;
     for (int k = 0; same && k < plan->count; k++) {
@@ -76,15 +74,13 @@ static Plan *shifted(const Isa *isa, const Plan *plan, uint8_t **pointers)
     for (int k = 0; k < plan->count; k++) {
         Copy c = plan->copies[k];
         const uint8_t *to = pointers[plan->inputs + c.target];
+        const bool staged = is_staged(isa, &c, to);
         const int64_t rows = steps_of_rows(&c, to), columns = steps_of_columns(&c, pointers[c.source]);
         const int last = c.rank - 1;
-        c.to += (intptr_t)to & (LINE - 1);
         cut(made, &c, last, rows);
         cut(made, &c, c.along, columns);
-        append(made, &c);
+        append(made, &c, staged);
     }
     finish_plan(made);
-    for (int k = 0; k < plan->outputs; k++)
-        pointers[plan->inputs + k] -= (uintptr_t)pointers[plan->inputs + k] & (LINE - 1);
     return made;
 }

@@ -198,6 +198,18 @@ static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_
     t->lead = odd && !t->first ? side : 0;
 }
 
+/* The kernel that writes whole lines of this target by itself; NULL: it has to be staged. */
+static Kernel writer(const Isa *isa, const Copy *c, const uint8_t *to)
+{
+    const uintptr_t past = (uintptr_t)to % LINE;
+    if (c->dense && isa->dense[c->kind]) return isa->dense[c->kind];
+    if (!c->lines) return NULL;
+    if (c->kind == RUNS || (c->even && !past)) return isa->streaming[c->kind];
+    if (!has_long_rows(c)) return NULL;
+    const bool whole = c->kind != BLOCKS && c->even && past % (uintptr_t)step_of_rows(c) == 0;
+    return (whole ? isa->streaming : isa->across)[c->kind];
+}
+
 static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uint8_t *from,
                      uint8_t *to, const uint8_t *next)
 {
@@ -214,14 +226,9 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
     if (c->kind == TRANSPOSE) {
         way_of(&t, at, from, start);
     } else if (worker->stream) {
-        const bool direct = isa->streaming[c->kind] && c->lines;
-        const bool anywhere = (isa->every_way || c->kind != BLOCKS) && starts_anywhere(c, to);
-        if (c->dense && isa->dense[c->kind])
-            t.kernel = isa->dense[c->kind];
-        else if (direct && (c->kind == RUNS || (uintptr_t)to % LINE == 0 || anywhere))
-            t.kernel = isa->streaming[c->kind];
-        else
-            t.staged = worker->stages[0];
+        const Kernel direct = writer(isa, c, to);
+        if (direct) t.kernel = direct;
+        else t.staged = worker->stages[0];
         t.first = t.last = true;
     }
     for (int k = 0; k < c->rank; k++) t.out[k] = t.staged ? c->staged[k] : c->loop[k].out;
@@ -236,9 +243,9 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
         t.box.batch_in = c->loop[t.batch].in, t.box.batch_out = t.out[t.batch];
     }
     if (c->kind == BLOCKS) { /* lines that are made of two blocks want neighbours in the output in turn */
-        const bool across = t.kernel == isa->streaming[BLOCKS] && (uintptr_t)to % LINE;
+        const bool across = t.kernel == isa->across[BLOCKS];
         const bool few = t.box.columns < (worker->stream ? 2 : 8) && t.box.columns < t.box.rows;
-        if (across ? t.box.row_out == c->width : few) flip(&t.box);
+        if (across ? t.box.row_out == c->width && !has_seams(&t.box) : few) flip(&t.box);
     }
     uint8_t *target = t.staged ? worker->stages[0] + LINE : to;
     t.box.rows += t.lead, from -= t.lead * t.box.row_in, target -= t.lead * c->width;

@@ -1,0 +1,86 @@
+/* _blocks: blocks past the caches. A part of _lanes.h: once per vector size.
+ *
+ * Those of whole lines go to lines. Others, of a line and more, start anywhere: where one begins at the byte
+ * after the one before it, the line of the seam is put together of both. Else its parts are stored at their
+ * times.
+ */
+
+INLINE void N(put_line)(uint8_t *to, const uint8_t *from)
+{
+    for (int y = 0; y < LINE; y += V) STREAM(to + y, LOAD(from + y));
+}
+
+/* The line that holds the end of one block, and the start of the next. */
+INLINE void N(put_seam)(const Seam *seam, const uint8_t *from, int64_t part)
+{
+#if LANES == 4
+    const __mmask64 after = ~0ULL << part;
+    const VEC before = _mm512_maskz_loadu_epi8(~after, seam->from - part);
+    STREAM(seam->to - part, _mm512_mask_loadu_epi8(before, after, from - part));
+#else
+    _Alignas(LINE) uint8_t line[LINE];
+    move_short(line, seam->from - part, part);
+    move_short(line + part, from, LINE - part);
+    N(put_line)(seam->to - part, line);
+#endif
+}
+
+/* A block; of whole lines, if there is no seam. Meanwhile, what lies at `soon` from `then` is fetched. */
+INLINE void N(put_block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *then, int64_t soon,
+                         Seam *seam)
+{
+    const int64_t part = seam ? (int64_t)((uintptr_t)to & (LINE - 1)) : 0;
+    int64_t x = -part & (LINE - 1);
+    if (seam && seam->to != to) {
+        close_seam(seam);
+        move_short(to, from, x);
+    } else if (part) {
+        N(put_seam)(seam, from, part);
+    }
+    for (; x + LINE <= count; x += LINE) {
+        FETCH(then, soon + x, 0);
+        N(put_line)(to + x, from + x);
+    }
+    if (!seam) return;
+    FETCH(then, soon + x, 0);
+    *seam = (Seam){to + count, from + count};
+}
+
+TARGET static void N(block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *then, Seam *seam)
+{
+    N(put_block)(to, from, count, then, 0, seam);
+}
+
+/* Seams: none, one, or one of each column. */
+INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seams, bool each)
+{
+    const int64_t blocks = (SOON + b->width - 1) / b->width, turn = b->columns - blocks;
+    for (int64_t k = 0; k < b->batch; k++)
+        for (int64_t r = 0; r < b->rows; r++) {
+            const uint8_t *s = from + k * b->batch_in + r * b->row_in;
+            const uint8_t *next = r + 1 < b->rows ? s + b->row_in
+                                  : k + 1 < b->batch ? from + (k + 1) * b->batch_in : b->next;
+            uint8_t *d = to + k * b->batch_out + r * b->row_out;
+            for (int64_t c = 0; c < b->columns; c++, s += b->column_in, d += b->column_out) {
+                const uint8_t *then = each || c < turn ? s : next;
+                const int64_t soon = each ? SOON : (c < turn ? blocks : c - most(turn, 0)) * b->column_in;
+                if (seams && !each && b->column_out != b->width)
+                    FETCH_TO_WRITE(d + b->column_out), FETCH_TO_WRITE(d + b->column_out + b->width);
+                N(put_block)(d, s, b->width, then, soon, each ? seams + c : seams);
+            }
+        }
+}
+
+TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *to)
+{
+    N(rows_of_blocks)(b, from, to, NULL, false);
+}
+
+TARGET static void N(blocks_across)(const Box *b, const uint8_t *from, uint8_t *to)
+{
+    Seam seams[SEAMS];
+    const bool each = has_seams(b);
+    for (int k = 0; k < (each ? b->columns : 1); k++) seams[k] = (Seam){0};
+    N(rows_of_blocks)(b, from, to, seams, each);
+    for (int k = 0; k < (each ? b->columns : 1); k++) close_seam(&seams[k]);
+}

@@ -1,0 +1,67 @@
+"""Blocks and long rows of any width, which start anywhere and go on where the one before ended."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.native.oracle import Buffer, Loops, same
+
+pytestmark = pytest.mark.usefixtures("isa", "thresholds")
+
+WIDTHS = (24, 40, 63, 64, 65, 72, 100, 127, 192, 1000, 1088)  # bytes of a block
+SHIFTS = (0, 1, 16, 33, 63)  # of the result, in bytes past a line
+ROOM = 400_000  # bytes: some tiles
+
+
+def agree(loops: Loops, shift: int, itemsize: int = 1) -> None:
+    """The loops as a copy between two arrays, on two threads."""
+    start = -sum((n - 1) * min(x, 0) for n, x, _ in loops)
+    reads = 1 + sum((n - 1) * abs(x) for n, x, _ in loops)
+    writes = 1 + sum((n - 1) * z for n, _, z in loops)
+    x = Buffer(reads * itemsize, shift=shift % 5, fill=np.random.default_rng(reads))
+    same([(0, 0, (start, 0, loops))], itemsize, [x], [Buffer(writes * itemsize, shift=shift)])
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("ways", [2, 3, 24, 300])
+def test_blocks_in_turn_and_back(ways: int, width: int, shift: int) -> None:
+    rows = max(ROOM // ways // width, 2)
+    block = (width, 1, 1)
+    here, there = (rows, ways * width, width), (ways, width, rows * width)
+    agree((here, there, block), shift)
+    agree(tuple((n, z, x) for n, x, z in (there, here, block)), shift)
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("width", [100, 1000])
+@pytest.mark.parametrize(
+    "loops",
+    [
+        ((200, 7, 1), (3, 2000, 203)),  # columns that do not go on in the next
+        ((200, 3, 1), (3, 1, 200)),  # rows as they lie
+        ((200, 3, 2), (3, 1, 401)),  # with room between blocks,
+        ((40, 15, 15), (5, 3, 1), (3, 1, 5)),  # in groups,
+        ((40, 15, 16), (5, 3, 1), (3, 1, 5)),  # and between these
+        ((200, -3, 1), (3, 1, 200)),
+        ((200, 0, 1), (3, 1, 200)),
+        ((2, 1, 200), (200, 2, 1)),
+        ((600, 2, 1),),
+        ((600, 2, 3),),
+    ],
+)
+def test_blocks_elsewhere(loops: Loops, width: int, shift: int) -> None:
+    agree((*((n, x * width, z * width) for n, x, z in loops), (width, 1, 1)), shift)
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16, 32])
+@pytest.mark.parametrize("ways", [2, 4, 8])
+@pytest.mark.parametrize("extra", [0, 1, 31, 32, 33, 63, 1023])
+def test_rows_woven_and_dealt_out(extra: int, ways: int, itemsize: int, shift: int) -> None:
+    count = 2048 // itemsize + extra
+    rows = max(ROOM // (count * ways * itemsize), 2)
+    outer, row = (rows, ways * count, ways * (count + 3) + 1), (count, 1, ways)
+    agree((outer, row, (ways, count, 1)), shift, itemsize)
+    agree((outer, (ways, 1, count + 3), (count, ways, 1)), shift, itemsize)
