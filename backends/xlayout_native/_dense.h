@@ -1,37 +1,49 @@
 /* _dense: what is made in the order it lies in, so that the lines between are made of two vectors and
  * the result may start anywhere. A part of _lanes.h, for vectors of a line. */
 
-/* Where the next vector goes, how far past a line that is, and the vector before it. */
-typedef struct { uint8_t *to; int64_t part; __m512i before; bool begun; } Dense;
+/* Where the next bytes go, how far past a line that is, how much of that line is another's, and what was
+ * before. */
+typedef struct { uint8_t *to; int64_t part, first; __m512i before; } Dense;
 
 INLINE void begin_dense(Dense *d, uint8_t *to)
 {
     *d = (Dense){.to = to, .part = (int64_t)((uintptr_t)to & (LINE - 1))};
+    d->first = d->part;
     if (d->part) FETCH_TO_WRITE(to);
 }
 
-INLINE void put_dense(Dense *d, __m512i v)
+/* The first bytes of a vector: so many elements' worth. */
+INLINE void put_dense(Dense *d, __m512i v, int64_t count, int width)
 {
-    uint8_t made[LINE];
-    if (!d->part) {
-        STREAM(d->to, v);
-    } else if (d->begun) {
-        stream_across_4(d->to, d->before, v, 1);
-    } else {
-        STORE(made, v);
-        move_short(d->to, made, LINE - d->part);
-        d->begun = true;
+    const int64_t end = d->part + count;
+    uint8_t made[LINE], *line = d->to - d->part;
+    if (!d->part && count == LINE) {
+        STREAM(line, v);
+    } else if (end >= LINE && !d->first) {
+        STREAM(line, across_4(d->before, v, LINE - d->part, 1));
+    } else if (end >= LINE) {
+        STORE(made, across_4(d->before, v, LINE - d->part, 1));
+        move_short(line + d->first, made + d->first, LINE - d->first);
+        d->first = 0;
     }
-    d->before = v, d->to += LINE;
+    d->before = count == LINE ? v : across_4(d->before, v, count, width);
+    d->to += count, d->part = end & (LINE - 1);
 }
 
-/* What is left of the vector before, and the last `rest` bytes of these, which would not make up whole ones. */
+/* What is left of the vector before, and the last `rest` bytes of these, which would not make up whole
+ * ones. There was more than a line before. */
 INLINE void end_dense(Dense *d, const __m512i *v, int count, int64_t rest)
 {
     uint8_t made[9 * LINE], *tail = made + (count + 1) * LINE - rest;
     for (int k = 0; k < count; k++) STORE(made + (k + 1) * LINE, v[k]);
     STORE(tail - LINE, d->before);
     stream_part_4(d->to - d->part, tail - d->part, d->part + rest);
+}
+
+INLINE __m512i load_part(const uint8_t *from, int64_t count)
+{
+    if (count >= LINE) return LOAD(from);
+    return count > 0 ? _mm512_maskz_loadu_epi8((1ULL << count) - 1, from) : _mm512_setzero_si512();
 }
 
 /* -- pairs, of elements or of halves of rows ------------------------------------------------------- */
@@ -71,27 +83,48 @@ INLINE __m512i picked(int width, Pick pick, __m512i index, __m512i x, __m512i y)
     return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packus_epi16(a, b));
 }
 
+/* A half of a row of pairs. */
+INLINE void put_half(Dense *d, const uint8_t *from, int64_t half, Pick pick, __m512i index, int width)
+{
+    int64_t x = 0;
+    for (; x + LINE <= half; x += LINE, from += 2 * LINE)
+        put_dense(d, picked(width, pick, index, LOAD(from), LOAD(from + LINE)), LINE, width);
+    const int64_t rest = half - x;
+    if (!rest) return;
+    const __m512i last = load_part(from + LINE, 2 * rest - LINE);
+    put_dense(d, picked(width, pick, index, load_part(from, 2 * rest), last), rest, width);
+}
+
 /* Rows of pairs, each dealt out to two halves that follow one another. */
 INLINE void unzip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int width)
 {
     const int64_t half = b->rows * width;
-    const __m512i even = pick_index(EVEN, width), odd = pick_index(ODD, width), apart = pick_index(APART, width);
+    const __m512i even = pick_index(EVEN, width), odd = pick_index(ODD, width);
+    const __m512i apart = pick_index(APART, width);
     Dense d;
     begin_dense(&d, to);
     for (int64_t k = 0; k < b->batch; k++) {
         const uint8_t *s = from + k * b->batch_in;
         for (int64_t x = 0; x < 2 * half; x += LINE) FETCH(s, x + SOON, 0);
-        if (half < LINE) {
+        if (2 * half == LINE) {
             const __m512i v = LOAD(s);
-            put_dense(&d, picked(width, APART, apart, v, v));
+            put_dense(&d, picked(width, APART, apart, v, v), LINE, width);
             continue;
         }
-        for (int64_t x = 0; x < 2 * half; x += 2 * LINE)
-            put_dense(&d, picked(width, EVEN, even, LOAD(s + x), LOAD(s + x + LINE)));
-        for (int64_t x = 0; x < 2 * half; x += 2 * LINE)
-            put_dense(&d, picked(width, ODD, odd, LOAD(s + x), LOAD(s + x + LINE)));
+        put_half(&d, s, half, EVEN, even, width);
+        put_half(&d, s, half, ODD, odd, width);
     }
     end_dense(&d, NULL, 0, 0);
+}
+
+/* The first vectors of two halves, woven; or so many bytes of each. */
+INLINE void put_woven(Dense *d, __m512i a, __m512i b, int64_t count, int width)
+{
+    __m512i low, high, first, second;
+    unpack_4(width, a, b, &low, &high);
+    weave_4(width, low, high, &first, &second);
+    put_dense(d, first, least(2 * count, LINE), width);
+    if (2 * count > LINE) put_dense(d, second, 2 * count - LINE, width);
 }
 
 /* And back: two halves woven into a row. */
@@ -102,19 +135,18 @@ INLINE void zip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int width)
     Dense d;
     begin_dense(&d, to);
     for (int64_t k = 0; k < b->batch; k++) {
-        const uint8_t *s = from + k * b->batch_in;
-        if (half < LINE) {
+        const uint8_t *s = from + k * b->batch_in, *other = s + b->row_in;
+        if (2 * half == LINE) {
             const __m512i v = LOAD(s);
             FETCH(s, SOON, 0);
-            put_dense(&d, picked(width, WOVEN, woven, v, v));
+            put_dense(&d, picked(width, WOVEN, woven, v, v), LINE, width);
             continue;
         }
-        for (int64_t x = 0; x < half; x += LINE) {
-            __m512i v[2];
-            FETCH(s, x + SOON, 0), FETCH(s, b->row_in + x + SOON, 0);
-            zip_vectors_4(v, s + x, b->row_in, 2, width);
-            put_dense(&d, v[0]), put_dense(&d, v[1]);
-        }
+        for (int64_t x = 0; x < half; x += LINE) FETCH(s, x + SOON, 0), FETCH(other, x + SOON, 0);
+        int64_t x = 0;
+        for (; x + LINE <= half; x += LINE) put_woven(&d, LOAD(s + x), LOAD(other + x), LINE, width);
+        const int64_t rest = half - x;
+        if (rest) put_woven(&d, load_part(s + x, rest), load_part(other + x, rest), rest, width);
     }
     end_dense(&d, NULL, 0, 0);
 }
@@ -148,7 +180,7 @@ INLINE void zip_across_row(const uint8_t *from, const uint8_t *next, uint8_t *to
         zip_vectors_4(v, from + at, b->row_in, ways, width);
         for (int k = 0; k < ways; k++) {
             FETCH(at < turn ? from : next, k * b->row_in + (at < turn ? at + SOON / ways : at - turn), 0);
-            put_dense(&d, v[k]);
+            put_dense(&d, v[k], LINE, width);
         }
     }
     if (at < count) zip_vectors_4(v, from + count - LINE, b->row_in, ways, width);
@@ -171,7 +203,7 @@ INLINE void unzip_across_row(const uint8_t *from, const uint8_t *next, uint8_t *
         for (int k = 0; k < ways; k++) {
             const int64_t x = at * ways + k * LINE;
             FETCH(x < turn ? from : next, x < turn ? x + SOON : x - turn, 0);
-            put_dense(&d[k], v[k]);
+            put_dense(&d[k], v[k], LINE, width);
         }
     }
     if (at < count) unzip_vectors_4(v, from + (count - LINE) * ways, ways, width);

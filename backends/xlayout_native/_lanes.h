@@ -95,18 +95,22 @@ TARGET static void N(stream_runs)(const Box *b, const uint8_t *from, uint8_t *to
 }
 
 #if LANES == 4
+/* A line of two: from byte `skip` of the first on, and as much of the second as fits. */
+INLINE VEC N(across)(VEC before, VEC v, int64_t skip, int width)
+{
+    const VEC at = _mm512_add_epi16(COUNT_WORDS, _mm512_set1_epi16((short)(skip / 2)));
+    const VEC line = _mm512_permutex2var_epi16(before, at, v);
+    if (width > 1 || skip % 2 == 0) return line;
+    const VEC after = _mm512_add_epi16(at, _mm512_set1_epi16(1));
+    return _mm512_or_si512(_mm512_srli_epi16(line, 8),
+                           _mm512_slli_epi16(_mm512_permutex2var_epi16(before, after, v), 8));
+}
+
 /* The line that the vector `v` begins in: the end of the one before it, and as much of `v` as fits. */
 INLINE void N(stream_across)(uint8_t *to, VEC before, VEC v, int width)
 {
-    const int part = (int)((uintptr_t)to & (LINE - 1)), skip = LINE - part;
-    const VEC at = _mm512_add_epi16(COUNT_WORDS, _mm512_set1_epi16((short)(skip / 2)));
-    VEC line = _mm512_permutex2var_epi16(before, at, v);
-    if (width == 1 && skip % 2) {
-        const VEC after = _mm512_add_epi16(at, _mm512_set1_epi16(1));
-        line = _mm512_or_si512(_mm512_srli_epi16(line, 8),
-                               _mm512_slli_epi16(_mm512_permutex2var_epi16(before, after, v), 8));
-    }
-    STREAM(to - part, line);
+    const int64_t part = (int64_t)((uintptr_t)to & (LINE - 1));
+    STREAM(to - part, N(across)(before, v, LINE - part, width));
 }
 #endif
 

@@ -166,7 +166,7 @@ static void shape_stage(Copy *c)
     }
 }
 
-/* Whether it weaves or deals out pairs, one short row after another, each of whole lines. */
+/* Whether it weaves or deals out pairs, one short row after another. */
 static bool is_dense(const Copy *c)
 {
     const int last = c->rank - 1;
@@ -175,7 +175,7 @@ static bool is_dense(const Copy *c)
     const int64_t ways = c->kind == ZIP ? row->n : column->n, half = row->n * column->n / ways * c->width;
     const int64_t step = c->kind == ZIP ? ways * c->width : half;
     const bool line = half == LINE / 2 && (c->kind == UNZIP || row->in == half);
-    return ways == 2 && (line || half % LINE == 0) && half <= SHORT && column->out == step &&
+    return ways == 2 && (line || half > LINE / 2) && half <= SHORT && column->out == step &&
            c->loop[last - 2].out == 2 * half;
 }
 
@@ -184,8 +184,9 @@ static bool is_even(const Copy *c)
 {
     const int last = c->rank - 1;
     if (c->kind == TRANSPOSE || (c->kind == BLOCKS && c->width % LINE)) return false;
+    const bool halves = c->dense && c->loop[c->along].out == LINE / 2;
     for (int k = 0; k <= last; k++) {
-        const bool inside = c->kind != BLOCKS && (k == last || ((c->kind == ZIP || c->dense) && k == c->along));
+        const bool inside = c->kind != BLOCKS && (k == last || ((c->kind == ZIP || halves) && k == c->along));
         const int64_t step = inside ? c->tile[k] * c->loop[k].out : c->loop[k].out;
         if (step % LINE && !(inside && c->tiles[k] == 1)) return false;
     }
@@ -280,6 +281,6 @@ static void prepare_copy(Copy *c, bool staged)
     c->dense = is_dense(c);
     shape(c, true);
     c->even = c->kind == RUNS || is_even(c);
-    c->lines = !staged && (c->even || has_long_rows(c));
+    c->lines = !staged && (c->even || c->dense || has_long_rows(c));
     if (!c->lines) shape(c, false);
 }
