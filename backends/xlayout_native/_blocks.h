@@ -5,11 +5,6 @@
  * times.
  */
 
-INLINE void N(put_line)(uint8_t *to, const uint8_t *from)
-{
-    for (int y = 0; y < LINE; y += V) STREAM(to + y, LOAD(from + y));
-}
-
 /* The line that holds the end of one block, and the start of the next. */
 INLINE void N(put_seam)(const Seam *seam, const uint8_t *from, int64_t part)
 {

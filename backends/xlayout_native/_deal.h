@@ -29,8 +29,9 @@ static bool gives_next_part(const Copy *a, const Copy *b)
 }
 
 /* The first of copies becomes the one that runs the tiles of all of them. */
-static void put_together(Copy *c)
+static void put_together(Copy *c, bool joined)
 {
+    c->joined = joined;
     for (int p = 0; p < c->together; p++) {
         c[p].part = true;
         shape(c + p, true);
@@ -46,13 +47,13 @@ static void finish_plan(Plan *plan)
         Copy *c = &plan->copies[k];
         const int most_together = (int)least(plan->count - k, SEAMS);
         c->together = 1;
-        c->joined = most_together > 1 && !takes_next_part(c, c + 1);
+        const bool joined = most_together > 1 && !takes_next_part(c, c + 1);
         while (c->together < most_together) {
             const Copy *other = c + c->together;
-            if (!(c->joined ? gives_next_part : takes_next_part)(other - 1, other)) break;
+            if (!(joined ? gives_next_part : takes_next_part)(other - 1, other)) break;
             c->together++;
         }
-        if (c->together > 1) put_together(c);
+        if (c->together > 1) put_together(c, joined);
         plan->tiles += c->count;
         plan->windows += c->windows;
         plan->most_windows = most(plan->most_windows, c->windows);

@@ -210,20 +210,14 @@ INLINE void unzip_across_row(const uint8_t *from, const uint8_t *next, uint8_t *
     for (int k = 0; k < ways; k++) end_dense(&d[k], &v[k], at < count, count - at);
 }
 
-#define CASE(W)                                                                                    \
-    if (b->rows == 2) EACH_ROW(zip_across_row, 2, W)                                               \
-    else if (b->rows == 4) EACH_ROW(zip_across_row, 4, W)                                          \
-    else EACH_ROW(zip_across_row, 8, W)
+#define CASE(W) EACH_WAYS(b->rows, zip_across_row, W)
 TARGET static void zip_across(const Box *b, const uint8_t *from, uint8_t *to)
 {
     if (b->columns * b->width < LINE) zip_2(b, from, to);
     else EACH_WIDTH(CASE, 32)
 }
 #undef CASE
-#define CASE(W)                                                                                    \
-    if (b->columns == 2) EACH_ROW(unzip_across_row, 2, W)                                          \
-    else if (b->columns == 4) EACH_ROW(unzip_across_row, 4, W)                                     \
-    else EACH_ROW(unzip_across_row, 8, W)
+#define CASE(W) EACH_WAYS(b->columns, unzip_across_row, W)
 TARGET static void unzip_across(const Box *b, const uint8_t *from, uint8_t *to)
 {
     if (b->rows * b->width < LINE) unzip_2(b, from, to);

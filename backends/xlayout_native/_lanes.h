@@ -43,6 +43,14 @@ INLINE void N(put)(uint8_t *to, VEC v, bool past)
 }
 
 #if LANES > 1
+/* A line, past the caches. */
+INLINE void N(put_line)(uint8_t *to, const uint8_t *from)
+{
+    VEC v[LINE / V];
+    for (int k = 0; k < LINE / V; k++) v[k] = LOAD(from + k * V);
+    for (int k = 0; k < LINE / V; k++) STREAM(to + k * V, v[k]);
+}
+
 /* -- streaming --------------------------------------------------------------------------------- */
 
 /* Past the caches. `SOON` bytes ahead are fetched, of what is read here and then of `next`: each
@@ -54,9 +62,7 @@ INLINE void N(streamed)(uint8_t *to, const uint8_t *from, int64_t count, const u
     int64_t at = head;
     for (; at + LINE <= count; at += LINE) {
         if (soon) FETCH(at < turn ? from + at + soon : next, at < turn ? 0 : at - turn, 0);
-        VEC v[LINE / V];
-        for (int k = 0; k < LINE / V; k++) v[k] = LOAD(from + at + k * V);
-        for (int k = 0; k < LINE / V; k++) STREAM(to + at + k * V, v[k]);
+        N(put_line)(to + at, from + at);
     }
     move_short(to + at, from + at, count - at);
 }
@@ -72,11 +78,7 @@ TARGET static void N(write)(Waiting *w, int64_t bytes)
         if (head > 0) move_short(to + at, from + at, head), at += head;
         const int64_t stop = w->end - at > bytes ? at + bytes : w->end;
         bytes -= stop - at;
-        for (; at + LINE <= stop; at += LINE) {
-            VEC v[LINE / V];
-            for (int k = 0; k < LINE / V; k++) v[k] = LOAD(from + at + k * V);
-            for (int k = 0; k < LINE / V; k++) STREAM(to + at + k * V, v[k]);
-        }
+        for (; at + LINE <= stop; at += LINE) N(put_line)(to + at, from + at);
         if (stop < w->end) {
             w->at = at;
             return;
@@ -126,6 +128,12 @@ INLINE void N(stream_across)(uint8_t *to, VEC before, VEC v, int width)
         const uint8_t *s = from + k * b->batch_in;                                                 \
         ROW(s, k + 1 < b->batch ? s + b->batch_in : b->next, to + k * b->batch_out, b, __VA_ARGS__);\
     }
+#define EACH_WAYS(WAYS, ROW, ...)                                                                  \
+    switch (WAYS) {                                                                                \
+    case 2: EACH_ROW(ROW, 2, __VA_ARGS__) break;                                                   \
+    case 4: EACH_ROW(ROW, 4, __VA_ARGS__) break;                                                   \
+    default: EACH_ROW(ROW, 8, __VA_ARGS__)                                                         \
+    }
 #define EACH_WIDTH(CASE, WIDEST)                                                                   \
     switch (b->width) {                                                                            \
     case 1: CASE(1); break;                                                                        \
@@ -138,10 +146,7 @@ INLINE void N(stream_across)(uint8_t *to, VEC before, VEC v, int width)
 
 INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past, bool far)
 {
-#define CASE(W)                                                                                    \
-    if (b->rows == 2) EACH_ROW(N(zip_row), 2, W, past, far)                                        \
-    else if (b->rows == 4) EACH_ROW(N(zip_row), 4, W, past, far)                                   \
-    else EACH_ROW(N(zip_row), 8, W, past, far)
+#define CASE(W) EACH_WAYS(b->rows, N(zip_row), W, past, far)
     if (b->columns * b->width < V) NARROWER(zip)(b, from, to);
     else EACH_WIDTH(CASE, 32)
 #undef CASE
@@ -149,10 +154,7 @@ INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past,
 
 INLINE void N(unzip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past, bool far)
 {
-#define CASE(W)                                                                                    \
-    if (b->columns == 2) EACH_ROW(N(unzip_row), 2, W, past, far)                                   \
-    else if (b->columns == 4) EACH_ROW(N(unzip_row), 4, W, past, far)                              \
-    else EACH_ROW(N(unzip_row), 8, W, past, far)
+#define CASE(W) EACH_WAYS(b->columns, N(unzip_row), W, past, far)
     if (b->rows * b->width < V) NARROWER(unzip)(b, from, to);
     else EACH_WIDTH(CASE, 32)
 #undef CASE
@@ -195,6 +197,7 @@ KERNEL(stream_unzip, unzip_to, true)
 #undef EVERY_LANE
 #undef VEC
 #undef EACH_ROW
+#undef EACH_WAYS
 #undef EACH_WIDTH
 #undef LANES
 #undef NARROWER

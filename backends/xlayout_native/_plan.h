@@ -17,7 +17,7 @@ typedef struct {
     int64_t window[MAX_RANK];     /* the shape of a window, in tiles: see _windows.h */
     int64_t windows;              /* how many there are */
     int together;                 /* copies that run tile by tile with this one, itself included: see _deal.h; */
-    bool part, joined;            /* it is one of several, which take parts of rows, or give them */
+    bool part, joined;            /* one of several; their first: whether they give parts of rows, or take them */
     int64_t staged[MAX_RANK];     /* output strides within the stage */
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops that walk over segments; the rest are inside one */

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
@@ -10,6 +13,7 @@ import xlayout_native
 Loops = tuple[tuple[int, int, int], ...]
 Move = tuple[int, int, tuple[int, int, Loops]]
 
+PAGE = mmap.PAGESIZE
 CANARY = 0xA5
 MARGIN = 192
 
@@ -34,6 +38,17 @@ class Buffer:
     def intact(self) -> bool:
         """Whether no byte outside was written."""
         return bool((self.memory[self._outside] == CANARY).all())
+
+
+def fenced(count: int, *, at_the_end: bool = True) -> np.ndarray:
+    """Untouched bytes between pages on which any access is the end of the process, beside one."""
+    room = -(-count // PAGE) * PAGE
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = np.frombuffer(mmap.mmap(-1, room + 2 * PAGE, flags=private), np.uint8)
+    for fence in (memory.ctypes.data, memory.ctypes.data + PAGE + room):
+        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(PAGE), 0) == 0
+    start = PAGE + (room - count if at_the_end else 0)
+    return memory[start : start + count]
 
 
 def expect(moves: list[Move], itemsize: int, sources: list[Buffer], targets: list[Buffer]) -> None:
@@ -76,6 +91,15 @@ def same(
     for y, z in zip(targets, wanted, strict=True):
         assert y.bytes.tobytes() == z.bytes.tobytes()
         assert y.intact()
+
+
+def agree(loops: Loops, itemsize: int, shift: int, first: int = 0) -> None:
+    """The loops as a copy between two arrays; `first` of the source as `shift` of the result."""
+    start = -sum((n - 1) * min(x, 0) for n, x, _ in loops)
+    reads = 1 + sum((n - 1) * abs(x) for n, x, _ in loops)
+    writes = 1 + sum((n - 1) * z for n, _, z in loops)
+    x = Buffer(reads * itemsize, shift=first, fill=np.random.default_rng(reads))
+    same([(0, 0, (start, 0, loops))], itemsize, [x], [Buffer(writes * itemsize, shift=shift)])
 
 
 def _window(

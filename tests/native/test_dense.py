@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.native.oracle import Buffer, Loops, Move, same
+from tests.native.oracle import Buffer, Loops, Move, agree, same
 
 pytestmark = pytest.mark.usefixtures("isa", "thresholds")
 
@@ -24,15 +24,6 @@ def unzipped(half: int, rows: int) -> Loops:
 def zipped(half: int, rows: int) -> Loops:
     """Rows of two halves, in elements, each to pairs."""
     return ((rows, 2 * half, 2 * half), (half, 1, 2), (2, half, 1))
-
-
-def agree(loops: Loops, itemsize: int, shift: int, first: int = 0) -> None:
-    """The loops as a copy between two arrays; `first` of the source as `shift` of the result."""
-    room = sum((n - 1) * max(abs(x), z) for n, x, z in loops) + 1
-    start = -sum((n - 1) * min(x, 0) for n, x, _ in loops)
-    moves: list[Move] = [(0, 0, (start, 0, loops))]
-    x = Buffer(room * itemsize, shift=first, fill=np.random.default_rng(room))
-    same(moves, itemsize, [x], [Buffer(room * itemsize, shift=shift)])
 
 
 @pytest.mark.parametrize("shift", SHIFTS)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import xlayout_native
-from tests.native.oracle import Move
+from tests.native.oracle import Move, fenced
 
 MB = 1 << 20
 BIT = MB // 8
@@ -173,15 +173,6 @@ def test_nothing_outside_is_read_or_touched(source: Bytes, name: str, shift: int
     plan = xlayout_native.prepare(moves, itemsize, 1, 1)
     xlayout_native.run(plan, 2, x.ctypes.data, made.ctypes.data)
     assert (made == wanted).all()
-
-
-def fenced(count: int) -> Bytes:
-    """Untouched bytes between pages on which any access is the end of the process."""
-    room = -(-count // PAGE) * PAGE
-    memory = np.frombuffer(mmap.mmap(-1, room + 2 * PAGE, flags=PRIVATE), np.uint8)
-    for fence in (memory.ctypes.data, memory.ctypes.data + PAGE + room):
-        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(PAGE), 0) == 0
-    return memory[PAGE + room - count : PAGE + room]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
