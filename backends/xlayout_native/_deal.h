@@ -75,14 +75,17 @@ static bool no_seams(const Plan *plan, const Copy *c, uint8_t *const *pointers)
 }
 
 /* A tile of each of them: dealt out row by row; joined some rows at a time, as memory is quick to read in long
- * parts of one source. `next` is where the input goes on afterwards. */
+ * parts of one source. `next` is where the input of the first goes on afterwards. */
 static void run_together(Worker *worker, const Plan *plan, const Copy *c, const int64_t *at,
                          uint8_t *const *pointers, const uint8_t *next)
 {
     const PutBlock block = worker->isa->block;
     if (!worker->stream || !block || (c->joined && no_seams(plan, c, pointers))) {
-        for (int p = 0; p < c->together; p++)
-            run_tile(worker, c + p, at, pointers[c[p].source], pointers[plan->inputs + c[p].target], next);
+        for (const Copy *part = c; part < c + c->together; part++) {
+            const bool is_last = part + 1 == c + c->together;
+            run_tile(worker, part, at, pointers[part->source], pointers[plan->inputs + part->target],
+                     is_last ? next : input_at(part + 1, at, pointers[part[1].source]));
+        }
         return;
     }
     const int64_t end = least(at[0] + c->tile[0], c->loop[0].n), ahead = (SOON + c->width - 1) / c->width;
@@ -91,13 +94,22 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
     const int64_t count = c->joined ? high : c->together;
     Seam seams[SEAMS];
     for (int k = 0; k < count; k++) seams[k] = (Seam){0};
-    for (int64_t band = at[0]; band < end; band += high)
-        for (int p = 0; p < c->together; p++)
-            for (int64_t r = band; r < least(band + high, end); r++) {
-                const uint8_t *from = part_at(pointers, c + p, r);
-                uint8_t *to = pointers[plan->inputs + c[p].target] + c[p].to + r * c[p].loop[0].out;
-                const uint8_t *then = c->joined ? part_at(pointers, c + p, r + ahead) : from + SOON;
+    for (int64_t band = at[0], stop; band < end; band = stop) {
+        stop = least(band + high, end);
+        for (int p = 0; p < c->together; p++) {
+            const bool is_last = p + 1 == c->together;
+            const Copy *part = c + p, *other = is_last ? c : part + 1;
+            const int64_t beyond = is_last ? 0 : band - stop; /* the other's rows go on from there */
+            for (int64_t r = band; r < stop; r++) {
+                const uint8_t *from = part_at(pointers, part, r), *then = from + SOON;
+                if (c->joined) {
+                    const int64_t row = r + ahead;
+                    then = row < stop ? part_at(pointers, part, row) : part_at(pointers, other, row + beyond);
+                }
+                uint8_t *to = pointers[plan->inputs + part->target] + part->to + r * part->loop[0].out;
                 block(to, from, c->width, then, &seams[c->joined ? r - band : p]);
             }
+        }
+    }
     for (int k = 0; k < count; k++) close_seam(&seams[k]);
 }
