@@ -16,7 +16,7 @@ from xlayout.constant import constant
 __all__ = ["SERVED", "backend_named", "backend_of", "part_of", "register", "verbs"]
 
 SERVED: dict[type, Backend] = {}
-"""The backends of types that were seen before: to look here is half of what `backend_of` costs."""
+"""The backends of types that were seen before: to look here first is cheaper than `backend_of`."""
 
 
 def backend_of(x: Any) -> Backend:

@@ -24,10 +24,15 @@ def call(
     layout: Layout, /, *arrays: Any, out: Any = None, copy: bool | None = True, fill: Any = 0
 ) -> Any:
     """Run it: one array per input, one array (or a tuple) out. See `xlayout.apply`."""
-    if len(arrays) != len(layout.in_shapes):
-        raise _wrong_shapes(layout, arrays)
-    backend = SERVED.get(type(arrays[0])) or backend_of(arrays[0])
-    options = {} if type(fill) is int and not fill else {"fill": fill}
+    try:
+        backend = SERVED[type(arrays[0])]
+    except (IndexError, KeyError):
+        backend = None
+    if backend is None:
+        if not arrays:
+            raise _wrong_shapes(layout, arrays)
+        backend = backend_of(arrays[0])
+    options = {} if fill is _ZERO else {"fill": fill}
     fresh = out is None and copy is True
     if fresh:
         x, args = (arrays[0], ()) if len(arrays) == 1 else (arrays, None)  # one is found sooner
@@ -53,6 +58,7 @@ def call(
     return made
 
 
+_ZERO = 0  # the default's own object, which is told sooner than its value
 _INTO = {"out": True}  # a write, among the runs that a layout keeps
 
 

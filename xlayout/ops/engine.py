@@ -9,7 +9,6 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of
 from xlayout.backend import Backend, Runs
-from xlayout.errors import SizeError
 from xlayout.lower.calls import caller, common_backend, spread_over
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill, checked
@@ -85,7 +84,10 @@ class Engine:
         runs, several = self._runs, self.nary() if self._packed else None
 
         def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            backend = SERVED.get(type(x))
+            try:
+                backend = SERVED[type(x)]
+            except KeyError:  # an error has no business in the one that may come
+                backend = None
             if backend is None:
                 if several is not None and isinstance(x, (tuple, list)):
                     return several(tuple(x), self._named(args, options))
@@ -100,9 +102,12 @@ class Engine:
         runs = self._runs
 
         def call(arrays: tuple[Any, ...], options: dict[str, Any]) -> Any:
-            if not arrays:
-                raise SizeError("arrays: none given; wanted at least one")
-            backend = SERVED.get(type(arrays[0])) or backend_of(arrays[0])
+            try:
+                backend = SERVED[type(arrays[0])]
+            except (IndexError, KeyError):
+                backend = None
+            if backend is None:
+                backend = common_backend(arrays)
             run = backend.find(runs, arrays, None, options)
             if run is None:
                 return self._anew(arrays, None, options)
