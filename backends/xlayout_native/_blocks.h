@@ -73,6 +73,12 @@ TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *
 
 TARGET static void N(blocks_across)(const Box *b, const uint8_t *from, uint8_t *to)
 {
+#if LANES == 4
+    if (b->width < LINE) {
+        N(short_blocks)(b, from, to, true);
+        return;
+    }
+#endif
     Seam seams[SEAMS];
     const bool each = has_seams(b);
     for (int k = 0; k < (each ? b->columns : 1); k++) seams[k] = (Seam){0};

@@ -16,9 +16,11 @@
  *     _stage.h    tiles that are put together before they are written
  *     _windows.h  the order of the tiles
  *     _lanes.h    the kernels with vectors, included once per vector size
- *     _blocks.h   those of blocks
+ *     _short.h    those of blocks shorter than a line
+ *     _blocks.h   those of longer ones
  *     _weave.h    those of zips and unzips
  *     _turn.h     those of transposes
+ *     _narrow.h   and of those with rows of a few elements
  *     _dense.h    and those of zips and unzips to anywhere, with lines made of two vectors
  *     _isa.h      which of them this processor runs
  *     _tiles.h    a tile, by one thread

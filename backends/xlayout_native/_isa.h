@@ -51,6 +51,7 @@ typedef struct {
     Kernel streaming[KINDS];                  /* to whole lines; or NULL */
     Kernel dense[KINDS];                      /* of copies that are dense, to any address; or NULL */
     Kernel across[KINDS];                     /* of long rows, each to any address; or NULL */
+    int64_t narrowest;                        /* bytes of a block that it takes there */
     PutBlock block;                           /* or NULL */
     Turn turn[5];                             /* by log2 of the width; or NULL */
     bool every_way;                           /* they go; else only HERE */
@@ -62,12 +63,26 @@ static void no_fence(void) {}
 
 static const Isa PLAIN = {
     "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose},
-    {NULL}, {NULL}, {NULL}, NULL, {NULL}, false, NULL, no_fence,
+    {NULL}, {NULL}, {NULL}, 0, NULL, {NULL}, false, NULL, no_fence,
 };
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 #include <immintrin.h>
+
+enum { NARROW = 15 }; /* bytes, and elements, of a narrow transpose's short rows, at the most */
+
+/* Where each byte of n vectors is found in n others: by the vector that is made, and the one it is made of.
+ * One side is n rows, of a vector each; the other has an element of each in turn. */
+static void lay_tables(uint8_t (*tables)[16], int n, int width, bool apart)
+{
+    memset(tables, 0x80, (size_t)(16 * n * n)); /* of a shuffle: nothing from there */
+    for (int at = 0; at < 16 * n; at++) {
+        const int element = at / width, row = element % n, place = element / n * width + at % width;
+        if (apart) tables[row * n + at / 16][place] = (uint8_t)(at % 16);
+        else tables[at / 16 * n + row][at % 16] = (uint8_t)place;
+    }
+}
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -88,14 +103,15 @@ static const Isa PLAIN = {
 
 static void fence(void) { _mm_sfence(); }
 
-#define VECTORS(NAME, L, DENSE, LONG_ROWS, WAYS)                                                   \
-    {NAME, {plain_runs, plain_blocks, zip##L, unzip##L, transpose##L},                             \
-     {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS, block##L,\
+#define VECTORS(NAME, L, BLOCKS, DENSE, LONG_ROWS, NARROWEST, WAYS)                                \
+    {NAME, {plain_runs, BLOCKS, zip##L, unzip##L, transpose##L},                                   \
+     {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS,   \
+     NARROWEST, block##L,                                                                          \
      {turn_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L, fence}
 #define THESE(...) {__VA_ARGS__}
-static const Isa AVX2 = VECTORS("avx2", _2, THESE(NULL), THESE(NULL, blocks_across_2), false);
-static const Isa AVX512 = VECTORS("avx512", _4, THESE(NULL, NULL, zip_dense, unzip_dense),
-                                  THESE(NULL, blocks_across_4, zip_across, unzip_across), true);
+static const Isa AVX2 = VECTORS("avx2", _2, plain_blocks, THESE(NULL), THESE(NULL, blocks_across_2), LINE, false);
+static const Isa AVX512 = VECTORS("avx512", _4, blocks_4, THESE(NULL, NULL, zip_dense, unzip_dense),
+                                  THESE(NULL, blocks_across_4, zip_across, unzip_across), 1, true);
 #undef THESE
 #undef VECTORS
 

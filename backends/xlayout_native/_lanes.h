@@ -14,6 +14,7 @@
 #define STORE(p, v) _mm_storeu_si128((__m128i *)(p), v)
 #define STREAM(p, v) _mm_stream_si128((__m128i *)(p), v)
 #define EVERY_LANE(v) (v)
+#define OR(x, y) _mm_or_si128(x, y)
 typedef __m128i vec_1;
 #elif LANES == 2
 #define MM(name) JOIN(_mm256_, name)
@@ -21,6 +22,7 @@ typedef __m128i vec_1;
 #define STORE(p, v) _mm256_storeu_si256((__m256i *)(p), v)
 #define STREAM(p, v) _mm256_stream_si256((__m256i *)(p), v)
 #define EVERY_LANE(v) _mm256_broadcastsi128_si256(v)
+#define OR(x, y) _mm256_or_si256(x, y)
 typedef __m256i vec_2;
 #else
 #define MM(name) JOIN(_mm512_, name)
@@ -28,6 +30,7 @@ typedef __m256i vec_2;
 #define STORE(p, v) _mm512_storeu_si512(p, v)
 #define STREAM(p, v) _mm512_stream_si512((void *)(p), v)
 #define EVERY_LANE(v) _mm512_broadcast_i32x4(v)
+#define OR(x, y) _mm512_or_si512(x, y)
 typedef __m512i vec_4;
 #define COUNT_WORDS                                                                                \
     _mm512_set_epi16(31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13,   \
@@ -116,10 +119,14 @@ INLINE void N(stream_across)(uint8_t *to, VEC before, VEC v, int width)
 }
 #endif
 
+#if LANES == 4
+#include "_short.h"
+#endif
 #include "_blocks.h"
 #endif
 #include "_weave.h"
 #include "_turn.h"
+#include "_narrow.h"
 
 /* -- kernels: the width, the ways and the kind of store as constants ----------------------------- */
 
@@ -165,7 +172,12 @@ TARGET static void N(transpose)(const Box *b, const uint8_t *from, uint8_t *to)
 #define CASE(W)                                                                                    \
     for (int64_t k = 0; k < b->batch; k++)                                                         \
         N(transpose_box)(from + k * b->batch_in, to + k * b->batch_out, b, W)
-    if (b->rows * b->width < V || b->columns * b->width < 16) NARROWER(transpose)(b, from, to);
+    const int64_t high = b->rows * b->width, wide = b->columns * b->width;
+    const int64_t few = most(16 / b->width, 2 * LANES);
+    const bool apart = b->columns < few && b->row_in == wide, together = b->rows < few && b->column_out == high;
+    if (apart && high >= V) N(narrow)(b, from, to, true);
+    else if (together && wide >= V) N(narrow)(b, from, to, false);
+    else if (high < V || wide < 16) NARROWER(transpose)(b, from, to);
     else EACH_WIDTH(CASE, 16)
 #undef CASE
 }
@@ -195,6 +207,7 @@ KERNEL(stream_unzip, unzip_to, true)
 #undef STORE
 #undef STREAM
 #undef EVERY_LANE
+#undef OR
 #undef VEC
 #undef EACH_ROW
 #undef EACH_WAYS

@@ -19,6 +19,14 @@ typedef struct {
 
 typedef void (*Kernel)(const Box *, const uint8_t *from, uint8_t *to);
 
+/* Rows for columns. */
+static void flip(Box *b)
+{
+    const Box was = *b;
+    b->rows = was.columns, b->row_in = was.column_in, b->row_out = was.column_out;
+    b->columns = was.rows, b->column_in = was.row_in, b->column_out = was.row_out;
+}
+
 typedef uint16_t __attribute__((aligned(1), may_alias)) u16;
 typedef uint32_t __attribute__((aligned(1), may_alias)) u32;
 typedef uint64_t __attribute__((aligned(1), may_alias)) u64;

@@ -125,7 +125,7 @@ static int64_t shape_rows(Copy *c, bool lines)
     c->tile[last] = least(c->loop[last].n, c->along == last ? room : (ROW + c->width - 1) / c->width);
     if (c->along != last) {
         c->tile[c->along] = least(c->loop[c->along].n, whole(room / c->tile[last], c->width));
-        c->tile[last] = least(c->loop[last].n, whole(room / c->tile[c->along], c->width));
+        c->tile[last] = least(c->loop[last].n, most(c->tile[last], whole(room / c->tile[c->along], c->width)));
         room /= c->tile[c->along];
     }
     return room / c->tile[last];
@@ -215,7 +215,7 @@ static int64_t bytes_in_turn(const Copy *c)
 /* Whether rows are so long that of each the line at either end may be written in parts. */
 static bool has_long_rows(const Copy *c)
 {
-    if (c->kind == BLOCKS) return c->width >= LINE && bytes_in_turn(c) >= LONG;
+    if (c->kind == BLOCKS) return bytes_in_turn(c) >= LONG;
     return (c->kind == ZIP || c->kind == UNZIP) && step_of_rows(c) <= LINE && bytes_in_turn(c) >= LONG;
 }
 

@@ -131,14 +131,6 @@ static void each_box(Tile *t, int k, const uint8_t *from, uint8_t *to, const uin
     }
 }
 
-/* Rows for columns: the inner loop should be the long one. */
-static void flip(Box *b)
-{
-    const Box was = *b;
-    b->rows = was.columns, b->row_in = was.column_in, b->row_out = was.column_out;
-    b->columns = was.rows, b->column_in = was.row_in, b->column_out = was.row_out;
-}
-
 static const uint8_t *input_at(const Copy *c, const int64_t *at, const uint8_t *from)
 {
     from += c->from;
@@ -206,6 +198,7 @@ static Kernel writer(const Isa *isa, const Copy *c, const uint8_t *to)
     if (!c->lines) return NULL;
     if (c->kind == RUNS || (c->even && !past)) return isa->streaming[c->kind];
     if (!has_long_rows(c)) return NULL;
+    if (c->kind == BLOCKS && c->width < isa->narrowest) return NULL;
     const bool whole = c->kind != BLOCKS && c->even && past % (uintptr_t)step_of_rows(c) == 0;
     return (whole ? isa->streaming : isa->across)[c->kind];
 }

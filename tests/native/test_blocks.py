@@ -8,14 +8,14 @@ from tests.native.oracle import Loops, agree
 
 pytestmark = pytest.mark.usefixtures("isa", "thresholds")
 
-WIDTHS = (24, 40, 63, 64, 65, 72, 100, 127, 192, 1000, 1088)  # bytes of a block
+WIDTHS = (3, 12, 24, 33, 40, 63, 64, 65, 72, 100, 127, 192, 1000, 1088)  # bytes of a block
 SHIFTS = (0, 1, 16, 33, 63)  # of the result, in bytes past a line
 ROOM = 400_000  # bytes: some tiles
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("ways", [2, 3, 24, 300])
+@pytest.mark.parametrize("ways", [2, 3, 24, 65, 300])
 def test_blocks_in_turn_and_back(ways: int, width: int, shift: int) -> None:
     rows = max(ROOM // ways // width, 2)
     block = (width, 1, 1)
@@ -25,7 +25,7 @@ def test_blocks_in_turn_and_back(ways: int, width: int, shift: int) -> None:
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
-@pytest.mark.parametrize("width", [100, 1000])
+@pytest.mark.parametrize("width", [7, 24, 32, 100, 1000])
 @pytest.mark.parametrize(
     "loops",
     [
@@ -34,6 +34,8 @@ def test_blocks_in_turn_and_back(ways: int, width: int, shift: int) -> None:
         ((200, 3, 2), (3, 1, 401)),  # with room between blocks,
         ((40, 15, 15), (5, 3, 1), (3, 1, 5)),  # in groups,
         ((40, 15, 16), (5, 3, 1), (3, 1, 5)),  # and between these
+        ((3, 3000, 3000), (3, 1, 1000), (1000, 3, 1)),  # some at a time
+        ((3, 3000, 3003), (3, 1, 1001), (1000, 3, 1)),
         ((200, -3, 1), (3, 1, 200)),
         ((200, 0, 1), (3, 1, 200)),
         ((2, 1, 200), (200, 2, 1)),

@@ -249,6 +249,7 @@ CASES: dict[str, _Op] = {
     "rope on activations": _Op("zips", _rope_activations),
     "transpose": _Op("transposes", _transposed(_square)),
     "transpose, odd": _Op("transposes", _transposed(_odd)),
+    "transpose, 3 columns": _Op("transposes", _transposed(lambda n: (n // 3, 3))),
     "transpose, 64 experts": _Op("transposes", _transposed(lambda n: (64, n // 64 // 512, 512))),
 }
 """Name -> family and maker, for any number of elements from about a million."""

@@ -1,0 +1,58 @@
+/* _narrow: transposes of which one side is so short that it is less than a lane, and lies as it is read or
+ * written. A part of _lanes.h: once per vector size.
+ *
+ * A lane of the n long rows is 16 * n bytes of the short ones. So n vectors become n, each of bytes of all
+ * of them, which tables tell where to find.
+ */
+
+/* Bytes of a lane, that go to four places. */
+INLINE void N(scatter)(uint8_t *to, int64_t stride, VEC v)
+{
+#define PART(k, x) _mm_storeu_si128((__m128i *)(to + (k) * stride), x)
+#if LANES == 1
+    (void)stride;
+    PART(0, v);
+#elif LANES == 2
+    PART(0, _mm256_castsi256_si128(v)), PART(1, _mm256_extracti128_si256(v, 1));
+#else
+    PART(0, _mm512_castsi512_si128(v)), PART(1, _mm512_extracti32x4_epi32(v, 1));
+    PART(2, _mm512_extracti32x4_epi32(v, 2)), PART(3, _mm512_extracti32x4_epi32(v, 3));
+#endif
+#undef PART
+}
+
+/* Short rows taken apart, or put together of long ones. */
+INLINE void N(narrow)(const Box *b, const uint8_t *from, uint8_t *to, bool apart)
+{
+    const int width = (int)b->width, n = (int)(apart ? b->columns : b->rows);
+    const int64_t count = apart ? b->rows : b->columns, step = V / width, whole = count / step * step;
+    uint8_t tables[NARROW * NARROW][16];
+    lay_tables(tables, n, width, apart);
+    for (int64_t k = 0; k < b->batch; k++) {
+        const uint8_t *s = from + k * b->batch_in;
+        uint8_t *d = to + k * b->batch_out;
+        for (int64_t at = 0; at < whole; at += step) {
+            const int64_t near = at * width, far = n * near;
+            VEC v[NARROW];
+            for (int j = 0; j < n; j++) {
+                if (b->next) FETCH(apart ? s + far + V * j : s + near + j * b->row_in, SOON, 0);
+                v[j] = apart ? N(gather)(s + far + 16 * j, 16 * n) : LOAD(s + near + j * b->row_in);
+            }
+            for (int j = 0; j < n; j++) {
+                VEC made = v[0];
+                for (int i = 0; i < n; i++) {
+                    const __m128i table = _mm_loadu_si128((const __m128i *)tables[j * n + i]);
+                    const VEC part = MM(shuffle_epi8)(v[i], EVERY_LANE(table));
+                    made = i ? OR(made, part) : part;
+                }
+                if (apart) STORE(d + near + j * b->column_out, made);
+                else N(scatter)(d + far + 16 * j, 16 * n, made);
+            }
+        }
+        Box rest = *b;
+        rest.batch = 1;
+        if (apart) rest.rows -= whole;
+        else rest.columns -= whole;
+        plain_blocks(&rest, s + whole * (apart ? b->row_in : b->column_in), d + whole * (apart ? b->row_out : b->column_out));
+    }
+}
