@@ -21,7 +21,7 @@
  *     _weave.h    those of zips and unzips
  *     _turn.h     those of transposes
  *     _narrow.h   and of those with rows of a few elements
- *     _dense.h    and those of zips and unzips to anywhere, with lines made of two vectors
+ *     _dense.h    and those to anywhere, with lines made of two vectors
  *     _isa.h      which of them this processor runs
  *     _tiles.h    a tile, by one thread
  *     _deal.h     rows dealt out to several results, or joined from several sources

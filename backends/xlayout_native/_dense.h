@@ -224,3 +224,33 @@ TARGET static void unzip_across(const Box *b, const uint8_t *from, uint8_t *to)
     else EACH_WIDTH(CASE, 32)
 }
 #undef CASE
+
+/* Short rows taken apart, each place of them to a long row. */
+TARGET static void narrow_across(const Box *b, const uint8_t *from, uint8_t *to)
+{
+    const int width = (int)b->width, n = (int)b->columns;
+    const int64_t count = b->rows * width;
+    if (count < LINE) {
+        transpose_2(b, from, to);
+        return;
+    }
+    uint8_t tables[NARROW * NARROW][16];
+    lay_tables(tables, n, width, true);
+    for (int64_t k = 0; k < b->batch; k++, from += b->batch_in, to += b->batch_out) {
+        __m512i v[NARROW], made[NARROW];
+        Dense d[NARROW];
+        int64_t at = 0;
+        for (int j = 0; j < n; j++) begin_dense(&d[j], to + j * b->column_out);
+        for (; at < count; at += LINE) {
+            const uint8_t *s = from + least(at, count - LINE) * n;
+            for (int j = 0; j < n; j++) {
+                FETCH(s + j * LINE, SOON, 0);
+                v[j] = gather_4(s + 16 * j, 16 * n);
+            }
+            shuffle_all_4(made, v, n, tables);
+            if (at + LINE > count) break;
+            for (int j = 0; j < n; j++) put_dense(&d[j], made[j], LINE, width);
+        }
+        for (int j = 0; j < n; j++) end_dense(&d[j], &made[j], at < count, at < count ? count - at : 0);
+    }
+}

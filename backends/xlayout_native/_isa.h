@@ -111,7 +111,8 @@ static void fence(void) { _mm_sfence(); }
 #define THESE(...) {__VA_ARGS__}
 static const Isa AVX2 = VECTORS("avx2", _2, plain_blocks, THESE(NULL), THESE(NULL, blocks_across_2), LINE, false);
 static const Isa AVX512 = VECTORS("avx512", _4, blocks_4, THESE(NULL, NULL, zip_dense, unzip_dense),
-                                  THESE(NULL, blocks_across_4, zip_across, unzip_across), 1, true);
+                                  THESE(NULL, blocks_across_4, zip_across, unzip_across, narrow_across), 1,
+                                  true);
 #undef THESE
 #undef VECTORS
 

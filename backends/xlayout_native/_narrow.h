@@ -21,6 +21,17 @@ INLINE void N(scatter)(uint8_t *to, int64_t stride, VEC v)
 #undef PART
 }
 
+/* Vectors of bytes of all of these. */
+INLINE void N(shuffle_all)(VEC *made, const VEC *v, int n, const uint8_t (*tables)[16])
+{
+    for (int j = 0; j < n; j++, tables += n)
+        for (int i = 0; i < n; i++) {
+            const __m128i table = _mm_loadu_si128((const __m128i *)tables[i]);
+            const VEC part = MM(shuffle_epi8)(v[i], EVERY_LANE(table));
+            made[j] = i ? OR(made[j], part) : part;
+        }
+}
+
 /* Short rows taken apart, or put together of long ones. */
 INLINE void N(narrow)(const Box *b, const uint8_t *from, uint8_t *to, bool apart)
 {
@@ -33,20 +44,15 @@ INLINE void N(narrow)(const Box *b, const uint8_t *from, uint8_t *to, bool apart
         uint8_t *d = to + k * b->batch_out;
         for (int64_t at = 0; at < whole; at += step) {
             const int64_t near = at * width, far = n * near;
-            VEC v[NARROW];
+            VEC v[NARROW], made[NARROW];
             for (int j = 0; j < n; j++) {
                 if (b->next) FETCH(apart ? s + far + V * j : s + near + j * b->row_in, SOON, 0);
                 v[j] = apart ? N(gather)(s + far + 16 * j, 16 * n) : LOAD(s + near + j * b->row_in);
             }
+            N(shuffle_all)(made, v, n, tables);
             for (int j = 0; j < n; j++) {
-                VEC made = v[0];
-                for (int i = 0; i < n; i++) {
-                    const __m128i table = _mm_loadu_si128((const __m128i *)tables[j * n + i]);
-                    const VEC part = MM(shuffle_epi8)(v[i], EVERY_LANE(table));
-                    made = i ? OR(made, part) : part;
-                }
-                if (apart) STORE(d + near + j * b->column_out, made);
-                else N(scatter)(d + far + 16 * j, 16 * n, made);
+                if (apart) STORE(d + near + j * b->column_out, made[j]);
+                else N(scatter)(d + far + 16 * j, 16 * n, made[j]);
             }
         }
         Box rest = *b;

@@ -165,6 +165,14 @@ static bool is_run(const Copy *c)
     return row % LINE == 0 && c->segment > row;
 }
 
+/* Whether its columns are few, and lie as they are read, in tiles of long rows. */
+static bool is_narrow(const Copy *c)
+{
+    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
+    return column->n < most(16 / c->width, 8) && row->in == column->n * c->width &&
+           c->tile[c->rank - 1] * c->width >= LONG;
+}
+
 /* How a transpose's tile is made: by squares if it has one, and by these from lines of the target, or
  * across lines, where the processor can and rows are long. Else it is staged; also one that is a run, off
  * a line: the lines at the ends of its rows would be made in two parts, far apart in time. */
@@ -180,6 +188,10 @@ static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_
     if (rows >= side && columns >= side)
         t->turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
     if (!worker->stream || !worker->stages[0]) return;
+    if (worker->isa->across[TRANSPOSE] && is_narrow(c)) {
+        t->kernel = worker->isa->across[TRANSPOSE], t->turn = NULL;
+        return;
+    }
     if (t->turn && worker->isa->every_way && !odd)
         t->way = PAST;
     else if (t->turn && worker->isa->every_way && c->tile[last] * c->width >= ROW && !is_run(c) &&

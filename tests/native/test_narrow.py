@@ -34,6 +34,7 @@ def test_short_rows_and_columns(many: int, few: int, itemsize: int, shift: int) 
     [
         turned(9, 300, 3, 1),
         turned(9, 3, 300, 1),
+        turned(2, 21_830, 3, 0),  # of bytes, a tile and six rows
         ((3, 1, 300), (300, 4, 1)),  # short rows with room between them,
         ((300, 1, 4), (3, 300, 1)),
         ((3, 1, 301), (300, 3, 1)),  # and long ones
