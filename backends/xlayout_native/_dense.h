@@ -251,6 +251,6 @@ TARGET static void narrow_across(const Box *b, const uint8_t *from, uint8_t *to)
             if (at + LINE > count) break;
             for (int j = 0; j < n; j++) put_dense(&d[j], made[j], LINE, width);
         }
-        for (int j = 0; j < n; j++) end_dense(&d[j], &made[j], at < count, at < count ? count - at : 0);
+        for (int j = 0; j < n; j++) end_dense(&d[j], &made[j], at < count, count - at);
     }
 }

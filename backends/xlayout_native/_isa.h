@@ -66,11 +66,14 @@ static const Isa PLAIN = {
     {NULL}, {NULL}, {NULL}, 0, NULL, {NULL}, false, NULL, no_fence,
 };
 
+enum { NARROW = 15 }; /* elements in the short rows of a narrow transpose, at the most */
+
+/* Elements of so many bytes from which rows are too long to be turned by tables, in vectors of so many lanes. */
+static inline int64_t too_many(int64_t width, int lanes) { return most(16 / width, 2 * lanes); }
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 #include <immintrin.h>
-
-enum { NARROW = 15 }; /* bytes, and elements, of a narrow transpose's short rows, at the most */
 
 /* Where each byte of n vectors is found in n others: by the vector that is made, and the one it is made of.
  * One side is n rows, of a vector each; the other has an element of each in turn. */

@@ -172,9 +172,9 @@ TARGET static void N(transpose)(const Box *b, const uint8_t *from, uint8_t *to)
 #define CASE(W)                                                                                    \
     for (int64_t k = 0; k < b->batch; k++)                                                         \
         N(transpose_box)(from + k * b->batch_in, to + k * b->batch_out, b, W)
-    const int64_t high = b->rows * b->width, wide = b->columns * b->width;
-    const int64_t few = most(16 / b->width, 2 * LANES);
-    const bool apart = b->columns < few && b->row_in == wide, together = b->rows < few && b->column_out == high;
+    const int64_t high = b->rows * b->width, wide = b->columns * b->width, limit = too_many(b->width, LANES);
+    const bool apart = b->columns < limit && b->row_in == wide;
+    const bool together = b->rows < limit && b->column_out == high;
     if (apart && high >= V) N(narrow)(b, from, to, true);
     else if (together && wide >= V) N(narrow)(b, from, to, false);
     else if (high < V || wide < 16) NARROWER(transpose)(b, from, to);

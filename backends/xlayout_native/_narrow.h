@@ -59,6 +59,7 @@ INLINE void N(narrow)(const Box *b, const uint8_t *from, uint8_t *to, bool apart
         rest.batch = 1;
         if (apart) rest.rows -= whole;
         else rest.columns -= whole;
-        plain_blocks(&rest, s + whole * (apart ? b->row_in : b->column_in), d + whole * (apart ? b->row_out : b->column_out));
+        plain_blocks(&rest, s + whole * (apart ? b->row_in : b->column_in),
+                     d + whole * (apart ? b->row_out : b->column_out));
     }
 }

@@ -169,7 +169,7 @@ static bool is_run(const Copy *c)
 static bool is_narrow(const Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    return column->n < most(16 / c->width, 8) && row->in == column->n * c->width &&
+    return column->n < too_many(c->width, LINE / 16) && row->in == column->n * c->width &&
            c->tile[c->rank - 1] * c->width >= LONG;
 }
 
