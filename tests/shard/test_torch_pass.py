@@ -15,7 +15,7 @@ from tests.shard.graphs import OPS, RANKS, Alone, gathered, gathers, traced
 from xlayout.algebra import Layout
 from xlayout.lower.linear import form_of
 from xlayout.torch import CastBeforeGather
-from xlayout_torch import primitive  # noqa: F401 -- defines the operation
+from xlayout_torch import operation  # noqa: F401 -- defines the operation
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 aten = torch.ops.aten

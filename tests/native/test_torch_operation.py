@@ -1,0 +1,175 @@
+"""The operation of compiled torch: its values, and its derivatives of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import xlayout as xl
+from tests.strategies import bijections
+from tests.table import by_table
+from xlayout.algebra import Layout
+from xlayout.lower.linear import form_of
+
+torch = pytest.importorskip("torch")
+
+from torch._dynamo.testing import EagerAndRecordGraphs  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
+
+from xlayout_torch import primitive  # noqa: E402
+
+# Of what torch itself imports.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small, and however long its runs, a layout is the operation."""
+    for name in ("small", "by lines"):
+        monkeypatch.delitem(primitive.GATES, name)
+
+
+LAYOUTS = {
+    "transpose": xl.matrix_transpose.layout((9, 24)),
+    "zip": xl.interleave.layout((9, 24), axis=1),
+    "rope": xl.rope_halves.layout((9, 24), heads=3, axis=1),
+    "three pieces": xl.regroup.layout((9, 24), sizes=(4, 8, 12), groups=2, axis=1),
+    "several in": xl.fuse_qkv.layout((8, 3), (4, 3), (4, 3), heads=2, kv_heads=1),
+    "several out": xl.interleave.layout((16, 3))
+    >> xl.split_qkv.layout((16, 3), heads=2, kv_heads=1),
+}
+BACKENDS = ("eager", "aot_eager", "inductor")
+
+
+def values(shape: tuple[int, ...], seed: int = 0) -> Any:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape, np.float32))
+
+
+def inputs(layout: Layout) -> list[Any]:
+    return [values(shape, seed) for seed, shape in enumerate(layout.in_shapes)]
+
+
+def leaves(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def agree(made: Any, wanted: Any) -> None:
+    for y, z in zip(leaves(made), leaves(wanted), strict=True):
+        assert torch.equal(y, z)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_is_one_operation(name: str) -> None:
+    layout, backend = LAYOUTS[name], EagerAndRecordGraphs()
+    torch.compile(layout, fullgraph=True, backend=backend)(*inputs(layout))
+    (graph,) = backend.graphs
+    assert str(graph.graph).count("target=torch.ops.xlayout.relayout") == 1
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_gradients_are_those_of_plain_ops(name: str, backend: str) -> None:
+    layout = LAYOUTS[name]
+
+    def energy(*xs: Any) -> Any:
+        return sum((k + 1) * (y**3).sum() for k, y in enumerate(leaves(layout(*xs))))
+
+    plain = [x.requires_grad_() for x in inputs(layout)]
+    traced = [x.requires_grad_() for x in inputs(layout)]
+    energy(*plain).backward()
+    torch.compile(energy, fullgraph=True, backend=backend)(*traced).backward()
+    agree(tuple(x.grad for x in traced), tuple(x.grad for x in plain))
+
+
+@pytest.mark.usefixtures("always")
+def test_a_result_that_nobody_uses_has_no_gradient() -> None:
+    layout = LAYOUTS["several out"]
+    x = values(layout.in_shape).requires_grad_()
+    q, _, _ = torch.compile(layout, fullgraph=True, backend="eager")(x)
+    q.sum().backward()
+    assert x.grad.sum() == q.numel()
+
+
+@pytest.mark.usefixtures("always")
+def test_derivatives_of_every_kind() -> None:
+    layout = LAYOUTS["three pieces"]
+    call = torch.compile(layout, fullgraph=True, backend="eager")
+    x = values(layout.in_shape).double().requires_grad_()
+
+    def cube(x: Any) -> Any:
+        return call(x) ** 3
+
+    assert torch.autograd.gradcheck(cube, x, check_forward_ad=True, check_backward_ad=False)
+    assert torch.autograd.gradgradcheck(cube, x, check_fwd_over_rev=True)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["transpose", "several in", "several out"])
+def test_a_program_compiled_before_a_dual_level_keeps_tangents(name: str, backend: str) -> None:
+    layout = LAYOUTS[name]
+    call = torch.compile(layout, fullgraph=True, backend=backend)
+    xs = inputs(layout)
+    call(*xs)
+    with forward_ad.dual_level():
+        first = forward_ad.make_dual(xs[0], xs[0] + 1)
+        made = [forward_ad.unpack_dual(y) for y in leaves(call(first, *xs[1:]))]
+    still = [torch.zeros_like(x) for x in xs[1:]]
+    agree(tuple(y.primal for y in made), layout(*xs))
+    agree(tuple(y.tangent for y in made), layout(xs[0] + 1, *still))
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_dual_level_within_a_program(backend: str) -> None:
+    layout = LAYOUTS["transpose"]
+
+    def tangent(x: Any) -> Any:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(layout(forward_ad.make_dual(x, x + 1) * 2)).tangent
+
+    (x,) = inputs(layout)
+    agree(torch.compile(tangent, fullgraph=True, backend=backend)(x), layout(2 * x + 2))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_operation_keeps_the_rules_of_torch(name: str) -> None:
+    layout = LAYOUTS[name]
+    xs = [x.requires_grad_() for x in inputs(layout)]
+    relayout = torch.ops.xlayout.relayout
+    for op in [relayout.default] + [relayout.one] * (len(layout.out_shapes) == 1):
+        torch.library.opcheck(op, (xs, form_of(layout, False)))
+
+
+@settings(max_examples=60)
+@given(st.data(), st.sampled_from([torch.uint8, torch.bfloat16, torch.float32, torch.complex128]))
+def test_the_operation_of_any_bijection(data: st.DataObject, dtype: Any) -> None:
+    layout = data.draw(bijections(24))
+    form = form_of(layout, False)
+    if form is None:
+        return
+    numbers = [
+        np.arange(np.prod(s), dtype=np.float32).reshape(s) + k
+        for k, s in enumerate(layout.in_shapes)
+    ]
+    arrays = [torch.from_numpy(x).to(dtype) for x in numbers]
+    strided = [torch.stack([x, x], -1)[..., 0] for x in arrays]
+    wanted = [torch.from_numpy(y).to(dtype) for y in by_table(layout, numbers)]
+    for xs in (arrays, strided):
+        agree(tuple(torch.ops.xlayout.relayout(xs, form)), tuple(wanted))
+        with xl.native(False):
+            agree(tuple(torch.ops.xlayout.relayout(xs, form)), tuple(wanted))
