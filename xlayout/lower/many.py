@@ -10,6 +10,7 @@ from xlayout.backend import Backend
 from xlayout.errors import SizeError
 from xlayout.lower.calls import common_backend
 from xlayout.lower.fill import check_fill
+from xlayout.lower.holes import fill_holes
 from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import write_pieces
 from xlayout.lower.run import call
@@ -83,9 +84,7 @@ def _backend_that_waits(layout: Layout, xs: Sequence[Any]) -> Backend | None:
 def _write(backend: Any, items: Sequence[_Item], fill: Any) -> None:
     moves = []
     for layout, xs, outputs in items:
-        if layout.has_holes:
-            for output in outputs:
-                backend.assign(output, fill)
+        fill_holes(backend, layout, outputs, fill)
         strides = [tuple([backend.strides(x) for x in side]) for side in (xs, outputs)]
         moves.append((moves_of(layout, *strides), xs, outputs))
     if not backend.move_many(moves):

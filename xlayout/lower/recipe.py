@@ -13,6 +13,7 @@ from typing import Any, cast
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
 from xlayout.lower.bound import bound, tables_of
+from xlayout.lower.holes import fill_holes
 from xlayout.lower.linear import as_linear
 from xlayout.lower.moves import moves_of
 from xlayout.lower.relayout import program_of, relayout_of
@@ -115,9 +116,7 @@ def write_pieces(
     backend: Backend, layout: Layout, arrays: Sequence[Any], outputs: Sequence[Any], fill: Any
 ) -> None:
     """One strided copy per piece, from the arrays' memory into the outputs' memory."""
-    if layout.has_holes:
-        for output in outputs:
-            backend.assign(output, fill)
+    fill_holes(backend, layout, outputs, fill)
     sources = tuple(backend.strides(x) for x in arrays)
     targets = tuple(backend.strides(y) for y in outputs)
     moves = moves_of(layout, sources, targets)

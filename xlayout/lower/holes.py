@@ -1,0 +1,84 @@
+"""Holes: the positions of outputs that nothing goes to, filled where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+from xlayout.algebra import Layout
+from xlayout.algebra.boxes import Box, boxes
+from xlayout.algebra.shapes import ends
+from xlayout.backend import Backend
+
+__all__ = ["fill_holes", "holes_of"]
+
+_MOST = 16  # boxes of holes in one output; filling more takes longer than filling all
+
+Region = tuple[tuple[int, int], ...]
+"""Where a box of an array begins and ends along each axis."""
+
+
+def fill_holes(backend: Backend, layout: Layout, outputs: Sequence[Any], value: Any) -> None:
+    """Fill what the layout will leave, in memory at hand; where holes are many, all there is."""
+    if not layout.has_holes:
+        return
+    for output, regions in zip(outputs, holes_of(layout), strict=True):
+        steps = cast(Sequence[int], backend.strides(output))
+        for region in regions:
+            start = sum(first * step for (first, _), step in zip(region, steps, strict=True))
+            shape = [last - first for first, last in region]
+            backend.assign(backend.view(output, start, steps, shape), value)
+
+
+@lru_cache(1024)
+def holes_of(layout: Layout) -> tuple[tuple[Region, ...], ...]:
+    """For each output, boxes that are its holes; one of all of it, where these are not a few boxes.
+
+    >>> holes_of(Layout.pad((4, 3), axis=1, to=5))
+    ((((0, 4), (3, 5)),),)
+    """
+    return tuple([tuple(_holes(layout, k)) for k in range(len(layout.out_shapes))])
+
+
+def _holes(layout: Layout, number: int) -> list[Region]:
+    out_shape = layout.out_shapes[number]
+    outputs = ends(layout.out_shapes)[number]
+    whole: Region = tuple([(0, n) for n in out_shape])
+    left = [whole] if 0 not in out_shape else []
+    for in_shape, inputs in zip(layout.in_shapes, ends(layout.in_shapes), strict=True):
+        found = boxes(0, layout.between(inputs, outputs), in_shape, out_shape)
+        for region in [None] if found is None else [_written(box) for box in found]:
+            if region is None:
+                return [whole]
+            left = [rest for hole in left for rest in _without(hole, region)]
+            if len(left) > _MOST:
+                return [whole]
+    return left
+
+
+def _written(box: Box) -> Region | None:
+    """The region that a box writes, or None where it leaves gaps."""
+    region = []
+    for axis, first in enumerate(box.offsets):
+        n = 1
+        for run in reversed(box.on_output(axis)):
+            if run.out_step != n:
+                return None
+            n *= run.n
+        region.append((first, first + n))
+    return tuple(region)
+
+
+def _without(hole: Region, region: Region) -> list[Region]:
+    """What is left of a box: below and above the region along one axis after the other."""
+    left: list[Region] = []
+    core: Region = ()
+    for axis, ((first, last), (low, high)) in enumerate(zip(hole, region, strict=True)):
+        low, high = max(first, low), min(last, high)
+        if low >= high:
+            return [hole]
+        rest = hole[axis + 1 :]
+        left += [(*core, side, *rest) for side in ((first, low), (high, last)) if side[0] < side[1]]
+        core = (*core, (low, high))
+    return left
