@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
-_HERE = Path(__file__).resolve().parent
 _SCRIPTS = ("exchange", "memory", "overhead", "sharding")
 _ALL = ("grid", "compare", "page", *_SCRIPTS)
 
@@ -32,10 +29,8 @@ def main(arguments: list[str]) -> int:
 
             return page(rest)
         case _ if name in _SCRIPTS:
-            path = os.pathsep.join([str(_HERE.parent), os.environ.get("PYTHONPATH", "")])
-            environment = {**os.environ, "PYTHONPATH": path}
-            command = [sys.executable, str(_HERE / f"{name}.py"), *rest]
-            return subprocess.run(command, env=environment, check=False).returncode
+            command = [sys.executable, "-m", f"bench.{name}", *rest]
+            return subprocess.run(command, check=False).returncode
         case _:
             print(f"bench: no {name!r}; there are {', '.join(_ALL)}", file=sys.stderr)
             return 2

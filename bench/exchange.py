@@ -1,6 +1,6 @@
 """What exchange costs beside the frameworks' own `from_dlpack`, in the same run on the same arrays.
 
-    python bench/exchange.py [--tensors 1000] [--rounds 15]
+    python -m bench exchange [--tensors 1000] [--rounds 15]
 
 Rounds of all contenders alternate, so that a slow moment of the machine hits each of them, and the
 median is taken. Every result is checked: it has the pointer of its source.
@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from report import save, show
 
+from bench.report import save, show
 from xlayout.bridge import to_jax, to_numpy, to_torch
 
 LIMIT = 1.5

@@ -1,6 +1,6 @@
 """What a call holds at its peak, as multiples of the input's size N, beside the hand-written form.
 
-    python bench/memory.py [--mb 256] [--only torch]
+    python -m bench memory [--mb 256] [--only torch]
 
 The promise is the output and nothing more: 1.0 N over the input. Every case is a process of its
 own: it makes the input, calls the op once, lets the result go and gives its pages back; then it
@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from report import save, show
+from bench.report import save, show
 
 LIMIT = 1.05
 LIMIT_DONATED = 1 << 20  # bytes

@@ -1,6 +1,6 @@
 """What a call costs on 1 KB: xlayout, the hand-written form, einops and a cached `jax.jit`.
 
-    python bench/overhead.py [--rounds 50] [--only torch] [--op interleave]
+    python -m bench overhead [--rounds 50] [--only torch] [--op interleave]
 
 At this size the call is the cost, not the copy. All contenders of an op take turns within a round,
 so that a slow moment of the machine hits each of them; a figure is the median over the rounds, and
@@ -24,8 +24,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from contenders import CONTENDERS, OPS, cached_jit
-from report import save, show
+
+from bench.contenders import CONTENDERS, OPS, cached_jit
+from bench.report import save, show
 
 LIMITS = {"numpy": 3.0, "torch": 2.0, "jax": 1.5}
 """Of the hand-written form; of the cached `jax.jit` call in JAX. And never above einops."""

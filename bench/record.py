@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from xlayout.bench.rows import Key, Row
 
-__all__ = ["Results", "load", "save", "write_whole"]
+__all__ = ["Results", "load", "save", "write_rows", "write_whole"]
 
 FORMAT = 1
 
@@ -49,10 +50,14 @@ class Results:
 
 def save(results: Results, path: Path) -> None:
     """Write the results to a file, whole or not at all."""
-    lines = ",\n  ".join(json.dumps(row.to_json()) for row in results.rows.values())
     head = {"format": FORMAT, "date": results.date, "machine": results.machine}
-    text = f'{json.dumps(head)[:-1]},\n "rows": [\n  {lines}\n]}}\n'
-    write_whole(path, text)
+    write_rows(path, head, [row.to_json() for row in results.rows.values()])
+
+
+def write_rows(path: Path, head: dict[str, Any], rows: Iterable[Any]) -> None:
+    """Write a JSON object whose "rows" are a line each, so that two files compare line by line."""
+    lines = ",\n  ".join(map(json.dumps, rows))
+    write_whole(path, f'{json.dumps(head)[:-1]},\n "rows": [\n  {lines}\n]}}\n')
 
 
 def write_whole(path: Path, text: str) -> None:

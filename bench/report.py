@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from bench.record import write_rows
 from xlayout.bench.machine import machine
 
 __all__ = ["machine", "save", "show"]
@@ -15,10 +15,8 @@ RESULTS = Path(__file__).parent / "results"
 
 def save(name: str, rows: list[dict[str, Any]]) -> Path:
     """Write the rows and the machine to `bench/results/<name>.json`."""
-    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    lines = ",\n  ".join(json.dumps(row) for row in rows)
-    path.write_text(f'{{"machine": {json.dumps(machine())},\n "rows": [\n  {lines}\n]}}\n', "utf-8")
+    write_rows(path, {"machine": machine()}, rows)
     return path
 
 
