@@ -142,11 +142,15 @@ def compiled(
 
 
 def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
-    if not _followed():
-        return None
-    from xlayout_torch import primitive  # which brings Dynamo
+    if _followed():
+        from xlayout_torch import primitive  # which brings Dynamo
 
-    return primitive.linear(make(), arrays)
+        return primitive.linear(make(), arrays)
+    if not any(x.requires_grad for x in arrays):
+        return None
+    from xlayout_torch import autograd  # not every program differentiates
+
+    return autograd.linear(make, arrays)
 
 
 def relayout(

@@ -17,7 +17,7 @@ import torch
 from xlayout_native.strided import Moves, run_of
 from xlayout_torch.writer import copy_by_torch, writer
 
-__all__ = ["Form", "parse"]
+__all__ = ["Form", "parse", "relayout"]
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -54,10 +54,11 @@ def parse(text: str) -> Form:
     return Form(*ast.literal_eval(text))
 
 
-def _relayout(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
+def relayout(arrays: Sequence[Any], form: str) -> list[Any]:
+    """The operation's results."""
     if len(parse(form).targets) == 1:
         return [torch.ops.xlayout.relayout.one(arrays, form)]
-    made: list[torch.Tensor] = torch.ops.xlayout.relayout(arrays, form)
+    made: list[Any] = torch.ops.xlayout.relayout(arrays, form)
     return made
 
 
@@ -70,21 +71,31 @@ def _writer(form: str) -> Callable[..., Any]:
 def _run(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
     given = [x.contiguous() for x in arrays]
     made = _writer(form)(given, None)
-    if made is None:
-        made = _empty(given, form)
-        copy_by_torch(parse(form).moves, given, made)
-    return list(made)
+    return _by_torch(given, form, given[0]) if made is None else list(made)
 
 
-def _empty(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
-    return [arrays[0].new_empty(shape) for shape in parse(form).targets]
+def _in_batches(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
+    # By the older `vmap`, that of `is_grads_batched`, which knows how to copy in batches.
+    given = [x.contiguous() for x in arrays]
+    like = next(filter(torch._C._functorch.is_legacy_batchedtensor, given))
+    return _by_torch(given, form, like)
+
+
+def _by_torch(given: Sequence[torch.Tensor], form: str, like: torch.Tensor) -> list[torch.Tensor]:
+    made = _empty(like, form)
+    copy_by_torch(parse(form).moves, given, made)
+    return made
+
+
+def _empty(like: torch.Tensor, form: str) -> list[torch.Tensor]:
+    return [like.new_empty(shape) for shape in parse(form).targets]
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(form: str, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
         with torch._C._AutoDispatchBelowAutograd():
-            return tuple(_relayout(arrays, form))
+            return tuple(relayout(arrays, form))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], _output: Any) -> None:
@@ -92,11 +103,11 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, _form: None, *tangents: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(_relayout(tangents, ctx.form))
+        return tuple(relayout(tangents, ctx.form))
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return None, *_relayout(cotangents, repr(tuple(parse(ctx.form).inverse())))
+        return None, *relayout(cotangents, repr(tuple(parse(ctx.form).inverse())))
 
 
 def _differentiable(arrays: Sequence[torch.Tensor], form: str) -> Sequence[torch.Tensor]:
@@ -128,7 +139,8 @@ def _define(name: str, result: str, of: Callable[[Any], Any]) -> None:
     torch.library.define(name, schema, tags=[tag])
     torch.library.impl(name, "cpu", lambda arrays, form: of(_run(arrays, form)))
     torch.library.impl(name, "Autograd", lambda arrays, form: of(_differentiable(arrays, form)))
-    torch.library.register_fake(name, lambda arrays, form: of(_empty(arrays, form)))
+    torch.library.impl(name, "Batched", lambda arrays, form: of(_in_batches(arrays, form)))
+    torch.library.register_fake(name, lambda arrays, form: of(_empty(arrays[0], form)))
 
 
 _define("xlayout::relayout", "Tensor[]", list)

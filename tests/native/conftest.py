@@ -17,6 +17,7 @@ COMPILED = (
     "gates",
     "place",
     "threads",
+    "torch_autograd",
     "torch_operation",
     "torch_primitive",
     "windows",

@@ -8,13 +8,14 @@ copy per piece instead, which makes no intermediate arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, cast
 
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
 from xlayout.lower.bound import bound, tables_of
 from xlayout.lower.holes import fill_holes
-from xlayout.lower.linear import as_linear
+from xlayout.lower.linear import as_linear, form_of
 from xlayout.lower.moves import moves_of
 from xlayout.lower.relayout import program_of, relayout_of
 from xlayout.lower.tuned import tuned
@@ -64,9 +65,10 @@ def _recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
 def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
     """Row-major arrays in one go, where the backend knows how; the recipe for others."""
     write = backend.writer(moves_of(layout), len(layout.in_shapes), layout.out_shapes)
+    form = cache(lambda: form_of(layout, False))
 
     def run(*arrays: Any) -> Any:
-        made = write(arrays, None)
+        made = write(arrays, None) or backend.linear(form, arrays)
         if made is None:
             return otherwise(*arrays)
         return made[0] if len(made) == 1 else tuple(made)

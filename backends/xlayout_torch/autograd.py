@@ -1,0 +1,52 @@
+"""Autograd: a large layout of tensors that require grad, as one operation of the graph.
+
+A raw copy is nothing that autograd sees; the operation is, and the copy kernel runs it, on the way
+back too. A gate that is closed leaves the layout to torch's own ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+import xlayout_native
+from xlayout_native.strided import are_many
+from xlayout_native.switch import wanted
+from xlayout_torch.operation import parse, relayout
+from xlayout_torch.small import DTYPES, address_of, watched
+
+__all__ = ["FROM", "GATES", "linear"]
+
+FROM = 1 << 18
+"""Bytes from which the operation is faster there and back; a call takes 40 us by itself."""
+
+GATES: dict[str, Callable[[Sequence[Any]], bool]] = {
+    "absent": lambda _arrays: not xlayout_native.available,
+    "off": lambda _arrays: not wanted(),
+    "watched": lambda _arrays: watched(),
+    "memory": lambda arrays: not _readable(arrays),
+    "dtype": lambda arrays: arrays[0].dtype not in DTYPES,
+    "small": lambda arrays: sum([x.nbytes for x in arrays]) < FROM,
+}
+"""Name -> whether it leaves tensors to torch's own ops, here and now."""
+
+
+def linear(make: Callable[[], str | None], arrays: Sequence[Any]) -> Sequence[Any] | None:
+    """The results, in the graph; None where plain ops are to make them.
+
+    make: gives the layout as text, or None where it is no bijection.
+    """
+    if any(closed(arrays) for closed in GATES.values()):
+        return None
+    form = make()
+    return None if form is None or are_many(parse(form).moves) else relayout(arrays, form)
+
+
+def _readable(arrays: Sequence[Any]) -> bool:
+    try:
+        with torch.no_grad():  # that they require it is no matter here
+            return all(map(address_of, arrays))
+    except RuntimeError:  # one has no memory of its own
+        return False
