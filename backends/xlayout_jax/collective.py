@@ -191,13 +191,19 @@ def _vary(x: Any, names: frozenset[str]) -> Any:
     return lax.pcast(x, missing, to="varying") if missing else x
 
 
-def linear(forward: Step, backward: Step, arrays: Sequence[Any], /) -> tuple[Any, ...]:
-    """`forward(*arrays)`, with `backward` as its transpose; `backward` has `forward` as its own."""
+def linear(
+    forward: Step, backward: Step, arrays: Sequence[Any], /, primal: Step | None = None
+) -> tuple[Any, ...]:
+    """`forward(*arrays)`, with `backward` as its transpose; `backward` has `forward` as its own.
+
+    primal: what makes the results, where they are those of `forward` and a constant.
+    """
     if not any(isinstance(x, jax.core.Tracer) for x in arrays):
-        return forward(*arrays)  # nobody will ask for a gradient, and a call that has one is slow
-    if len(arrays) == 1:
+        # Nobody will ask for a gradient, and a call that has one is slow.
+        return (primal or forward)(*arrays)
+    if len(arrays) == 1 and primal is None:
         return _linear_in(range(1), forward, backward, arrays)
-    run = jax.custom_jvp(lambda *xs: forward(*xs))
+    run = jax.custom_jvp(lambda *xs: (primal or forward)(*xs))
 
     def tangents_of(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         # JAX's linear_call knows no operand that does not change: so it is given those that do.
@@ -254,6 +260,12 @@ def dtype_named(name: Any, /) -> Any:
         return jnp.dtype(name)
     except TypeError:
         raise TypeError(f"dtype: {name!r}; wanted a dtype of JAX or its name") from None
+
+
+def dtype_of_sum(asked: Any, dtype: Any, /) -> Any:
+    """In which dtype gradients are added up: the one asked for, but nothing complex as if real."""
+    kept = jnp.issubdtype(dtype, jnp.complexfloating) or dtype == jnp.float64
+    return jnp.promote_types(asked, dtype) if kept else asked
 
 
 def cast(x: Any, dtype: Any, /) -> Any:

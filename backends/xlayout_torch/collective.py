@@ -64,21 +64,28 @@ def whole(part: Any, mesh: DeviceMesh, placements: Sequence[Placement], shape: A
     )
 
 
-def linear(forward: Step, backward: Step, arrays: Sequence[Any], /) -> tuple[Any, ...]:
-    """`forward(*arrays)`, with `backward` as its transpose; `backward` has `forward` as its own."""
-    made: tuple[Any, ...] = _Linear.apply(forward, backward, *arrays)  # type: ignore[no-untyped-call]
+def linear(
+    forward: Step, backward: Step, arrays: Sequence[Any], /, primal: Step | None = None
+) -> tuple[Any, ...]:
+    """`forward(*arrays)`, with `backward` as its transpose; `backward` has `forward` as its own.
+
+    primal: what makes the results, where they are those of `forward` and a constant.
+    """
+    made: tuple[Any, ...] = _Linear.apply(primal or forward, forward, backward, *arrays)  # type: ignore[no-untyped-call]
     return made
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, forward: Step, backward: Step, *arrays: Any) -> tuple[Any, ...]:
+    def forward(
+        ctx: Any, primal: Step, forward: Step, backward: Step, *arrays: Any
+    ) -> tuple[Any, ...]:
         ctx.forward, ctx.backward = forward, backward
-        return forward(*(x.detach() for x in arrays))
+        return primal(*(x.detach() for x in arrays))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        return (None, None, *linear(ctx.backward, ctx.forward, gradients))
+        return (None, None, None, *linear(ctx.backward, ctx.forward, gradients))
 
 
 def partial(x: DTensor, /) -> set[int]:
@@ -121,6 +128,12 @@ def dtype_named(name: Any, /) -> torch.dtype:
     if not isinstance(found, torch.dtype):
         raise TypeError(f"dtype: {name!r}; wanted a torch.dtype or its name")
     return found
+
+
+def dtype_of_sum(asked: Any, dtype: Any, /) -> Any:
+    """In which dtype gradients are added up: the one asked for, but nothing complex as if real."""
+    kept = dtype.is_complex or dtype == torch.float64
+    return torch.promote_types(asked, dtype) if kept else asked
 
 
 def cast(x: Any, dtype: Any, /) -> Any:

@@ -54,6 +54,16 @@ def gradient(
     return str(leaf.grad.dtype), leaf.grad.to_local().numpy(), counted
 
 
+def gradient_of(_rank: int, src: Sharding, kind: str, weight: complex) -> bool:
+    """Whether the gradient of a gathered array is that of the array, to the last digit."""
+    leaf = dtensor(_rank, np.ones((8, 2), kind), src).requires_grad_()
+    whole = xl.all_gather(leaf).to_local()
+    (found,) = torch.autograd.grad(torch.real(whole * weight).sum(), leaf)
+    alone = torch.ones((8, 2), dtype=whole.dtype, requires_grad=True)
+    (wanted,) = torch.autograd.grad(torch.real(alone * weight).sum(), alone)
+    return torch.equal(found.full_tensor(), wanted)
+
+
 def gradient_as(rank: int, x: np.ndarray, src: Sharding, how: str) -> np.ndarray:
     """The gradient, where the whole's is 0, 1, 2, ... and comes under other placements."""
     leaf = dtensor(rank, x, src).requires_grad_()

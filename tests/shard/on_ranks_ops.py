@@ -9,12 +9,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils import _pytree as pytree
 
+import xlayout as xl
 from tests.shard.compilers import Aot
 from tests.shard.on_ranks import device_mesh
 from tests.shard.ops import OPS, some
 from xlayout import Mesh, Sharding
 
-__all__ = ["compared"]
+__all__ = ["compared", "second_derivative"]
 
 
 def compared(
@@ -56,3 +57,18 @@ def _distributed(x: torch.Tensor, mesh: DeviceMesh, placements: Any) -> DTensor:
 
 def _same(made: list[Any], wanted: list[Any]) -> bool:
     return all(torch.equal(y.full_tensor(), w) for y, w in zip(made, wanted, strict=True))
+
+
+def second_derivative(_rank: int, on: Mesh) -> bool:
+    """That of a cube of what is padded, on many ranks and on one."""
+
+    def twice(x: Any) -> Any:
+        (once,) = torch.autograd.grad(
+            (xl.pad(x, to=12, value=2.5) ** 3).sum(), x, create_graph=True
+        )
+        (again,) = torch.autograd.grad((once * once).sum(), x)
+        return again
+
+    mesh, values = device_mesh(on), torch.arange(8.0)
+    given = _distributed(values, mesh, Sharding(on, ("tp",)).to_torch(mesh)).requires_grad_()
+    return torch.equal(twice(given).full_tensor(), twice(values.requires_grad_()))

@@ -148,6 +148,34 @@ def test_gradients_are_summed_in_float32() -> None:
     np.testing.assert_array_equal(g, np.full((IN, OUT), 263, np.float32))
 
 
+def test_complex_gradients_keep_both_parts_and_float64_its_digits() -> None:
+    on = mesh(AUTO)
+    given = NamedSharding(on, P("fsdp"))
+
+    def gradients(x: Any, weight: Any) -> list[Any]:
+        def loss(gathered: Any) -> Any:
+            return jnp.real(gathered * weight).sum()
+
+        def within(x: Any) -> Any:
+            return jax.lax.pmean(loss(xlayout.jax.all_gather(x, "fsdp")), "fsdp")
+
+        mapped = jax.shard_map(within, mesh=on, in_specs=P("fsdp"), out_specs=P())
+        sharded = jax.device_put(x, given)
+        forms = (loss, lambda x: loss(xl.all_gather(x)), mapped)
+        return [jax.grad(form)(sharded) for form in forms]
+
+    with jax.enable_x64(True):
+        for x, weight in (
+            (jnp.ones(8, jnp.complex64), 3 - 4j),
+            (jnp.ones(8, jnp.complex128), 1 / 3 - 1j / 7),
+            (jnp.ones(8, jnp.float64), 1 / 3),
+        ):
+            plain, gathered, within = gradients(x, weight)
+            assert plain.dtype == gathered.dtype == within.dtype == x.dtype
+            np.testing.assert_array_equal(gathered, plain)
+            np.testing.assert_allclose(within, plain, rtol=1e-15 if x.real.dtype == "f8" else 1e-6)
+
+
 @pytest.mark.parametrize("spec", [P(("tp", "fsdp")), P(("fsdp", "tp")), P("tp", "fsdp")], ids=str)
 def test_one_of_two_mesh_axes_on_explicit_axes(spec: P) -> None:
     on = mesh(EXPLICIT, (2, 4))

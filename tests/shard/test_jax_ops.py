@@ -137,3 +137,30 @@ def test_explicit_axes_need_no_word(name: str) -> None:
     case, explicit = Case(name), mesh(AxisType.Explicit)
     with jax.set_mesh(explicit):
         check(jax.jit(case.op)(*put(case, explicit)), case.wanted)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_holes_are_constant_in_derivatives_of_every_order(kind: AxisType) -> None:
+    def squared(x: Any) -> Any:
+        padded = xl.pad(x, to=12, value=2.5)
+        return (padded * padded[::-1]).sum() + (padded**3).sum()
+
+    def gradient_along(x: Any) -> Any:
+        return jax.grad(lambda x: (jax.grad(squared)(x) * x).sum())(x)
+
+    functions: list[Callable[[Any], Any]] = [
+        lambda x: jax.jvp(lambda x: xl.pad(x, to=12, value=2.5), (x,), (x,)),
+        lambda x: jax.jvp(squared, (x,), (x,)),
+        lambda x: jax.jvp(jax.grad(squared), (x,), (x,)),
+        gradient_along,
+    ]
+    x, on = np.arange(8, dtype=np.float32), mesh(kind)
+    with jax.set_mesh(on):
+        sharded = jax.device_put(x, NamedSharding(on, P("tp")))
+        for function in functions:
+            for made, wanted in zip(
+                jax.tree.leaves(jax.jit(function)(sharded)),
+                jax.tree.leaves(function(jax.numpy.asarray(x))),
+                strict=True,
+            ):
+                np.testing.assert_array_equal(made, wanted)

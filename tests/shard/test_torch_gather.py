@@ -28,6 +28,15 @@ def ranks() -> Iterator[Pool]:
     pool.close()
 
 
+@pytest.mark.parametrize(
+    ("kind", "weight"), [("complex64", 3 - 4j), ("complex128", 1 / 3 - 1j / 7), ("float64", 1 / 3)]
+)
+def test_complex_gradients_keep_both_parts_and_float64_its_digits(
+    ranks: Pool, kind: str, weight: complex
+) -> None:
+    assert ranks(on_ranks_gather.gradient_of, ROWS, kind, weight) == [True] * 4
+
+
 def values(shape: tuple[int, ...]) -> np.ndarray:
     """Numbers of every size, and those that are not numbers."""
     x = np.geomspace(1e-9, 1e9, int(np.prod(shape)), dtype=np.float32).reshape(shape)

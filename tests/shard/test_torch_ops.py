@@ -40,3 +40,7 @@ SEVERAL = ["fuse_qkv by groups", "fuse_qkv one after the other", "split_qkv", "s
 def test_compiled_they_are_the_same(ranks: Pool, name: str) -> None:
     answers = ranks(on_ranks_ops.compared, name, GRID, True, True)
     assert answers == [(True, True, True)] * 4
+
+
+def test_holes_are_constant_in_second_derivatives(ranks: Pool) -> None:
+    assert ranks(on_ranks_ops.second_derivative, LINE) == [True] * 4

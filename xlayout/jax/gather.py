@@ -46,7 +46,8 @@ def all_gather(
         mesh_axis: the mesh axis to gather, or several of them, major to minor.
         axis: the array axis that they cut; inside shard_map only.
         dtype: what travels, and the dtype of the result; by default that of `x`.
-        reduce_dtype: in which gradients are summed; they end in the dtype of `x`.
+        reduce_dtype: in which gradients are summed, float64 and complex ones in no narrower one;
+            they end in the dtype of `x`.
         wire: "pinned": narrow floats travel as integers of their width, which no compiler widens.
             "native": as what they are.
 
@@ -67,8 +68,10 @@ def all_gather(
     if wire not in get_args(Wire):
         raise LayoutError(f"wire: {wire!r}; wanted one of {', '.join(get_args(Wire))}")
     names = (mesh_axis,) if isinstance(mesh_axis, str) else tuple(mesh_axis)
-    named, own = verbs("jax", "collective").dtype_named, verbs("jax", "gathering")
-    dtypes = x.dtype if dtype is None else named(dtype), named(reduce_dtype)
+    collective, own = verbs("jax", "collective"), verbs("jax", "gathering")
+    dtype = x.dtype if dtype is None else collective.dtype_named(dtype)
+    asked = collective.dtype_named(reduce_dtype)
+    dtypes = dtype, collective.dtype_of_sum(asked, dtype)
     mesh = jax.typeof(x).sharding.mesh
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     for name in names:

@@ -37,16 +37,19 @@ def on_devices(
     sources = tuple(native(a, a.sharding) for a in arrays)
     targets = tuple(native(arrays[0], sharding) for sharding in dst)
 
-    def forward(*xs: Any) -> tuple[Any, ...]:
+    def filled(*xs: Any) -> tuple[Any, ...]:
         run = _on_arrays(parts, src, dst, sources, targets, fill, repr(fill))
         return run(*xs)  # type: ignore[no-any-return]
+
+    def forward(*xs: Any) -> tuple[Any, ...]:
+        return _on_arrays(parts, src, dst, sources, targets, 0, "0")(*xs)  # type: ignore[no-any-return]
 
     def backward(*gradients: Any) -> tuple[Any, ...]:
         back = layout.inverse()
         ends = back.in_shapes, back.out_shapes, back.pieces
         return _on_arrays(ends, dst, src, targets, sources, 0, "0")(*gradients)  # type: ignore[no-any-return]
 
-    made = own.linear(forward, backward, xs)
+    made = own.linear(forward, backward, xs, filled if layout.has_holes else None)
     return made
 
 

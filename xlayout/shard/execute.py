@@ -98,7 +98,7 @@ def all_gather(
         x: a DTensor, or a jax.Array under a NamedSharding.
         mesh_axis: the mesh axis along which the result is whole, or several; None: all of them.
         dtype: what travels, and the dtype of the result; by default that of `x`.
-        reduce_dtype: in which gradients come back.
+        reduce_dtype: in which gradients come back; float64 and complex ones in no narrower one.
         in_sharding: JAX only: how a tracer on automatic axes lies, which does not know it.
 
     Raises:
@@ -132,7 +132,7 @@ def _all_gather(
     asked = source.mesh.names if mesh_axis is None else mesh_axis
     gone = tuple(asked) if isinstance(asked, (tuple, list)) else (asked,)
     dtype = x.dtype if dtype is None else framework.dtype_named(dtype)
-    reduce_dtype = framework.dtype_named(reduce_dtype)
+    reduce_dtype = framework.dtype_of_sum(framework.dtype_named(reduce_dtype), dtype)
     target = source.without(*gone)
     if held.framework == "torch":
         return gathered(held, gone, dtype, reduce_dtype)

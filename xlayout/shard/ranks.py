@@ -26,14 +26,17 @@ def on_ranks(
     plan = plan_reshard(layout, src, dst, itemsize=arrays[0].x.dtype.itemsize)
     rank = torch.rank_of(mesh)
 
-    def forward(*stores: Any) -> tuple[Any, ...]:
+    def filled(*stores: Any) -> tuple[Any, ...]:
         return run_part(plan, stores, rank, mesh, fill)
+
+    def forward(*stores: Any) -> tuple[Any, ...]:
+        return run_part(plan, stores, rank, mesh)
 
     def backward(*gradients: Any) -> tuple[Any, ...]:
         back = plan_reshard(layout.inverse(), dst, src, itemsize=plan.itemsize)
         return run_part(back, gradients, rank, mesh)
 
-    made = torch.linear(forward, backward, [torch.local(a.x) for a in arrays])
+    made = torch.linear(forward, backward, [torch.local(a.x) for a in arrays], filled)
     return tuple(
         torch.whole(local, mesh, where, shape)
         for local, where, shape in zip(made, placements, layout.out_shapes, strict=True)
