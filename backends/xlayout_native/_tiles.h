@@ -173,6 +173,14 @@ static bool is_narrow(const Copy *c)
            c->tile[c->rank - 1] * c->width >= LONG;
 }
 
+/* Whether a row of the target begins within an element: one that is made of several, which stay together. */
+static bool is_astray(const Copy *c, const uint8_t *start)
+{
+    uintptr_t all = (uintptr_t)start;
+    for (int k = 0; k < c->rank - 1; k++) all |= (uintptr_t)c->loop[k].out;
+    return all % (uintptr_t)c->width != 0;
+}
+
 /* How a transpose's tile is made: by squares if it has one, and by these from lines of the target, or
  * across lines, where the processor can and rows are long. Else it is staged; also one that is a run, off
  * a line: the lines at the ends of its rows would be made in two parts, far apart in time. */
@@ -195,7 +203,7 @@ static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_
     if (t->turn && worker->isa->every_way && !odd)
         t->way = PAST;
     else if (t->turn && worker->isa->every_way && c->tile[last] * c->width >= ROW && !is_run(c) &&
-             (uintptr_t)start % (uintptr_t)c->width == 0)
+             !is_astray(c, start))
         t->way = ACROSS;
     else
         t->staged = true;

@@ -23,12 +23,15 @@ every_kernel = pytest.mark.usefixtures("isa", "thresholds")
 examples = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def strides_of(shape: list[int], order: list[int], gaps: list[int], flips: list[bool]) -> list[int]:
+def strides_of(
+    shape: list[int], order: list[int], gaps: list[tuple[int, int]], flips: list[bool]
+) -> list[int]:
     """Strides under which no two positions meet: axes nested in some order, gaps in between."""
     strides, step = [0] * len(shape), 1
     for axis in order:
         strides[axis] = -step if flips[axis] else step
-        step *= shape[axis] * gaps[axis]
+        times, more = gaps[axis]
+        step = step * shape[axis] * times + more
     return strides
 
 
@@ -40,13 +43,13 @@ def copies(draw: st.DrawFn) -> Loops:
         shape.remove(max(shape))
     axes = range(len(shape))
     each = {"min_size": len(shape), "max_size": len(shape)}
-    rare = st.sampled_from((1, 1, 1, 2))
+    gap = st.sampled_from(((1, 0), (1, 0), (1, 0), (2, 0), (1, 1), (1, 3)))
     flip = st.sampled_from((False, False, False, True))
     inputs, outputs = (
         strides_of(
             shape,
             draw(st.permutations(axes)),
-            draw(st.lists(rare, **each)),
+            draw(st.lists(gap, **each)),
             draw(st.lists(flip, **each)),
         )
         for _ in range(2)
@@ -122,6 +125,16 @@ def test_several_tiles(name: str, itemsize: int) -> None:
     shape, axes = LARGE[name]
     agree(permuted(shape, axes), itemsize, 0, threads=2)
     agree(permuted(shape, axes), itemsize, 3 + 64 * 9, threads=2)
+
+
+@every_kernel
+@pytest.mark.parametrize("gap", [0, 1, 3])
+@pytest.mark.parametrize("kept", [2, 4, 8, 16])
+def test_bytes_that_stay_together_in_rows_that_begin_within_them(kept: int, gap: int) -> None:
+    rows, columns = 4099, 37
+    turned = (columns, kept, rows * kept + gap), (rows, columns * kept, kept), (kept, 1, 1)
+    agree(turned, 1, 0, threads=2)
+    agree(turned, 1, 64 * 9, threads=2)
 
 
 @every_kernel
