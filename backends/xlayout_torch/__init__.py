@@ -41,7 +41,7 @@ _followed = torch.compiler.is_dynamo_compiling  # found once: it is asked on eve
 
 
 def tracing(*xs: Any) -> bool:
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         return True
     for x in xs:  # noqa: SIM110 -- a generator costs as much as the call it would decide
         if x._has_symbolic_sizes_strides:

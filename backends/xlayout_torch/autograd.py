@@ -14,8 +14,9 @@ import torch
 import xlayout_native
 from xlayout_native.strided import are_many
 from xlayout_native.switch import wanted
+from xlayout_torch.memory import watched
 from xlayout_torch.operation import parse, relayout
-from xlayout_torch.small import DTYPES, address_of, watched
+from xlayout_torch.small import DTYPES, address_of
 
 __all__ = ["FROM", "GATES", "linear"]
 

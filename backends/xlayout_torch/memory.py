@@ -12,15 +12,43 @@ from torch.utils._device import DeviceContext
 
 from xlayout_native.overlap import Extent, conflict, extent
 
-__all__ = ["PLAIN", "refusal", "release", "strides", "under_function_mode", "view_strides"]
+__all__ = [
+    "PLAIN",
+    "refusal",
+    "release",
+    "strides",
+    "under_function_mode",
+    "view_strides",
+    "watched",
+]
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """The types that no code of others stands behind."""
 
 
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_trace = torch._C._get_tracing_state
+_transforms = torch._C._are_functorch_transforms_active
+
+
+def watched() -> bool:
+    """Whether a dual level, a transform, a mode or a tracer is to see every call.
+
+    In a transform also the calls on what it does not wrap: their results it does.
+    """
+    return bool(
+        forward_ad._current_level >= 0
+        or _transforms()
+        or _dispatch_modes()
+        or (_function_modes() and under_function_mode())
+        or _trace() is not None
+    )
+
+
 def under_function_mode() -> bool:
     """Whether a mode is to see torch's functions; a default device is one that need not."""
-    modes = range(torch._C._len_torch_function_stack())
+    modes = range(_function_modes())
     return any(type(torch._C._get_function_stack_at(k)) is not DeviceContext for k in modes)
 
 
@@ -36,10 +64,10 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
         or x.is_conj()
         or x.is_neg()
         or x.is_quantized
-        or torch._C._len_torch_dispatch_stack()
-        or under_function_mode()
         or torch._C._functorch.is_functorch_wrapped_tensor(x)
-        or forward_ad._current_level >= 0
+        or torch._is_functional_tensor(x)
+        or x._is_zerotensor()
+        or watched()
     ):
         return None
     return tuple(x.stride())

@@ -33,7 +33,10 @@ GATES: dict[str, Callable[[Any], bool]] = {
     "layout": lambda x: x.layout is not torch.strided,
     "autograd": lambda x: x.requires_grad and torch.is_grad_enabled(),
     "forward mode": lambda _x: forward_ad._current_level >= 0,
-    "transform": torch._C._functorch.is_functorch_wrapped_tensor,
+    "transform": lambda x: (
+        torch._C._are_functorch_transforms_active()
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+    ),
     "functionalization": torch._is_functional_tensor,
     "dispatch mode": lambda _x: torch._C._len_torch_dispatch_stack() > 0,
     "function mode": lambda _x: under_function_mode(),

@@ -2,10 +2,9 @@
 
 On a kilobyte a call costs its calls: view, permute and reshape go through torch's dispatcher three
 times, the kernel not once. What must see a copy closes the gates that large copies have, asked in
-fewer words. What is wrapped (by a transform, functionalization, lazy zeros, a sparse format) has no
-address to give, and what is not wrapped inside a transform is a constant to it; quantized dtypes,
-and complex ones, which may be conjugated lazily, have no plan; modes and tracers are asked for once
-a call.
+fewer words. What is wrapped (by functionalization, lazy zeros, a sparse format) has no address to
+give; quantized dtypes, and complex ones, which may be conjugated lazily, have no plan; modes,
+transforms and tracers are asked for once a call.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 import xlayout_native
 from xlayout_native.strided import Moves, prepared
-from xlayout_torch.memory import PLAIN, under_function_mode
+from xlayout_torch.memory import PLAIN, watched
 
-__all__ = ["DTYPES", "address_of", "quick", "watched"]
+__all__ = ["DTYPES", "address_of", "quick"]
 
 DTYPES = frozenset(
     dtype
@@ -31,9 +29,6 @@ DTYPES = frozenset(
 )
 
 _recording = torch.is_grad_enabled
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
-_trace = torch._C._get_tracing_state
 
 
 def address_of(x: Any) -> int:
@@ -48,16 +43,6 @@ def address_of(x: Any) -> int:
         return 0
     address: int = x.data_ptr()
     return address
-
-
-def watched() -> bool:
-    """Whether a dual level, a mode or a tracer is to see every call."""
-    return bool(
-        forward_ad._current_level >= 0
-        or _dispatch_modes()
-        or (_function_modes() and under_function_mode())
-        or _trace() is not None
-    )
 
 
 def quick(

@@ -14,7 +14,8 @@ import xlayout_native
 from xlayout_native.strided import ONE_CALL, Moves, meets, plan_to_write
 from xlayout_native.switch import wanted
 from xlayout_torch import native
-from xlayout_torch.small import DTYPES, address_of, watched
+from xlayout_torch.memory import watched
+from xlayout_torch.small import DTYPES, address_of
 
 __all__ = ["copy_by_torch", "writer"]
 

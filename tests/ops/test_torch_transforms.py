@@ -1,0 +1,94 @@
+"""What a transform does not wrap is a constant to it; a trace holds however arrays lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import xlayout as xl
+
+torch = pytest.importorskip("torch")
+
+Op = Callable[[Any], Any]
+
+OPS: dict[str, Op] = {
+    "matrix_transpose": xl.matrix_transpose,
+    "interleave": xl.interleave,
+    "stack": lambda x: xl.stack([x, x]),
+    "split_qkv": lambda x: xl.split_qkv(x, heads=2, kv_heads=1)[0],
+    "unstack": lambda x: xl.unstack(x)[1],
+    "regroup": lambda x: xl.regroup(x, sizes=(len(x) // 4, len(x) // 4, len(x) // 2), groups=2),
+    "of a view": lambda x: xl.rearrange(x.t(), "a b -> a b"),
+    "pad": lambda x: xl.pad(x, to=len(x) + 4, value=2.5),
+    "trim": lambda x: xl.trim(x, to=len(x) // 2),
+    "a layout": lambda x: xl.matrix_transpose.layout(x.shape)(x),
+}
+
+TRANSFORMS: dict[str, Callable[[Op, Any, Any], Any]] = {
+    "functionalize": lambda op, x, y: torch.func.functionalize(lambda y: op(x) + y)(0 * y),
+    "grad": lambda op, x, y: torch.func.grad(lambda y: (op(x) * y).sum())(y),
+    "vjp": lambda op, x, y: torch.func.vjp(lambda y: op(x) * y, y)[1](torch.ones_like(y))[0],
+    "jvp": lambda op, x, y: torch.func.jvp(lambda y: op(x) * y, (y,), (torch.ones_like(y),))[1],
+    "vmap": lambda op, x, y: torch.vmap(lambda y: op(x) + y)(0 * torch.stack([y, y]))[1],
+    "vmap of grad": lambda op, x, y: torch.vmap(torch.func.grad(lambda y: (op(x) * y).sum()))(
+        torch.stack([y, y])
+    )[1],
+}
+
+SIDES = (8, 64, 256, 1024)  # by one call, by torch's few, by the kernel
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch itself imports
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("name", OPS)
+def test_ops_on_constants_of_a_transform(name: str, transform: str, side: int) -> None:
+    op, x = OPS[name], torch.randn(side, side)
+    wanted = op(x)
+    assert torch.equal(TRANSFORMS[transform](op, x, torch.randn_like(wanted)), wanted)
+
+
+def test_a_model_with_a_buffer_is_differentiated() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("fixed", torch.randn(64, 64))
+            self.weight = torch.nn.Parameter(torch.randn(64, 64))
+
+        def forward(self, x: Any) -> Any:
+            return (x @ xl.matrix_transpose(self.fixed) @ self.weight).sum()
+
+    model, x = Model(), torch.randn(64, 64)
+    parameters = dict(model.named_parameters())
+    found = torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)))(parameters)
+    (wanted,) = torch.autograd.grad(model(x), model.weight)
+    torch.testing.assert_close(found["weight"], wanted)
+
+
+COPIES: dict[str, Op] = OPS | {
+    "view, transposed": lambda x: xl.matrix_transpose(x, copy=None) + 0,
+    "views": lambda x: xl.unstack(x, copy=None)[1] + 0,
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # of a module that torch would rather not have
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", COPIES)
+def test_a_trace_holds_however_arrays_lie(name: str, side: int) -> None:
+    op = COPIES[name]
+    traced = torch.jit.trace(op, torch.randn(side, side), check_trace=False)
+    for x in (
+        torch.randn(side + 1, side)[1:],
+        torch.randn(side, side).t(),
+        torch.randn(side, 2 * side)[:, ::2],
+    ):
+        assert torch.equal(traced(x), op(x))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_several_arrays_are_traced() -> None:
+    traced = torch.jit.trace(lambda x, y: xl.stack([x, y]), (torch.ones(4, 4), torch.zeros(4, 4)))
+    x, y = torch.randn(2, 3), torch.randn(2, 3)
+    assert torch.equal(traced(x, y), torch.stack([x, y]))
