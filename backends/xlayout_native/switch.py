@@ -14,14 +14,13 @@ WATCHERS: list[Callable[[bool], AbstractContextManager[object]]] = []
 _wanted = ContextVar("xlayout_native.wanted", default=True)
 
 
-def wanted() -> bool:
-    """Whether copies may go to the kernel, here and now.
+wanted: Callable[[], bool] = _wanted.get
+"""Whether copies may go to the kernel, here and now.
 
-    >>> with switched(False):
-    ...     wanted()
-    False
-    """
-    return _wanted.get()
+>>> with switched(False):
+...     wanted()
+False
+"""
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import numpy as np
 
 import xlayout_native
 from xlayout_native.strided import Moves, prepared
+from xlayout_native.switch import wanted
 from xlayout_numpy.native import row_major
 
 __all__ = ["quick"]
@@ -32,7 +33,7 @@ def quick(
     def one(x: Any) -> Any:
         dtype = x.dtype
         plan = plans.get(dtype.itemsize)
-        if plan is None or dtype.hasobject or not row_major(x):
+        if plan is None or not wanted() or dtype.hasobject or not row_major(x):
             return recipe(x)
         y = empty(shape, dtype)
         copy(plan, 1, address(x), address(y))
@@ -41,7 +42,7 @@ def quick(
     def several(*arrays: Any) -> Any:
         dtype = arrays[0].dtype
         plan = plans.get(dtype.itemsize)
-        if plan is None or dtype.hasobject or not all(map(row_major, arrays)):
+        if plan is None or not wanted() or dtype.hasobject or not all(map(row_major, arrays)):
             return recipe(*arrays)
         made = [empty(shape, dtype) for shape in shapes]
         copy(plan, 1, *map(address, arrays), *map(address, made))

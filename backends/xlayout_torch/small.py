@@ -16,6 +16,7 @@ import torch
 
 import xlayout_native
 from xlayout_native.strided import Moves, prepared
+from xlayout_native.switch import wanted
 from xlayout_torch.memory import PLAIN, watched
 
 __all__ = ["DTYPES", "address_of", "quick"]
@@ -57,7 +58,7 @@ def quick(
 
     def one(x: Any) -> Any:
         plan = plans.get(x.dtype)
-        if plan is None or watched():
+        if plan is None or watched() or not wanted():
             return recipe(x)
         try:
             address = address_of(x)
@@ -71,7 +72,7 @@ def quick(
 
     def several(*arrays: Any) -> Any:
         plan = plans.get(arrays[0].dtype)
-        if plan is None or watched():
+        if plan is None or watched() or not wanted():
             return recipe(*arrays)
         try:
             addresses = [address_of(x) for x in arrays]

@@ -14,10 +14,9 @@ import xlayout_native
 
 pytestmark = pytest.mark.skipif(not xlayout_native.available, reason="there is no kernel")
 
-SIDE = 514
-MAKE: dict[str, Callable[[], Any]] = {
-    "torch": lambda: torch.randn(SIDE, SIDE),
-    "numpy": lambda: np.random.default_rng(0).random((SIDE, SIDE), np.float32),
+MAKE: dict[str, Callable[[int], Any]] = {
+    "torch": lambda side: torch.randn(side, side),
+    "numpy": lambda side: np.random.default_rng(0).random((side, side), np.float32),
 }
 FORMS: dict[str, Callable[[Any], Any]] = {
     "fresh": xl.matrix_transpose,
@@ -44,10 +43,24 @@ CASES = [(f, form) for f in MAKE for form in FORMS if (f, form) != ("numpy", "do
 def test_each_call_asks_the_switch(framework: str, form: str, first: bool, runs: list[Any]) -> None:
     op = FORMS[form]
     for on in (first, not first, first, not first):
-        x = MAKE[framework]()
+        x = MAKE[framework](514)
         want = np.asarray(x).T.copy()
         runs.clear()
         with xl.native(on):
             made = op(x)
         assert bool(runs) == on
         assert np.array_equal(np.asarray(made), want)
+
+
+@pytest.mark.parametrize("framework", MAKE)
+def test_small_calls_ask_it_too(framework: str, runs: list[Any]) -> None:
+    layout = xl.regroup.layout((21, 21), sizes=(3, 6, 12), groups=3)  # of this test alone
+    for on in (True, False, True):
+        x = MAKE[framework](21)
+        runs.clear()
+        with xl.native(on):
+            made = layout(x)
+        assert bool(runs) == on
+        assert np.array_equal(
+            np.asarray(made).reshape(-1), np.asarray(x).reshape(-1)[layout.index()]
+        )

@@ -12,11 +12,13 @@ __all__ = ["native"]
 
 
 def native(on: bool, /) -> AbstractContextManager[None]:
-    """`with xl.native(False):` large copies by the frameworks' own ops, in this thread.
+    """`with xl.native(False):` copies by the frameworks' own ops, in this thread.
 
     The results are the same bits. Under `jax.jit` on CPU it keeps the program free of calls that
     only a process with this library can run; what `jit` compiled inside is remembered apart from
-    what it compiled outside. `jax.export` needs no switch: it never records such a call.
+    what it compiled outside. `jax.export` needs no switch: it never records such a call. What
+    `torch.compile` meets inside for the first time has plain ops from then on, inside and outside;
+    a program that it made outside copies by torch's own ops inside.
 
     Raises:
         TypeError: for anything but True and False.
