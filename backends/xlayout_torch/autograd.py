@@ -20,8 +20,8 @@ from xlayout_torch.small import DTYPES, address_of
 
 __all__ = ["FROM", "GATES", "linear"]
 
-FROM = 1 << 18
-"""Bytes from which the operation is faster there and back; a call takes 40 us by itself."""
+FROM = 1 << 22
+"""Bytes from which the operation is faster there and back, for one layout or another."""
 
 GATES: dict[str, Callable[[Sequence[Any]], bool]] = {
     "absent": lambda _arrays: not xlayout_native.available,

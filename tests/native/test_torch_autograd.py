@@ -39,6 +39,12 @@ OPS: dict[str, Op] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def from_fewer_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is large, is so sooner."""
+    monkeypatch.setattr(autograd, "FROM", 1 << 18)
+
+
 def leaf(dtype: Any = torch.float32, shape: tuple[int, ...] = SHAPE) -> Any:
     values = np.random.default_rng(0).standard_normal(shape, np.float32)
     return torch.from_numpy(values).to(dtype).requires_grad_()
