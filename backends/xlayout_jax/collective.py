@@ -264,7 +264,7 @@ def dtype_named(name: Any, /) -> Any:
 
 def dtype_of_sum(asked: Any, dtype: Any, /) -> Any:
     """In which dtype gradients are added up: the one asked for, but nothing complex as if real."""
-    kept = jnp.issubdtype(dtype, jnp.complexfloating) or dtype == jnp.float64
+    kept = any(jnp.issubdtype(dtype, kind) for kind in (jnp.complexfloating, jnp.float64))
     return jnp.promote_types(asked, dtype) if kept else asked
 
 

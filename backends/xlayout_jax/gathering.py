@@ -173,9 +173,10 @@ def constrained(x: Any, sharding: NamedSharding, /) -> Any:
 
 def pinned(x: Any, /) -> Any:
     """Narrow floats as integers: XLA widens bf16 and fp8 collectives on some platforms."""
-    if x.dtype.itemsize > 2 or jnp.issubdtype(x.dtype, jnp.integer) or x.dtype == bool:
+    if not jnp.issubdtype(x.dtype, jnp.floating):
         return x
-    return lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
+    bits = jnp.finfo(x.dtype).bits  # type: ignore[no-untyped-call]
+    return x if bits > 16 else lax.bitcast_convert_type(x, jnp.dtype(f"uint{bits}"))
 
 
 def unpinned(x: Any, dtype: Any, /) -> Any:

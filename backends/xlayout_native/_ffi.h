@@ -106,8 +106,10 @@ static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_
     *c = (Copy){.source = (int)at[0], .target = (int)at[1], .from = at[2] * itemsize,
                 .to = at[3] * itemsize, .width = itemsize, .rank = (int)rank};
     for (int64_t k = 0; k < rank; k++) {
-        c->loop[k] = (Loop){loops[3 * k], loops[3 * k + 1] * itemsize, loops[3 * k + 2] * itemsize};
-        bytes *= loops[3 * k];
+        const int64_t n = loops[3 * k];
+        if (n > 1) c->loop[k] = (Loop){n, loops[3 * k + 1] * itemsize, loops[3 * k + 2] * itemsize};
+        else c->loop[k] = (Loop){1, 0, 0}; /* its strides may be anything, and lead nowhere */
+        if (__builtin_mul_overflow(bytes, n, &bytes) || bytes / itemsize > elements(target)) return 0;
     }
     prepare_copy(c, false);
     plan->bytes += bytes;

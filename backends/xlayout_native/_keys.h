@@ -23,15 +23,17 @@ static int name_attributes(void)
     return dtype_name && shape_name && sharding_name ? 0 : -1;
 }
 
-/* Whether two of these that are equal are the same. */
-static int is_plain(PyObject *value)
+/* Whether two of these that are equal are the same; of tuples so deep. */
+static int is_plain_within(PyObject *value, int depth)
 {
     if (value == Py_None || PyLong_CheckExact(value) || PyUnicode_CheckExact(value)) return 1;
-    if (!PyTuple_CheckExact(value)) return 0;
+    if (!PyTuple_CheckExact(value) || !depth) return 0;
     for (Py_ssize_t k = PyTuple_Size(value); k--;)
-        if (!is_plain(PyTuple_GetItem(value, k))) return 0;
+        if (!is_plain_within(PyTuple_GetItem(value, k), depth - 1)) return 0;
     return 1;
 }
+
+static int is_plain(PyObject *value) { return is_plain_within(value, 16); }
 
 /* A value as it stands in a key; NULL without an error where it makes none. */
 static PyObject *part_of(PyObject *value)
@@ -129,7 +131,6 @@ static PyObject *key_of(PyObject *x, PyObject *args, PyObject *options, int plac
 static int lies_there(PyObject *x, PyObject *place)
 {
     PyObject *mark = mark_of(x, 1);
-    PyErr_Clear(); /* it comes again where the key is made */
     Py_XDECREF(mark); /* a type: the array's class outlives this, and it the type */
     return mark == place;
 }
@@ -239,7 +240,8 @@ static PyObject *find_by_place(PyObject *module, PyObject *const *given, Py_ssiz
 {
     (void)module;
     PyObject *run = count == 4 && PyDict_Check(given[0]) ? latest_run(given[0], given[1], given[2], given[3]) : NULL;
-    return run ? run : find(given, count, 1);
+    if (run) return run;
+    return PyErr_Occurred() ? none_without_key() : find(given, count, 1);
 }
 
 static PyObject *keep_by_shape(PyObject *module, PyObject *const *given, Py_ssize_t count)

@@ -18,11 +18,17 @@ static bool read_number(PyObject *number, int64_t scale, int64_t *to)
 {
     const long long value = PyLong_AsLongLong(number);
     if (value == -1 && PyErr_Occurred()) return false;
-    if (value <= -FAR || value >= FAR || __builtin_mul_overflow(value, scale, to)) {
+    if (__builtin_mul_overflow(value, scale, to) || *to <= -FAR || *to >= FAR) {
         PyErr_Format(PyExc_OverflowError, "copies: %R elements; wanted less than 2**61 bytes", number);
         return false;
     }
     return true;
+}
+
+static bool is_tuple(PyObject *given, const char *what)
+{
+    if (!PyTuple_Check(given)) PyErr_Format(PyExc_TypeError, "%s: %R; wanted a tuple", what, given);
+    return PyTuple_Check(given);
 }
 
 /* The loops ((n, in stride, out stride), ...) in elements; `empty` when some n is 0. */
@@ -38,6 +44,7 @@ static bool read_loops(Copy *c, PyObject *loops, int64_t itemsize, bool *empty)
     for (Py_ssize_t k = 0; k < rank; k++) {
         PyObject *n, *x, *z, *triple = PyTuple_GetItem(loops, k);
         Loop *loop = &c->loop[k];
+        if (!is_tuple(triple, "loop")) return false;
         if (!PyArg_ParseTuple(triple, "OOO;a loop is (n, in stride, out stride)", &n, &x, &z) ||
             !read_number(n, 1, &loop->n) || !read_number(x, itemsize, &loop->in) ||
             !read_number(z, itemsize, &loop->out))
@@ -61,10 +68,12 @@ static bool read_loops(Copy *c, PyObject *loops, int64_t itemsize, bool *empty)
 static bool read_copy(Plan *plan, PyObject *move, int64_t itemsize)
 {
     Copy *c = &plan->copies[plan->count];
-    PyObject *from, *to, *loops;
+    PyObject *place, *from, *to, *loops;
     bool empty = false;
-    if (!PyArg_ParseTuple(move, "ii(OOO!);a move is (input, output, (from, to, loops))", &c->source,
-                          &c->target, &from, &to, &PyTuple_Type, &loops))
+    if (!is_tuple(move, "move")) return false;
+    if (!PyArg_ParseTuple(move, "iiO!;a move is (input, output, (from, to, loops))", &c->source, &c->target,
+                          &PyTuple_Type, &place) ||
+        !PyArg_ParseTuple(place, "OOO!;a copy is (from, to, loops)", &from, &to, &PyTuple_Type, &loops))
         return false;
     if (c->source < 0 || c->source >= plan->inputs || c->target < 0 || c->target >= plan->outputs) {
         PyErr_Format(PyExc_ValueError, "moves: from input %d to output %d; there are %d and %d",

@@ -54,9 +54,9 @@ def _key(x: Any, args: Any, options: dict[str, Any], place: bool) -> tuple[Any, 
     return (type(arrays[0]), marks if args is None else marks[0], args, *named)
 
 
-def _plain(value: Any) -> bool:
+def _plain(value: Any, depth: int = 16) -> bool:
     if type(value) is tuple:
-        return all(map(_plain, value))
+        return depth > 0 and all(_plain(part, depth - 1) for part in value)
     return value is None or type(value) is int or type(value) is str
 
 

@@ -73,7 +73,7 @@ def writer(
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         dtype = arrays[0].dtype
-        found = plans(dtype.itemsize)
+        found = plans(dtype.itemsize) if dtype.itemsize else None
         if found is None or not wanted() or dtype.hasobject or not all(map(row_major, arrays)):
             return None
         made = [empty(shape, dtype) for shape in shapes] if outputs is None else outputs
@@ -106,6 +106,7 @@ def _plain(x: Any) -> bool:
     """Bytes that mean the same wherever they lie, at whole elements apart."""
     return (
         type(x) is np.ndarray
+        and x.itemsize > 0
         and not x.dtype.hasobject
         and not any(s % x.itemsize for s in x.strides)
     )

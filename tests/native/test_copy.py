@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -195,6 +196,9 @@ FAR = 1 << 61
         (0, 0, (FAR, 0, ())),
         (0, 0, (0, -FAR, ())),
         (0, 0, (1 << 80, 0, ())),
+        (0, 0, (1 << 58, 0, ())),  # in bytes
+        (0, 0, (-(1 << 60), 0, ((1 << 30, 1, 1),))),
+        (0, 0, (0, 0, ((1, -(1 << 60), 1), (1 << 19, 1 << 23, 1)))),
         (0, 0, (0, 0, ((1 << 40, 1 << 40, 1),))),
         (0, 0, (0, 0, ((1 << 31, 0, 1), (1 << 31, 0, 1 << 31)))),
         (0, 0, (0, 0, ((1 << 30, 1, 1 << 30), (1 << 30, 1 << 30, 1)))),
@@ -203,6 +207,22 @@ FAR = 1 << 61
 def test_a_plan_refuses_numbers_that_would_overflow(move: Move) -> None:
     with pytest.raises(OverflowError, match=r"wanted less than 2\*\*61 bytes|too large|too big"):
         xlayout_native.prepare([move], 8, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("move", "text"),
+    [
+        ([0, 0, (0, 0, ())], r"move: \[0, 0, .*\]; wanted a tuple"),
+        ((0, 0, [0, 0, ()]), "a move is .input, output, .from, to, loops.."),
+        ((0, 0, (0, 0, [])), "a copy is .from, to, loops."),
+        ((0, 0, (0, 0, ([1, 1, 1],))), r"loop: \[1, 1, 1\]; wanted a tuple"),
+        ((0, 0, (0, 0)), "a copy is .from, to, loops."),
+        ((0, 0), "a move is .input, output, .from, to, loops.."),
+    ],
+)
+def test_a_plan_refuses_what_is_no_tuple(move: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        xlayout_native.prepare([move], 4, 1, 1)
 
 
 def test_a_run_refuses_another_number_of_addresses() -> None:

@@ -162,6 +162,7 @@ def test_it_runs_where_xla_has_one_thread(flags: str) -> None:
 
 def raw(moves: Sequence[int], *, results: Any = ((6,),), dtype: Any = np.float32) -> Any:
     """The call with these numbers, on six floats."""
+    assert not native._refused()  # it is registered now, if it was not
     made = [jax.ShapeDtypeStruct(shape, dtype) for shape in results]
     x = np.arange(6, dtype=np.float32)
     return jax.ffi.ffi_call(native.TARGET, made)(x, moves=np.array(moves, np.int64))
@@ -170,6 +171,8 @@ def raw(moves: Sequence[int], *, results: Any = ((6,),), dtype: Any = np.float32
 def test_moves_are_numbers_in_the_call() -> None:
     (made,) = raw([0, 0, 5, 0, 1, 6, -1, 1])
     assert made.tolist() == [5, 4, 3, 2, 1, 0]
+    (made,) = raw([0, 0, 0, 0, 2, 1, 1 << 62, 1 << 62, 6, 1, 1])  # one step leads nowhere
+    assert made.tolist() == [0, 1, 2, 3, 4, 5]
     first, second = raw([0, 0, 0, 0, 1, 3, 2, 1, 0, 1, 1, 0, 1, 3, 2, 1], results=((3,), (3,)))
     assert (first.tolist(), second.tolist()) == ([0, 2, 4], [1, 3, 5])
 
@@ -190,6 +193,8 @@ def test_moves_are_numbers_in_the_call() -> None:
         [-1, 0, 0, 0, 1, 6, 1, 1],
         [0, 0, 0, 0, 1, 6, 1, 0],  # every element to one place
         [0, 0, 0, 0, 1, -6, 1, 1],
+        [0, 0, 0, 0, 2, 6, 1, 1, 2, 0, 0],  # more elements than the result has
+        [0, 0, 0, 0, 4, *(6, 0, 1) * 4],
         [0, 0, 0, 0, 16, *(1, 1, 1) * 16],  # more loops than a plan has
         [0, 0, 0, 0, 2, 6, 1, 1],  # fewer numbers than it says
         [0, 0, 0, 0],
@@ -209,6 +214,7 @@ def test_a_result_of_another_width_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("attributes", [{}, {"moves": np.zeros(1, np.int32)}, {"moves": 1}])
 def test_a_call_without_moves_is_refused(attributes: dict[str, Any]) -> None:
+    assert not native._refused()
     made = jax.ShapeDtypeStruct((6,), np.float32)
     with pytest.raises(jax.errors.JaxRuntimeError, match="wanted moves, an array of int64"):
         jax.block_until_ready(

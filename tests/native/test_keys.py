@@ -214,6 +214,17 @@ def test_other_errors_of_an_array_are_not_hidden(form: str) -> None:
         FORMS[form].find({}, Broken(), (), {})
 
 
+@pytest.mark.parametrize("form", BY_SHAPE)
+def test_options_that_nest_too_deep_make_no_key(form: str) -> None:
+    runs: dict[Any, Any] = {}
+    deep: tuple[Any, ...] = ()
+    for depth in range(100_000):
+        if depth in (14, 20, 99_999):
+            FORMS[form].keep(runs, X, (), {"axes": deep}, print)
+            assert (FORMS[form].find(runs, X, (), {"axes": deep}) is None) == (depth > 16)
+        deep = (deep,)
+
+
 @pytest.mark.parametrize("form", BY_PLACE)
 def test_nor_where_the_latest_is_asked_for_its_place(form: str) -> None:
     runs: dict[Any, Any] = {}

@@ -73,3 +73,13 @@ def test_records_and_dates_are_filled_alike_whatever_their_size(dtype: Any, coun
             ShapeError, match=r"fill: 2\.5 in an array of .*; wanted (0, for|an int)"
         ):
             way(2.5)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax"])
+def test_a_dtype_without_a_zero_is_refused_whatever_was_filled_before(framework: str) -> None:
+    array = np.array if framework == "numpy" else pytest.importorskip("jax.numpy").asarray
+    layout = xl.pad.layout((6,), to=8)
+    for call in (lambda x: xl.pad(x, to=8), layout):
+        call(array(np.zeros(6, np.float32)))
+        with pytest.raises(ShapeError, match="fill: 0 in an array of float8_e8m0fnu"):
+            call(array(np.ones(6, ml_dtypes.float8_e8m0fnu)))

@@ -258,3 +258,11 @@ def test_to_a_compiler_a_constant_has_no_memory() -> None:
 def test_copy_is_checked_while_tracing_too() -> None:
     with pytest.raises(TypeError, match="copy: 0; wanted True, False or None"):
         jax.jit(lambda x: xl.matrix_transpose(x, copy=0))(jnp.zeros((2, 3)))
+
+
+def test_gradients_of_integers_which_have_no_bytes_are_arrays_of_numpy() -> None:
+    x = jnp.arange(12).reshape(3, 4)
+    none = jax.grad(lambda x: (x * 2.0).sum(), allow_int=True)(x)
+    for made in (xl.interleave(none, axis=1), xl.pad(none, to=5), *xl.unstack(xl.stack([none]))):
+        assert isinstance(made, np.ndarray)
+        assert made.dtype == jax.dtypes.float0

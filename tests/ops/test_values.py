@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+import xlayout as xl
 from tests.frameworks import FRAMEWORKS, Framework, missing
 from tests.ops.examples import Example, flat, numbered
 from tests.ops.matrix import EXAMPLES, ONE_OF_EACH
@@ -102,3 +105,14 @@ def test_any_dtype_bit_for_bit(backend: Framework, number: int) -> None:
         dtype = np.dtype(getattr(ml_dtypes, name, name) if isinstance(name, str) else name)
         values = [random_bits(shape, dtype) for shape in example.shapes]
         check(backend, example, [backend.array(x) for x in values], values)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (256, 4096)])
+@pytest.mark.parametrize("dtype", ["V0", np.dtype([])], ids=str)
+def test_elements_of_no_bytes_have_places_all_the_same(dtype: Any, shape: tuple[int, int]) -> None:
+    x, rows, columns = np.zeros(shape, dtype), *shape
+    assert xl.matrix_transpose(x).shape == (columns, rows)
+    assert xl.matrix_transpose(x, copy=None).shape == (columns, rows)
+    assert xl.interleave(x).shape == shape
+    assert len(xl.unstack(x)) == rows
+    assert xl.pad(x, to=300).shape == (300, columns)

@@ -96,7 +96,7 @@ def test_what_is_not_pinned_is_what_it_is() -> None:
 # -- values ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn"])
 def test_it_equals_gathering_and_then_casting_to_the_bit(dtype: str) -> None:
     w, _ = arrays(mesh(AUTO))
     on = mesh(EXPLICIT)

@@ -102,7 +102,7 @@ def _kept(
             return recipe(layout, common_backend(arrays), fill)
 
         made = caller(arrays, recipe_of)
-        if "fill" in asked[-1]:
+        if "fill" in asked[-1] or layout.has_holes:
             made = checked(made, fill)
         backend.keep(shared, *asked, made)
     backend.keep(layout._runs, *asked, made)

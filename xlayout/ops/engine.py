@@ -177,8 +177,8 @@ class Engine:
             lambda *xs: self._recipe(xs, own),
             lambda *xs: self._shaped(self._elsewhere(xs, own, where), own),
         )
-        if self._fill in own:
-            run = checked(run, own[self._fill])
+        if self._fill is not None:
+            run = checked(run, own.get(self._fill, 0))
         result = run(*arrays)  # what fails is not kept
         self._make_room(self._runs)
         x = arrays if args is None else arrays[0]
