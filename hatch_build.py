@@ -40,10 +40,14 @@ def ffi() -> list[str]:
     """Flags that add the kernel as a call of XLA's, where the headers of a jaxlib are at hand."""
     # Under build isolation only sysconfig still names the environment being installed into.
     folders = [f"{p}/jaxlib/include" for p in (*sys.path, sysconfig.get_path("platlib"))]
-    given = os.environ.get("XLAYOUT_FFI")
+    given, header = os.environ.get("XLAYOUT_FFI"), "xla/ffi/api/c_api.h"
+    if given == "off":
+        return []
     for folder in [given] if given else folders:
-        if Path(folder, "xla/ffi/api/c_api.h").is_file():
+        if Path(folder, header).is_file():
             return ["-DXLAYOUT_FFI", "-isystem", folder]
+    if given:
+        print(f"XLAYOUT_FFI: {given!r} has no {header}; going on without", file=sys.stderr)
     return []
 
 

@@ -13,8 +13,12 @@ from __future__ import annotations
 import os
 import warnings
 
+_asked = os.environ.get("XLAYOUT_NATIVE") or "auto"
+if _asked not in ("auto", "require", "off"):  # of these the build knows one more than this
+    warnings.warn(f"XLAYOUT_NATIVE: {_asked!r}; wanted 'off' or nothing", stacklevel=2)
+
 try:
-    if os.environ.get("XLAYOUT_NATIVE") == "off":
+    if _asked == "off":
         raise ImportError("switched off by XLAYOUT_NATIVE=off")
     from xlayout_native._copy import (
         address,

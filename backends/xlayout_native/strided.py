@@ -1,7 +1,7 @@
 """Strided: copies between strided buffers as a plan, where the kernel is the faster way.
 
 The rule is from measurements of the frameworks' own copies and this kernel side by side, one thread
-and two, 16 KB to 64 MB (`python -m bench grid` prints them for the machine at hand):
+and two, 16 KB to 64 MB (docs/guide/speed.md tells what comes of it):
 
 - From 32 KB on, the kernel. Runs shorter than a line (zip, unzip, rope on activations, transposes)
   it copies up to 90 times faster. Longer ones are memcpys to both, and there it wins by doing all

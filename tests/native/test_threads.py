@@ -153,6 +153,18 @@ def test_a_variable_forces_the_kernels(name: str) -> None:
     assert printed("import xlayout_native as n; print(n.get_isa())", XLAYOUT_ISA=name) == name
 
 
+@pytest.mark.parametrize("name", ["OFF", "0"])
+def test_a_switch_that_is_misspelt_is_named(name: str) -> None:
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as said:
+    import xlayout_native as n
+print(n.available, "|", *[warning.message for warning in said])
+"""
+    wanted = f"True | XLAYOUT_NATIVE: {name!r}; wanted 'off' or nothing"
+    assert printed(code, XLAYOUT_NATIVE=name) == wanted
+
+
 def test_kernels_that_this_machine_lacks_are_named_and_not_run() -> None:
     code = """
 import warnings
