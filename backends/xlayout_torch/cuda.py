@@ -15,9 +15,10 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch.autograd.graph import increment_version
 
+from xlayout_native.strided import one_move
 from xlayout_torch import native
+from xlayout_torch.memory import count_write
 from xlayout_torch.triton_plan import Moves, Plan, alignment, cuts, plan
 from xlayout_torch.triton_tile import Cut, Tile
 
@@ -56,12 +57,8 @@ def fresh(x: Any) -> Any | None:
     """A row-major copy of a tensor, or None where torch should make it."""
     if x.numel() * x.itemsize < SMALL or _watched(x) or x.is_contiguous():
         return None
-    loops, step = [], 1
-    for n, stride in zip(reversed(x.shape), reversed(x.stride()), strict=True):
-        loops.append((n, stride, step))
-        step *= n
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    return y if _moved(((0, 0, (0, 0, tuple(loops))),), (x,), (y,)) else None
+    return y if _moved(one_move(x.shape, x.stride()), (x,), (y,)) else None
 
 
 def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
@@ -70,7 +67,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         return False
     if not _moved(moves, arrays, outputs):
         return False
-    _count_versions(outputs)
+    count_write(*outputs)
     return True
 
 
@@ -130,7 +127,7 @@ class Batch:
         """Make the moves."""
         with _on(self._outputs[0].device):
             launch(self._made, self._table)
-        _count_versions(self._outputs)
+        count_write(*self._outputs)
 
 
 def launch(made: Plan, table: Any, source: int = 0, target: int = 0) -> None:
@@ -263,12 +260,6 @@ def _stream(device: torch.device) -> int:
 
 def _on(device: torch.device) -> Any:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
-def _count_versions(outputs: Sequence[Any]) -> None:
-    for y in outputs:
-        if not y.is_inference():  # such a tensor counts no versions
-            increment_version(y)
 
 
 def _watched(*xs: Any) -> bool:

@@ -14,6 +14,7 @@ from xlayout_native.overlap import Extent, conflict, extent
 
 __all__ = [
     "PLAIN",
+    "count_write",
     "refusal",
     "release",
     "strides",
@@ -73,6 +74,13 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
     return tuple(x.stride())
 
 
+def count_write(*xs: Any) -> None:
+    """Tell autograd, which may have kept them, that these were written into."""
+    for x in xs:
+        if not x.is_inference():  # such a tensor counts no versions
+            increment_version(x)
+
+
 def release(x: Any, /) -> Callable[[], None]:
     if type(x) not in PLAIN:
         raise TypeError(f"donate: nothing can empty a {type(x).__qualname__}; do not donate it")
@@ -82,8 +90,7 @@ def release(x: Any, /) -> Callable[[], None]:
         )
 
     def empty() -> None:
-        if not x.is_inference():  # such a tensor counts no versions
-            increment_version(x)  # for autograd, which may have kept it
+        count_write(x)
         x.data = torch.empty(0, dtype=x.dtype, device=x.device)
 
     return empty

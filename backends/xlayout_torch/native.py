@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.autograd.graph import increment_version
 
 import xlayout_native
 from xlayout_native.strided import LARGE, PIECE, SMALL, Moves, one_move, plan_where_faster, prepared
 from xlayout_native.switch import wanted
-from xlayout_torch.memory import PLAIN, under_function_mode
+from xlayout_torch.memory import PLAIN, count_write, under_function_mode
 
 __all__ = ["GATES", "empty", "fresh", "in_place", "move", "rivals"]
 
@@ -91,9 +90,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         return False
     pointers = [x.data_ptr() for x in (*arrays, *outputs)]
     xlayout_native.run(plan, torch.get_num_threads(), *pointers)
-    for y in outputs:
-        if not y.is_inference():  # such a tensor counts no versions
-            increment_version(y)
+    count_write(*outputs)
     return True
 
 
@@ -109,8 +106,7 @@ def in_place(moves: Moves, x: Any, shape: tuple[int, ...]) -> Any | None:
     threads = torch.get_num_threads()
     if plan is None or not xlayout_native.run_in_place(plan, threads, x.data_ptr()):
         return None
-    if not x.is_inference():
-        increment_version(x)
+    count_write(x)
     return x.detach().view(shape)
 
 

@@ -8,13 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch.autograd.graph import increment_version
 
 import xlayout_native
 from xlayout_native.strided import ONE_CALL, Moves, meets, plan_to_write
 from xlayout_native.switch import wanted
 from xlayout_torch import native
-from xlayout_torch.memory import watched
+from xlayout_torch.memory import count_write, watched
 from xlayout_torch.small import DTYPES, address_of
 
 __all__ = ["copy_by_torch", "writer"]
@@ -50,9 +49,8 @@ def writer(
             return outputs
         plan, threads = found
         xlayout_native.run(plan, threads or torch.get_num_threads(), *read, *written)
-        for y in () if fresh else outputs:
-            if not y.is_inference():  # such a tensor counts no versions
-                increment_version(y)
+        if not fresh:
+            count_write(*outputs)
         return outputs
 
     def fits(
