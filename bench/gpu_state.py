@@ -21,7 +21,7 @@ from bench.gpu_speed import CUDA, DEVICE, options, raw
 from bench.gpu_timing import race
 from xlayout.algebra import Layout
 from xlayout.lower import apply_many
-from xlayout.lower.recipe import moves_of
+from xlayout.lower.moves import moves_of
 from xlayout_torch import cuda
 
 __all__ = ["TENSORS", "figures", "main", "row", "state"]

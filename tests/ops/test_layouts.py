@@ -195,8 +195,23 @@ def test_large_holes_are_filled() -> None:
 def test_an_array_of_another_shape_is_refused(backend: Framework) -> None:
     with pytest.raises(ShapeError, match=r"x: an array of shape \(5,\); the layout takes \(2, 5\)"):
         backend.call(UNCUT, backend.array(np.zeros(5, np.int32)))
+    fuse = xl.fuse_qkv.layout((8, 4), (4, 4), (4, 4), heads=2, kv_heads=1)
+    given = [backend.array(np.zeros(shape, np.int32)) for shape in ((8, 4), (4, 5), (4, 4))]
+    with pytest.raises(
+        ShapeError, match=r"arrays: 1 is of shape \(4, 5\); the layout takes \(4, 4\)"
+    ):
+        backend.call(fuse, *given)
     with pytest.raises(ShapeError, match="layout: takes 3 arrays, 1 given"):
         backend.call(WOVEN, backend.array(np.zeros(5, np.int32)))
+
+
+def test_arrays_of_two_devices_are_refused_whatever_ran_before() -> None:
+    joined = xl.stack.layout([(4, 4), (4, 4)])
+    here, nowhere = torch.zeros(4, 4), torch.empty(4, 4, device="meta")
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"arrays: 0 is torch.float32 on cpu, 1 .* on meta"):
+            joined(here, nowhere)
+        joined(here, here)
 
 
 def test_nothing_moves_where_there_is_nothing(backend: Framework) -> None:

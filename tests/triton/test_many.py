@@ -127,6 +127,11 @@ def test_each_array_needs_a_layout() -> None:
         apply_many(LAYOUTS[:2], [np.zeros((48, 40))])
 
 
+def test_what_is_no_layout_is_named() -> None:
+    with pytest.raises(TypeError, match="layouts: 1 is 3, a int; wanted a Layout"):
+        apply_many([LAYOUTS[0], 3], [np.zeros(1), np.zeros(1)])
+
+
 def test_a_wrong_shape_is_refused(batches: list[Any]) -> None:
     with pytest.raises(ShapeError, match=r"x: an array of shape \(2, 2\); the layout takes"):
         apply_many(LAYOUTS[:1], [torch.zeros(2, 2)])

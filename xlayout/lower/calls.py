@@ -10,7 +10,7 @@ from xlayout.errors import SizeError
 from xlayout.lower.recipe import Recipe
 from xlayout.registry import backend_of
 
-__all__ = ["caller", "common_backend", "spread_over"]
+__all__ = ["caller", "common_backend", "run_together", "spread_over"]
 
 
 def caller(
@@ -32,6 +32,15 @@ def caller(
     if spread is not None and spread_over(backend, arrays):
         return spread
     return recipe_of(*arrays)
+
+
+def run_together(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+    """`run(*arrays)`; what it may raise of several devices, which no key tells, says so."""
+    try:
+        return run(*arrays)
+    except RuntimeError:
+        common_backend(arrays)
+        raise
 
 
 def spread_over(backend: Backend, arrays: Sequence[Any]) -> bool | None:

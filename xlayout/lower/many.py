@@ -41,20 +41,26 @@ def apply_many(
     Raises:
         SizeError: for another number of layouts than of arrays.
         ShapeError: for an array of another shape than its layout's.
-        TypeError: for arrays of one layout that differ in framework, dtype or device.
+        TypeError: for something that is no Layout, and for arrays of one layout that differ in
+            framework, dtype or device.
 
     >>> import numpy as np
     >>> turned = Layout.permute((2, 3), (1, 0))
     >>> apply_many([turned, turned], [np.zeros((2, 3)), np.ones((2, 3))])[1].shape
     (3, 2)
     """
-    all_layouts, all_arrays = list(layouts), list(arrays)
+    all_layouts: list[Any] = list(layouts)
+    all_arrays = list(arrays)
     if len(all_layouts) != len(all_arrays):
         raise SizeError(
             f"arrays: {len(all_arrays)} for {len(all_layouts)} layouts; wanted one for each layout"
         )
     results: list[Any] = []
     waiting: dict[str, list[_Item]] = {}
+    for number, layout in enumerate(all_layouts):
+        if not isinstance(layout, Layout):
+            kind = type(layout).__name__
+            raise TypeError(f"layouts: {number} is {layout!r}, a {kind}; wanted a Layout")
     for layout, x in zip(all_layouts, all_arrays, strict=True):
         xs = tuple(x) if isinstance(x, (tuple, list)) else (x,)
         backend = _backend_that_waits(layout, xs)

@@ -20,7 +20,7 @@ from xlayout.lower.moves import moves_of
 from xlayout.lower.relayout import program_of, relayout_of
 from xlayout.lower.tuned import tuned
 
-__all__ = ["Recipe", "program_of", "recipe", "write_pieces"]
+__all__ = ["Recipe", "recipe", "write_pieces"]
 
 _SMALL = 1 << 14  # elements; below, a strided copy costs more to set up than it saves
 

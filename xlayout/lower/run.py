@@ -8,7 +8,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.backend import Backend, Run, Runs
 from xlayout.errors import ShapeError
-from xlayout.lower.calls import caller, common_backend
+from xlayout.lower.calls import caller, common_backend, run_together
 from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.moves import moves_of, views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
@@ -38,7 +38,7 @@ def call(
         x, args = (arrays[0], ()) if len(arrays) == 1 else (arrays, None)  # one is found sooner
         found = backend.find(layout._runs, x, args, options)
         if found is not None:
-            return found(*arrays)
+            return found(x) if args is not None else run_together(found, arrays)
     elif copy is True and not options and rewritten(backend, layout._runs, arrays, _INTO, out):
         return out
     _check_shapes(layout, arrays)
@@ -125,10 +125,13 @@ def _check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:
 def _wrong_shapes(layout: Layout, arrays: Sequence[Any]) -> ShapeError:
     if len(arrays) != len(layout.in_shapes):
         return ShapeError(f"layout: takes {len(layout.in_shapes)} arrays, {len(arrays)} given")
-    x, shape = next(
-        (x, shape) for x, shape in zip(arrays, layout.in_shapes, strict=True) if x.shape != shape
+    number, x, shape = next(
+        (number, x, shape)
+        for number, (x, shape) in enumerate(zip(arrays, layout.in_shapes, strict=True))
+        if x.shape != shape
     )
-    return ShapeError(f"x: an array of shape {tuple(x.shape)}; the layout takes {tuple(shape)}")
+    which = f"arrays: {number} is" if len(arrays) > 1 else "x: an array"
+    return ShapeError(f"{which} of shape {tuple(x.shape)}; the layout takes {tuple(shape)}")
 
 
 def check_copy(copy: Any) -> None:

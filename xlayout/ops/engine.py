@@ -9,7 +9,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of
 from xlayout.backend import Backend, Runs
-from xlayout.lower.calls import caller, common_backend, spread_over
+from xlayout.lower.calls import caller, common_backend, run_together, spread_over
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.named import name_of
@@ -111,11 +111,7 @@ class Engine:
             run = backend.find(runs, arrays, None, options)
             if run is None:
                 return self._anew(arrays, None, options)
-            try:
-                return run(*arrays)
-            except RuntimeError:  # of several devices? A key does not tell, it would take too long
-                common_backend(arrays)
-                raise
+            return run_together(run, arrays)
 
         return call
 
