@@ -298,3 +298,13 @@ x = torch.randn(2, 4)
 assert torch.equal(call(x), x @ weight.T.contiguous())
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_a_number_may_become_open_that_an_option_holds_twice(kind: Callable[[Any], Any]) -> None:
+    call = torch.compile(
+        lambda x, n: xl.regroup(x, sizes=kind((n, n)), groups=2), fullgraph=True, backend="eager"
+    )
+    for n in (8, 40, 20):
+        x = torch.arange(4.0 * n * n).reshape(2 * n, 2 * n)
+        assert torch.equal(call(x, n), xl.regroup(x, sizes=(n, n), groups=2))

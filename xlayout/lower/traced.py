@@ -118,9 +118,10 @@ def stand_ins(
 
 def fixed(backend: Backend, value: Any) -> Any:
     """An option of which a compiler may think that it is open: with its numbers as they are."""
-    if type(value) is tuple:
+    if type(value) is tuple or type(value) is list:
         return tuple([fixed(backend, v) for v in value])
-    return backend.concrete(value) if type(value) is int and backend.symbolic(value) else value
+    # To Dynamo a number that was fixed at another place is still no constant at this one.
+    return backend.concrete(value) if type(value) is int else value
 
 
 def _numbers(
