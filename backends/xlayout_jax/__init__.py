@@ -97,7 +97,12 @@ def stack(axis: int, _rank: int, /) -> Callable[[Sequence[Any]], Any]:
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     widths = [(0, 0, 0)] * x.ndim
     widths[axis] = (before, after, 0)
-    return lax.pad(x, jnp.asarray(value, x.dtype), widths)
+    return lax.pad(x, _filler(value, x.dtype), widths)
+
+
+def _filler(value: Any, dtype: Any) -> Any:
+    with jax.enable_x64(True):  # an array that came from elsewhere may have 64 bits all the same
+        return jnp.asarray(value, dtype)
 
 
 def expand(x: Any, shape: Sequence[Any], /) -> Any:
@@ -105,12 +110,12 @@ def expand(x: Any, shape: Sequence[Any], /) -> Any:
 
 
 def full(shape: Sequence[Any], value: Any, like: Any, /) -> Any:
-    return lax.full(tuple(shape), value, like.dtype)
+    return jnp.broadcast_to(_filler(value, like.dtype), tuple(shape))
 
 
 def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     flat = jnp.concatenate([jnp.ravel(x) for x in xs])
-    filler = jnp.asarray(value, flat.dtype)
+    filler = _filler(value, flat.dtype)
     if not flat.size:
         return jnp.broadcast_to(filler, table.shape)
     return jnp.where(table < 0, filler, flat[np.maximum(table, 0)])

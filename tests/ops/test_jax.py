@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from jax import export
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -266,3 +267,16 @@ def test_gradients_of_integers_which_have_no_bytes_are_arrays_of_numpy() -> None
     for made in (xl.interleave(none, axis=1), xl.pad(none, to=5), *xl.unstack(xl.stack([none]))):
         assert isinstance(made, np.ndarray)
         assert made.dtype == jax.dtypes.float0
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_holes_of_64_bits_are_filled_where_jax_makes_no_such_arrays(dtype: str) -> None:
+    x = xl.to_jax(torch.arange(6, dtype=getattr(torch, dtype)), x64="keep")
+    value = 7 if dtype == "int64" else 1 / 3
+    spread = xl.deinterleave.layout((12,)) >> xl.trim.layout((12,), to=6)
+    for made, wanted in (
+        (xl.pad(x, to=8, value=value), [0, 1, 2, 3, 4, 5, value, value]),
+        (xl.apply(spread.inverse(), x, fill=value), [v for k in range(6) for v in (k, value)]),
+    ):
+        assert made.dtype == dtype
+        assert made.tolist() == wanted
