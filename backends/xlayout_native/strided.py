@@ -49,7 +49,7 @@ Moves = tuple[tuple[int, int, tuple[int, int, tuple[tuple[int, int, int], ...]]]
 """(input, output, (from, to, ((n, in stride, out stride), ...))), counted in elements."""
 
 SMALL = 1 << 15
-"""Bytes below which no copy is worth asking about."""
+"""Bytes from which one copy of the kernel's may stand for one of a framework's."""
 
 LARGE = 1 << 24
 """Bytes from which every copy is the kernel's, and a fresh result should be on huge pages."""

@@ -110,7 +110,7 @@ def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     return np.where(table < 0, filler, flat[np.maximum(table, 0)])
 
 
-_FEW = 2048  # elements; no copy of so few is the kernel's
+_FEW = 2048  # elements; for one copy of so few the kernel is not asked
 
 
 def fresh(x: Any, /) -> Any:

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from jax import export
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -271,6 +270,7 @@ def test_gradients_of_integers_which_have_no_bytes_are_arrays_of_numpy() -> None
 
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
 def test_holes_of_64_bits_are_filled_where_jax_makes_no_such_arrays(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
     x = xl.to_jax(torch.arange(6, dtype=getattr(torch, dtype)), x64="keep")
     value = 7 if dtype == "int64" else 1 / 3
     spread = xl.deinterleave.layout((12,)) >> xl.trim.layout((12,), to=6)
