@@ -96,13 +96,16 @@ def _kept(
     shared = _RUNS.setdefault(layout, {})
     made = backend.find(shared, *asked)
     if made is None:
+        filled = "fill" in asked[-1] or layout.has_holes
 
         def recipe_of(*arrays: Any) -> Recipe:
             _check_shapes(layout, arrays)
+            if filled:
+                check_fill(arrays[0].dtype, fill)
             return recipe(layout, common_backend(arrays), fill)
 
         made = caller(arrays, recipe_of)
-        if "fill" in asked[-1] or layout.has_holes:
+        if filled and not backend.immutable:  # what is compiled is made anew for another dtype
             made = checked(made, fill)
         backend.keep(shared, *asked, made)
     backend.keep(layout._runs, *asked, made)

@@ -173,7 +173,8 @@ class Engine:
             lambda *xs: self._recipe(xs, own),
             lambda *xs: self._shaped(self._elsewhere(xs, own, where), own),
         )
-        if self._fill is not None:
+        # What is compiled is made anew for another dtype, and asks then.
+        if self._fill is not None and not backend_of(arrays[0]).immutable:
             run = checked(run, own.get(self._fill, 0))
         result = run(*arrays)  # what fails is not kept
         self._make_room(self._runs)
