@@ -35,6 +35,17 @@
  *     _ffi.h      the copies as a call of XLA's
  *     _keys.h     what finds a call's recipe again
  *
+ * Its words:
+ *
+ *     line        a cache line, 64 bytes
+ *     past        past the caches, by stores that do not read the line first (non-temporal)
+ *     across      to where a line begins within a vector: lines are made of two vectors
+ *     dense       made in the order it lies in, so that its lines may be made across
+ *     seam        the line that holds the end of one block and the start of the next
+ *     stage       a thread's own memory, where a tile is put together before it is written
+ *     lay         to copy a square aside, row by row, before it is turned
+ *     touch       to write the first byte of a page, so that there is one (pre-fault)
+ *
  * Whether addresses lie inside the buffers is the caller's affair: this file never sees a length.
  */
 #define _GNU_SOURCE

@@ -138,13 +138,13 @@ static const uint8_t *input_at(const Copy *c, const int64_t *at, const uint8_t *
     return from;
 }
 
-/* Whether rows of the output begin elsewhere than on lines. */
-static bool uneven(const Copy *c, const uint8_t *to)
+/* Whether all rows of the output begin at multiples of so many bytes, a power of two. */
+static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
 {
     uintptr_t all = (uintptr_t)to;
     for (int k = 0; k < c->rank - 1; k++)
         if (c->loop[k].n > 1) all |= (uintptr_t)c->loop[k].out;
-    return all % LINE;
+    return all % (uintptr_t)multiple == 0;
 }
 
 /* Whether squares are laid first. A line of one that is not is read in four parts, from the first cache:
@@ -173,14 +173,6 @@ static bool is_narrow(const Copy *c)
            c->tile[c->rank - 1] * c->width >= LONG;
 }
 
-/* Whether a row of the target begins within an element: one that is made of several, which stay together. */
-static bool is_astray(const Copy *c, const uint8_t *start)
-{
-    uintptr_t all = (uintptr_t)start;
-    for (int k = 0; k < c->rank - 1; k++) all |= (uintptr_t)c->loop[k].out;
-    return all % (uintptr_t)c->width != 0;
-}
-
 /* How a transpose's tile is made: by squares if it has one, and by these from lines of the target, or
  * across lines, where the processor can and rows are long. Else it is staged; also one that is a run, off
  * a line: the lines at the ends of its rows would be made in two parts, far apart in time. */
@@ -190,7 +182,7 @@ static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_
     const Worker *worker = t->worker;
     const int last = c->rank - 1;
     const int64_t side = LINE / c->width, rows = t->extent[last], columns = t->extent[c->along];
-    const bool cut = c->tile[last] < c->loop[last].n, odd = uneven(c, start);
+    const bool cut = c->tile[last] < c->loop[last].n, odd = !begin_at(c, start, LINE);
     t->lay = lays(c, from);
     t->first = !cut || !at[last], t->last = !cut || at[last] + rows == c->loop[last].n;
     if (rows >= side && columns >= side)
@@ -203,7 +195,7 @@ static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_
     if (t->turn && worker->isa->every_way && !odd)
         t->way = PAST;
     else if (t->turn && worker->isa->every_way && c->tile[last] * c->width >= ROW && !is_run(c) &&
-             !is_astray(c, start))
+             begin_at(c, start, c->width)) /* an element may be several that stay together */
         t->way = ACROSS;
     else
         t->staged = true;
