@@ -23,7 +23,7 @@ def matrix_transpose(shape: Shape, /, **_run: Unpack[Run]) -> Layout:
 
     Args:
         shape: an array of at least two axes.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         AxisError: for fewer than two axes.
@@ -47,7 +47,7 @@ def permute_dims(shape: Shape, /, axes: Sequence[int], **_run: Unpack[Run]) -> L
     Args:
         shape: any array.
         axes: every axis once; negative ones count from the end.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         AxisError: when `axes` is not a permutation of the array's axes.

@@ -27,7 +27,7 @@ def interleave(
         block: elements that stay together.
         groups: how many parts the axis is made of.
         axis: the axis to reorder; all others are left alone and may be dynamic under a compiler.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         SizeError: when the axis does not divide into `groups * block`.
@@ -55,7 +55,7 @@ def deinterleave(
         block: elements that stay together.
         groups: how many parts the axis is made of.
         axis: the axis to reorder.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         SizeError: when the axis does not divide into `groups * block`.

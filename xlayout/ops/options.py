@@ -10,7 +10,7 @@ __all__ = ["COMM", "RUN", "WHERE", "is_plain", "plain", "says_where"]
 COMM = ("auto", "local", "native")
 WHERE = ("comm", "out_sharding", "in_sharding")
 RUN = ("out", "copy", "donate", *WHERE)
-"""What every op takes, besides its own options; see `Run`."""
+"""What every op takes, besides its own options; see `xlayout.ops.op.Run`."""
 
 _PLAIN = (int, str, bool, float, complex, type(None))
 

@@ -29,7 +29,7 @@ def pad(
         to: new size of the axis, at least the old one.
         axis: the axis to lengthen.
         value: what the new positions hold: a number that the array's dtype can hold.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         SizeError: when `to` is less than the axis.
@@ -50,7 +50,7 @@ def trim(shape: Shape, /, *, to: int, axis: int = 0, **_run: Unpack[Run]) -> Lay
         shape: any array.
         to: new size of the axis, at most the old one.
         axis: the axis to cut.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         SizeError: when `to` is more than the axis.

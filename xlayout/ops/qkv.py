@@ -48,7 +48,7 @@ def fuse_qkv(
         order: which of the orders above.
         blocks: groups of the "codegen" order.
         axis: the axis that holds the heads.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         SizeError: when head counts, order and shapes do not fit together.
@@ -98,7 +98,7 @@ def split_qkv(
         order: how they are fused; see `fuse_qkv`.
         blocks: groups of the "codegen" order.
         axis: the axis that holds the heads.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Returns:
         (q, k, v).

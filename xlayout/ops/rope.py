@@ -22,7 +22,7 @@ def rope_halves(shape: Shape, /, *, heads: int, axis: int = 0, **_run: Unpack[Ru
         shape: any array whose `axis` is heads times an even head dimension.
         heads: heads of *this* tensor.
         axis: the axis that holds the heads.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         SizeError: when the axis does not divide into heads of even size.
@@ -44,7 +44,7 @@ def rope_pairs(shape: Shape, /, *, heads: int, axis: int = 0, **_run: Unpack[Run
         shape: any array whose `axis` is heads times an even head dimension.
         heads: heads of *this* tensor.
         axis: the axis that holds the heads.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         SizeError: when the axis does not divide into heads of even size.

@@ -32,7 +32,7 @@ def regroup(
         sizes: elements of each segment; they may differ.
         groups: how many groups; it must divide every size.
         axis: the axis to reorder.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         SizeError: when the sizes do not add up to the axis, or `groups` does not divide one.
@@ -56,7 +56,7 @@ def ungroup(
         sizes: elements of each *whole* segment.
         groups: how many groups the axis holds.
         axis: the axis to reorder.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         SizeError: when the sizes do not add up to the axis, or `groups` does not divide one.

@@ -22,7 +22,7 @@ def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **_run: Unpack[Run]) -
     Args:
         shapes: a sequence of arrays, all of one shape.
         axis: where the new axis goes, counted in the result.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         SizeError: for no arrays, or different shapes.

@@ -82,7 +82,7 @@ def _to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced"
         shape: an array of at least two axes.
         grid: (rows, columns) of the grid; a block may be empty.
         rule: how uneven sizes are shared out; see `partition`.
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Returns:
         `grid[0]` lists of `grid[1]` arrays.
@@ -108,7 +108,7 @@ def _from_tiles(shapes: tuple[Shape, ...], /, *, columns: int) -> Layout:
     Args:
         shapes: a nested list of arrays; blocks of a row are equally high, of a column equally wide.
         columns: blocks per row (the array function counts them).
-        **_run: where the result goes; see `Run`.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
         SizeError: for ragged rows, or blocks that do not fit together.
