@@ -1,0 +1,54 @@
+"""Under torch.compile options may be lists, differ from call to call, and follow from sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import xlayout as xl
+
+
+@pytest.fixture(autouse=True)
+def no_graph_of_another_test() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def test_a_list_of_options_is_a_constant() -> None:
+    call = torch.compile(
+        lambda x: xl.regroup(xl.permute_dims(x, [1, 0]), sizes=[2, 1], groups=1),
+        fullgraph=True,
+        backend="eager",
+    )
+    assert call(torch.arange(6).reshape(2, 3)).tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_options_may_differ_from_call_to_call() -> None:
+    call = torch.compile(
+        lambda x, heads: xl.rope_halves(x, heads=heads, axis=-1), fullgraph=True, backend="eager"
+    )
+    for width, heads in ((256, 32), (64, 8), (24, 3), (24, 2)):
+        x = torch.randn(2, width)
+        assert torch.equal(call(x, heads), xl.rope_halves(x, heads=heads, axis=-1))
+
+
+def test_options_may_follow_from_sizes() -> None:
+    call = torch.compile(
+        lambda x: xl.pad(x, to=(x.shape[0] + 7) // 8 * 8), fullgraph=True, backend="eager"
+    )
+    for n in (5, 6, 7, 9):
+        assert call(torch.ones(n)).tolist() == [1.0] * n + [0.0] * (-n % 8)
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_a_number_may_become_open_that_an_option_holds_twice(kind: Callable[[Any], Any]) -> None:
+    call = torch.compile(
+        lambda x, n: xl.regroup(x, sizes=kind((n, n)), groups=2), fullgraph=True, backend="eager"
+    )
+    for n in (8, 40, 20):
+        x = torch.arange(4.0 * n * n).reshape(2 * n, 2 * n)
+        assert torch.equal(call(x, n), xl.regroup(x, sizes=(n, n), groups=2))
