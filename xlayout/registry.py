@@ -88,6 +88,9 @@ def part_of(backend: Backend, part: str) -> Any:
         raise TypeError(f"backend {package} has no module {part!r}: it cannot do that") from error
 
 
+_ROOTS = ("numpy", "ml_dtypes", "torch", "jax", "jaxlib")
+
+
 def _builtin(root: str) -> Backend | None:
     match root:
         case "numpy" | "ml_dtypes":
@@ -107,8 +110,7 @@ def _builtin(root: str) -> Backend | None:
 
 
 def _find(cls: type) -> Backend:
-    # The class's own module first: a tracer that sees nn.Parameter cannot walk its bases.
-    backend = _builtin(_root(cls)) or _from_bases(cls) or _from_plugins(cls)
+    backend = _builtin(_root(cls)) or _from_plugins(cls)
     if backend is None:
         raise TypeError(
             "expected a torch.Tensor, jax.Array or numpy.ndarray, got "
@@ -119,18 +121,11 @@ def _find(cls: type) -> Backend:
     return backend
 
 
-@constant  # Dynamo knows no text of a Parameter's class
+@constant  # Dynamo knows no text of a Parameter's class, and walks no bases
 def _root(cls: type) -> str:
     roots = [base.__module__.partition(".")[0] for base in cls.__mro__]
-    return "numpy" if "numpy" in roots else roots[0]  # whoever derives of its array; JAX does
-
-
-def _from_bases(cls: type) -> Backend | None:
-    for base in cls.__mro__[1:]:
-        backend = _builtin(_root(base))
-        if backend is not None:
-            return backend
-    return None
+    # JAX derives an array of its own from numpy's, which is memory of numpy's all the same.
+    return next((root for root in _ROOTS if root in roots), roots[0])
 
 
 def _from_plugins(cls: type) -> Backend | None:

@@ -24,12 +24,12 @@ FROM = 1 << 22
 """Bytes from which the operation is faster there and back, for one layout or another."""
 
 GATES: dict[str, Callable[[Sequence[Any]], bool]] = {
+    "small": lambda arrays: sum([x.numel() * x.itemsize for x in arrays]) < FROM,
     "absent": lambda _arrays: not xlayout_native.available,
     "off": lambda _arrays: not wanted(),
     "watched": lambda _arrays: watched(),
     "memory": lambda arrays: not _readable(arrays),
     "dtype": lambda arrays: arrays[0].dtype not in DTYPES,
-    "small": lambda arrays: sum([x.nbytes for x in arrays]) < FROM,
 }
 """Name -> whether it leaves tensors to torch's own ops, here and now."""
 

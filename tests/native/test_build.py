@@ -63,11 +63,14 @@ def test_with_a_compiler_it_is_compiled_in_place_and_without_a_warning(tree: Pat
 @needs_compiler
 @pytest.mark.parametrize(
     ("headers", "said"),
-    [("off", ""), ("/nowhere", "XLAYOUT_FFI: '/nowhere' has no xla/ffi/api/c_api.h; going on w")],
+    [
+        ("off", ""),
+        ("/nowhere", "XLAYOUT_FFI: '/nowhere' has no xla/ffi/api/c_api.h; going on without\n"),
+    ],
 )
 def test_without_the_headers_of_xla_the_rest_is_there(tree: Path, headers: str, said: str) -> None:
     done = python(tree, "hatch_build.py", CFLAGS="-O0 -Werror", XLAYOUT_FFI=headers)
-    assert (done.returncode, done.stderr[: len(said) or None]) == (0, said)
+    assert (done.returncode, done.stderr) == (0, said)
     code = "import xlayout_native as n; print(n.available, n.ffi_handler(), n.status())"
     printed = python(tree, "-c", code).stdout
     assert printed.startswith("True None compiled, ")

@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch")
 
 from torch.autograd import forward_ad  # noqa: E402
 from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+from tests.native.test_gates import Dispatch  # noqa: E402
 from xlayout_torch import autograd  # noqa: E402
 
 # Of what torch itself imports.
@@ -177,18 +177,13 @@ def test_a_result_may_be_written_into() -> None:
 # -- where it is not -------------------------------------------------------------------------------
 
 
-class Modes(TorchDispatchMode):
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
 def off() -> Any:
     with xl.native(False):
         return zipped(leaf())
 
 
 def dispatched() -> Any:
-    with Modes():
+    with Dispatch():
         return zipped(leaf())
 
 

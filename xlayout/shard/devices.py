@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from xlayout.algebra import Layout
@@ -37,19 +37,17 @@ def on_devices(
     sources = tuple(native(a, a.sharding) for a in arrays)
     targets = tuple(native(arrays[0], sharding) for sharding in dst)
 
-    def filled(*xs: Any) -> tuple[Any, ...]:
+    def forward(*xs: Any, fill: Any = 0) -> tuple[Any, ...]:
         run = _on_arrays(parts, src, dst, sources, targets, fill, repr(fill))
         return run(*xs)  # type: ignore[no-any-return]
-
-    def forward(*xs: Any) -> tuple[Any, ...]:
-        return _on_arrays(parts, src, dst, sources, targets, 0, "0")(*xs)  # type: ignore[no-any-return]
 
     def backward(*gradients: Any) -> tuple[Any, ...]:
         back = layout.inverse()
         ends = back.in_shapes, back.out_shapes, back.pieces
         return _on_arrays(ends, dst, src, targets, sources, 0, "0")(*gradients)  # type: ignore[no-any-return]
 
-    made = own.linear(forward, backward, xs, filled if layout.has_holes else None)
+    filled = partial(forward, fill=fill) if layout.has_holes else None
+    made = own.linear(forward, backward, xs, filled)
     return made
 
 

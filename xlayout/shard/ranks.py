@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from xlayout.algebra import Layout
@@ -26,16 +27,14 @@ def on_ranks(
     plan = plan_reshard(layout, src, dst, itemsize=arrays[0].x.dtype.itemsize)
     rank = torch.rank_of(mesh)
 
-    def filled(*stores: Any) -> tuple[Any, ...]:
+    def forward(*stores: Any, fill: Any = 0) -> tuple[Any, ...]:
         return run_part(plan, stores, rank, mesh, fill)
-
-    def forward(*stores: Any) -> tuple[Any, ...]:
-        return run_part(plan, stores, rank, mesh)
 
     def backward(*gradients: Any) -> tuple[Any, ...]:
         back = plan_reshard(layout.inverse(), dst, src, itemsize=plan.itemsize)
         return run_part(back, gradients, rank, mesh)
 
+    filled = partial(forward, fill=fill)
     made = torch.linear(forward, backward, [torch.local(a.x) for a in arrays], filled)
     return tuple(
         torch.whole(local, mesh, where, shape)
