@@ -32,6 +32,7 @@
  *     _run.h      a plan, dealt out to threads
  *     _place.h    permutations of one buffer in its own memory
  *     _prepare.h  a plan, read from Python
+ *     _call.h     its runs, on what Python gives
  *     _ffi.h      the copies as a call of XLA's
  *     _keys.h     what finds a call's recipe again
  *
@@ -46,7 +47,7 @@
  *     lay         to copy a square aside, row by row, before it is turned
  *     touch       to write the first byte of a page, so that there is one (pre-fault)
  *
- * Whether addresses lie inside the buffers is the caller's affair: this file never sees a length.
+ * Whether addresses lie inside the buffers is the affair of whoever calls: a plan knows no lengths.
  */
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
@@ -79,67 +80,7 @@
 #include "_run.h"
 #include "_place.h"
 #include "_prepare.h"
-
-enum { RELEASE_FROM = 1 << 16 }; /* bytes from which the interpreter lock is let go */
-
-static PyObject *run(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    (void)module;
-    enum { FEW = 16 };
-    uint8_t *few[FEW], **pointers = few;
-    const Plan *plan = count ? PyCapsule_GetPointer(args[0], CAPSULE) : NULL;
-    if (!plan)
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "run: wanted a plan first");
-    if (count - 2 != plan->inputs + plan->outputs)
-        return PyErr_Format(PyExc_TypeError,
-                            "run: %zd arguments; wanted the plan, threads, %d + %d addresses", count,
-                            plan->inputs, plan->outputs);
-    long threads = PyLong_AsLong(args[1]);
-    if (threads == -1 && PyErr_Occurred()) return NULL;
-    if (threads < 1 || threads > MAX_THREADS) threads = atomic_load(&default_threads);
-    if (count - 2 > FEW && !(pointers = malloc((size_t)(count - 2) * sizeof *pointers)))
-        return PyErr_NoMemory();
-    for (Py_ssize_t k = 2; k < count; k++) pointers[k - 2] = PyLong_AsVoidPtr(args[k]);
-    if (PyErr_Occurred()) goto end;
-    if (plan->bytes < least(RELEASE_FROM, atomic_load(&threads_from))) {
-        run_plan(plan, pointers, 1);
-    } else {
-        Py_BEGIN_ALLOW_THREADS
-        run_plan(plan, pointers, threads);
-        Py_END_ALLOW_THREADS
-    }
-end:
-    if (pointers != few) free(pointers);
-    if (PyErr_Occurred()) return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *run_inside(PyObject *module, PyObject *args)
-{
-    (void)module;
-    PyObject *capsule;
-    int threads;
-    unsigned long long address;
-    if (!PyArg_ParseTuple(args, "OiK:run_in_place", &capsule, &threads, &address)) return NULL;
-    const Plan *plan = PyCapsule_GetPointer(capsule, CAPSULE);
-    if (!plan) return NULL;
-    if (threads < 1 || threads > MAX_THREADS) threads = atomic_load(&default_threads);
-    bool done;
-    Py_BEGIN_ALLOW_THREADS
-    done = run_in_place(plan, (uint8_t *)(uintptr_t)address, threads);
-    Py_END_ALLOW_THREADS
-    return PyBool_FromLong(done);
-}
-
-static PyObject *address(PyObject *module, PyObject *array)
-{
-    (void)module;
-    Py_buffer view;
-    if (PyObject_GetBuffer(array, &view, PyBUF_STRIDES)) return NULL;
-    PyObject *found = PyLong_FromVoidPtr(view.buf);
-    PyBuffer_Release(&view);
-    return found;
-}
+#include "_call.h"
 
 static PyObject *huge_pages(PyObject *module, PyObject *args)
 {
@@ -234,6 +175,7 @@ static PyObject *ffi_handler(PyObject *module, PyObject *unused)
 static PyMethodDef METHODS[] = {
     {"prepare", prepare, METH_VARARGS, "prepare(moves, itemsize, inputs, outputs): a plan."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "run(plan, threads, *addresses)."},
+    {"run_arrays", (PyCFunction)(void (*)(void))run_arrays, METH_FASTCALL, "run_arrays(plan, threads, *arrays): whether it could."},
     {"run_in_place", run_inside, METH_VARARGS, "run_in_place(plan, threads, address): whether it could."},
     {"address", address, METH_O, "address(array): where its first element is."},
     {"huge_pages", huge_pages, METH_VARARGS, "huge_pages(address, bytes): whether granted."},

@@ -67,6 +67,16 @@ def run(plan: Plan, threads: int, /, *addresses: int) -> None:
         TypeError: for another number of addresses than the plan has inputs and outputs.
     """
 
+def run_arrays(plan: Plan, threads: int, /, *arrays: object) -> bool:
+    """Copy between arrays that show their memory, as numpy's do; whether that could be.
+
+    It could not, and nothing is written, where one of them is not row-major, or a result is
+    read-only or lies where another array does.
+
+    Raises:
+        TypeError: for another number of arrays, and for an object that shows no memory.
+    """
+
 def run_in_place(plan: Plan, threads: int, address: int, /) -> bool:
     """Permute one buffer in its own memory; False, and nothing written, where it has no such form.
 

@@ -133,9 +133,10 @@ def meets(addresses: Sequence[int], nbytes: Sequence[int], inputs: int) -> bool:
     (False, True)
     """
     for k in range(inputs, len(addresses)):
-        first, last = addresses[k], addresses[k] + nbytes[k]
-        for a, n in zip(addresses[:k], nbytes[:k], strict=True):
-            if a < last and first < a + n:
+        first = addresses[k]
+        last = first + nbytes[k]
+        for other in range(k):
+            if addresses[other] < last and first < addresses[other] + nbytes[other]:
                 return True
     return False
 

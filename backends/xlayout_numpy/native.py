@@ -15,14 +15,13 @@ from xlayout_native.strided import (
     LARGE,
     SMALL,
     Moves,
-    meets,
     one_move,
     plan_to_write,
     plan_where_faster,
 )
 from xlayout_native.switch import wanted
 
-__all__ = ["empty", "fresh", "move", "row_major", "writer"]
+__all__ = ["are_bytes", "empty", "fresh", "move", "writer"]
 
 _HUGE = 1 << 21
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
@@ -74,39 +73,34 @@ def writer(
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         dtype = arrays[0].dtype
         found = plans(dtype.itemsize) if dtype.itemsize else None
-        if found is None or not wanted() or dtype.hasobject or not all(map(row_major, arrays)):
+        if found is None or not wanted() or not are_bytes(dtype, *arrays):
             return None
-        made = [empty(shape, dtype) for shape in shapes] if outputs is None else outputs
-        if not all(map(row_major, made)):
-            return None
-        addresses = [xlayout_native.address(x) for x in (*arrays, *made)]
-        if outputs is not None and not fits(arrays, outputs, addresses):
+        if outputs is None:
+            outputs = [empty(shape, dtype) for shape in shapes]
+        elif not fits(outputs, dtype):
             return None
         plan, threads = found
-        xlayout_native.run(plan, threads, *addresses)
-        return made
+        return outputs if xlayout_native.run_arrays(plan, threads, *arrays, *outputs) else None
 
-    def fits(arrays: Sequence[Any], outputs: Sequence[Any], addresses: list[int]) -> bool:
+    def fits(outputs: Sequence[Any], dtype: Any) -> bool:
         if len(outputs) != len(shapes):
             return False
         for y, shape in zip(outputs, shapes, strict=True):
-            if y.dtype != arrays[0].dtype or y.shape != shape or not y.flags.writeable:
+            if type(y) is not np.ndarray or y.dtype != dtype or y.shape != shape:
                 return False
-        return not meets(addresses, [x.nbytes for x in (*arrays, *outputs)], inputs)
+        return True
 
     return write
 
 
-def row_major(x: Any) -> bool:
-    """Whether its bytes lie in the order of its elements."""
-    return type(x) is np.ndarray and bool(x.flags.c_contiguous)
+_PLAIN_TYPES = frozenset([np.ndarray])  # no class of others that means more than its bytes
+
+
+def are_bytes(dtype: Any, *arrays: Any) -> bool:
+    """Whether there is nothing to arrays of a dtype but their bytes."""
+    return not dtype.hasobject and _PLAIN_TYPES.issuperset(map(type, arrays))
 
 
 def _plain(x: Any) -> bool:
     """Bytes that mean the same wherever they lie, at whole elements apart."""
-    return (
-        type(x) is np.ndarray
-        and x.itemsize > 0
-        and not x.dtype.hasobject
-        and not any(s % x.itemsize for s in x.strides)
-    )
+    return are_bytes(x.dtype, x) and x.itemsize > 0 and not any(s % x.itemsize for s in x.strides)

@@ -14,7 +14,7 @@ import numpy as np
 import xlayout_native
 from xlayout_native.strided import Moves, prepared
 from xlayout_native.switch import wanted
-from xlayout_numpy.native import row_major
+from xlayout_numpy.native import are_bytes
 
 __all__ = ["quick"]
 
@@ -27,25 +27,25 @@ def quick(
     plans = {n: prepared(moves, n, inputs, len(shapes)) for n in (1, 2, 4, 8, 16)}
     if None in plans.values():
         return recipe
-    copy, address, empty = xlayout_native.run, xlayout_native.address, np.empty
+    copy, empty = xlayout_native.run_arrays, np.empty
     shape = shapes[0]
 
     def one(x: Any) -> Any:
         dtype = x.dtype
         plan = plans.get(dtype.itemsize)
-        if plan is None or not wanted() or dtype.hasobject or not row_major(x):
+        if plan is None or not wanted() or type(x) is not np.ndarray or dtype.hasobject:
             return recipe(x)
         y = empty(shape, dtype)
-        copy(plan, 1, address(x), address(y))
-        return y
+        return y if copy(plan, 1, x, y) else recipe(x)
 
     def several(*arrays: Any) -> Any:
         dtype = arrays[0].dtype
         plan = plans.get(dtype.itemsize)
-        if plan is None or not wanted() or dtype.hasobject or not all(map(row_major, arrays)):
+        if plan is None or not wanted() or not are_bytes(dtype, *arrays):
             return recipe(*arrays)
         made = [empty(shape, dtype) for shape in shapes]
-        copy(plan, 1, *map(address, arrays), *map(address, made))
+        if not copy(plan, 1, *arrays, *made):
+            return recipe(*arrays)
         return made[0] if len(made) == 1 else tuple(made)
 
     return one if inputs == len(shapes) == 1 else several

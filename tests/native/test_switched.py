@@ -29,7 +29,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The runs of the kernel, which take place."""
     asked: list[Any] = []
-    for name in ("run", "run_in_place"):
+    for name in ("run", "run_arrays", "run_in_place"):
         own = getattr(xlayout_native, name)
         monkeypatch.setattr(xlayout_native, name, lambda *a, own=own: (asked.append(a), own(*a))[1])
     return asked

@@ -10,7 +10,7 @@ from xlayout.errors import SizeError
 from xlayout.lower.recipe import Recipe
 from xlayout.registry import backend_of
 
-__all__ = ["caller", "common_backend", "run_together", "spread_over"]
+__all__ = ["caller", "common_backend", "spread_over"]
 
 
 def caller(
@@ -29,18 +29,21 @@ def caller(
     made = backend.compiled(lambda *xs: recipe_of(*xs)(*xs), spread, arrays)
     if made is not None:
         return made
-    if spread is not None and spread_over(backend, arrays):
-        return spread
-    return recipe_of(*arrays)
+    run = spread if spread and spread_over(backend, arrays) else recipe_of(*arrays)
+    return run if len(arrays) == 1 else _together(run)
 
 
-def run_together(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-    """`run(*arrays)`; what it may raise of several devices, which no key tells, says so."""
-    try:
-        return run(*arrays)
-    except RuntimeError:
-        common_backend(arrays)
-        raise
+def _together(run: Callable[..., Any]) -> Callable[..., Any]:
+    """`run`; what it may raise of several devices, which no key tells, says so."""
+
+    def call(*arrays: Any) -> Any:
+        try:
+            return run(*arrays)
+        except RuntimeError:
+            common_backend(arrays)
+            raise
+
+    return call
 
 
 def spread_over(backend: Backend, arrays: Sequence[Any]) -> bool | None:

@@ -8,14 +8,15 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.backend import Backend, Run, Runs
 from xlayout.errors import ShapeError
-from xlayout.lower.calls import caller, common_backend, run_together
+from xlayout.lower.calls import caller, common_backend
 from xlayout.lower.fill import check_fill, checked
-from xlayout.lower.moves import moves_of, views_of
+from xlayout.lower.moves import views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
+from xlayout.lower.writes import Asked, as_outputs, keep_write, rewritten
 from xlayout.registry import SERVED, backend_of
 
-__all__ = ["call", "check_copy", "keep_write", "refuse_while_tracing", "rewritten", "run"]
+__all__ = ["call", "check_copy", "refuse_while_tracing", "run"]
 
 _MOST = 1024  # layouts that are remembered by value; a program with more than this starts over
 
@@ -32,14 +33,21 @@ def call(
         if not arrays:
             raise _wrong_shapes(layout, arrays)
         backend = backend_of(arrays[0])
-    options = {} if fill is _ZERO else {"fill": fill}
+    options = _FRESH if fill is _ZERO else {"fill": fill}
     fresh = out is None and copy is True
-    if fresh:
-        x, args = (arrays[0], ()) if len(arrays) == 1 else (arrays, None)  # one is found sooner
-        found = backend.find(layout._runs, x, args, options)
+    if fresh and len(arrays) == 1:  # one is found sooner
+        found = backend.find(layout._runs, arrays[0], (), options)
         if found is not None:
-            return found(x) if args is not None else run_together(found, arrays)
-    elif copy is True and not options and rewritten(backend, layout._runs, arrays, _INTO, out):
+            return found(arrays[0])
+    elif fresh:
+        found = backend.find(layout._runs, arrays, None, options)
+        if found is not None:
+            return found(*arrays)
+    elif (
+        copy is True
+        and not options
+        and rewritten(backend, layout._runs, (arrays, None, _INTO), arrays, out)
+    ):
         return out
     _check_shapes(layout, arrays)
     common_backend(arrays)
@@ -51,52 +59,30 @@ def call(
         refuse_while_tracing(out, copy)
         return _traced(layout, arrays, fill, views=copy is None)
     if fresh:
-        return _kept(backend, layout, arrays, (x, args, options), fill)(*arrays)
+        return _kept(backend, layout, arrays, options, fill)(*arrays)
     made = run(backend, layout, arrays, out, copy, fill)
     if out is not None:
-        keep_write(backend, layout._runs, arrays, _INTO, layout)
+        keep_write(backend, layout._runs, (arrays, None, _INTO), layout)
     return made
 
 
 _ZERO = 0  # the default's own object, which is told sooner than its value
+_FRESH: dict[str, Any] = {}  # options of the commonest call
 _INTO = {"out": True}  # a write, among the runs that a layout keeps
-
-
-def rewritten(
-    backend: Backend, runs: Runs, arrays: tuple[Any, ...], options: dict[str, Any], out: Any
-) -> bool:
-    """Whether `out` is written now, by what `keep_write` kept of an earlier call."""
-    write = backend.find(runs, arrays, None, options)
-    return write is not None and write(arrays, _as_outputs(out)) is not None
-
-
-def keep_write(
-    backend: Backend, runs: Runs, arrays: tuple[Any, ...], options: dict[str, Any], layout: Layout
-) -> None:
-    """Keep what writes a layout into arrays that are there, unless holes are to be filled first."""
-    if layout.has_holes or not layout.out_size:
-        return
-    write = backend.writer(moves_of(layout), len(layout.in_shapes), layout.out_shapes)
-    backend.keep(runs, arrays, None, options, write)
-
-
 _RUNS: dict[Layout, Runs] = {}
 
 
 def _kept(
-    backend: Backend,
-    layout: Layout,
-    arrays: tuple[Any, ...],
-    asked: tuple[Any, Any, dict[str, Any]],
-    fill: Any,
+    backend: Backend, layout: Layout, arrays: tuple[Any, ...], options: dict[str, Any], fill: Any
 ) -> Run:
-    """What runs a layout on arrays like these, found by `asked`; equal layouts share it."""
+    """What runs a layout on arrays like these; equal layouts share it."""
+    asked: Asked = (arrays[0], (), options) if len(arrays) == 1 else (arrays, None, options)
     if len(_RUNS) >= _MOST:
         _RUNS.clear()
     shared = _RUNS.setdefault(layout, {})
     made = backend.find(shared, *asked)
     if made is None:
-        filled = "fill" in asked[-1] or layout.has_holes
+        filled = "fill" in options or layout.has_holes
 
         def recipe_of(*arrays: Any) -> Recipe:
             _check_shapes(layout, arrays)
@@ -193,17 +179,12 @@ def _views(backend: Backend, layout: Layout, arrays: Sequence[Any]) -> list[Any]
     return views
 
 
-def _as_outputs(out: Any) -> tuple[Any, ...]:
-    """What is given as `out`, one by one."""
-    return tuple(out) if isinstance(out, (tuple, list)) else (out,)
-
-
 def _into(
     backend: Backend, layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any
 ) -> Any:
     if copy is False:
         raise BufferError("copy=False: a result written to out= is a copy; leave one of them away")
-    outputs = _as_outputs(out)
+    outputs = as_outputs(out)
     if len(outputs) != len(layout.out_shapes):
         raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
     kind = backend.kind(arrays[0])

@@ -9,13 +9,14 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of
 from xlayout.backend import Backend, Runs
-from xlayout.lower.calls import caller, common_backend, run_together, spread_over
+from xlayout.lower.calls import caller, common_backend, spread_over
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill, checked
 from xlayout.lower.named import name_of
 from xlayout.lower.recipe import Recipe, recipe
-from xlayout.lower.run import check_copy, keep_write, refuse_while_tracing, rewritten, run
+from xlayout.lower.run import check_copy, refuse_while_tracing, run
 from xlayout.lower.traced import fixed, plan_op, stand_ins, trace
+from xlayout.lower.writes import asked_to_write, keep_write, rewritten
 from xlayout.ops.options import COMM, RUN, WHERE, is_plain, plain, says_where
 from xlayout.registry import SERVED, backend_of
 
@@ -25,7 +26,6 @@ _MOST = 4096  # recipes an op remembers; a program with more shapes than this st
 
 Touched = Callable[[int, dict[str, Any]], frozenset[int]]
 """(number of axes, options) -> axes whose size the layout depends on; the others may be dynamic."""
-
 
 Nested = Callable[[int, dict[str, Any]], Callable[[Any], Any] | None]
 """(number of outputs, options) -> result -> what is returned; None: the result itself."""
@@ -109,9 +109,7 @@ class Engine:
             if backend is None:
                 backend = common_backend(arrays)
             run = backend.find(runs, arrays, None, options)
-            if run is None:
-                return self._anew(arrays, None, options)
-            return run_together(run, arrays)
+            return self._anew(arrays, None, options) if run is None else run(*arrays)
 
         return call
 
@@ -128,15 +126,30 @@ class Engine:
     def _anew(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
     ) -> Any:
-        told = [value for name, value in options.items() if name not in RUN]
-        if all(map(is_plain, (*told, *(args or ())))):
+        if (made := self._written_again(arrays, args, options)) is not None:
+            return made
+        own = [value for name, value in options.items() if name not in RUN]
+        if all(map(is_plain, (*own, *(args or ())))):
             return self._first(arrays, args, options)
         # Such a call has no key, or not that of the same call in plain values.
         args = args and tuple(map(plain, args))
         options = {k: v if k in RUN else plain(v) for k, v in options.items()}
+        if (made := self._written_again(arrays, args, options)) is not None:
+            return made
         x = arrays if args is None else arrays[0]
         run = backend_of(arrays[0]).find(self._runs, x, args, options)
         return self._first(arrays, args, options) if run is None else run(*arrays)
+
+    def _written_again(
+        self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
+    ) -> Any:
+        """`out`, written as by an earlier such call; None where there is none, or was none."""
+        if (out := options.get("out")) is None:
+            return None
+        asked = asked_to_write(arrays, args, options)
+        if not rewritten(backend_of(arrays[0]), self._writes, asked, arrays, out):
+            return None
+        return out if self._nested is None else self._shaped(out, self._named(args or (), options))
 
     def _first(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, given: dict[str, Any]
@@ -144,10 +157,7 @@ class Engine:
         """The whole way, from arguments to what runs; it is kept for the next such call."""
         options = self._named(args, given) if args else given
         out = options.get("out")
-        told = {name: value for name, value in options.items() if name != "out"}
         own = {name: value for name, value in options.items() if name not in RUN}
-        if out is not None and rewritten(backend_of(arrays[0]), self._writes, arrays, told, out):
-            return self._shaped(out, own)
         where = {k: options[k] for k in WHERE if options.get(k) is not None}
         copy, donate = options.get("copy", True), options.get("donate", False)
         if not isinstance(donate, bool):
@@ -163,8 +173,8 @@ class Engine:
             made = self._placed(arrays, own, out, copy, where)
             if out is not None:
                 self._make_room(self._writes)
-                layout = self._layout(arrays, own)
-                keep_write(backend_of(arrays[0]), self._writes, arrays, told, layout)
+                asked, layout = asked_to_write(arrays, args, given), self._layout(arrays, own)
+                keep_write(backend_of(arrays[0]), self._writes, asked, layout)
             return self._shaped(made, own)
         if says_where(where) or common_backend(arrays).tracing(*arrays):
             return self._shaped(self._elsewhere(arrays, own, where), own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from xlayout.algebra import Layout, Piece
@@ -50,26 +50,29 @@ def _as_rows(outputs: int, options: dict[str, Any]) -> Callable[[Any], list[list
     return lambda blocks: [[*blocks[row]] for row in rows]
 
 
-_ROWS = frozenset((list, tuple))
+def _flat(tiles: Sequence[Sequence[A]]) -> tuple[tuple[A, ...], int]:
+    """The blocks row by row, and how many a row has."""
+    flat: list[A] = []
+    for row in tiles if isinstance(tiles, (list, tuple)) else ():
+        if not isinstance(row, (list, tuple)) or len(row) != len(tiles[0]):
+            break
+        flat += row
+    else:
+        if flat:
+            return tuple(flat), len(tiles[0])
+    raise _refusal(tiles)
 
 
-def _refuse_others(tiles: Any) -> None:
+def _refusal(tiles: Any) -> Exception:
     for part in (tiles, *tiles) if isinstance(tiles, (list, tuple)) else (tiles,):
         if not isinstance(part, (list, tuple)):
-            raise TypeError(
+            return TypeError(
                 f"tiles: a {type(part).__name__}; wanted a list of rows, each a list of blocks"
             )
-
-
-def _columns(tiles: Sequence[Sequence[Any]]) -> int:
-    if type(tiles) is not list or not _ROWS.issuperset(map(type, tiles)):
-        _refuse_others(tiles)
-    counts = {*map(len, tiles)}
-    if len(counts) != 1 or 0 in counts:
-        raise SizeError(
-            f"tiles: rows of {sorted(counts)} blocks; every row needs the same number, at least one"
-        )
-    return counts.pop()
+    counts = sorted({*map(len, tiles)})
+    return SizeError(
+        f"tiles: rows of {counts} blocks; every row needs the same number, at least one"
+    )
 
 
 def _to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced") -> Layout:
@@ -197,12 +200,13 @@ def _make_from_tiles() -> FromTiles:
     def call(tiles: Sequence[Sequence[Any]], /, **options: Any) -> Any:
         if "columns" in options:
             raise TypeError("from_tiles: no option 'columns'; the rows of tiles say it")
-        columns = _columns(tiles)
-        return run(tuple(chain.from_iterable(tiles)), {"columns": columns, **options})
+        blocks, columns = _flat(tiles)
+        options["columns"] = columns
+        return run(blocks, options)
 
     def layout(shapes: Sequence[Sequence[Sequence[int]]], /) -> Layout:
-        rows = [[as_shape(s) for s in row] for row in shapes]
-        return _from_tiles(tuple(s for row in rows for s in row), columns=_columns(rows))
+        blocks, columns = _flat(shapes)
+        return _from_tiles(tuple(map(as_shape, blocks)), columns=columns)
 
     return cast("FromTiles", dressed(call, _from_tiles, layout, FromTiles))
 
