@@ -33,11 +33,11 @@ INLINE void N(put_block)(uint8_t *to, const uint8_t *from, int64_t count, const 
         N(put_seam)(seam, from, part);
     }
     for (; x + LINE <= count; x += LINE) {
-        FETCH(then, soon + x, 0);
+        FETCH_ONCE(then, soon + x);
         N(put_line)(to + x, from + x);
     }
     if (!seam) return;
-    FETCH(then, soon + x, 0);
+    FETCH_ONCE(then, soon + x);
     *seam = (Seam){to + count, from + count};
 }
 

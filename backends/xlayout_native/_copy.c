@@ -207,6 +207,7 @@ static int start(PyObject *module)
     }
     started = true;
     atomic_store(&default_threads, initial_threads());
+    know_processor();
     for (size_t k = 0; k < sizeof ISAS / sizeof *ISAS; k++)
         if (supports(ISAS[k])) {
             atomic_store(&chosen, ISAS[k]);

@@ -105,7 +105,7 @@ INLINE void unzip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int widt
     begin_dense(&d, to);
     for (int64_t k = 0; k < b->batch; k++) {
         const uint8_t *s = from + k * b->batch_in;
-        for (int64_t x = 0; x < 2 * half; x += LINE) FETCH(s, x + SOON, 0);
+        for (int64_t x = 0; x < 2 * half; x += LINE) FETCH_ONCE(s, x + SOON);
         if (2 * half == LINE) {
             const __m512i v = LOAD(s);
             put_dense(&d, picked(width, APART, apart, v, v), LINE, width);
@@ -138,11 +138,11 @@ INLINE void zip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int width)
         const uint8_t *s = from + k * b->batch_in, *other = s + b->row_in;
         if (2 * half == LINE) {
             const __m512i v = LOAD(s);
-            FETCH(s, SOON, 0);
+            FETCH_ONCE(s, SOON);
             put_dense(&d, picked(width, WOVEN, woven, v, v), LINE, width);
             continue;
         }
-        for (int64_t x = 0; x < half; x += LINE) FETCH(s, x + SOON, 0), FETCH(other, x + SOON, 0);
+        for (int64_t x = 0; x < half; x += LINE) FETCH_ONCE(s, x + SOON), FETCH_ONCE(other, x + SOON);
         int64_t x = 0;
         for (; x + LINE <= half; x += LINE) put_woven(&d, LOAD(s + x), LOAD(other + x), LINE, width);
         const int64_t rest = half - x;
@@ -179,7 +179,7 @@ INLINE void zip_across_row(const uint8_t *from, const uint8_t *next, uint8_t *to
     for (; at + LINE <= count; at += LINE) {
         zip_vectors_4(v, from + at, b->row_in, ways, width);
         for (int k = 0; k < ways; k++) {
-            FETCH(at < turn ? from : next, k * b->row_in + (at < turn ? at + SOON / ways : at - turn), 0);
+            FETCH_ONCE(at < turn ? from : next, k * b->row_in + (at < turn ? at + SOON / ways : at - turn));
             put_dense(&d, v[k], LINE, width);
         }
     }
@@ -202,7 +202,7 @@ INLINE void unzip_across_row(const uint8_t *from, const uint8_t *next, uint8_t *
         unzip_vectors_4(v, from + at * ways, ways, width);
         for (int k = 0; k < ways; k++) {
             const int64_t x = at * ways + k * LINE;
-            FETCH(x < turn ? from : next, x < turn ? x + SOON : x - turn, 0);
+            FETCH_ONCE(x < turn ? from : next, x < turn ? x + SOON : x - turn);
             put_dense(&d[k], v[k], LINE, width);
         }
     }
@@ -244,7 +244,7 @@ TARGET static void narrow_across(const Box *b, const uint8_t *from, uint8_t *to)
         for (; at < count; at += LINE) {
             const uint8_t *s = from + least(at, count - LINE) * n;
             for (int j = 0; j < n; j++) {
-                FETCH(s + j * LINE, SOON, 0);
+                FETCH_ONCE(s + j * LINE, SOON);
                 v[j] = gather_4(s + 16 * j, 16 * n);
             }
             shuffle_all_4(made, v, n, tables);

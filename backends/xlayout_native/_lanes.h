@@ -64,7 +64,7 @@ INLINE void N(streamed)(uint8_t *to, const uint8_t *from, int64_t count, const u
     move_short(to, from, head);
     int64_t at = head;
     for (; at + LINE <= count; at += LINE) {
-        if (soon) FETCH(at < turn ? from + at + soon : next, at < turn ? 0 : at - turn, 0);
+        if (soon) FETCH_ONCE(at < turn ? from + at + soon : next, at < turn ? 0 : at - turn);
         N(put_line)(to + at, from + at);
     }
     move_short(to + at, from + at, count - at);

@@ -46,7 +46,7 @@ INLINE void N(narrow)(const Box *b, const uint8_t *from, uint8_t *to, bool apart
             const int64_t near = at * width, far = n * near;
             VEC v[NARROW], made[NARROW];
             for (int j = 0; j < n; j++) {
-                if (b->next) FETCH(apart ? s + far + V * j : s + near + j * b->row_in, SOON, 0);
+                if (b->next) FETCH_ONCE(apart ? s + far + V * j : s + near + j * b->row_in, SOON);
                 v[j] = apart ? N(gather)(s + far + 16 * j, 16 * n) : LOAD(s + near + j * b->row_in);
             }
             N(shuffle_all)(made, v, n, tables);

@@ -31,7 +31,7 @@ INLINE void N(fill)(Filling *filling, const Box *b, const uint8_t *from, uint8_t
         f.line = to - f.part, f.ours = ~0ULL << f.part;
     }
     for (; count--; from += b->column_in) {
-        if (past) FETCH(from, soon, 0);
+        if (past) FETCH_ONCE(from, soon);
         f.held = _mm512_mask_loadu_epi8(f.held, whole << f.part, from - f.part);
         f.part += width;
         if (f.part < LINE) continue;

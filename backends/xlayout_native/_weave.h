@@ -162,7 +162,7 @@ INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, co
         for (int k = 0; far && k < ways; k++) {
             if (together) FETCH(next, soon + c * ways + k * V, 3);
             else if ((c - head) % LINE == 0)
-                FETCH(c < turn ? from : next, k * b->row_in + (c < turn ? c + SOON / ways : c - turn), 0);
+                FETCH_ONCE(c < turn ? from : next, k * b->row_in + (c < turn ? c + SOON / ways : c - turn));
         }
         for (int k = 0; k < ways; k++) N(put)(to + c * ways + k * V, v[k], past);
     }
@@ -189,7 +189,7 @@ INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, 
         N(unzip_vectors)(v, from + r * ways, ways, width);
         for (int k = 0; far && k < ways; k++) {
             const int64_t x = r * ways + k * V;
-            if ((x - head * ways) % LINE == 0) FETCH(x < turn ? from : next, x < turn ? x + SOON : x - turn, 0);
+            if ((x - head * ways) % LINE == 0) FETCH_ONCE(x < turn ? from : next, x < turn ? x + SOON : x - turn);
         }
         for (int k = 0; k < ways; k++) N(put)(to + k * b->column_out + r, v[k], past);
     }
