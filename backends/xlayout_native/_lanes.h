@@ -94,8 +94,10 @@ TARGET static void N(stream_runs)(const Box *b, const uint8_t *from, uint8_t *to
 {
     for (int64_t k = 0; k < b->batch; k++) {
         const uint8_t *s = from + k * b->batch_in;
-        N(streamed)(to + k * b->batch_out, s, b->rows, k + 1 < b->batch ? s + b->batch_in : b->next,
-                    SOON);
+        uint8_t *d = to + k * b->batch_out, *then = d + b->batch_out;
+        if (k + 1 < b->batch && ((uintptr_t)then | (uintptr_t)b->rows) % LINE)
+            FETCH_TO_WRITE(then), FETCH_TO_WRITE(then + b->rows);
+        N(streamed)(d, s, b->rows, k + 1 < b->batch ? s + b->batch_in : b->next, SOON);
     }
 }
 

@@ -250,7 +250,8 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
     if (c->kind == BLOCKS) { /* lines that are made of two blocks want neighbours in the output in turn */
         const bool across = t.kernel == isa->across[BLOCKS];
         const bool few = t.box.columns < (worker->stream ? 2 : 8) && t.box.columns < t.box.rows;
-        if (across ? t.box.row_out == c->width && !has_seams(&t.box) : few) flip(&t.box);
+        const bool turn = t.box.rows > 1 && t.box.row_out == c->width && !has_seams(&t.box);
+        if (across ? turn : few) flip(&t.box);
     }
     uint8_t *target = t.staged ? worker->stages[0] + LINE : to;
     t.box.rows += t.lead, from -= t.lead * t.box.row_in, target -= t.lead * c->width;
