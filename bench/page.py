@@ -1,6 +1,6 @@
-"""Page: the figures of the guide, written from a run of the grid so that they cannot drift from it.
+"""Page: the figures of the guide, from runs of the grid, so that they cannot drift from them.
 
-python -m bench page [bench/results/grid.json]
+python -m bench page [bench/results/grid.json [that of another machine ...]]
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from xlayout.bench.rows import Row
 from xlayout.bench.tables import SMALL, size_text
 from xlayout.port.table import Table
 
-__all__ = ["PAGE", "RESULTS", "figures", "main", "whole", "written"]
+__all__ = ["OTHERS", "PAGE", "RESULTS", "figures", "main", "whole", "written"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "grid.json"
+OTHERS = (RESULTS.with_name("grid-xeon.json"),)
 PAGE = ROOT / "docs" / "guide" / "benchmarks.md"
 BEGIN = "<!-- figures: written by `python -m bench page` -->"
 END = "<!-- end of figures -->"
@@ -34,13 +35,13 @@ _TOLD = {
 
 def main(arguments: Sequence[str]) -> int:
     """Write the figures into the page."""
-    if len(arguments) > 1 or arguments[:1] in (["-h"], ["--help"]):
+    if arguments[:1] in (["-h"], ["--help"]):
         print(__doc__)
-        return 2 if len(arguments) > 1 else 0
-    path = Path(arguments[0]) if arguments else RESULTS
+        return 0
+    paths = [Path(path) for path in arguments] or (RESULTS, *OTHERS)
     try:
-        results = whole(path)
-        PAGE.write_text(written(PAGE.read_text("utf-8"), results), "utf-8")
+        page = written(PAGE.read_text("utf-8"), *map(whole, paths))
+        PAGE.write_text(page, "utf-8")
     except (OSError, ValueError) as error:
         print(f"page: {error}", file=sys.stderr)
         return 2
@@ -61,8 +62,8 @@ def whole(path: Path) -> Results:
     return found
 
 
-def written(page: str, results: Results) -> str:
-    """The page with the figures of these results.
+def written(page: str, *runs: Results) -> str:
+    """The page with the figures of these runs.
 
     Raises:
         ValueError: for a page without the two marks.
@@ -71,11 +72,18 @@ def written(page: str, results: Results) -> str:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"the page has no place for figures: {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n\n{figures(results)}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{figures(*runs)}\n\n{END}{after}"
 
 
-def figures(results: Results) -> str:
-    """All figures, as Markdown."""
+def figures(results: Results, *others: Results) -> str:
+    """All figures, as Markdown: those of one run, and below them those of other machines."""
+    parts = _figures(results, "###")
+    for other in others:
+        parts += [f"### On {other.machine['cpu']}", *_figures(other, "####")]
+    return "\n\n".join(parts)
+
+
+def _figures(results: Results, head: str) -> list[str]:
     rows = list(results.rows.values())
     machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     counts = ", ".join(f"{family} {len(results.of(family))}" for family in results.families)
@@ -83,12 +91,11 @@ def figures(results: Results) -> str:
     large = [row for row in rows if row.size >= LARGE]
     for family in FAMILIES[:3]:
         own = [row for row in large if row.family == family]
-        parts += [f"### {family.capitalize()}", _markdown(_family(own))] if own else []
+        parts += [f"{head} {family.capitalize()}", _markdown(_family(own))] if own else []
     small = [row for row in rows if row.size <= SMALL]
-    parts += ["### Small calls", _markdown(_calls(small))] if small else []
-    parts += ["### Against the targets", _markdown(targets_table(rows))]
-    parts += ["### Where a peer is faster", _behind(rows)]
-    return "\n\n".join(parts)
+    parts += [f"{head} Small calls", _markdown(_calls(small))] if small else []
+    parts += [f"{head} Against the targets", _markdown(targets_table(rows))]
+    return [*parts, f"{head} Where a peer is faster", _behind(rows)]
 
 
 def _family(rows: Sequence[Row]) -> Table:

@@ -90,14 +90,17 @@ TARGET static void N(write)(Waiting *w, int64_t bytes)
     }
 }
 
+/* The lines at the ends of a run may be written in part: they are fetched while the run before is copied, for
+ * the stores past the caches wait for them. */
 TARGET static void N(stream_runs)(const Box *b, const uint8_t *from, uint8_t *to)
 {
     for (int64_t k = 0; k < b->batch; k++) {
+        const bool more = k + 1 < b->batch;
         const uint8_t *s = from + k * b->batch_in;
-        uint8_t *d = to + k * b->batch_out, *then = d + b->batch_out;
-        if (k + 1 < b->batch && ((uintptr_t)then | (uintptr_t)b->rows) % LINE)
-            FETCH_TO_WRITE(then), FETCH_TO_WRITE(then + b->rows);
-        N(streamed)(d, s, b->rows, k + 1 < b->batch ? s + b->batch_in : b->next, SOON);
+        uint8_t *d = to + k * b->batch_out;
+        if (more && ((uintptr_t)(d + b->batch_out) | (uintptr_t)b->rows) % LINE)
+            FETCH_TO_WRITE(d + b->batch_out), FETCH_TO_WRITE(d + b->batch_out + b->rows);
+        N(streamed)(d, s, b->rows, more ? s + b->batch_in : b->next, SOON);
     }
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.page import BEGIN, END, PAGE, RESULTS, figures, main, whole, written
+from bench.page import BEGIN, END, OTHERS, PAGE, RESULTS, figures, main, whole, written
 from bench.record import save
 from tests.bench.made import results, row
 
@@ -20,7 +20,7 @@ ROWS = [
 
 def test_the_guide_holds_the_figures_of_the_results() -> None:
     page = PAGE.read_text("utf-8")
-    assert written(page, whole(RESULTS)) == page, "python -m bench page"
+    assert written(page, *map(whole, (RESULTS, *OTHERS))) == page, "python -m bench page"
 
 
 def test_the_guide_is_not_written_from_a_part_of_a_run(
@@ -40,6 +40,15 @@ def test_only_what_stands_between_the_marks_is_replaced() -> None:
     assert once.endswith(f"{END}\nafter\n")
     assert "old" not in once
     assert written(once, results(ROWS)) == once
+
+
+def test_another_machine_s_figures_stand_below() -> None:
+    other = results(ROWS[:1], cpu="another")
+    once = figures(results(ROWS), other)
+    assert once.startswith(figures(results(ROWS)))
+    below = once.removeprefix(figures(results(ROWS)))
+    assert below.startswith("\n\n### On another\n\nMeasured ")
+    assert "#### Zips" in below
 
 
 def test_a_page_without_the_marks_is_refused() -> None:
