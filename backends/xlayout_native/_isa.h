@@ -94,7 +94,7 @@ static bool by_second_cache;
 
 static void know_processor(void)
 {
-    unsigned a, b, c, d;
+    unsigned a = 0, b = 0, c = 0, d = 0;
     by_second_cache = __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx &&
                       c == signature_INTEL_ecx && d == signature_INTEL_edx;
 }
