@@ -71,7 +71,8 @@ def run_arrays(plan: Plan, threads: int, /, *arrays: object) -> bool:
     """Copy between arrays that show their memory, as numpy's do; whether that could be.
 
     It could not, and nothing is written, where one of them is not row-major, or a result is
-    read-only or lies where another array does.
+    read-only or lies where another array does. The arrays must hold what the plan reaches, as
+    addresses must.
 
     Raises:
         TypeError: for another number of arrays, and for an object that shows no memory.
