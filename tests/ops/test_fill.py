@@ -40,7 +40,7 @@ def test_infinity_fits_where_there_is_one(backend: Framework, name: str) -> None
         made = backend.call(lambda x: xl.pad(x, to=3, value=-np.inf), x)
         assert float(backend.numpy(made)[2]) == -np.inf
     else:
-        with pytest.raises(ShapeError, match="fill: inf in an array"):
+        with pytest.raises(ShapeError, match=r"^value: inf in an array"):
             backend.call(lambda x: xl.pad(x, to=3, value=float("inf")), x)
 
 
@@ -59,27 +59,36 @@ RECORD = np.dtype([("a", np.int32), ("b", np.float32)])
 def test_records_and_dates_are_filled_alike_whatever_their_size(dtype: Any, count: int) -> None:
     x, zero = np.zeros(count, dtype), np.zeros(1, dtype)
     x.view(np.uint8)[:] = 1
-    ways: list[Callable[[Any], Any]] = [
-        lambda value: xl.pad(x, to=count + 1, value=value),
-        lambda value: xl.pad(x, to=count + 1, value=value, out=np.ones(count + 1, dtype)),
-        lambda value: xl.pad(x.reshape(1, -1), to=2, value=value),
-        lambda value: xl.pad.layout((count,), to=count + 1)(x, fill=value),
+    ways: list[tuple[str, Callable[[Any], Any]]] = [
+        ("value", lambda n: xl.pad(x, to=count + 1, value=n)),
+        ("value", lambda n: xl.pad(x, to=count + 1, value=n, out=np.ones(count + 1, dtype))),
+        ("value", lambda n: xl.pad(x.reshape(1, -1), to=2, value=n)),
+        ("fill", lambda n: xl.pad.layout((count,), to=count + 1)(x, fill=n)),
     ]
-    for way in ways:
+    for argument, way in ways:
         made = way(0).reshape(-1)
         assert made[:count].tobytes() == x.tobytes()
         assert made[count:].tobytes() == zero.tobytes() * (made.size - count)
-        with pytest.raises(
-            ShapeError, match=r"fill: 2\.5 in an array of .*; wanted (0, for|an int)"
-        ):
+        refusal = rf"^{argument}: 2\.5 in an array of .*; wanted (0, for|an int)"
+        with pytest.raises(ShapeError, match=refusal):
             way(2.5)
+
+
+@pytest.mark.parametrize("dtype", ["U3", "S3"])
+def test_a_number_is_written_whole_in_strings_or_refused(dtype: str) -> None:
+    x = np.array(["ab", "c"], dtype)
+    assert xl.pad(x, to=3, value=123).tolist() == np.array(["ab", "c", "123"], dtype).tolist()
+    for value in (1000, -123, 1.25):
+        refusal = rf"^value: {value} in an array of .*; wanted what is written in 3 characters"
+        with pytest.raises(ShapeError, match=refusal):
+            xl.pad(x, to=3, value=value)
 
 
 @pytest.mark.parametrize("framework", ["numpy", "jax"])
 def test_a_dtype_without_a_zero_is_refused_whatever_was_filled_before(framework: str) -> None:
     array = np.array if framework == "numpy" else pytest.importorskip("jax.numpy").asarray
     layout = xl.pad.layout((6,), to=8)
-    for call in (lambda x: xl.pad(x, to=8), layout):
+    for argument, call in (("value", lambda x: xl.pad(x, to=8)), ("fill", layout)):
         call(array(np.zeros(6, np.float32)))
-        with pytest.raises(ShapeError, match="fill: 0 in an array of float8_e8m0fnu"):
+        with pytest.raises(ShapeError, match=f"^{argument}: 0 in an array of float8_e8m0fnu"):
             call(array(np.ones(6, ml_dtypes.float8_e8m0fnu)))

@@ -32,22 +32,25 @@ _FLOATS = {
 _COUNTED = "int", "uint", "datetime64", "timedelta64"
 
 
-def check_fill(dtype: Any, value: Any) -> None:
+def check_fill(dtype: Any, value: Any, argument: str = "fill") -> None:
     """Refuse a value for holes that the dtype would wrap, cut, drop a part of or take for infinite.
 
     Frameworks differ here: one raises, one wraps 300 to 44, one turns NaN into an integer and 1e6
-    into infinity. A number is rounded, as any is.
+    into infinity. A number is rounded, as any is. `argument` is what the caller calls it.
 
     Raises:
         TypeError: for something that is no number.
         ShapeError: for a number that `dtype` cannot hold.
     """
     if not isinstance(value, (bool, int, float, complex)):
-        raise TypeError(f"fill: {value!r} is a {type(value).__name__}; wanted a number")
+        raise TypeError(f"{argument}: {value!r} is a {type(value).__name__}; wanted a number")
     name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
     if name == "bool":
         fits = value in (0, 1)
         wanted = "False or True"
+    elif name.startswith(("str", "bytes")):
+        room = int(name.lstrip("strbye") or 0) // (32 if name[0] == "s" else 8)
+        fits, wanted = len(str(value)) <= room, f"what is written in {room} characters"
     elif name.startswith("void"):
         fits, wanted = value == 0, "0, for bytes that are all zero"
     elif name.startswith(_COUNTED):
@@ -71,16 +74,16 @@ def check_fill(dtype: Any, value: Any) -> None:
         if fits and name == "float4_e2m1fn" and value != value:
             fits, wanted = False, "a number, of which it has no NaN"
     if not fits:
-        raise ShapeError(f"fill: {value!r} in an array of {name}; wanted {wanted}")
+        raise ShapeError(f"{argument}: {value!r} in an array of {name}; wanted {wanted}")
 
 
-def checked(run: Callable[..., Any], value: Any) -> Callable[..., Any]:
+def checked(run: Callable[..., Any], value: Any, argument: str = "fill") -> Callable[..., Any]:
     """`run`, for arrays whose dtype can hold the value of its holes."""
     fitting = set()
 
     def call(*arrays: Any) -> Any:
         if (dtype := arrays[0].dtype) not in fitting:
-            check_fill(dtype, value)
+            check_fill(dtype, value, argument)
             fitting.add(dtype)
         return run(*arrays)
 

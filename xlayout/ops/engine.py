@@ -185,7 +185,7 @@ class Engine:
         )
         # What is compiled is made anew for another dtype, and asks then.
         if self._fill is not None and not backend_of(arrays[0]).immutable:
-            run = checked(run, own.get(self._fill, 0))
+            run = checked(run, own.get(self._fill, 0), self._fill)
         result = run(*arrays)  # what fails is not kept
         self._make_room(self._runs)
         x = arrays if args is None else arrays[0]
@@ -280,7 +280,7 @@ class Engine:
         if self._fill is None:
             return 0
         fill = options.get(self._fill, 0)
-        check_fill(arrays[0].dtype, fill)
+        check_fill(arrays[0].dtype, fill, self._fill)
         return fill
 
     def _args(self, shapes: tuple[Shape, ...]) -> tuple[Any, ...]:
