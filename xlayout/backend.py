@@ -99,8 +99,7 @@ class Backend(Protocol):
     def fresh(self, x: Any, /) -> Any:
         """A row-major copy that shares nothing with `x`."""
 
-    # -- whole layouts, eager
-    # -----------------------------------------------------------------------
+    # -- whole layouts, eager ----------------------------------------------------------------------
 
     def compiled(
         self,
@@ -143,8 +142,7 @@ class Backend(Protocol):
         `copies`: no row-major input can give the result as a view.
         """
 
-    # -- memory: None from `strides` says that there is none to speak of
-    # ----------------------------
+    # -- memory: None from `strides` says that there is none to speak of ---------------------------
 
     def strides(self, x: Any, /) -> tuple[int, ...] | None:
         """Element strides of memory that may be read and written directly, or None."""
@@ -171,6 +169,12 @@ class Backend(Protocol):
         /,
     ) -> bool:
         """Carry all of them out at once, and say so; or leave them to `assign`, one by one."""
+
+    def together(self, xs: Sequence[Any], /) -> bool:
+        """Whether copies of such arrays are better made many at once, as launches on a GPU are."""
+
+    def move_many(self, items: Sequence[tuple[Moves, Sequence[Any], Sequence[Any]]], /) -> bool:
+        """`move` of many (moves, arrays, outputs) at once; asked for what `together` is said of."""
 
     def writer(
         self, moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /

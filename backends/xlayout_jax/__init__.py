@@ -221,6 +221,14 @@ def move(_moves: Any, _arrays: Sequence[Any], _outputs: Sequence[Any], /) -> boo
     return False
 
 
+def together(_xs: Sequence[Any], /) -> bool:
+    return False
+
+
+def move_many(_items: Sequence[Any], /) -> bool:
+    return False
+
+
 def writer(
     _moves: Any, _inputs: int, _shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[[Sequence[Any], Sequence[Any] | None], None]:

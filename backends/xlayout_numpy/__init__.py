@@ -223,6 +223,14 @@ move = native.move
 writer = native.writer
 
 
+def together(_xs: Sequence[Any], /) -> bool:
+    return False
+
+
+def move_many(_items: Sequence[Any], /) -> bool:
+    return False
+
+
 def in_place(_moves: Any, _x: Any, _shape: tuple[int, ...], /) -> None:
     return None
 

@@ -81,13 +81,12 @@ def _backend_that_waits(layout: Layout, xs: Sequence[Any]) -> Backend | None:
     if tuple([x.shape for x in xs]) != layout.in_shapes:
         return None  # `call` says what is wrong
     backend = common_backend(xs)
-    together = getattr(backend, "together", None)  # a verb that few frameworks need
-    if together is None or not together(xs) or backend.tracing(*xs):
+    if not backend.together(xs) or backend.tracing(*xs):
         return None
     return None if None in [backend.strides(x) for x in xs] else backend
 
 
-def _write(backend: Any, items: Sequence[_Item], fill: Any) -> None:
+def _write(backend: Backend, items: Sequence[_Item], fill: Any) -> None:
     moves = []
     for layout, xs, outputs in items:
         fill_holes(backend, layout, outputs, fill)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
@@ -48,10 +48,10 @@ def _recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         if layout.out_size <= _SMALL or backend.immutable:
             return each
         each = _written(layout, backend, each)
-        if len(layout.out_shapes) == 1 or not hasattr(backend, "together"):
+        if len(layout.out_shapes) == 1:
             return each
-        verbs, at_once = cast(Any, backend), _by_pieces(layout, backend, fill, each)
-        return lambda x: at_once(x) if verbs.together((x,)) else each(x)
+        at_once = _by_pieces(layout, backend, fill, each)
+        return lambda x: at_once(x) if backend.together((x,)) else each(x)
     whole = program_of(layout)
     program = tuned(whole, layout, immutable=backend.immutable)
     tables = tables_of(layout, whole)
