@@ -13,6 +13,7 @@ from torch.utils._device import DeviceContext
 from xlayout_native.overlap import Extent, conflict, extent
 
 __all__ = [
+    "GATES",
     "PLAIN",
     "count_write",
     "refusal",
@@ -53,25 +54,30 @@ def under_function_mode() -> bool:
     return any(type(torch._C._get_function_stack_at(k)) is not DeviceContext for k in modes)
 
 
+GATES: dict[str, Callable[[Any], bool]] = {
+    "subclass": lambda x: type(x) not in PLAIN,
+    "layout": lambda x: x.layout is not torch.strided,
+    "forward mode": lambda _x: forward_ad._current_level >= 0,
+    "transform": lambda x: _transforms() or torch._C._functorch.is_functorch_wrapped_tensor(x),
+    "functionalization": torch._is_functional_tensor,
+    "dispatch mode": lambda _x: _dispatch_modes() > 0,
+    "function mode": lambda _x: under_function_mode(),
+    "tracing": lambda _x: _trace() is not None,
+    "conjugate": lambda x: x.is_conj(),
+    "negative": lambda x: x.is_neg(),
+    "zero": lambda x: x._is_zerotensor(),
+    "quantized": lambda x: x.is_quantized,
+}
+"""Name -> whether it keeps what a tensor holds from being seen as plain strided memory."""
+
+
 def strides(x: Any, /) -> tuple[int, ...] | None:
     # A raw write that autograd, a transform or a mode does not see gives silently wrong results.
     return None if x.requires_grad and torch.is_grad_enabled() else view_strides(x)
 
 
 def view_strides(x: Any, /) -> tuple[int, ...] | None:
-    if (
-        type(x) not in PLAIN
-        or x.layout is not torch.strided
-        or x.is_conj()
-        or x.is_neg()
-        or x.is_quantized
-        or torch._C._functorch.is_functorch_wrapped_tensor(x)
-        or torch._is_functional_tensor(x)
-        or x._is_zerotensor()
-        or watched()
-    ):
-        return None
-    return tuple(x.stride())
+    return None if any(closed(x) for closed in GATES.values()) else tuple(x.stride())
 
 
 def count_write(*xs: Any) -> None:

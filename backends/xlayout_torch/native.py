@@ -1,7 +1,7 @@
 """Native: torch's own copies given to the compiled kernel, where it is faster and nobody looks on.
 
 A raw copy that autograd, a transform, a tracer or a mode does not see gives silently wrong results.
-Each of them is a gate here, and one that is closed sends the copy to torch.
+Each of them is a gate, and one that is closed sends the copy to torch.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from multiprocessing import parent_process
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 import xlayout_native
 from xlayout_native.strided import LARGE, PIECE, SMALL, Moves, one_move, plan_where_faster, prepared
 from xlayout_native.switch import wanted
-from xlayout_torch.memory import PLAIN, count_write, under_function_mode
+from xlayout_torch import memory
+from xlayout_torch.memory import count_write
 
 __all__ = ["GATES", "empty", "fresh", "in_place", "move", "rivals"]
 
@@ -26,24 +26,9 @@ if xlayout_native.available and parent_process() is None:  # one of a fork would
 
 _HOME = os.getpid()
 
-GATES: dict[str, Callable[[Any], bool]] = {
-    "subclass": lambda x: type(x) not in PLAIN,
+GATES: dict[str, Callable[[Any], bool]] = memory.GATES | {
     "device": lambda x: x.device.type != "cpu",
-    "layout": lambda x: x.layout is not torch.strided,
     "autograd": lambda x: x.requires_grad and torch.is_grad_enabled(),
-    "forward mode": lambda _x: forward_ad._current_level >= 0,
-    "transform": lambda x: (
-        torch._C._are_functorch_transforms_active()
-        or torch._C._functorch.is_functorch_wrapped_tensor(x)
-    ),
-    "functionalization": torch._is_functional_tensor,
-    "dispatch mode": lambda _x: torch._C._len_torch_dispatch_stack() > 0,
-    "function mode": lambda _x: under_function_mode(),
-    "tracing": lambda _x: torch._C._get_tracing_state() is not None,
-    "conjugate": lambda x: x.is_conj(),
-    "negative": lambda x: x.is_neg(),
-    "zero": lambda x: x._is_zerotensor(),
-    "quantized": lambda x: x.is_quantized,
 }
 """Name -> whether it keeps the kernel away from a tensor."""
 
