@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -149,15 +148,7 @@ def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] |
 
 
 def relayout(
-    steps: tuple[
-        tuple[builtins.slice | int, ...] | None,
-        tuple[int, ...] | None,
-        tuple[int, ...] | None,
-        tuple[int, ...] | None,
-    ],
-    _copies: bool,
-    _size: int,
-    /,
+    steps: tuple[Any, Any, Any, Any], _copies: bool, _size: int, /
 ) -> Callable[[Any], Any]:
     window, split, axes, merged = steps
 

@@ -135,17 +135,7 @@ def linear(_make: Callable[[], Any], _arrays: Sequence[Any], /) -> Sequence[Any]
     return None
 
 
-def relayout(
-    steps: tuple[
-        tuple[builtins.slice | int, ...] | None,
-        tuple[int, ...] | None,
-        tuple[int, ...] | None,
-        tuple[int, ...] | None,
-    ],
-    copies: bool,
-    size: int,
-    /,
-) -> Callable[[Any], Any]:
+def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Callable[[Any], Any]:
     window, split, axes, merged = steps
     fresh = _copy if size > _FEW else np.ndarray.copy
     if window is not None:

@@ -153,17 +153,7 @@ def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] |
     return autograd.linear(make, arrays)
 
 
-def relayout(
-    steps: tuple[
-        tuple[builtins.slice | int, ...] | None,
-        tuple[int, ...] | None,
-        tuple[int, ...] | None,
-        tuple[int, ...] | None,
-    ],
-    copies: bool,
-    size: int,
-    /,
-) -> Callable[[Any], Any]:
+def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Callable[[Any], Any]:
     # Splitting an axis is a view whatever the strides are, so there is one copy. It is made here:
     # `reshape` and `contiguous` hand out the caller's memory when the permuted strides happen to
     # fit. Of a contiguous tensor they cannot when `copies` holds, and `reshape` is the faster call.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 from xlayout.bench.answers import Bits
 from xlayout.bench.cases import Case
 from xlayout.bench.contest import Contest, memcpys, parts_of
-from xlayout.bench.timing import Call
-from xlayout.bench.words import Words, by_einops, fresh, into
+from xlayout.bench.words import Words, eager_calls
 
 __all__ = ["WORDS", "numpy_contest"]
 
@@ -31,16 +29,7 @@ def numpy_contest(case: Case, content: Bits, *, threads: int) -> Contest:
     target = np.zeros_like(content)
     xs = parts_of(content, case.layout.in_shapes)
     ys = parts_of(target, case.layout.out_shapes)
-    made, written = fresh(case.hand, case.layout.out_shapes, WORDS), into(case.hand, WORDS)
-    out = tuple(ys) if len(ys) > 1 else ys[0]
-    calls: dict[str, Call] = {
-        "xlayout reused": lambda: case.ours(*xs, out=out),
-        "eager reused": lambda: written(xs, ys),
-        "xlayout fresh": lambda: case.ours(*xs),
-        "eager fresh": lambda: made(*xs),
-    }
-    if case.einops and find_spec("einops"):
-        calls["einops fresh"] = by_einops(case.einops, xs, WORDS)
+    calls = eager_calls(case, xs, ys, WORDS)
     units = memcpys(content.view(np.uint8), target.view(np.uint8), threads)
     return Contest(calls, units, lambda _made: None, _seen, lambda: target.fill(0))
 

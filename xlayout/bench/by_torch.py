@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from xlayout.bench.answers import Bits
 from xlayout.bench.cases import Case
 from xlayout.bench.contest import Contest, memcpys, parts_of
 from xlayout.bench.timing import Call
-from xlayout.bench.words import Words, by_einops, fresh, into
+from xlayout.bench.words import Words, eager_calls, fresh, into
 
 __all__ = ["WORDS", "can_compile", "torch_contest"]
 
@@ -38,18 +37,9 @@ def torch_contest(
     target = torch.zeros_like(source)
     xs = parts_of(source, case.layout.in_shapes)
     ys = parts_of(target, case.layout.out_shapes)
-    made, written = fresh(case.hand, case.layout.out_shapes, WORDS), into(case.hand, WORDS)
-    out = tuple(ys) if len(ys) > 1 else ys[0]
-    calls: dict[str, Call] = {
-        "xlayout reused": lambda: case.ours(*xs, out=out),
-        "eager reused": lambda: written(xs, ys),
-        "xlayout fresh": lambda: case.ours(*xs),
-        "eager fresh": lambda: made(*xs),
-    }
-    if case.einops and find_spec("einops"):
-        calls["einops fresh"] = by_einops(case.einops, xs, WORDS)
+    calls = eager_calls(case, xs, ys, WORDS)
     if compiled and can_compile():
-        calls |= _compiled(xs, ys, made, written, case.ours)
+        calls |= _compiled(case, xs, ys)
     units = memcpys(_bytes(source), _bytes(target), threads)
     return Contest(calls, units, lambda _made: None, _seen, target.zero_)
 
@@ -59,12 +49,13 @@ def can_compile() -> bool:
     return any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++")))
 
 
-def _compiled(
-    xs: Sequence[Any], ys: Sequence[Any], made: Any, written: Any, ours: Any
-) -> dict[str, Call]:
+def _compiled(case: Case, xs: Sequence[Any], ys: Sequence[Any]) -> dict[str, Call]:
+    made, written = fresh(case.hand, case.layout.out_shapes, WORDS), into(case.hand, WORDS)
     torch._dynamo.reset()  # else it gives up after eight shapes
     compiled: Any = torch.compile  # its type says too little of what is Any
-    hand, reused, op = (compiled(f, dynamic=False, fullgraph=True) for f in (made, written, ours))
+    hand, reused, op = (
+        compiled(f, dynamic=False, fullgraph=True) for f in (made, written, case.ours)
+    )
     return {
         "compiled reused": lambda: reused(xs, ys),
         "compiled fresh": lambda: hand(*xs),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import accumulate
 from typing import Any
 
 from xlayout.algebra.shapes import Shape
-from xlayout.bench.cases import Cut, Hand, Join, Permute, Stack
+from xlayout.bench.cases import Case, Cut, Hand, Join, Permute, Stack
+from xlayout.bench.timing import Call
 
-__all__ = ["Words", "by_einops", "fresh", "into"]
+__all__ = ["Words", "by_einops", "eager_calls", "fresh", "into"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +80,28 @@ def into(hand: Hand, words: Words) -> Callable[[Sequence[Any], Sequence[Any]], A
             return write
 
 
-def by_einops(
-    form: tuple[str, dict[str, int]], xs: Sequence[Any], words: Words
-) -> Callable[[], Any]:
-    """The op in einops, made to copy where einops returns a view."""
+def eager_calls(case: Case, xs: Sequence[Any], ys: Sequence[Any], words: Words) -> dict[str, Call]:
+    """The calls, by name, where arrays can be written into: into `ys`, or into new ones."""
+    made, written = fresh(case.hand, case.layout.out_shapes, words), into(case.hand, words)
+    out = tuple(ys) if len(ys) > 1 else ys[0]
+    calls: dict[str, Call] = {
+        "xlayout reused": lambda: case.ours(*xs, out=out),
+        "eager reused": lambda: written(xs, ys),
+        "xlayout fresh": lambda: case.ours(*xs),
+        "eager fresh": lambda: made(*xs),
+    }
+    return calls | by_einops(case, xs, words)
+
+
+def by_einops(case: Case, xs: Sequence[Any], words: Words) -> dict[str, Call]:
+    """The op in einops, made to copy where einops returns a view; no call where it has no word."""
+    if not case.einops or not find_spec("einops"):
+        return {}
     import einops
 
-    pattern, sizes = form
+    pattern, sizes = case.einops
     given = list(xs) if len(xs) > 1 else xs[0]
-    return lambda: words.own(einops.rearrange(given, pattern, **sizes))
+    return {"einops fresh": lambda: words.own(einops.rearrange(given, pattern, **sizes))}
 
 
 def _seen(xs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
