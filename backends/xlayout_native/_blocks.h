@@ -71,10 +71,19 @@ TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *
     N(rows_of_blocks)(b, from, to, NULL, false);
 }
 
+#if LANES == 4
+/* Blocks of one line too are best put together in a vector; but where four and more are dealt out in turn, it is
+ * quicker to read them as they lie. */
+static bool fill_vectors(const Box *b)
+{
+    return b->width < LINE || (b->width == LINE && (b->columns < 4 || !has_seams(b)));
+}
+#endif
+
 TARGET static void N(blocks_across)(const Box *b, const uint8_t *from, uint8_t *to)
 {
 #if LANES == 4
-    if (b->width < LINE) {
+    if (fill_vectors(b)) {
         N(short_blocks)(b, from, to, true);
         return;
     }

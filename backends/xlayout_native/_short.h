@@ -1,4 +1,4 @@
-/* _short: blocks shorter than a line, of any width, to any address. A part of _lanes.h for vectors of a line.
+/* _short: blocks of a line at the most, of any width, to any address. A part of _lanes.h for vectors of a line.
  *
  * Each goes to its place in a vector, by a load under a mask, and the vector to memory once it is full.
  */
@@ -23,7 +23,7 @@ INLINE void N(fill)(Filling *filling, const Box *b, const uint8_t *from, uint8_t
                     int64_t soon, bool past)
 {
     const int64_t width = b->width;
-    const __mmask64 whole = (1ULL << width) - 1;
+    const __mmask64 whole = ~0ULL >> (LINE - width);
     Filling f = *filling;
     if (to != f.line + f.part) {
         N(put_rest)(&f);
