@@ -33,7 +33,9 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     python = folder / "venv" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps")
     run(*pip, wheel)
-    packages = Path(run(python, "-c", "import site; print(*site.getsitepackages())").strip())
+    # Not `site.getsitepackages`: of a Debian Python that is several folders.
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(run(python, "-c", where).strip())
     for part in Path(np.__file__).parent.parent.glob("numpy*"):
         (packages / part.name).symlink_to(part)
     return python
