@@ -17,7 +17,6 @@ import xlayout_native
 from xlayout_native.strided import LARGE, PIECE, SMALL, Moves, one_move, plan_where_faster, prepared
 from xlayout_native.switch import wanted
 from xlayout_torch import memory
-from xlayout_torch.memory import count_write
 
 __all__ = ["GATES", "empty", "fresh", "in_place", "move", "rivals"]
 
@@ -75,7 +74,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         return False
     pointers = [x.data_ptr() for x in (*arrays, *outputs)]
     xlayout_native.run(plan, torch.get_num_threads(), *pointers)
-    count_write(*outputs)
+    memory.count_write(*outputs)
     return True
 
 
@@ -91,9 +90,9 @@ def in_place(moves: Moves, x: Any, shape: tuple[int, ...]) -> Any | None:
     threads = torch.get_num_threads()
     if plan is None or not xlayout_native.run_in_place(plan, threads, x.data_ptr()):
         return None
-    count_write(x)
+    memory.count_write(x)
     return x.detach().view(shape)
 
 
 def _watched(x: Any) -> bool:
-    return any(closed(x) for closed in GATES.values())
+    return memory.any_closed(GATES, x)
