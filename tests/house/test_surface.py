@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
+import subprocess
+import sys
 from dataclasses import fields
 from doctest import DocTestFinder
 from typing import Any
@@ -59,18 +62,51 @@ def test_a_member_of_layout_is_explained(name: str) -> None:
 
 
 RUN = ["out", "copy", "donate", "comm", "out_sharding", "in_sharding"]
+OPS = [name for name in FUNCTIONS if hasattr(VALUES[name], "layout")]
 
 
-@pytest.mark.parametrize(
-    "op", [xlayout.interleave, xlayout.stack, xlayout.rearrange, xlayout.from_tiles]
-)
-def test_an_op_shows_every_option_that_it_takes(op: Any) -> None:
-    parameters = list(inspect.signature(op).parameters.values())
+def test_ops_are_found() -> None:
+    assert {"interleave", "stack", "rearrange", "fuse_qkv", "to_tiles", "from_tiles"} <= set(OPS)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_op_shows_every_option_that_it_takes(name: str) -> None:
+    parameters = list(inspect.signature(VALUES[name]).parameters.values())
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     assert named[-len(RUN) :] == RUN
     assert [p.default for p in parameters if p.name in RUN] == [
         None, True, False, "auto", None, None,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_op_explains_the_arguments_that_it_takes_and_no_others(name: str) -> None:
+    parameters = inspect.signature(VALUES[name]).parameters.values()
+    stars = {inspect.Parameter.VAR_KEYWORD: "**"}
+    _, _, args = (inspect.getdoc(VALUES[name]) or "").partition("\nArgs:\n")
+    block, _, _ = args.partition("\n\n")
+    told = re.findall(r"^    ([\w*, ]+):", block, re.MULTILINE)
+    assert ", ".join(told).split(", ") == [stars.get(p.kind, "") + p.name for p in parameters]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_the_layout_of_an_op_shows_its_options_and_not_where_a_result_goes(name: str) -> None:
+    on_arrays = inspect.signature(VALUES[name]).parameters.values()
+    on_shapes = inspect.signature(VALUES[name].layout).parameters.values()
+    arrays = [p for p in on_arrays if p.kind is p.POSITIONAL_ONLY and p.name != "pattern"]
+    own = [p.name for p in on_arrays if p not in arrays and p.name not in RUN]
+    assert [p.name for p in on_shapes][len(arrays) :] == own
+
+
+def test_the_ops_are_there_where_docstrings_are_not() -> None:
+    told = "import numpy, xlayout; print(xlayout.interleave(numpy.arange(4)).tolist())"
+    ran = subprocess.run([sys.executable, "-OO", "-c", told], check=True, capture_output=True)
+    assert ran.stdout.split(b"\n")[0] == b"[0, 2, 1, 3]"
+
+
+def test_the_tree_of_errors_has_a_line_for_each() -> None:
+    drawn = re.findall(r"[├└]── (\w+) ", inspect.getdoc(xlayout.errors) or "")
+    assert sorted(drawn) == sorted(errors)
 
 
 def test_what_is_loaded_on_demand_is_listed() -> None:

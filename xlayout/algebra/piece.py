@@ -46,7 +46,7 @@ class Piece:
     The constructor drops loops of one step, sorts by out stride (largest first) and fuses
     neighbours whose strides chain on both sides. For a bijection held in one piece that form is
     unique: a decomposition of an interval into arithmetic progressions is mixed radix (de Bruijn,
-        1956).
+    1956).
 
     Args:
         in_offset: first input position, in elements.

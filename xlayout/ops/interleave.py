@@ -19,8 +19,7 @@ def interleave(
 
     The axis is split (groups, n, block) and read (n, groups, block). With two groups this is the
     gate/up order of TransformerEngine's grouped GLU kernels (`interleave_glu_tensor`);
-    `transformers` calls the
-    *inverse* of `block=1` "Interleave".
+    `transformers` calls the *inverse* of `block=1` "Interleave".
 
     Args:
         shape: any array; its `axis` holds the groups one after the other.

@@ -172,21 +172,40 @@ def many_to_one(
 def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
     """`call` under the name and the documentation of `function`, told for arrays.
 
-    The signature follows `function`, or the `__call__` of a protocol `like`.
+    The signatures follow `function`, or the methods of a protocol `like`.
     """
     call.__name__ = call.__qualname__ = function.__name__.lstrip("_")
     call.__module__ = function.__module__
-    signature = inspect.signature(function)
-    names = {name: _array_name(name) for name in _positional_only(function)}
-    call.__signature__ = _without_self(like) if like else _on_arrays(signature, names)
-    doc = function.__doc__.replace("    **_run: ", f"    {', '.join(Run.__annotations__)}: ")
-    for shape, array in names.items():
-        doc = doc.replace(f"    {shape}: ", f"    {array}: ")
-    call.__doc__ = doc
+    shapes = _positional_only(function)
+    if like:
+        call.__signature__, layout.__signature__ = map(_without_self, (like.__call__, like.layout))
+        arrays = list(call.__signature__.parameters)[: len(shapes)]
+    else:
+        arrays = [_array_name(shape) for shape in shapes]
+        on_shapes = inspect.signature(function)
+        call.__signature__ = _on_arrays(on_shapes, dict(zip(shapes, arrays, strict=True)))
+        layout.__signature__ = _without_run(on_shapes)
+    if function.__doc__:  # python -OO leaves none
+        call.__doc__ = _told_for_arrays(function.__doc__, dict(zip(shapes, arrays, strict=True)))
     layout.__name__ = layout.__qualname__ = f"{call.__name__}.layout"
     layout.__doc__ = f"`{call.__name__}` on shapes instead of arrays: the Layout it runs."
     call.layout = layout
     return call
+
+
+def _told_for_arrays(doc: str, names: dict[str, str]) -> str:
+    """A docstring with arrays for shapes, and what `Run` says in the place of `**_run`."""
+    options = inspect.cleandoc(Run.__doc__ or "").partition("\n\n")[2]
+    lines = []
+    for line in inspect.cleandoc(doc).splitlines():
+        name, colon, rest = line.strip().partition(": ")
+        if colon and name == "**_run":
+            lines += [f"    {option}" for option in options.splitlines()]
+        elif colon and name in names and line.startswith("    "):
+            lines.append(f"    {names[name]}: {rest}")
+        else:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def _on_shapes(function: Callable[..., Layout]) -> Callable[..., Layout]:
@@ -241,6 +260,11 @@ def _on_arrays(signature: inspect.Signature, names: dict[str, str]) -> inspect.S
     return inspect.Signature(parameters)
 
 
-def _without_self(protocol: Any) -> inspect.Signature:
-    signature = inspect.signature(protocol.__call__)
+def _without_self(method: Any) -> inspect.Signature:
+    signature = inspect.signature(method)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _without_run(signature: inspect.Signature) -> inspect.Signature:
+    kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    return signature.replace(parameters=kept)

@@ -93,8 +93,7 @@ def rearrange(shapes: tuple[Shape, ...], /, pattern: str, **sizes: int) -> Layou
     Args:
         shapes: an array, or a sequence of arrays when the pattern has several inputs.
         pattern: the pattern; names may carry their size, as in `(h=8 d)`.
-        out: array(s) to write the result into.
-        copy: True (default) fresh memory; None a view where possible; False a view or an error.
+        **_run: where the result goes; see `xlayout.ops.op.Run`.
         **sizes: sizes of axes by name.
 
     Returns:

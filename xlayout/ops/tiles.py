@@ -110,10 +110,11 @@ def _from_tiles(shapes: tuple[Shape, ...], /, *, columns: int) -> Layout:
 
     Args:
         shapes: a nested list of arrays; blocks of a row are equally high, of a column equally wide.
-        columns: blocks per row (the array function counts them).
         **_run: where the result goes; see `xlayout.ops.op.Run`.
 
     Raises:
+        TypeError: for what is no list of rows.
+        AxisError: for blocks of fewer than two axes.
         SizeError: for ragged rows, or blocks that do not fit together.
 
     >>> import numpy as np
@@ -121,6 +122,7 @@ def _from_tiles(shapes: tuple[Shape, ...], /, *, columns: int) -> Layout:
     >>> (from_tiles(to_tiles(x, grid=(2, 2))) == x).all()
     np.True_
     """
+    # Nobody gives `columns`: the array function counts the blocks of a row.
     grid = [shapes[k : k + columns] for k in range(0, len(shapes), columns)]
     batch = shapes[0][:-2]
     if any(len(s) < 2 for s in shapes):
@@ -148,6 +150,7 @@ class ToTiles(Protocol):
         *,
         grid: tuple[int, int],
         rule: Rule = "balanced",
+        out: Sequence[A] | None = None,
         copy: bool | None = True,
         donate: bool = False,
         comm: Literal["auto", "local", "native"] = "auto",
