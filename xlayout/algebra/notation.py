@@ -74,7 +74,7 @@ def read(text: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, 
     Raises:
         PatternError: for text that `write` would not write.
     """
-    head, brace, _ = text.partition("{")
+    head = text.partition("{")[0]
     sides = head.split("->")
     body = text[len(head) :]
     if (
@@ -83,8 +83,8 @@ def read(text: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, 
         or any(_SHAPE.sub("", s).strip(" ,") for s in sides)
     ):
         raise PatternError(
-            f"layout: cannot read {text!r}; wanted shapes -> shapes {brace}out<-in: (n, in "
-            "stride, out stride) ...}}"
+            f"layout: cannot read {text!r}; wanted shapes -> shapes "
+            "{out<-in: (n, in stride, out stride) ...}"
         )
     ins, outs = (tuple(_ints(s) for s in _SHAPE.findall(side)) for side in sides)
     pieces = []
