@@ -67,10 +67,10 @@ def empty(shape: Sequence[int], like: Any, together: int = 0) -> Any:
 
 def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """Whether all moves are made, between tensors of one dtype; if not, torch should make them."""
-    if not xlayout_native.available or any(map(_watched, (*arrays, *outputs))):
+    if not xlayout_native.available:
         return False
     plan = plan_where_faster(moves, arrays[0].itemsize, len(arrays), len(outputs), rivals())
-    if plan is None:
+    if plan is None or any(map(_watched, (*arrays, *outputs))):
         return False
     pointers = [x.data_ptr() for x in (*arrays, *outputs)]
     xlayout_native.run(plan, torch.get_num_threads(), *pointers)

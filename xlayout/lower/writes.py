@@ -40,5 +40,7 @@ def keep_write(backend: Backend, writes: Runs, asked: Asked, layout: Layout) -> 
     """Keep what writes a layout into arrays that are there, unless holes are to be filled first."""
     if layout.has_holes or not layout.out_size:
         return
+    if backend.find(writes, *asked) is not None:
+        return  # it is there, and these arrays are none for it
     write = backend.writer(moves_of(layout), len(layout.in_shapes), layout.out_shapes)
     backend.keep(writes, *asked, write)
