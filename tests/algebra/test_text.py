@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 
 from tests.strategies import several
 from xlayout.algebra import Layout, Piece
 from xlayout.errors import LayoutError
+from xlayout.ops import rearrange
 
 
 @given(several())
@@ -101,3 +104,16 @@ def test_json_that_is_no_layout_is_refused(data: object, message: str) -> None:
 def test_pieces_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(LayoutError, match=r"layout: cannot read .*; wanted shapes -> shapes \{"):
         Layout.parse(text)
+
+
+def test_shapes_that_are_told_twice_must_agree() -> None:
+    layout = Layout.parse("(4,), (2,) -> (6,) {0<-0: (4, 1, 1)}")
+    assert Layout.parse(str(layout), [(4,), (2,)]) == layout
+    with pytest.raises(LayoutError, match=r"^shape: \(4,\), \(3,\); .* takes \(4,\), \(2,\)$"):
+        Layout.parse(str(layout), [(4,), (3,)])
+
+
+@pytest.mark.parametrize("shape", [(np.int64(2), np.int8(3)), np.array([2, 3]), [(2, 3)]], ids=repr)
+def test_sizes_of_numpy_are_sizes(shape: Any) -> None:
+    wanted = Layout.permute((2, 3), (1, 0))
+    assert Layout.parse("a b -> b a", shape) == rearrange.layout(shape, "a b -> b a") == wanted

@@ -87,6 +87,11 @@ def read(text: str) -> Pattern:
     return _Reader(text).pattern()
 
 
+def _is_named(product: Product) -> bool:
+    """Whether a segment can be found again on the other side."""
+    return any(isinstance(factor, Dots) for factor in product) or any(names(product))
+
+
 _DEEPEST = 32  # more than any layout has, and far from Python's own limit
 _TOKEN = re.compile(r"\s*(?:(->)|(\.\.\.)|([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)|([()+,=]))")
 
@@ -199,6 +204,14 @@ class _Reader:
         if self._token != ")":
             raise fail(self.text, at, "pattern: this parenthesis is never closed")
         self._take()
+        if len(summands) > 1:
+            for summand in summands:
+                if not _is_named(summand):
+                    raise fail(
+                        self.text,
+                        summand[0].at,
+                        "pattern: a segment without a name; give it one, as in '(q + one=1)'",
+                    )
         return Group(tuple(summands), at)
 
     def _name(self) -> Name:

@@ -106,7 +106,7 @@ class Layout(Relation):
         [0, 3, 1, 4, 2, 5]
         """
         if notation.is_pieces(text):
-            return cls(*notation.read(text))
+            return cls(*notation.read(text, shape, sizes))
         return cls._of(pattern.solve(text, shape, sizes))
 
     def to_json(self) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from xlayout.algebra import pattern
 from xlayout.algebra.compose import same_pairs
 from xlayout.algebra.naming import pattern_of
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape
+from xlayout.algebra.shapes import Shape, as_shape, is_shape
 from xlayout.errors import PatternError
 
 __all__ = ["is_pieces", "read", "write"]
@@ -68,11 +69,14 @@ def is_pieces(text: object) -> bool:
     return isinstance(text, str) and "{" in text
 
 
-def read(text: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, ...]]:
+def read(
+    text: str, shape: Any, sizes: Mapping[str, int]
+) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, ...]]:
     """The parts of a layout written piece by piece.
 
     Raises:
-        PatternError: for text that `write` would not write.
+        PatternError: for text that `write` would not write, other shapes than it has, or sizes of
+            names: it has none.
     """
     head = text.partition("{")[0]
     sides = head.split("->")
@@ -87,6 +91,12 @@ def read(text: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, 
             "{out<-in: (n, in stride, out stride) ...}"
         )
     ins, outs = (tuple(_ints(s) for s in _SHAPE.findall(side)) for side in sides)
+    if shape is not None:
+        shapes = tuple(map(as_shape, (shape,) if is_shape(shape) else shape))
+        if shapes != ins:
+            raise PatternError(f"shape: {_shapes(shapes)}; {text!r} takes {_shapes(ins)}")
+    if sizes:
+        raise PatternError(f"sizes: {', '.join(sizes)}; {text!r} has no named axes")
     pieces = []
     for out_offset, in_offset, loops in _PIECE.findall(body):
         if out_offset:

@@ -38,6 +38,8 @@ def partition(
     total = integer(total, "total")
     parts = integer(parts, "parts", 1)
     unit = integer(unit, "unit", 1)
+    if not isinstance(rule, str):
+        raise TypeError(f"rule: {rule!r} is a {type(rule).__name__}; wanted a str")
     if rule not in get_args(Rule):
         raise SizeError(f"rule: {rule!r}; wanted one of {', '.join(get_args(Rule))}")
     units, residue = divmod(total, unit)

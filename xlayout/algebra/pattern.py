@@ -14,7 +14,7 @@ from typing import Any
 from xlayout.algebra.grammar import Dots, Factor, Group, Name, Pattern, Product, fail, names, read
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape, as_shape, integer
+from xlayout.algebra.shapes import Shape, as_shape, integer, is_shape
 from xlayout.algebra.solver import Solver, size_of
 from xlayout.errors import PatternError
 
@@ -58,7 +58,7 @@ def solve(
 def _shapes(pattern: Pattern, shape: Any) -> list[Shape] | None:
     if shape is None:
         return None
-    single = len(pattern.inputs) == 1 and all(isinstance(n, int) for n in shape)
+    single = len(pattern.inputs) == 1 and is_shape(shape)
     shapes = [as_shape(s) for s in ([shape] if single else shape)]
     count = len(pattern.inputs)
     if len(shapes) != count:

@@ -9,7 +9,18 @@ from typing import Any
 
 from xlayout.errors import AxisError, SizeError
 
-__all__ = ["Shape", "as_shape", "axis_of", "divide", "divisors", "ends", "integer", "permutation"]
+__all__ = [
+    "Shape",
+    "as_shape",
+    "axis_of",
+    "divide",
+    "divisors",
+    "ends",
+    "integer",
+    "integers",
+    "is_shape",
+    "permutation",
+]
 
 Shape = tuple[int, ...]
 
@@ -32,14 +43,33 @@ def integer(value: Any, name: str, least: int = 0) -> int:
     return number
 
 
-def as_shape(shape: Sequence[int] | int, name: str = "shape") -> Shape:
+def as_shape(shape: Any, name: str = "shape") -> Shape:
     """A shape as a tuple of ints; a single int is one axis."""
-    if isinstance(shape, int):
-        shape = (shape,)
+    return integers((shape,) if _is_size(shape) else shape, name)
+
+
+def integers(values: Any, name: str) -> tuple[int, ...]:
+    """A sequence of ints, of at least 0 each."""
     try:
-        return tuple(integer(n, name) for n in shape)
+        return tuple([integer(n, name) for n in values])
     except TypeError:
-        raise TypeError(f"{name}: {shape!r}; wanted a sequence of ints") from None
+        raise TypeError(f"{name}: {values!r}; wanted a sequence of ints") from None
+
+
+def is_shape(given: Any) -> bool:
+    """Whether this is one shape, and not a sequence of them.
+
+    Raises:
+        TypeError: when it is neither.
+    """
+    try:
+        return _is_size(given) or all(map(_is_size, given))
+    except TypeError:
+        raise TypeError(f"shape: {given!r}; wanted a sequence of ints, or several") from None
+
+
+def _is_size(n: Any) -> bool:
+    return hasattr(n, "__index__") and not getattr(n, "shape", ())  # every array of numpy's has it
 
 
 def axis_of(axis: int, ndim: int, name: str = "axis") -> int:

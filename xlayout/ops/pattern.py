@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol, cast
 
 from xlayout.algebra import Layout, grammar
-from xlayout.algebra.shapes import Shape
+from xlayout.algebra.shapes import Shape, as_shape, is_shape
 from xlayout.constant import constant
 from xlayout.ops.engine import Engine
 from xlayout.ops.op import Run, dressed
@@ -70,9 +70,8 @@ def _on_arrays(function: Callable[..., Layout]) -> Rearrange:
     call = Engine(function, _split, packed=True).unary()
 
     def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
-        single = all(isinstance(n, int) for n in shape)
-        shapes = (tuple(shape),) if single else tuple(map(tuple, shape))
-        return function(shapes, pattern, **sizes)
+        shapes = (shape,) if is_shape(shape) else shape
+        return function(tuple(map(as_shape, shapes)), pattern, **sizes)
 
     return cast("Rearrange", dressed(call, function, layout, Rearrange))
 
