@@ -23,6 +23,8 @@ _ALL = builtins.slice(None)
 def kind(x: Any, /) -> tuple[Any, Any]:
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError("x: a masked array would lose its mask; give x.filled(...) or x.data")
+    if isinstance(x, np.generic):
+        raise TypeError(f"x: a {type(x).__name__} is no array; give np.asarray(x)")
     if isinstance(x, np.matrix):
         raise TypeError("x: a matrix has two axes whatever is done with it; give np.asarray(x)")
     return x.dtype, "cpu"
@@ -103,11 +105,12 @@ def _filler(value: Any, dtype: Any) -> Any:
 
 
 def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
-    flat = np.concatenate([x.reshape(-1) for x in xs])
+    flat = concatenate([x.reshape(-1) for x in xs], 0)
     if not flat.size:
         return full(table.shape, value, flat)
-    filler = np.asarray(_filler(value, flat.dtype), flat.dtype)
-    return np.where(table < 0, filler, flat[np.maximum(table, 0)])
+    y = flat[np.maximum(table, 0)]
+    y[table < 0] = _filler(value, flat.dtype)
+    return y
 
 
 _FEW = 2048  # elements; for one copy of so few the kernel is not asked
@@ -232,8 +235,10 @@ def release(x: Any, /) -> Callable[[], None]:
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
     if not out.flags.writeable:
         return "it is read-only"
-    if any(strides(x) is None for x in (out, *inputs)):
-        return "its elements, or an input's, are objects or no whole elements apart"
+    if strides(out) is None:
+        return "its elements are objects, or no whole elements apart"
+    if any(strides(x) is None for x in inputs):
+        return "an input's elements are objects, or no whole elements apart"
     return conflict(_extent(out), map(_extent, inputs))
 
 

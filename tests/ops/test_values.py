@@ -116,3 +116,12 @@ def test_elements_of_no_bytes_have_places_all_the_same(dtype: Any, shape: tuple[
     assert xl.interleave(x).shape == shape
     assert len(xl.unstack(x)) == rows
     assert xl.pad(x, to=300).shape == (300, columns)
+
+
+@pytest.mark.parametrize("dtype", [">i4", ">U3", [("id", ">i4"), ("weight", ">f8")]], ids=str)
+def test_a_table_of_positions_keeps_the_order_of_bytes(dtype: Any) -> None:
+    layout = xl.Layout.parse("(5, 1) -> (2, 3) {0<-0: (2, 4, 3)} {1<-3:} {2<-1: (2, 1, 2)}")
+    x = np.arange(1, 6).reshape(5, 1).astype(dtype)
+    wanted = layout(x, out=np.empty((2, 3), dtype))
+    assert layout(x).dtype == x.dtype
+    assert layout(x).tobytes() == wanted.tobytes()
