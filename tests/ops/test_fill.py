@@ -92,3 +92,34 @@ def test_a_dtype_without_a_zero_is_refused_whatever_was_filled_before(framework:
         call(array(np.zeros(6, np.float32)))
         with pytest.raises(ShapeError, match=f"^{argument}: 0 in an array of float8_e8m0fnu"):
             call(array(np.ones(6, ml_dtypes.float8_e8m0fnu)))
+
+
+def test_records_by_another_name_are_filled_alike() -> None:
+    x = np.rec.array([(1, 2.0)], dtype=[("a", np.int32), ("b", np.float32)])
+    assert xl.pad(x, to=2)[1].tolist() == (0, 0.0)
+    refusal = r"^value: -1 in an array of record64; wanted 0, for bytes that are all zero$"
+    with pytest.raises(ShapeError, match=refusal):
+        xl.pad(x, to=2, value=-1)
+
+
+@pytest.mark.parametrize("fill", [np.int64(3), np.float32(3), np.array(3)], ids=repr)
+def test_a_number_of_numpy_fills_as_any_other(backend: Framework, fill: Any) -> None:
+    x, layout = backend.array(np.ones(2, np.float32)), xl.pad.layout((2,), to=3)
+    for call in (
+        lambda x: layout(x, fill=fill),
+        lambda x: xl.apply(layout, x, fill=fill),
+        lambda x: xl.pad(x, to=3, value=fill),
+    ):
+        assert backend.numpy(backend.call(call, x)).tolist() == [1, 1, 3]
+
+
+def test_random_keys_have_nothing_to_fill_with() -> None:
+    jax = pytest.importorskip("jax")
+    keys = jax.random.split(jax.random.key(0), 2)
+    refusal = (
+        r"^value: 0 in an array of key<fry>; wanted none: random keys are no numbers, so fill "
+        r"jax\.random\.key_data\(x\) instead"
+    )
+    for call in (lambda x: xl.pad(x, to=3), jax.jit(lambda x: xl.pad(x, to=3))):
+        with pytest.raises(ShapeError, match=refusal):
+            call(keys)

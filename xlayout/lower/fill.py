@@ -8,7 +8,7 @@ from typing import Any
 
 from xlayout.errors import ShapeError
 
-__all__ = ["check_fill", "checked"]
+__all__ = ["as_number", "check_fill", "checked"]
 
 # The greatest number of a float, and whether it has an infinity beside.
 _FLOATS = {
@@ -45,36 +45,65 @@ def check_fill(dtype: Any, value: Any, argument: str = "fill") -> None:
     if not isinstance(value, (bool, int, float, complex)):
         raise TypeError(f"{argument}: {value!r} is a {type(value).__name__}; wanted a number")
     name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+    wanted = _wanted(name, value)
+    if wanted is not None:
+        raise ShapeError(f"{argument}: {value!r} in an array of {name}; wanted {wanted}")
+
+
+def _wanted(name: str, value: Any) -> str | None:
+    """What arrays of a dtype hold instead of a number; None where they hold it."""
     if name == "bool":
-        fits = value in (0, 1)
-        wanted = "False or True"
-    elif name.startswith(("str", "bytes")):
-        room = int(name.lstrip("strbye") or 0) // (32 if name[0] == "s" else 8)
-        fits, wanted = len(str(value)) <= room, f"what is written in {room} characters"
-    elif name.startswith("void"):
-        fits, wanted = value == 0, "0, for bytes that are all zero"
-    elif name.startswith(_COUNTED):
-        bits = int(name.lstrip("uint")) if "int" in name else 64
+        return None if value in (0, 1) else "False or True"
+    if name.startswith(("str", "bytes")):
+        room = _digits(name) // (32 if name[0] == "s" else 8)
+        return None if len(str(value)) <= room else f"what is written in {room} characters"
+    if name.startswith(("void", "record")):
+        return None if value == 0 else "0, for bytes that are all zero"
+    if name.startswith("key<"):
+        return "none: random keys are no numbers, so fill jax.random.key_data(x) instead"
+    if name.startswith(_COUNTED):
+        bits = _digits(name) if "int" in name else 64
         low, high = (
             (0, 2**bits - 1) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         )
-        fits = not isinstance(value, complex) and low <= value <= high and value == int(value)
-        wanted = f"an integer from {low} to {high}"
-    else:
-        fits, wanted = name.startswith("complex") or not isinstance(value, complex), "a real number"
-        if fits and name in _FLOATS:
-            most, infinite = _FLOATS[name]
-            parts = (value.real, value.imag)
-            fits = not any(abs(n) > most and not (infinite and abs(n) == inf) for n in parts)
-            if not fits:  # said only then: Dynamo knows no such number where sizes are dynamic
-                also = " or an infinity" if infinite else ""
-                wanted = f"a number from {-most:g} to {most:g}{also}"
-        if fits and name == "float8_e8m0fnu" and not (value.real > 0 or value != value):
-            fits, wanted = False, "a number above zero"  # it is an exponent alone
-        if fits and name == "float4_e2m1fn" and value != value:
-            fits, wanted = False, "a number, of which it has no NaN"
-    if not fits:
-        raise ShapeError(f"{argument}: {value!r} in an array of {name}; wanted {wanted}")
+        whole = not isinstance(value, complex) and low <= value <= high and value == int(value)
+        return None if whole else f"an integer from {low} to {high}"
+    if isinstance(value, complex) and not name.startswith("complex"):
+        return "a real number"
+    return _wanted_in_floats(name, value)
+
+
+def _wanted_in_floats(name: str, value: Any) -> str | None:
+    if name in _FLOATS:
+        most, infinite = _FLOATS[name]
+        parts = (value.real, value.imag)
+        if any(abs(n) > most and not (infinite and abs(n) == inf) for n in parts):
+            # Said only then: Dynamo knows no such number where sizes are dynamic.
+            return f"a number from {-most:g} to {most:g}{' or an infinity' if infinite else ''}"
+    if name == "float8_e8m0fnu" and not (value.real > 0 or value != value):
+        return "a number above zero"  # it is an exponent alone
+    if name == "float4_e2m1fn" and value != value:
+        return "a number, of which it has no NaN"
+    return None
+
+
+def _digits(name: str) -> int:
+    """The number in the name of a dtype.
+
+    >>> _digits("uint16"), _digits("str")
+    (16, 0)
+    """
+    return int("".join([c for c in name if c.isdigit()]) or 0)
+
+
+def as_number(value: Any) -> Any:
+    """A number of numpy's as Python's own, which frameworks take alike.
+
+    >>> import numpy as np
+    >>> as_number(np.int8(3)), as_number("3")
+    (3, '3')
+    """
+    return value.item() if type(value).__module__ == "numpy" and not value.shape else value
 
 
 def checked(run: Callable[..., Any], value: Any, argument: str = "fill") -> Callable[..., Any]:

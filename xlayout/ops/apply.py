@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from xlayout.algebra import Layout
 from xlayout.lower.calls import spread_over
-from xlayout.lower.fill import check_fill
+from xlayout.lower.fill import as_number, check_fill
 from xlayout.registry import backend_of
 
 __all__ = ["apply"]
@@ -68,6 +68,6 @@ def apply(
 
     if out is not None or copy is not True:
         raise TypeError("out, copy: the result of a sharded op is fresh; leave them away")
-    check_fill(arrays[0].dtype, fill)
+    check_fill(arrays[0].dtype, fill := as_number(fill))
     where = {"comm": comm, "out_sharding": out_sharding, "in_sharding": in_sharding}
     return run_layout(layout, arrays, fill=fill, **where)
