@@ -116,8 +116,13 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
         return "it requires grad, and autograd would not see the write"
     if strides(out) is None:
         return "it is no plain strided tensor, or a transform or mode is active"
+    if out.is_meta:
+        return "a meta tensor has no memory"
     if any(strides(x) is None for x in inputs):
-        return "an input requires grad or is inside a transform, which would not see the write"
+        return (
+            "an input requires grad or is inside a transform, which would not see the write, or is "
+            "no plain strided tensor"
+        )
     return conflict(_extent(out), map(_extent, inputs))
 
 

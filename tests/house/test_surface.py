@@ -9,7 +9,6 @@ import subprocess
 import sys
 from dataclasses import fields
 from doctest import DocTestFinder
-from typing import Any
 
 import pytest
 

@@ -43,7 +43,7 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
     ("an axis where there is none to choose", lambda x: xl.matrix_transpose(x, axis=1), TypeError,
      "matrix_transpose: no option 'axis'; it takes out, copy, donate, comm, out_sharding"),
     ("options by position", lambda x: xl.interleave(x, 2), TypeError,
-     "interleave: 1 options by position; give options by name"),
+     "interleave: options are given by name; 1 by position"),
     ("an option given twice", lambda x: xl.permute_dims(x, (1, 0), axes=(0, 1)), TypeError,
      "permute_dims: axes given twice, by position and by name"),
     ("a pattern given twice", lambda x: xl.rearrange(x, "a b -> b a", pattern="a b -> a b"),
@@ -89,12 +89,18 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
      "sizes: () add up to 0; axis 0 is 8"),
     ("a size below 0", lambda x: xl.regroup(x, sizes=(9, -1), groups=1), SizeError,
      "sizes: -1; wanted at least 0"),
+    ("one size where several are wanted", lambda x: xl.ungroup(x, sizes=8, groups=2), TypeError,
+     "sizes: 8; wanted a sequence of ints"),
     ("a segment that does not divide", lambda x: xl.ungroup(x, sizes=(5, 3), groups=2), SizeError,
      "sizes: segment 0 = 5 does not divide into groups = 2; it would at 4 or"),
     ("an empty grid", lambda x: xl.to_tiles(x, grid=(0, 1)), SizeError,
      "grid: 0; wanted at least 1"),
     ("a grid of three", lambda x: xl.to_tiles(x, grid=(1, 2, 3)), SizeError,
      "grid: (1, 2, 3); wanted (rows, columns)"),
+    ("a grid that is a text", lambda x: xl.to_tiles(x, grid="12"), TypeError,
+     "grid: '12'; wanted (rows, columns)"),
+    ("a rule that is a number", lambda x: xl.to_tiles(x, grid=(1, 1), rule=5), TypeError,
+     "rule: 5 is a int; wanted a str"),
     ("an uneven even grid", lambda x: xl.to_tiles(x, grid=(3, 1), rule="even"), SizeError,
      "total: 8 does not share out evenly into 3 parts; parts that would: 1, 2, 4, 8"),
     ("an unknown rule", lambda x: xl.to_tiles(x, grid=(1, 1), rule="fair"), SizeError,
@@ -118,6 +124,8 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
     ("tiles that are vectors", lambda x: xl.from_tiles([[x[0]]]), AxisError,
      "tiles: shapes ((3,),); every block needs at least 2 axes"),
     ("nothing to stack", lambda _: xl.stack([]), SizeError, "arrays: none given; wanted at least"),
+    ("no sequence to stack", lambda _: xl.stack(None), TypeError,
+     "xs: a NoneType; wanted a sequence of arrays"),
     ("a stack of unequals", lambda x: xl.stack([x, x[:4]]), SizeError,
      "xs: shapes [(4, 3), (8, 3)] differ; stack takes arrays of one shape"),
     ("a new axis too far", lambda x: xl.stack([x, x], axis=3), AxisError,
@@ -147,6 +155,8 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
      "layout: 'a b -> b a' is a str; wanted a Layout"),
     ("an array of another shape", lambda x: Layout.identity((3, 8))(x), ShapeError,
      "x: an array of shape (8, 3); the layout takes (3, 8)"),
+    ("a layout of no arrays", lambda _: Layout((), ((3,),), ())(), TypeError,
+     "layout: it takes no arrays, so no framework can make its result"),
     ("too many arrays", lambda x: Layout.identity((8, 3))(x, x), ShapeError,
      "layout: takes 1 arrays, 2 given"),
 ]  # fmt: skip
@@ -181,6 +191,12 @@ def test_refuses_a_scalar_where_an_axis_is_needed(backend: Framework) -> None:
     for op in (xl.interleave, xl.unstack, lambda x: xl.pad(x, to=3)):
         with pytest.raises(AxisError, match=r"axis: 0; the array has no axes \(it is a scalar\)"):
             backend.call(op, x)
+
+
+def test_refuses_a_scalar_that_is_no_array() -> None:
+    for call in (lambda x: xl.permute_dims(x, ()), Layout.identity(())):
+        with pytest.raises(TypeError, match=r"^x: a float64 is no array; give np\.asarray\(x\)$"):
+            call(np.float64(3))
 
 
 def test_refuses_frameworks_mixed_in_one_call() -> None:
@@ -223,7 +239,7 @@ def test_a_layout_has_no_place_for_options_of_a_run(op: Any) -> None:
     ("call", "error", "text"),
     [
         (lambda x: xl.permute_dims(x, 0), TypeError, r"axes: 0; wanted a sequence of ints"),
-        (lambda x: xl.to_tiles(x, grid=3), xl.SizeError, r"grid: 3; wanted \(rows, columns\)"),
+        (lambda x: xl.to_tiles(x, grid=3), TypeError, r"grid: 3; wanted \(rows, columns\)"),
         (lambda x: xl.to_tiles(x, grid=(0, 2)), xl.SizeError, "grid: 0; wanted at least 1"),
     ],
 )

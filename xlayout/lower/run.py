@@ -9,7 +9,7 @@ from xlayout.algebra import Layout
 from xlayout.backend import Backend, Run, Runs
 from xlayout.errors import ShapeError
 from xlayout.lower.calls import caller, common_backend
-from xlayout.lower.fill import check_fill, checked
+from xlayout.lower.fill import as_number, check_fill, checked
 from xlayout.lower.moves import views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
@@ -31,9 +31,11 @@ def call(
         backend = None
     if backend is None:
         if not arrays:
+            if not layout.in_shapes:
+                raise TypeError("layout: it takes no arrays, so no framework can make its result")
             raise _wrong_shapes(layout, arrays)
         backend = backend_of(arrays[0])
-    options = _FRESH if fill is _ZERO else {"fill": fill}
+    options = _FRESH if fill is _ZERO else {"fill": (fill := as_number(fill))}
     fresh = out is None and copy is True
     if fresh and len(arrays) == 1:  # one is found sooner
         found = backend.find(layout._runs, arrays[0], (), options)
@@ -101,7 +103,7 @@ def _kept(
 def _traced(layout: Layout, arrays: Sequence[Any], fill: Any, *, views: bool) -> Any:
     _check_shapes(layout, arrays)
     backend = common_backend(arrays)
-    id(layout)  # Dynamo guards the identity of what is asked for it, and elsewise the type alone
+    id(layout)  # Dynamo guards the identity of what `id` is asked of, and of all else the type
     plan = layout._given_to(plan_layout, not backend.immutable, views)
     return trace(backend, plan, arrays, fill)
 
@@ -183,7 +185,7 @@ def _into(
     backend: Backend, layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any
 ) -> Any:
     if copy is False:
-        raise BufferError("copy=False: a result written to out= is a copy; leave one of them away")
+        raise BufferError("copy=False: a result written to out= is a copy; leave one of them out")
     outputs = as_outputs(out)
     if len(outputs) != len(layout.out_shapes):
         raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
@@ -198,8 +200,10 @@ def _into(
                 f"out: {y.dtype} {tuple(y.shape)} on {backend.kind(y)[1]}; wanted {kind[0]} "
                 f"{shape} on {kind[1]}"
             )
+        why = backend.refusal(y, arrays)
         others = (*outputs[:number], *outputs[number + 1 :])
-        why = backend.refusal(y, [*arrays, *others])
+        if why is None and others and backend.refusal(y, others):
+            why = "it overlaps another of them"
         if why is not None:
             raise (TypeError if backend.immutable else ShapeError)(f"out: cannot be written: {why}")
     write_pieces(backend, layout, arrays, outputs, fill)

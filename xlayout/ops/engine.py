@@ -116,7 +116,7 @@ class Engine:
     def _named(self, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         """Options given by position, under their names: `permute_dims(x, (1, 0))`."""
         if len(args) > len(self._positional):
-            raise TypeError(f"{self.name}: {len(args)} options by position; give options by name")
+            raise TypeError(f"{self.name}: options are given by name; {len(args)} by position")
         named = dict(zip(self._positional, args, strict=False))
         for name in named:
             if name in options:
@@ -166,7 +166,7 @@ class Engine:
             self._layout(arrays, own)  # a pattern with an axis of that name says it better
             check_copy(copy)
         if donate and (out is not None or copy is not True):
-            raise ValueError("donate: True with out= or copy=; it is one memory or another")
+            raise ValueError("donate: True cannot be combined with out= or copy=")
         if donate:
             return self._shaped(self._donated(arrays, own, where), own)
         if out is not None or copy is not True:
@@ -231,7 +231,7 @@ class Engine:
         """In the memory of the arrays, where that can be."""
         backend = common_backend(arrays)
         if where or spread_over(backend, arrays):
-            raise TypeError("donate: the result of a sharded op is fresh; leave it away")
+            raise TypeError("donate: the result of a sharded op is fresh; leave it out")
         if backend.tracing(*arrays):
             raise TypeError(
                 "donate: cannot be promised while tracing; donate to the compiled function"

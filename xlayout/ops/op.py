@@ -159,7 +159,12 @@ def many_to_one(
         run = Engine(layout_of, touched, packed=True).nary()
 
         def call(xs: Any, /, **options: Any) -> Any:
-            return run(tuple(xs), options)
+            try:
+                arrays = tuple(xs)
+            except TypeError:
+                wanted = "a sequence of arrays"
+                raise TypeError(f"xs: a {type(xs).__name__}; wanted {wanted}") from None
+            return run(arrays, options)
 
         def layout(shapes: Any, /, **options: Any) -> Layout:
             return layout_of(tuple(as_shape(s) for s in shapes), **options)

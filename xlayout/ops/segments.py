@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from xlayout.algebra import Layout, Piece
-from xlayout.algebra.shapes import Shape, axis_of, divide, integer
+from xlayout.algebra.shapes import Shape, axis_of, divide, integer, integers
 from xlayout.errors import SizeError
 from xlayout.ops.op import Run, one_to_one
 
@@ -84,7 +84,7 @@ def dealt(sizes: Sequence[int], groups: int, order: Sequence[int] | None = None)
 
 def _check(shape: Shape, sizes: Sequence[int], axis: int) -> tuple[int, tuple[int, ...]]:
     axis = axis_of(axis, len(shape))
-    sizes = tuple(integer(n, "sizes") for n in sizes)
+    sizes = integers(sizes, "sizes")
     if sum(sizes) != shape[axis]:
         raise SizeError(f"sizes: {sizes} add up to {sum(sizes)}; axis {axis} is {shape[axis]}")
     return axis, sizes

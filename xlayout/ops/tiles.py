@@ -37,7 +37,9 @@ def _matrix(ndim: int, _options: dict[str, Any]) -> frozenset[int]:
 
 
 def _pair(grid: Sequence[int]) -> tuple[int, int]:
-    if not isinstance(grid, (tuple, list)) or len(grid) != 2:
+    if not isinstance(grid, (tuple, list)):
+        raise TypeError(f"grid: {grid!r}; wanted (rows, columns)")
+    if len(grid) != 2:
         raise SizeError(f"grid: {grid}; wanted (rows, columns)")
     return integer(grid[0], "grid", 1), integer(grid[1], "grid", 1)
 
@@ -105,7 +107,9 @@ def _to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced"
     return _grid(shape, rows, columns)
 
 
-def _from_tiles(shapes: tuple[Shape, ...], /, *, columns: int) -> Layout:
+def _from_tiles(  # noqa: D417 -- nobody gives `columns`: the array function counts them
+    shapes: tuple[Shape, ...], /, *, columns: int
+) -> Layout:
     """One matrix from rows of blocks: the exact inverse of `to_tiles`, whatever the rule was.
 
     Args:
@@ -122,7 +126,6 @@ def _from_tiles(shapes: tuple[Shape, ...], /, *, columns: int) -> Layout:
     >>> (from_tiles(to_tiles(x, grid=(2, 2))) == x).all()
     np.True_
     """
-    # Nobody gives `columns`: the array function counts the blocks of a row.
     grid = [shapes[k : k + columns] for k in range(0, len(shapes), columns)]
     batch = shapes[0][:-2]
     if any(len(s) < 2 for s in shapes):
