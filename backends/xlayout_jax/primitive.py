@@ -116,3 +116,9 @@ relayout_p.def_impl(_run)
 relayout_p.def_abstract_eval(_results)
 ad.deflinear2(relayout_p, _transposed)
 batching.primitive_batchers[relayout_p] = _mapped
+try:
+    from jax.experimental import jet
+except ImportError:  # an experiment may end
+    pass
+else:
+    jet.deflinear(relayout_p)  # type: ignore[no-untyped-call]

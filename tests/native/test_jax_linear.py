@@ -143,6 +143,15 @@ def test_several_outputs_of_which_some_are_used() -> None:
     agree(jax.vmap(parts, in_axes=1, out_axes=1), values((5, 6, 9)))
 
 
+def test_taylor_series() -> None:
+    jet = pytest.importorskip("jax.experimental.jet").jet
+
+    def cubes(x: Any) -> Any:
+        return [y**3 for y in xl.split_qkv(x, heads=4, kv_heads=2, axis=1)]
+
+    agree(lambda x, d, e: jet(cubes, (x,), ((d, e),)), *(values(seed=k) for k in range(3)))
+
+
 def test_remat_scan_and_while_take_it_along() -> None:
     layout = xl.interleave.layout((6, 6), axis=1)
     x = values((6, 6))
