@@ -60,6 +60,7 @@ GATES: dict[str, Callable[[Any], bool]] = {
     "layout": lambda x: x.layout is not torch.strided,
     "forward mode": lambda _x: forward_ad._current_level >= 0,
     "transform": lambda x: _transforms() or torch._C._functorch.is_functorch_wrapped_tensor(x),
+    "batches": torch._C._functorch.is_legacy_batchedtensor,  # of the older vmap, autograd's own
     "functionalization": torch._is_functional_tensor,
     "dispatch mode": lambda _x: _dispatch_modes() > 0,
     "function mode": lambda _x: under_function_mode(),

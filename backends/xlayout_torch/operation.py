@@ -10,6 +10,7 @@ import ast
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -56,6 +57,8 @@ def parse(text: str) -> Form:
 
 def relayout(arrays: Sequence[Any], form: str) -> list[Any]:
     """The operation's results."""
+    if torch._C._are_functorch_transforms_active():  # of a graph that was recorded outside
+        return _by_views(arrays, form)
     if len(parse(form).targets) == 1:
         return [torch.ops.xlayout.relayout.one(arrays, form)]
     made: list[Any] = torch.ops.xlayout.relayout(arrays, form)
@@ -84,6 +87,18 @@ def _in_batches(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]
 def _by_torch(given: Sequence[torch.Tensor], form: str, like: torch.Tensor) -> list[torch.Tensor]:
     made = _empty(like, form)
     copy_by_torch(parse(form).moves, given, made)
+    return made
+
+
+def _by_views(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
+    """The same by ops that every transform has rules for."""
+    whole = torch.cat([x.reshape(-1) for x in arrays])  # as much wrapped as the most of them
+    ends = list(accumulate([x.numel() for x in arrays], initial=0))
+    made = _empty(whole, form)
+    for source, target, (first, to, loops) in parse(form).moves:
+        shape = [n for n, _, _ in loops]
+        piece = whole.as_strided(shape, [s for _, s, _ in loops], ends[source] + first)
+        made[target].as_strided(shape, [s for _, _, s in loops], to).copy_(piece)
     return made
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._vmap_internals import _vmap
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -57,6 +58,10 @@ def mapped(check: Check) -> None:
     torch.func.vmap(lambda x: (check(x.t()), x)[1])(torch.zeros(3, 64, 512))
 
 
+def batched(check: Check) -> None:
+    _vmap(lambda x: (check(x.t()), x)[1])(torch.zeros(3, 64, 512))
+
+
 def dual(check: Check) -> None:
     with forward_ad.dual_level():
         check(tall())
@@ -87,6 +92,7 @@ SITUATIONS: dict[str, Situation] = {
     "autograd": lambda check: check(tall().requires_grad_()),
     "forward mode": dual,
     "transform": mapped,
+    "batches": batched,
     "functionalization": lambda check: check(torch._to_functional_tensor(tall())),
     "dispatch mode": dispatched,
     "function mode": overridden,
@@ -154,6 +160,29 @@ def test_and_no_other_gate_does(
 
 
 # -- the ops themselves, at a size that the kernel takes ------------------------------------------
+
+
+class Interleaved(torch.autograd.Function):
+    """As a user writes it, who wants another way back."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Any) -> Any:
+        return xl.interleave(x, axis=1)
+
+    @staticmethod
+    def backward(_ctx: Any, g: Any) -> Any:
+        return xl.deinterleave(g, axis=1)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (64, 256)])
+def test_a_jacobian_made_in_batches(shape: tuple[int, int]) -> None:
+    def some(op: Any) -> Any:
+        return lambda x: op(x)[0, :3]
+
+    x = torch.randn(shape)
+    jacobian = torch.autograd.functional.jacobian
+    made = jacobian(some(Interleaved.apply), x, vectorize=True)
+    assert torch.equal(made, jacobian(some(lambda x: x[:, [0, shape[1] // 2, 1]]), x))
 
 
 def test_a_gradient_is_the_inverse() -> None:

@@ -126,6 +126,30 @@ def test_many_gradients_at_once() -> None:
         )
 
 
+@pytest.mark.parametrize("name", OPS)
+def test_a_transform_of_what_was_recorded_outside_of_it(name: str) -> None:
+    x = leaf()
+    made = torch.cat([y.reshape(-1) for y in leaves(OPS[name](x))])
+    numbers = torch.arange(x.numel()).reshape(SHAPE)
+    order = torch.cat([y.reshape(-1) for y in leaves(OPS[name](numbers))])
+
+    def back(cotangent: Any) -> Any:
+        keep = {"retain_graph": True, "create_graph": True}
+        return torch.autograd.grad(made, x, cotangent, **keep)[0].reshape(-1)
+
+    def wanted(cotangent: Any) -> Any:
+        return torch.zeros(x.numel()).index_add(0, order, cotangent)
+
+    one, other = torch.randn(2, made.numel())
+    both = torch.func.vmap(back)(torch.stack([one, other]))
+    assert torch.equal(both, torch.stack([wanted(one), wanted(other)]))
+    value, tangent = torch.func.jvp(back, (one,), (other,))
+    assert torch.equal(value, wanted(one))
+    assert torch.equal(tangent, wanted(other))
+    slope = torch.func.grad(lambda c: (back(c * c) * wanted(other)).sum())
+    assert torch.equal(slope(one), 2 * one * wanted(other)[order])
+
+
 def test_under_checkpointing_hooks_and_a_leaf_that_is_a_parameter() -> None:
     weight = torch.nn.Parameter(leaf().detach())
     seen = []
