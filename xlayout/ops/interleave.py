@@ -6,6 +6,7 @@ from typing import Unpack
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of, divide, integer
+from xlayout.ops.along import along
 from xlayout.ops.op import Run, one_to_one
 
 __all__ = ["deinterleave", "interleave"]
@@ -40,7 +41,7 @@ def interleave(
     """
     axis, n, block, groups = _check(shape, axis, block, groups)
     core = Layout.permute((groups, n, block), (1, 0, 2))
-    return _along(core, shape, axis)
+    return along(shape, axis, core)
 
 
 @one_to_one()
@@ -66,7 +67,7 @@ def deinterleave(
     """
     axis, n, block, groups = _check(shape, axis, block, groups)
     core = Layout.permute((n, groups, block), (1, 0, 2))
-    return _along(core, shape, axis)
+    return along(shape, axis, core)
 
 
 def _check(shape: Shape, axis: int, block: int, groups: int) -> tuple[int, int, int, int]:
@@ -74,8 +75,3 @@ def _check(shape: Shape, axis: int, block: int, groups: int) -> tuple[int, int, 
     block, groups = integer(block, "block", 1), integer(groups, "groups", 1)
     n = divide(shape[axis], groups * block, f"x: axis {axis}", "groups * block")
     return axis, n, block, groups
-
-
-def _along(core: Layout, shape: Shape, axis: int) -> Layout:
-    size = [(shape[axis],)]
-    return core.regrouped(size, size).lift(shape[:axis], shape[axis + 1 :])

@@ -6,6 +6,7 @@ from typing import Unpack
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of, divide, integer
+from xlayout.ops.along import along
 from xlayout.ops.op import Run, one_to_one
 
 __all__ = ["rope_halves", "rope_pairs"]
@@ -61,6 +62,4 @@ def _rope(shape: Shape, heads: int, axis: int, *, to_halves: bool) -> Layout:
     heads = integer(heads, "heads", 1)
     half = divide(shape[axis], 2 * heads, f"x: axis {axis}", "2 * heads")
     split = (heads, half, 2) if to_halves else (heads, 2, half)
-    size = [(shape[axis],)]
-    core = Layout.permute(split, (0, 2, 1)).regrouped(size, size)
-    return core.lift(shape[:axis], shape[axis + 1 :])
+    return along(shape, axis, Layout.permute(split, (0, 2, 1)))

@@ -12,6 +12,7 @@ from typing import Unpack
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.shapes import Shape, axis_of, divide, integer, integers
 from xlayout.errors import SizeError
+from xlayout.ops.along import along
 from xlayout.ops.op import Run, one_to_one
 
 __all__ = ["dealt", "regroup", "ungroup"]
@@ -42,7 +43,7 @@ def regroup(
     array([ 0,  1, 10, 20,  2,  3, 11, 21])
     """
     axis, sizes = _check(shape, sizes, axis)
-    return _on_axis(dealt(sizes, groups), shape, axis)
+    return along(shape, axis, dealt(sizes, groups))
 
 
 @one_to_one()
@@ -66,7 +67,7 @@ def ungroup(
     array([ 0,  1,  2,  3, 10, 11, 20, 21])
     """
     axis, sizes = _check(shape, sizes, axis)
-    return _on_axis(dealt(sizes, groups).inverse(), shape, axis)
+    return along(shape, axis, dealt(sizes, groups).inverse())
 
 
 def dealt(sizes: Sequence[int], groups: int, order: Sequence[int] | None = None) -> Layout:
@@ -88,8 +89,3 @@ def _check(shape: Shape, sizes: Sequence[int], axis: int) -> tuple[int, tuple[in
     if sum(sizes) != shape[axis]:
         raise SizeError(f"sizes: {sizes} add up to {sum(sizes)}; axis {axis} is {shape[axis]}")
     return axis, sizes
-
-
-def _on_axis(core: Layout, shape: Shape, axis: int) -> Layout:
-    size = [(shape[axis],)]
-    return core.regrouped(size, size).lift(shape[:axis], shape[axis + 1 :])
