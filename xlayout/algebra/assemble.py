@@ -89,24 +89,20 @@ class _Assembly:
                 width = span((r.n, r.in_step) for r in runs[k + 1 :]) + 1
                 size = w.shapes[x][at]
                 start = min(left, size - run.n * run.in_step)
-                if start >= max(0, left + width - run.in_step):
+                fits = start >= max(0, left + width - run.in_step)
+                if not fits:
+                    start = left
+                if fits or width > 1:
+                    if not fits:  # the input ends inside the last period; what is added goes again
+                        x = w.lengthen(x, at, start + run.n * run.in_step)
                     x = w.slice(x, at, start, start + run.n * run.in_step)
                     x = w.reshape(
                         x, (*w.shapes[x][:at], run.n, run.in_step, *w.shapes[x][at + 1 :])
                     )
-                elif width == 1:
+                else:
                     stop = left + (run.n - 1) * run.in_step + 1
                     x = w.slice(x, at, left, stop, run.in_step)
                     x = w.reshape(x, (*w.shapes[x][: at + 1], 1, *w.shapes[x][at + 1 :]))
-                    start = left
-                else:
-                    # The input ends inside the last period; what is added here is never kept.
-                    start = left
-                    x = w.lengthen(x, at, start + run.n * run.in_step)
-                    x = w.slice(x, at, start, start + run.n * run.in_step)
-                    x = w.reshape(
-                        x, (*w.shapes[x][:at], run.n, run.in_step, *w.shapes[x][at + 1 :])
-                    )
                 left -= start
                 at += 1
                 order.append(run)
@@ -120,9 +116,7 @@ class _Assembly:
         order = broadcast + order
         wanted = [run for axis in range(len(self.target)) for run in box.on_output(axis)]
         x = w.permute(x, tuple(order.index(run) for run in wanted))
-        return w.reshape(
-            x, tuple(n for outer, size in zip(peeled, sizes, strict=True) for n in (*outer, size))
-        )
+        return w.reshape(x, _shape(peeled, sizes))
 
 
 def _assemble(
@@ -135,9 +129,7 @@ def _assemble(
     """
     w = assembly.writer
     if not found:
-        return w.full(
-            tuple(n for outer, size in zip(peeled, sizes, strict=True) for n in (*outer, size))
-        )
+        return w.full(_shape(peeled, sizes))
     axes = range(len(sizes))
     below = [[box.on_output(a)[len(peeled[a]) :] for a in axes] for box in found]
     if len(found) == 1 and all(_covers(found[0].offsets[a], below[0][a], sizes[a]) for a in axes):
@@ -197,7 +189,7 @@ def _side_by_side(
         at = high
     if at < sizes[axis]:
         parts.append(_assemble(assembly, [], peeled, _with(sizes, axis, sizes[axis] - at)))
-    position = sum(len(outer) + 1 for outer in peeled[:axis]) + len(peeled[axis])
+    position = _position(peeled, axis)
     whole = [part for part in parts if part is not None]
     return assembly.writer.concatenate(whole, position) if len(whole) == len(parts) else None
 
@@ -222,15 +214,14 @@ def _period(
         ranges.append((first, first + (outer.n if outer else 1), outer))
     cuts = sorted({edge for first, last, _ in ranges for edge in (first, last)})
     if len(cuts) > 2:
-        pieces = []
+        parts = []
         for box, (first, last, outer) in zip(found, ranges, strict=True):
             for low, high in itertools.pairwise(cuts):
                 if first <= low and high <= last:
-                    whole = outer is None
-                    pieces.append(
-                        box if whole else box.cut(_same(outer), low - first, high - first)
+                    parts.append(
+                        box if outer is None else box.cut(outer, low - first, high - first)
                     )
-        return _assemble(assembly, pieces, peeled, sizes) if len(pieces) > len(found) else None
+        return _assemble(assembly, parts, peeled, sizes) if len(parts) > len(found) else None
     first, last = cuts
     if any(outer is None for _, _, outer in ranges):
         return None
@@ -240,7 +231,7 @@ def _period(
     if node is None:
         return None
     w = assembly.writer
-    position = sum(len(outer) + 1 for outer in peeled[:axis]) + len(peeled[axis])
+    position = _position(peeled, axis)
     shape = w.shapes[node]
     node = w.reshape(
         node, (*shape[:position], shape[position] * shape[position + 1], *shape[position + 2 :])
@@ -248,9 +239,13 @@ def _period(
     return w.slice(node, position, 0, sizes[axis])
 
 
-def _same(run: Run | None) -> Run:
-    assert run is not None
-    return run
+def _shape(peeled: Sequence[Shape], sizes: Sequence[int]) -> Shape:
+    return tuple(n for outer, size in zip(peeled, sizes, strict=True) for n in (*outer, size))
+
+
+def _position(peeled: Sequence[Shape], axis: int) -> int:
+    """Where in that shape the size of an axis stands."""
+    return sum(len(outer) + 1 for outer in peeled[:axis]) + len(peeled[axis])
 
 
 def _with(sizes: list[int], axis: int, size: int) -> list[int]:

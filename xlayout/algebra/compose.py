@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from xlayout.algebra.join import Side, join, side
@@ -61,7 +62,7 @@ def same_pairs(left: Iterable[Piece], right: tuple[Piece, ...]) -> bool:
             for x, z, loops in join(_out_side(piece), other):
                 if x != z or any(a != b for n, a, b in loops if n > 1):
                     return False
-                met += _count(loops)
+                met += math.prod([n for n, _, _ in loops])
     return met == total == sum(p.size for p in right)
 
 
@@ -86,13 +87,6 @@ def _in_side(piece: Piece) -> tuple[Side, tuple[Loop, ...]]:
     moving = tuple(loop for loop in piece.loops if loop[1])
     free = tuple(loop for loop in piece.loops if not loop[1])
     return side(piece.in_offset, piece.out_offset, moving), free
-
-
-def _count(loops: Iterable[Loop]) -> int:
-    size = 1
-    for n, _, _ in loops:
-        size *= n
-    return size
 
 
 def _too_many(count: str) -> CompositionError:

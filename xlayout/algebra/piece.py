@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from xlayout.errors import SizeError
 
-__all__ = ["Loop", "Piece", "is_nested", "span"]
+__all__ = ["Loop", "Piece", "fused", "is_nested", "span"]
 
 Loop = tuple[int, int, int]
 """(n, in_stride, out_stride): `n` steps, each so many elements further on either side."""
@@ -37,6 +37,25 @@ def is_nested(steps: Iterable[tuple[int, int]]) -> bool:
             return False
         reach += (n - 1) * stride
     return True
+
+
+def fused(loops: Iterable[Loop]) -> tuple[Loop, ...]:
+    """The same loops, largest out stride first; those that are one on both sides are made one.
+
+    >>> fused(((3, 1, 1), (1, 7, 7), (2, 3, 3)))
+    ((6, 1, 1),)
+    """
+    made: list[Loop] = []
+    for n, x, z in sorted((loop for loop in loops if loop[0] != 1), key=_by_out_stride):
+        if made and made[-1][1] == n * x and made[-1][2] == n * z:
+            made[-1] = (made[-1][0] * n, x, z)
+        else:
+            made.append((n, x, z))
+    return tuple(made)
+
+
+def _by_out_stride(loop: Loop) -> tuple[int, int]:
+    return (-loop[2], -loop[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +92,17 @@ class Piece:
         if any(n == 0 for n, _, _ in self.loops) and all(min(loop) >= 0 for loop in self.loops):
             object.__setattr__(self, "loops", ((0, 1, 1),))  # no pairs, whatever the strides
             return
-        fused: list[Loop] = []
-        for n, x, z in sorted((loop for loop in self.loops if loop[0] != 1), key=_by_out_stride):
-            if n < 0 or x < 0 or z < 1:
+        for n, x, z in self.loops:
+            if n != 1 and (n < 0 or x < 0 or z < 1):
                 raise SizeError(
                     f"piece: loop {(n, x, z)}; wanted (n >= 0, in_stride >= 0, out_stride >= 1)"
                 )
-            if fused and fused[-1][1] == n * x and fused[-1][2] == n * z:
-                fused[-1] = (fused[-1][0] * n, x, z)
-            else:
-                fused.append((n, x, z))
-        object.__setattr__(self, "loops", tuple(fused))
-        outs_apart = is_nested((n, z) for n, _, z in fused)
-        if not (outs_apart and is_nested((n, x) for n, x, _ in fused if x)):
+        loops = fused(self.loops)
+        object.__setattr__(self, "loops", loops)
+        outs_apart = is_nested((n, z) for n, _, z in loops)
+        if not (outs_apart and is_nested((n, x) for n, x, _ in loops if x)):
             raise SizeError(
-                f"piece: loops {tuple(fused)} reach one position twice; split the piece until each "
+                f"piece: loops {loops} reach one position twice; split the piece until each "
                 "stride is larger than the span of the smaller ones"
             )
 
@@ -118,7 +133,3 @@ class Piece:
     def shifted(self, in_by: int, out_by: int) -> Piece:
         """The same box, moved."""
         return Piece(self.in_offset + in_by, self.out_offset + out_by, self.loops)
-
-
-def _by_out_stride(loop: Loop) -> tuple[int, int]:
-    return (-loop[2], -loop[1])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from xlayout.algebra.join import Side, join, side
-from xlayout.algebra.piece import Loop, Piece
+from xlayout.algebra.piece import Loop, Piece, fused
 
 __all__ = ["StridedCopy", "row_major", "strided_copies", "view"]
 
@@ -52,12 +52,12 @@ def strided_copies(
         moving = tuple(loop for loop in piece.loops if loop[1])
         free = tuple(loop for loop in piece.loops if not loop[1])
         for address, out, loops in join(memory, side(piece.in_offset, piece.out_offset, moving)):
-            copies.append((address, out, _fused((*loops, *free))))
+            copies.append((address, out, fused((*loops, *free))))
     if out_shape is None or out_strides is None or tuple(out_strides) == row_major(out_shape):
         return copies
     target = _axes(out_shape, out_strides)
     return [
-        (address, to, _fused(loops))
+        (address, to, fused(loops))
         for copy in copies
         for address, to, loops in join(_by_output(copy), target)
     ]
@@ -99,13 +99,3 @@ def _address(copies: Iterable[StridedCopy], position: int) -> int:
         for found, _, _ in join(_by_output(copy), (position, 0, ())):
             return found
     raise AssertionError("a layout without holes writes every position")
-
-
-def _fused(loops: Iterable[Loop]) -> tuple[Loop, ...]:
-    fused: list[Loop] = []
-    for n, x, z in sorted((loop for loop in loops if loop[0] != 1), key=lambda loop: -loop[2]):
-        if fused and fused[-1][1] == n * x and fused[-1][2] == n * z:
-            fused[-1] = (fused[-1][0] * n, x, z)
-        else:
-            fused.append((n, x, z))
-    return tuple(fused)
