@@ -1,4 +1,4 @@
-"""Array layouts as values: one set of ops for torch, JAX and numpy; checkpoints port by it too."""
+"""Array layouts as values: one algebra for ops in torch, JAX and numpy, and for checkpoints."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from xlayout.errors import PortError as PortError
 from xlayout.errors import ShapeError as ShapeError
 from xlayout.errors import ShardingError as ShardingError
 from xlayout.errors import SizeError as SizeError
+from xlayout.lower import apply_many as apply_many
 from xlayout.lower import call as _call
 from xlayout.lower.native import native as native
 from xlayout.ops import deinterleave as deinterleave
@@ -76,6 +77,7 @@ __all__ = [
     "Split",
     "all_gather",
     "apply",
+    "apply_many",
     "deinterleave",
     "dtensor_to_jax",
     "from_tiles",

@@ -10,9 +10,9 @@ import torch
 
 import xlayout as xl
 import xlayout_torch
+from xlayout import apply_many
 from xlayout.algebra import Layout
 from xlayout.errors import ShapeError, SizeError
-from xlayout.lower import apply_many
 from xlayout_torch import cuda
 
 HEADS = {"heads": 4, "kv_heads": 2}

@@ -9,7 +9,7 @@ from xlayout.algebra import Layout
 from xlayout.backend import Backend
 from xlayout.errors import SizeError
 from xlayout.lower.calls import common_backend
-from xlayout.lower.fill import check_fill
+from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.holes import fill_holes
 from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import write_pieces
@@ -50,7 +50,7 @@ def apply_many(
     (3, 2)
     """
     all_layouts: list[Any] = list(layouts)
-    all_arrays = list(arrays)
+    all_arrays, fill = list(arrays), as_number(fill)
     if len(all_layouts) != len(all_arrays):
         raise SizeError(
             f"arrays: {len(all_arrays)} for {len(all_layouts)} layouts; wanted one for each layout"
@@ -67,7 +67,8 @@ def apply_many(
         if backend is None:
             results.append(call(layout, *xs, fill=fill))
             continue
-        check_fill(xs[0].dtype, fill)
+        if fill != 0 or layout.has_holes:  # not every dtype has a zero
+            check_fill(xs[0].dtype, fill)
         outputs = tuple([backend.empty(shape, xs[0]) for shape in layout.out_shapes])
         waiting.setdefault(backend.name, []).append((layout, xs, outputs))
         results.append(outputs[0] if len(outputs) == 1 else outputs)
