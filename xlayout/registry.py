@@ -13,7 +13,7 @@ from typing import Any, cast
 from xlayout.backend import Backend
 from xlayout.constant import constant
 
-__all__ = ["SERVED", "backend_named", "backend_of", "part_of", "register", "verbs"]
+__all__ = ["SERVED", "backend_named", "backend_of", "part_of", "verbs"]
 
 SERVED: dict[type, Backend] = {}
 """The backends of types that were seen before: to look here first is cheaper than `backend_of`."""
@@ -37,11 +37,6 @@ def backend_of(x: Any) -> Backend:
 def _compiling(backend: Backend) -> bool:
     record = getattr(backend, "record", None)
     return record is not None and record.compiling()
-
-
-def register(cls: type, backend: Backend) -> None:
-    """Let `backend` serve arrays of type `cls`."""
-    SERVED[cls] = backend
 
 
 def backend_named(name: str) -> Backend:

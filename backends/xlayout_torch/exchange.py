@@ -12,6 +12,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.dlpack import from_dlpack
 
+from xlayout_torch.memory import PLAIN
+
 _SHARED = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
     "complex64 complex128 "
@@ -24,7 +26,6 @@ _HINTS = {
     "complex32": "torch.view_as_real(x) shares its memory",
     "float4_e2m1fn_x2": "send x.view(torch.uint8) and bitcast it on the other side",
 }
-_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 # Bound once: they are asked about every tensor of a state dict.
 _is_compiling = torch.compiler.is_compiling
@@ -104,7 +105,7 @@ class Offer:
 def offer(x: Any, /, *, detach: bool = False) -> Offer:
     """The memory of `x` for another framework, or a TypeError that says why it has none to give."""
     _refuse_recording()
-    if type(x) not in _PLAIN:
+    if type(x) not in PLAIN:
         _refuse_subclass(x)
     # A private TensorImpl: x.data = y or x.set_(y) by the caller must not free what is shared.
     memory: torch.Tensor = x.detach()
