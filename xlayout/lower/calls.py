@@ -7,6 +7,7 @@ from typing import Any
 
 from xlayout.backend import Backend
 from xlayout.errors import SizeError
+from xlayout.lower.fill import checked
 from xlayout.lower.recipe import Recipe
 from xlayout.registry import backend_of
 
@@ -17,6 +18,7 @@ def caller(
     arrays: Sequence[Any],
     recipe_of: Callable[..., Recipe],
     spread: Callable[..., Any] | None = None,
+    filled: tuple[Any, str] | None = None,
 ) -> Callable[..., Any]:
     """What runs on arrays that are told by the same key as these.
 
@@ -24,12 +26,15 @@ def caller(
         arrays: those of the first call.
         recipe_of: arrays -> the recipe for their shapes.
         spread: takes arrays that many devices hold; None: they are like any other.
+        filled: the value of holes, and what the caller calls it; a recipe asks for the first dtype.
     """
     backend = backend_of(arrays[0])
     made = backend.compiled(lambda *xs: recipe_of(*xs)(*xs), spread, arrays)
     if made is not None:
-        return made
+        return made  # made anew for another dtype, with another recipe
     run = spread if spread and spread_over(backend, arrays) else recipe_of(*arrays)
+    if filled is not None:
+        run = checked(run, *filled)
     return run if len(arrays) == 1 else _together(run)
 
 

@@ -30,36 +30,43 @@ Recipe = Callable[..., Any]
 
 def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     """The fastest way to run a layout again and again on concrete arrays of one backend."""
-    made = _recipe(layout, backend, fill)
-    if not backend.immutable:
-        return made
-
-    def run(*arrays: Any) -> Any:
-        result = as_linear(layout, backend, arrays)
-        return made(*arrays) if result is None else result
-
-    return run
-
-
-def _recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
+    if backend.immutable:
+        return _compiled(layout, backend, fill)
     direct = _direct(layout, backend)
+    small = layout.out_size <= _SMALL
     if direct is not None:
-        each = _quick(layout, backend, direct)
-        if layout.out_size <= _SMALL or backend.immutable:
-            return each
-        each = _written(layout, backend, each)
+        if small:
+            return _quick(layout, backend, direct)
+        each = _written(layout, backend, direct)
         if len(layout.out_shapes) == 1:
             return each
         at_once = _by_pieces(layout, backend, fill, each)
         return lambda x: at_once(x) if backend.together((x,)) else each(x)
+    program, steps = _program(layout, backend, fill)
+    if small:
+        return program if steps == 1 else _quick(layout, backend, program)
+    by_pieces = _by_pieces(layout, backend, fill, program)
+    return by_pieces if layout.has_holes else _written(layout, backend, by_pieces)
+
+
+def _compiled(layout: Layout, backend: Backend, fill: Any) -> Recipe:
+    """What a framework compiles as a whole: one operation where it is large, or plain ops."""
+    plain = _direct(layout, backend) or _program(layout, backend, fill)[0]
+
+    def run(*arrays: Any) -> Any:
+        result = as_linear(layout, backend, arrays)
+        return plain(*arrays) if result is None else result
+
+    return run
+
+
+def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, int]:
+    """The straight-line program, and how many steps it has."""
     whole = program_of(layout)
     program = tuned(whole, layout, immutable=backend.immutable)
     tables = tables_of(layout, whole)
-    by_program = bound(backend, program.steps, program.outputs, tables, fill)
-    if backend.immutable or layout.out_size <= _SMALL:
-        return by_program if len(program.steps) == 1 else _quick(layout, backend, by_program)
-    by_pieces = _by_pieces(layout, backend, fill, by_program)
-    return by_pieces if layout.has_holes else _written(layout, backend, by_pieces)
+    made = bound(backend, program.steps, program.outputs, tables, fill)
+    return made, len(program.steps)
 
 
 def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
@@ -91,8 +98,8 @@ def _by_pieces(layout: Layout, backend: Backend, fill: Any, otherwise: Recipe) -
 
 
 def _quick(layout: Layout, backend: Backend, recipe: Recipe) -> Recipe:
-    """The recipe, or one call of the backend's where the arrays are small and leave no holes."""
-    if layout.out_size > _SMALL or layout.has_holes or not layout.out_size:
+    """The recipe, or one call of the backend's where there are elements and no holes."""
+    if layout.has_holes or not layout.out_size:
         return recipe
     moves = moves_of(layout)
     return backend.quick(recipe, moves, len(layout.in_shapes), layout.out_shapes)

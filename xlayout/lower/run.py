@@ -9,7 +9,7 @@ from xlayout.algebra import Layout
 from xlayout.backend import Backend, Run, Runs
 from xlayout.errors import ShapeError
 from xlayout.lower.calls import caller, common_backend
-from xlayout.lower.fill import as_number, check_fill, checked
+from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.moves import views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
@@ -92,9 +92,7 @@ def _kept(
                 check_fill(arrays[0].dtype, fill)
             return recipe(layout, common_backend(arrays), fill)
 
-        made = caller(arrays, recipe_of)
-        if filled and not backend.immutable:  # what is compiled is made anew for another dtype
-            made = checked(made, fill)
+        made = caller(arrays, recipe_of, filled=(fill, "fill") if filled else None)
         backend.keep(shared, *asked, made)
     backend.keep(layout._runs, *asked, made)
     return made

@@ -8,8 +8,8 @@ from typing import Unpack
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import AxisError
-from xlayout.ops.engine import nothing
 from xlayout.ops.op import Run, one_to_one
+from xlayout.ops.touched import nothing
 
 __all__ = ["matrix_transpose", "permute_dims"]
 

@@ -7,43 +7,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.algebra.shapes import Shape, axis_of
+from xlayout.algebra.shapes import Shape
 from xlayout.backend import Backend, Runs
 from xlayout.lower.calls import caller, common_backend, spread_over
 from xlayout.lower.donated import run_donated
-from xlayout.lower.fill import check_fill, checked
+from xlayout.lower.fill import check_fill
 from xlayout.lower.named import name_of
 from xlayout.lower.recipe import Recipe, recipe
 from xlayout.lower.run import check_copy, refuse_while_tracing, run
 from xlayout.lower.traced import fixed, plan_op, stand_ins, trace
 from xlayout.lower.writes import asked_to_write, keep_write, rewritten
 from xlayout.ops.options import COMM, RUN, WHERE, is_plain, plain, says_where
+from xlayout.ops.touched import Touched
 from xlayout.registry import SERVED, backend_of
 
-__all__ = ["Engine", "Nested", "Touched", "axis_only", "everything", "nothing"]
+__all__ = ["Engine", "Nested"]
 
 _MOST = 4096  # recipes an op remembers; a program with more shapes than this starts over
 
-Touched = Callable[[int, dict[str, Any]], frozenset[int]]
-"""(number of axes, options) -> axes whose size the layout depends on; the others may be dynamic."""
-
 Nested = Callable[[int, dict[str, Any]], Callable[[Any], Any] | None]
 """(number of outputs, options) -> result -> what is returned; None: the result itself."""
-
-
-def axis_only(ndim: int, options: dict[str, Any]) -> frozenset[int]:
-    """Only `axis=` is touched."""
-    return frozenset({axis_of(options.get("axis", 0), ndim)})
-
-
-def everything(ndim: int, _options: dict[str, Any]) -> frozenset[int]:
-    """Every axis is touched."""
-    return frozenset(range(ndim))
-
-
-def nothing(_ndim: int, _options: dict[str, Any]) -> frozenset[int]:
-    """No axis is touched: whole axes move."""
-    return frozenset()
 
 
 class Engine:
@@ -156,18 +139,11 @@ class Engine:
     ) -> Any:
         """The whole way, from arguments to what runs; it is kept for the next such call."""
         options = self._named(args, given) if args else given
-        out = options.get("out")
+        out, copy = options.get("out"), options.get("copy", True)
         own = {name: value for name, value in options.items() if name not in RUN}
         where = {k: options[k] for k in WHERE if options.get(k) is not None}
-        copy, donate = options.get("copy", True), options.get("donate", False)
-        if not isinstance(donate, bool):
-            raise TypeError(f"donate: {donate!r}; wanted True or False")
-        if copy is not None and not isinstance(copy, bool):
-            self._layout(arrays, own)  # a pattern with an axis of that name says it better
-            check_copy(copy)
-        if donate and (out is not None or copy is not True):
-            raise ValueError("donate: True cannot be combined with out= or copy=")
-        if donate:
+        self._check_place(arrays, own, out, copy, options.get("donate", False))
+        if options.get("donate", False):
             return self._shaped(self._donated(arrays, own, where), own)
         if out is not None or copy is not True:
             made = self._placed(arrays, own, out, copy, where)
@@ -182,15 +158,29 @@ class Engine:
             arrays,
             lambda *xs: self._recipe(xs, own),
             lambda *xs: self._shaped(self._elsewhere(xs, own, where), own),
+            None if self._fill is None else (own.get(self._fill, 0), self._fill),
         )
-        # What is compiled is made anew for another dtype, and asks then.
-        if self._fill is not None and not backend_of(arrays[0]).immutable:
-            run = checked(run, own.get(self._fill, 0), self._fill)
         result = run(*arrays)  # what fails is not kept
         self._make_room(self._runs)
         x = arrays if args is None else arrays[0]
         backend_of(arrays[0]).keep(self._runs, x, args, given, run)
         return result
+
+    def _check_place(
+        self, arrays: Sequence[Any], own: dict[str, Any], out: Any, copy: Any, donate: Any
+    ) -> None:
+        """Refuse what says nothing, or two things, about the memory of the result."""
+        if not isinstance(donate, bool):
+            raise TypeError(f"donate: {donate!r}; wanted True or False")
+        if copy is not None and not isinstance(copy, bool):
+            self._let_the_pattern_refuse(arrays, own)
+            check_copy(copy)
+        if donate and (out is not None or copy is not True):
+            raise ValueError("donate: True cannot be combined with out= or copy=")
+
+    def _let_the_pattern_refuse(self, arrays: Sequence[Any], own: dict[str, Any]) -> None:
+        """Where an axis has the name of an option, its pattern says so better."""
+        self._layout(arrays, own)
 
     def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:
         """The recipe for these arrays, and others of their shapes."""
@@ -255,7 +245,7 @@ class Engine:
         backend = common_backend(arrays)
         spread = spread_over(backend, arrays)
         if where.get("comm", "auto") not in COMM:
-            self._layout(arrays, options)  # a pattern with an axis of that name says it better
+            self._let_the_pattern_refuse(arrays, options)
         if spread or says_where(where) or (where.get("comm") == "local" and spread is None):
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 

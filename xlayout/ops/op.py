@@ -14,7 +14,8 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, Ty
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, as_shape
-from xlayout.ops.engine import Engine, Touched, axis_only
+from xlayout.ops.engine import Engine
+from xlayout.ops.touched import Touched, axis_only
 
 __all__ = ["Run", "dressed", "many_to_one", "one_to_many", "one_to_one", "three_to_one"]
 

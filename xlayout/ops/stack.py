@@ -7,8 +7,8 @@ from typing import Unpack
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of
 from xlayout.errors import SizeError
-from xlayout.ops.engine import nothing
 from xlayout.ops.op import Run, many_to_one, one_to_many
+from xlayout.ops.touched import nothing
 
 __all__ = ["stack", "unstack"]
 
