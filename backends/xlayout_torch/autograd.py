@@ -14,9 +14,8 @@ import torch
 import xlayout_native
 from xlayout_native.strided import are_many
 from xlayout_native.switch import wanted
-from xlayout_torch.memory import watched
+from xlayout_torch.memory import DTYPES, addresses_of, watched
 from xlayout_torch.operation import parse, relayout
-from xlayout_torch.small import DTYPES, address_of
 
 __all__ = ["FROM", "GATES", "linear"]
 
@@ -46,8 +45,5 @@ def linear(make: Callable[[], str | None], arrays: Sequence[Any]) -> Sequence[An
 
 
 def _readable(arrays: Sequence[Any]) -> bool:
-    try:
-        with torch.no_grad():  # that they require it is no matter here
-            return all(map(address_of, arrays))
-    except RuntimeError:  # one has no memory of its own
-        return False
+    with torch.no_grad():  # that they require it is no matter here
+        return addresses_of(arrays) is not None

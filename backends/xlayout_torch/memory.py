@@ -13,8 +13,11 @@ from torch.utils._device import DeviceContext
 from xlayout_native.overlap import Extent, conflict, extent
 
 __all__ = [
+    "DTYPES",
     "GATES",
     "PLAIN",
+    "address_of",
+    "addresses_of",
     "any_closed",
     "count_write",
     "refusal",
@@ -28,11 +31,21 @@ __all__ = [
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """The types that no code of others stands behind."""
 
+DTYPES = frozenset(
+    dtype
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype)
+    and not dtype.is_complex
+    and not str(dtype).startswith("torch.q")
+)
+"""What the kernel has plans for: no complex numbers, which may be conjugated lazily."""
+
 
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _trace = torch._C._get_tracing_state
 _transforms = torch._C._are_functorch_transforms_active
+_recording = torch.is_grad_enabled
 
 
 def watched() -> bool:
@@ -79,6 +92,29 @@ def any_closed(gates: Mapping[str, Callable[[Any], bool]], x: Any) -> bool:
         if closed(x):
             return True
     return False
+
+
+def address_of(x: Any) -> int:
+    """Where a tensor's row-major memory is; 0 where that is not for the kernel to read."""
+    if (
+        type(x) not in PLAIN
+        or not x.is_cpu
+        or not x.is_contiguous()
+        or x.is_neg()
+        or (x.requires_grad and _recording())
+    ):
+        return 0
+    address: int = x.data_ptr()
+    return address
+
+
+def addresses_of(xs: Sequence[Any]) -> list[int] | None:
+    """Where the memory of each is; None where that of one is not to be read."""
+    try:
+        found = [address_of(x) for x in xs]
+    except RuntimeError:  # one has no memory of its own
+        return None
+    return found if all(found) else None
 
 
 def strides(x: Any, /) -> tuple[int, ...] | None:

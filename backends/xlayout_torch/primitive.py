@@ -17,9 +17,8 @@ import torch
 import xlayout_native
 from xlayout_native.strided import LINE, are_many
 from xlayout_native.switch import wanted
-from xlayout_torch.memory import PLAIN
+from xlayout_torch.memory import DTYPES, PLAIN
 from xlayout_torch.operation import Form, parse
-from xlayout_torch.small import DTYPES
 
 __all__ = ["GATES", "LARGE", "SMALL", "linear"]
 

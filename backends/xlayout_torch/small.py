@@ -12,38 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 import xlayout_native
 from xlayout_native.strided import Moves, prepared
 from xlayout_native.switch import wanted
-from xlayout_torch.memory import PLAIN, watched
+from xlayout_torch.memory import DTYPES, address_of, addresses_of, watched
 
-__all__ = ["DTYPES", "address_of", "quick"]
-
-DTYPES = frozenset(
-    dtype
-    for dtype in vars(torch).values()
-    if isinstance(dtype, torch.dtype)
-    and not dtype.is_complex
-    and not str(dtype).startswith("torch.q")
-)
-
-_recording = torch.is_grad_enabled
-
-
-def address_of(x: Any) -> int:
-    """Where a tensor's row-major memory is; 0 where that is not for the kernel to read."""
-    if (
-        type(x) not in PLAIN
-        or not x.is_cpu
-        or not x.is_contiguous()
-        or x.is_neg()
-        or (x.requires_grad and _recording())
-    ):
-        return 0
-    address: int = x.data_ptr()
-    return address
+__all__ = ["quick"]
 
 
 def quick(
@@ -74,11 +48,8 @@ def quick(
         plan = plans.get(arrays[0].dtype)
         if plan is None or watched() or not wanted():
             return recipe(*arrays)
-        try:
-            addresses = [address_of(x) for x in arrays]
-        except RuntimeError:
-            return recipe(*arrays)
-        if not all(addresses):
+        addresses = addresses_of(arrays)
+        if addresses is None:
             return recipe(*arrays)
         like = arrays[0]
         made = [like.new_empty(shape) for shape in shapes]

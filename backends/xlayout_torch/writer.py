@@ -13,8 +13,7 @@ import xlayout_native
 from xlayout_native.strided import ONE_CALL, Moves, meets, plan_to_write
 from xlayout_native.switch import wanted
 from xlayout_torch import native
-from xlayout_torch.memory import count_write, watched
-from xlayout_torch.small import DTYPES, address_of
+from xlayout_torch.memory import DTYPES, addresses_of, count_write, watched
 
 __all__ = ["copy_by_torch", "writer"]
 
@@ -30,17 +29,14 @@ def writer(
         if dtype not in DTYPES or watched() or not wanted():
             return None
         size = count * dtype.itemsize
-        try:
-            read = [address_of(x) for x in arrays]
-            if not all(read):
-                return None
-            fresh = outputs is None
-            if outputs is None:
-                outputs = [native.empty(shape, arrays[0], size) for shape in shapes]
-            written = [address_of(y) for y in outputs]
-        except RuntimeError:  # one has no memory of its own
+        read = addresses_of(arrays)
+        if read is None:
             return None
-        if not fresh and not fits(arrays, read, outputs, written):
+        fresh = outputs is None
+        if outputs is None:
+            outputs = [native.empty(shape, arrays[0], size) for shape in shapes]
+        written = addresses_of(outputs)
+        if written is None or not (fresh or fits(arrays, read, outputs, written)):
             return None
         rivals = size > ONE_CALL and native.rivals()  # what is small is for one thread
         found = plans(dtype.itemsize, rivals)
@@ -56,7 +52,7 @@ def writer(
     def fits(
         arrays: Sequence[Any], read: list[int], outputs: Sequence[Any], written: list[int]
     ) -> bool:
-        if len(outputs) != len(shapes) or not all(written):
+        if len(outputs) != len(shapes):
             return False
         for y, shape in zip(outputs, shapes, strict=True):
             if y.dtype is not arrays[0].dtype or y.shape != shape or y.requires_grad:
