@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -33,6 +34,43 @@ def walk(tree: Any) -> Iterator[Any]:
 class Pair(NamedTuple):
     weight: Any
     bias: Any
+
+
+class Store(MutableMapping[str, Any]):
+    """What it holds is in a dict of its own, which a shallow copy of it shares."""
+
+    def __init__(self, held: dict[str, Any]) -> None:
+        self.held = held
+
+    def __getitem__(self, key: str) -> Any:
+        return self.held[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.held[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.held[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.held)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+
+@dataclass
+class Layer:
+    weight: Any
+    bias: Any
+    name: str = "layer"
+
+
+jax.tree_util.register_dataclass(Layer, ["weight", "bias"], ["name"])
+
+
+@dataclass
+class Unknown:
+    weight: Any
 
 
 def test_every_container_keeps_its_type() -> None:
@@ -65,6 +103,46 @@ def test_the_source_is_not_touched() -> None:
     to_jax(tree)
     assert tree["a"][0] is t
     assert tree["b"]["c"] is t
+
+
+@pytest.mark.parametrize("kind", [Store, UserDict, ChainMap])
+def test_another_mapping_is_read_and_comes_back_as_a_dict(kind: Any) -> None:
+    t = torch.ones(3)
+    source = kind({"a": t, "b": kind({"c": t})})
+    out = to_numpy(source)
+    assert (type(out), type(out["b"])) == (dict, dict)
+    assert [pointer(out["a"]), pointer(out["b"]["c"])] == [pointer(t)] * 2
+    assert source["a"] is t
+    assert source["b"]["c"] is t
+
+
+def test_a_dict_that_stores_in_its_own_way_is_stored_into_plainly() -> None:
+    t = torch.tensor([1.0, 2.0])
+    source: Any = Counter(w=t)
+    out = to_jax(source)
+    assert type(out) is Counter
+    assert out["w"].tolist() == [1.0, 2.0]
+    assert source["w"] is t
+
+
+def test_what_is_registered_with_jax_is_walked_and_built_anew() -> None:
+    t = torch.ones(3)
+    source = [Layer(t, {"x": [t, None]}, "first"), jax.tree_util.Partial(max, t)]
+    layer, partial = to_jax(source)
+    assert (type(layer), layer.name, layer.bias["x"][1]) == (Layer, "first", None)
+    assert layer.weight is layer.bias["x"][0] is partial.args[0]
+    assert partial.func is max
+    assert pointer(layer.weight) == pointer(t)
+    assert source[0].weight is t
+    back = to_torch(layer)
+    assert (type(back), pointer(back.weight)) == (Layer, pointer(t))
+
+
+def test_a_class_may_be_registered_after_it_was_refused() -> None:
+    with pytest.raises(TypeError, match=r"^x: expected a torch\.Tensor, .*Unknown; convert it"):
+        to_numpy(Unknown(torch.ones(2)))
+    jax.tree_util.register_dataclass(Unknown, ["weight"], [])
+    assert to_numpy(Unknown(torch.ones(2))).weight.tolist() == [1, 1]
 
 
 def test_a_module_takes_its_state_back() -> None:
@@ -113,6 +191,10 @@ def test_nothing_is_the_empty_tree() -> None:
         (
             {0: torch.ones(1, requires_grad=True)},
             r"x\[0\]: Tensor float32\[1\] on cpu requires grad",
+        ),
+        (
+            [Layer(torch.ones(1), Store({"a": 0.5}))],
+            r"^x\[0\]\.bias\['a'\]: expected a torch\.Tensor, jax\.Array or numpy",
         ),
         ({"w": torch.ones(4, 4).t()}, r"x\['w'\]: float32\[4, 4\] cannot be shared"),
     ],

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from typing import Any
+from types import MappingProxyType, NoneType
+from typing import Any, TypeAlias
+
+from xlayout.registry import SERVED, verbs
 
 __all__ = ["mapped"]
 
 _REFUSALS = (TypeError, ValueError, BufferError, OverflowError)
+_PLAIN = (dict, list, tuple, NoneType, MappingProxyType)
 _CONTAINERS: dict[type, bool] = {}
+
+_Node: TypeAlias = tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]
 
 
 def mapped(function: Callable[[Any], Any], tree: Any, /) -> Any:
     """`tree` with `function` of each leaf in its place, called once for a leaf that is there twice.
 
-    Mappings, lists, tuples and named tuples are walked, and None is an empty one. They keep their
-    types, keys and attributes. An error says where its leaf sits: `x['layers'][0]: …`.
+    Dicts, lists, tuples and named tuples are walked, and None is an empty one; they keep their
+    types, keys and attributes. So is what is registered with JAX, which builds it anew, and any
+    other mapping, which comes back as a dict: nothing tells how to make another, and a copy may
+    share what it holds. An error says where its leaf sits: `x['layers'][0]: …`.
     """
-    trail: list[Any] = []
+    trail: list[str] = []
     try:
         return _mapped(function, tree, {}, [], trail) if _is_container(tree) else function(tree)
     except _REFUSALS as error:
         if type(error) not in _REFUSALS:  # a framework's own, which may want other arguments
             raise
-        where = "x" + "".join(f"[{step!r}]" for step in reversed(trail))
+        where = "x" + "".join(reversed(trail))
         raise type(error)(f"{where}: {error.args[0]}") from error
 
 
@@ -33,11 +42,15 @@ def _mapped(
     tree: Any,
     results: dict[int, Any],
     alive: list[Any],
-    trail: list[Any],
+    trail: list[str],
 ) -> Any:
     if tree is None:
         return None
-    steps: Iterable[Any] = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
+    node = None if isinstance(tree, _PLAIN) else _registered(tree)
+    if node:
+        steps: Iterable[Any] = node[0]
+    else:
+        steps = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
     children = []
     for step, child in steps:
         try:
@@ -50,18 +63,27 @@ def _mapped(
                 alive.append(child)  # so that no other leaf gets its id
             children.append(results[key])
         except _REFUSALS:
-            trail.append(step)
+            trail.append(step if node else f"[{step!r}]")
             raise
-    return _like(tree, children)
+    return node[1](children) if node else _like(tree, children)
 
 
 def _is_container(x: Any) -> bool:
     cls = type(x)
     known = _CONTAINERS.get(cls)
     if known is None:  # asking an abstract class about every leaf would cost more than the leaf
-        kinds = (Mapping, list, tuple, type(None))
-        known = _CONTAINERS[cls] = issubclass(cls, kinds)
+        known = issubclass(cls, (*_PLAIN, Mapping)) or _registered(x) is not None
+        if known or cls in SERVED:  # what is no array may yet be registered
+            _CONTAINERS[cls] = known
     return known
+
+
+def _registered(x: Any) -> _Node | None:
+    """The children of a class that is registered with JAX, and what builds another from others."""
+    if "jax" not in sys.modules:
+        return None
+    opened: _Node | None = verbs("jax", "pytree").opened(x)
+    return opened
 
 
 def _like(tree: Any, children: list[Any]) -> Any:
@@ -69,12 +91,13 @@ def _like(tree: Any, children: list[Any]) -> Any:
     kind: Any = type(tree)
     if isinstance(tree, Mapping):
         items = dict(zip(tree, children, strict=True))
-        if kind is dict:
+        if kind is MappingProxyType:
+            return MappingProxyType(items)
+        if kind is dict or not isinstance(tree, dict):
             return items
-        if not isinstance(tree, MutableMapping):
-            return kind(items)
         mapping = copy(tree)  # keeps a default factory, or the `_metadata` of a state dict
-        mapping.update(items)
+        for key, child in items.items():  # a class may have its own idea of storing: Counter adds
+            dict.__setitem__(mapping, key, child)
         return mapping
     if kind is list:
         return children
