@@ -44,6 +44,11 @@ def test_narrowing_is_checked_and_finished() -> None:
         wide = torch.tensor([value], dtype=torch.float64 if name == "float32" else torch.int64)
         with pytest.raises(OverflowError, match=f"x64='narrow': a value does not fit {name}"):
             to_jax(wide, x64="narrow")
+    for part in (complex(float("inf"), 1e300), complex(-1e300, float("inf"))):
+        with pytest.raises(OverflowError, match="x64='narrow': a value does not fit complex64"):
+            to_jax(torch.tensor([part], dtype=torch.complex128), x64="narrow")
+    mixed = torch.tensor([complex(float("inf"), 2.5)], dtype=torch.complex128)
+    assert to_jax(mixed, x64="narrow").tolist() == [complex(float("inf"), 2.5)]
     with pytest.raises(BufferError, match="cannot be shared: x64='narrow' casts it to int32"):
         to_jax(torch.ones(3, dtype=torch.int64), x64="narrow", copy=False)
 
