@@ -52,5 +52,12 @@ def test_options_are_spelled_right() -> None:
         to_jax(t, x64="drop")
     with pytest.raises(ValueError, match="layout: 'F'; wanted one of 'row_major', 'any'"):
         to_jax(t, layout="F")
-    with pytest.raises(TypeError, match="copy: 'yes'; wanted None, True or False"):
+    with pytest.raises(TypeError, match="copy: 'yes'; wanted True, False or None"):
         to_numpy(t, copy="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("copy", [0, 1, np.False_, np.True_])
+@pytest.mark.parametrize("convert", [to_jax, to_numpy, to_torch])
+def test_what_only_equals_an_answer_is_refused(convert: Any, copy: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^copy: {copy!r}; wanted True, False or None$"):
+        convert(torch.ones(4, 4).t(), copy=copy)

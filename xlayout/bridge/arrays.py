@@ -6,6 +6,7 @@ from typing import Any
 
 from xlayout.bridge.offer import Exchange, Offer, exchange_named, exchange_of
 from xlayout.bridge.tree import mapped
+from xlayout.lower.run import check_copy
 
 __all__ = ["to_jax", "to_numpy", "to_torch"]
 
@@ -14,9 +15,10 @@ def to_torch(x: Any, /, *, copy: bool | None = None, donate: bool = False) -> An
     """The same values, in the same memory where that is possible, as torch.Tensor.
 
     Args:
-        x: A jax.Array, numpy.ndarray or torch.Tensor, or a container of them: dict (or any
-            mapping), list, tuple, namedtuple, nested; None stays None. Containers keep their
-            types, and an array that is in there twice stays one array.
+        x: A jax.Array, numpy.ndarray or torch.Tensor, or a container of them: dict, list, tuple,
+            namedtuple or a pytree that is registered with JAX, nested; None stays None. Containers
+            keep their types, but any other mapping comes back as a dict. An array that is in there
+            twice stays one array.
         copy: None shares where it can and copies where it cannot; False shares or raises; True
             makes fresh memory. Writing into a shared tensor changes the array it came from.
         donate: Hand the memory over: the jax.Array is deleted, so nobody else sees torch's writes.
@@ -103,8 +105,7 @@ def _exchanged(
     **options: Any,
 ) -> Any:
     """Offer and adopt every array, then release all: a refusal leaves every source whole."""
-    if copy not in (None, True, False):
-        raise TypeError(f"copy: {copy!r}; wanted None, True or False")
+    check_copy(copy)
     if copy and donate:
         raise ValueError("copy: True with donate=True; memory is handed over or copied, choose one")
     given: list[Offer] = []
