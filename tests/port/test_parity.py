@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.port.models import PAIRS, torch_logits
+from tests.port.models import PAIRS, save_llama, torch_logits
 from xlayout import port
 
 IDS = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 38, 32, 79]
@@ -29,6 +29,17 @@ def test_torch_and_jax_agree_on_the_logits(any_llama: Path, tmp_path: Path, to: 
     found = jax_logits(tmp_path / "out")
     assert np.abs(wanted - found).max() <= 1e-4 * np.abs(wanted).max()
     assert (wanted.argmax(-1) == found.argmax(-1)).all()
+
+
+def test_linear_rope_scaling_is_told_to_maxtext(tmp_path: Path) -> None:
+    rope = {"rope_type": "linear", "rope_theta": 50.0, "factor": 4.0}
+    source = save_llama(tmp_path / "hf", num_key_value_heads=2, rope_parameters=rope)
+    port.run(source, tmp_path / "out", to="maxtext-default-rope")
+    wanted = torch_logits(source, IDS)
+    found = jax_logits(tmp_path / "out")
+    assert np.abs(wanted - found).max() <= 1e-4 * np.abs(wanted).max()
+    wrong = jax_logits(tmp_path / "out", rope_linear_scaling_factor=1.0)
+    assert np.abs(wanted - wrong).max() > 1e-2 * np.abs(wanted).max()
 
 
 def test_the_parity_check_notices_a_wrong_rope_order(wide_llama: Path, tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def _rope(length: int, config: Mapping[str, Any]) -> Any:
     """Return the function that turns each pair of `[t, heads, dim]` by position × frequency."""
     half = config["head_dim"] // 2
     frequency = config["rope_max_timescale"] ** (-jnp.arange(half) / half)
+    frequency /= config.get("rope_linear_scaling_factor", 1.0)
     if config.get("rope_use_scale"):
         frequency = _llama31(frequency)
     angle = jnp.arange(length)[:, None, None] * frequency
