@@ -91,6 +91,8 @@ ODD = {
     "other context": lambda: transformers_factors(DIM, 8.0, original_max_position_embeddings=4096),
     "one entry": lambda: transformers_factors(DIM, 8.0) + np.eye(1, DIM // 2, 5, np.float32)[0],
     "for other heads": lambda: transformers_factors(2 * DIM, 8.0),
+    "zeros": lambda: np.zeros(DIM // 2, np.float32),
+    "no end": lambda: np.full(DIM // 2, np.inf, np.float32),
     "no number": lambda: np.full(DIM // 2, np.nan, np.float32),
     "one factor": lambda: np.ones(1, np.float32) * 2,
 }

@@ -39,11 +39,18 @@ def with_rope_scaling(source: Source, config: Mapping[str, Any], /) -> Mapping[s
     found = source.read(TABLE).astype(float).reshape(-1).tolist()
     if all(value == 1.0 for value in found):
         return config
+    if scaled := config.get("rope_scaling"):
+        raise PortError(
+            f"{source.path}: {TABLE}: factors up to {max(found):g}, beside {scaled}; one of the "
+            "two is wanted, because only that can be told to another format"
+        )
     scaling = {"factor": round(max(found), 3), **_LLAMA3, _CONTEXT: _TRAINED}
     theta = rope_parameters(config)["rope_theta"]
-    expected = llama3_factors(theta, 2 * len(found), **scaling)
     dim = config.get("head_dim", 2 * len(found))
-    agree = all(abs(a - b) < _CLOSE * b for a, b in zip(found, expected, strict=True))
+    agree = False
+    if theta > 0 and 0 < scaling["factor"] < math.inf:
+        expected = llama3_factors(theta, 2 * len(found), **scaling)
+        agree = all(abs(a - b) < _CLOSE * b for a, b in zip(found, expected, strict=True))
     if dim != 2 * len(found) or not agree:
         raise PortError(
             f"{source.path}: {TABLE}: {len(found)} factors from {min(found):g} to {max(found):g}; "
