@@ -14,6 +14,7 @@ from xlayout.port.configs import plain_config, section
 from xlayout.port.families import find_family
 from xlayout.port.family import Dialect, Family
 from xlayout.port.formats import Source, open_source
+from xlayout.port.gguf_metadata import with_metadata
 from xlayout.port.rope_factors import with_rope_scaling
 from xlayout.port.rules import Place
 
@@ -87,7 +88,7 @@ def open_checkpoint(
             )
         found = find_family(family, said)
         dialect = _dialect(found, source.format, said)
-        plain = plain_config(with_rope_scaling(source, said))
+        plain = plain_config(with_rope_scaling(source, with_metadata(source, said)))
         sizes = found.model_sizes(plain)
         places, ignored = account(
             source.tensors,

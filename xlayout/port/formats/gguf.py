@@ -30,7 +30,7 @@ from xlayout.port.formats.runs import read_box
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
 
-__all__ = ["GGUFSource"]
+__all__ = ["GGUFSource", "single"]
 
 _PLAIN = {
     "F32": "float32",
@@ -69,6 +69,9 @@ class GGUFSource(Source):
         dequantize: What quantised tensors are yielded in: "float32" (every bit of the formula),
             or "bfloat16" (rounded once, to nearest even).
 
+    Attributes:
+        metadata: What the header says, under GGUF's own keys.
+
     Raises:
         FormatError: The file is cut short, inconsistent, or holds a type that cannot be read.
     """
@@ -100,6 +103,7 @@ class GGUFSource(Source):
             tensors[name] = TensorSpec(_PLAIN.get(kind.name, dequantize), record.shape)
         _refuse_overlap(self._places, str(path))
         self.tensors: Mapping[str, TensorSpec] = tensors
+        self.metadata = header.metadata
         self.config: Mapping[str, Any] = _config(header.metadata, tensors, str(path))
         self.files: Mapping[str, int] = {self.path.name: size}
         self._handle = os.open(self.path, os.O_RDONLY)
@@ -202,6 +206,12 @@ def _refuse_overlap(places: Mapping[str, tuple[int, TensorSpec]], file: str) -> 
         position = offset + stored.nbytes
 
 
+def single(value: Any, /) -> Any:
+    """Return what a list says of every layer alike; any other value as it is."""
+    alike = isinstance(value, list) and value and value.count(value[0]) == len(value)
+    return value[0] if alike else value
+
+
 def _config(
     metadata: Mapping[str, Any], tensors: Mapping[str, TensorSpec], file: str
 ) -> dict[str, Any]:
@@ -221,9 +231,7 @@ def _config(
     for key, (target, kind) in keys.items():
         if key not in metadata:
             continue
-        value = metadata[key]
-        if isinstance(value, list) and value and value.count(value[0]) == len(value):
-            value = value[0]
+        value = single(metadata[key])
         if type(value) is not kind:
             raise FormatError(f"{file}: {key}: {value!r:.80}; one {kind.__name__} is wanted")
         config.setdefault(target, value)

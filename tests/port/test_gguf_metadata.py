@@ -1,0 +1,122 @@
+"""What a GGUF file's metadata says of rope and attention reaches the config, or stops the port."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from tests.port.models import refused
+from tests.port.test_rope_factors import DIM, transformers_factors
+from xlayout import port
+from xlayout.port.demo.weights import make_tiny
+from xlayout.port.rope_factors import TABLE
+
+
+def saying(
+    path: Path, monkeypatch: pytest.MonkeyPatch, table: np.ndarray | None = None, **said: Any
+) -> Path:
+    """A tiny Llama whose GGUF file says more, each key with "__" for its dots."""
+    write = gguf.GGUFWriter.write_header_to_file
+    kinds = {str: "string", float: "float32", int: "uint32", bool: "bool", list: "array"}
+
+    def add(writer: Any) -> None:
+        for key, value in said.items():
+            name = f"llama.{key.replace('__', '.')}"
+            getattr(writer, f"add_{kinds[type(value)]}")(name, value)
+        if table is not None:
+            writer.add_tensor(TABLE, table)
+        write(writer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gguf.GGUFWriter, "write_header_to_file", add)
+        return make_tiny(path)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rope__scaling__type": "linear", "rope__scaling__factor": 4.0},
+        {"rope__scaling__factor": 4.0},
+        {"rope__scale_linear": 4.0},
+    ],
+)
+def test_linear_scaling_reaches_the_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]
+) -> None:
+    import transformers
+
+    file = saying(tmp_path / "x.gguf", monkeypatch, **said)
+    port.run(file, tmp_path / "hf", to="hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert config["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+    read = transformers.LlamaConfig.from_pretrained(tmp_path / "hf").rope_parameters
+    assert {key: read[key] for key in ("rope_type", "factor", "rope_theta")} == {
+        "rope_type": "linear",
+        "factor": 4.0,
+        "rope_theta": 10_000.0,
+    }
+    tree = port.plan(file, tmp_path / "out", to="maxtext-default-rope").config["maxtext"]
+    assert tree["rope_linear_scaling_factor"] == 4.0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rope__scaling__type": "none", "rope__scaling__factor": 4.0},
+        {"rope__scaling__type": "linear", "rope__scaling__factor": 1.0},
+        {"rope__scaling__factor": 0.0},
+        {"rope__scaling__original_context_length": 128, "rope__scaling__finetuned": False},
+        {"attention__sliding_window": 0, "attention__scale": 0.0, "attention__causal": True},
+        {"logit_scale": 1.0, "residual_scale": 1.0, "embedding_scale": 0.0},
+        {"attention__sliding_window": [0, 0]},
+    ],
+)
+def test_what_changes_nothing_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]
+) -> None:
+    file = saying(tmp_path / "x.gguf", monkeypatch, **said)
+    plain = port.plan(make_tiny(tmp_path / "y.gguf"), tmp_path / "out", to="hf").config
+    assert port.plan(file, tmp_path / "out", to="hf").config == plain
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ({"rope__scaling__type": "yarn"}, "rope.scaling.type: 'yarn'; 'none' or 'linear'"),
+        ({"rope__scaling__factor": -4.0}, "rope.scaling.factor: -4.0; a positive number"),
+        ({"rope__scaling__factor": 4}, "rope.scaling.factor: 4; a positive number"),
+        ({"rope__scale_linear": float("nan")}, "rope.scale_linear: nan; a positive number"),
+        ({"rope__scaling__attn_factor": 2.0}, "rope.scaling.attn_factor: 2.0; 0.0 or 1.0"),
+        ({"attention__key_length": 32}, "rope.dimension_count: 64; 32, all of a head,"),
+        ({"attention__sliding_window": 16}, "attention.sliding_window: 16; 0"),
+        ({"attention__sliding_window": [0, 16]}, "attention.sliding_window: [0, 16]; 0"),
+        ({"attention__scale": 0.5}, "attention.scale: 0.5; 0.0"),
+        ({"attention__causal": False}, "attention.causal: False; True"),
+        ({"logit_scale": 4.0}, "logit_scale: 4.0; 0.0 or 1.0"),
+    ],
+)
+def test_what_has_no_place_in_the_config_stops_the_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], text: str
+) -> None:
+    file = saying(tmp_path / "x.gguf", monkeypatch, **said)
+    why = f"llama.{text} is wanted, because only that can be told to another format"
+    refused(file, tmp_path / "out", f"^{re.escape(f'{file}: {why}')}$", to="hf")
+    assert why in str(port.inspect(file))
+
+
+def test_two_scalings_at_once_stop_the_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = transformers_factors(DIM, 8.0)
+    file = saying(tmp_path / "x.gguf", monkeypatch, table, rope__scaling__factor=4.0)
+    why = (
+        f"{file}: {TABLE}: factors up to 8, beside {{'rope_type': 'linear', 'factor': 4.0}}; one "
+        "of the two is wanted, because only that can be told to another format"
+    )
+    refused(file, tmp_path / "out", f"^{re.escape(why)}$", to="hf")

@@ -1,0 +1,73 @@
+"""What a GGUF file's metadata says of a model beyond its sizes: told as config, or refused.
+
+llama.cpp knows more kinds of attention and rope than Hugging Face's Llama, all under the name of
+"llama". Linear rope scaling has its place in the config; what has none would change the logits
+without a word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from xlayout.errors import PortError
+from xlayout.port.formats.gguf import GGUFSource, single
+
+if TYPE_CHECKING:
+    from xlayout.port.formats import Source
+
+__all__ = ["with_metadata"]
+
+_NOTHING: Mapping[str, tuple[Any, ...]] = {  # the values with which a key changes nothing
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (0.0,),
+    "attention.scale": (0.0,),
+    "attention.sliding_window": (0,),
+    "attn_logit_softcapping": (0.0,),
+    "embedding_scale": (0.0, 1.0),
+    "final_logit_softcapping": (0.0,),
+    "logit_scale": (0.0, 1.0),
+    "residual_scale": (0.0, 1.0),
+    "rope.scaling.attn_factor": (0.0, 1.0),
+    "use_parallel_residual": (False,),
+}
+
+
+def with_metadata(source: Source, config: Mapping[str, Any], /) -> Mapping[str, Any]:
+    """Return a config that also says what a GGUF source's metadata says of its rope's scaling.
+
+    Raises:
+        PortError: The metadata says something that the config cannot.
+    """
+    if not isinstance(source, GGUFSource):
+        return config
+    arch = f"{source.metadata.get('general.architecture')}."
+    said = {
+        key.removeprefix(arch): single(value)
+        for key, value in source.metadata.items()
+        if key.startswith(arch)
+    }
+
+    def untold(key: str, wanted: str) -> PortError:
+        return PortError(
+            f"{source.path}: {arch}{key}: {said[key]!r:.80}; {wanted} is wanted, because only that "
+            "can be told to another format"
+        )
+
+    for key, nothing in _NOTHING.items():
+        if key in said and said[key] not in nothing:
+            raise untold(key, " or ".join(map(repr, nothing)))
+    dim = config.get("head_dim")
+    if said.get("rope.dimension_count", dim) != dim:
+        raise untold("rope.dimension_count", f"{dim}, all of a head,")
+    kind = said.get("rope.scaling.type", "linear")  # llama.cpp's own default
+    if kind not in ("none", "linear"):
+        raise untold("rope.scaling.type", "'none' or 'linear'")
+    key = "rope.scaling.factor" if "rope.scaling.factor" in said else "rope.scale_linear"
+    factor = said.get(key, 0.0)
+    if kind == "none" or factor in (0.0, 1.0):
+        return config
+    if type(factor) is not float or not 0 < factor < math.inf:
+        raise untold(key, "a positive number")
+    return {**config, "rope_scaling": {"rope_type": "linear", "factor": factor}}
