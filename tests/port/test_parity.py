@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.port.models import PAIRS, save_llama, torch_logits
+from tests.port.models import PAIRS, edit_config, save_llama, torch_logits
 from xlayout import port
 
 IDS = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 38, 32, 79]
@@ -47,6 +48,17 @@ def test_the_parity_check_notices_a_wrong_rope_order(wide_llama: Path, tmp_path:
     wanted = torch_logits(wide_llama, IDS)
     wrong = jax_logits(tmp_path / "out", rope_type="default")
     assert np.abs(wanted - wrong).max() > 1e-2 * np.abs(wanted).max()
+
+
+def test_what_a_config_leaves_out_is_told_to_maxtext(own_llama: Path, tmp_path: Path) -> None:
+    from transformers import LlamaConfig
+
+    edit_config(own_llama, rms_norm_eps=None, hidden_act=None)
+    port.run(own_llama, tmp_path / "out", to="maxtext")
+    told = json.loads((tmp_path / "out" / "config.json").read_text())["maxtext"]
+    assert told["normalization_layer_epsilon"] == LlamaConfig().rms_norm_eps == 1e-6
+    assert told["mlp_activations"] == ["silu", "linear"]
+    assert told["normalize_embedding_logits"] is False
 
 
 @pytest.mark.parametrize("key", ["rope_max_timescale", "normalization_layer_epsilon"])

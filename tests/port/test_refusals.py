@@ -85,6 +85,22 @@ def test_tables_that_code_recomputes_are_ignored_and_listed(
         ({"num_attention_heads": None}, "config: it has no num_attention_heads"),
         ({"rope_parameters": {**LLAMA3_ROPE, "factor": 32.0}}, "MaxText scales by .*'factor': 8.0"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type 'yarn'; MaxText's 'llama3.1' rope"),
+        (
+            {"hidden_act": "gelu"},
+            "^config: hidden_act is 'gelu'; 'silu' is wanted, MaxText's Llama has no other$",
+        ),
+        (
+            {"partial_rotary_factor": 0.5},
+            "^config: partial_rotary_factor is 0.5; 1.0 is wanted, MaxText's Llama has no other$",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}},
+            "^config: partial_rotary_factor is 0.25; 1.0 is wanted, MaxText's Llama has no other$",
+        ),
+        (
+            {"rms_norm_eps": "tiny"},
+            "^config: rms_norm_eps is 'tiny'; a number from 0 on is wanted$",
+        ),
     ],
 )
 def test_a_config_that_cannot_be_translated_is_refused(

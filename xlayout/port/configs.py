@@ -8,6 +8,7 @@ was stored wider than its origin. Both are taken off again on the way out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +23,9 @@ _KEYS = {
     "base_mlp_dim": "intermediate_size",
     "base_num_decoder_layers": "num_hidden_layers",
     "vocab_size": "vocab_size",
-    "normalization_layer_epsilon": "rms_norm_eps",
     "max_target_length": "max_position_embeddings",
 }
+_EPSILON = 1e-6  # Hugging Face's where a Llama's config is silent; MaxText has another default
 _LLAMA31 = {  # what MaxText's rope_use_scale computes with, fixed in its code
     "factor": 8.0,
     "low_freq_factor": 1.0,
@@ -58,9 +59,12 @@ def with_maxtext(
         origin: The dtype to come back to, for tensors that are stored wider.
 
     Raises:
-        PortError: MaxText has no key for this model's rope scaling.
+        PortError: MaxText's Llama has no key for this model's activation or rope.
     """
     rope = rope_parameters(config)
+    _expect("hidden_act", config.get("hidden_act"), "silu", "swish")
+    for place in (config, rope):
+        _expect("partial_rotary_factor", place.get("partial_rotary_factor"), 1.0)
     maxtext = {
         "decoder_block": "llama2",
         "mlp_activations": ["silu", "linear"],
@@ -68,6 +72,8 @@ def with_maxtext(
         "base_num_kv_heads": sizes["kv"],
         "head_dim": sizes["dim"],
         "logits_via_embedding": bool(config.get("tie_word_embeddings", False)),
+        "normalize_embedding_logits": False,  # MaxText's default divides tied logits by √hidden
+        "normalization_layer_epsilon": _epsilon(config),
         "rope_max_timescale": rope["rope_theta"],
         **{key: config[ours] for key, ours in _KEYS.items() if ours in config},
         **_scaling(rope, choices["rope_type"]),
@@ -104,6 +110,22 @@ def section(config: Mapping[str, Any], key: str, /) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise PortError(f"config: {key} is {found!r:.80}; an object is wanted")
     return found
+
+
+def _expect(key: str, said: Any, *wanted: Any) -> None:
+    if said is not None and said not in wanted:
+        raise PortError(
+            f"config: {key} is {said!r:.80}; {wanted[0]!r} is wanted, MaxText's Llama has no other"
+        )
+
+
+def _epsilon(config: Mapping[str, Any]) -> float:
+    said = config.get("rms_norm_eps")
+    if said is None:
+        return _EPSILON
+    if type(said) not in (int, float) or not 0 <= said < math.inf:
+        raise PortError(f"config: rms_norm_eps is {said!r:.80}; a number from 0 on is wanted")
+    return float(said)
 
 
 def _scaling(rope: Mapping[str, Any], order: str) -> dict[str, Any]:

@@ -48,6 +48,8 @@ def forward(tree: Tree, ids: jax.Array, config: Mapping[str, Any], /) -> jax.Arr
         x, _ = jax.lax.scan(layer, x, tree["decoder"]["layers"])
         x = _norm(x, tree["decoder"]["decoder_norm"], config)
         if config["logits_via_embedding"]:
+            if config.get("normalize_embedding_logits", True):  # MaxText's own default
+                x /= x.shape[-1] ** 0.5
             return jnp.einsum("te,ve->tv", x, tree["token_embedder"]["embedding"])
         return jnp.einsum("te,ev->tv", x, tree["decoder"]["logits_dense"]["kernel"])
 
