@@ -83,3 +83,57 @@ def test_integers_keep_their_dtype_or_are_refused() -> None:
     assert Change("int64", "int64").is_nothing
     with pytest.raises(PortError, match="int64 to float32, times 1; values change between"):
         Change("int64", "float32")
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # bfloat16 notes a NaN that signals
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+@pytest.mark.parametrize("beside", [1 + 2.0**-40, 1 - 2.0**-40])
+@pytest.mark.parametrize("target", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_float64_is_rounded_once(target: str, beside: float, factor: float) -> None:
+    dtype = numpy_dtype(target)
+    every = np.arange(1 << 8 * dtype.itemsize, dtype=f"u{dtype.itemsize}").view(dtype)
+    numbers = np.unique(every[np.isfinite(every)].astype(np.float64))
+    low, high = numbers[:-1], numbers[1:]
+    x = (low + high) / 2 * beside
+    nearest = np.where(x - low < high - x, low, high)
+    made = Change("float64", target, factor).apply(x / factor, np.empty(x.shape, dtype))
+    assert np.array_equal(made.astype(np.float64), nearest)
+
+
+@pytest.mark.parametrize("target", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_float64_that_is_too_large_or_no_number_goes_as_float32_does(target: str) -> None:
+    x = np.array([0.0, -0.0, 5e-324, -1e-60, 1e39, -1e300, np.inf, -np.inf, np.nan])
+    made = Change("float64", target).apply(x, np.empty(x.shape, numpy_dtype(target)))
+    with np.errstate(all="ignore"):
+        wanted = x.astype(np.float32).astype(numpy_dtype(target))
+    assert np.array_equal(made.view(np.uint8), wanted.view(np.uint8))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # bfloat16 notes a NaN that signals
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("float8_e4m3fn", "bfloat16"),
+        ("float8_e5m2", "float16"),
+        ("float8_e5m2", "bfloat16"),
+        ("bfloat16", "float32"),
+        ("float16", "float32"),
+        ("bfloat16", "float64"),
+    ],
+)
+def test_what_is_called_exact_brings_back_nan_as_nan(source: str, target: str) -> None:
+    change = Change(source, target)
+    size = numpy_dtype(source).itemsize
+    every = np.arange(1 << 8 * size, dtype=f"u{size}").view(numpy_dtype(source))
+    y = change.apply(every, np.empty(every.shape, numpy_dtype(target)))
+    assert change.always_exact
+    assert change.losses(every, y) == 0
+    assert np.array_equal(np.isnan(every), np.isnan(y))
+    y[np.isnan(y)] = 1
+    y[~np.isnan(every)] = np.nan
+    assert change.losses(every, y) == every.size
+
+
+def test_nan_keeps_its_bits_where_nothing_changes() -> None:
+    signalling, quiet = (np.array([bits], np.uint16).view("float16") for bits in (0x7D01, 0x7F01))
+    assert Change("float16", "float16").departures(signalling, quiet) == 1

@@ -2,7 +2,8 @@
 
 A layout moves elements and cannot lose any. A factor or a narrower dtype can: 1/√128 in bfloat16
 does not come back for one element in seven. Whether a change is undone exactly is known for whole
-dtypes (`always_exact`), and otherwise counted on the data (`losses`).
+dtypes (`always_exact`), and otherwise counted on the data (`losses`). A NaN comes back as NaN, but
+perhaps not with the bits it had: processors and libraries do not keep those in a cast.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ FLOATS = {  # significand bits, the implicit one included; least and greatest ex
     "float32": (24, -126, 127),
     "float64": (53, -1022, 1023),
 }
+_BY_FLOAT32 = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # how ml_dtypes casts float64 to them
 _CHUNK = 1 << 16
 
 
@@ -36,7 +38,7 @@ class Change:
     """Times `factor`, and from dtype `source` to dtype `target`; `inverse()` undoes it.
 
     The product is computed in float32, or in float64 where either side is float64, and rounded
-    once.
+    once: not by way of float32, where that lies between.
     """
 
     source: str
@@ -60,7 +62,7 @@ class Change:
 
     @property
     def always_exact(self) -> bool:
-        """Whether every finite value of the source dtype comes back from `inverse()`."""
+        """Whether every number of the source dtype comes back from `inverse()`, bit for bit."""
         if self.is_nothing:
             return True
         bits, low, high = FLOATS[self.source]
@@ -81,17 +83,26 @@ class Change:
 
         if self.is_nothing:
             np.copyto(out, x)
-        else:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return out
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            if self.source == "float64" and self.target in _BY_FLOAT32:
+                given, made = x.reshape(-1), out.reshape(-1)
+                for start in range(0, made.size, _CHUNK):
+                    part = slice(start, start + _CHUNK)
+                    made[part] = _odd_float32(given[part] * self._work(self.factor))
+            else:
                 np.multiply(x, self._work(self.factor), out=out, casting="unsafe")
         return out
 
     def losses(self, x: Array, y: Array, /) -> int:
-        """Return how many elements of `x` do not come back, bit for bit, from `y = apply(x)`."""
+        """Return how many elements of `x` are lost in `y = apply(x)`: see `departures`."""
         return self.inverse().departures(y, x)
 
     def departures(self, x: Array, y: Array, /) -> int:
-        """Return how many elements of `y` are not, bit for bit, what `apply(x)` gives."""
+        """Return how many elements of `y` are not what `apply(x)` gives.
+
+        Bits are compared, but where values change any NaN is as good as another.
+        """
         import numpy as np
 
         given, made = x.reshape(-1), y.reshape(-1)
@@ -100,7 +111,11 @@ class Change:
         for start in range(0, made.size, _CHUNK):
             piece = made[start : start + _CHUNK]
             again = self.apply(given[start : start + _CHUNK], scratch[: piece.size])
-            odd += int(np.count_nonzero(again.view(bits) != piece.view(bits)))
+            differ = again.view(bits) != piece.view(bits)
+            if differ.any() and not self.is_nothing:
+                with np.errstate(invalid="ignore"):
+                    differ &= ~(np.isnan(again) & np.isnan(piece))
+            odd += int(np.count_nonzero(differ))
         return odd
 
     def _work(self, factor: float) -> Any:
@@ -111,6 +126,20 @@ class Change:
 
     def __str__(self) -> str:
         return self.source if self.source == self.target else f"{self.source} → {self.target}"
+
+
+def _odd_float32(x: Array) -> Array:
+    """Return float32 that rounds to fewer bits as `x` does: where it is not `x`, its last bit is 1.
+
+    To nearest first would make a tie of what lies just beside one.
+    """
+    import numpy as np
+
+    near = x.astype(np.float32)
+    bits = near.view(np.int32)
+    even = (near != x) & ~np.isnan(x) & (bits & 1 == 0)
+    bits += even * np.where(np.abs(near) < np.abs(x), np.int32(1), np.int32(-1))
+    return near
 
 
 def exact_dtype(dtype: str, factor: float, /) -> str:
