@@ -46,6 +46,24 @@ def test_a_digest_does_not_depend_on_the_tiles(wide_llama: Path) -> None:
     assert [t.digest for t in roomy.tensors] == [t.digest for t in tight.tensors]
 
 
+def test_a_nan_comes_back_as_one_and_the_plan_says_no_more(own_llama: Path, tmp_path: Path) -> None:
+    arrays = tensors(own_llama)
+    arrays["model.norm.weight"].view(np.uint16)[0] = 0x7F81  # casts set the bit that quiets it
+    save_tensors(own_llama, arrays)
+    report = port.run(own_llama, tmp_path / "wide", to="hf", dtype="float32")
+    note = "exact: every element comes back bit for bit"
+    assert str(report.plan).splitlines()[-1] == f"{note}, NaN as NaN"
+    assert report.comparison is not None
+    assert report.comparison.identical
+    back = port.run(tmp_path / "wide", tmp_path / "back", to="hf", dtype="bfloat16")
+    assert np.isnan(tensors(tmp_path / "back")["model.norm.weight"][0])
+    assert back.comparison is not None
+    assert back.comparison.identical
+    same = port.run(own_llama, tmp_path / "same", to="hf")
+    assert str(same.plan).splitlines()[-1] == note
+    assert tensors(tmp_path / "same")["model.norm.weight"].view(np.uint16)[0] == 0x7F81
+
+
 def test_a_missing_output_tensor_is_named(own_llama: Path, tmp_path: Path) -> None:
     port.run(own_llama, tmp_path / "other", to="hf")
     arrays = tensors(own_llama)

@@ -119,7 +119,8 @@ def plan(
         mesh: None: one checkpoint for all ranks, which shard it as they read it.
         max_ram: The most memory that tensor data may take, in bytes or as "512MiB".
         exact: Refuse to lose anything: tensors whose values are scaled are stored wide enough to
-            come back bit for bit. False rounds them, and the plan says how many elements change.
+            come back bit for bit (NaN as NaN). False rounds them, and the plan says how many
+            elements change.
 
     Raises:
         FormatError: The source is broken.

@@ -77,9 +77,11 @@ def _notes(plan: PortPlan) -> list[str]:
     ]
     notes += [f"!lost, as exact=False allows: {loss}" for loss in plan.losses]
     if not plan.losses:
+        changed = any(not move.change.is_nothing for move in plan.moves)
         checked = any(move.checked for move in plan.moves)
         notes.append(
             "exact: every element comes back bit for bit"
+            + (", NaN as NaN" if changed else "")
             + (", checked on each one as it is written" if checked else "")
         )
     return notes

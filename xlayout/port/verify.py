@@ -1,9 +1,9 @@
 """Two checkpoints compared in their canonical form, whatever formats they are in.
 
 Each tensor of either side is read, taken back through its own rules, and set against the other:
-the second must be what the first becomes, or the first what the second becomes, bit for bit. The
-digest is that of the canonical bytes of the first, so equal weights carry equal digests in every
-format.
+the second must be what the first becomes, or the first what the second becomes, bit for bit (but
+where values change, any NaN is as good as another). The digest is that of the canonical bytes of
+the first, so equal weights carry equal digests in every format.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """Whether either side can be made from the other bit for bit."""
+        """Whether either side can be made from the other; see `Change.departures`."""
         alone = self.only_first or self.only_second
         return not alone and not any(t.not_back or t.not_forward for t in self.tensors)
 
