@@ -14,6 +14,7 @@ from xlayout.port.configs import plain_config, section
 from xlayout.port.families import find_family
 from xlayout.port.family import Dialect, Family
 from xlayout.port.formats import Source, open_source
+from xlayout.port.formats.maxtext import MaxTextSource
 from xlayout.port.gguf_metadata import with_metadata
 from xlayout.port.rope_factors import with_rope_scaling
 from xlayout.port.rules import Place
@@ -34,6 +35,7 @@ class Checkpoint:
         sizes: The model's sizes.
         places: Where each canonical tensor lives.
         ignored: Names that carry nothing of their own.
+        chunks: The shape of the pieces in which a tensor lies, where each is read whole.
     """
 
     source: Source
@@ -44,15 +46,20 @@ class Checkpoint:
     sizes: Mapping[str, int]
     places: Mapping[str, Place]
     ignored: tuple[str, ...]
+    chunks: Mapping[str, tuple[int, ...]]
 
     def dtype(self, place: Place, /) -> str:
         """Return the dtype in which a canonical tensor is stored."""
         return self.source.tensors[place.tensor].dtype
 
-    def stored(self, name: str, /) -> tuple[Place, str, Mapping[str, int]]:
-        """Return where a canonical tensor lives, its dtype there, and the model's sizes."""
+    def chunk(self, place: Place, /) -> tuple[int, ...]:
+        """Return the shape of the pieces in which a canonical tensor is stored; `()` for none."""
+        return self.chunks.get(place.tensor, ())
+
+    def stored(self, name: str, /) -> tuple[Place, str, Mapping[str, int], tuple[int, ...]]:
+        """Return where a canonical tensor lives, its dtype, the model's sizes and its pieces."""
         place = self.places[name]
-        return place, self.dtype(place), self.sizes
+        return place, self.dtype(place), self.sizes, self.chunk(place)
 
     def scale(self, place: Place, /) -> float:
         """Return what the canonical values are multiplied by in the stored tensor."""
@@ -72,7 +79,8 @@ def open_checkpoint(
     Args:
         path: The checkpoint.
         family: The rules to follow; None goes by the config's `architectures`.
-        config: The model's config, where it is not beside the weights.
+        config: The model's config, where it is not beside the weights: they were written just now,
+            in chunks that are no larger than the memory they were written with.
 
     Raises:
         FormatError: The file is broken or of no known format.
@@ -106,6 +114,7 @@ def open_checkpoint(
             sizes=sizes,
             places={place.name: place for place in places},
             ignored=ignored,
+            chunks=source.chunks if isinstance(source, MaxTextSource) and config is None else {},
         )
 
 

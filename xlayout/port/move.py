@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from xlayout.algebra import Layout
-from xlayout.errors import PortError
 from xlayout.port.change import Change
 from xlayout.port.formats import TensorSpec
 from xlayout.port.rules import Place, Power, Region, Rule
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-__all__ = ["Buffers", "Move", "Tile", "fit", "homeward"]
+__all__ = ["Buffers", "Move", "Tile", "homeward"]
 
 _LINE = 64  # bytes; buffers start on a cache line
 
@@ -44,6 +43,8 @@ class Move:
         sizes: The model's sizes.
         lead: How much of the lead a tile holds.
         checked: Whether every element is brought back and compared before it is written.
+        chunk: The shape of the pieces in which the source lies, each of them read whole; `()` where
+            any part can be read alone.
     """
 
     source: Place
@@ -52,6 +53,7 @@ class Move:
     sizes: Mapping[str, int]
     lead: int
     checked: bool = False
+    chunk: tuple[int, ...] = ()
 
     def layout(self, lead: int | None = None) -> Layout:
         """Return the layout from source to target: of the whole, or of a tile `lead` long."""
@@ -90,34 +92,35 @@ class Move:
             0 if self.change.is_nothing else new,
         )
 
+    @property
+    def held(self) -> int:
+        """Bytes of a chunk that is read for a part of it, stored and decoded; 0 if none is cut."""
+        if not self.chunk:
+            return 0
+        tile = self.source.region(self.sizes, 0, self.lead)
+        whole = self.source.rule.target_shape(self.sizes)
+        if all(
+            cut.stop - cut.start == n or (cut.stop - cut.start) % c == 0
+            for cut, c, n in zip(tile, self.chunk, whole, strict=True)
+        ):
+            return 0
+        return 2 * TensorSpec(self.change.source, self.chunk).nbytes
+
     def back(self) -> tuple[Move, Move]:
         """Return the moves that take both ends to the canonical layout, values untouched."""
         return (
-            homeward(self.source, self.change.source, self.sizes),
+            homeward(self.source, self.change.source, self.sizes, self.chunk),
             homeward(self.target, self.change.target, self.sizes),
         )
 
 
-def homeward(place: Place, dtype: str, sizes: Mapping[str, int], /) -> Move:
+def homeward(
+    place: Place, dtype: str, sizes: Mapping[str, int], chunk: tuple[int, ...] = (), /
+) -> Move:
     """Return the move that takes a stored tensor to its canonical layout, values untouched."""
     left = place.rule.pattern.partition(" -> ")[0]
     home = Place(Rule(place.rule.name, place.rule.name, left), place.layer)
-    return Move(place, home, Change(dtype, dtype), sizes, 1)
-
-
-def fit(moves: Sequence[Move], max_ram: int, /) -> tuple[Move, ...]:
-    """Return moves with the longest tiles, the same for all, that fit in the memory together.
-
-    Raises:
-        PortError: Not even the shortest tiles fit.
-    """
-    least = sum(sum(move.buffers(1)) for move in moves)
-    if least > max_ram:
-        raise PortError(
-            f"max_ram: {max_ram:,} bytes; one slice of {moves[0].source.tensor} needs {least:,}"
-        )
-    lead = min(moves[0].sizes[moves[0].source.rule.lead], max_ram // least)
-    return tuple(replace(move, lead=lead) for move in moves)
+    return Move(place, home, Change(dtype, dtype), sizes, 1, chunk=chunk)
 
 
 class Buffers:

@@ -17,10 +17,11 @@ from xlayout.port.change import Change, exact_dtype, roomy_dtype
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.configs import plain_config, with_maxtext
 from xlayout.port.family import Dialect
+from xlayout.port.fit import fit
 from xlayout.port.formats import TensorSpec, numpy_dtype
 from xlayout.port.formats.safetensors_index import natural_key, shard
 from xlayout.port.losses import Loss, measure, refusal
-from xlayout.port.move import Move, fit
+from xlayout.port.move import Move
 from xlayout.port.rules import Place
 from xlayout.port.show_plan import plan_table
 from xlayout.port.units import parse_bytes
@@ -46,7 +47,7 @@ class PortPlan:
         specs: Every tensor that will be written.
         chunks: The extent in which each of them is written.
         read_bytes: Bytes of the files that are read.
-        buffer_bytes: The memory that tensor data will ever take.
+        buffer_bytes: The memory that tensor data will ever take, but for a chunk that is cut.
         max_ram: The bound it was fitted to.
         ignored: Source names that carry nothing of their own.
         losses: What does not come back; empty where the port is exact.
@@ -117,7 +118,8 @@ def plan(
         family: The rules to follow; None goes by the config's `architectures`.
         dtype: The dtype to write; None keeps each tensor's own.
         mesh: None: one checkpoint for all ranks, which shard it as they read it.
-        max_ram: The most memory that tensor data may take, in bytes or as "512MiB".
+        max_ram: The most memory that tensor data may take, in bytes or as "512MiB"; a
+            chunk of an Orbax tree that must be read whole for a part of it is in it twice.
         exact: Refuse to lose anything: tensors whose values are scaled are stored wide enough to
             come back bit for bit (NaN as NaN). False rounds them, and the plan says how many
             elements change.
@@ -153,8 +155,8 @@ def plan_open(
     losses = measure(checkpoint.source, moves)
     if exact and any(loss.lost for loss in losses):
         moves = _roomier(moves, losses, dtype)
-    _refuse_too_little(moves, max_ram)
-    moves = [fit([move], max_ram)[0] for move in moves]
+    ways = [(move,) for move in moves] + [move.back() for move in moves]  # ported, then compared
+    moves = [move for move, *_ in fit(ways, max_ram)[: len(moves)]]
     specs = {
         move.target.tensor: TensorSpec(
             move.change.target, move.target.rule.target_shape(checkpoint.sizes)
@@ -197,7 +199,8 @@ def _moves(checkpoint: Checkpoint, dialect: Dialect, dtype: str | None, exact: b
         source = checkpoint.places[target.name]
         change = _change(checkpoint, source, target, dtype, exact)
         checked = exact and not change.always_exact
-        moves.append(Move(source, target, change, checkpoint.sizes, 1, checked))
+        chunk = checkpoint.chunk(source)
+        moves.append(Move(source, target, change, checkpoint.sizes, 1, checked, chunk))
     _refuse_mixed_stacks(moves)
     return moves
 
@@ -246,20 +249,6 @@ def _refuse_mixed_stacks(moves: Sequence[Move]) -> None:
                 f"{move.target.tensor}: its layers are {first} and {move.change.target}; a stack "
                 "has one dtype, so name it with dtype="
             )
-
-
-def _refuse_too_little(moves: Sequence[Move], max_ram: int) -> None:
-    """Refuse a bound below the shortest tile of some tensor, ported or compared."""
-
-    def least(move: Move) -> int:
-        return max(sum(move.buffers(1)), sum(sum(end.buffers(1)) for end in move.back()))
-
-    worst = max(moves, key=least)
-    if (need := least(worst)) > max_ram:
-        raise PortError(
-            f"max_ram: {max_ram:,} bytes; one slice of {worst.source.tensor} needs {need:,}, "
-            "which is the least that works"
-        )
 
 
 def _widened(checkpoint: Checkpoint, moves: Sequence[Move]) -> dict[str, str]:

@@ -64,9 +64,11 @@ def _row(moves: Sequence[Move], plan: PortPlan, cuts: tuple[str, str]) -> tuple[
 
 def _notes(plan: PortPlan) -> list[str]:
     tensors = show_count(len(plan.specs), "tensor")
+    held = max(move.held for move in plan.moves)
     notes = [
         f"reads {show_bytes(plan.read_bytes)}; writes {tensors}, {show_bytes(plan.write_bytes)}; "
-        f"holds at most {show_bytes(plan.buffer_bytes)} of {show_bytes(plan.max_ram)} in buffers",
+        f"holds at most {show_bytes(plan.buffer_bytes)} of {show_bytes(plan.max_ram)} in buffers"
+        + (f", and {show_bytes(held)} for a chunk that is read whole" if held else ""),
         f"files: {', '.join(f'{file} {show_bytes(size)}' for file, size in plan.files.items())}",
         "every source tensor is accounted for",
     ]

@@ -16,7 +16,8 @@ from xlayout.errors import PortError
 from xlayout.port.account import fold
 from xlayout.port.change import Change
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
-from xlayout.port.move import Buffers, Move, fit, homeward
+from xlayout.port.fit import fit
+from xlayout.port.move import Buffers, Move, homeward
 from xlayout.port.stream import laid_out
 from xlayout.port.table import Table
 from xlayout.port.units import parse_bytes, show_count
@@ -152,7 +153,9 @@ def compare(first: Checkpoint, second: Checkpoint, /, *, max_ram: int) -> Compar
             f"wanted; {first.family.name} and {second.family.name} differ in {sorted(odd)}"
         )
     both = [name for name in first.places if name in second.places]
-    pairs = [fit([homeward(*first.stored(n)), homeward(*second.stored(n))], max_ram) for n in both]
+    pairs = fit(
+        [[homeward(*side.stored(name)) for side in (first, second)] for name in both], max_ram
+    )
     needs = zip(*((sum(a.buffers(a.lead)), sum(b.buffers(b.lead))) for a, b in pairs), strict=True)
     buffers = tuple(Buffers(max(need)) for need in needs)
     return Comparison(
