@@ -1,4 +1,4 @@
-"""JAX: an op in its own words, eager and under `jax.jit`, beside xlayout and einops."""
+"""JAX: an op by its own ops, eager and under `jax.jit`, beside xlayout and einops."""
 
 from __future__ import annotations
 

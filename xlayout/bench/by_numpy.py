@@ -1,4 +1,4 @@
-"""Numpy: an op in its own words, beside xlayout and einops; bfloat16 as its bits, uint16."""
+"""Numpy: an op by its own ops, beside xlayout and einops; bfloat16 as its bits, uint16."""
 
 from __future__ import annotations
 

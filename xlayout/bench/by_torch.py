@@ -1,4 +1,4 @@
-"""Torch: an op in its own words, eager and compiled, beside xlayout and einops."""
+"""Torch: an op by its own ops, eager and compiled, beside xlayout and einops."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Cut:
 
 
 Hand: TypeAlias = Permute | Join | Stack | Cut
-"""How one writes the op in a framework's own words."""
+"""How one writes the op by a framework's own ops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Case:
     Args:
         layout: what it does, and the answer; its inputs are the op's.
         ours: the op, on arrays; takes `out=`.
-        hand: the same in a framework's own words.
+        hand: the same by a framework's own ops.
         einops: its pattern and sizes, where einops has one.
     """
 
