@@ -143,6 +143,23 @@ def test_refuses_a_directory_of_files_that_no_index_joins(tmp_path: Path) -> Non
         open_source(tmp_path / "none")
 
 
+def test_refuses_a_single_file_beside_the_index_of_others(tmp_path: Path) -> None:
+    arrays = sharded(tmp_path)
+    with open_source(tmp_path) as source:
+        assert source.tensors.keys() == arrays.keys()
+    save(tmp_path / "one", "safetensors", arrays)
+    (tmp_path / "one" / "model.safetensors").rename(tmp_path / "model.safetensors")
+    with pytest.raises(FormatError) as error:
+        open_source(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path}: model.safetensors beside model.safetensors.index.json, which names other "
+        "files; wanted one of the two, as readers differ in which they take"
+    )
+    edit_index(tmp_path, **dict.fromkeys(arrays, "model.safetensors"))
+    with open_source(tmp_path) as source:
+        assert list(source.files) == ["model.safetensors"]
+
+
 @pytest.mark.parametrize("content", ["[]", "{", '{"a": 1, "a": 2}'])
 def test_refuses_a_malformed_config(tmp_path: Path, content: str) -> None:
     sharded(tmp_path / "out")

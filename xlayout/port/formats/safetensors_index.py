@@ -30,12 +30,19 @@ def listed_files(folder: Path, /) -> Mapping[str, set[str] | None]:
     """Return the files of a directory, each with the tensors its index gives it (None: any).
 
     Raises:
-        FormatError: There is no one index or file, or the index is malformed.
+        FormatError: There is no one index or file, both are there, or the index is malformed.
     """
     indexes = sorted(path.name for path in folder.glob("*.safetensors.index.json"))
     files = sorted(path.name for path in folder.glob("*.safetensors"))
     if INDEX in indexes or len(indexes) == 1:
-        return _read_index(folder / (INDEX if INDEX in indexes else indexes[0]))
+        index = INDEX if INDEX in indexes else indexes[0]
+        listed = _read_index(folder / index)
+        if _SINGLE in files and list(listed) != [_SINGLE]:
+            raise FormatError(
+                f"{folder}: {_SINGLE} beside {index}, which names other files; wanted one of the "
+                "two, as readers differ in which they take"
+            )
+        return listed
     if not indexes and (_SINGLE in files or len(files) == 1):
         return {_SINGLE if _SINGLE in files else files[0]: None}
     found = ", ".join([*indexes, *files][:8]) or "no safetensors file"
