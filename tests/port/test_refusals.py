@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -175,6 +176,14 @@ def test_options_that_mean_nothing_are_refused(
     wide_llama: Path, tmp_path: Path, options: dict[str, Any], text: str
 ) -> None:
     refused(wide_llama, tmp_path / "out", text, **options)
+
+
+def test_a_directory_is_not_named_as_a_file(wide_llama: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.safetensors"
+    text = f"{out}: to='maxtext' writes a directory; wanted a name that does not end in .safetensors"
+    refused(wide_llama, out, f"^{re.escape(text)}$")
+    port.run(wide_llama, out, to="hf")
+    assert out.is_file()
 
 
 def test_an_unknown_dtype_is_refused(wide_llama: Path, tmp_path: Path) -> None:

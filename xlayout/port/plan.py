@@ -15,6 +15,7 @@ from typing import Any
 from xlayout.errors import PortError
 from xlayout.port.change import Change, exact_dtype, roomy_dtype
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
+from xlayout.port.companions import find_companions
 from xlayout.port.configs import plain_config, with_maxtext
 from xlayout.port.family import Dialect
 from xlayout.port.fit import fit
@@ -22,6 +23,7 @@ from xlayout.port.formats import TensorSpec, numpy_dtype
 from xlayout.port.formats.safetensors_index import natural_key, shard
 from xlayout.port.losses import Loss, measure, refusal
 from xlayout.port.move import Move
+from xlayout.port.refusals import refuse_file, refuse_mesh, refuse_mixed_stacks
 from xlayout.port.rules import Place
 from xlayout.port.show_plan import plan_table
 from xlayout.port.units import parse_bytes
@@ -53,6 +55,7 @@ class PortPlan:
         losses: What does not come back; empty where the port is exact.
         widened: Tensors stored wider than they were, to be exact, with the dtype they had.
         config: What is written beside the weights.
+        companions: Files that are copied along, by name: the tokenizer and its kin.
     """
 
     src: Path
@@ -70,6 +73,7 @@ class PortPlan:
     losses: tuple[Loss, ...]
     widened: Mapping[str, str]
     config: Mapping[str, Any]
+    companions: Mapping[str, Path]
 
     @property
     def files(self) -> dict[str, int]:
@@ -135,20 +139,13 @@ def plan(
         return plan_open(checkpoint, Path(dst), to=to, dtype=dtype, max_ram=budget, exact=exact)
 
 
-def refuse_mesh(mesh: object) -> None:
-    """Say that a port is one checkpoint for all ranks."""
-    if mesh is not None:
-        raise PortError(
-            f"mesh: {mesh!r}; wanted None: a port is one checkpoint for all ranks, and whoever "
-            "reads it takes its part (xlayout.Sharding tells which)"
-        )
-
-
 def plan_open(
     checkpoint: Checkpoint, dst: Path, /, *, to: str, dtype: str | None, max_ram: int, exact: bool
 ) -> PortPlan:
     """Plan the port of a checkpoint that is open; see `plan`."""
     key, dialect = _dialect(checkpoint, to)
+    refuse_file(dst, to, dialect.format)
+    companions = find_companions(checkpoint.source.path, dst)
     if dtype is not None:
         numpy_dtype(dtype)
     moves = _moves(checkpoint, dialect, dtype, exact)
@@ -180,6 +177,7 @@ def plan_open(
         losses=() if exact else tuple(loss for loss in losses if loss.lost),
         widened=widened,
         config=_config(checkpoint, dialect, moves, widened),
+        companions=companions,
     )
 
 
@@ -201,7 +199,7 @@ def _moves(checkpoint: Checkpoint, dialect: Dialect, dtype: str | None, exact: b
         checked = exact and not change.always_exact
         chunk = checkpoint.chunk(source)
         moves.append(Move(source, target, change, checkpoint.sizes, 1, checked, chunk))
-    _refuse_mixed_stacks(moves)
+    refuse_mixed_stacks(moves)
     return moves
 
 
@@ -238,17 +236,6 @@ def _roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None) -
         else move
         for move in moves
     ]
-
-
-def _refuse_mixed_stacks(moves: Sequence[Move]) -> None:
-    dtypes: dict[str, str] = {}
-    for move in moves:
-        first = dtypes.setdefault(move.target.tensor, move.change.target)
-        if move.change.target != first:
-            raise PortError(
-                f"{move.target.tensor}: its layers are {first} and {move.change.target}; a stack "
-                "has one dtype, so name it with dtype="
-            )
 
 
 def _widened(checkpoint: Checkpoint, moves: Sequence[Move]) -> dict[str, str]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from xlayout.errors import PortError
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.formats import create_sink
-from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open, refuse_mesh
+from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
+from xlayout.port.refusals import refuse_mesh
 from xlayout.port.resume import key_of
 from xlayout.port.stream import stream
 from xlayout.port.table import Table
@@ -20,18 +21,6 @@ from xlayout.port.units import parse_bytes, show_bytes, show_count
 from xlayout.port.verify import Comparison, compare
 
 __all__ = ["Report", "run"]
-
-_COMPANIONS = (
-    "added_tokens.json",
-    "chat_template.jinja",
-    "generation_config.json",
-    "merges.txt",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "vocab.json",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +127,6 @@ def run(
     with open_checkpoint(src, family=family) as checkpoint:
         plan = plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
         config = None if where.suffix == ".safetensors" else plan.config
-        companions = _companions(Path(src), where)
         begun = time.perf_counter()
         with create_sink(
             where,
@@ -148,7 +136,7 @@ def run(
             max_shard_size=SHARD_BYTES,
             chunks=plan.chunks,
             key=key_of(plan, checkpoint.source) if resume else None,
-            beside=companions,
+            beside=plan.companions,
         ) as sink:
             kept = stream(checkpoint.source, sink, plan, progress)
             sealed = sink.seal()
@@ -163,7 +151,7 @@ def run(
         verify_seconds=verified - written,
         peak_rss=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         comparison=comparison,
-        companions=tuple(companions),
+        companions=tuple(plan.companions),
         kept_bytes=kept,
     )
 
@@ -176,10 +164,3 @@ def _verified(checkpoint: Checkpoint, sealed: Path, plan: PortPlan) -> Compariso
     if not found.faithful:
         raise PortError(f"{plan.dst}: not what was written:\n{found}")
     return found
-
-
-def _companions(src: Path, dst: Path) -> dict[str, Path]:
-    """Return the tokenizer and its kin, which go from one directory to another."""
-    if not src.is_dir() or dst.suffix == ".safetensors":
-        return {}
-    return {name: src / name for name in _COMPANIONS if (src / name).is_file()}

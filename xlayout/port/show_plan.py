@@ -72,6 +72,8 @@ def _notes(plan: PortPlan) -> list[str]:
         f"files: {', '.join(f'{file} {show_bytes(size)}' for file, size in plan.files.items())}",
         "every source tensor is accounted for",
     ]
+    if plan.companions:
+        notes.append(f"copies along: {', '.join(plan.companions)}")
     notes += [f"ignored, as code computes it anew: {name}" for name in fold(plan.ignored)]
     notes += [
         f"!{name} is stored wider than its origin, which makes its factor exactly invertible"

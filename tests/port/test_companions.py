@@ -1,0 +1,88 @@
+"""The tokenizer and its kin go along: those of the directory, as they are now, or none."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from xlayout import port
+from xlayout.errors import FormatError
+
+
+def refused(source: Path, out: Path, text: str) -> None:
+    """Both verbs refuse with all of this text, and leave no trace."""
+    verbs: tuple[Callable[..., object], ...] = (port.plan, port.run)
+    for verb in verbs:
+        with pytest.raises(FormatError, match=f"^{re.escape(text)}$"):
+            verb(source, out, to="hf")
+    assert not out.exists()
+
+
+def test_the_plan_names_them_and_the_run_copies_them(own_llama: Path, tmp_path: Path) -> None:
+    (own_llama / "tokenizer.json").write_text("{}")
+    (own_llama / "notes.txt").write_text("mine")
+    (own_llama / "generation_config.json").unlink()
+    plan = port.plan(own_llama, tmp_path / "out", to="hf")
+    assert dict(plan.companions) == {"tokenizer.json": own_llama / "tokenizer.json"}
+    assert "copies along: tokenizer.json\n" in str(plan)
+    assert port.run(own_llama, tmp_path / "out", to="hf").companions == ("tokenizer.json",)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+
+
+def test_a_link_out_of_the_directory_is_not_followed(own_llama: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    (own_llama / "tokenizer.json").symlink_to("../secret.txt")
+    text = (
+        f"{own_llama}/tokenizer.json: a link to {tmp_path}/secret.txt; a file in {own_llama} "
+        "is wanted"
+    )
+    refused(own_llama, tmp_path / "out", text)
+
+
+def test_the_links_of_a_hugging_face_cache_are_followed(own_llama: Path, tmp_path: Path) -> None:
+    (tmp_path / "snapshots").mkdir()
+    (tmp_path / "blobs").mkdir()
+    home = Path(shutil.move(own_llama, tmp_path / "snapshots" / "main"))
+    (tmp_path / "blobs" / "0a1b").write_text("{}")
+    (home / "tokenizer.json").symlink_to("../../blobs/0a1b")
+    port.run(home, tmp_path / "out", to="hf")
+    assert (tmp_path / "out" / "tokenizer.json").read_text() == "{}"
+    assert not (tmp_path / "out" / "tokenizer.json").is_symlink()
+
+
+PLAN = """
+import sys
+from xlayout import port
+
+try:
+    port.plan(*sys.argv[1:], to="hf")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_one_that_cannot_be_read_is_found_out_by_the_plan(own_llama: Path, tmp_path: Path) -> None:
+    """In a namespace in which root, too, is someone whom modes bind."""
+    bound = ["unshare", "--user"]
+    if shutil.which("unshare") is None or subprocess.run([*bound, "true"]).returncode:
+        pytest.skip("needs a user namespace, which this system does not allow")
+    (own_llama / "tokenizer.json").write_text("{}")
+    (own_llama / "tokenizer.json").chmod(0)
+    done = subprocess.run(
+        [*bound, sys.executable, "-c", PLAN, own_llama, tmp_path / "out"],
+        capture_output=True,
+        text=True,
+    )
+    file = own_llama / "tokenizer.json"
+    wanted = f"FormatError {file}: Permission denied; wanted a readable file\n"
+    assert done.stdout == wanted, done.stderr

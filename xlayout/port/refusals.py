@@ -1,0 +1,43 @@
+"""What makes no port at all, whatever the values are: refused before a byte moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xlayout.errors import PortError
+
+if TYPE_CHECKING:
+    from xlayout.port.move import Move
+
+__all__ = ["refuse_file", "refuse_mesh", "refuse_mixed_stacks"]
+
+
+def refuse_mesh(mesh: object) -> None:
+    """Say that a port is one checkpoint for all ranks."""
+    if mesh is not None:
+        raise PortError(
+            f"mesh: {mesh!r}; wanted None: a port is one checkpoint for all ranks, and whoever "
+            "reads it takes its part (xlayout.Sharding tells which)"
+        )
+
+
+def refuse_file(dst: Path, to: str, format: str, /) -> None:  # noqa: A002
+    """Refuse the name of a safetensors file for what can only be a directory."""
+    if dst.suffix == ".safetensors" and format != "safetensors":
+        raise PortError(
+            f"{dst}: to={to!r} writes a directory; wanted a name that does not end in .safetensors"
+        )
+
+
+def refuse_mixed_stacks(moves: Sequence[Move], /) -> None:
+    """Refuse layers of several dtypes that would become one tensor."""
+    dtypes: dict[str, str] = {}
+    for move in moves:
+        first = dtypes.setdefault(move.target.tensor, move.change.target)
+        if move.change.target != first:
+            raise PortError(
+                f"{move.target.tensor}: its layers are {first} and {move.change.target}; a stack "
+                "has one dtype, so name it with dtype="
+            )
