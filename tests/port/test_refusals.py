@@ -180,7 +180,9 @@ def test_options_that_mean_nothing_are_refused(
 
 def test_a_directory_is_not_named_as_a_file(wide_llama: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.safetensors"
-    text = f"{out}: to='maxtext' writes a directory; wanted a name that does not end in .safetensors"
+    text = (
+        f"{out}: to='maxtext' writes a directory; wanted a name that does not end in .safetensors"
+    )
     refused(wide_llama, out, f"^{re.escape(text)}$")
     port.run(wide_llama, out, to="hf")
     assert out.is_file()

@@ -277,3 +277,19 @@ def test_the_tokenizer_appears_with_the_weights(gguf: Path, tmp_path: Path) -> N
     assert (stage / "tokenizer.json").read_text() == "{}"
     assert run(hf, tmp_path / "out", "maxtext").companions == ("tokenizer.json",)
     assert (tmp_path / "out" / "tokenizer.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("to", ["hf", "maxtext"])
+def test_a_tokenizer_that_is_gone_by_then_does_not_appear(
+    gguf: Path, tmp_path: Path, to: str
+) -> None:
+    hf = tmp_path / "hf"
+    run(gguf, hf, "hf")
+    (hf / "tokenizer.json").write_text("{}")
+    stage = kill(hf, tmp_path / "out", to, "at the end")
+    assert (stage / "tokenizer.json").read_text() == "{}"
+    (hf / "tokenizer.json").unlink()
+    report = run(hf, tmp_path / "out", to)
+    assert report.companions == ()
+    assert report.kept_bytes == report.plan.write_bytes
+    assert not (tmp_path / "out" / "tokenizer.json").exists()

@@ -148,7 +148,7 @@ class MaxTextSink(StagedSink):
         parts = sum(_count(specs[name].shape, chunk) for name, chunk in self.chunks.items())
         total = sum(spec.nbytes for spec in specs.values())
         needed = total + _SLACK * (len(specs) + parts) + len(self._tree) + len(self._config)
-        super().__init__(path, specs, needed=needed, key=key, beside=beside)
+        super().__init__(path, specs, needed=needed, parts={"0"}, key=key, beside=beside)
         self._items = self._staging.folder / _ITEMS
         self._arrays: dict[str, Any] = {}
         self._begin()

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -110,14 +110,15 @@ class Staging:
         self._parents = []
         os.close(self._lock)
 
-    def clear(self) -> None:
-        """Remove what is in the folder."""
-        for child in self.folder.iterdir():
+    def clear(self, keep: Collection[str] = ()) -> None:
+        """Remove what is in the folder, but for these names."""
+        for child in list(self.folder.iterdir()):
+            if child.name in keep:
+                continue
             if child.is_dir() and not child.is_symlink():
                 shutil.rmtree(child)
             else:
                 child.unlink()
-        self.resumed = False
 
     def leave(self) -> None:
         """Let go of the folder and keep it, for a run that goes on."""

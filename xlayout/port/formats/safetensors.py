@@ -149,7 +149,9 @@ class SafetensorsSink(StagedSink):
         total = sum(spec.nbytes for spec in specs.values())
         needed = total + sum(map(len, headers.values())) + sum(map(len, extras.values()))
         named = {name: specs[name] for name in names}
-        super().__init__(path, named, needed=needed, single=single, key=key, beside=beside)
+        super().__init__(
+            path, named, needed=needed, parts=shards, single=single, key=key, beside=beside
+        )
         self._extras = extras
         self._shards = {file: (headers[file], entries) for file, entries in shards.items()}
         self._handles: dict[str, int] = {}

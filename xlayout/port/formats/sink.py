@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlayout.errors import PortError, ShapeError
 from xlayout.port.formats.base import Bounds, Region, Sink, TensorSpec, numpy_dtype, resolve
 from xlayout.port.formats.coverage import Coverage
-from xlayout.port.formats.journal import Journal, checksum
+from xlayout.port.formats.journal import JOURNAL, Journal, checksum
 from xlayout.port.formats.publish import Staging
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class StagedSink(Sink):
         path: Where the output will appear.
         specs: Every tensor that will be written.
         needed: Bytes that the files will take.
+        parts: The names in the folder that `_create` makes, and only `_create`.
         single: Whether the output is one file.
         key: What is being written. With one, a run that was interrupted leaves its files, and the
             next with the same key goes on in them; None starts afresh and leaves nothing.
@@ -45,6 +46,7 @@ class StagedSink(Sink):
         /,
         *,
         needed: int,
+        parts: Collection[str],
         single: bool = False,
         key: str | None = None,
         beside: Mapping[str, Path] | None = None,
@@ -54,7 +56,7 @@ class StagedSink(Sink):
         self._beside = beside or {}
         needed += sum(file.stat().st_size for file in self._beside.values())
         self._staging = Staging(path, needed=needed, single=single, key=key)
-        self._key = key
+        self._key, self._parts = key, parts
         self._journal: Journal | None = None
         self._open, self._sealed = True, False
         self.path = self._staging.path
@@ -64,11 +66,14 @@ class StagedSink(Sink):
         try:
             with self._staging.watch():
                 if self._staging.resumed:
+                    # What that run had copied along may be gone from the source by now.
+                    self._staging.clear(keep={*self._parts, JOURNAL})
                     try:
                         self._create()
                     except (OSError, ValueError):
                         self._release()
                         self._staging.clear()
+                        self._staging.resumed = False
                 if not self._staging.resumed:
                     self._create()
                 if self._key is not None:
