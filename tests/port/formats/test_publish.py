@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,18 +102,30 @@ def test_refuses_to_put_a_directory_where_a_file_appeared(tmp_path: Path) -> Non
     assert tree(tmp_path) == {"out": b"mine"}
 
 
-def test_a_folder_that_another_run_cleared_before_it_was_locked_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("moment", ["before it is opened", "before it is locked"])
+def test_a_folder_that_another_run_clears_too_early_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     cleared: list[Path] = []
+    open_ = os.open
 
-    def lock_too_late(handle: int) -> bool:
+    def clear() -> None:
         if not cleared:
             cleared.extend(tmp_path.iterdir())
             cleared[0].rmdir()
+
+    def open_too_late(path: Path, *args: Any) -> int:
+        clear()
+        return open_(path, *args)
+
+    def lock_too_late(handle: int) -> bool:
+        clear()
         return _try_lock(handle)
 
-    monkeypatch.setattr(publish, "_try_lock", lock_too_late)
+    if moment == "before it is opened":
+        monkeypatch.setattr(os, "open", open_too_late)
+    else:
+        monkeypatch.setattr(publish, "_try_lock", lock_too_late)
     with create_sink(tmp_path / "out", "safetensors", SPECS) as sink:
         fill(sink)
         sink.commit()
@@ -125,6 +139,20 @@ def test_takes_the_place_of_an_empty_directory(tmp_path: Path) -> None:
         fill(sink)
         sink.commit()
     assert set(tree(tmp_path)) == {"out/model.safetensors"}
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o500])
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_private_directory_stays_private(tmp_path: Path, format_: str, mode: int) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    out.chmod(mode)
+    with create_sink(out, format_, SPECS) as sink:
+        (stage,) = tmp_path.glob(".out.*.partial")
+        assert stat.S_IMODE(stage.stat().st_mode) == mode | 0o700
+        fill(sink)
+        sink.commit()
+    assert stat.S_IMODE(out.stat().st_mode) == mode
 
 
 def test_of_two_runs_to_one_place_the_first_wins(tmp_path: Path) -> None:

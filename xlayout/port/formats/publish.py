@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,6 +67,7 @@ class Staging:
         try:
             self._parents = _make_parents(self.path.parent)
             self.folder, self._lock = found or _locked_folder(self.path)
+            self._take_mode(stat.S_IRWXU)
         except OSError as error:
             where = error.filename or self.path.parent
             raise PortError(
@@ -101,6 +103,7 @@ class Staging:
                 os.link(self.content, self.path)
                 shutil.rmtree(self.folder)
             else:
+                self._take_mode()
                 self.folder.rename(self.path)
         except OSError as error:
             if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
@@ -147,6 +150,11 @@ class Staging:
         """Return the error for a disk that filled up while we were writing."""
         return PortError(f"{self.path}: {_room(self.needed, _free(self.path.parent))}")
 
+    def _take_mode(self, more: int = 0) -> None:
+        """Let the folder be as private as the empty directory whose place it takes, if any."""
+        if not self._single and self.path.is_dir():
+            self.folder.chmod(stat.S_IMODE(self.path.stat().st_mode) | more)
+
     def _refuse_taken(self) -> None:
         if self._single or not self.path.is_dir():
             if os.path.lexists(self.path):
@@ -182,9 +190,13 @@ def _locked_folder(path: Path) -> tuple[Path, int]:
     while True:
         folder = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
         folder.mkdir()
-        lock = os.open(folder, os.O_RDONLY)
+        # Until it is locked, another run may take it for an orphan and remove it.
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
         _try_lock(lock)
-        if folder.exists():  # another run may have taken it for an orphan before it was locked
+        if folder.exists():
             return folder, lock
         os.close(lock)
 
