@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def transformers_factors(dim: int, factor: float, **scaling: Any) -> np.ndarray:
     return np.asarray(plain / scaled.numpy(), np.float32)
 
 
-def with_table(path: Path, table: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> Path:
+def with_table(
+    path: Path, table: np.ndarray, monkeypatch: pytest.MonkeyPatch, theta: float = THETA
+) -> Path:
     """A tiny Llama whose GGUF file has such a table, and the base that Llama 3 has."""
     write, base = gguf.GGUFWriter.write_header_to_file, gguf.GGUFWriter.add_rope_freq_base
 
@@ -46,7 +49,7 @@ def with_table(path: Path, table: np.ndarray, monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patch:
         patch.setattr(gguf.GGUFWriter, "write_header_to_file", add)
-        patch.setattr(gguf.GGUFWriter, "add_rope_freq_base", lambda w, _: base(w, THETA))
+        patch.setattr(gguf.GGUFWriter, "add_rope_freq_base", lambda w, _: base(w, theta))
         return make_tiny(path)
 
 
@@ -95,6 +98,8 @@ ODD = {
     "no end": lambda: np.full(DIM // 2, np.inf, np.float32),
     "no number": lambda: np.full(DIM // 2, np.nan, np.float32),
     "one factor": lambda: np.ones(1, np.float32) * 2,
+    "all zero": lambda: np.zeros(DIM // 2, np.float32),
+    "all infinite": lambda: np.full(DIM // 2, np.inf, np.float32),
 }
 
 
@@ -107,3 +112,10 @@ def test_another_table_stops_the_port(
         port.run(file, tmp_path / "out", to="hf")
     assert "that can be told" in str(port.inspect(file))
     assert [path.name for path in tmp_path.iterdir()] == ["x.gguf"]
+
+
+def test_a_base_below_zero_stops_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = with_table(tmp_path / "x.gguf", transformers_factors(DIM, 8.0), monkeypatch, -5.0)
+    text = "config: rope_theta is -5.0; wanted a positive number"
+    with pytest.raises(PortError, match=f"^{re.escape(text)}$"):
+        port.plan(file, tmp_path / "out", to="hf")

@@ -87,7 +87,7 @@ def rope_parameters(config: Mapping[str, Any], /) -> dict[str, Any]:
     """Return `rope_type`, `rope_theta` and what scales them, however the config spells it.
 
     Raises:
-        PortError: What stands there is no object, or its base no number.
+        PortError: What stands there is no object, or its base no positive number.
 
     >>> rope_parameters({"rope_theta": 1e5})
     {'rope_type': 'default', 'rope_theta': 100000.0}
@@ -95,8 +95,8 @@ def rope_parameters(config: Mapping[str, Any], /) -> dict[str, Any]:
     found = dict(section(config, "rope_parameters") or section(config, "rope_scaling"))
     kind = found.pop("rope_type", found.pop("type", "default"))
     theta = found.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
-    if type(theta) not in (int, float):
-        raise PortError(f"config: rope_theta is {theta!r:.80}; a number is wanted")
+    if type(theta) not in (int, float) or not 0 < theta < math.inf:
+        raise PortError(f"config: rope_theta is {theta!r:.80}; wanted a positive number")
     return {"rope_type": kind, "rope_theta": theta, **found}
 
 

@@ -26,11 +26,13 @@ def parse_bytes(amount: int | str, /, *, name: str = "max_ram") -> int:
     """
     number: float | None = amount if isinstance(amount, int) else None
     if isinstance(amount, str):
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", amount.strip())
+        found = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)", amount.strip())
         if found and found[2].upper() in _UNITS:
             number = float(found[1]) * _UNITS[found[2].upper()]
     if number is None or number < 1:
-        raise PortError(f"{name}: {amount!r}; bytes, or text such as '512MiB' or '2GB', is wanted")
+        raise PortError(
+            f"{name}: {amount!r:.80}; bytes, or text such as '512MiB' or '2GB', is wanted"
+        )
     return int(number)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from xlayout.errors import FormatError
 from xlayout.port.formats import TensorSpec, numpy_dtype, open_source
+from xlayout.port.formats.gguf_header import parse_header
 
 QUANTISED = [Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0, Kind.TQ1_0, Kind.TQ2_0]
 RAW = [Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL, Kind.IQ4_XS]
@@ -182,6 +184,29 @@ def test_metadata_becomes_a_config_in_hugging_face_keys(tmp_path: Path) -> None:
         assert source.files == {"tied.gguf": (tmp_path / "tied.gguf").stat().st_size}
     with open_source(tmp_path / "untied.gguf") as source:
         assert source.config == want | {"tie_word_embeddings": False, "head_dim": 8}
+
+
+def test_any_float_of_the_metadata_is_read(tmp_path: Path) -> None:
+    """The largest, too, whose decimal lies beyond it when it is cut to few digits."""
+    largest = float(np.finfo(np.float32).max)
+    shortest = float(str(np.finfo(np.float32).max))
+    metadata = {"llama.far": largest, "llama.both": [-largest, largest], "llama.not": float("nan")}
+    write(tmp_path / "x.gguf", {"x": (weights(8), Kind.F32)}, **metadata)
+    with (tmp_path / "x.gguf").open("rb") as file:
+        header = parse_header(file, size=(tmp_path / "x.gguf").stat().st_size, name="x.gguf")
+    assert header.metadata["llama.far"] == shortest
+    assert header.metadata["llama.both"] == [-shortest, shortest]
+    assert np.isnan(header.metadata["llama.not"])
+
+
+@pytest.mark.parametrize("key", ["rope.freq_base", "attention.layer_norm_rms_epsilon"])
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
+def test_refuses_a_config_of_what_is_no_number(tmp_path: Path, key: str, value: str) -> None:
+    path = tmp_path / "x.gguf"
+    write(path, {"x": (weights(8), Kind.F32)}, **{f"llama.{key}": float(value)})
+    text = f"{path}: llama.{key}: {value}; wanted a finite number"
+    with pytest.raises(FormatError, match=f"^{re.escape(text)}$"):
+        open_source(path)
 
 
 @pytest.mark.parametrize(

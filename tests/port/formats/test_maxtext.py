@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +229,15 @@ def test_refuses_chunks_that_do_not_fit(tmp_path: Path, chunk: tuple[int, ...]) 
     specs = {"a": TensorSpec("int8", (2, 3))}
     with pytest.raises(ShapeError, match=r"chunks: .* for a; from 1 to \(2, 3\) is wanted"):
         create_sink(tmp_path / "out", "maxtext", specs, chunks={"a": chunk})
+
+
+def test_refuses_a_path_that_is_no_text(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"odd\xff")
+    text = f"{odd}: a path that is not UTF-8; wanted one that is, for tensorstore takes no other"
+    with pytest.raises(FormatError, match=f"^{re.escape(text)}$"):
+        create_sink(odd, "maxtext", {"x": TensorSpec("int8", (1,))})
+    assert not list(tmp_path.iterdir())
+    save(tmp_path / "good", "maxtext", model())
+    (tmp_path / "good").rename(odd)
+    with pytest.raises(FormatError, match=f"^{re.escape(text)}$"):
+        open_source(odd)

@@ -71,6 +71,14 @@ def test_refuses_a_directory_that_holds_something(tmp_path: Path, format_: str) 
 
 
 @pytest.mark.parametrize("format_", FORMATS)
+def test_refuses_a_link_to_itself(tmp_path: Path, format_: str) -> None:
+    (tmp_path / "out").symlink_to("out")
+    with pytest.raises(PortError, match=r"out: already holds something; an absent or empty"):
+        create_sink(tmp_path / "out", format_, SPECS)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
 def test_refuses_a_directory_that_was_filled_meanwhile(tmp_path: Path, format_: str) -> None:
     with create_sink(tmp_path / "out", format_, SPECS) as sink:
         fill(sink)

@@ -91,6 +91,15 @@ def test_refuses_a_link_that_leaves_the_directory(tmp_path: Path) -> None:
         open_source(tmp_path / "out")
 
 
+def test_refuses_a_shard_that_is_a_link_to_itself(tmp_path: Path) -> None:
+    sharded(tmp_path)
+    shard = tmp_path / "model-00001-of-00004.safetensors"
+    shard.unlink()
+    shard.symlink_to(shard.name)
+    with pytest.raises(FormatError, match=r"00001-of-00004\.safetensors: no such file; a regular"):
+        open_source(tmp_path)
+
+
 def test_follows_the_links_of_a_hugging_face_cache(tmp_path: Path) -> None:
     arrays = sharded(tmp_path / "snapshots" / "main")
     (tmp_path / "blobs").mkdir()

@@ -74,6 +74,12 @@ def test_refuses_a_shard_size_that_is_none(tmp_path: Path, size: int | str) -> N
         create_sink(tmp_path / "out", "safetensors", {}, max_shard_size=size)
 
 
+def test_refuses_a_shard_size_beyond_all_disks(tmp_path: Path) -> None:
+    text = f"max_shard_size: '{79 * '9'}; bytes, or text such as '5GB', is wanted"
+    with pytest.raises(FormatError, match=f"^{text}$"):
+        create_sink(tmp_path / "out", "safetensors", {}, max_shard_size=400 * "9")
+
+
 @pytest.mark.parametrize("umask", [0o022, 0o027])
 def test_files_get_the_modes_that_the_umask_gives(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)

@@ -39,6 +39,7 @@ def render_config(config: Mapping[str, Any], /) -> bytes:
     }
     """
     try:
-        return (json.dumps(dict(config), indent=2, ensure_ascii=False) + "\n").encode()
+        text = json.dumps(dict(config), indent=2, ensure_ascii=False, allow_nan=False)
+        return (text + "\n").encode()
     except (TypeError, ValueError) as error:
         raise FormatError(f"config: {error}; values that JSON can hold are wanted") from error

@@ -218,7 +218,7 @@ def _config(
     """Return the model's config in Hugging Face keys, as far as GGUF's metadata says it.
 
     Raises:
-        FormatError: A value has the wrong type, or differs from layer to layer.
+        FormatError: A value has the wrong type, is no number, or differs from layer to layer.
     """
     arch = metadata.get("general.architecture")
     if not isinstance(arch, str):
@@ -234,6 +234,8 @@ def _config(
         value = single(metadata[key])
         if type(value) is not kind:
             raise FormatError(f"{file}: {key}: {value!r:.80}; one {kind.__name__} is wanted")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise FormatError(f"{file}: {key}: {value!r}; wanted a finite number")
         config.setdefault(target, value)
     if "num_attention_heads" in config:
         config.setdefault("num_key_value_heads", config["num_attention_heads"])

@@ -170,8 +170,6 @@ def _plain(code: str, value: Any) -> Any:
     """Return a float32 as the shortest decimal that means it: 1e-05, not 9.999999747378752e-06."""
     if code != "f" or not math.isfinite(value):
         return value
-    return next(
-        short
-        for digits in range(1, 18)
-        if struct.pack("<f", short := float(f"{value:.{digits}g}")) == struct.pack("<f", value)
-    )
+    import numpy as np
+
+    return float(str(np.float32(value)))

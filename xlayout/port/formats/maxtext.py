@@ -27,7 +27,7 @@ from xlayout.port.formats.base import (
     resolve,
 )
 from xlayout.port.formats.config import read_config, render_config
-from xlayout.port.formats.orbax_tree import Tree, find_items, read_tree, render_tree
+from xlayout.port.formats.orbax_tree import Tree, find_items, read_tree, refuse_path, render_tree
 from xlayout.port.formats.sink import StagedSink
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ class MaxTextSink(StagedSink):
         key: str | None = None,
         beside: Mapping[str, Path] | None = None,
     ) -> None:
+        refuse_path(path)
         extents = {name: _one_layer(name, spec.shape) for name, spec in specs.items()}
         extents |= chunks or {}
         for name, extent in extents.items():

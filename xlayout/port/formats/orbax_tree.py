@@ -7,6 +7,7 @@ does when it prints a path.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,15 @@ from xlayout.errors import FormatError
 from xlayout.port.formats.base import TensorSpec
 from xlayout.port.formats.strict_json import read_json
 
-__all__ = ["METADATA", "Tree", "find_items", "read_tree", "render_tree", "tree_folders"]
+__all__ = [
+    "METADATA",
+    "Tree",
+    "find_items",
+    "read_tree",
+    "refuse_path",
+    "render_tree",
+    "tree_folders",
+]
 
 METADATA = "_METADATA"
 _ITEMS = ("items", "default")
@@ -51,13 +60,28 @@ def find_items(path: Path, /) -> Path:
     """Return the one folder with a tree.
 
     Raises:
-        FormatError: There is none, or there are several.
+        FormatError: There is none, there are several, or tensorstore could not be told the path.
     """
+    refuse_path(path)
     found = tree_folders(path)
     if len(found) == 1:
         return found[0]
     shown = ", ".join(map(str, found)) or f"no {METADATA}"
     raise FormatError(f"{path}: {shown}; the folder of one step, or of its items, is wanted")
+
+
+def refuse_path(path: str | os.PathLike[str], /) -> None:
+    """Refuse a path that is no text, for tensorstore takes nothing else.
+
+    Raises:
+        FormatError: It is not UTF-8.
+    """
+    try:
+        os.path.realpath(path).encode()
+    except UnicodeEncodeError as error:
+        raise FormatError(
+            f"{path}: a path that is not UTF-8; wanted one that is, for tensorstore takes no other"
+        ) from error
 
 
 def read_tree(items: Path, /) -> Tree:

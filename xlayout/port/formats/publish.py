@@ -53,7 +53,7 @@ class Staging:
         single: bool = False,
         key: str | None = None,
     ) -> None:
-        self.path = Path(path).resolve()
+        self.path = Path(os.path.realpath(path))  # unlike resolve(), it bears a loop
         self.needed = needed
         self._single = single
         self._refuse_taken()

@@ -193,9 +193,9 @@ class SafetensorsSink(StagedSink):
 
 def _nbytes(size: int | str) -> int:
     if isinstance(size, str):
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", size.upper())
+        found = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([A-Z]*)", size.upper())
         if found and found[2] in _UNITS:
             size = int(float(found[1]) * _UNITS[found[2]])
     if not isinstance(size, int) or size < 1:
-        raise FormatError(f"max_shard_size: {size!r}; bytes, or text such as '5GB', is wanted")
+        raise FormatError(f"max_shard_size: {size!r:.80}; bytes, or text such as '5GB', is wanted")
     return size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -71,7 +72,7 @@ def refuse_outside(folder: Path, file: str, /) -> None:
     Raises:
         FormatError: The file lies elsewhere.
     """
-    home, target = folder.resolve(), (folder / file).resolve()
+    home, target = (Path(os.path.realpath(path)) for path in (folder, folder / file))
     homes = [home]
     if home.parent.name == "snapshots":
         homes.append(home.parent.parent / "blobs")
