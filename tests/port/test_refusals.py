@@ -151,6 +151,25 @@ def test_what_a_tree_says_of_itself_is_not_trusted(
     refused(tmp_path / "tree", tmp_path / "out", text, to="hf", exact=False)
 
 
+@pytest.mark.parametrize("value", [["a"], {"a": 1}, [], True, 5])
+def test_an_origin_is_a_dtype(own_llama: Path, tmp_path: Path, value: object) -> None:
+    port.run(own_llama, tmp_path / "tree", to="maxtext")
+    edit_config(tmp_path / "tree", xlayout={"origin": {"q": value}})
+    text = f"config: xlayout.origin of 'q' is {value!r}; wanted a dtype's name"
+    refused(tmp_path / "tree", tmp_path / "out", f"^{re.escape(text)}$", to="hf")
+
+
+@pytest.mark.parametrize("to", ["hf", "maxtext"])
+def test_what_json_cannot_hold_is_found_out_by_the_plan(
+    own_llama: Path, tmp_path: Path, to: str
+) -> None:
+    edit_config(own_llama, rms_norm_eps=float("nan"))
+    for verb in (port.plan, port.run):
+        with pytest.raises(FormatError, match=r"^config: .*; values that JSON can hold are wanted"):
+            verb(own_llama, tmp_path / "out", to=to)
+    assert not (tmp_path / "out").exists()
+
+
 def test_layers_of_two_dtypes_do_not_stack(own_llama: Path, tmp_path: Path) -> None:
     arrays = tensors(own_llama)
     name = "model.layers.1.mlp.up_proj.weight"
@@ -169,6 +188,10 @@ def test_layers_of_two_dtypes_do_not_stack(own_llama: Path, tmp_path: Path) -> N
         ({"to": "gguf"}, "to: 'gguf'; hf, maxtext"),
         ({"family": "lama"}, "family: 'lama'; llama are known"),
         ({"max_ram": "lots"}, "max_ram: 'lots'; bytes, or text such as '512MiB'"),
+        (
+            {"max_ram": "9" * 400},
+            f"max_ram: '{79 * '9'}; bytes, or text such as '512MiB' or '2GB', is wanted",
+        ),
         ({"max_ram": "1KiB"}, "max_ram: 1,024 bytes; one slice of .* the least that works"),
     ],
 )

@@ -110,7 +110,7 @@ def open_checkpoint(
             family=found,
             dialect=dialect,
             config=plain,
-            origin=section(section(said, "xlayout"), "origin"),
+            origin=_origin(said),
             sizes=sizes,
             places={place.name: place for place in places},
             ignored=ignored,
@@ -131,6 +131,17 @@ def _dialect(family: Family, format: str, config: Mapping[str, Any]) -> str:  # 
     raise PortError(
         f"config: {format!r} is {said!r}; it must say how the tree is laid out, as one of: {wanted}"
     )
+
+
+def _origin(config: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the dtypes that tensors had before they were stored wider."""
+    origin = section(section(config, "xlayout"), "origin")
+    for name, dtype in origin.items():
+        if not isinstance(dtype, str):
+            raise PortError(
+                f"config: xlayout.origin of {name!r:.200} is {dtype!r:.80}; wanted a dtype's name"
+            )
+    return origin
 
 
 def _says(said: Mapping[str, Any], dialect: Dialect) -> bool:

@@ -20,6 +20,7 @@ from xlayout.port.configs import plain_config, with_maxtext
 from xlayout.port.family import Dialect
 from xlayout.port.fit import fit
 from xlayout.port.formats import TensorSpec, numpy_dtype
+from xlayout.port.formats.config import render_config
 from xlayout.port.formats.safetensors_index import natural_key, shard
 from xlayout.port.losses import Loss, measure, refusal
 from xlayout.port.move import Move
@@ -261,6 +262,7 @@ def _config(
         dtype = widened.get(move.target.tensor, move.change.target)
         stored[dtype] = stored.get(dtype, 0) + move.layout().size
     config = plain_config(checkpoint.config, max(stored, key=lambda dtype: stored[dtype]))
-    if dialect.format != "maxtext":
-        return config
-    return with_maxtext(config, checkpoint.sizes, dialect.config, origin=widened)
+    if dialect.format == "maxtext":
+        config = with_maxtext(config, checkpoint.sizes, dialect.config, origin=widened)
+    render_config(config)  # what JSON cannot hold is refused now, not when it is written
+    return config
