@@ -8,9 +8,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,8 +64,11 @@ def _show(found: object) -> None:
     """Print a table: in colour in a window, as plain lines of full length into a pipe."""
     if sys.stdout.isatty():
         Console().print(found)
-    else:
+        return
+    try:
         typer.echo(str(found))
+    except BrokenPipeError:  # whoever reads has seen enough; the work goes on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
@@ -219,10 +225,11 @@ def explain(
 
 
 def _sizes(texts: list[str]) -> dict[str, int]:
-    pairs = [text.partition("=") for text in texts]
-    if bad := [text for text, (_, _, n) in zip(texts, pairs, strict=True) if not n.isdecimal()]:
-        raise typer.BadParameter(f"{bad[0]!r}; sizes such as h=8 are wanted")
-    return {name: int(n) for name, _, n in pairs}
+    if bad := [text for text in texts if not re.fullmatch(r"[^=]*=\d{1,18}", text)]:
+        raise typer.BadParameter(
+            f"{bad[0]!r:.80}; sizes such as h=8 are wanted, of at most 18 digits"
+        )
+    return {name: int(n) for name, _, n in (text.partition("=") for text in texts)}
 
 
 def _shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
@@ -275,7 +282,9 @@ def demo(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; what the terminal's encoding lacks is shown as its escape."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -110,3 +114,30 @@ def test_explain_points_into_a_bad_pattern() -> None:
     result = xlayout("explain", "h d -> d h", "h:2")
     assert result.exit_code == 2
     assert "sizes such as h=8 are wanted" in result.stderr
+    result = xlayout("explain", "h d -> d h", "h=" + 5000 * "9", "d=2")
+    assert result.exit_code == 2
+    assert "are wanted, of at most 18 digits" in " ".join(result.stderr.split())
+
+
+def process(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
+    """The command line in a process of its own, whose two outputs are pipes."""
+    command = [sys.executable, "-m", "xlayout.cli", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(wide_llama: Path, tmp_path: Path) -> None:
+    with process("port", wide_llama, tmp_path / "out", "--to", "hf") as port:
+        assert port.stdout is not None
+        port.stdout.close()
+        assert port.stderr is not None
+        assert port.stderr.read().strip() == b""
+    assert port.returncode == 0
+    assert same_bytes(wide_llama, tmp_path / "out")
+
+
+def test_what_an_encoding_lacks_is_shown_as_its_escape(wide_llama: Path, tmp_path: Path) -> None:
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    with process("plan", wide_llama, tmp_path / "out", "--to", "hf", env=latin) as plan:
+        shown, said = plan.communicate()
+    assert said == b""
+    assert shown.startswith(f"{wide_llama} (hf) \\u2192 {tmp_path}/out (hf)".encode("latin-1"))
