@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import save_file
 
+from tests.port.models import tensors
 from xlayout import port
 from xlayout.port.formats import open_source
 
@@ -50,3 +52,20 @@ def test_a_plan_reads_headers_alone(
     port.plan(wide_llama, tmp_path / "out", to="maxtext")
     with pytest.raises(AssertionError, match="a tensor was read"):  # a sample, to say what is lost
         port.plan(wide_llama, tmp_path / "out", to="maxtext", dtype="bfloat16")
+
+
+@pytest.mark.parametrize("to", ["hf", "maxtext"])
+def test_the_plan_says_what_metadata_is_lost(own_llama: Path, tmp_path: Path, to: str) -> None:
+    file = own_llama / "model.safetensors"
+    arrays = tensors(own_llama)
+    save_file(arrays, file, metadata={"format": "pt"})
+    plan = port.plan(own_llama, tmp_path / "out", to=to)
+    assert plan.unkept == ()
+    assert "metadata" not in str(plan)
+    save_file(arrays, file, metadata={"format": "pt", "made by": "hand", "license": "mit"})
+    plan = port.plan(own_llama, tmp_path / "out", to=to)
+    assert plan.unkept == ("license", "made by")
+    lost = "lost, as only tensors are carried over: metadata 'license', 'made by'"
+    assert lost in str(plan).splitlines()
+    save_file(arrays, file, metadata={f"{n:02}": "" for n in range(20)})
+    assert "'07' and 12 more" in str(port.plan(own_llama, tmp_path / "out", to=to))

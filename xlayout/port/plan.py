@@ -54,6 +54,7 @@ class PortPlan:
         max_ram: The bound it was fitted to.
         ignored: Source names that carry nothing of their own.
         losses: What does not come back; empty where the port is exact.
+        unkept: Keys of the source's metadata, which is not carried over.
         widened: Tensors stored wider than they were, to be exact, with the dtype they had.
         config: What is written beside the weights.
         companions: Files that are copied along, by name: the tokenizer and its kin.
@@ -72,6 +73,7 @@ class PortPlan:
     max_ram: int
     ignored: tuple[str, ...]
     losses: tuple[Loss, ...]
+    unkept: tuple[str, ...]
     widened: Mapping[str, str]
     config: Mapping[str, Any]
     companions: Mapping[str, Path]
@@ -176,6 +178,7 @@ def plan_open(
         max_ram=max_ram,
         ignored=checkpoint.ignored,
         losses=() if exact else tuple(loss for loss in losses if loss.lost),
+        unkept=checkpoint.source.notes,
         widened=widened,
         config=_config(checkpoint, dialect, moves, widened),
         companions=companions,

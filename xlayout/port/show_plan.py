@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_table"]
 
+_SHOWN = 8
+
 
 def plan_table(plan: PortPlan, /) -> Table:
     """Return the plan's table."""
@@ -80,6 +82,10 @@ def _notes(plan: PortPlan) -> list[str]:
         for name in fold(plan.widened)
     ]
     notes += [f"!lost, as exact=False allows: {loss}" for loss in plan.losses]
+    if plan.unkept:
+        more = f" and {len(plan.unkept) - _SHOWN} more" if len(plan.unkept) > _SHOWN else ""
+        shown = ", ".join(map(repr, plan.unkept[:_SHOWN]))
+        notes.append(f"!lost, as only tensors are carried over: metadata {shown}{more}")
     if not plan.losses:
         changed = any(not move.change.is_nothing for move in plan.moves)
         checked = any(move.checked for move in plan.moves)

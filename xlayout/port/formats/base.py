@@ -117,6 +117,7 @@ class Source(Protocol):
         tensors: Every tensor by name: what `read` yields, known from headers alone.
         config: The model's config in Hugging Face keys, as stored; empty where there is none.
         files: Bytes per file, by path relative to `path` (a single file by its own name).
+        notes: Keys of a safetensors header's own metadata, which no sink writes.
     """
 
     format: str
@@ -124,6 +125,7 @@ class Source(Protocol):
     tensors: Mapping[str, TensorSpec]
     config: Mapping[str, Any]
     files: Mapping[str, int]
+    notes: tuple[str, ...] = ()
 
     @abstractmethod
     def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:

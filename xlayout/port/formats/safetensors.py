@@ -12,7 +12,13 @@ from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_out, resolve
 from xlayout.port.formats.config import read_config, render_config
 from xlayout.port.formats.runs import read_box, write_box, write_full
-from xlayout.port.formats.safetensors_header import MAX_HEADER, Entry, parse_header, render_header
+from xlayout.port.formats.safetensors_header import (
+    MAX_HEADER,
+    STANDARD,
+    Entry,
+    parse_header,
+    render_header,
+)
 from xlayout.port.formats.safetensors_index import (
     INDEX,
     listed_files,
@@ -54,9 +60,11 @@ class SafetensorsSource(Source):
         self._handles: dict[str, int] = {}
         self._entries: dict[str, tuple[str, Entry]] = {}
         files: dict[str, int] = {}
+        notes: set[str] = set()
         try:
             for file, names in listed.items():
-                entries, files[file] = self._open(folder, file)
+                entries, metadata, files[file] = self._open(folder, file)
+                notes |= {key for key, _ in metadata.items() - STANDARD.items()}
                 if names is not None:
                     refuse_mismatch(entries, names, file=folder / file)
                 self._entries |= {name: (file, entry) for name, entry in entries.items()}
@@ -64,6 +72,7 @@ class SafetensorsSource(Source):
             self.close()
             raise
         self.files: Mapping[str, int] = files
+        self.notes = tuple(sorted(notes))
         self.tensors: Mapping[str, TensorSpec] = {
             name: entry.spec for name, (_, entry) in self._entries.items()
         }
@@ -84,7 +93,7 @@ class SafetensorsSource(Source):
         while self._handles:
             os.close(self._handles.popitem()[1])
 
-    def _open(self, folder: Path, file: str) -> tuple[dict[str, Entry], int]:
+    def _open(self, folder: Path, file: str) -> tuple[dict[str, Entry], dict[str, str], int]:
         path = folder / file
         if not path.is_file():
             raise FormatError(f"{path}: no such file; a regular file is wanted")
@@ -100,8 +109,7 @@ class SafetensorsSource(Source):
                 f"{path}: a header of {length} bytes in a file of {size}; {max(room, 0)} at most"
             )
         raw = os.pread(handle, length, 8)
-        entries, _ = parse_header(raw, data_size=size - 8 - length, file=str(path))
-        return entries, size
+        return *parse_header(raw, data_size=size - 8 - length, file=str(path)), size
 
 
 class SafetensorsSink(StagedSink):

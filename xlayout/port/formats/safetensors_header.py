@@ -16,10 +16,13 @@ from xlayout.errors import FormatError
 from xlayout.port.formats.base import TensorSpec
 from xlayout.port.formats.strict_json import parse_json
 
-__all__ = ["CODES", "MAX_HEADER", "Entry", "parse_header", "render_header"]
+__all__ = ["CODES", "MAX_HEADER", "STANDARD", "Entry", "parse_header", "render_header"]
 
 MAX_HEADER = 100_000_000
 """Bytes of JSON that the format allows at most."""
+
+STANDARD: Mapping[str, str] = {"format": "pt"}
+"""The metadata that we write, as readers may ask for it."""
 
 CODES: Mapping[str, str] = {
     "BOOL": "bool",
@@ -111,7 +114,7 @@ def render_header(entries: Mapping[str, tuple[TensorSpec, int]], /) -> bytes:
     b'{"__metadata__":{"format":"pt"},"x":{"dtype":"I8","shape":[2],"data'
     """
     codes = {name: code for code, name in CODES.items()}
-    table: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    table: dict[str, Any] = {"__metadata__": dict(STANDARD)}
     for name, (spec, offset) in entries.items():
         if name == "__metadata__":
             raise FormatError("name: '__metadata__' is reserved in safetensors; rename the tensor")
