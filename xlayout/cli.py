@@ -226,9 +226,7 @@ def explain(
 
 def _sizes(texts: list[str]) -> dict[str, int]:
     if bad := [text for text in texts if not re.fullmatch(r"[^=]*=\d{1,18}", text)]:
-        raise typer.BadParameter(
-            f"{bad[0]!r:.80}; sizes such as h=8 are wanted, of at most 18 digits"
-        )
+        raise typer.BadParameter(f"{bad[0]!r:.80}; wanted sizes such as h=8, of at most 18 digits")
     return {name: int(n) for name, _, n in (text.partition("=") for text in texts)}
 
 

@@ -91,7 +91,7 @@ def test_porting_twice_into_one_place_is_refused(wide_llama: Path, tmp_path: Pat
 def test_a_path_where_nothing_is_says_so(tmp_path: Path) -> None:
     result = xlayout("inspect", tmp_path / "nothing")
     assert result.exit_code == 1
-    assert "nothing is there; a checkpoint file or directory is wanted" in result.stderr
+    assert "nothing is there; wanted a checkpoint file or directory" in result.stderr
 
 
 def test_inspect_families_explain_and_info_answer(wide_llama: Path) -> None:
@@ -113,10 +113,10 @@ def test_explain_points_into_a_bad_pattern() -> None:
     assert xlayout("explain", "(h d m -> m h d", "h=2").exit_code == 1
     result = xlayout("explain", "h d -> d h", "h:2")
     assert result.exit_code == 2
-    assert "sizes such as h=8 are wanted" in result.stderr
+    assert "wanted sizes such as h=8, of at most 18 digits" in result.stderr
     result = xlayout("explain", "h d -> d h", "h=" + 5000 * "9", "d=2")
     assert result.exit_code == 2
-    assert "are wanted, of at most 18 digits" in " ".join(result.stderr.split())
+    assert "wanted sizes such as h=8, of at most 18 digits" in " ".join(result.stderr.split())
 
 
 def process(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:

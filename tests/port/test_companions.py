@@ -43,8 +43,7 @@ def test_a_link_out_of_the_directory_is_not_followed(own_llama: Path, tmp_path: 
     (tmp_path / "secret.txt").write_text("secret")
     (own_llama / "tokenizer.json").symlink_to("../secret.txt")
     text = (
-        f"{own_llama}/tokenizer.json: a link to {tmp_path}/secret.txt; a file in {own_llama} "
-        "is wanted"
+        f"{own_llama}/tokenizer.json: a link to {tmp_path}/secret.txt; wanted a file in {own_llama}"
     )
     refused(own_llama, tmp_path / "out", text)
 

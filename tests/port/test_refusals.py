@@ -53,7 +53,10 @@ def test_a_shape_that_the_config_does_not_say_is_refused(own_llama: Path, tmp_pa
     arrays = tensors(own_llama)
     arrays[Q.format(1)] = np.ascontiguousarray(arrays[Q.format(1)].T)
     save_tensors(own_llama, arrays)
-    text = r"layers\.1\.self_attn\.q_proj\.weight: shape \(64, 512\); \(512, 64\) = \(heads dim\)"
+    text = (
+        r"layers\.1\.self_attn\.q_proj\.weight: shape \(64, 512\); "
+        r"wanted \(512, 64\) = \(heads dim\) \(embed\), by the config"
+    )
     refused(own_llama, tmp_path / "out", text)
 
 
@@ -82,7 +85,7 @@ def test_tables_that_code_recomputes_are_ignored_and_listed(
     [
         ({"architectures": ["Qwen9"]}, r"architectures is \['Qwen9'\]; known are LlamaForCausalLM"),
         ({"architectures": 7}, r"architectures is \[\]; known are LlamaForCausalLM"),
-        ({"rope_parameters": "fast"}, "config: rope_parameters is 'fast'; an object is wanted"),
+        ({"rope_parameters": "fast"}, "config: rope_parameters is 'fast'; wanted an object"),
         ({"num_attention_heads": None}, "config: it has no num_attention_heads"),
         ({"rope_parameters": {**LLAMA3_ROPE, "factor": 32.0}}, "MaxText scales by .*'factor': 8.0"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type 'yarn'; MaxText's 'llama3.1' rope"),
@@ -131,8 +134,8 @@ def test_a_tree_that_does_not_say_its_layout_is_not_guessed(
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"maxtext": [1]}, r"maxtext is \[1\]; an object is wanted"),
-        ({"xlayout": {"origin": "here"}}, "origin is 'here'; an object is wanted"),
+        ({"maxtext": [1]}, r"maxtext is \[1\]; wanted an object"),
+        ({"xlayout": {"origin": "here"}}, "origin is 'here'; wanted an object"),
         (
             {
                 "xlayout": {
@@ -165,7 +168,7 @@ def test_what_json_cannot_hold_is_found_out_by_the_plan(
 ) -> None:
     edit_config(own_llama, rms_norm_eps=float("nan"))
     for verb in (port.plan, port.run):
-        with pytest.raises(FormatError, match=r"^config: .*; values that JSON can hold are wanted"):
+        with pytest.raises(FormatError, match=r"^config: .*; wanted values that JSON can hold"):
             verb(own_llama, tmp_path / "out", to=to)
     assert not (tmp_path / "out").exists()
 
@@ -187,10 +190,10 @@ def test_layers_of_two_dtypes_do_not_stack(own_llama: Path, tmp_path: Path) -> N
         ({"to": "onnx"}, "to: 'onnx'; hf, maxtext, maxtext-unscanned"),
         ({"to": "gguf"}, "to: 'gguf'; hf, maxtext"),
         ({"family": "lama"}, "family: 'lama'; llama are known"),
-        ({"max_ram": "lots"}, "max_ram: 'lots'; bytes, or text such as '512MiB'"),
+        ({"max_ram": "lots"}, "max_ram: 'lots'; wanted bytes, or text such as '512MiB'"),
         (
             {"max_ram": "9" * 400},
-            f"max_ram: '{79 * '9'}; bytes, or text such as '512MiB' or '2GB', is wanted",
+            f"max_ram: '{79 * '9'}; wanted bytes, or text such as '512MiB' or '2GB'",
         ),
         ({"max_ram": "1KiB"}, "max_ram: 1,024 bytes; one slice of .* the least that works"),
     ],
@@ -218,14 +221,16 @@ def test_an_unknown_dtype_is_refused(wide_llama: Path, tmp_path: Path) -> None:
 
 def test_a_config_must_be_beside_the_weights(own_llama: Path, tmp_path: Path) -> None:
     (own_llama / "config.json").unlink()
-    refused(own_llama, tmp_path / "out", "no config; a config.json with the model's Hugging Face")
+    refused(
+        own_llama, tmp_path / "out", "no config; wanted a config.json with the model's Hugging Face"
+    )
 
 
 def test_a_config_cannot_ask_for_more_layers_than_there_is_memory(
     own_llama: Path, tmp_path: Path
 ) -> None:
     edit_config(own_llama, num_hidden_layers=10**12)
-    text = "num_hidden_layers is 1,000,000,000,000; 10,000 at most is wanted"
+    text = "num_hidden_layers is 1,000,000,000,000; wanted at most 10,000"
     refused(own_llama, tmp_path / "out", text)
     assert text in str(port.inspect(own_llama))
 

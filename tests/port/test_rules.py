@@ -151,8 +151,8 @@ def test_query_kernels_alone_are_scaled_and_only_in_maxtext() -> None:
     [
         ("b", "h w -> w d", "both sides must name the same"),
         ("b", "(g h) w -> (h g) w", "'g', which leads the canonical tensor, must come first"),
-        ("b.{layer}", "h -> h layer", "`layer` is wanted among the target's axes where"),
-        ("b", "h -> h", "`layer` is wanted among the target's axes where"),
+        ("b.{layer}", "h -> h layer", "wanted `layer` among the target's axes where"),
+        ("b", "h -> h", "wanted `layer` among the target's axes where"),
     ],
 )
 def test_a_rule_that_cannot_work_is_refused(target: str, pattern: str, text: str) -> None:
@@ -179,9 +179,9 @@ def test_a_family_must_cover_the_same_tensors_in_every_dialect() -> None:
     ("change", "text"),
     [
         ({"hidden_size": None}, "config: it has no hidden_size; it gives the embed size"),
-        ({"hidden_size": 0}, "hidden_size is 0; a positive whole number"),
-        ({"hidden_size": "64"}, "hidden_size is '64'; a positive whole number"),
-        ({"head_dim": 7}, "dim / two is 3.5; a positive whole number"),
+        ({"hidden_size": 0}, "hidden_size is 0; wanted a positive whole number"),
+        ({"hidden_size": "64"}, "hidden_size is '64'; wanted a positive whole number"),
+        ({"head_dim": 7}, "dim / two is 3.5; wanted a positive whole number"),
         ({"head_dim": None, "hidden_size": 64, "num_attention_heads": 6}, "embed / heads is 10.66"),
     ],
 )

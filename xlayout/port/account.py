@@ -62,7 +62,7 @@ def account(
         wanted = place.rule.target_shape(sizes)
         if tensor in there and there[tensor].shape != wanted:
             side = " ".join(f"({' '.join(group)})" for group in place.rule.sides[1])
-            fault = f"shape {there[tensor].shape}; {wanted} = {side} is wanted by the config"
+            fault = f"shape {there[tensor].shape}; wanted {wanted} = {side}, by the config"
             odd.setdefault(fault, []).append(tensor)
     shapes = [f"{name}: {fault}" for fault, tensors in odd.items() for name in fold(tensors)]
     problems += shapes[:_SHOWN]

@@ -91,7 +91,7 @@ def open_checkpoint(
         said = source.config if config is None else config
         if not said:
             raise PortError(
-                f"{path}: no config; a config.json with the model's Hugging Face keys is wanted "
+                f"{path}: no config; wanted a config.json with the model's Hugging Face keys "
                 "beside the weights"
             )
         found = find_family(family, said)

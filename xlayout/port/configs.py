@@ -108,7 +108,7 @@ def section(config: Mapping[str, Any], key: str, /) -> Mapping[str, Any]:
     """
     found = config.get(key) or {}
     if not isinstance(found, Mapping):
-        raise PortError(f"config: {key} is {found!r:.80}; an object is wanted")
+        raise PortError(f"config: {key} is {found!r:.80}; wanted an object")
     return found
 
 

@@ -69,13 +69,11 @@ class Family:
             for what in ("name", "target"):
                 counts = Counter(getattr(rule, what) for rule in dialect.rules)
                 if twice := [name for name, n in counts.items() if n > 1]:
-                    raise PortError(
-                        f"{self.name}, {key}: {twice} stand in two rules; one is wanted"
-                    )
+                    raise PortError(f"{self.name}, {key}: {twice} stand in two rules; wanted one")
             if odd := canonical.symmetric_difference(rule.name for rule in dialect.rules):
                 raise PortError(
-                    f"{self.name}, {key}: rules for {sorted(odd)} are missing or unknown; exactly "
-                    "the tensors of 'hf' are wanted"
+                    f"{self.name}, {key}: rules for {sorted(odd)} are missing or unknown; wanted "
+                    "exactly the tensors of 'hf'"
                 )
 
     def model_sizes(self, config: Mapping[str, Any], /) -> dict[str, int]:
@@ -94,9 +92,9 @@ class Family:
                     f"config: it has no {ways.split(' | ')[0]}; it gives the {name} size"
                 )
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise PortError(f"config: {way} is {value!r}; a positive whole number is wanted")
+                raise PortError(f"config: {way} is {value!r}; wanted a positive whole number")
             if name == "layer" and value > _MOST_LAYERS:
-                raise PortError(f"config: {way} is {value:,}; {_MOST_LAYERS:,} at most is wanted")
+                raise PortError(f"config: {way} is {value:,}; wanted at most {_MOST_LAYERS:,}")
             found[name] = value
         return found
 

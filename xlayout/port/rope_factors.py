@@ -54,7 +54,7 @@ def with_rope_scaling(source: Source, config: Mapping[str, Any], /) -> Mapping[s
     if dim != 2 * len(found) or not agree:
         raise PortError(
             f"{source.path}: {TABLE}: {len(found)} factors from {min(found):g} to {max(found):g}; "
-            f"Llama 3's rope for heads of {dim}, base {theta:g}, {scaling} is wanted, because only "
+            f"wanted Llama 3's rope for heads of {dim}, base {theta:g}, {scaling}, because only "
             "that can be told to another format"
         )
     return {**config, "rope_scaling": {"rope_type": "llama3", **scaling}}

@@ -80,7 +80,7 @@ class Rule:
         names, there = sorted(sum(left, ())), sorted(sum(right, ()))
         if ("layer" in there) is not ("{layer}" in self.name and "{layer}" not in self.target):
             raise PatternError(
-                f"{self.target}: {self.pattern!r}; `layer` is wanted among the target's axes where "
+                f"{self.target}: {self.pattern!r}; wanted `layer` among the target's axes where "
                 "its name has no {layer}, and only there"
             )
         if names != [name for name in there if name != "layer"]:

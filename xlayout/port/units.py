@@ -30,9 +30,7 @@ def parse_bytes(amount: int | str, /, *, name: str = "max_ram") -> int:
         if found and found[2].upper() in _UNITS:
             number = float(found[1]) * _UNITS[found[2].upper()]
     if number is None or number < 1:
-        raise PortError(
-            f"{name}: {amount!r:.80}; bytes, or text such as '512MiB' or '2GB', is wanted"
-        )
+        raise PortError(f"{name}: {amount!r:.80}; wanted bytes, or text such as '512MiB' or '2GB'")
     return int(number)
 
 

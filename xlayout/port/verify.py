@@ -149,8 +149,8 @@ def compare(first: Checkpoint, second: Checkpoint, /, *, max_ram: int) -> Compar
     if first.family is not second.family or first.sizes != second.sizes:
         odd = {name for name, n in first.sizes.items() if second.sizes.get(name) != n}
         raise PortError(
-            f"{first.source.path} and {second.source.path}: models of one family and size are "
-            f"wanted; {first.family.name} and {second.family.name} differ in {sorted(odd)}"
+            f"{first.source.path} and {second.source.path}: {first.family.name} and "
+            f"{second.family.name} differ in {sorted(odd)}; wanted models of one family and size"
         )
     both = [name for name in first.places if name in second.places]
     pairs = fit(

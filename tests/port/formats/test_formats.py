@@ -38,16 +38,22 @@ def test_gguf_is_known_by_its_magic_whatever_its_name(tmp_path: Path) -> None:
 
 def test_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(FormatError, match=r"notes\.txt: not a checkpoint we read; safetensors, GG"):
+    with pytest.raises(
+        FormatError, match=r"notes\.txt: not a checkpoint we read; wanted safetensors, GG"
+    ):
         sniff(tmp_path / "notes.txt")
-    with pytest.raises(FormatError, match=r"a directory with notes\.txt; \*\.safetensors or 0/it"):
+    with pytest.raises(
+        FormatError, match=r"a directory with notes\.txt; wanted \*\.safetensors or 0/it"
+    ):
         sniff(tmp_path)
     with pytest.raises(FormatError, match="nothing is there; a checkpoint file or directory"):
         sniff(tmp_path / "absent")
 
 
 def test_refuses_an_unknown_format(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="format: 'pickle'; 'safetensors', 'gguf' or 'maxtext'"):
+    with pytest.raises(
+        FormatError, match="format: 'pickle'; wanted 'safetensors', 'gguf' or 'maxtext'"
+    ):
         open_source(tmp_path, "pickle")
     with pytest.raises(FormatError, match="format: 'gguf' cannot be written; 'safetensors' or"):
         create_sink(tmp_path / "out", "gguf", SPECS)

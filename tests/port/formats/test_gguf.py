@@ -212,10 +212,10 @@ def test_refuses_a_config_of_what_is_no_number(tmp_path: Path, key: str, value: 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("llama.attention.head_count_kv", [2, 4], r"head_count_kv: \[2, 4\]; one int is wanted"),
-        ("llama.block_count", "two", r"block_count: 'two'; one int is wanted"),
-        ("llama.rope.freq_base", 3, r"freq_base: 3; one float is wanted"),
-        ("general.alignment", 3, r"general\.alignment is 3; a power of two is wanted"),
+        ("llama.attention.head_count_kv", [2, 4], r"head_count_kv: \[2, 4\]; wanted one int"),
+        ("llama.block_count", "two", r"block_count: 'two'; wanted one int"),
+        ("llama.rope.freq_base", 3, r"freq_base: 3; wanted one float"),
+        ("general.alignment", 3, r"general\.alignment is 3; wanted a power of two"),
     ],
 )
 def test_refuses_metadata_of_another_kind(

@@ -36,9 +36,9 @@ def padded(header: bytes, data: int = 64) -> bytes:
 
 
 HOSTILE = {
-    "magic": (b"GGML" + bytes(40), "byte 4: begins with b'GGML'; b'GGUF' is wanted"),
-    "version": (head(version=4), r"version 4; one of \(2, 3\), little-endian, is wanted"),
-    "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "version 50331648; one of"),
+    "magic": (b"GGML" + bytes(40), "byte 4: begins with b'GGML'; wanted b'GGUF'"),
+    "version": (head(version=4), r"version 4; wanted one of \(2, 3\), little-endian"),
+    "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "version 50331648; wanted one of"),
     "2^64-1 pairs": (head(pairs=2**64 - 1), "asks for 8 bytes with 0 left"),
     "2^64-1 tensors": (head(tensors=2**64 - 1), "asks for 8 bytes with 0 left"),
     "string of 2^62": (head(pairs=1) + struct.pack("<Q", 2**62), "asks for 4611686018427387904"),
@@ -52,19 +52,22 @@ HOSTILE = {
     ),
     "array of arrays": (
         head(pairs=1) + text("k") + struct.pack("<IIQ", 9, 9, 1),
-        "value type 9; a scalar, a string or an array of either",
+        "value type 9; wanted a scalar, a string or an array of either",
     ),
-    "value type": (head(pairs=1) + text("k") + struct.pack("<I", 13), "value type 13; a scalar"),
+    "value type": (
+        head(pairs=1) + text("k") + struct.pack("<I", 13),
+        "value type 13; wanted a scalar",
+    ),
     "key twice": (
         head(pairs=2) + 2 * (text("k") + struct.pack("<IB", 0, 1)),
-        "key 'k' stands twice; each key once",
+        "key 'k' stands twice; wanted each key once",
     ),
     "not UTF-8": (head(pairs=1) + struct.pack("<Q", 1) + b"\xff", "text that is not UTF-8"),
     "tensor twice": (
         padded(head(tensors=2) + 2 * record()),
-        "tensor 'x' stands twice; each tensor once",
+        "tensor 'x' stands twice; wanted each tensor once",
     ),
-    "axes": (padded(head(tensors=1) + record(shape=(1,) * 9)), "'x' has 9 axes; at most 8"),
+    "axes": (padded(head(tensors=1) + record(shape=(1,) * 9)), "'x' has 9 axes; wanted at most 8"),
     "elements": (padded(head(tensors=1) + record(shape=(2**40, 2**40))), "fewer than 2.60"),
     "type": (padded(head(tensors=1) + record(kind=999)), "'x': type 999; 999 is not a valid"),
     "type without a formula": (
@@ -73,7 +76,7 @@ HOSTILE = {
     ),
     "rows of half a block": (
         padded(head(tensors=1) + record(shape=(48,), kind=Kind.Q8_0)),
-        r"shape \(48,\) in Q8_0; rows of a multiple of 32",
+        r"shape \(48,\) in Q8_0; wanted rows of a multiple of 32",
     ),
     "data beyond the file": (
         padded(head(tensors=1) + record(offset=64)),
@@ -137,7 +140,9 @@ def test_a_file_that_shrinks_after_opening_is_an_error(tmp_path: Path) -> None:
 
 
 def test_refuses_a_target_that_would_overflow(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"dequantize: 'float16'; one of \('float32', 'bfloat16'"):
+    with pytest.raises(
+        FormatError, match=r"dequantize: 'float16'; wanted one of \('float32', 'bfloat16'"
+    ):
         open_source(tmp_path / "x.gguf", "gguf", dequantize="float16")
-    with pytest.raises(FormatError, match="no such file; a regular file is wanted"):
+    with pytest.raises(FormatError, match="no such file; wanted a regular file"):
         open_source(tmp_path / "x.gguf", "gguf")

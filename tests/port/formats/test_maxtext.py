@@ -162,7 +162,7 @@ def test_refuses_a_region_that_cuts_a_chunk(tmp_path: Path) -> None:
     with create_sink(tmp_path / "out", "maxtext", specs, chunks={"x": (4, 7)}) as sink:
         for start, stop in [(0, 2), (2, 9), (4, 7)]:
             with pytest.raises(
-                ShapeError, match=r"cuts chunks of \(4, 7\); regions of whole chunks"
+                ShapeError, match=r"cuts chunks of \(4, 7\); wanted regions of whole chunks"
             ):
                 sink.write(
                     "x", np.zeros((stop - start, 7), np.int8), (slice(start, stop), slice(0, 7))
@@ -227,7 +227,7 @@ def test_refuses_what_is_no_tree(
 @pytest.mark.parametrize("chunk", [(2,), (2, 4), (0, 1)])
 def test_refuses_chunks_that_do_not_fit(tmp_path: Path, chunk: tuple[int, ...]) -> None:
     specs = {"a": TensorSpec("int8", (2, 3))}
-    with pytest.raises(ShapeError, match=r"chunks: .* for a; from 1 to \(2, 3\) is wanted"):
+    with pytest.raises(ShapeError, match=r"chunks: .* for a; wanted from 1 to \(2, 3\)"):
         create_sink(tmp_path / "out", "maxtext", specs, chunks={"a": chunk})
 
 

@@ -44,7 +44,7 @@ def test_we_read_what_a_checkpoint_manager_saves(tmp_path: Path) -> None:
         assert all_same(contents(tmp_path), model())
         manager.save(8, args=ocp.args.Composite(items=ocp.args.StandardSave(tree)))
         manager.wait_until_finished()
-    with pytest.raises(FormatError, match=r"7/items, .*8/items; the folder of one step"):
+    with pytest.raises(FormatError, match=r"7/items, .*8/items; wanted the folder of one step"):
         open_source(tmp_path)
     assert all_same(contents(tmp_path / "8"), model())
 
@@ -57,11 +57,11 @@ def metadata(folder: Path) -> Path:
     ("content", "message"),
     [
         ("", "not valid JSON"),
-        ("[]", "no tree_metadata; an object of leaves"),
-        ('{"tree_metadata": 3}', "no tree_metadata; an object of leaves"),
-        ('{"tree_metadata": {"x": 3}}', "'x': TypeError.*a leaf is wanted"),
-        ('{"tree_metadata": {"x": {}}}', "'x': KeyError.*a leaf is wanted"),
-        ('{"tree_metadata": {"x": {"key_metadata": [3]}}}', "'x': TypeError.*a leaf is wanted"),
+        ("[]", "no tree_metadata; wanted an object of leaves"),
+        ('{"tree_metadata": 3}', "no tree_metadata; wanted an object of leaves"),
+        ('{"tree_metadata": {"x": 3}}', "'x': TypeError.*wanted a leaf"),
+        ('{"tree_metadata": {"x": {}}}', "'x': KeyError.*wanted a leaf"),
+        ('{"tree_metadata": {"x": {"key_metadata": [3]}}}', "'x': TypeError.*wanted a leaf"),
         ('{"tree_metadata": {}, "tree_metadata": {}}', "'tree_metadata' stands twice"),
     ],
 )
@@ -79,7 +79,7 @@ def test_refuses_keys_that_lead_out_of_the_folder(tmp_path: Path, key: Any) -> N
     entry = next(iter(tree["tree_metadata"].values()))
     entry["key_metadata"] = [{"key": key, "key_type": 2}]
     metadata(tmp_path).write_text(json.dumps(tree | {"use_ocdbt": False}))
-    with pytest.raises(FormatError, match="names without '/' are wanted"):
+    with pytest.raises(FormatError, match="wanted names without '/'"):
         open_source(tmp_path / "out")
 
 

@@ -65,7 +65,7 @@ def test_leaving_without_commit_leaves_nothing(tmp_path: Path, format_: str) -> 
 def test_refuses_a_directory_that_holds_something(tmp_path: Path, format_: str) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    with pytest.raises(PortError, match=r"out: already holds something; an absent or empty"):
+    with pytest.raises(PortError, match=r"out: already holds something; wanted an absent or empty"):
         create_sink(tmp_path / "out", format_, SPECS)
     assert tree(tmp_path) == {"out/notes.txt": b"mine"}
 
@@ -73,7 +73,7 @@ def test_refuses_a_directory_that_holds_something(tmp_path: Path, format_: str) 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_refuses_a_link_to_itself(tmp_path: Path, format_: str) -> None:
     (tmp_path / "out").symlink_to("out")
-    with pytest.raises(PortError, match=r"out: already holds something; an absent or empty"):
+    with pytest.raises(PortError, match=r"out: already holds something; wanted an absent or empty"):
         create_sink(tmp_path / "out", format_, SPECS)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -94,9 +94,11 @@ def test_refuses_a_file_that_is_there_or_appears_meanwhile(tmp_path: Path) -> No
     with create_sink(out, "safetensors", SPECS) as sink:
         fill(sink)
         out.write_text("mine")
-        with pytest.raises(PortError, match="already holds something; a path that is absent"):
+        with pytest.raises(
+            PortError, match="already holds something; wanted a path that is absent"
+        ):
             sink.commit()
-    with pytest.raises(PortError, match="already holds something; a path that is absent"):
+    with pytest.raises(PortError, match="already holds something; wanted a path that is absent"):
         create_sink(out, "safetensors", SPECS)
     assert tree(tmp_path) == {"x.safetensors": b"mine"}
 
@@ -105,7 +107,7 @@ def test_refuses_to_put_a_directory_where_a_file_appeared(tmp_path: Path) -> Non
     with create_sink(tmp_path / "out", "safetensors", SPECS) as sink:
         fill(sink)
         (tmp_path / "out").write_text("mine")
-        with pytest.raises(PortError, match="already holds something; an absent or empty"):
+        with pytest.raises(PortError, match="already holds something; wanted an absent or empty"):
             sink.commit()
     assert tree(tmp_path) == {"out": b"mine"}
 
@@ -242,7 +244,9 @@ def test_refuses_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_file_where_a_folder_is_wanted_is_named(tmp_path: Path, format_: str) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(PortError, match=r"deep: Not a directory; a place in a folder that can"):
+    with pytest.raises(
+        PortError, match=r"deep: Not a directory; wanted a place in a folder that can"
+    ):
         create_sink(tmp_path / "file" / "deep" / "out", format_, SPECS)
     assert tree(tmp_path) == {"file": b"mine"}
 
@@ -264,7 +268,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, format_: st
         tmp_path,
     )
     done = subprocess.run([*private, *program], capture_output=True, text=True)
-    assert "Read-only file system; a place in a folder that can be written to" in done.stdout
+    assert "Read-only file system; wanted a place in a folder that can be written to" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["out", "x.safetensors"])

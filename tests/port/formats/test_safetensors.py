@@ -190,7 +190,7 @@ def test_refuses_regions_and_arrays_that_do_not_fit(tmp_path: Path) -> None:
             ShapeError, match=r"out: float32\(4, 3\); the region is bfloat16\(4, 3\)"
         ):
             source.read("x", None, np.empty((4, 3), np.float32))
-        with pytest.raises(ShapeError, match="a writable C-contiguous array is wanted"):
+        with pytest.raises(ShapeError, match="wanted a writable C-contiguous array"):
             source.read("x", None, np.empty((3, 4), numpy_dtype("bfloat16")).T)
         with pytest.raises(KeyError, match="y"):
             source.read("y")

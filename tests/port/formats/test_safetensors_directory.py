@@ -87,7 +87,7 @@ def test_refuses_a_link_that_leaves_the_directory(tmp_path: Path) -> None:
     shard = tmp_path / "out" / "model-00001-of-00004.safetensors"
     shard.rename(tmp_path / "elsewhere.safetensors")
     shard.symlink_to(tmp_path / "elsewhere.safetensors")
-    with pytest.raises(FormatError, match=r"a link to .*elsewhere.safetensors; a file in"):
+    with pytest.raises(FormatError, match=r"a link to .*elsewhere.safetensors; wanted a file in"):
         open_source(tmp_path / "out")
 
 
@@ -96,7 +96,9 @@ def test_refuses_a_shard_that_is_a_link_to_itself(tmp_path: Path) -> None:
     shard = tmp_path / "model-00001-of-00004.safetensors"
     shard.unlink()
     shard.symlink_to(shard.name)
-    with pytest.raises(FormatError, match=r"00001-of-00004\.safetensors: no such file; a regular"):
+    with pytest.raises(
+        FormatError, match=r"00001-of-00004\.safetensors: no such file; wanted a regular"
+    ):
         open_source(tmp_path)
 
 
@@ -121,7 +123,7 @@ def test_refuses_an_index_that_disagrees_with_its_files(tmp_path: Path) -> None:
         open_source(tmp_path / "extra")
     sharded(tmp_path / "gone")
     (tmp_path / "gone" / "model-00002-of-00004.safetensors").unlink()
-    with pytest.raises(FormatError, match="no such file; a regular file is wanted"):
+    with pytest.raises(FormatError, match="no such file; wanted a regular file"):
         open_source(tmp_path / "gone")
 
 
@@ -130,7 +132,7 @@ def test_refuses_an_index_that_disagrees_with_its_files(tmp_path: Path) -> None:
     [
         ("[]", "no weight_map"),
         ('{"weight_map": []}', "no weight_map"),
-        ('{"weight_map": {"x": 3}}', "'x': 3; the plain name"),
+        ('{"weight_map": {"x": 3}}', "'x': 3; wanted the plain name"),
         ('{"weight_map": {"x": "a.safetensors", "x": "b.safetensors"}}', "'x' stands twice"),
         ("{", "not valid JSON"),
     ],
@@ -145,11 +147,11 @@ def test_refuses_a_directory_of_files_that_no_index_joins(tmp_path: Path) -> Non
     for name in ("a", "b"):
         save(tmp_path / f"{name}.safetensors", "safetensors", {name: bits("int8", (1,))})
     with pytest.raises(
-        FormatError, match=r"a\.safetensors, b\.safetensors; one file, or one index"
+        FormatError, match=r"a\.safetensors, b\.safetensors; wanted one file, or one index"
     ):
         open_source(tmp_path)
     (tmp_path / "none").mkdir()
-    with pytest.raises(FormatError, match=r"a directory with nothing; \*\.safetensors"):
+    with pytest.raises(FormatError, match=r"a directory with nothing; wanted \*\.safetensors"):
         open_source(tmp_path / "none")
 
 

@@ -53,9 +53,9 @@ HOSTILE = {
     "length of 2^62": (file_of(GOOD, length=2**62), "header of 4611686018427387904 bytes"),
     "length of 2^64-1": (file_of(GOOD, length=2**64 - 1), "header of 18446744073709551615"),
     "length beyond the file": (file_of(GOOD, length=10_000), "header of 10000 bytes"),
-    "no header": (file_of(b"", 0), "'{' is wanted"),
-    "an array": (file_of(b"[]", 0), "'{' is wanted"),
-    "space before": (file_of(b" {}", 0), "'{' is wanted"),
+    "no header": (file_of(b"", 0), "wanted '{'"),
+    "an array": (file_of(b"[]", 0), "wanted '{'"),
+    "space before": (file_of(b" {}", 0), "wanted '{'"),
     "not UTF-8": (file_of(b'{"\xff": 1}', 0), "not valid JSON"),
     "lone surrogate": (file_of(b'{"\\ud800": {}}', 0), "not valid JSON"),
     "half an object": (file_of(b'{"a": {"dtype"', 0), "not valid JSON"),
@@ -67,32 +67,44 @@ HOSTILE = {
         "key 'a' stands twice",
     ),
     "dtype twice": (file_of(b'{"a":{"dtype":"F32","dtype":"I8"}}', 0), "key 'dtype' stands twice"),
-    "tensor is a number": (file_of({**GOOD, "a": 3}), "'a': 3; an object of dtype, shape and"),
+    "tensor is a number": (
+        file_of({**GOOD, "a": 3}),
+        "'a': 3; wanted an object of dtype, shape and",
+    ),
     "no dtype": (file_of(without("dtype")), "an object of dtype, shape and data_offsets"),
     "no shape": (file_of(without("shape")), "an object of dtype, shape and data_offsets"),
     "no offsets": (file_of(without("data_offsets")), "an object of dtype, shape and"),
     "one key more": (file_of(but(stride=[1])), "an object of dtype, shape and data_offsets"),
-    "unknown dtype": (file_of(but(dtype="F33")), "dtype 'F33'; one of BOOL"),
-    "sub-byte dtype": (file_of(but(dtype="F4")), "dtype 'F4'; one of BOOL"),
-    "dtype is a list": (file_of(but(dtype=["F32"])), r"dtype \['F32'\]; one of BOOL"),
-    "shape is text": (file_of(but(shape="23")), "shape '23'; a list of at most 64"),
-    "negative size": (file_of(but(shape=[-2, -3])), r"shape \[-2, -3\]; a list"),
-    "float size": (file_of(but(shape=[2.0, 3])), r"shape \[2.0, 3\]; a list"),
-    "true as a size": (file_of(but(shape=[True, 6])), r"shape \[True, 6\]; a list"),
+    "unknown dtype": (file_of(but(dtype="F33")), "dtype 'F33'; wanted one of BOOL"),
+    "sub-byte dtype": (file_of(but(dtype="F4")), "dtype 'F4'; wanted one of BOOL"),
+    "dtype is a list": (file_of(but(dtype=["F32"])), r"dtype \['F32'\]; wanted one of BOOL"),
+    "shape is text": (file_of(but(shape="23")), "shape '23'; wanted a list of at most 64"),
+    "negative size": (file_of(but(shape=[-2, -3])), r"shape \[-2, -3\]; wanted a list"),
+    "float size": (file_of(but(shape=[2.0, 3])), r"shape \[2.0, 3\]; wanted a list"),
+    "true as a size": (file_of(but(shape=[True, 6])), r"shape \[True, 6\]; wanted a list"),
     "too many axes": (file_of(but(shape=[1] * 64 + [6])), "a list of at most 64 integers"),
-    "size overflows": (file_of(but(shape=[2**62, 2**62])), "overflows; less than 2"),
-    "zero hides an overflow": (file_of(but(shape=[0, 2**62, 9])), "overflows; less than 2"),
-    "negative offset": (file_of(but(data_offsets=[-24, 0])), r"data_offsets \[-24, 0\]; a list"),
-    "float offset": (file_of(but(data_offsets=[0, 24.0])), r"data_offsets \[0, 24.0\]; a list"),
-    "one offset": (file_of(but(data_offsets=[24])), r"data_offsets \[24\]; a list of two"),
-    "offsets reversed": (file_of(rows(32, 24)), "bytes 32:24; a span of 8 for BF16"),
-    "shape is not the span": (file_of(but(shape=[3, 3])), "bytes 0:24; a span of 36 for F32"),
-    "dtype is not the span": (file_of(but(dtype="F64")), "bytes 0:24; a span of 48 for F64"),
+    "size overflows": (file_of(but(shape=[2**62, 2**62])), "overflows; wanted less than 2"),
+    "zero hides an overflow": (file_of(but(shape=[0, 2**62, 9])), "overflows; wanted less than 2"),
+    "negative offset": (
+        file_of(but(data_offsets=[-24, 0])),
+        r"data_offsets \[-24, 0\]; wanted a list",
+    ),
+    "float offset": (
+        file_of(but(data_offsets=[0, 24.0])),
+        r"data_offsets \[0, 24.0\]; wanted a list",
+    ),
+    "one offset": (file_of(but(data_offsets=[24])), r"data_offsets \[24\]; wanted a list of two"),
+    "offsets reversed": (file_of(rows(32, 24)), "bytes 32:24; wanted a span of 8 for BF16"),
+    "shape is not the span": (
+        file_of(but(shape=[3, 3])),
+        "bytes 0:24; wanted a span of 36 for F32",
+    ),
+    "dtype is not the span": (file_of(but(dtype="F64")), "bytes 0:24; wanted a span of 48 for F64"),
     "overlap": (file_of(rows(20, 28), 28), "'b': begins at byte 20, an overlap.* byte 24"),
-    "hole": (file_of(rows(28, 36), 36), "'b': begins at byte 28, a hole before it; byte 24"),
+    "hole": (file_of(rows(28, 36), 36), "'b': begins at byte 28, a hole before it; wanted byte 24"),
     "hole at the front": (
         file_of({"a": {"dtype": "I8", "shape": [4], "data_offsets": [4, 8]}}, 8),
-        "'a': begins at byte 4, a hole before it; byte 0",
+        "'a': begins at byte 4, a hole before it; wanted byte 0",
     ),
     "data cut short": (file_of(GOOD, 31), "'b': ends at byte 32; the data has 31"),
     "bytes left over": (file_of(GOOD, 33), "33 bytes of data, of which the tensors cover 32"),
@@ -100,9 +112,12 @@ HOSTILE = {
     "metadata is a list": (file_of({**GOOD, "__metadata__": ["x"]}), "__metadata__: .*text under"),
     "metadata holds a number": (
         file_of({**GOOD, "__metadata__": {"epoch": 3}}),
-        "__metadata__: {'epoch': 3}; text under every key",
+        "__metadata__: {'epoch': 3}; wanted text under every key",
     ),
-    "metadata is null": (file_of({**GOOD, "__metadata__": None}), "__metadata__: None; text"),
+    "metadata is null": (
+        file_of({**GOOD, "__metadata__": None}),
+        "__metadata__: None; wanted text",
+    ),
 }
 
 
@@ -153,7 +168,7 @@ def test_a_file_that_shrinks_after_opening_is_an_error(tmp_path: Path) -> None:
 
 
 def test_refuses_what_is_no_regular_file(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="a regular file is wanted"):
+    with pytest.raises(FormatError, match="wanted a regular file"):
         open_source(tmp_path / "absent.safetensors", "safetensors")
     with pytest.raises(FormatError, match="nothing is there"):
         open_source(tmp_path / "absent.safetensors")

@@ -69,13 +69,13 @@ def test_refuses_what_the_format_cannot_hold(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", ["5 XB", "GB", 0, "-1"])
 def test_refuses_a_shard_size_that_is_none(tmp_path: Path, size: int | str) -> None:
     with pytest.raises(
-        FormatError, match=f"max_shard_size: {size!r}; bytes, or text such as '5GB'"
+        FormatError, match=f"max_shard_size: {size!r}; wanted bytes, or text such as '5GB'"
     ):
         create_sink(tmp_path / "out", "safetensors", {}, max_shard_size=size)
 
 
 def test_refuses_a_shard_size_beyond_all_disks(tmp_path: Path) -> None:
-    text = f"max_shard_size: '{79 * '9'}; bytes, or text such as '5GB', is wanted"
+    text = f"max_shard_size: '{79 * '9'}; wanted bytes, or text such as '5GB'"
     with pytest.raises(FormatError, match=f"^{text}$"):
         create_sink(tmp_path / "out", "safetensors", {}, max_shard_size=400 * "9")
 

@@ -48,7 +48,7 @@ def fetch_smollm2(cache: Path, /) -> Path:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != _SHA256:
-        raise PortError(f"{path}: sha256 {digest}; {_SHA256} is wanted, delete the file to retry")
+        raise PortError(f"{path}: sha256 {digest}; wanted {_SHA256}, delete the file to retry")
     return path
 
 

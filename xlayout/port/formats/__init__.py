@@ -48,7 +48,7 @@ def sniff(path: str | PathLike[str], /) -> str:
 
     >>> sniff("absent")
     Traceback (most recent call last):
-    xlayout.errors.FormatError: absent: nothing is there; a checkpoint file or directory is wanted
+    xlayout.errors.FormatError: absent: nothing is there; wanted a checkpoint file or directory
     """
     where = Path(path)
     if where.is_dir():
@@ -57,16 +57,16 @@ def sniff(path: str | PathLike[str], /) -> str:
         if tree_folders(where):
             return "maxtext"
         found = ", ".join(sorted(p.name for p in where.iterdir())[:8]) or "nothing"
-        raise FormatError(f"{where}: a directory with {found}; *.safetensors or 0/items is wanted")
+        raise FormatError(f"{where}: a directory with {found}; wanted *.safetensors or 0/items")
     if not where.exists():
-        raise FormatError(f"{where}: nothing is there; a checkpoint file or directory is wanted")
+        raise FormatError(f"{where}: nothing is there; wanted a checkpoint file or directory")
     with where.open("rb") as file:
         magic = file.read(4)
     if magic == b"GGUF":
         return "gguf"
     if where.suffix == ".safetensors":
         return "safetensors"
-    raise FormatError(f"{where}: not a checkpoint we read; safetensors, GGUF or Orbax is wanted")
+    raise FormatError(f"{where}: not a checkpoint we read; wanted safetensors, GGUF or Orbax")
 
 
 def open_source(
@@ -89,7 +89,7 @@ def open_source(
 
     >>> open_source("absent", "pickle")
     Traceback (most recent call last):
-    xlayout.errors.FormatError: format: 'pickle'; 'safetensors', 'gguf' or 'maxtext' is wanted
+    xlayout.errors.FormatError: format: 'pickle'; wanted 'safetensors', 'gguf' or 'maxtext'
     """
     match format or sniff(path):
         case "safetensors":
@@ -105,7 +105,7 @@ def open_source(
 
             return MaxTextSource(path)
         case other:
-            raise FormatError(f"format: {other!r}; 'safetensors', 'gguf' or 'maxtext' is wanted")
+            raise FormatError(f"format: {other!r}; wanted 'safetensors', 'gguf' or 'maxtext'")
 
 
 def create_sink(

@@ -289,5 +289,5 @@ def check_out(out: Array | None, dtype: str, shape: tuple[int, ...]) -> Array:
     if out.shape != shape or out.dtype != numpy_dtype(dtype):
         raise ShapeError(f"out: {out.dtype}{out.shape}; the region is {dtype}{shape}")
     if not (out.flags.c_contiguous and out.flags.writeable):
-        raise ShapeError("out: read-only or strided; a writable C-contiguous array is wanted")
+        raise ShapeError("out: read-only or strided; wanted a writable C-contiguous array")
     return out

@@ -23,7 +23,7 @@ def read_config(path: Path, /) -> dict[str, Any]:
         return {}
     config = read_json(path)
     if not isinstance(config, dict):
-        raise FormatError(f"{path}: {config!r:.80}; an object is wanted")
+        raise FormatError(f"{path}: {config!r:.80}; wanted an object")
     return config
 
 
@@ -42,4 +42,4 @@ def render_config(config: Mapping[str, Any], /) -> bytes:
         text = json.dumps(dict(config), indent=2, ensure_ascii=False, allow_nan=False)
         return (text + "\n").encode()
     except (TypeError, ValueError) as error:
-        raise FormatError(f"config: {error}; values that JSON can hold are wanted") from error
+        raise FormatError(f"config: {error}; wanted values that JSON can hold") from error

@@ -81,9 +81,9 @@ class GGUFSource(Source):
     def __init__(self, path: str | os.PathLike[str], /, *, dequantize: str = "float32") -> None:
         self.path = Path(path)
         if dequantize not in _TARGETS:
-            raise FormatError(f"dequantize: {dequantize!r}; one of {_TARGETS} is wanted")
+            raise FormatError(f"dequantize: {dequantize!r}; wanted one of {_TARGETS}")
         if not self.path.is_file():
-            raise FormatError(f"{path}: no such file; a regular file is wanted")
+            raise FormatError(f"{path}: no such file; wanted a regular file")
         size = self.path.stat().st_size
         with self.path.open("rb") as file:
             header = parse_header(file, size=size, name=str(path))
@@ -189,8 +189,8 @@ def _stored(name: str, record: Record, kind: Any, file: str) -> TensorSpec:
     block, width = require("gguf").GGML_QUANT_SIZES[kind]
     if not record.shape or record.shape[-1] % block:
         raise FormatError(
-            f"{file}: {name!r}: shape {record.shape} in {kind.name}; rows of a multiple of {block} "
-            "elements are wanted"
+            f"{file}: {name!r}: shape {record.shape} in {kind.name}; wanted rows of a multiple of "
+            f"{block} elements"
         )
     return TensorSpec("uint8", (*record.shape[:-1], record.shape[-1] // block * width))
 
@@ -233,7 +233,7 @@ def _config(
             continue
         value = single(metadata[key])
         if type(value) is not kind:
-            raise FormatError(f"{file}: {key}: {value!r:.80}; one {kind.__name__} is wanted")
+            raise FormatError(f"{file}: {key}: {value!r:.80}; wanted one {kind.__name__}")
         if isinstance(value, float) and not math.isfinite(value):
             raise FormatError(f"{file}: {key}: {value!r}; wanted a finite number")
         config.setdefault(target, value)

@@ -80,7 +80,7 @@ class _Reader:
         if (magic := self._take(4)) != b"GGUF":
             raise self._error(f"begins with {magic!r}", "b'GGUF'")
         if (version := self._number("I")) not in _VERSIONS:
-            raise self._error(f"version {version}", f"one of {_VERSIONS}, little-endian,")
+            raise self._error(f"version {version}", f"one of {_VERSIONS}, little-endian")
         tensors, pairs = self._number("Q"), self._number("Q")
         metadata: dict[str, Any] = {}
         for _ in range(pairs):
@@ -163,7 +163,7 @@ class _Reader:
         return self._size - self._left
 
     def _error(self, what: str, wanted: str) -> FormatError:
-        return FormatError(f"{self._name}: byte {self._position}: {what}; {wanted} is wanted")
+        return FormatError(f"{self._name}: byte {self._position}: {what}; wanted {wanted}")
 
 
 def _plain(code: str, value: Any) -> Any:

@@ -177,8 +177,8 @@ class MaxTextSink(StagedSink):
         whole = zip(box, self.chunks[name], self.tensors[name].shape, strict=True)
         if any(start % c or (stop % c and stop != n) for (start, stop), c, n in whole):
             raise ShapeError(
-                f"{name}: {box} cuts chunks of {self.chunks[name]}; regions of whole chunks are "
-                "wanted, and `chunks` says how large they will be"
+                f"{name}: {box} cuts chunks of {self.chunks[name]}; wanted regions of whole "
+                "chunks, and `chunks` says how large they will be"
             )
 
     def _get(self, name: str, box: Bounds, out: Array) -> bool:
@@ -271,7 +271,7 @@ def _refuse_unfit(name: str, spec: TensorSpec, chunk: tuple[int, ...]) -> None:
     if len(chunk) != len(spec.shape) or not all(
         0 < c <= n for c, n in zip(chunk, spec.shape, strict=True)
     ):
-        raise ShapeError(f"chunks: {chunk} for {name}; from 1 to {spec.shape} is wanted")
+        raise ShapeError(f"chunks: {chunk} for {name}; wanted from 1 to {spec.shape}")
 
 
 def _config_above(items: Path) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def find_items(path: Path, /) -> Path:
     if len(found) == 1:
         return found[0]
     shown = ", ".join(map(str, found)) or f"no {METADATA}"
-    raise FormatError(f"{path}: {shown}; the folder of one step, or of its items, is wanted")
+    raise FormatError(f"{path}: {shown}; wanted the folder of one step, or of its items")
 
 
 def refuse_path(path: str | os.PathLike[str], /) -> None:
@@ -94,7 +94,7 @@ def read_tree(items: Path, /) -> Tree:
     metadata = read_json(path)
     entries = metadata.get("tree_metadata") if isinstance(metadata, dict) else None
     if not isinstance(entries, dict):
-        raise FormatError(f"{path}: no tree_metadata; an object of leaves is wanted")
+        raise FormatError(f"{path}: no tree_metadata; wanted an object of leaves")
     keys: dict[str, str] = {}
     for leaf, entry in entries.items():
         try:
@@ -102,7 +102,7 @@ def read_tree(items: Path, /) -> Tree:
             value = entry["value_metadata"]
             skipped = value.get("skip_deserialize", False) or value["value_type"] == "string"
         except (TypeError, KeyError, AttributeError) as error:
-            raise FormatError(f"{path}: {leaf!r:.200}: {error!r}; a leaf is wanted") from error
+            raise FormatError(f"{path}: {leaf!r:.200}: {error!r}; wanted a leaf") from error
         if not skipped:
             _refuse_unsafe(parts, where=f"{path}: {leaf!r:.200}")
             keys["/".join(parts)] = ".".join(parts)
@@ -131,7 +131,7 @@ def render_tree(specs: Mapping[str, TensorSpec], /) -> bytes:
         if above := next(
             (p for n in range(1, len(parts)) if (p := "/".join(parts[:n])) in specs), ""
         ):
-            raise FormatError(f"{name}: lies inside {above}, which is a tensor; a tree is wanted")
+            raise FormatError(f"{name}: lies inside {above}, which is a tensor; wanted a tree")
         leaves[str(tuple(parts))] = {
             "key_metadata": [{"key": part, "key_type": _DICT_KEY} for part in parts],
             "value_metadata": {
@@ -156,4 +156,4 @@ def _refuse_unsafe(parts: list[Any], *, where: str) -> None:
         isinstance(p, str) and p.strip(".") and not {"/", "\\", "\0"} & set(p) for p in parts
     )
     if not parts or not good:
-        raise FormatError(f"{where}: keys {parts!r:.200}; names without '/' are wanted")
+        raise FormatError(f"{where}: keys {parts!r:.200}; wanted names without '/'")

@@ -71,8 +71,8 @@ class Staging:
         except OSError as error:
             where = error.filename or self.path.parent
             raise PortError(
-                f"{self.path}: {where}: {error.strerror}; a place in a folder that can be written "
-                "to is wanted"
+                f"{self.path}: {where}: {error.strerror}; wanted a place in a folder that can be "
+                "written to"
             ) from error
 
     @property
@@ -166,7 +166,7 @@ class Staging:
 
     def _taken(self) -> PortError:
         wanted = "a path that is absent" if self._single else "an absent or empty directory"
-        return PortError(f"{self.path}: already holds something; {wanted} is wanted")
+        return PortError(f"{self.path}: already holds something; wanted {wanted}")
 
 
 def _room(needed: int, free: int) -> str:

@@ -96,11 +96,11 @@ class SafetensorsSource(Source):
     def _open(self, folder: Path, file: str) -> tuple[dict[str, Entry], dict[str, str], int]:
         path = folder / file
         if not path.is_file():
-            raise FormatError(f"{path}: no such file; a regular file is wanted")
+            raise FormatError(f"{path}: no such file; wanted a regular file")
         try:
             handle = self._handles[file] = os.open(path, os.O_RDONLY)
         except OSError as error:
-            raise FormatError(f"{path}: {error.strerror}; a readable file is wanted") from error
+            raise FormatError(f"{path}: {error.strerror}; wanted a readable file") from error
         size = os.fstat(handle).st_size
         length = int.from_bytes(os.pread(handle, 8, 0), "little")
         room = min(MAX_HEADER, size - 8)
@@ -205,5 +205,5 @@ def _nbytes(size: int | str) -> int:
         if found and found[2] in _UNITS:
             size = int(float(found[1]) * _UNITS[found[2]])
     if not isinstance(size, int) or size < 1:
-        raise FormatError(f"max_shard_size: {size!r:.80}; bytes, or text such as '5GB', is wanted")
+        raise FormatError(f"max_shard_size: {size!r:.80}; wanted bytes, or text such as '5GB'")
     return size

@@ -75,11 +75,11 @@ def parse_header(
             data exactly: without hole, overlap or rest.
     """
     if raw[:1] != b"{":
-        raise FormatError(f"{file}: the header begins with {raw[:1]!r}; '{{' is wanted")
+        raise FormatError(f"{file}: the header begins with {raw[:1]!r}; wanted '{{'")
     table = parse_json(raw, file=file)
     metadata = table.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise FormatError(f"{file}: __metadata__: {metadata!r:.80}; text under every key is wanted")
+        raise FormatError(f"{file}: __metadata__: {metadata!r:.80}; wanted text under every key")
     spans = {name: _span(entry, where=f"{file}: {name!r:.200}") for name, entry in table.items()}
     tensors = {}
     position = 0
@@ -87,7 +87,7 @@ def parse_header(
         if start != position:
             fault = "a hole before it" if start > position else "an overlap with the one before"
             raise FormatError(
-                f"{file}: {name!r}: begins at byte {start}, {fault}; byte {position} is wanted"
+                f"{file}: {name!r}: begins at byte {start}, {fault}; wanted byte {position}"
             )
         if stop > data_size:
             raise FormatError(
@@ -134,7 +134,7 @@ def render_header(entries: Mapping[str, tuple[TensorSpec, int]], /) -> bytes:
 
 def _span(entry: Any, *, where: str) -> tuple[TensorSpec, int, int]:
     def refuse(what: str, wanted: str) -> NoReturn:
-        raise FormatError(f"{where}: {what}; {wanted} is wanted")
+        raise FormatError(f"{where}: {what}; wanted {wanted}")
 
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         refuse(f"{entry!r:.80}", "an object of dtype, shape and data_offsets")

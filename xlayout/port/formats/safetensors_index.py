@@ -47,20 +47,20 @@ def listed_files(folder: Path, /) -> Mapping[str, set[str] | None]:
     if not indexes and (_SINGLE in files or len(files) == 1):
         return {_SINGLE if _SINGLE in files else files[0]: None}
     found = ", ".join([*indexes, *files][:8]) or "no safetensors file"
-    raise FormatError(f"{folder}: {found}; one file, or one index that names the shards, is wanted")
+    raise FormatError(f"{folder}: {found}; wanted one file, or one index that names the shards")
 
 
 def _read_index(path: Path) -> dict[str, set[str]]:
     index = read_json(path)
     weights = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weights, dict):
-        raise FormatError(f"{path}: no weight_map; an object of tensor: file is wanted")
+        raise FormatError(f"{path}: no weight_map; wanted an object of tensor: file")
     listed = defaultdict(set)
     for tensor, file in weights.items():
         if not isinstance(file, str) or not re.fullmatch(r"[^/\\\0:]+\.safetensors", file):
             raise FormatError(
-                f"{path}: {tensor!r}: {file!r:.200}; the plain name of a *.safetensors file in "
-                "this directory is wanted"
+                f"{path}: {tensor!r}: {file!r:.200}; wanted the plain name of a *.safetensors "
+                "file in this directory"
             )
         listed[file].add(tensor)
     return listed
@@ -77,7 +77,7 @@ def refuse_outside(folder: Path, file: str, /) -> None:
     if home.parent.name == "snapshots":
         homes.append(home.parent.parent / "blobs")
     if not any(target.is_relative_to(allowed) for allowed in homes):
-        raise FormatError(f"{folder / file}: a link to {target}; a file in {home} is wanted")
+        raise FormatError(f"{folder / file}: a link to {target}; wanted a file in {home}")
 
 
 def refuse_mismatch(there: Iterable[str], listed: set[str], /, *, file: Path) -> None:
