@@ -46,7 +46,9 @@ def test_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:
         FormatError, match=r"a directory with notes\.txt; wanted \*\.safetensors or 0/it"
     ):
         sniff(tmp_path)
-    with pytest.raises(FormatError, match="nothing is there; a checkpoint file or directory"):
+    with pytest.raises(
+        FormatError, match="nothing is there; wanted a checkpoint file or directory"
+    ):
         sniff(tmp_path / "absent")
 
 
