@@ -88,24 +88,24 @@ def test_what_changes_nothing_is_passed_over(
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        ({"rope__scaling__type": "yarn"}, "rope.scaling.type: 'yarn'; 'none' or 'linear'"),
-        ({"rope__scaling__factor": -4.0}, "rope.scaling.factor: -4.0; a positive number"),
-        ({"rope__scaling__factor": 4}, "rope.scaling.factor: 4; a positive number"),
-        ({"rope__scale_linear": float("nan")}, "rope.scale_linear: nan; a positive number"),
-        ({"rope__scaling__attn_factor": 2.0}, "rope.scaling.attn_factor: 2.0; 0.0 or 1.0"),
-        ({"attention__key_length": 32}, "rope.dimension_count: 64; 32, all of a head,"),
-        ({"attention__sliding_window": 16}, "attention.sliding_window: 16; 0"),
-        ({"attention__sliding_window": [0, 16]}, "attention.sliding_window: [0, 16]; 0"),
-        ({"attention__scale": 0.5}, "attention.scale: 0.5; 0.0"),
-        ({"attention__causal": False}, "attention.causal: False; True"),
-        ({"logit_scale": 4.0}, "logit_scale: 4.0; 0.0 or 1.0"),
+        ({"rope__scaling__type": "yarn"}, "rope.scaling.type: 'yarn'; wanted 'none' or 'linear'"),
+        ({"rope__scaling__factor": -4.0}, "rope.scaling.factor: -4.0; wanted a positive number"),
+        ({"rope__scaling__factor": 4}, "rope.scaling.factor: 4; wanted a positive number"),
+        ({"rope__scale_linear": float("nan")}, "rope.scale_linear: nan; wanted a positive number"),
+        ({"rope__scaling__attn_factor": 2.0}, "rope.scaling.attn_factor: 2.0; wanted 0.0 or 1.0"),
+        ({"attention__key_length": 32}, "rope.dimension_count: 64; wanted 32, all of a head"),
+        ({"attention__sliding_window": 16}, "attention.sliding_window: 16; wanted 0"),
+        ({"attention__sliding_window": [0, 16]}, "attention.sliding_window: [0, 16]; wanted 0"),
+        ({"attention__scale": 0.5}, "attention.scale: 0.5; wanted 0.0"),
+        ({"attention__causal": False}, "attention.causal: False; wanted True"),
+        ({"logit_scale": 4.0}, "logit_scale: 4.0; wanted 0.0 or 1.0"),
     ],
 )
 def test_what_has_no_place_in_the_config_stops_the_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], text: str
 ) -> None:
     file = saying(tmp_path / "x.gguf", monkeypatch, **said)
-    why = f"llama.{text} is wanted, because only that can be told to another format"
+    why = f"llama.{text}, because only that can be told to another format"
     refused(file, tmp_path / "out", f"^{re.escape(f'{file}: {why}')}$", to="hf")
     assert why in str(port.inspect(file))
 
@@ -116,7 +116,7 @@ def test_two_scalings_at_once_stop_the_port(
     table = transformers_factors(DIM, 8.0)
     file = saying(tmp_path / "x.gguf", monkeypatch, table, rope__scaling__factor=4.0)
     why = (
-        f"{file}: {TABLE}: factors up to 8, beside {{'rope_type': 'linear', 'factor': 4.0}}; one "
-        "of the two is wanted, because only that can be told to another format"
+        f"{file}: {TABLE}: factors up to 8, beside {{'rope_type': 'linear', 'factor': 4.0}}; "
+        "wanted one of the two, because only that can be told to another format"
     )
     refused(file, tmp_path / "out", f"^{re.escape(why)}$", to="hf")

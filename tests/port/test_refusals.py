@@ -91,19 +91,19 @@ def test_tables_that_code_recomputes_are_ignored_and_listed(
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type 'yarn'; MaxText's 'llama3.1' rope"),
         (
             {"hidden_act": "gelu"},
-            "^config: hidden_act is 'gelu'; 'silu' is wanted, MaxText's Llama has no other$",
+            "^config: hidden_act is 'gelu'; wanted 'silu', MaxText's Llama has no other$",
         ),
         (
             {"partial_rotary_factor": 0.5},
-            "^config: partial_rotary_factor is 0.5; 1.0 is wanted, MaxText's Llama has no other$",
+            "^config: partial_rotary_factor is 0.5; wanted 1.0, MaxText's Llama has no other$",
         ),
         (
             {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}},
-            "^config: partial_rotary_factor is 0.25; 1.0 is wanted, MaxText's Llama has no other$",
+            "^config: partial_rotary_factor is 0.25; wanted 1.0, MaxText's Llama has no other$",
         ),
         (
             {"rms_norm_eps": "tiny"},
-            "^config: rms_norm_eps is 'tiny'; a number from 0 on is wanted$",
+            "^config: rms_norm_eps is 'tiny'; wanted a number from 0 on$",
         ),
     ],
 )
@@ -166,7 +166,7 @@ def test_an_origin_is_a_dtype(own_llama: Path, tmp_path: Path, value: object) ->
 def test_what_json_cannot_hold_is_found_out_by_the_plan(
     own_llama: Path, tmp_path: Path, to: str
 ) -> None:
-    edit_config(own_llama, rms_norm_eps=float("nan"))
+    edit_config(own_llama, initializer_range=float("nan"))
     for verb in (port.plan, port.run):
         with pytest.raises(FormatError, match=r"^config: .*; wanted values that JSON can hold"):
             verb(own_llama, tmp_path / "out", to=to)

@@ -115,7 +115,7 @@ def section(config: Mapping[str, Any], key: str, /) -> Mapping[str, Any]:
 def _expect(key: str, said: Any, *wanted: Any) -> None:
     if said is not None and said not in wanted:
         raise PortError(
-            f"config: {key} is {said!r:.80}; {wanted[0]!r} is wanted, MaxText's Llama has no other"
+            f"config: {key} is {said!r:.80}; wanted {wanted[0]!r}, MaxText's Llama has no other"
         )
 
 
@@ -124,7 +124,7 @@ def _epsilon(config: Mapping[str, Any]) -> float:
     if said is None:
         return _EPSILON
     if type(said) not in (int, float) or not 0 <= said < math.inf:
-        raise PortError(f"config: rms_norm_eps is {said!r:.80}; a number from 0 on is wanted")
+        raise PortError(f"config: rms_norm_eps is {said!r:.80}; wanted a number from 0 on")
     return float(said)
 
 

@@ -51,7 +51,7 @@ def with_metadata(source: Source, config: Mapping[str, Any], /) -> Mapping[str, 
 
     def untold(key: str, wanted: str) -> PortError:
         return PortError(
-            f"{source.path}: {arch}{key}: {said[key]!r:.80}; {wanted} is wanted, because only that "
+            f"{source.path}: {arch}{key}: {said[key]!r:.80}; wanted {wanted}, because only that "
             "can be told to another format"
         )
 
@@ -60,7 +60,7 @@ def with_metadata(source: Source, config: Mapping[str, Any], /) -> Mapping[str, 
             raise untold(key, " or ".join(map(repr, nothing)))
     dim = config.get("head_dim")
     if said.get("rope.dimension_count", dim) != dim:
-        raise untold("rope.dimension_count", f"{dim}, all of a head,")
+        raise untold("rope.dimension_count", f"{dim}, all of a head")
     kind = said.get("rope.scaling.type", "linear")  # llama.cpp's own default
     if kind not in ("none", "linear"):
         raise untold("rope.scaling.type", "'none' or 'linear'")

@@ -41,8 +41,8 @@ def with_rope_scaling(source: Source, config: Mapping[str, Any], /) -> Mapping[s
         return config
     if scaled := config.get("rope_scaling"):
         raise PortError(
-            f"{source.path}: {TABLE}: factors up to {max(found):g}, beside {scaled}; one of the "
-            "two is wanted, because only that can be told to another format"
+            f"{source.path}: {TABLE}: factors up to {max(found):g}, beside {scaled}; wanted one "
+            "of the two, because only that can be told to another format"
         )
     scaling = {"factor": round(max(found), 3), **_LLAMA3, _CONTEXT: _TRAINED}
     theta = rope_parameters(config)["rope_theta"]
