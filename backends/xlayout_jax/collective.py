@@ -11,6 +11,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from xlayout_jax.gathering import automatic as automatic
 from xlayout_jax.gathering import constrained as constrained
 from xlayout_jax.gathering import gather as gather
 from xlayout_jax.gathering import pinned, unpinned

@@ -14,9 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 __all__ = [
+    "automatic",
     "constrained",
     "gather",
     "gather_partial",
@@ -165,10 +166,36 @@ def _is_gather(name: str, params: dict[str, Any]) -> bool:
 
 def constrained(x: Any, sharding: NamedSharding, /) -> Any:
     """`x`, lying as told at this place of a program."""
-    types = sharding.mesh.axis_types
-    if any(t == AxisType.Explicit for t in types):
+    mesh = sharding.mesh
+    if not mesh.explicit_axes:
+        return lax.with_sharding_constraint(x, sharding)  # type: ignore[no-untyped-call]
+    if len(mesh.explicit_axes) == len(mesh.axis_names):
         return jax.sharding.reshard(x, sharding)  # type: ignore[no-untyped-call]
-    return lax.with_sharding_constraint(x, sharding)  # type: ignore[no-untyped-call]
+    # Where there are both kinds, JAX takes a word about either for one about the other.
+    (made,) = automatic(lambda x: (x,), (sharding,))(x)
+    return made
+
+
+def automatic(
+    run: Callable[..., Sequence[Any]], targets: Sequence[NamedSharding], /
+) -> Callable[..., tuple[Any, ...]]:
+    """`run` by what XLA makes of it, where explicit axes would have JAX ask about every step."""
+    mesh = targets[0].mesh
+
+    def placed(*xs: Any) -> tuple[Any, ...]:
+        pairs = zip(run(*xs), targets, strict=True)
+        return tuple(lax.with_sharding_constraint(y, to.spec) for y, to in pairs)  # type: ignore[no-untyped-call]
+
+    types = []
+    for to in targets:
+        entries = (tuple(n for n in entry if n in mesh.explicit_axes) for entry in _entries(to))
+        types.append(PartitionSpec(*(entry or None for entry in entries)))  # type: ignore[no-untyped-call]
+    return jax.jit(
+        jax.sharding.auto_axes(
+            placed, axes=mesh.explicit_axes,
+            out_sharding=tuple(NamedSharding(mesh, spec) for spec in types),
+        )
+    )  # fmt: skip
 
 
 def pinned(x: Any, /) -> Any:

@@ -14,7 +14,7 @@ from xlayout.shard.execute import exchanged
 from xlayout.shard.plan import plan_reshard
 from xlayout.shard.record import recorded
 from xlayout.shard.sharding import Sharding
-from xlayout.shard.targets import can_hold, lay, targets_of
+from xlayout.shard.targets import by_framework, can_hold, chooses, targets_of
 
 __all__ = ["Comm", "falls", "run_layout", "run_op", "run_sharded"]
 
@@ -42,7 +42,8 @@ def run_sharded(
             nothing, or an error that says from which source nothing would have to. "native": the
             framework's own ops, and its own collectives.
         out_sharding: how the result is to lie, as for `reshard`. By default where the data falls,
-            if a sharding says that; else as the first input lies, if it can lie so.
+            if a sharding says that; else as the first input lies, if it can lie so; on JAX's
+            explicit axes, which refuse to choose, else whole along the mesh axes that cannot cut.
         in_sharding: how tracers lie that do not know it, as for `reshard`.
         fill: value for holes.
 
@@ -129,12 +130,14 @@ def _native(
         raise LayoutError(
             "comm: 'native' inside shard_map, where XLA moves nothing by itself; take 'auto'"
         )
-    made = layout(*(a.x for a in held), fill=fill)
-    if dst is None:
-        return made
-    several = made if isinstance(made, tuple) else (made,)
-    lying = tuple(lay(held[0], y, to) for y, to in zip(several, dst, strict=True))
-    return lying if len(lying) > 1 else lying[0]
+
+    def run(*xs: Any) -> tuple[Any, ...]:
+        made = layout(*xs, fill=fill)
+        return made if isinstance(made, tuple) else (made,)
+
+    xs = tuple(a.x for a in held)
+    several = run(*xs) if dst is None else by_framework(run, xs, held[0], dst)
+    return several if len(several) > 1 else several[0]
 
 
 def falls(layout: Layout, src: Sequence[Sharding]) -> tuple[Sharding, ...] | None:
@@ -159,21 +162,44 @@ def _targets(
     """How the results are to lie; None where that is the framework's to choose."""
     if out_sharding is not None:
         return targets_of(arrays[0], out_sharding, [len(shape) for shape in layout.out_shapes])
-    found = falls(layout, src)
-    if found is not None and _hold(arrays[0], found, layout.out_shapes):
+    first = arrays[0]
+    found = _evident(layout, first, src)
+    if found is not None:
         return found
-    same = (src[0],) * len(layout.out_shapes)
-    axes = len(layout.in_shapes[0])
-    if all(len(s) == axes for s in layout.out_shapes) and (
-        local or _hold(arrays[0], same, layout.out_shapes)
-    ):
-        return same
-    if local:
+    if local and _keeps_axes(layout):
+        return (src[0],) * len(layout.out_shapes)  # the plan for it says what would move
+    if local or first.is_part:
         raise ShardingError(
             f"out_sharding: the data does not fall into a sharding of {layout.out_shapes}, which "
             f"has other axes than the input {layout.in_shapes[0]}; say how the result is to lie"
         )
-    return None
+    return None if chooses(first) else _nearest(layout, first, src)
+
+
+def _evident(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sharding, ...] | None:
+    """Where the data falls, else as the first input lies; None where the results cannot lie so."""
+    found = falls(layout, src)
+    if found is not None and _hold(first, found, layout.out_shapes):
+        return found
+    same = (src[0],) * len(layout.out_shapes)
+    return same if _keeps_axes(layout) and _hold(first, same, layout.out_shapes) else None
+
+
+def _nearest(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sharding, ...]:
+    """What would be evident of the first input's sharding, less the mesh axes that cannot cut."""
+    gone = [name for entry in src[0].spec for name in entry]
+    found = (src[0].without(*gone),) * len(layout.out_shapes)
+    for name in tuple(gone):
+        fewer = [other for other in gone if other != name]
+        cut = _evident(layout, first, (src[0].without(*fewer),) * len(src))
+        if cut is not None:
+            gone, found = fewer, cut
+    return found
+
+
+def _keeps_axes(layout: Layout) -> bool:
+    """Whether every result has as many axes as the first input."""
+    return all(len(shape) == len(layout.in_shapes[0]) for shape in layout.out_shapes)
 
 
 def _hold(x: Laid, shardings: Sequence[Sharding], shapes: Sequence[Shape]) -> bool:

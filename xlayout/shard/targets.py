@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xlayout.algebra.shapes import Shape
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from xlayout.shard.arrays import Laid
 
 __all__ = [
+    "by_framework",
     "can_hold",
-    "lay",
+    "chooses",
     "listed",
     "mesh_said",
     "native",
@@ -112,9 +113,21 @@ def can_hold(held: Laid, sharding: Sharding, shape: Shape) -> bool:
     )
 
 
-def lay(held: Laid, made: Any, sharding: Sharding) -> Any:
-    """`made` on the mesh of `held`, as it is to lie, by the framework's own means."""
-    return verbs(held.framework, "collective").lay(made, native(held, sharding))
+def chooses(held: Laid) -> bool:
+    """Whether the framework finds a place for any result; on explicit axes JAX asks the caller."""
+    return held.framework == "torch" or not held.mesh.explicit_axes
+
+
+def by_framework(
+    run: Callable[..., tuple[Any, ...]], xs: Sequence[Any], held: Laid, dst: Sequence[Sharding]
+) -> tuple[Any, ...]:
+    """What `run` makes, by the framework's own means, each result as it is to lie."""
+    own = verbs(held.framework, "collective")
+    to = tuple(native(held, sharding) for sharding in dst)
+    if not chooses(held):
+        made: tuple[Any, ...] = own.automatic(run, to)(*xs)
+        return made
+    return tuple(own.lay(y, t) for y, t in zip(run(*xs), to, strict=True))
 
 
 def same_ranks(held: Laid, mesh: Any) -> bool:
