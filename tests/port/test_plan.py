@@ -40,6 +40,15 @@ def test_the_plan_knows_the_shards(
     assert port.verify(wide_llama, tmp_path / "out").identical
 
 
+def test_paths_have_names(wide_llama: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    plan = port.plan(src=wide_llama, dst=out, to="hf")
+    assert port.run(src=wide_llama, dst=out, to="hf").plan == plan
+    assert port.verify(a=wide_llama, b=out).identical
+    assert not port.diff(a=wide_llama, b=out).lines
+    assert str(port.inspect(path=out)) == str(port.inspect(out))
+
+
 def test_a_plan_reads_headers_alone(
     wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,7 +68,7 @@ class Inspection:
         return self._table()
 
 
-def inspect(path: str | PathLike[str], /, *, family: str | None = None) -> Inspection:
+def inspect(path: str | PathLike[str], *, family: str | None = None) -> Inspection:
     """Return what a checkpoint holds, from headers alone; it may belong to no family.
 
     Args:
@@ -117,7 +117,7 @@ class Difference:
 
 
 def diff(
-    a: str | PathLike[str], b: str | PathLike[str], /, *, family: str | None = None
+    a: str | PathLike[str], b: str | PathLike[str], *, family: str | None = None
 ) -> Difference:
     """Return where two checkpoints differ, from headers alone, whatever their formats.
 

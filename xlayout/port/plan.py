@@ -106,7 +106,6 @@ class PortPlan:
 def plan(
     src: str | PathLike[str],
     dst: str | PathLike[str],
-    /,
     *,
     to: str,
     family: str | None = None,

@@ -81,7 +81,6 @@ class Report:
 def run(
     src: str | PathLike[str],
     dst: str | PathLike[str],
-    /,
     *,
     to: str,
     family: str | None = None,

@@ -119,7 +119,6 @@ class Comparison:
 def verify(
     a: str | PathLike[str],
     b: str | PathLike[str],
-    /,
     *,
     family: str | None = None,
     max_ram: int | str = "512MiB",
