@@ -164,7 +164,7 @@ def test_any_layout_is_applied_as_an_op() -> None:
     with pytest.raises(ShardingError, match="comm: 'local', but something would have to move:"):
         xl.apply(glu, x, comm="local")
     with pytest.raises(TypeError, match="out, copy: the result of a sharded op is fresh; leave th"):
-        xl.apply(glu, x, copy=None)
+        xl.apply(glu, x, copy=False)
     with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of auto, local, native"):
         xl.apply(glu, x, comm="fast")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a tracer does not know its sharding"):
@@ -177,7 +177,7 @@ def test_any_layout_is_applied_as_an_op() -> None:
 
 def test_memory_is_not_a_question_across_devices() -> None:
     with pytest.raises(TypeError, match="out, copy: the result of a sharded op is fresh; leave th"):
-        xl.interleave(put(W, P("tp")), comm="auto", copy=None)
+        xl.interleave(put(W, P("tp")), comm="auto", copy=False)
 
 
 def test_a_way_that_is_not_known_is_refused() -> None:

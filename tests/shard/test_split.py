@@ -156,7 +156,9 @@ def test_a_spec_names_axes_that_are_there_and_each_once() -> None:
         Sharding(mesh, ("tp",), splits={1: Split(unit=2)})
     with pytest.raises(TypeError, match="spec: 'tp' is a string; wanted one entry for each array"):
         Sharding(mesh, "tp")
-    with pytest.raises(TypeError, match="splits: 'balanced'; wanted a Split for each array axis"):
-        Sharding(mesh, ("tp",), splits={0: "balanced"})  # type: ignore[dict-item]
+    with pytest.raises(
+        TypeError, match="splits: 2; wanted a Split, the name of its rule or its sizes"
+    ):
+        Sharding(mesh, ("tp",), splits={0: 2})  # type: ignore[dict-item]
     with pytest.raises(ShapeError, match=r"shape: \(4,\) has 1 axes; the sharding \(-, tp\)"):
         Sharding(mesh, (None, "tp")).owned(0, (4,))

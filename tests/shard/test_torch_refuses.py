@@ -54,8 +54,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         lambda x: xl.interleave(x, comm="fast"), LayoutError,
         "comm: 'fast'; wanted one of auto, local, native"),
     "memory": (
-        lambda x: xl.interleave(x, copy=None), TypeError,
-        "out, copy: the result of a sharded op is fresh; leave them away"),
+        lambda x: xl.interleave(x, copy=False), TypeError,
+        "out, copy: the result of a sharded op is fresh; leave them out"),
     "a tensor of one device": (
         lambda x: xl.reshard(x.to_local(), ROWS), TypeError,
         "x: a Tensor is on one device; wanted a DTensor or a jax.Array"),

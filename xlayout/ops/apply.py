@@ -7,6 +7,7 @@ from typing import Any, Literal
 from xlayout.algebra import Layout
 from xlayout.lower.calls import spread_over
 from xlayout.lower.fill import as_number, check_fill
+from xlayout.lower.run import check_copy
 from xlayout.registry import backend_of
 
 __all__ = ["apply"]
@@ -66,8 +67,9 @@ def apply(
         return layout(*arrays, out=out, copy=copy, fill=fill)
     from xlayout.shard.sharded import run_layout  # one device needs nothing of it
 
-    if out is not None or copy is not True:
-        raise TypeError("out, copy: the result of a sharded op is fresh; leave them away")
+    check_copy(copy)
+    if out is not None or copy is False:
+        raise TypeError("out, copy: the result of a sharded op is fresh; leave them out")
     check_fill(arrays[0].dtype, fill := as_number(fill))
     where = {"comm": comm, "out_sharding": out_sharding, "in_sharding": in_sharding}
     return run_layout(layout, arrays, fill=fill, **where)

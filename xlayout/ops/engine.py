@@ -207,8 +207,10 @@ class Engine:
     ) -> Any:
         """Into the caller's memory, or sharing it."""
         backend = common_backend(arrays)
-        if where or spread_over(backend, arrays):
-            raise TypeError("out, copy: the result of a sharded op is fresh; leave them away")
+        if (where or spread_over(backend, arrays)) and (out is not None or copy is False):
+            raise TypeError("out, copy: the result of a sharded op is fresh; leave them out")
+        if spread_over(backend, arrays) or says_where(where):
+            return self._elsewhere(arrays, options, where)
         if backend.tracing(*arrays):
             refuse_while_tracing(out, copy)
             return self._elsewhere(arrays, options, where, views=True)

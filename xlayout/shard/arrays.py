@@ -125,7 +125,7 @@ def _laid(x: Any, told: Any) -> Laid:
     if told is not None and target_of(found, told, x.ndim) != found.sharding:
         raise ShardingError(
             f"in_sharding: {target_of(found, told, x.ndim)}, but x lies as {found.sharding}; leave "
-            "it away, or reshard x first"
+            "it out, or reshard x first"
         )
     return found
 
@@ -160,9 +160,9 @@ def _part(x: Any, mesh: Any, told: Any) -> Laid:
     return Laid(x, "jax", shape, sharding, mesh, is_part=True)
 
 
-def check_shapes(layout: Layout, arrays: Sequence[Laid]) -> None:
+def check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:
     """Raise ShapeError for arrays of other shapes than the layout takes."""
-    shapes = tuple(a.shape for a in arrays)
+    shapes = tuple(tuple(a.shape) for a in arrays)
     if shapes != layout.in_shapes:
         several = "arrays" if len(shapes) > 1 else "an array"
         raise ShapeError(f"x: {several} of shape {shapes}; the layout takes {layout.in_shapes}")

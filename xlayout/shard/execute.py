@@ -21,7 +21,6 @@ __all__ = ["all_gather", "exchanged", "reshard"]
 def reshard(
     x: Any,
     to: Any,
-    /,
     *,
     layout: Layout | None = None,
     dtype: Any = None,
@@ -46,7 +45,8 @@ def reshard(
         A DTensor or jax.Array on the mesh of `x`, or a tuple of them.
 
     Raises:
-        TypeError: for an array that is not sharded, or does not know its sharding.
+        TypeError: for an array that is not sharded, or does not know its sharding; for what is no
+            layout.
         ShapeError: for arrays of other shapes than the layout takes.
         SizeError: for a mesh of another size.
         ShardingError: for a sharding that the framework cannot say, with the nearest that it can.
@@ -59,6 +59,8 @@ def reshard(
     >>> [float(v) for v in y[:4]]
     [0.0, 32.0, 1.0, 33.0]
     """
+    if layout is not None and not isinstance(layout, Layout):
+        raise TypeError(f"layout: {layout!r} is a {type(layout).__name__}; wanted a Layout")
     given = tuple(x) if isinstance(x, (tuple, list)) else (x,)
     return recorded(_reshard, given, to, layout, dtype, in_sharding)
 

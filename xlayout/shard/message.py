@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import disjoint
@@ -39,8 +40,7 @@ class Form:
     unpacks: tuple[Piece, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """Elements that one rank has and another needs; a rank's own part is a message too.
 
     Attributes:

@@ -10,7 +10,7 @@ so every rank receives exactly what it needs and does not have: the lower bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,6 +21,7 @@ from xlayout.algebra.compose import compose
 from xlayout.algebra.constructors import Parts
 from xlayout.algebra.shapes import Shape, integer
 from xlayout.errors import CompositionError, ShapeError, SizeError
+from xlayout.shard.arrays import check_shapes
 from xlayout.shard.blocks import Block, Blocks, Starts
 from xlayout.shard.collective import Collective, as_collective
 from xlayout.shard.explain import explained
@@ -227,14 +228,15 @@ class Plan:
         Args:
             x: the whole array, or a tuple of them; of any framework.
         """
-        return simulated(self, tuple(x) if isinstance(x, (tuple, list)) else (x,))
+        arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
+        check_shapes(self.layout, arrays)
+        return simulated(self, arrays)
 
 
 def plan_reshard(
     layout: Layout,
     src: Sharding | Sequence[Sharding],
     dst: Sharding | Sequence[Sharding],
-    /,
     *,
     itemsize: int = 1,
 ) -> Plan:
@@ -263,7 +265,7 @@ def plan_reshard(
         raise TypeError(f"layout: {layout!r} is a {type(layout).__name__}; wanted a Layout")
     sides = []
     for name, given, shapes in (("src", src, layout.in_shapes), ("dst", dst, layout.out_shapes)):
-        several = (given,) * len(shapes) if isinstance(given, Sharding) else tuple(given)
+        several = tuple(given) if isinstance(given, Iterable) else (given,) * len(shapes)
         for sharding in several:
             if not isinstance(sharding, Sharding):
                 raise TypeError(f"{name}: {sharding!r}; wanted a Sharding")

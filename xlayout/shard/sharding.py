@@ -15,7 +15,7 @@ from xlayout.algebra.shapes import Shape, as_shape
 from xlayout.algebra.strided import row_major
 from xlayout.errors import AxisError, ShapeError, SizeError
 from xlayout.shard.mesh import Mesh
-from xlayout.shard.split import Runs, Split
+from xlayout.shard.split import Rule, Runs, Split, as_splits
 
 __all__ = ["Entry", "Sharding", "Stretches", "part", "stored"]
 
@@ -37,10 +37,12 @@ class Sharding:
         spec: for each array axis the mesh axes that cut it: a name, several names (major to minor)
             or None. Axes beyond the spec are whole on every rank, and so is the array along mesh
             axes that the spec does not name: those ranks hold copies.
-        splits: for array axes that are not cut by "ceil", the `Split` to use.
+        splits: for array axes that are not cut by "ceil", the `Split` to use; the name of its rule
+            or the sizes of its parts will do.
         flat: the spec cuts the array flattened to one axis, as ZeRO-3 stores parameters.
 
     Raises:
+        TypeError: for what is no mesh, no spec or no split.
         AxisError: for a mesh axis that is not there, or is used twice.
         SizeError: for a split of an axis that the spec leaves whole.
 
@@ -64,12 +66,19 @@ class Sharding:
         mesh: Mesh,
         spec: Sequence[Entry],
         *,
-        splits: Mapping[int, Split] | None = None,
+        splits: Mapping[int, Split | Rule | Sequence[int]] | None = None,
         flat: bool = False,
     ) -> None:
+        if not isinstance(mesh, Mesh):
+            raise TypeError(f"mesh: {mesh!r}; wanted a Mesh")
         if isinstance(spec, str):
             raise TypeError(f"spec: {spec!r} is a string; wanted one entry for each array axis")
-        entries = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
+        try:
+            entries = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
+        except TypeError:
+            raise TypeError(
+                f"spec: {spec!r}; wanted for each array axis a mesh axis, several or None"
+            ) from None
         while entries and not entries[-1]:
             entries.pop()
         used = [name for entry in entries for name in entry]
@@ -79,10 +88,8 @@ class Sharding:
                 raise AxisError(f"spec: mesh axis {name!r} is used twice; it can cut one axis once")
         if flat and len(entries) > 1:
             raise AxisError(f"spec: {entries} for a flat array, which has one axis")
-        rules = dict(splits or {})
-        for axis, split in rules.items():
-            if not isinstance(split, Split):
-                raise TypeError(f"splits: {split!r}; wanted a Split for each array axis")
+        rules = as_splits(splits or {})
+        for axis in rules:
             if not 0 <= axis < len(entries) or not entries[axis]:
                 raise SizeError(f"splits: axis {axis} is not cut by the spec {tuple(entries)}")
         kept = tuple(sorted((a, s) for a, s in rules.items() if s != _PLAIN))

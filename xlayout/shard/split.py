@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -18,7 +18,7 @@ from xlayout.algebra.partition import partition
 from xlayout.algebra.shapes import divisors, integer
 from xlayout.errors import SizeError
 
-__all__ = ["Rule", "Runs", "Split", "merged"]
+__all__ = ["Rule", "Runs", "Split", "as_splits", "merged"]
 
 Rule = Literal["ceil", "flat_ceil", "balanced", "even"]
 Runs = tuple[range, ...]
@@ -72,7 +72,7 @@ class Split:
                 least = 1 if name == "copies" else 0
                 object.__setattr__(self, name, tuple(integer(n, name, least) for n in given))
         if self.sizes is not None and (self.rule != "ceil" or self.segments is not None):
-            raise SizeError(f"sizes: {self.sizes} say every part; leave rule and segments away")
+            raise SizeError(f"sizes: {self.sizes} say every part; leave rule and segments out")
         if isinstance(self.segments, int):
             integer(self.segments, "segments", 1)
         if isinstance(self.copies, int):
@@ -180,6 +180,23 @@ class Split:
                 )
             raise SizeError(_inside(what, cut, self.unit, n))
         return _edges(n, parts, "balanced" if self.rule == "balanced" else "ceil", self.unit)
+
+
+def as_splits(given: Mapping[int, Split | Rule | Sequence[int]]) -> dict[int, Split]:
+    """The split of each array axis, also by the name of its rule alone, or by its sizes alone."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"splits: {given!r}; wanted a dict of array axes and how each is split")
+    return {axis: _as_split(split) for axis, split in given.items()}
+
+
+def _as_split(given: Split | Rule | Sequence[int]) -> Split:
+    if isinstance(given, str):
+        return Split(rule=given)
+    if isinstance(given, (tuple, list)):
+        return Split(sizes=tuple(given))
+    if not isinstance(given, Split):
+        raise TypeError(f"splits: {given!r}; wanted a Split, the name of its rule or its sizes")
+    return given
 
 
 @lru_cache(4096)

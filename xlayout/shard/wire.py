@@ -46,7 +46,7 @@ def wire_bytes(fn: Callable[..., Any], /, *args: Any, target: str | None = None)
     if found is None:
         raise TypeError("args: no torch.Tensor or jax.Array among them; wanted at least one")
     if target is not None and found == "torch":
-        raise LayoutError(f"target: {target!r} with torch, which runs `fn`; leave it away")
+        raise LayoutError(f"target: {target!r} with torch, which runs `fn`; leave it out")
     options = () if target is None else (target,)
     counted: dict[str, int] = verbs(found, "wire").wire_bytes(fn, args, *options)
     return counted

@@ -1,0 +1,120 @@
+"""What sharding is given: by position or by name, in short forms, and refused by name too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+from xlayout.shard import Mesh, Sharding, Split, plan_reshard
+
+TP = Mesh(4, "tp")
+ROWS, WHOLE = Sharding(TP, ("tp",)), Sharding(TP, ())
+EIGHT = xl.Layout.identity((8,))
+
+
+def eight() -> jax.Array:
+    on = NamedSharding(jax.make_mesh((4,), ("tp",), devices=jax.devices()[:4]), P("tp"))
+    x: jax.Array = jax.device_put(np.arange(8.0, dtype=np.float32), on)
+    return x
+
+
+def test_messages_are_triples_whose_parts_have_names() -> None:
+    plan = plan_reshard(EIGHT, ROWS, WHOLE)
+    assert [(src, dst) for src, dst, _ in plan.messages] == [(m.src, m.dst) for m in plan.messages]
+    for src, dst, block in plan.messages:
+        assert (block.in_shapes, block.out_shapes) == (plan.stores(src), plan.makes(dst))
+
+
+def test_arguments_have_names() -> None:
+    assert plan_reshard(layout=EIGHT, src=ROWS, dst=WHOLE) is plan_reshard(EIGHT, ROWS, WHOLE)
+    assert xl.reshard(x=eight(), to=P()).sharding.is_fully_replicated
+
+
+def test_a_rule_or_sizes_alone_are_a_split() -> None:
+    for short, split in (
+        ("balanced", Split(rule="balanced")),
+        ((1, 2, 3, 4), Split(sizes=(1, 2, 3, 4))),
+        ([1, 2, 3, 4], Split(sizes=(1, 2, 3, 4))),
+    ):
+        found = Sharding(TP, ("tp",), splits={0: short})  # type: ignore[dict-item]
+        assert found == Sharding(TP, ("tp",), splits={0: split})
+    assert Sharding(TP, ("tp",), splits={0: "ceil"}) == ROWS
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["eager", "jit"])
+def test_what_may_be_shared_may_be_fresh(jit: bool) -> None:
+    def run(x: Any) -> Any:
+        return xl.interleave(x, copy=None), xl.apply(xl.interleave.layout((8,)), x, copy=None)
+
+    for made in (jax.jit(run) if jit else run)(eight()):
+        np.testing.assert_array_equal(made, [0, 4, 1, 5, 2, 6, 3, 7])
+        assert made.sharding == eight().sharding
+
+
+def test_one_device_shares_whatever_is_said_of_many() -> None:
+    x = np.ones((2, 3))
+    assert np.shares_memory(xl.rearrange(x, "a b -> (a b)", comm="auto", copy=None), x)
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "an array of another shape": (
+        lambda: plan_reshard(EIGHT, ROWS, ROWS).simulate(np.ones(5)), xl.ShapeError,
+        "x: an array of shape ((5,),); the layout takes ((8,),)"),
+    "too many arrays": (
+        lambda: plan_reshard(EIGHT, ROWS, ROWS).simulate((np.ones(8), np.ones(8))), xl.ShapeError,
+        "x: arrays of shape ((8,), (8,)); the layout takes ((8,),)"),
+    "a number as a source": (
+        lambda: plan_reshard(EIGHT, 3, ROWS), TypeError,  # type: ignore[arg-type]
+        "src: 3; wanted a Sharding"),
+    "a number as a layout": (
+        lambda: xl.reshard(eight(), P(), layout=3), TypeError,  # type: ignore[arg-type]
+        "layout: 3 is a int; wanted a Layout"),
+    "no mesh": (
+        lambda: Sharding(None, ("tp",)), TypeError,  # type: ignore[arg-type]
+        "mesh: None; wanted a Mesh"),
+    "no spec": (
+        lambda: Sharding(TP, None), TypeError,  # type: ignore[arg-type]
+        "spec: None; wanted for each array axis a mesh axis, several or None"),
+    "a number in a spec": (
+        lambda: Sharding(TP, ("tp", 1)), TypeError,  # type: ignore[arg-type]
+        "spec: ('tp', 1); wanted for each array axis a mesh axis, several or None"),
+    "a number as a split": (
+        lambda: Sharding(TP, ("tp",), splits={0: 2}), TypeError,  # type: ignore[dict-item]
+        "splits: 2; wanted a Split, the name of its rule or its sizes"),
+    "a list as all splits": (
+        lambda: Sharding(TP, ("tp",), splits=["balanced"]), TypeError,  # type: ignore[arg-type]
+        "splits: ['balanced']; wanted a dict of array axes and how each is split"),
+    "a rule that is not known": (
+        lambda: Sharding(TP, ("tp",), splits={0: "fair"}), xl.LayoutError,  # type: ignore[dict-item]
+        "rule: 'fair'; wanted one of ceil, flat_ceil, balanced, even"),
+    "a view": (
+        lambda: xl.interleave(eight(), copy=False), TypeError,
+        "out, copy: the result of a sharded op is fresh; leave them out"),
+    "a view by any layout": (
+        lambda: xl.apply(EIGHT, eight(), copy=False), TypeError,
+        "out, copy: the result of a sharded op is fresh; leave them out"),
+    "neither yes nor no nor either": (
+        lambda: xl.apply(EIGHT, eight(), copy=3), TypeError,  # type: ignore[arg-type]
+        "copy: 3; wanted True, False or None"),
+    "sizes and a rule": (
+        lambda: Split(rule="even", sizes=(1, 2)), xl.LayoutError,
+        "sizes: (1, 2) say every part; leave rule and segments out"),
+    "what an array knows better": (
+        lambda: xl.reshard(eight(), P(), in_sharding=P()), xl.LayoutError,
+        "in_sharding: () on tp=4, but x lies as (tp) on tp=4; leave it out, or reshard x first"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_wrong_ones_are_refused_by_name(case: str) -> None:
+    call, kind, text = REFUSED[case]
+    with pytest.raises(kind, match=f"^{re.escape(text)}$"):
+        call()
