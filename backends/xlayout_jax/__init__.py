@@ -1,4 +1,13 @@
-"""The verbs of a backend, in JAX."""
+"""The verbs of a backend, in JAX.
+
+Its modules, from the bottom up:
+
+    primitive, native          a layout as one operation of JAX; by the copy kernel, where that pays
+    exchange, pytree           an array's memory, to and from another framework; containers
+    placement, distributed     how arrays lie on devices; those to and from another framework
+    collective, gathering      exchanges between devices; parameters cast and gathered
+    targets, wire              accelerators that are not there; bytes that a program moves
+"""
 
 from __future__ import annotations
 

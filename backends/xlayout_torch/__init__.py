@@ -1,4 +1,20 @@
-"""The verbs of a backend, in torch."""
+"""The verbs of a backend, in torch.
+
+Its modules, from the bottom up:
+
+    memory                     what of a tensor may be read, shown and written past autograd
+    native, writer, small      copies by the compiled kernel: large ones, whole layouts, small ones
+    operation                  a layout as one operation of torch
+    autograd, primitive        that operation, recorded by autograd; recorded by Dynamo
+    opaque, record             functions that Dynamo does not read; that it records as one call
+    triton_tile, triton_plan   copies cut for a GPU, as a table of numbers
+    triton_copy, cuda          the Triton kernel, and when it is used
+    exchange                   a tensor's memory, to and from another framework
+    placement, collective      DTensors: how they lie, and what is asked of them
+    transport, pairs           elements between ranks
+    distributed                DTensors to and from another framework
+    wire                       bytes that are received, counted
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,22 @@
-"""Integers in, integers out: layouts as values, and what combines them."""
+"""Integers in, integers out: layouts as values, and what combines them.
+
+Its modules, from the bottom up:
+
+    shapes                       checks that every door shares
+    piece                        one affine box: pairs of input and output positions
+    join, merge                  where two boxes meet; fewer boxes, the same pairs
+    compose, fingerprint         sets of boxes composed and compared; one number for a set
+    strided                      boxes as copies between addresses, and as views
+    index                        the table that boxes stand for: the oracle
+    grammar, solver, pattern     from text to boxes
+    naming, notation, jsonable   from boxes to text, and back
+    constructors                 the layouts from which all others are made
+    boxes, program, assemble     a layout as reshape, permute, slice and concatenate
+    relation                     boxes between two lists of arrays
+    cost                         what a run will read, write and hold
+    layout                       all of that, as one value
+    partition                    a size shared out among parts
+"""
 
 from xlayout.algebra.cost import Cost as Cost
 from xlayout.algebra.layout import Layout as Layout

@@ -1,4 +1,25 @@
-"""Lower: the one place where layouts meet arrays."""
+"""Lower: the one place where layouts meet arrays.
+
+Its modules, from the bottom up:
+
+    named              functions by name, for compilers
+    fill               numbers for holes, checked
+    moves              a layout as strided copies
+    relayout           a layout as one split, permutation and merge, where it is no more than that
+    tuned, bound       its program, rewritten for eager calls; as one function of a backend
+    linear             a bijection as one value, for backends that have an operation for it
+    holes              holes filled where they are
+    recipe             chooses among these, for one layout and one backend
+    calls              a recipe as the framework likes it called: compiled, or as it is
+    writes             what wrote into `out=`, found again
+    traced             the program inside a compiler
+    run                the door: `layout(x)`
+    many, donated      many layouts at once; a layout in the memory of its input
+    native             the switch of the copy kernel
+
+A call first asks its backend for what ran on arrays like its own (`find`). Only the first call of a
+kind goes the whole way, from `run` or an op's engine through `calls` to `recipe`.
+"""
 
 from xlayout.lower.many import apply_many as apply_many
 from xlayout.lower.run import call as call

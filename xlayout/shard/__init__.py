@@ -1,4 +1,20 @@
-"""Shard: which part of an array each rank holds, and what must move when that changes."""
+"""Shard: which part of an array each rank holds, and what must move when that changes.
+
+Its modules, from the bottom up:
+
+    mesh, split, sharding       which part of an array each rank holds
+    spread, owners              the same as one relation; regions that the same ranks hold
+    blocks, pairs, message      what each rank has for each other
+    rounds, collective          messages as permutations, or as one collective
+    plan, part                  all of it, exact before anything runs; the share of one rank
+    pullback, explain           what would have spared it; all of it in words
+    placement, targets, arrays  how arrays lie, in the words of each framework
+    ranks, devices, spmd        a plan run by processes; by devices; as one program for all
+    record                      as one call, for torch.compile
+    execute, gather             `reshard` and `all_gather`
+    sharded                     layouts and ops on sharded arrays
+    wire                        the bytes that a function moves
+"""
 
 from xlayout.shard.execute import all_gather as all_gather
 from xlayout.shard.execute import reshard as reshard
