@@ -130,9 +130,10 @@ class Backend(Protocol):
     def linear(self, make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
         """The results of a bijection by one operation that is faster, or None.
 
-        `make()`, asked only where it is worth it, gives an `xlayout.lower.linear.Linear`, or None
-        for what is no bijection or moves nothing; while a compiler records what is constant, the
-        text of (moves, input shapes, output shapes), row-major.
+        `make()`, asked only where it is worth it, gives an `xlayout.lower.linear.Linear` where
+        arrays are immutable, elsewhere the text of (moves, input shapes, output shapes), row-major:
+        a compiler takes that for a constant. It gives None for what is no bijection or moves
+        nothing.
         """
 
     def relayout(self, steps: Relayout, copies: bool, size: int, /) -> Callable[[Any], Any]:

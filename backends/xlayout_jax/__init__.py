@@ -2,6 +2,7 @@
 
 Its modules, from the bottom up:
 
+    tracers                    what tracers tell of the arrays that they stand for
     primitive, native          a layout as one operation of JAX; by the copy kernel, where that pays
     exchange, pytree           an array's memory, to and from another framework; containers
     placement, distributed     how arrays lie on devices; those to and from another framework
@@ -19,16 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.backend import backends
-from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
+from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from xlayout_jax import exchange as exchange
 from xlayout_jax import native
+from xlayout_jax.tracers import is_batched, is_explicit, is_tracer, primal
 from xlayout_native.keys import find_by_place, keep_by_place
+from xlayout_native.strided import dense_strides
 
 name = "jax"
 immutable = True
-
-_Tracer = jax.core.Tracer
 
 
 def kind(x: Any, /) -> tuple[Any, Any]:
@@ -54,22 +55,20 @@ def keep(
 
 def tracing(*xs: Any) -> bool:
     for x in xs:  # noqa: SIM110 -- a generator costs as much as the call it would decide
-        if isinstance(x, _Tracer):
+        if is_tracer(x):
             return True
     return False
 
 
 def spread(x: Any, /) -> bool | None:
-    while isinstance(x, _Tracer) and hasattr(x, "primal"):
-        x = x.primal  # differentiating knows its values; only jit does not
-    if not isinstance(x, _Tracer):
+    x = primal(x)
+    if not is_tracer(x):
         sharding = getattr(x, "sharding", None)  # a numpy array that is differentiated has none
         return isinstance(sharding, NamedSharding) and sharding.mesh.size > 1
     mesh = jax.typeof(x).sharding.mesh
-    explicit = bool(mesh.axis_types) and all(t == AxisType.Explicit for t in mesh.axis_types)
-    if type(x).__name__ == "BatchTracer" and not any(jax.typeof(x).sharding.spec):
+    if is_batched(x) and not any(jax.typeof(x).sharding.spec):
         return None  # one of a batch, whole: only the batch may be cut, which ops leave alone
-    return True if explicit and mesh.size > 1 else None
+    return True if is_explicit(mesh) and mesh.size > 1 else None
 
 
 def symbolic(n: Any, /) -> bool:
@@ -173,7 +172,7 @@ def relayout(
 
 
 def strides(x: Any, /) -> tuple[int, ...] | None:
-    return None if isinstance(x, jax.core.Tracer) else _row_major(x.shape)
+    return None if is_tracer(x) else dense_strides(x.shape)
 
 
 def view_strides(x: Any, /) -> tuple[int, ...] | None:
@@ -182,14 +181,14 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
 
 def _staged() -> bool:
     """Whether a compiler records: to it constants have no memory, and are nobody's to give away."""
-    return isinstance(lax.full((), 0, np.int32), _Tracer)
+    return is_tracer(lax.full((), 0, np.int32))
 
 
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
     # JAX has no strided views, but a pure regrouping of a row-major buffer can share it.
     if tuple(shape) == x.shape:
-        return x if tuple(strides) == _row_major(x.shape) else None
-    if offset or x.size != int(np.prod(shape)) or tuple(strides) != _row_major(shape):
+        return x if tuple(strides) == dense_strides(x.shape) else None
+    if offset or x.size != int(np.prod(shape)) or tuple(strides) != dense_strides(shape):
         return None
     if len(x.sharding.device_set) > 1 or next(iter(x.devices())).platform != "cpu":
         return None
@@ -199,14 +198,6 @@ def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -
 
 def _pointer(x: Any) -> int:
     return int(x.unsafe_buffer_pointer())
-
-
-def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    steps, step = [], 1
-    for n in reversed(shape):
-        steps.append(step)
-        step *= n
-    return tuple(reversed(steps))
 
 
 def empty(shape: Sequence[int], like: Any, /) -> Any:

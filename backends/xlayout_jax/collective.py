@@ -15,6 +15,7 @@ from xlayout_jax.gathering import automatic as automatic
 from xlayout_jax.gathering import constrained as constrained
 from xlayout_jax.gathering import gather as gather
 from xlayout_jax.gathering import pinned, unpinned
+from xlayout_jax.tracers import is_batched, is_explicit, is_tracer, primal
 
 Step = Callable[..., tuple[Any, ...]]
 Exchange = tuple[Any, ...]
@@ -31,28 +32,21 @@ def view(x: Any, /) -> tuple[str, Any]:
     "known": an array, or a tracer on explicit axes. "automatic": a tracer whose sharding is up to
     the compiler. "part": one device's part, inside shard_map. "batched": one of many, inside vmap.
     """
-    x = _primal(x)
+    x = primal(x)
     mesh = jax.typeof(x).sharding.mesh
-    if not isinstance(x, jax.core.Tracer):
+    if not is_tracer(x):
         return "known", mesh
     if mesh.manual_axes:
         return "part", mesh
-    if type(x).__name__ == "BatchTracer":
+    if is_batched(x):
         return "batched", mesh
-    explicit = bool(mesh.axis_names) and len(mesh.explicit_axes) == len(mesh.axis_names)
-    return "known" if explicit else "automatic", mesh
-
-
-def _primal(x: Any) -> Any:
-    while isinstance(x, jax.core.Tracer) and hasattr(x, "primal"):
-        x = x.primal  # differentiating knows its values; only jit does not
-    return x
+    return "known" if is_explicit(mesh) else "automatic", mesh
 
 
 def sharding_of(x: Any, /) -> NamedSharding:
     """The sharding of an array that is known."""
-    x = _primal(x)
-    sharding = jax.typeof(x).sharding if isinstance(x, jax.core.Tracer) else x.sharding
+    x = primal(x)
+    sharding = jax.typeof(x).sharding if is_tracer(x) else x.sharding
     if not isinstance(sharding, NamedSharding):
         raise TypeError(f"x: sharded by {sharding}; wanted a NamedSharding, which names its axes")
     return sharding
@@ -60,7 +54,7 @@ def sharding_of(x: Any, /) -> NamedSharding:
 
 def beside(x: Any, many: Any, /) -> Any | None:
     """`x` on every device of another array's mesh; None where JAX would not put it there either."""
-    held = _primal(x)
+    held = primal(x)
     if isinstance(held, jax.Array) and held.committed:
         return None
     whole: Any = PartitionSpec
@@ -199,7 +193,7 @@ def linear(
 
     primal: what makes the results, where they are those of `forward` and a constant.
     """
-    if not any(isinstance(x, jax.core.Tracer) for x in arrays):
+    if not any(is_tracer(x) for x in arrays):
         # Nobody will ask for a gradient, and a call that has one is slow.
         return (primal or forward)(*arrays)
     if len(arrays) == 1 and primal is None:

@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xlayout_jax.exchange import Offer, adopt, offer
+from xlayout_jax.tracers import is_tracer
 
 
 def devices_of(sharding: Any, shape: tuple[int, ...], /) -> list[Any]:
@@ -88,7 +89,7 @@ def adopt_global(local: Any, placement: Mapping[str, Any], /) -> jax.Array:
 
 
 def _refuse_unsharded(x: Any) -> None:
-    if isinstance(x, jax.core.Tracer):
+    if is_tracer(x):
         raise TypeError(f"x: {x.aval} is traced and has no shards yet; exchange it outside")
     if not isinstance(x, jax.Array):
         raise TypeError(f"x: {type(x).__module__}.{type(x).__qualname__}; wanted a jax.Array")

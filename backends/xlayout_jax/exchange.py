@@ -15,6 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xlayout_jax.tracers import is_tracer
+from xlayout_native.strided import dense_strides
+
 _SHARED = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
     "complex64 complex128 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz "
@@ -63,7 +66,7 @@ class Offer:
     def strides(self) -> tuple[int, ...]:
         """In elements."""
         array: Any = self._array
-        return _strides(self.shape, array.format.layout.major_to_minor)
+        return dense_strides(self.shape, array.format.layout.major_to_minor)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device
@@ -140,7 +143,7 @@ def adopt(
 
 def keep(x: Any, /, *, copy: bool | None = None, **_of_an_import: Any) -> jax.Array:
     """`x`, which is JAX's already; a copy with copy=True."""
-    if isinstance(x, jax.core.Tracer):
+    if is_tracer(x):
         if copy is False:
             raise TypeError(f"{x.aval} is traced and has no memory to share; pass copy=None")
         return jnp.copy(x) if copy else x
@@ -193,7 +196,7 @@ def _obstacle(offered: Any, layout: str) -> str | None:
     obstacle: str | None = offered.obstacle
     if obstacle or 0 in shape:
         return obstacle
-    if strides != _strides(shape, range(len(shape))):
+    if strides != dense_strides(shape):
         if not _dense(shape, strides):
             return f"its strides {tuple(strides)} leave gaps or overlap"
         if layout == "row_major":
@@ -202,14 +205,6 @@ def _obstacle(offered: Any, layout: str) -> str | None:
     if offered.pointer % alignment:
         return f"its address is not a multiple of {alignment} bytes"
     return None
-
-
-def _strides(shape: Sequence[int], major_to_minor: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [1] * len(shape), 1
-    for axis in reversed(major_to_minor):
-        strides[axis] = step
-        step *= shape[axis]
-    return tuple(strides)
 
 
 def _dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -266,7 +261,7 @@ def _ignores_streams() -> bool:
 
 
 def _refuse_abstract(x: Any) -> None:
-    if isinstance(x, jax.core.Tracer):
+    if is_tracer(x):
         raise TypeError(
             f"{x.aval} is traced by jax.jit, grad or vmap and has no memory yet; "
             "exchange it outside, or call out with jax.pure_callback"

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from xlayout_jax.tracers import is_explicit, is_tracer
+
 __all__ = [
     "automatic",
     "constrained",
@@ -169,7 +171,7 @@ def constrained(x: Any, sharding: NamedSharding, /) -> Any:
     mesh = sharding.mesh
     if not mesh.explicit_axes:
         return lax.with_sharding_constraint(x, sharding)  # type: ignore[no-untyped-call]
-    if len(mesh.explicit_axes) == len(mesh.axis_names):
+    if is_explicit(mesh):
         return jax.sharding.reshard(x, sharding)  # type: ignore[no-untyped-call]
     # Where there are both kinds, JAX takes a word about either for one about the other.
     (made,) = automatic(lambda x: (x,), (sharding,))(x)
@@ -216,7 +218,7 @@ def _scattered(x: Any, names: tuple[str, ...], axis: int) -> Any:
 
 
 def _linear(forward: Callable[[Any], Any], backward: Callable[[Any], Any], x: Any) -> Any:
-    if not isinstance(x, jax.core.Tracer):
+    if not is_tracer(x):
         return forward(x)
     return jax.custom_derivatives.linear_call(
         lambda _, x: forward(x), lambda _, g: backward(g), (), x

@@ -18,7 +18,7 @@ from jax.interpreters import mlir
 
 import xlayout_native
 from xlayout_jax.primitive import Linear, common_kind, lower_plain, relayout_p
-from xlayout_native.strided import LINE, Moves, are_many, run_of
+from xlayout_native.strided import LINE, Moves, are_many, dense_strides, run_of
 from xlayout_native.switch import WATCHERS, wanted
 
 __all__ = ["DTYPES", "LARGE", "LOWERED", "SMALL", "TARGET", "TRACED", "linear"]
@@ -117,7 +117,8 @@ LOWERED: dict[str, Callable[[Any, Moves], bool]] = {
 def _lower(context: Any, *operands: Any, linear: Linear) -> Any:
     avals = context.avals_in
     orders = [_order(x, aval.ndim) for x, aval in zip(operands, avals, strict=True)]
-    moves = linear.moves([_strides(a.shape, o) for a, o in zip(avals, orders, strict=True)])
+    pairs = zip(avals, orders, strict=True)
+    moves = linear.moves([dense_strides(aval.shape, order[::-1]) for aval, order in pairs])
     if any(closed(context, moves) for closed in LOWERED.values()):
         return lower_plain(context, *operands, linear=linear)
     call = jax.ffi.ffi_lowering(TARGET, operand_layouts=orders)
@@ -133,14 +134,6 @@ def _order(operand: Any, ndim: int) -> tuple[int, ...]:
             attributes = str(function["arg_attrs"][operand.arg_number])
     found = re.search(r'layout_mode = "\{(\d+(?:,\d+)*)\}"', attributes)
     return tuple(map(int, found[1].split(","))) if found else tuple(reversed(range(ndim)))
-
-
-def _strides(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [0] * len(shape), 1
-    for axis in order:
-        strides[axis] = step
-        step *= shape[axis]
-    return tuple(strides)
 
 
 def _numbers(moves: Moves) -> np.ndarray:

@@ -37,6 +37,7 @@ __all__ = [
     "SMALL",
     "Moves",
     "are_many",
+    "dense_strides",
     "meets",
     "one_move",
     "plan_to_write",
@@ -139,6 +140,21 @@ def meets(addresses: Sequence[int], nbytes: Sequence[int], inputs: int) -> bool:
             if addresses[other] < last and first < addresses[other] + nbytes[other]:
                 return True
     return False
+
+
+def dense_strides(
+    shape: Sequence[int], major_to_minor: Sequence[int] | None = None
+) -> tuple[int, ...]:
+    """The strides of an array without gaps, in elements; row-major where no order is told.
+
+    >>> dense_strides((2, 3, 4)), dense_strides((2, 3, 4), (2, 0, 1))
+    ((12, 4, 1), (3, 1, 6))
+    """
+    strides, step = [1] * len(shape), 1
+    for axis in reversed(range(len(shape)) if major_to_minor is None else major_to_minor):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
 
 
 def one_move(shape: Sequence[int], strides: Sequence[int]) -> Moves:

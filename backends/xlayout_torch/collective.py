@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
 from typing import Any
 
 import torch
@@ -13,6 +12,8 @@ import torch.fx.traceback as fx_traceback
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement
 from torch.utils.checkpoint import CheckpointPolicy
+
+from xlayout_native.strided import dense_strides
 
 Step = Callable[..., tuple[Any, ...]]
 
@@ -60,7 +61,7 @@ def whole(part: Any, mesh: DeviceMesh, placements: Sequence[Placement], shape: A
         placements,
         run_check=False,
         shape=torch.Size(shape),
-        stride=tuple(prod(shape[d + 1 :]) for d in range(len(shape))),
+        stride=dense_strides(shape),
     )
 
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
+from xlayout_torch.collective import whole
 from xlayout_torch.exchange import Offer, adopt, offer
 
 Spec = tuple[tuple[str, ...], ...]
@@ -43,15 +43,8 @@ def adopt_global(local: Any, placement: dict[str, Any], mesh: DeviceMesh, /) -> 
             f"device_mesh: axes {axis_names(mesh)} over ranks {mesh.mesh.tolist()}; the array is "
             f"on axes {placement['axes']} over processes {placement['ranks']}; pass a mesh like it"
         )
-    shape = placement["shape"]
-    return DTensor.from_local(
-        adopt(local, copy=False),
-        mesh,
-        placements_of(placement["spec"], axis_names(mesh), mesh.shape),
-        run_check=False,
-        shape=torch.Size(shape),
-        stride=tuple(prod(shape[d + 1 :]) for d in range(len(shape))),
-    )
+    placements = placements_of(placement["spec"], axis_names(mesh), mesh.shape)
+    return whole(adopt(local, copy=False), mesh, placements, placement["shape"])
 
 
 def axis_names(mesh: DeviceMesh) -> tuple[str, ...]:

@@ -1,0 +1,33 @@
+"""Tracers: what JAX's tracers tell of the arrays that they stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+__all__ = ["is_batched", "is_explicit", "is_tracer", "primal"]
+
+_Tracer = jax.core.Tracer  # bound once: it is asked of the arrays of every call
+
+
+def is_tracer(x: Any) -> bool:
+    """Whether JAX is recording what becomes of `x`."""
+    return isinstance(x, _Tracer)
+
+
+def primal(x: Any) -> Any:
+    """What is differentiated: its value is known then, for only `jit` does not know it."""
+    while isinstance(x, _Tracer) and hasattr(x, "primal"):
+        x = x.primal
+    return x
+
+
+def is_batched(x: Any) -> bool:
+    """Whether `x` is one of many, inside `vmap`."""
+    return type(x).__name__ == "BatchTracer"
+
+
+def is_explicit(mesh: Any) -> bool:
+    """Whether the sharding over all axes of a mesh is part of an array's type."""
+    return bool(mesh.axis_names) and len(mesh.explicit_axes) == len(mesh.axis_names)
