@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from xlayout.backend import Backend
 from xlayout.errors import SizeError
@@ -11,7 +11,11 @@ from xlayout.lower.fill import checked
 from xlayout.lower.recipe import Recipe
 from xlayout.registry import backend_of
 
-__all__ = ["caller", "common_backend", "spread_over"]
+__all__ = ["Comm", "caller", "common_backend", "spread_over"]
+
+
+Comm = Literal["auto", "local", "native"]
+"""Who moves what must move between devices: an exchange, nobody, or the framework."""
 
 
 def caller(

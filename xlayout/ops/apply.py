@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.lower.calls import spread_over
+from xlayout.lower.calls import Comm, spread_over
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.run import check_copy
 from xlayout.registry import backend_of
@@ -21,7 +21,7 @@ def apply(
     out: Any = None,
     copy: bool | None = True,
     fill: Any = 0,
-    comm: Literal["auto", "local", "native"] = "auto",
+    comm: Comm = "auto",
     out_sharding: Any = None,
     in_sharding: Any = None,
 ) -> Any:

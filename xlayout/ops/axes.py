@@ -8,14 +8,15 @@ from typing import Unpack
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import AxisError
-from xlayout.ops.op import Run, one_to_one
+from xlayout.ops.op import one_to_one
+from xlayout.ops.options import Options
 from xlayout.ops.touched import nothing
 
 __all__ = ["matrix_transpose", "permute_dims"]
 
 
 @one_to_one(touched=nothing)
-def matrix_transpose(shape: Shape, /, **_run: Unpack[Run]) -> Layout:
+def matrix_transpose(shape: Shape, /, **_options: Unpack[Options]) -> Layout:
     """The last two axes swapped (the array API's name), as row-major memory of its own.
 
     Peak memory is input plus output, for a non-contiguous input too; the input is never touched.
@@ -23,7 +24,7 @@ def matrix_transpose(shape: Shape, /, **_run: Unpack[Run]) -> Layout:
 
     Args:
         shape: an array of at least two axes.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         AxisError: for fewer than two axes.
@@ -41,13 +42,13 @@ def matrix_transpose(shape: Shape, /, **_run: Unpack[Run]) -> Layout:
 
 
 @one_to_one(touched=nothing)
-def permute_dims(shape: Shape, /, axes: Sequence[int], **_run: Unpack[Run]) -> Layout:
+def permute_dims(shape: Shape, /, axes: Sequence[int], **_options: Unpack[Options]) -> Layout:
     """The axes in another order (the array API's name), as row-major memory of its own.
 
     Args:
         shape: any array.
         axes: every axis once; negative ones count from the end.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         AxisError: when `axes` is not a permutation of the array's axes.

@@ -7,14 +7,15 @@ from typing import Unpack
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of, divide, integer
 from xlayout.ops.along import along
-from xlayout.ops.op import Run, one_to_one
+from xlayout.ops.op import one_to_one
+from xlayout.ops.options import Options
 
 __all__ = ["deinterleave", "interleave"]
 
 
 @one_to_one()
 def interleave(
-    shape: Shape, /, *, block: int = 1, groups: int = 2, axis: int = 0, **_run: Unpack[Run]
+    shape: Shape, /, *, block: int = 1, groups: int = 2, axis: int = 0, **_options: Unpack[Options]
 ) -> Layout:
     """`[W | V] -> [W0, V0, W1, V1, ...]`, in blocks of `block`.
 
@@ -27,7 +28,7 @@ def interleave(
         block: elements that stay together.
         groups: how many parts the axis is made of.
         axis: the axis to reorder; all others are left alone and may be dynamic under a compiler.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         SizeError: when the axis does not divide into `groups * block`.
@@ -46,7 +47,7 @@ def interleave(
 
 @one_to_one()
 def deinterleave(
-    shape: Shape, /, *, block: int = 1, groups: int = 2, axis: int = 0, **_run: Unpack[Run]
+    shape: Shape, /, *, block: int = 1, groups: int = 2, axis: int = 0, **_options: Unpack[Options]
 ) -> Layout:
     """`[W0, V0, W1, V1, ...] -> [W | V]`: the inverse of `interleave`, with the same checks.
 
@@ -55,7 +56,7 @@ def deinterleave(
         block: elements that stay together.
         groups: how many parts the axis is made of.
         axis: the axis to reorder.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         SizeError: when the axis does not divide into `groups * block`.

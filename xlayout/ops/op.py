@@ -10,39 +10,18 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, as_shape
 from xlayout.ops.engine import Engine
+from xlayout.ops.options import RUN, Options
 from xlayout.ops.touched import Touched, axis_only
 
-__all__ = ["Run", "dressed", "many_to_one", "one_to_many", "one_to_one", "three_to_one"]
+__all__ = ["dressed", "many_to_one", "one_to_many", "one_to_one", "three_to_one"]
 
 P = ParamSpec("P")
 A = TypeVar("A")
-
-
-class Run(TypedDict, total=False):
-    """Options that every op takes, besides its own.
-
-    out: array(s) to write the result into (torch and numpy, outside tracing).
-    copy: True (default) fresh row-major memory; None a view where possible; False a view or an
-        error.
-    donate: True gives the arrays away: they are empty afterwards, and the result takes their memory
-        where it can. Nobody else may hold that memory under another name.
-    comm: for arrays that many devices hold: "auto" (default) moves what must move, in one exchange;
-        "local" refuses to move anything; "native" leaves it to the framework.
-    out_sharding: how a sharded result is to lie, as for `reshard`; by default where the data falls.
-    in_sharding: how inputs lie that cannot know it themselves, inside `jit` on automatic axes.
-    """
-
-    out: Any
-    copy: bool | None
-    donate: bool
-    comm: Literal["auto", "local", "native"]
-    out_sharding: Any
-    in_sharding: Any
 
 
 _DEFAULTS = {"copy": True, "donate": False, "comm": "auto"}  # of the others: None
@@ -184,13 +163,14 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
     call.__module__ = function.__module__
     shapes = _positional_only(function)
     if like:
-        call.__signature__, layout.__signature__ = map(_without_self, (like.__call__, like.layout))
+        call.__signature__ = _on_arrays(_without_self(like.__call__), {})
+        layout.__signature__ = _without_self(like.layout)
         arrays = list(call.__signature__.parameters)[: len(shapes)]
     else:
         arrays = [_array_name(shape) for shape in shapes]
         on_shapes = inspect.signature(function)
         call.__signature__ = _on_arrays(on_shapes, dict(zip(shapes, arrays, strict=True)))
-        layout.__signature__ = _without_run(on_shapes)
+        layout.__signature__ = _without_options(on_shapes)
     if function.__doc__:  # python -OO leaves none
         call.__doc__ = _told_for_arrays(function.__doc__, dict(zip(shapes, arrays, strict=True)))
     layout.__name__ = layout.__qualname__ = f"{call.__name__}.layout"
@@ -200,12 +180,12 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
 
 
 def _told_for_arrays(doc: str, names: dict[str, str]) -> str:
-    """A docstring with arrays for shapes, and what `Run` says in the place of `**_run`."""
-    options = inspect.cleandoc(Run.__doc__ or "").partition("\n\n")[2]
+    """A docstring with arrays for shapes, and what `Options` says in the place of `**_options`."""
+    options = inspect.cleandoc(Options.__doc__ or "").partition("\n\n")[2]
     lines = []
     for line in inspect.cleandoc(doc).splitlines():
         name, colon, rest = line.strip().partition(": ")
-        if colon and name == "**_run":
+        if colon and name == "**_options":
             lines += [f"    {option}" for option in options.splitlines()]
         elif colon and name in names and line.startswith("    "):
             lines.append(f"    {names[name]}: {rest}")
@@ -226,7 +206,7 @@ def _on_shapes(function: Callable[..., Layout]) -> Callable[..., Layout]:
 
 
 def _strict(function: Callable[..., Layout]) -> Callable[..., Layout]:
-    """`function` without its `**_run`, which is there for the signature and would take anything."""
+    """`function` without its `**_options`, there for the signature, which would take anything."""
     parameters = inspect.signature(function).parameters.values()
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [p.name for p in parameters if p.kind in named]
@@ -235,7 +215,7 @@ def _strict(function: Callable[..., Layout]) -> Callable[..., Layout]:
     def layout_of(*shapes: Any, **options: Any) -> Layout:
         for name in options:
             if name not in names:
-                takes = ", ".join((*names, *Run.__annotations__))
+                takes = ", ".join((*names, *RUN))
                 raise TypeError(f"{function.__name__}: no option {name!r}; it takes {takes}")
         return function(*shapes, **options)
 
@@ -255,8 +235,8 @@ def _on_arrays(signature: inspect.Signature, names: dict[str, str]) -> inspect.S
     """Arrays for shapes, and the options of every op spelled out."""
     parameters = []
     for p in signature.parameters.values():
-        if p.kind is p.VAR_KEYWORD:
-            for name in Run.__annotations__:
+        if p.name == "_options":
+            for name in RUN:
                 default = _DEFAULTS.get(name)
                 parameters.append(inspect.Parameter(name, p.KEYWORD_ONLY, default=default))
         elif p.name in names:
@@ -271,6 +251,6 @@ def _without_self(method: Any) -> inspect.Signature:
     return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
-def _without_run(signature: inspect.Signature) -> inspect.Signature:
+def _without_options(signature: inspect.Signature) -> inspect.Signature:
     kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     return signature.replace(parameters=kept)

@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict, get_args
 
-__all__ = ["COMM", "RUN", "WHERE", "is_plain", "plain", "says_where"]
+from xlayout.lower.calls import Comm
 
-COMM = ("auto", "local", "native")
+__all__ = ["COMM", "RUN", "WHERE", "Options", "is_plain", "plain", "says_where"]
+
+
+class Options(TypedDict, total=False):
+    """Options that every op takes, besides its own.
+
+    out: array(s) to write the result into (torch and numpy, outside tracing).
+    copy: True (default) fresh row-major memory; None a view where possible; False a view or an
+        error.
+    donate: True gives the arrays away: they are empty afterwards, and the result takes their memory
+        where it can. Nobody else may hold that memory under another name.
+    comm: for arrays that many devices hold: "auto" (default) moves what must move, in one exchange;
+        "local" refuses to move anything; "native" leaves it to the framework.
+    out_sharding: how a sharded result is to lie, as for `reshard`; by default where the data falls.
+    in_sharding: how inputs lie that cannot know it themselves, inside `jit` on automatic axes.
+    """
+
+    out: Any
+    copy: bool | None
+    donate: bool
+    comm: Comm
+    out_sharding: Any
+    in_sharding: Any
+
+
+RUN = tuple(Options.__annotations__)
+COMM = get_args(Comm)
 WHERE = ("comm", "out_sharding", "in_sharding")
-RUN = ("out", "copy", "donate", *WHERE)
-"""What every op takes, besides its own options; see `xlayout.ops.op.Run`."""
 
 _PLAIN = (int, str, bool, float, complex, type(None))
 

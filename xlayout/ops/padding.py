@@ -7,7 +7,8 @@ from typing import Unpack
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of, integer
 from xlayout.errors import SizeError
-from xlayout.ops.op import Run, one_to_one
+from xlayout.ops.op import one_to_one
+from xlayout.ops.options import Options
 
 __all__ = ["pad", "trim"]
 
@@ -20,7 +21,7 @@ def pad(
     to: int,
     axis: int = 0,
     value: complex = 0,  # noqa: ARG001 -- of the array function: the layout only has holes
-    **_run: Unpack[Run],
+    **_options: Unpack[Options],
 ) -> Layout:
     """An axis lengthened to `to` with `value` at its end (vocabularies, flat shards).
 
@@ -29,7 +30,7 @@ def pad(
         to: new size of the axis, at least the old one.
         axis: the axis to lengthen.
         value: what the new positions hold: a number that the array's dtype can hold.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         SizeError: when `to` is less than the axis.
@@ -43,14 +44,14 @@ def pad(
 
 
 @one_to_one()
-def trim(shape: Shape, /, *, to: int, axis: int = 0, **_run: Unpack[Run]) -> Layout:
+def trim(shape: Shape, /, *, to: int, axis: int = 0, **_options: Unpack[Options]) -> Layout:
     """An axis cut back to its first `to` elements; undoes `pad`.
 
     Args:
         shape: any array.
         to: new size of the axis, at most the old one.
         axis: the axis to cut.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         SizeError: when `to` is more than the axis.

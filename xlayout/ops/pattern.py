@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 from xlayout.algebra import Layout, grammar
 from xlayout.algebra.shapes import Shape, as_shape, is_shape
 from xlayout.constant import constant
+from xlayout.lower.calls import Comm
 from xlayout.ops.engine import Engine
-from xlayout.ops.op import Run, dressed
+from xlayout.ops.op import dressed
+from xlayout.ops.options import RUN
 
 __all__ = ["rearrange"]
 
-_OPTIONS = ("pattern", *Run.__annotations__)
+_OPTIONS = ("pattern", *RUN)
 
 
 class Rearrange(Protocol):
@@ -30,7 +32,7 @@ class Rearrange(Protocol):
         out: Any = None,
         copy: bool | None = True,
         donate: bool = False,
-        comm: Literal["auto", "local", "native"] = "auto",
+        comm: Comm = "auto",
         out_sharding: Any = None,
         in_sharding: Any = None,
         **sizes: int,
@@ -92,7 +94,7 @@ def rearrange(shapes: tuple[Shape, ...], /, pattern: str, **sizes: int) -> Layou
     Args:
         shapes: an array, or a sequence of arrays when the pattern has several inputs.
         pattern: the pattern; names may carry their size, as in `(h=8 d)`.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
         **sizes: sizes of axes by name.
 
     Returns:

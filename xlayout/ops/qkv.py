@@ -7,7 +7,8 @@ from typing import Literal, Unpack, get_args
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of, divide, integer
 from xlayout.errors import SizeError
-from xlayout.ops.op import Run, one_to_many, three_to_one
+from xlayout.ops.op import one_to_many, three_to_one
+from xlayout.ops.options import Options
 from xlayout.ops.segments import dealt
 
 __all__ = ["fuse_qkv", "split_qkv"]
@@ -27,7 +28,7 @@ def fuse_qkv(
     order: Order = "grouped",
     blocks: int = 4,
     axis: int = 0,
-    **_run: Unpack[Run],
+    **_options: Unpack[Options],
 ) -> Layout:
     """Queries, keys and values in one array.
 
@@ -48,7 +49,7 @@ def fuse_qkv(
         order: which of the orders above.
         blocks: groups of the "codegen" order.
         axis: the axis that holds the heads.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         SizeError: when head counts, order and shapes do not fit together.
@@ -87,7 +88,7 @@ def split_qkv(
     order: Order = "grouped",
     blocks: int = 4,
     axis: int = 0,
-    **_run: Unpack[Run],
+    **_options: Unpack[Options],
 ) -> Layout:
     """The queries, keys and values of a fused array; undoes `fuse_qkv` with the same options.
 
@@ -98,7 +99,7 @@ def split_qkv(
         order: how they are fused; see `fuse_qkv`.
         blocks: groups of the "codegen" order.
         axis: the axis that holds the heads.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Returns:
         (q, k, v).

@@ -7,13 +7,16 @@ from typing import Unpack
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of, divide, integer
 from xlayout.ops.along import along
-from xlayout.ops.op import Run, one_to_one
+from xlayout.ops.op import one_to_one
+from xlayout.ops.options import Options
 
 __all__ = ["rope_halves", "rope_pairs"]
 
 
 @one_to_one()
-def rope_halves(shape: Shape, /, *, heads: int, axis: int = 0, **_run: Unpack[Run]) -> Layout:
+def rope_halves(
+    shape: Shape, /, *, heads: int, axis: int = 0, **_options: Unpack[Options]
+) -> Layout:
     """Per head, pairs to halves: `(x0, y0, x1, y1, ...) -> (x0, x1, ..., y0, y1, ...)`.
 
     From Meta's, GGUF's and MaxText's "interleaved" order to the `rotate_half` order of Hugging
@@ -23,7 +26,7 @@ def rope_halves(shape: Shape, /, *, heads: int, axis: int = 0, **_run: Unpack[Ru
         shape: any array whose `axis` is heads times an even head dimension.
         heads: heads of *this* tensor.
         axis: the axis that holds the heads.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         SizeError: when the axis does not divide into heads of even size.
@@ -36,7 +39,9 @@ def rope_halves(shape: Shape, /, *, heads: int, axis: int = 0, **_run: Unpack[Ru
 
 
 @one_to_one()
-def rope_pairs(shape: Shape, /, *, heads: int, axis: int = 0, **_run: Unpack[Run]) -> Layout:
+def rope_pairs(
+    shape: Shape, /, *, heads: int, axis: int = 0, **_options: Unpack[Options]
+) -> Layout:
     """Per head, halves to pairs: `(x0, x1, ..., y0, y1, ...) -> (x0, y0, x1, y1, ...)`.
 
     The inverse of `rope_halves`, with the same arguments.
@@ -45,7 +50,7 @@ def rope_pairs(shape: Shape, /, *, heads: int, axis: int = 0, **_run: Unpack[Run
         shape: any array whose `axis` is heads times an even head dimension.
         heads: heads of *this* tensor.
         axis: the axis that holds the heads.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         SizeError: when the axis does not divide into heads of even size.

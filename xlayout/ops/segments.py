@@ -13,14 +13,21 @@ from xlayout.algebra import Layout, Piece
 from xlayout.algebra.shapes import Shape, axis_of, divide, integer, integers
 from xlayout.errors import SizeError
 from xlayout.ops.along import along
-from xlayout.ops.op import Run, one_to_one
+from xlayout.ops.op import one_to_one
+from xlayout.ops.options import Options
 
 __all__ = ["dealt", "regroup", "ungroup"]
 
 
 @one_to_one()
 def regroup(
-    shape: Shape, /, *, sizes: Sequence[int], groups: int, axis: int = 0, **_run: Unpack[Run]
+    shape: Shape,
+    /,
+    *,
+    sizes: Sequence[int],
+    groups: int,
+    axis: int = 0,
+    **_options: Unpack[Options],
 ) -> Layout:
     """`[s0 | s1 | ...] -> [group 0: its part of s0, of s1, ... | group 1: ... ]`.
 
@@ -33,7 +40,7 @@ def regroup(
         sizes: elements of each segment; they may differ.
         groups: how many groups; it must divide every size.
         axis: the axis to reorder.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         SizeError: when the sizes do not add up to the axis, or `groups` does not divide one.
@@ -48,7 +55,13 @@ def regroup(
 
 @one_to_one()
 def ungroup(
-    shape: Shape, /, *, sizes: Sequence[int], groups: int, axis: int = 0, **_run: Unpack[Run]
+    shape: Shape,
+    /,
+    *,
+    sizes: Sequence[int],
+    groups: int,
+    axis: int = 0,
+    **_options: Unpack[Options],
 ) -> Layout:
     """The inverse of `regroup`, with the same arguments: groups back to whole segments.
 
@@ -57,7 +70,7 @@ def ungroup(
         sizes: elements of each *whole* segment.
         groups: how many groups the axis holds.
         axis: the axis to reorder.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         SizeError: when the sizes do not add up to the axis, or `groups` does not divide one.

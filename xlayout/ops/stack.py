@@ -7,14 +7,15 @@ from typing import Unpack
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, axis_of
 from xlayout.errors import SizeError
-from xlayout.ops.op import Run, many_to_one, one_to_many
+from xlayout.ops.op import many_to_one, one_to_many
+from xlayout.ops.options import Options
 from xlayout.ops.touched import nothing
 
 __all__ = ["stack", "unstack"]
 
 
 @many_to_one(touched=nothing)
-def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **_run: Unpack[Run]) -> Layout:
+def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **_options: Unpack[Options]) -> Layout:
     """Arrays of one shape along a new axis.
 
     Each input is written straight to its place: no intermediate array holds them all.
@@ -22,7 +23,7 @@ def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **_run: Unpack[Run]) -
     Args:
         shapes: a sequence of arrays, all of one shape.
         axis: where the new axis goes, counted in the result.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         SizeError: for no arrays, or different shapes.
@@ -45,13 +46,15 @@ def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **_run: Unpack[Run]) -
 
 
 @one_to_many()
-def unstack(shape: Shape, /, *, axis: int = 0, **_run: Unpack[Run]) -> Layout:
+def unstack(shape: Shape, /, *, axis: int = 0, **_options: Unpack[Options]) -> Layout:
     """The slices along an axis, as a tuple; undoes `stack`.
+
+    In torch and numpy `copy=None` gives views.
 
     Args:
         shape: any array of at least one axis.
         axis: the axis to take apart.
-        **_run: where the result goes; `copy=None` gives views in torch and numpy.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         AxisError: when the array has no such axis.

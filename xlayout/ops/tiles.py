@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.partition import Rule, partition
@@ -12,6 +12,7 @@ from xlayout.algebra.shapes import Shape, as_shape, integer
 from xlayout.errors import AxisError, SizeError
 from xlayout.ops.engine import Engine
 from xlayout.ops.op import dressed
+from xlayout.ops.options import Options
 
 __all__ = ["from_tiles", "to_tiles"]
 
@@ -87,7 +88,7 @@ def _to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced"
         shape: an array of at least two axes.
         grid: (rows, columns) of the grid; a block may be empty.
         rule: how uneven sizes are shared out; see `partition`.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Returns:
         `grid[0]` lists of `grid[1]` arrays.
@@ -114,7 +115,7 @@ def _from_tiles(  # noqa: D417 -- nobody gives `columns`: the array function cou
 
     Args:
         shapes: a nested list of arrays; blocks of a row are equally high, of a column equally wide.
-        **_run: where the result goes; see `xlayout.ops.op.Run`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
         TypeError: for what is no list of rows.
@@ -153,12 +154,7 @@ class ToTiles(Protocol):
         *,
         grid: tuple[int, int],
         rule: Rule = "balanced",
-        out: Sequence[A] | None = None,
-        copy: bool | None = True,
-        donate: bool = False,
-        comm: Literal["auto", "local", "native"] = "auto",
-        out_sharding: Any = None,
-        in_sharding: Any = None,
+        **_options: Unpack[Options],
     ) -> list[list[A]]:
         """The op on an array."""
 
@@ -177,13 +173,7 @@ class FromTiles(Protocol):
         self,
         tiles: Sequence[Sequence[A]],
         /,
-        *,
-        out: A | None = None,
-        copy: bool | None = True,
-        donate: bool = False,
-        comm: Literal["auto", "local", "native"] = "auto",
-        out_sharding: Any = None,
-        in_sharding: Any = None,
+        **_options: Unpack[Options],
     ) -> A:
         """The op on rows of arrays."""
 

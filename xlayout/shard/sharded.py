@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import LayoutError, ShardingError
+from xlayout.lower.calls import Comm
 from xlayout.lower.named import function_named
 from xlayout.shard.arrays import Laid, check_shapes, laid
 from xlayout.shard.execute import exchanged
@@ -16,9 +17,7 @@ from xlayout.shard.record import recorded
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.targets import by_framework, can_hold, chooses, targets_of
 
-__all__ = ["Comm", "falls", "run_layout", "run_op", "run_sharded"]
-
-Comm = Literal["auto", "local", "native"]
+__all__ = ["falls", "run_layout", "run_op", "run_sharded"]
 
 
 def run_sharded(
