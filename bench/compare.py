@@ -19,7 +19,7 @@ from xlayout.bench.contest import NAMES
 from xlayout.bench.rows import Key
 from xlayout.bench.tables import size_text
 from xlayout.bench.timing import Timed
-from xlayout.port.table import Table
+from xlayout.table import Table
 
 __all__ = ["Change", "changes", "different", "main"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from bench.gpu_ask import ROOT
 from bench.record import write_whole
 from xlayout.bench.cases import CASES
-from xlayout.port.table import Table
+from xlayout.table import Table
 
 __all__ = ["file_of", "misses", "record", "table"]
 

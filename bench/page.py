@@ -15,7 +15,7 @@ from bench.record import Results, load
 from bench.verdict import LARGE, PEERS, behind, targets_table
 from xlayout.bench.rows import Row
 from xlayout.bench.tables import SMALL, size_text
-from xlayout.port.table import Table
+from xlayout.table import Table
 
 __all__ = ["OTHERS", "PAGE", "RESULTS", "figures", "main", "whole", "written"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xlayout.bench.rows import Key, Row
 from xlayout.bench.tables import SMALL, size_text
 from xlayout.bench.timing import Timed
-from xlayout.port.table import Table
+from xlayout.table import Table
 
 __all__ = ["LIMIT", "Behind", "behind", "behind_table", "targets_table"]
 

@@ -77,7 +77,7 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except (LayoutError, ModuleNotFoundError, OSError) as error:
-        from xlayout.port.table import harmless
+        from xlayout.table import harmless
 
         text = harmless(f"error: {error}")
         Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False)
@@ -207,7 +207,7 @@ def explain(
 ) -> None:
     """Show what a layout is, what it costs, and what undoes it."""
     from xlayout.algebra import Layout
-    from xlayout.port.table import Table
+    from xlayout.table import Table
 
     with _refusals():
         layout = Layout.parse(pattern, **_sizes(sizes or []))
@@ -242,8 +242,8 @@ def info() -> None:
 
     import xlayout
     import xlayout_native
-    from xlayout.port.table import Table
     from xlayout.registry import verbs
+    from xlayout.table import Table
 
     rows = [("xlayout", xlayout.__version__), ("python", python_version()), ("on", platform())]
     libraries = ("numpy", "torch", "jax", "ml_dtypes", "safetensors", "gguf", "orbax-checkpoint")

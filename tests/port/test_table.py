@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tests.port.models import save_tensors, tensors
 from xlayout import port
 from xlayout.cli import app
-from xlayout.port.table import Table
+from xlayout.table import Table
 
 TABLE = Table("title", ("name", ">bytes"), (("a", "1 B"), ("longer", "12 kB")), ("note", "!loss"))
 

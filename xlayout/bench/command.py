@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from xlayout.port.table import Table
+    from xlayout.table import Table
 
 __all__ = ["bench", "compared"]
 
@@ -62,7 +62,7 @@ def compared(ops: Iterable[str], size: int, *, threads: int, compiled: bool) -> 
     from xlayout.bench.machine import machine
     from xlayout.bench.rows import Settings, measure, work
     from xlayout.bench.tables import times_table
-    from xlayout.port.table import Table
+    from xlayout.table import Table
 
     settings = Settings(threads, rounds=7, seconds=0.3, compiled=compiled, peaks=False)
     for op in ops:

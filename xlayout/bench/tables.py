@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from xlayout.bench.contest import NAMES
 from xlayout.bench.rows import Row
 from xlayout.bench.timing import Timed
-from xlayout.port.table import Table
+from xlayout.table import Table
 
 __all__ = ["SMALL", "peaks_table", "size_text", "times_table"]
 

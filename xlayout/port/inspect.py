@@ -10,8 +10,8 @@ from xlayout.errors import PortError
 from xlayout.port.account import fold, general
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.formats import TensorSpec, open_source
-from xlayout.port.table import Table
 from xlayout.port.units import show_bytes, show_count
+from xlayout.table import Table
 
 __all__ = ["Inspection", "diff", "inspect"]
 

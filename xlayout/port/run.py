@@ -16,9 +16,9 @@ from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
 from xlayout.port.refusals import refuse_mesh
 from xlayout.port.resume import key_of
 from xlayout.port.stream import stream
-from xlayout.port.table import Table
 from xlayout.port.units import parse_bytes, show_bytes, show_count
 from xlayout.port.verify import Comparison, compare
+from xlayout.table import Table
 
 __all__ = ["Report", "run"]
 

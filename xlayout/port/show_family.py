@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xlayout.errors import PortError
 from xlayout.port.families import families, find_family
-from xlayout.port.table import Table
+from xlayout.table import Table
 
 __all__ = ["families_table", "rules_table"]
 

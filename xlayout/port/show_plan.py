@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from xlayout.port.account import fold
-from xlayout.port.table import Table
 from xlayout.port.units import show_bytes, show_count
+from xlayout.table import Table
 
 if TYPE_CHECKING:
     from xlayout.port.move import Move

@@ -19,8 +19,8 @@ from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.fit import fit
 from xlayout.port.move import Buffers, Move, homeward
 from xlayout.port.stream import laid_out
-from xlayout.port.table import Table
 from xlayout.port.units import parse_bytes, show_count
+from xlayout.table import Table
 
 __all__ = ["Comparison", "TensorComparison", "compare", "verify"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xlayout.port.table import Table
 from xlayout.port.units import show_bytes
+from xlayout.table import Table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
