@@ -17,7 +17,7 @@ from xlayout.algebra.shapes import axis_of
 from xlayout.errors import AxisError, LayoutError, ShardingError
 from xlayout.registry import verbs
 from xlayout.shard.arrays import laid
-from xlayout.shard.targets import native
+from xlayout.shard.targets import spelled
 
 __all__ = ["all_gather", "regather"]
 
@@ -83,7 +83,7 @@ def all_gather(
         return own.gather_parts(x, names, axis_of(axis, x.ndim), *dtypes, wire == "pinned")
     if found == {AxisType.Explicit}:
         (held,) = laid((x,))
-        ends = native(held, held.sharding), native(held, held.sharding.without(*names))
+        ends = spelled(held, held.sharding), spelled(held, held.sharding.without(*names))
         return own.gather_partial(x, *ends, *dtypes, wire == "pinned")
     raise ShardingError(
         f"x: on {mesh}, where XLA sums the gradient over {', '.join(names)} in the dtype of the "

@@ -14,6 +14,8 @@ __all__ = ["native"]
 def native(on: bool, /) -> AbstractContextManager[None]:
     """`with xl.native(False):` copies by the frameworks' own ops, in this thread.
 
+    (`comm="native"` is another thing: there the framework moves what goes between devices.)
+
     The results are the same bits. Under `jax.jit` on CPU it keeps the program free of calls that
     only a process with this library can run; what `jit` compiled inside is remembered apart from
     what it compiled outside. `jax.export` needs no switch: it never records such a call. What

@@ -15,7 +15,7 @@ from xlayout.shard.mesh import Mesh
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.spmd import program
-from xlayout.shard.targets import native
+from xlayout.shard.targets import spelled
 
 __all__ = ["least_by_xla", "on_devices"]
 
@@ -34,8 +34,8 @@ def on_devices(
     if arrays[0].is_part:
         made = _on_parts(parts, src, dst, fill, repr(fill))(*xs)
         return made
-    sources = tuple(native(a, a.sharding) for a in arrays)
-    targets = tuple(native(arrays[0], sharding) for sharding in dst)
+    sources = tuple(spelled(a, a.sharding) for a in arrays)
+    targets = tuple(spelled(arrays[0], sharding) for sharding in dst)
 
     def forward(*xs: Any, fill: Any = 0) -> tuple[Any, ...]:
         run = _on_arrays(parts, src, dst, sources, targets, fill, repr(fill))

@@ -13,7 +13,7 @@ from xlayout.shard.gather import gathered
 from xlayout.shard.ranks import on_ranks
 from xlayout.shard.record import recorded
 from xlayout.shard.sharding import Sharding
-from xlayout.shard.targets import listed, native, targets_of
+from xlayout.shard.targets import listed, spelled, targets_of
 
 __all__ = ["all_gather", "exchanged", "reshard"]
 
@@ -138,7 +138,7 @@ def _all_gather(
     target = source.without(*gone)
     if held.framework == "torch":
         return gathered(held, gone, dtype, reduce_dtype)
-    return framework.gather(x, native(held, source), native(held, target), dtype, reduce_dtype)
+    return framework.gather(x, spelled(held, source), spelled(held, target), dtype, reduce_dtype)
 
 
 def exchanged(

@@ -20,7 +20,7 @@ from xlayout.shard.arrays import Laid
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.ranks import run_part
 from xlayout.shard.sharding import Sharding
-from xlayout.shard.targets import native
+from xlayout.shard.targets import spelled
 
 __all__ = ["gathered"]
 
@@ -32,7 +32,7 @@ def gathered(held: Laid, gone: tuple[str, ...], dtype: Any, reduce_dtype: Any) -
     used = {name for entry in src.spec for name in entry}
     gone = tuple(name for name in src.mesh.names if name in gone and name in used)
     dst, rank = src.without(*gone), torch.rank_of(mesh)
-    target, plan = native(held, dst), _plan(shape, src, dst)
+    target, plan = spelled(held, dst), _plan(shape, src, dst)
 
     # These functions live as long as the graph does: nothing in them holds `x`.
     kind, held = x.dtype, replace(held, x=None)
@@ -69,7 +69,7 @@ def _summed(gradient: Any, held: Laid, gone: tuple[str, ...], rank: int) -> Any:
     whole = kept.without(*summed)
 
     def partly(sharding: Sharding, names: set[str]) -> list[Any]:
-        named = zip(src.mesh.names, gradient.placements, native(held, sharding), strict=True)
+        named = zip(src.mesh.names, gradient.placements, spelled(held, sharding), strict=True)
         return [before if name in names else after for name, before, after in named]
 
     # What is neither partial nor as the result was, DTensor brings there.
@@ -77,11 +77,11 @@ def _summed(gradient: Any, held: Laid, gone: tuple[str, ...], rank: int) -> Any:
     if summed:
         local = _back(local, _plan(shape, kept, whole), summed, rank, mesh)
     made = torch.whole(local, mesh, partly(kept, partial.difference(gone)), shape)
-    made = torch.lay(made, native(held, kept))  # copies that differ, now that they are small
+    made = torch.lay(made, spelled(held, kept))  # copies that differ, now that they are small
     if kept == src:
         return made
     (local,) = run_part(_plan(shape, kept, src), [torch.local(made)], rank, mesh)  # nothing moves
-    return torch.whole(local, mesh, native(held, src), shape)
+    return torch.whole(local, mesh, spelled(held, src), shape)
 
 
 def _along(part: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -> Any:

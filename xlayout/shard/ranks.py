@@ -11,7 +11,7 @@ from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding
-from xlayout.shard.targets import native
+from xlayout.shard.targets import spelled
 
 __all__ = ["on_ranks", "run_part"]
 
@@ -23,7 +23,7 @@ def on_ranks(
     torch = verbs("torch", "collective")
     mesh = arrays[0].mesh
     src = tuple(a.sharding for a in arrays)
-    placements = [native(arrays[0], sharding) for sharding in dst]
+    placements = [spelled(arrays[0], sharding) for sharding in dst]
     plan = plan_reshard(layout, src, dst, itemsize=arrays[0].x.dtype.itemsize)
     rank = torch.rank_of(mesh)
 

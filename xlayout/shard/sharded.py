@@ -68,7 +68,7 @@ def run_sharded(
     src = tuple(a.sharding for a in held)
     dst = _targets(layout, held, src, out_sharding, local=comm == "local")
     if dst is None or comm == "native":
-        return _native(layout, held, dst, fill)
+        return _by_framework(layout, held, dst, fill)
     if comm == "local":
         plan = plan_reshard(layout, src, dst, itemsize=held[0].x.dtype.itemsize)
         if not plan.is_local:
@@ -122,7 +122,7 @@ def _run_op(
     return run_sharded(layout, arrays, **dict(where))
 
 
-def _native(
+def _by_framework(
     layout: Layout, held: tuple[Laid, ...], dst: tuple[Sharding, ...] | None, fill: Any
 ) -> Any:
     if held[0].is_part:

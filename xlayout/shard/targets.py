@@ -21,9 +21,9 @@ __all__ = [
     "chooses",
     "listed",
     "mesh_said",
-    "native",
     "on_manual_axes",
     "same_ranks",
+    "spelled",
     "target_of",
     "targets_of",
 ]
@@ -85,7 +85,7 @@ def on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
     return Sharding(on, sharding.spec, splits=dict(sharding.splits), flat=sharding.flat)
 
 
-def native(held: Laid, sharding: Sharding) -> Any:
+def spelled(held: Laid, sharding: Sharding) -> Any:
     """A sharding on the mesh of an array, as its framework says it: placements or NamedSharding."""
     if held.framework == "torch":
         return sharding.to_torch(held.mesh)
@@ -101,7 +101,7 @@ def can_hold(held: Laid, sharding: Sharding, shape: Shape) -> bool:
     if held.is_part:
         return True
     try:
-        native(held, sharding)
+        spelled(held, sharding)
     except ShardingError:
         return False
     if held.framework == "torch":
@@ -123,7 +123,7 @@ def by_framework(
 ) -> tuple[Any, ...]:
     """What `run` makes, by the framework's own means, each result as it is to lie."""
     own = verbs(held.framework, "collective")
-    to = tuple(native(held, sharding) for sharding in dst)
+    to = tuple(spelled(held, sharding) for sharding in dst)
     if not chooses(held):
         made: tuple[Any, ...] = own.automatic(run, to)(*xs)
         return made
