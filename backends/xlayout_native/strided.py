@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from xlayout_native._copy import Plan
 
 __all__ = [
+    "FEW",
     "LARGE",
     "LINE",
     "ONE_CALL",
@@ -51,6 +52,9 @@ Moves = tuple[tuple[int, int, tuple[int, int, tuple[tuple[int, int, int], ...]]]
 
 SMALL = 1 << 15
 """Bytes from which one copy of the kernel's may stand for one of a framework's."""
+
+FEW = SMALL // 16
+"""Elements, of which no dtype's fill as much: for one copy of so few the kernel is not asked."""
 
 LARGE = 1 << 24
 """Bytes from which every copy is the kernel's, and a fresh result should be on huge pages."""

@@ -10,8 +10,11 @@ import numpy as np
 
 from xlayout_native.keys import find_by_shape, keep_by_shape
 from xlayout_native.overlap import Extent, conflict, extent
+from xlayout_native.strided import FEW
 from xlayout_numpy import exchange as exchange
 from xlayout_numpy import native
+from xlayout_numpy.native import move as move
+from xlayout_numpy.native import writer as writer
 from xlayout_numpy.small import quick as quick
 
 name = "numpy"
@@ -113,11 +116,8 @@ def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     return y
 
 
-_FEW = 2048  # elements; for one copy of so few the kernel is not asked
-
-
 def fresh(x: Any, /) -> Any:
-    return _copy(x) if x.size > _FEW else x.copy()
+    return _copy(x) if x.size > FEW else x.copy()
 
 
 def _copy(x: Any) -> Any:
@@ -140,11 +140,11 @@ def linear(_make: Callable[[], Any], _arrays: Sequence[Any], /) -> Sequence[Any]
 
 def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Callable[[Any], Any]:
     window, split, axes, merged = steps
-    fresh = _copy if size > _FEW else np.ndarray.copy
+    fresh = _copy if size > FEW else np.ndarray.copy
     if window is not None:
         key = _key(window)
         if split is None and axes is None:
-            return (lambda x: _copy(x[key])) if size > _FEW else (lambda x: x[key].copy())
+            return (lambda x: _copy(x[key])) if size > FEW else (lambda x: x[key].copy())
         rest = relayout((None, split, axes, merged), copies, size)
         return lambda x: rest(x[key])
     if axes is None:
@@ -210,10 +210,6 @@ def empty(shape: Sequence[int], like: Any, /) -> Any:
 
 def assign(to: Any, source: Any, /) -> None:
     to[...] = source if isinstance(source, np.ndarray) else _filler(source, to.dtype)
-
-
-move = native.move
-writer = native.writer
 
 
 def together(_xs: Sequence[Any], /) -> bool:

@@ -26,13 +26,17 @@ from typing import Any
 import torch
 
 from xlayout_native.keys import find_by_shape, keep_by_shape
+from xlayout_native.strided import FEW
 from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
+from xlayout_torch.cuda import move_many as move_many
 from xlayout_torch.memory import refusal as refusal
 from xlayout_torch.memory import release as release
 from xlayout_torch.memory import strides as strides
 from xlayout_torch.memory import view_strides as view_strides
+from xlayout_torch.native import empty as empty
+from xlayout_torch.native import in_place as in_place
 from xlayout_torch.small import quick as quick
 from xlayout_torch.writer import writer as writer
 
@@ -130,13 +134,8 @@ def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     return torch.where(where < 0, filler, flat[where.clamp(min=0)])
 
 
-_FEW = 2048  # elements; for one copy of so few the kernel is not asked
-
-
 def fresh(x: Any, /) -> Any:
-    if torch.compiler.is_compiling():
-        return x.clone(memory_format=torch.contiguous_format)
-    return _copy(x) if x.numel() > _FEW else _clone(x)
+    return _clone(x) if torch.compiler.is_compiling() or x.numel() <= FEW else _copy(x)
 
 
 def _clone(x: Any) -> Any:
@@ -175,7 +174,7 @@ def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Ca
     # fit. Of a contiguous tensor they cannot when `copies` holds, and `reshape` is the faster call.
     # (Sizes are spread over the arguments because torch parses them a third faster than a tuple.)
     window, split, axes, merged = steps
-    copy = _copy if size > _FEW else _clone
+    copy = _copy if size > FEW else _clone
     if window is not None:
         cut = _cut(window)
         if split is None and axes is None:
@@ -190,7 +189,7 @@ def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Ca
             return lambda x: copy(x.permute(*axes))
         return lambda x: copy(x.view(*split).permute(*axes))
     first = split
-    direct = copies and size <= _FEW
+    direct = copies and size <= FEW
 
     def run(x: Any) -> Any:
         y = (x if first is None else x.view(*first)).permute(*axes)
@@ -216,9 +215,6 @@ def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -
     return x.as_strided(shape, strides, x.storage_offset() + offset)
 
 
-empty = native.empty
-
-
 def assign(to: Any, source: Any, /) -> None:
     if isinstance(source, torch.Tensor):
         to.copy_(source)
@@ -234,9 +230,3 @@ def move(moves: cuda.Moves, arrays: Sequence[Any], outputs: Sequence[Any], /) ->
 
 def together(xs: Sequence[Any], /) -> bool:
     return bool(xs[0].is_cuda)
-
-
-move_many = cuda.move_many
-
-
-in_place = native.in_place
