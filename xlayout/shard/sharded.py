@@ -38,7 +38,7 @@ def run_sharded(
         arrays: DTensors, or jax.Arrays under a NamedSharding; one per input.
         comm: "auto": move what must move, in one exchange; where the result has no evident place
             to lie (other axes, or parts that the framework cannot hold), as "native". "local": move
-            nothing, or an error that says from which source nothing would have to. "native": the
+            nothing, or an error that says which source would need no move. "native": the
             framework's own ops, and its own collectives.
         out_sharding: how the result is to lie, as for `reshard`. By default where the data falls,
             if a sharding says that; else as the first input lies, if it can lie so; on JAX's
