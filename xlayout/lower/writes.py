@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.backend import Backend, Runs
 from xlayout.lower.moves import moves_of
 
-__all__ = ["Asked", "as_outputs", "asked_to_write", "keep_write", "rewritten"]
+__all__ = ["Asked", "as_outputs", "asked_to_write", "is_nested", "keep_write", "rewritten"]
 
 Asked = tuple[Any, tuple[Any, ...] | None, dict[str, Any]]
 """What a call is found by: an array and arguments, or a tuple of arrays and None; and options."""
@@ -24,8 +25,15 @@ def asked_to_write(
 
 
 def as_outputs(out: Any) -> tuple[Any, ...]:
-    """What is given as `out`, one by one."""
-    return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    """What is given as `out`, one by one; tiles come in rows."""
+    if not isinstance(out, (tuple, list)):
+        return (out,)
+    return tuple(chain(*out)) if is_nested(out) else tuple(out)
+
+
+def is_nested(arrays: Any) -> bool:
+    """Whether these are rows of arrays."""
+    return isinstance(arrays, (tuple, list)) and all(isinstance(x, (tuple, list)) for x in arrays)
 
 
 def rewritten(

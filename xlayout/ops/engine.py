@@ -16,7 +16,7 @@ from xlayout.lower.named import name_of
 from xlayout.lower.recipe import Recipe, recipe
 from xlayout.lower.run import check_copy, refuse_while_tracing, run
 from xlayout.lower.traced import fixed, plan_op, stand_ins, trace
-from xlayout.lower.writes import asked_to_write, keep_write, rewritten
+from xlayout.lower.writes import asked_to_write, is_nested, keep_write, rewritten
 from xlayout.ops.options import COMM, RUN, WHERE, is_plain, plain, says_where
 from xlayout.ops.touched import Touched
 from xlayout.registry import SERVED, backend_of
@@ -191,7 +191,7 @@ class Engine:
 
     def _shaped(self, made: Any, options: dict[str, Any]) -> Any:
         """A result as it is returned, where it does not come of a recipe."""
-        if self._nested is None:
+        if self._nested is None or is_nested(made):  # as the caller gave it, to be written
             return made
         several = made if isinstance(made, (tuple, list)) else (made,)
         nest = self._nested(len(several), options)
