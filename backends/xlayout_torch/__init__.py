@@ -47,6 +47,8 @@ immutable = False
 
 
 def kind(x: Any, /) -> tuple[Any, Any]:
+    if x.layout is not torch.strided:
+        raise TypeError(f"x: a tensor of layout {x.layout}; wanted a strided one, as x.to_dense()")
     return x.dtype, x.device
 
 

@@ -193,6 +193,15 @@ def test_refuses_a_scalar_where_an_axis_is_needed(backend: Framework) -> None:
             backend.call(op, x)
 
 
+def test_refuses_a_tensor_without_strides() -> None:
+    for x, layout in ((torch.eye(4).to_sparse(), "sparse_coo"), (torch.eye(4).to_mkldnn(), "_mk")):
+        for call in (xl.interleave, lambda x: xl.stack([x, x]), xl.unstack):
+            with pytest.raises(
+                TypeError, match=rf"^x: a tensor of layout torch\.{layout}.*; wanted"
+            ):
+                call(x)
+
+
 def test_refuses_a_scalar_that_is_no_array() -> None:
     for call in (lambda x: xl.permute_dims(x, ()), Layout.identity(())):
         with pytest.raises(TypeError, match=r"^x: a float64 is no array; give np\.asarray\(x\)$"):

@@ -67,10 +67,10 @@ def test_one_device_shares_whatever_is_said_of_many() -> None:
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an array of another shape": (
         lambda: plan_reshard(EIGHT, ROWS, ROWS).simulate(np.ones(5)), xl.ShapeError,
-        "x: an array of shape ((5,),); the layout takes ((8,),)"),
+        "x: an array of shape (5,); the layout takes (8,)"),
     "too many arrays": (
         lambda: plan_reshard(EIGHT, ROWS, ROWS).simulate((np.ones(8), np.ones(8))), xl.ShapeError,
-        "x: arrays of shape ((8,), (8,)); the layout takes ((8,),)"),
+        "x: arrays of shapes (8,), (8,); the layout takes (8,)"),
     "a number as a source": (
         lambda: plan_reshard(EIGHT, 3, ROWS), TypeError,  # type: ignore[arg-type]
         "src: 3; wanted a Sharding"),

@@ -103,7 +103,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "dtype: 32; wanted a torch.dtype or its name"),
     "a layout of other shapes": (
         lambda x: xl.reshard(x, ROWS, layout=xl.Layout.identity((3, 8))), ShapeError,
-        "x: an array of shape ((12, 8),); the layout takes ((3, 8),)"),
+        "x: an array of shape (12, 8); the layout takes (3, 8)"),
     "a mesh axis that is no name": (
         lambda x: xl.all_gather(x, mesh_axis=0), AxisError,
         "mesh axis: 0; the mesh (tp=4) has tp"),

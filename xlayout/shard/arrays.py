@@ -164,8 +164,9 @@ def check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:
     """Raise ShapeError for arrays of other shapes than the layout takes."""
     shapes = tuple(tuple(a.shape) for a in arrays)
     if shapes != layout.in_shapes:
-        several = "arrays" if len(shapes) > 1 else "an array"
-        raise ShapeError(f"x: {several} of shape {shapes}; the layout takes {layout.in_shapes}")
+        given, wanted = (", ".join(map(str, side)) for side in (shapes, layout.in_shapes))
+        kind = "an array of shape" if len(shapes) == 1 else "arrays of shapes"
+        raise ShapeError(f"x: {kind} {given or 'none'}; the layout takes {wanted}")
 
 
 def sharding_of(x: Any) -> Sharding:
