@@ -98,3 +98,18 @@ def test_a_complex_fill_is_found_by_both_its_parts(monkeypatch: pytest.MonkeyPat
             made = np.asarray(xl.pad(x, to=4, value=value))[3]
             assert (made, np.signbit(made.real)) == (value, np.signbit(value.real))
         monkeypatch.setattr(engine, "caller", None)
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
+@pytest.mark.parametrize("grid", [(2, 3), (2, 1), (1, 1)])
+def test_tiles_are_written_where_rows_of_them_lie(
+    framework: Framework, grid: tuple[int, int]
+) -> None:
+    values = np.arange(40, dtype=np.int32).reshape(5, 8)
+    x, wanted = framework.array(values), xl.to_tiles(values, grid=grid)
+    for _ in range(3):  # the first way, and as it is found again
+        out = [[framework.array(np.full_like(tile, -1)) for tile in row] for row in wanted]
+        assert xl.to_tiles(x, grid=grid, out=out) is out
+        for mine, theirs in zip(out, wanted, strict=True):
+            for tile, want in zip(mine, theirs, strict=True):
+                assert np.array_equal(framework.numpy(tile), want)

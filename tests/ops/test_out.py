@@ -42,21 +42,6 @@ def test_the_result_lands_in_out(framework: Framework, example: Example, form: s
 
 
 @pytest.mark.parametrize("framework", WRITEABLE, ids=lambda f: f.name)
-@pytest.mark.parametrize("grid", [(2, 3), (2, 1), (1, 1)])
-def test_tiles_are_written_where_rows_of_them_lie(
-    framework: Framework, grid: tuple[int, int]
-) -> None:
-    values = np.arange(40, dtype=np.int32).reshape(5, 8)
-    x, wanted = framework.array(values), xl.to_tiles(values, grid=grid)
-    for _ in range(3):  # the first way, and as it is found again
-        out = [[framework.array(np.full_like(tile, -1)) for tile in row] for row in wanted]
-        assert xl.to_tiles(x, grid=grid, out=out) is out
-        for mine, theirs in zip(out, wanted, strict=True):
-            for tile, want in zip(mine, theirs, strict=True):
-                assert np.array_equal(framework.numpy(tile), want)
-
-
-@pytest.mark.parametrize("framework", WRITEABLE, ids=lambda f: f.name)
 def test_what_lies_between_the_elements_of_out_stays(framework: Framework) -> None:
     memory = framework.array(np.full((4, 6), -1, np.int32))
     x = framework.array(np.arange(4, dtype=np.int32).reshape(2, 2))
