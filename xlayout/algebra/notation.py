@@ -16,7 +16,7 @@ from xlayout.algebra import pattern
 from xlayout.algebra.compose import same_pairs
 from xlayout.algebra.naming import pattern_of
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape, as_shape, is_shape
+from xlayout.algebra.shapes import Shape, as_shapes
 from xlayout.errors import PatternError
 
 __all__ = ["is_pieces", "read", "write"]
@@ -92,7 +92,7 @@ def read(
         )
     ins, outs = (tuple(_ints(s) for s in _SHAPE.findall(side)) for side in sides)
     if shape is not None:
-        shapes = tuple(map(as_shape, (shape,) if is_shape(shape) else shape))
+        shapes = as_shapes(shape)
         if shapes != ins:
             raise PatternError(f"shape: {_shapes(shapes)}; {text!r} takes {_shapes(ins)}")
     if sizes:

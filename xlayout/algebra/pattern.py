@@ -14,7 +14,7 @@ from typing import Any
 from xlayout.algebra.grammar import Dots, Factor, Group, Name, Pattern, Product, fail, names, read
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape, as_shape, integer, is_shape
+from xlayout.algebra.shapes import Shape, as_shape, as_shapes, integer
 from xlayout.algebra.solver import Solver, size_of
 from xlayout.errors import PatternError
 
@@ -55,12 +55,12 @@ def solve(
     )
 
 
-def _shapes(pattern: Pattern, shape: Any) -> list[Shape] | None:
+def _shapes(pattern: Pattern, shape: Any) -> tuple[Shape, ...] | None:
     if shape is None:
         return None
-    single = len(pattern.inputs) == 1 and is_shape(shape)
-    shapes = [as_shape(s) for s in ([shape] if single else shape)]
     count = len(pattern.inputs)
+    # Of several inputs each int is a shape: two vectors may be given as (3, 4).
+    shapes = as_shapes(shape) if count == 1 else tuple(map(as_shape, shape))
     if len(shapes) != count:
         raise PatternError(
             f"pattern: {count} input{'s' * (count != 1)} in {pattern.text!r}, "

@@ -12,13 +12,13 @@ from xlayout.errors import AxisError, SizeError
 __all__ = [
     "Shape",
     "as_shape",
+    "as_shapes",
     "axis_of",
     "divide",
     "divisors",
     "ends",
     "integer",
     "integers",
-    "is_shape",
     "permutation",
 ]
 
@@ -56,16 +56,17 @@ def integers(values: Any, name: str) -> tuple[int, ...]:
         raise TypeError(f"{name}: {values!r}; wanted a sequence of ints") from None
 
 
-def is_shape(given: Any) -> bool:
-    """Whether this is one shape, and not a sequence of them.
+def as_shapes(given: Any) -> tuple[Shape, ...]:
+    """A shape, or a sequence of several, as tuples of ints.
 
     Raises:
         TypeError: when it is neither.
     """
     try:
-        return _is_size(given) or all(map(_is_size, given))
+        single = _is_size(given) or all(map(_is_size, given))
     except TypeError:
         raise TypeError(f"shape: {given!r}; wanted a sequence of ints, or several") from None
+    return tuple(map(as_shape, (given,) if single else given))
 
 
 def _is_size(n: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from xlayout.algebra import Layout, grammar
-from xlayout.algebra.shapes import Shape, as_shape, is_shape
+from xlayout.algebra.shapes import Shape, as_shapes
 from xlayout.constant import constant
 from xlayout.lower.calls import Comm
 from xlayout.ops.engine import Engine
@@ -72,8 +72,7 @@ def _on_arrays(function: Callable[..., Layout]) -> Rearrange:
     call = Engine(function, _split, packed=True).unary()
 
     def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
-        shapes = (shape,) if is_shape(shape) else shape
-        return function(tuple(map(as_shape, shapes)), pattern, **sizes)
+        return function(as_shapes(shape), pattern, **sizes)
 
     return cast("Rearrange", dressed(call, function, layout, Rearrange))
 
