@@ -87,22 +87,7 @@ class _Assembly:
             runs = box.on_input(axis)
             for k, run in enumerate(runs):
                 width = span((r.n, r.in_step) for r in runs[k + 1 :]) + 1
-                size = w.shapes[x][at]
-                start = min(left, size - run.n * run.in_step)
-                fits = start >= max(0, left + width - run.in_step)
-                if not fits:
-                    start = left
-                if fits or width > 1:
-                    if not fits:  # the input ends inside the last period; what is added goes again
-                        x = w.lengthen(x, at, start + run.n * run.in_step)
-                    x = w.slice(x, at, start, start + run.n * run.in_step)
-                    x = w.reshape(
-                        x, (*w.shapes[x][:at], run.n, run.in_step, *w.shapes[x][at + 1 :])
-                    )
-                else:
-                    stop = left + (run.n - 1) * run.in_step + 1
-                    x = w.slice(x, at, left, stop, run.in_step)
-                    x = w.reshape(x, (*w.shapes[x][: at + 1], 1, *w.shapes[x][at + 1 :]))
+                x, start = self._periods(x, at, run, left, width)
                 left -= start
                 at += 1
                 order.append(run)
@@ -117,6 +102,33 @@ class _Assembly:
         wanted = [run for axis in range(len(self.target)) for run in box.on_output(axis)]
         x = w.permute(x, tuple(order.index(run) for run in wanted))
         return w.reshape(x, _shape(peeled, sizes))
+
+    def _periods(self, x: int, axis: int, run: Run, first: int, width: int) -> tuple[int, int]:
+        """`axis` as two, the run's periods and within one, and where on it they begin.
+
+        Args:
+            x: the value.
+            axis: the one that the run steps along.
+            run: the steps.
+            first: where on it the first step's elements begin.
+            width: over how many positions they reach.
+        """
+        w = self.writer
+        period = run.in_step
+        start = min(first, w.shapes[x][axis] - run.n * period)
+        short = start < max(0, first + width - period)  # the input ends inside the last period
+        if short:
+            start = first
+        stop = start + run.n * period
+        if short and width == 1:  # then of each period the first alone
+            x = w.slice(x, axis, start, stop - period + 1, period)
+            period = 1
+        else:
+            if short:
+                x = w.lengthen(x, axis, stop)
+            x = w.slice(x, axis, start, stop)
+        shape = w.shapes[x]
+        return w.reshape(x, (*shape[:axis], run.n, period, *shape[axis + 1 :])), start
 
 
 def _assemble(
