@@ -74,31 +74,23 @@ def _writer(form: str) -> Callable[..., Any]:
 def _run(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
     given = [x.contiguous() for x in arrays]
     made = _writer(form)(given, None)
-    return _by_torch(given, form, given[0]) if made is None else list(made)
-
-
-def _in_batches(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
-    # By the older `vmap`, that of `is_grads_batched`, which knows how to copy in batches.
-    given = [x.contiguous() for x in arrays]
-    like = next(filter(torch._C._functorch.is_legacy_batchedtensor, given))
-    return _by_torch(given, form, like)
-
-
-def _by_torch(given: Sequence[torch.Tensor], form: str, like: torch.Tensor) -> list[torch.Tensor]:
-    made = _empty(like, form)
-    copy_by_torch(parse(form).moves, given, made)
-    return made
+    if made is not None:
+        return list(made)
+    outputs = _empty(given[0], form)
+    copy_by_torch(parse(form).moves, given, outputs)
+    return outputs
 
 
 def _by_views(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
     """The same by ops that every transform has rules for."""
     whole = torch.cat([x.reshape(-1) for x in arrays])  # as much wrapped as the most of them
     ends = list(accumulate([x.numel() for x in arrays], initial=0))
+    moves = tuple(
+        (0, target, (ends[source] + first, to, loops))
+        for source, target, (first, to, loops) in parse(form).moves
+    )
     made = _empty(whole, form)
-    for source, target, (first, to, loops) in parse(form).moves:
-        shape = [n for n, _, _ in loops]
-        piece = whole.as_strided(shape, [s for _, s, _ in loops], ends[source] + first)
-        made[target].as_strided(shape, [s for _, _, s in loops], to).copy_(piece)
+    copy_by_torch(moves, [whole], made)
     return made
 
 
@@ -154,7 +146,7 @@ def _define(name: str, result: str, of: Callable[[Any], Any]) -> None:
     torch.library.define(name, schema, tags=[tag])
     torch.library.impl(name, "cpu", lambda arrays, form: of(_run(arrays, form)))
     torch.library.impl(name, "Autograd", lambda arrays, form: of(_differentiable(arrays, form)))
-    torch.library.impl(name, "Batched", lambda arrays, form: of(_in_batches(arrays, form)))
+    torch.library.impl(name, "Batched", lambda arrays, form: of(_by_views(arrays, form)))
     torch.library.register_fake(name, lambda arrays, form: of(_empty(arrays[0], form)))
 
 
