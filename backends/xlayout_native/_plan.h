@@ -42,9 +42,10 @@ enum {
     ROW = 1024,                   /* bytes of an output row of a tile, if the input runs across */
     ROWS = 1024,                  /* rows of a transpose's tile: each becomes a run in the output, */
     BYTES = 256,                  /* of as many bytes each, */
-    BAND = 64,                    /* and so many of them are read across it before the next ones */
+    BAND = 64,                    /* and so many of them at most are read across it before the next ones */
     SMALL = 1 << 16,              /* bytes of such a tile, where rows or columns are fewer */
-    SECOND_CACHE = 1 << 20,       /* bytes of it; fewer than most processors have */
+    SECOND_CACHE = 1 << 20,       /* bytes of it, and lines in a set of it; */
+    SECOND_WAYS = 8,              /* fewer than most processors have */
     SHORT = 512,                  /* bytes of half a row of pairs that is best made as it lies */
     LONG = 16 * LINE,             /* bytes of a row of which two lines may be written in parts */
     WINDOW = 4 << 20,             /* bytes of the output that a window spans */
@@ -100,19 +101,32 @@ static int64_t whole(int64_t n, int64_t width)
     return n < line ? n : n / line * line;
 }
 
+/* How many rows may be read side by side, so far apart: of each the second cache holds the lines that one
+ * square takes of it. Rows meet in few of its sets where a large power of two, or almost one, is between. */
+static int64_t rows_held(int64_t stride)
+{
+    uint8_t held[SECOND_CACHE / SECOND_WAYS / LINE] = {0};
+    const uint64_t step = (uint64_t)magnitude(stride);
+    uint64_t line = 0; /* the first that is not counted yet */
+    for (uint64_t r = 0; r < BAND; r++) {
+        if (line < r * step / LINE) line = r * step / LINE;
+        for (; line <= (r * step + LINE - 1) / LINE; line++)
+            if (++held[line % sizeof held] > SECOND_WAYS) return (int64_t)r;
+    }
+    return BAND;
+}
+
 /* Of a transpose: as many rows as make long runs in the output, and a few lines of each, read in bands of
- * rows: no deeper than the second cache is for rows that meet in few of its sets. Where one side is
- * short, the other is longer. */
+ * rows. Where one side is short, the other is longer. */
 static int64_t shape_transpose(Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    const int64_t step = magnitude(row->in), side = LINE / c->width, room = SMALL / c->width;
+    const int64_t side = LINE / c->width, room = SMALL / c->width;
     int64_t *high = &c->tile[c->rank - 1], *wide = &c->tile[c->along];
     *high = least(row->n, ROWS);
     *wide = least(column->n, whole(most(BYTES / c->width, room / *high), c->width));
     *high = least(row->n, whole(most(ROWS, room / *wide), c->width));
-    const int64_t deep = step ? SECOND_CACHE / least(step & -step, SECOND_CACHE) : BAND;
-    c->band = most(least(deep, BAND) / side, 1) * side;
+    c->band = most(rows_held(row->in) / side, 1) * side;
     return most(room / (*high * *wide), 1);
 }
 

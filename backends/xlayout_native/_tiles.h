@@ -72,8 +72,7 @@ static inline void turn_one(const Tile *t, const Block *block, uint8_t *to, int6
 
 /* Squares of whole lines, which at the edges overlap. Between them the tile before is written, and the
  * lines of squares to come are fetched into the second cache: no prefetcher follows so many rows, and
- * the first cache waits for too few lines at a time. Of rows that start anywhere each line holds the
- * end of one square and the start of another; it is fetched for the first. */
+ * the first cache waits for too few lines at a time. */
 static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint8_t *next)
 {
     const Box *b = &t->box;
@@ -97,7 +96,7 @@ static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint
                 .next = from + least(p->row, b->rows - side) * b->row_in +
                         least(p->column, b->columns - side) * b->width,
                 .soon = (const uint8_t *)((uintptr_t)source + (uintptr_t)(
-                    soon.row * b->row_in + soon.column * b->width + LINE - 1)),
+                    soon.row * b->row_in + soon.column * b->width)),
             };
             turn_one(t, &block, to + r * b->width + c * b->column_out, r, at.row,
                      t->worker->kept + at.column * LINE);

@@ -68,7 +68,8 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
 
 #if LANES > 1
 /* A block, turned. Meanwhile the next is laid, or fetched, and the lines of one to come are fetched: so the
- * processor waits for memory, shuffles and stores at a time. */
+ * processor waits for memory, shuffles and stores at a time. Of rows that start anywhere each line holds the
+ * end of one square and the start of another: both are asked for, as the one before may be far away. */
 INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Way way, uint8_t *kept,
                           int width, bool laid)
 {
@@ -78,6 +79,7 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, W
     for (int x = 0; x < 4; x++) {
         for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++) {
             FETCH(block->soon, r * block->row_in, 2);
+            FETCH(block->soon, r * block->row_in + LINE - 1, 2);
             if (!laid) FETCH(block->next, r * block->row_in + LINE - 1, 3);
             for (int y = 0; laid && y < LINE; y += V)
                 STORE(block->laid_next + r * LINE + y, LOAD(block->next + r * block->row_in + y));
