@@ -5,7 +5,8 @@ typedef enum {
     HERE,   /* to any address, through the caches */
     PAST,   /* to a line of the target, past them */
     KEPT,   /* nowhere: it is kept, for the line that its end is part of */
-    ACROSS, /* with what was kept to the line that it begins in, past the caches; and is kept */
+    ACROSS, /* with what was kept to the line that it begins in, past the caches; and is kept, */
+    ACROSS_BYTES, /* which takes fewer steps with AVX512_VBMI */
 } Way;
 
 /* A line of each of LINE / width rows: a square. They are laid side by side first, so that each is read
@@ -118,16 +119,20 @@ static void know_processor(void)
 
 static void fence(void) { _mm_sfence(); }
 
-#define VECTORS(NAME, L, BLOCKS, DENSE, LONG_ROWS, NARROWEST, WAYS)                                \
+#define VECTORS(NAME, L, BLOCKS, DENSE, LONG_ROWS, NARROWEST, TURN_1, WAYS)                        \
     {NAME, {plain_runs, BLOCKS, zip##L, unzip##L, transpose##L},                                   \
      {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS,   \
      NARROWEST, block##L,                                                                          \
-     {turn_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L, fence}
+     {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L, fence}
 #define THESE(...) {__VA_ARGS__}
-static const Isa AVX2 = VECTORS("avx2", _2, plain_blocks, THESE(NULL), THESE(NULL, blocks_across_2), LINE, false);
-static const Isa AVX512 = VECTORS("avx512", _4, blocks_4, THESE(NULL, NULL, zip_dense, unzip_dense),
-                                  THESE(NULL, blocks_across_4, zip_across, unzip_across, narrow_across), 1,
-                                  true);
+static const Isa AVX2 = VECTORS("avx2", _2, plain_blocks, THESE(NULL), THESE(NULL, blocks_across_2), LINE,
+                                turn_1, false);
+#define AVX512_WITH(NAME, TURN_1)                                                                  \
+    VECTORS(NAME, _4, blocks_4, THESE(NULL, NULL, zip_dense, unzip_dense),                         \
+            THESE(NULL, blocks_across_4, zip_across, unzip_across, narrow_across), 1, TURN_1, true)
+static const Isa AVX512 = AVX512_WITH("avx512", turn_1);
+static const Isa AVX512_VBMI = AVX512_WITH("avx512vbmi", turn_bytes);
+#undef AVX512_WITH
 #undef THESE
 #undef VECTORS
 
@@ -142,10 +147,11 @@ static bool supports(const Isa *isa)
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     const unsigned wanted = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     const bool avx2 = (low & 0x06) == 0x06 && (b & bit_AVX2);
-    return avx2 && (isa == &AVX2 || ((low & 0xe6) == 0xe6 && (b & wanted) == wanted));
+    const bool avx512 = avx2 && (low & 0xe6) == 0xe6 && (b & wanted) == wanted;
+    return isa == &AVX2 ? avx2 : avx512 && (isa == &AVX512 || (c & bit_AVX512VBMI));
 }
 
-static const Isa *const ISAS[] = {&AVX512, &AVX2, &PLAIN};
+static const Isa *const ISAS[] = {&AVX512_VBMI, &AVX512, &AVX2, &PLAIN};
 #else
 static void know_processor(void) {}
 static bool supports(const Isa *isa) { return isa == &PLAIN; }

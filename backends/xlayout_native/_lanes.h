@@ -35,6 +35,9 @@ typedef __m512i vec_4;
 #define COUNT_WORDS                                                                                \
     _mm512_set_epi16(31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13,   \
                      12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+#define COUNT_BYTES                                                                                \
+    _mm512_set_epi64(0x3f3e3d3c3b3a3938, 0x3736353433323130, 0x2f2e2d2c2b2a2928, 0x2726252423222120, \
+                     0x1f1e1d1c1b1a1918, 0x1716151413121110, 0x0f0e0d0c0b0a0908, 0x0706050403020100)
 #endif
 #define VEC N(vec)
 
@@ -116,11 +119,13 @@ INLINE VEC N(across)(VEC before, VEC v, int64_t skip, int width)
                            _mm512_slli_epi16(_mm512_permutex2var_epi16(before, after, v), 8));
 }
 
-/* The line that the vector `v` begins in: the end of the one before it, and as much of `v` as fits. */
-INLINE void N(stream_across)(uint8_t *to, VEC before, VEC v, int width)
+/* The same, where the processor permutes the bytes of two vectors (AVX512_VBMI). By the assembler: a function
+ * for such processors alone could not be put in line in one that is for all with AVX-512. */
+INLINE VEC N(across_bytes)(VEC before, VEC v, int64_t skip)
 {
-    const int64_t part = (int64_t)((uintptr_t)to & (LINE - 1));
-    STREAM(to - part, N(across)(before, v, LINE - part, width));
+    const VEC at = _mm512_add_epi8(COUNT_BYTES, _mm512_set1_epi8((char)skip));
+    __asm__("vpermt2b %2, %1, %0" : "+v"(before) : "v"(at), "v"(v));
+    return before;
 }
 #endif
 

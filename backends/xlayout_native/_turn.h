@@ -25,8 +25,10 @@ INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept)
         STREAM(to, v);
         return;
     }
-    if (way == ACROSS) N(stream_across)(to, LOAD(kept), v, width);
-    if (way == ACROSS || way == KEPT) {
+    const int64_t part = (int64_t)((uintptr_t)to & (LINE - 1));
+    if (way == ACROSS) STREAM(to - part, N(across)(LOAD(kept), v, LINE - part, width));
+    if (way == ACROSS_BYTES) STREAM(to - part, N(across_bytes)(LOAD(kept), v, LINE - part));
+    if (way != HERE) {
         STORE(kept, v);
         return;
     }
@@ -91,33 +93,36 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, W
 }
 
 #if LANES == 4
-#define WAYS(W, LAID)                                                                              \
+#define WAYS(W, OVER, LAID)                                                                        \
     switch (way) {                                                                                 \
     case PAST: N(turn_block)(block, to, column_out, PAST, kept, W, LAID); break;                   \
     case KEPT: N(turn_block)(block, to, column_out, KEPT, kept, W, LAID); break;                   \
-    case ACROSS: N(turn_block)(block, to, column_out, ACROSS, kept, W, LAID); break;               \
+    case ACROSS: N(turn_block)(block, to, column_out, OVER, kept, W, LAID); break;                 \
     default: N(turn_block)(block, to, column_out, HERE, kept, W, LAID);                            \
     }
 #else /* a smaller vector is part of a line, and the other part comes much later */
-#define WAYS(W, LAID)                                                                              \
+#define WAYS(W, OVER, LAID)                                                                        \
     (void)way;                                                                                     \
     N(turn_block)(block, to, column_out, HERE, kept, W, LAID);
 #endif
-#define TURN(W)                                                                                    \
-    TARGET static void N(turn_##W)(const Block *block, uint8_t *to, int64_t column_out, Way way,   \
-                                   uint8_t *kept)                                                  \
+#define TURN(NAME, W, OVER)                                                                        \
+    TARGET static void N(NAME)(const Block *block, uint8_t *to, int64_t column_out, Way way,       \
+                               uint8_t *kept)                                                      \
     {                                                                                              \
         if (block->laid) {                                                                         \
-            WAYS(W, true)                                                                          \
+            WAYS(W, OVER, true)                                                                    \
         } else {                                                                                   \
-            WAYS(W, false)                                                                         \
+            WAYS(W, OVER, false)                                                                   \
         }                                                                                          \
     }
-TURN(1)
-TURN(2)
-TURN(4)
-TURN(8)
-TURN(16)
+TURN(turn_1, 1, ACROSS)
+TURN(turn_2, 2, ACROSS)
+TURN(turn_4, 4, ACROSS)
+TURN(turn_8, 8, ACROSS)
+TURN(turn_16, 16, ACROSS)
+#if LANES == 4
+TURN(turn_bytes, 1, ACROSS_BYTES)
+#endif
 #undef TURN
 #undef WAYS
 #endif

@@ -1,0 +1,28 @@
+"""Transposes of single bytes: with AVX512_VBMI lines are made another way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import xlayout_native
+from tests.native.oracle import agree
+
+pytestmark = pytest.mark.usefixtures("thresholds")
+
+
+@pytest.fixture(params=xlayout_native.get_isas(), autouse=True)
+def isa(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each instruction set, also those that differ in nothing else."""
+    usual = xlayout_native.get_isa()
+    xlayout_native.set_isa(request.param)
+    yield
+    xlayout_native.set_isa(usual)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2, 31, 63])
+@pytest.mark.parametrize(("high", "wide"), [(1024, 64), (1025, 67), (2113, 129), (3000, 301)])
+def test_rows_that_begin_anywhere(high: int, wide: int, shift: int) -> None:
+    for room in (0, 1, 5):  # between one row of the result and the next
+        agree(((wide, 1, high + room), (high, wide, 1)), 1, shift, shift % 3)
