@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import xlayout_native
 from tests.native.oracle import agree
 
-pytestmark = pytest.mark.usefixtures("thresholds")
-
-
-@pytest.fixture(params=xlayout_native.get_isas(), autouse=True)
-def isa(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each instruction set, also those that differ in nothing else."""
-    usual = xlayout_native.get_isa()
-    xlayout_native.set_isa(request.param)
-    yield
-    xlayout_native.set_isa(usual)
+# Each instruction set, also those that differ in nothing else.
+pytestmark = [
+    pytest.mark.usefixtures("isa", "thresholds"),
+    pytest.mark.parametrize("isa", xlayout_native.get_isas(), indirect=True),
+]
 
 
 @pytest.mark.parametrize("shift", [0, 1, 2, 31, 63])
