@@ -82,7 +82,7 @@ def _run(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
 
 
 def _by_views(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
-    """The same by ops that every transform has rules for."""
+    """The same by ops that every transform has rules for, and the `vmap` of batched gradients."""
     whole = torch.cat([x.reshape(-1) for x in arrays])  # as much wrapped as the most of them
     ends = list(accumulate([x.numel() for x in arrays], initial=0))
     moves = tuple(
