@@ -16,12 +16,12 @@ static const Plan *plan_of(PyObject *const *args, Py_ssize_t count, const char *
     return NULL;
 }
 
-/* The threads that a call asks for; 0 with an error. */
+/* The threads that a call asks for, as many as there can be; 0 with an error. */
 static int wanted_threads(PyObject *number)
 {
     const long threads = PyLong_AsLong(number);
     if (threads == -1 && PyErr_Occurred()) return 0;
-    return threads < 1 || threads > MAX_THREADS ? atomic_load(&default_threads) : (int)threads;
+    return threads < 1 ? atomic_load(&default_threads) : (int)least(threads, MAX_THREADS);
 }
 
 static void run_between(const Plan *plan, uint8_t **pointers, int threads)
@@ -99,15 +99,16 @@ static PyObject *run_arrays(PyObject *module, PyObject *const *args, Py_ssize_t 
 static PyObject *run_inside(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *capsule, *number;
-    unsigned long long address;
-    if (!PyArg_ParseTuple(args, "OOK:run_in_place", &capsule, &number, &address)) return NULL;
+    PyObject *capsule, *number, *where;
+    if (!PyArg_ParseTuple(args, "OOO:run_in_place", &capsule, &number, &where)) return NULL;
     const Plan *plan = PyCapsule_GetPointer(capsule, CAPSULE);
     const int threads = plan ? wanted_threads(number) : 0;
     if (!threads) return NULL;
+    uint8_t *address = PyLong_AsVoidPtr(where);
+    if (PyErr_Occurred()) return NULL;
     bool done;
     Py_BEGIN_ALLOW_THREADS
-    done = run_in_place(plan, (uint8_t *)(uintptr_t)address, threads);
+    done = run_in_place(plan, address, threads);
     Py_END_ALLOW_THREADS
     return PyBool_FromLong(done);
 }

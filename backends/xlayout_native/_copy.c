@@ -58,6 +58,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,9 +86,11 @@
 static PyObject *huge_pages(PyObject *module, PyObject *args)
 {
     (void)module;
-    unsigned long long address;
+    PyObject *where;
     long long bytes;
-    if (!PyArg_ParseTuple(args, "KL:huge_pages", &address, &bytes)) return NULL;
+    if (!PyArg_ParseTuple(args, "OL:huge_pages", &where, &bytes)) return NULL;
+    const void *address = PyLong_AsVoidPtr(where);
+    if (PyErr_Occurred()) return NULL;
     return PyBool_FromLong(ask_huge_pages((uintptr_t)address, bytes));
 }
 

@@ -60,8 +60,9 @@ def prepare(moves: Iterable[_Move], itemsize: int, inputs: int, outputs: int, /)
 def run(plan: Plan, threads: int, /, *addresses: int) -> None:
     """Copy between the buffers at these addresses, inputs first, with up to `threads` threads.
 
-    0 threads stands for what `set_threads` said last. The addresses must hold what the plan
-    reaches: nothing here can check that. The interpreter lock is released for large plans.
+    0 threads, and fewer, stand for what `set_threads` said last; more than 64 are 64. The
+    addresses must hold what the plan reaches: nothing here can check that. The interpreter lock is
+    released for large plans.
 
     Raises:
         TypeError: for another number of addresses than the plan has inputs and outputs.
@@ -83,8 +84,11 @@ def run_in_place(plan: Plan, threads: int, address: int, /) -> bool:
 
     There is one where rows become columns of square matrices, in elements of 1, 2, 4, 8 or 16
     bytes, and where whole blocks of 512 bytes or more change places, four million at the most. It
-    takes less than a megabyte besides the buffer. The plan is from one buffer to one; one that is
-    no permutation of blocks has no such form.
+    takes less than a megabyte besides the buffer. The plan is from one buffer to one, and permutes
+    what it writes: bytes beyond that stay as they are.
+
+    Raises:
+        OverflowError: for an address that no pointer holds.
     """
 
 def ffi_handler() -> object | None:
@@ -144,4 +148,4 @@ def get_isa() -> str:
     """Which kernels run."""
 
 def get_isas() -> list[str]:
-    """The kernels this machine can run, widest first: of "avx512", "avx2" and "plain"."""
+    """The kernels this machine can run, widest first: "avx512vbmi", "avx512", "avx2", "plain"."""

@@ -22,10 +22,11 @@ static bool takes_next_part(const Copy *a, const Copy *b)
            a->loop[0].in == b->loop[0].in;
 }
 
-/* Whether `b` gives the part of each row that follows the one that `a` gives. */
+/* Whether `b` gives the part of each row that follows the one that `a` gives. Parts of a page and more have few
+ * lines in common, and are read and written one source after the other. */
 static bool gives_next_part(const Copy *a, const Copy *b)
 {
-    return are_parts(a, b) && a->target == b->target && b->to == a->to + a->width;
+    return are_parts(a, b) && a->width < PAGE && a->target == b->target && b->to == a->to + a->width;
 }
 
 /* The first of copies becomes the one that runs the tiles of all of them. */

@@ -31,7 +31,7 @@ INLINE void put_dense(Dense *d, __m512i v, int64_t count, int width)
 }
 
 /* What is left of the vector before, and the last `rest` bytes of these, which would not make up whole
- * ones. There was more than a line before. */
+ * ones. There was a line before, or more. */
 INLINE void end_dense(Dense *d, const __m512i *v, int count, int64_t rest)
 {
     uint8_t made[9 * LINE], *tail = made + (count + 1) * LINE - rest;

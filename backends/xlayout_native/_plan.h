@@ -36,7 +36,7 @@ typedef struct {
 } Plan;
 
 enum {
-    RUN = 4096,                   /* from here on a contiguous run is cut by bytes, not by loops */
+    RUN = 1 << 16,                /* from here on a contiguous run is cut by bytes, not by loops */
     TILE = 1 << 17,               /* bytes of a tile that is written as it is read */
     STAGED = 1 << 14,             /* of one that is put together first: stays in the first cache */
     ROW = 1024,                   /* bytes of an output row of a tile, if the input runs across */

@@ -11,11 +11,29 @@ typedef struct Task {
 typedef void (*Parallel)(void (*function)(void *), void *data, unsigned threads, unsigned flags);
 
 static _Atomic(Parallel) openmp; /* NULL: nobody brought it, or nobody said that it may be used */
-static atomic_bool forked;       /* this process is a child whose parent may have used it */
+
+/* Whether this process came of a fork and has been the same program since: then its parent may have used it,
+ * also before this file was there. Where nobody knows it counts as such. */
+static bool is_of_a_fork(void)
+{
+#ifdef __linux__
+    enum { FORKED_ONLY = 0x40 }; /* PF_FORKNOEXEC, of the ninth word; the second may be any text in brackets */
+    char text[512];
+    FILE *file = fopen("/proc/self/stat", "r");
+    if (!file) return true;
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    const char *rest = strrchr(text, ')');
+    unsigned flags;
+    return !rest || sscanf(rest, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1 || flags & FORKED_ONLY;
+#else
+    return true;
+#endif
+}
 
 static bool share_openmp(void)
 {
-    if (atomic_load(&forked)) return false;
+    if (is_of_a_fork()) return false;
     atomic_store(&openmp, (Parallel)(uintptr_t)dlsym(RTLD_DEFAULT, "GOMP_parallel"));
     return atomic_load(&openmp);
 }
@@ -115,7 +133,6 @@ static void run_task(Task *task, int64_t threads)
 static void forget_threads(void)
 {
     atomic_store(&openmp, NULL);
-    atomic_store(&forked, true);
     pthread_mutex_init(&pool.turn, NULL);
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.posted, NULL);

@@ -1,4 +1,4 @@
-/* _prepare: a plan, read from what Python says of its copies. Every number is checked here. */
+/* _prepare: a plan, read from what Python says of its copies. Every number of one is checked here. */
 
 #define CAPSULE "xlayout_native.plan"
 

@@ -10,6 +10,7 @@ enum {
     FIRST_WAY = 4096, WAYS_OF_FIRST = 8, /* of the first cache of most processors, in bytes */
     KEPT_LINES = TILE / LINE /* of a tile's columns: it has so many lines at the most */
 };
+_Static_assert(RUN + 2 * LINE <= STAGE, "a stage must hold a block");
 _Static_assert(LINE + (ROWS + 2 * LINE) * BYTES <= STAGE, "a stage must hold a transpose's tile of single bytes");
 
 typedef struct {

@@ -17,11 +17,22 @@ ROOM = 400_000  # bytes: some tiles
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("ways", [2, 3, 24, 65, 300])
 def test_blocks_in_turn_and_back(ways: int, width: int, shift: int) -> None:
+    _in_turn_and_back(ways, width, shift)
+
+
+def _in_turn_and_back(ways: int, width: int, shift: int) -> None:
     rows = max(ROOM // ways // width, 2)
     block = (width, 1, 1)
     here, there = (rows, ways * width, width), (ways, width, rows * width)
     agree((here, there, block), 1, shift, shift % 5)
     agree(tuple((n, z, x) for n, x, z in (there, here, block)), 1, shift, shift % 5)
+
+
+@pytest.mark.parametrize("shift", [0, 33])
+@pytest.mark.parametrize("width", [4096, 5000, (1 << 16) - 1, 1 << 16, (1 << 16) + 65])
+@pytest.mark.parametrize("ways", [2, 3])
+def test_blocks_of_pages(ways: int, width: int, shift: int) -> None:
+    _in_turn_and_back(ways, width, shift)
 
 
 @pytest.mark.parametrize("shift", SHIFTS)

@@ -88,6 +88,18 @@ def test_blocks_that_leave_the_buffer_or_meet_are_left_alone() -> None:
     assert not in_place([(0, 0, (0, 1024, rows)), (0, 0, (1024, 0, rows))], 4, 2048)
 
 
+def test_an_address_that_no_pointer_holds_is_refused() -> None:
+    plan = xlayout_native.prepare([(0, 0, (0, 0, ((64, 1, 64), (64, 64, 1))))], 4, 1, 1)
+    buffer = np.zeros((64, 64), np.int32)
+    far = (1 << 64) + buffer.ctypes.data
+    for call in (
+        lambda: xlayout_native.run_in_place(plan, 1, far),
+        lambda: xlayout_native.huge_pages(far, 1 << 22),
+    ):
+        with pytest.raises(OverflowError, match="too large"):
+            call()
+
+
 def test_several_buffers_have_no_form() -> None:
     plan = xlayout_native.prepare([], 4, 2, 1)
     assert not xlayout_native.run_in_place(plan, 1, 0)

@@ -106,20 +106,63 @@ print(status)
 
 
 @needs_torch
-def test_a_process_that_was_forked_before_the_kernel_came_shares_nothing() -> None:
-    code = """
-import multiprocessing, torch
+@pytest.mark.parametrize("way", ["multiprocessing", "os.fork"])
+def test_a_process_that_was_forked_before_the_kernel_came_shares_nothing(way: str) -> None:
+    code = f"""
+import multiprocessing, os, signal, torch
 torch.zeros(1 << 22).add_(1)
 def inside():
     import xlayout_native as n, xlayout_torch
     from tests.native.test_threads import transpose
-    assert not n.threads_awake() and transpose(2)
-child = multiprocessing.get_context("fork").Process(target=inside)
-child.start()
-child.join(30)
-print(child.exitcode)
+    assert not n.share_threads() and not n.threads_awake() and transpose(2)
+if {way!r} == "os.fork":
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        inside()
+        os._exit(0)
+    print(os.waitpid(child, 0)[1])
+else:
+    child = multiprocessing.get_context("fork").Process(target=inside)
+    child.start()
+    child.join(30)
+    print(child.exitcode)
 """
     assert printed(code) == "0"
+
+
+@needs_torch
+def test_a_process_with_a_program_of_its_own_shares_whoever_started_it() -> None:
+    inside = "import torch, xlayout_native as n, xlayout_torch; print(n.threads_awake())"
+    code = f"""
+import os, subprocess, sys
+child = os.fork()
+if not child:
+    os._exit(subprocess.call([sys.executable, "-c", {inside!r}]))
+os.waitpid(child, 0)
+"""
+    assert printed(code) == "True"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted as Linux shows them")
+@pytest.mark.parametrize(("asked", "meant"), [(-3, 2), (0, 2), (99, 64)])
+def test_a_run_takes_what_it_asks_for_or_all_there_can_be(asked: int, meant: int) -> None:
+    helpers = _helpers(meant)
+    assert _helpers(asked) == helpers
+    assert helpers == 1 if meant == 2 else helpers > 1
+
+
+def _helpers(threads: int) -> int:
+    code = f"""
+import os, numpy as np, xlayout_native as n
+from tests.native.test_threads import FLIP, ROWS, COLUMNS
+n.set_threads(2)
+x, y = np.zeros((2, ROWS, COLUMNS), np.int32)
+before = len(os.listdir("/proc/self/task"))
+n.run(n.prepare(FLIP, 4, 1, 1), {threads}, x.ctypes.data, y.ctypes.data)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    return int(printed(code))
 
 
 def test_runs_from_several_python_threads_do_not_mix() -> None:
