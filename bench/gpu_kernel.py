@@ -10,7 +10,6 @@ import torch
 import xlayout as xl
 from bench.gpu_case import DEVICE, case, settle, stall
 from bench.gpu_state import state
-from xlayout.lower import apply_many
 from xlayout_torch import cuda
 
 DTYPES = ("bool", "uint8", "float8_e4m3fn", "bfloat16", "float32", "int64", "complex128")
@@ -127,7 +126,7 @@ def kernel_reaches_far() -> str:
 def kernel_relays_a_state_dict() -> str:
     """A thousand tensors in a few launches."""
     layouts, inputs = state(64)
-    made = apply_many(layouts, inputs)
+    made = xl.apply_many(layouts, inputs)
     for layout, xs, y in zip(layouts, inputs, made, strict=True):
         assert same(y.cpu(), layout(*[x.cpu() for x in xs]))
     return f"{sum(map(len, inputs))} tensors"

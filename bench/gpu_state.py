@@ -20,7 +20,6 @@ from bench.gpu_checks import contest, measured, show
 from bench.gpu_speed import CUDA, DEVICE, options, raw
 from bench.gpu_timing import race
 from xlayout.algebra import Layout
-from xlayout.lower import apply_many
 from xlayout.lower.moves import moves_of
 from xlayout_torch import cuda
 
@@ -82,7 +81,7 @@ def figures(op: str, mib: int) -> dict[str, Any]:
     wanted = [by_hand(xs) for xs in inputs]
     outputs = [torch.zeros_like(x) for x in wanted]
     calls: dict[str, Callable[[], Any]] = {
-        "apply_many": lambda: apply_many(layouts, inputs),
+        "apply_many": lambda: xl.apply_many(layouts, inputs),
         "each": lambda: [layout(*xs) for layout, xs in zip(layouts, inputs, strict=True)],
         "eager": lambda: [by_hand(xs) for xs in inputs],
     }

@@ -23,7 +23,6 @@ from xlayout.errors import PortError as PortError
 from xlayout.errors import ShapeError as ShapeError
 from xlayout.errors import ShardingError as ShardingError
 from xlayout.errors import SizeError as SizeError
-from xlayout.lower import apply_many as apply_many
 from xlayout.lower import call as _call
 from xlayout.lower.native import native as native
 from xlayout.ops import deinterleave as deinterleave
@@ -44,6 +43,7 @@ from xlayout.ops import trim as trim
 from xlayout.ops import ungroup as ungroup
 from xlayout.ops import unstack as unstack
 from xlayout.ops.apply import apply as apply
+from xlayout.ops.many import apply_many as apply_many
 
 if TYPE_CHECKING:
     from xlayout.shard import Mesh as Mesh

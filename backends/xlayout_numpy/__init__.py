@@ -85,7 +85,7 @@ def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     shape, dtype = list(x.shape), x.dtype
     stop = before + shape[axis]
     shape[axis] = stop + after
-    zero = type(value) is int and value == 0 and dtype.kind not in "SU"
+    zero = type(value) is int and value == 0 and dtype.kind not in "SUT"
     y = np.zeros(shape, dtype) if zero else np.full(shape, _filler(value, dtype), dtype)
     if axis:
         y[(_ALL,) * axis + (builtins.slice(before, stop),)] = x
@@ -194,10 +194,11 @@ class _Window:
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
     # np.lib.stride_tricks.as_strided does the same at three times the cost, and without an offset.
     address, read_only = x.__array_interface__["data"]
+    repeats = 0 in strides and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True))
     interface = {
         "version": 3,
         "typestr": f"|V{x.itemsize}",  # the text of a dtype of ml_dtypes may mean nothing to numpy
-        "data": (address + offset * x.itemsize, read_only),
+        "data": (address + offset * x.itemsize, read_only or repeats),  # as `broadcast_to`
         "shape": tuple(shape),
         "strides": tuple(s * x.itemsize for s in strides),
     }

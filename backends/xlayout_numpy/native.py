@@ -6,6 +6,7 @@ import math
 import mmap
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def writer(
         return outputs if xlayout_native.run_arrays(plan, threads, *arrays, *outputs) else None
 
     def fits(outputs: Sequence[Any], dtype: Any) -> bool:
-        if len(outputs) != len(shapes):
+        if len(outputs) != len(shapes) or not (dtype.names is None or _has_no_gaps(dtype)):
             return False
         for y, shape in zip(outputs, shapes, strict=True):
             if type(y) is not np.ndarray or y.dtype != dtype or y.shape != shape:
@@ -101,6 +102,31 @@ def are_bytes(dtype: Any, *arrays: Any) -> bool:
     return not dtype.hasobject and _PLAIN_TYPES.issuperset(map(type, arrays))
 
 
+@lru_cache(256)
+def _has_no_gaps(dtype: Any) -> bool:
+    """Whether every byte belongs to a field: what lies between may be the fields of another view.
+
+    >>> base = np.dtype([("a", "i4"), ("b", "i4"), ("c", "i4")])
+    >>> _has_no_gaps(base), _has_no_gaps(base[["a", "c"]])
+    (True, False)
+    """
+    if dtype.subdtype is not None:
+        return _has_no_gaps(dtype.subdtype[0])
+    if dtype.names is None:
+        return True
+    end = 0
+    for field, at, *_ in sorted(dtype.fields.values(), key=itemgetter(1)):
+        if at > end or not _has_no_gaps(field):
+            return False
+        end = max(end, at + field.itemsize)
+    return bool(end == dtype.itemsize)
+
+
 def _plain(x: Any) -> bool:
     """Bytes that mean the same wherever they lie, at whole elements apart."""
-    return are_bytes(x.dtype, x) and x.itemsize > 0 and not any(s % x.itemsize for s in x.strides)
+    return (
+        are_bytes(x.dtype, x)
+        and x.itemsize > 0
+        and not any(s % x.itemsize for s in x.strides)
+        and _has_no_gaps(x.dtype)
+    )

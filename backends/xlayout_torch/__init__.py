@@ -49,7 +49,17 @@ immutable = False
 def kind(x: Any, /) -> tuple[Any, Any]:
     if x.layout is not torch.strided:
         raise TypeError(f"x: a tensor of layout {x.layout}; wanted a strided one, as x.to_dense()")
-    return x.dtype, x.device
+    return x.dtype, _Scaled(x.device) if x.is_quantized else x.device
+
+
+class _Scaled:
+    """The device of a quantized tensor, which is like no other: numbers go along, scales do not."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def __str__(self) -> str:
+        return f"{self._device} with a scale of its own"
 
 
 def find(

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 from torch.utils._device import DeviceContext
 
-from xlayout_native.overlap import Extent, conflict, extent
+from xlayout_native.overlap import Extent, conflict, extent, meets_itself
 
 __all__ = [
     "DTYPES",
@@ -123,7 +123,12 @@ def strides(x: Any, /) -> tuple[int, ...] | None:
 
 
 def view_strides(x: Any, /) -> tuple[int, ...] | None:
-    return None if any_closed(GATES, x) else tuple(x.stride())
+    if any_closed(GATES, x):
+        return None
+    # Of a raw view of elements that share memory torch's gradient is the mean of theirs.
+    if x.requires_grad and torch.is_grad_enabled() and meets_itself(_extent(x)):
+        return None
+    return tuple(x.stride())
 
 
 def count_write(*xs: Any) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from multiprocessing import parent_process
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from xlayout_torch import memory
 
 __all__ = ["GATES", "empty", "fresh", "in_place", "move", "rivals"]
 
-if xlayout_native.available and parent_process() is None:  # one of a fork would wait for ever
+if xlayout_native.available:
     xlayout_native.share_threads()
 
 _HOME = os.getpid()

@@ -88,3 +88,26 @@ def test_what_is_no_row_of_plain_bytes_goes_to_numpy(name: str, other: str) -> N
 @pytest.mark.parametrize("name", VIEWS)
 def test_copies_of_views_go_to_numpy(name: str) -> None:
     assert made(VIEWS[name], inputs(VIEWS[name], "f4")) == "numpy"
+
+
+WHOLE = np.dtype([("a", "i4"), ("in", [("x", "i2"), ("y", "i2")]), ("b", "i4")])
+HALF = np.dtype({"names": ["x"], "formats": ["i2"], "itemsize": 4})
+PARTS = {
+    "no first": WHOLE[["in", "b"]],
+    "no middle": WHOLE[["a", "b"]],
+    "no last": WHOLE[["a", "in"]],
+    "half a middle": np.dtype([("a", "i4"), ("in", HALF), ("b", "i4")]),
+    "half of several": np.dtype([("a", "i4"), ("in", HALF, (2,))]),
+}
+
+
+@pytest.mark.parametrize("count", [8, 1 << 16])  # one call of the kernel, and its threads
+@pytest.mark.parametrize("part", PARTS)
+def test_fields_that_out_does_not_show_stay(part: str, count: int) -> None:
+    memory = np.full(12 * count, 7, np.uint8)
+    out, wanted = memory.view(PARTS[part]), memory.copy()
+    wanted.view(PARTS[part])[:] = np.zeros(count, PARTS[part])
+    for _ in range(3):  # the first way, and as it is found again
+        xl.interleave(np.zeros(count, PARTS[part]), out=out)
+        assert np.array_equal(memory, wanted)
+    assert 0 < np.count_nonzero(memory) < memory.size

@@ -18,7 +18,9 @@ from tests.frameworks import Framework, Jax, Torch
 from tests.native.test_gates import SITUATIONS
 from tests.ops.examples import Example, flat, numbered
 from tests.ops.matrix import EXAMPLES
+from xlayout.lower.donated import run_donated
 from xlayout.lower.moves import moves_of
+from xlayout.registry import backend_of
 from xlayout_torch import native
 
 TAKES = [Jax(), Torch()]
@@ -81,6 +83,16 @@ def test_strided_memory_is_read_as_what_it_means() -> None:
     x = torch.randn(128, 128).t()
     want = xl.interleave(x)
     assert torch.equal(xl.interleave(x, donate=True), want)
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (1, 0)])
+def test_holes_of_a_result_as_large_as_the_input_are_filled(axes: tuple[int, int]) -> None:
+    kept = xl.Layout.slice((512, 512), 0, 256, 0) >> xl.Layout.slice((256, 512), 0, 256, 1)
+    layout = kept >> xl.Layout.permute((256, 256), axes) >> xl.Layout.pad((256, 256), 512)
+    layout = layout >> xl.Layout.pad((512, 256), 512, 1)
+    x = torch.arange(512 * 512.0).reshape(512, 512)
+    wanted = layout(x, fill=-1)
+    assert torch.equal(run_donated(backend_of(x), layout, (x,), -1), wanted)
 
 
 def test_memory_of_others_is_not_written() -> None:

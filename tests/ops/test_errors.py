@@ -211,6 +211,15 @@ def test_refuses_devices_mixed_in_one_call() -> None:
         xl.stack([x, y])
 
 
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation:UserWarning")
+def test_refuses_quantized_tensors_together() -> None:
+    x, y = (torch.quantize_per_tensor(torch.ones(2), s, 0, torch.quint8) for s in (0.1, 1.0))
+    assert torch.equal(xl.interleave(x).dequantize(), x.dequantize())
+    for arrays in ([x, x], [x, y]):
+        with pytest.raises(TypeError, match=r"1 is torch\.quint8 on cpu with a scale of its own;"):
+            xl.stack(arrays)
+
+
 @pytest.mark.parametrize("op", [xl.interleave, xl.rope_halves, xl.fuse_qkv, xl.stack, xl.pad])
 def test_a_layout_has_no_place_for_options_of_a_run(op: Any) -> None:
     shapes = ((8,),) * (3 if op is xl.fuse_qkv else 1)

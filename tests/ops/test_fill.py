@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import xlayout as xl
 from tests.frameworks import Framework
@@ -42,6 +43,36 @@ def test_infinity_fits_where_there_is_one(backend: Framework, name: str) -> None
     else:
         with pytest.raises(ShapeError, match=r"^value: inf in an array"):
             backend.call(lambda x: xl.pad(x, to=3, value=float("inf")), x)
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "least"),
+    [
+        ("float6_e2m3fn", 7.5, -7.5),
+        ("float6_e3m2fn", 28.0, -28.0),
+        ("float8_e8m0fnu", 2.0**127, 2.0**-127),
+    ],
+)
+def test_small_floats_of_numpy_hold_what_they_have(name: str, most: float, least: float) -> None:
+    x = np.zeros(2, np.uint8).view(getattr(ml_dtypes, name))
+    for value in (most, least):
+        assert float(xl.pad(x, to=3, value=value)[2]) == value
+    for value in (2 * most, -2 * most, least / 2 if least > 0 else float("nan")):
+        with pytest.raises(ShapeError, match=rf"in an array of {name}; wanted a number"):
+            xl.pad(x, to=3, value=value)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
+def test_half_a_complex_number_of_torch_is_a_float16() -> None:
+    x = torch.zeros(2, dtype=torch.complex32)
+    assert xl.pad(x, to=3, value=65504)[2].item() == 65504
+    with pytest.raises(ShapeError, match=r"1000000.0 in an array of complex32; wanted a number"):
+        xl.pad(x, to=3, value=1e6)
+
+
+def test_zero_is_written_alike_in_strings_of_any_kind() -> None:
+    for dtype in ("U3", np.dtypes.StringDType()):
+        assert xl.pad(np.array(["a"], dtype), to=2).tolist() == ["a", "0"]
 
 
 def test_both_parts_of_a_complex_number_must_fit(backend: Framework) -> None:

@@ -101,6 +101,15 @@ def test_a_complex_fill_is_found_by_both_its_parts(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
+def test_of_fills_without_end_the_last_are_kept(framework: Framework) -> None:
+    layout, x = xl.pad.layout((3,), to=5), framework.array(np.arange(3.0))
+    for value in range(2500):
+        made = layout(x, fill=float(value))
+        assert framework.numpy(made).tolist() == [0, 1, 2, value, value]
+    assert len(layout._runs) <= 1024
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
 @pytest.mark.parametrize("grid", [(2, 3), (2, 1), (1, 1)])
 def test_tiles_are_written_where_rows_of_them_lie(
     framework: Framework, grid: tuple[int, int]

@@ -145,6 +145,19 @@ def test_a_share_of_a_parameter_is_one_that_autograd_sees() -> None:
     assert weight.grad.tolist() == [[1, 3, 5], [2, 4, 6]]
 
 
+def test_a_share_whose_elements_are_one_is_read_only() -> None:
+    repeats = xl.Layout.from_json(
+        '{"format":"xlayout.layout/1","in_shapes":[[3]],"out_shapes":[[3,4]],'
+        '"pieces":[[0,0,[[3,1,4],[4,0,1]]]]}'
+    )
+    x = np.arange(3)
+    y = repeats(x, copy=None)
+    assert np.shares_memory(x, y)
+    assert not y.flags.writeable  # as `np.broadcast_to` has it
+    assert y.tolist() == [[k] * 4 for k in range(3)]
+    assert xl.matrix_transpose(np.zeros((2, 1)), copy=False).flags.writeable
+
+
 def test_memory_that_no_stride_tells_of_is_no_view() -> None:
     x = torch.zeros(2, 3, dtype=torch.complex64).conj()
     for lazy in (x, x.imag):

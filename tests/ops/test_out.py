@@ -158,8 +158,17 @@ class TestRefusesAnOutThat:
 
     def test_is_no_array(self, framework: Framework) -> None:
         x = framework.array(np.zeros((2, 3), np.int32))
-        with pytest.raises(TypeError, match=r"expected a torch\.Tensor, jax\.Array or numpy\.nda"):
+        with pytest.raises(TypeError, match=r"^out: expected a torch\.Tensor, jax\.Array or num"):
             xl.matrix_transpose(x, out="here")
+
+    def test_is_more_than_an_array(self, framework: Framework) -> None:
+        masked: Any = np.ma.zeros((3, 2), np.int32)
+        if framework.name == "numpy":
+            refused(framework, masked, TypeError, "^out: a masked array would lose its mask")
+        else:
+            sparse = torch.zeros(3, 2, dtype=torch.int32).to_sparse()
+            with pytest.raises(TypeError, match=r"^out: a tensor of layout torch\.sparse_coo"):
+                xl.matrix_transpose(torch.zeros(2, 3, dtype=torch.int32), out=sparse)
 
     def test_is_one_too_many(self, framework: Framework) -> None:
         out = [framework.array(np.zeros((3, 2), np.int32)) for _ in range(2)]

@@ -33,6 +33,22 @@ def pulled_back(example: Example, cotangents: list[np.ndarray]) -> list[np.ndarr
     ]
 
 
+@pytest.mark.parametrize("op", [xl.matrix_transpose, lambda x, **k: xl.trim(x, to=1, **k)])
+@pytest.mark.parametrize("windows", [False, True])
+def test_elements_that_share_memory_have_gradients_of_their_own(op: Any, windows: bool) -> None:
+    x = torch.arange(4.0).unfold(0, 3, 1) if windows else torch.ones(1, 1).expand(2, 3)
+    weights = torch.arange(6.0).reshape(op(x).shape) if op is xl.matrix_transpose else 2.0
+    grads = []
+    for copy in (True, None):
+        given = x.detach().requires_grad_()
+        (op(given, copy=copy) * weights).sum().backward()
+        grads.append(given.grad)
+    assert torch.equal(*grads)
+    with pytest.raises(BufferError, match="copy=None"):
+        op(x.detach().requires_grad_(), copy=False)
+    assert op(x, copy=False).data_ptr() == x.data_ptr()  # nobody asks for a gradient
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_the_gradient_goes_back_where_each_element_came_from(example: Example) -> None:
     inputs = [torch.zeros(s, dtype=torch.float64, requires_grad=True) for s in example.shapes]

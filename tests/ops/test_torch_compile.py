@@ -129,6 +129,14 @@ def test_holes_of_floats_are_filled_where_sizes_are_dynamic() -> None:
         assert torch.equal(call(torch.ones(rows, 4)), padded(torch.ones(rows, 4)))
 
 
+def test_what_fills_holes_may_vary() -> None:
+    layout = xl.pad.layout((3,), to=5)
+    for padded in (lambda x, v: xl.pad(x, to=5, value=v), lambda x, v: layout(x, fill=v)):
+        call = torch.compile(padded, fullgraph=True, backend="eager")
+        for value in (1.5, 2.5, 3, 4, -0.0):
+            assert call(torch.ones(3), value).tolist() == [1, 1, 1, value, value]
+
+
 @pytest.mark.parametrize(
     ("op", "shape"),
     [

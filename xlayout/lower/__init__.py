@@ -14,14 +14,13 @@ Its modules, from the bottom up:
     writes             what wrote into `out=`, found again
     traced             the program inside a compiler
     run                the door: `layout(x)`
-    many, donated      many layouts at once; a layout in the memory of its input
+    donated            a layout in the memory of its input
     native             the switch of the copy kernel
 
 A call first asks its backend for what ran on arrays like its own (`find`). Only the first call of a
 kind goes the whole way, from `run` or an op's engine through `calls` to `recipe`.
 """
 
-from xlayout.lower.many import apply_many as apply_many
 from xlayout.lower.run import call as call
 
-__all__ = ["apply_many", "call"]
+__all__ = ["call"]

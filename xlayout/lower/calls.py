@@ -11,7 +11,7 @@ from xlayout.lower.fill import checked
 from xlayout.lower.recipe import Recipe
 from xlayout.registry import backend_of
 
-__all__ = ["Comm", "caller", "common_backend", "spread_over"]
+__all__ = ["Comm", "caller", "common_backend", "make_room", "spread_over"]
 
 
 Comm = Literal["auto", "local", "native"]
@@ -55,6 +55,17 @@ def _together(run: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def make_room(kept: dict[Any, Any], most: int) -> None:
+    """For one more, among what is remembered: who needs more than `most` starts over.
+
+    >>> runs = {1: "one", 2: "two"}
+    >>> make_room(runs, 3), make_room(runs, 2), runs
+    (None, None, {})
+    """
+    if len(kept) >= most:
+        kept.clear()
+
+
 def spread_over(backend: Backend, arrays: Sequence[Any]) -> bool | None:
     """Whether many devices hold any of these; None where that cannot be told of one of them."""
     found = [backend.spread(x) for x in arrays]
@@ -72,7 +83,7 @@ def common_backend(arrays: Sequence[Any]) -> Backend:
         raise SizeError("arrays: none given; wanted at least one")
     backend = backend_of(arrays[0])
     kind = backend.kind(arrays[0])
-    for number, x in enumerate(arrays):
+    for number, x in enumerate(arrays[1:], 1):
         other = backend_of(x)
         if other is not backend:
             raise TypeError(

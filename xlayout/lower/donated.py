@@ -23,7 +23,8 @@ def run_donated(backend: Backend, layout: Layout, arrays: Sequence[Any], fill: A
     """
     releases = [backend.release(x) for x in arrays]
     result = None
-    if len(arrays) == len(layout.out_shapes) == 1 and layout.in_size == layout.out_size:
+    alone = len(arrays) == len(layout.out_shapes) == 1 and layout.in_size == layout.out_size
+    if alone and not layout.has_holes:  # what is permuted keeps what nothing is written to
         result = backend.in_place(moves_of(layout), arrays[0], layout.out_shapes[0])
     if result is None:
         result = call(layout, *arrays, fill=fill)

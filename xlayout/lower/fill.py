@@ -13,6 +13,8 @@ __all__ = ["as_number", "check_fill", "checked"]
 # The greatest number of a float, and whether it has an infinity beside.
 _FLOATS = {
     "float4_e2m1fn": (6.0, False),
+    "float6_e2m3fn": (7.5, False),
+    "float6_e3m2fn": (28.0, False),
     "float8_e3m4": (15.5, True),
     "float8_e4m3": (240.0, True),
     "float8_e4m3b11fnuz": (30.0, False),
@@ -25,10 +27,12 @@ _FLOATS = {
     "bfloat16": (2.0**128 - 2.0**120, True),
     "float32": (2.0**128 - 2.0**104, True),
     "float64": (2.0**1023 * (2 - 2.0**-52), True),
+    "complex32": (65504.0, True),
     "complex64": (2.0**128 - 2.0**104, True),
     "complex128": (2.0**1023 * (2 - 2.0**-52), True),
 }
 
+_WITHOUT_NAN = "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"
 _COUNTED = "int", "uint", "datetime64", "timedelta64"
 
 
@@ -76,13 +80,14 @@ def _wanted(name: str, value: Any) -> str | None:
 def _wanted_in_floats(name: str, value: Any) -> str | None:
     if name in _FLOATS:
         most, infinite = _FLOATS[name]
-        parts = (value.real, value.imag)
+        # Of a number that Dynamo leaves open it can ask no `real`.
+        parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
         if any(abs(n) > most and not (infinite and abs(n) == inf) for n in parts):
             # Said only then: Dynamo knows no such number where sizes are dynamic.
             return f"a number from {-most:g} to {most:g}{' or an infinity' if infinite else ''}"
-    if name == "float8_e8m0fnu" and not (value.real > 0 or value != value):
-        return "a number above zero"  # it is an exponent alone
-    if name == "float4_e2m1fn" and value != value:
+    if name == "float8_e8m0fnu" and not (value >= 2.0**-127 or value != value):
+        return "a number from 2**-127 to 2**127"  # it is an exponent alone
+    if name in _WITHOUT_NAN and value != value:
         return "a number, of which it has no NaN"
     return None
 

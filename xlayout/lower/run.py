@@ -8,7 +8,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.backend import Backend, Run, Runs
 from xlayout.errors import ShapeError
-from xlayout.lower.calls import caller, common_backend
+from xlayout.lower.calls import caller, common_backend, make_room
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.moves import views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
@@ -18,7 +18,7 @@ from xlayout.registry import SERVED, backend_of
 
 __all__ = ["call", "check_copy", "refuse_while_tracing", "run"]
 
-_MOST = 1024  # layouts that are remembered by value; a program with more than this starts over
+_MOST = 1024  # layouts that are remembered by value, and calls of each: of fills there is no end
 
 
 def call(
@@ -79,8 +79,7 @@ def _kept(
 ) -> Run:
     """What runs a layout on arrays like these; equal layouts share it."""
     asked: Asked = (arrays[0], (), options) if len(arrays) == 1 else (arrays, None, options)
-    if len(_RUNS) >= _MOST:
-        _RUNS.clear()
+    make_room(_RUNS, _MOST)
     shared = _RUNS.setdefault(layout, {})
     made = backend.find(shared, *asked)
     if made is None:
@@ -93,7 +92,9 @@ def _kept(
             return recipe(layout, common_backend(arrays), fill)
 
         made = caller(arrays, recipe_of, filled=(fill, "fill") if filled else None)
+        make_room(shared, _MOST)
         backend.keep(shared, *asked, made)
+    make_room(layout._runs, _MOST)
     backend.keep(layout._runs, *asked, made)
     return made
 
@@ -189,14 +190,18 @@ def _into(
         raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
     kind = backend.kind(arrays[0])
     for number, (y, shape) in enumerate(zip(outputs, layout.out_shapes, strict=True)):
-        if backend_of(y) is not backend:
+        try:
+            its = backend.kind(y) if backend_of(y) is backend else None
+        except TypeError as error:  # to which every array is x
+            raise TypeError(f"out: {str(error).removeprefix('x: ')}") from error
+        if its is None:
             raise TypeError(
                 f"out: a {type(y).__name__}; wanted the framework of the input, {backend.name}"
             )
-        if tuple(y.shape) != shape or backend.kind(y) != kind:
+        if tuple(y.shape) != shape or its != kind:
             raise ShapeError(
-                f"out: {y.dtype} {tuple(y.shape)} on {backend.kind(y)[1]}; wanted {kind[0]} "
-                f"{shape} on {kind[1]}"
+                f"out: {y.dtype} {tuple(y.shape)} on {its[1]}; wanted {kind[0]} {shape} on "
+                f"{kind[1]}"
             )
         why = backend.refusal(y, arrays)
         others = (*outputs[:number], *outputs[number + 1 :])

@@ -8,6 +8,7 @@ from xlayout.algebra import Layout
 from xlayout.lower.calls import Comm, spread_over
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.run import check_copy
+from xlayout.ops.options import refuse_memory
 from xlayout.registry import backend_of
 
 __all__ = ["apply"]
@@ -49,7 +50,7 @@ def apply(
     Raises:
         ShapeError: for shapes other than the layout's, or an `out` that does not fit.
         TypeError: for arrays of different frameworks, dtypes or devices.
-        BufferError: for `copy=False` where a copy is needed.
+        BufferError: for `copy=False` where a copy is needed, as across devices it is.
         ShardingError: for `comm="local"` where something would have to move.
 
     >>> import numpy as np
@@ -68,8 +69,8 @@ def apply(
     from xlayout.shard.sharded import run_layout  # one device needs nothing of it
 
     check_copy(copy)
-    if out is not None or copy is False:
-        raise TypeError("out, copy: the result of a sharded op is fresh; leave them out")
-    check_fill(arrays[0].dtype, fill := as_number(fill))
+    refuse_memory(out, copy)
+    if (fill := as_number(fill)) != 0:  # not every dtype has a zero, and not every layout holes
+        check_fill(arrays[0].dtype, fill)
     where = {"comm": comm, "out_sharding": out_sharding, "in_sharding": in_sharding}
     return run_layout(layout, arrays, fill=fill, **where)

@@ -9,7 +9,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.backend import Backend, Runs
-from xlayout.lower.calls import caller, common_backend, spread_over
+from xlayout.lower.calls import caller, common_backend, make_room, spread_over
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill
 from xlayout.lower.named import name_of
@@ -17,7 +17,7 @@ from xlayout.lower.recipe import Recipe, recipe
 from xlayout.lower.run import check_copy, refuse_while_tracing, run
 from xlayout.lower.traced import fixed, plan_op, stand_ins, trace
 from xlayout.lower.writes import asked_to_write, is_nested, keep_write, rewritten
-from xlayout.ops.options import COMM, RUN, WHERE, is_plain, plain, says_where
+from xlayout.ops.options import COMM, RUN, WHERE, is_plain, plain, refuse_memory, says_where
 from xlayout.ops.touched import Touched
 from xlayout.registry import SERVED, backend_of
 
@@ -148,7 +148,7 @@ class Engine:
         if out is not None or copy is not True:
             made = self._placed(arrays, own, out, copy, where)
             if out is not None:
-                self._make_room(self._writes)
+                make_room(self._writes, _MOST)
                 asked, layout = asked_to_write(arrays, args, given), self._layout(arrays, own)
                 keep_write(backend_of(arrays[0]), self._writes, asked, layout)
             return self._shaped(made, own)
@@ -161,7 +161,7 @@ class Engine:
             None if self._fill is None else (own.get(self._fill, 0), self._fill),
         )
         result = run(*arrays)  # what fails is not kept
-        self._make_room(self._runs)
+        make_room(self._runs, _MOST)
         x = arrays if args is None else arrays[0]
         backend_of(arrays[0]).keep(self._runs, x, args, given, run)
         return result
@@ -207,9 +207,10 @@ class Engine:
     ) -> Any:
         """Into the caller's memory, or sharing it."""
         backend = common_backend(arrays)
-        if (where or spread_over(backend, arrays)) and (out is not None or copy is False):
-            raise TypeError("out, copy: the result of a sharded op is fresh; leave them out")
-        if spread_over(backend, arrays) or says_where(where):
+        spread = spread_over(backend, arrays)
+        if where or spread:
+            refuse_memory(out, copy)
+        if spread or says_where(where):
             return self._elsewhere(arrays, options, where)
         if backend.tracing(*arrays):
             refuse_while_tracing(out, copy)
@@ -230,10 +231,6 @@ class Engine:
             )
         fill = self._checked_fill(arrays, options)
         return run_donated(backend, self._layout(arrays, options), arrays, fill)
-
-    def _make_room(self, runs: Runs) -> None:
-        if len(runs) >= _MOST:
-            runs.clear()
 
     def _elsewhere(
         self,
@@ -263,8 +260,7 @@ class Engine:
         layout = self._layouts.get(key)
         if layout is None:
             layout = self._layout_of(*self._args(shapes), **options)
-            if len(self._layouts) >= _MOST:
-                self._layouts.clear()
+            make_room(self._layouts, _MOST)
             self._layouts[key] = layout
         return layout
 
@@ -282,7 +278,8 @@ class Engine:
         self, backend: Backend, arrays: Sequence[Any], options: dict[str, Any], views: bool
     ) -> Any:
         fill = self._checked_fill(arrays, options)
-        options = {name: fixed(backend, value) for name, value in options.items()}
+        # No layout depends on what fills its holes, which a compiler may leave open.
+        options = {k: fixed(backend, value) for k, value in options.items() if k != self._fill}
         given = [x.shape for x in arrays]
         touched = [self._touched(len(shape), options) for shape in given]
         shapes = stand_ins(backend, given, touched, self.name)

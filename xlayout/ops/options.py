@@ -7,7 +7,7 @@ from typing import Any, TypedDict, get_args
 
 from xlayout.lower.calls import Comm
 
-__all__ = ["COMM", "RUN", "WHERE", "Options", "is_plain", "plain", "says_where"]
+__all__ = ["COMM", "RUN", "WHERE", "Options", "is_plain", "plain", "refuse_memory", "says_where"]
 
 
 class Options(TypedDict, total=False):
@@ -42,6 +42,21 @@ _PLAIN = (int, str, bool, float, complex, type(None))
 def says_where(where: dict[str, Any]) -> bool:
     """Whether it is said how arrays lie; of what makes no sense too, which is refused there."""
     return bool(where.keys() - {"comm"}) or where.get("comm", "auto") not in COMM
+
+
+def refuse_memory(out: Any, copy: bool | None) -> None:
+    """Refuse what is said of the memory of a result that many devices hold.
+
+    Raises:
+        TypeError: for `out`.
+        BufferError: for `copy=False`.
+    """
+    if out is not None:
+        raise TypeError("out: the result of a sharded op is fresh; leave it out")
+    if copy is False:
+        raise BufferError(
+            "copy=False: the result of a sharded op is no view; use copy=None to allow a copy"
+        )
 
 
 def is_plain(value: Any) -> bool:

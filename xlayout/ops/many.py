@@ -13,7 +13,7 @@ from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.holes import fill_holes
 from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import write_pieces
-from xlayout.lower.run import call
+from xlayout.ops.apply import apply
 
 __all__ = ["apply_many"]
 
@@ -43,6 +43,7 @@ def apply_many(
         ShapeError: for an array of another shape than its layout's.
         TypeError: for something that is no Layout, and for arrays of one layout that differ in
             framework, dtype or device.
+        ShardingError: for arrays of one layout that many devices hold in different orders.
 
     >>> import numpy as np
     >>> turned = Layout.permute((2, 3), (1, 0))
@@ -65,7 +66,7 @@ def apply_many(
         xs = tuple(x) if isinstance(x, (tuple, list)) else (x,)
         backend = _backend_that_waits(layout, xs)
         if backend is None:
-            results.append(call(layout, *xs, fill=fill))
+            results.append(apply(layout, x, fill=fill))
             continue
         if fill != 0 or layout.has_holes:  # not every dtype has a zero
             check_fill(xs[0].dtype, fill)
@@ -80,7 +81,7 @@ def apply_many(
 def _backend_that_waits(layout: Layout, xs: Sequence[Any]) -> Backend | None:
     """The backend that would rather move these arrays together with others."""
     if tuple([x.shape for x in xs]) != layout.in_shapes:
-        return None  # `call` says what is wrong
+        return None  # `apply` says what is wrong
     backend = common_backend(xs)
     if not backend.together(xs) or backend.tracing(*xs):
         return None
