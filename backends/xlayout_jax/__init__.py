@@ -2,10 +2,11 @@
 
 Its modules, from the bottom up:
 
-    tracers                    what tracers tell of the arrays that they stand for
+    tracers, dtypes            what tracers tell of the arrays that they stand for; casts, fillers
     primitive, native          a layout as one operation of JAX; by the copy kernel, where that pays
     exchange, pytree           an array's memory, to and from another framework; containers
     placement, distributed     how arrays lie on devices; those to and from another framework
+    transposes                 a function whose transpose is given, as one operation of JAX
     collective, gathering      exchanges between devices; parameters cast and gathered
     targets, wire              accelerators that are not there; bytes that a program moves
 """
@@ -13,7 +14,7 @@ Its modules, from the bottom up:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,8 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from xlayout_jax import exchange as exchange
 from xlayout_jax import native
+from xlayout_jax.dtypes import filler
+from xlayout_jax.placement import is_settled
 from xlayout_jax.tracers import is_batched, is_explicit, is_tracer, primal
 from xlayout_native.keys import find_by_place, keep_by_place
 from xlayout_native.strided import dense_strides
@@ -33,8 +36,17 @@ immutable = True
 
 
 def kind(x: Any, /) -> tuple[Any, Any]:
+    if not isinstance(x, jax.Array):
+        raise _no_array(x)
     # JAX moves uncommitted arrays by itself and complains clearly about committed ones.
     return x.dtype, "any"
+
+
+def _no_array(x: Any) -> TypeError:
+    way = "read the array that it holds, x[...]"
+    if isinstance(x, jax.ShapeDtypeStruct):
+        way = "it has no values: jax.eval_shape(op, x) says what an op would make of it"
+    return TypeError(f"x: a {type(x).__name__}; wanted a jax.Array; {way}")
 
 
 find = find_by_place  # jax.jit tells shapes and dtypes apart itself
@@ -64,11 +76,20 @@ def spread(x: Any, /) -> bool | None:
     x = primal(x)
     if not is_tracer(x):
         sharding = getattr(x, "sharding", None)  # a numpy array that is differentiated has none
-        return isinstance(sharding, NamedSharding) and sharding.mesh.size > 1
-    mesh = jax.typeof(x).sharding.mesh
-    if is_batched(x) and not any(jax.typeof(x).sharding.spec):
+        if not isinstance(sharding, NamedSharding) or not _needs_plan(sharding):
+            return False
+        return True if is_settled(sharding) else None
+    sharding = jax.typeof(x).sharding
+    if is_batched(x) and not any(sharding.spec.partitions):
         return None  # one of a batch, whole: only the batch may be cut, which ops leave alone
-    return True if is_explicit(mesh) and mesh.size > 1 else None
+    known = is_explicit(sharding.mesh) and is_settled(sharding)
+    return True if known and _needs_plan(sharding) else None
+
+
+def _needs_plan(sharding: NamedSharding) -> bool:
+    # On explicit axes JAX asks about a step that takes a cut axis apart, on one device too.
+    mesh, spec = sharding.mesh, cast(Any, sharding.spec)
+    return mesh.size > 1 or bool(mesh.explicit_axes and any(spec.partitions))
 
 
 def symbolic(n: Any, /) -> bool:
@@ -104,12 +125,7 @@ def stack(axis: int, _rank: int, /) -> Callable[[Sequence[Any]], Any]:
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     widths = [(0, 0, 0)] * x.ndim
     widths[axis] = (before, after, 0)
-    return lax.pad(x, _filler(value, x.dtype), widths)
-
-
-def _filler(value: Any, dtype: Any) -> Any:
-    with jax.enable_x64(True):  # an array that came from elsewhere may have 64 bits all the same
-        return jnp.asarray(value, dtype)
+    return lax.pad(x, filler(value, x), widths)
 
 
 def expand(x: Any, shape: Sequence[Any], /) -> Any:
@@ -117,15 +133,15 @@ def expand(x: Any, shape: Sequence[Any], /) -> Any:
 
 
 def full(shape: Sequence[Any], value: Any, like: Any, /) -> Any:
-    return jnp.broadcast_to(_filler(value, like.dtype), tuple(shape))
+    return jnp.broadcast_to(filler(value, like), tuple(shape))
 
 
 def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     flat = jnp.concatenate([jnp.ravel(x) for x in xs])
-    filler = _filler(value, flat.dtype)
+    hole = filler(value, flat)
     if not flat.size:
-        return jnp.broadcast_to(filler, table.shape)
-    return jnp.where(table < 0, filler, flat[np.maximum(table, 0)])
+        return jnp.broadcast_to(hole, table.shape)
+    return jnp.where(table < 0, hole, flat[np.maximum(table, 0)])
 
 
 def fresh(x: Any, /) -> Any:
@@ -139,10 +155,15 @@ def compiled(
     /,
 ) -> Callable[..., Any] | None:
     # Op by op, JAX on CPU writes a full copy for every reshape and transpose.
-    jitted = jax.jit(function)
-    if elsewhere is None or all(type(x.sharding) is SingleDeviceSharding for x in arrays):
-        return jitted
-    return lambda *xs: elsewhere(*xs) if any(map(spread, xs)) else jitted(*xs)
+    if elsewhere is None:
+        return jax.jit(function)
+
+    def chosen(run: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *xs: elsewhere(*xs) if any(map(spread, xs)) else run(*xs)
+
+    jitted = jax.jit(chosen(function))  # inside too: no key tells explicit axes of one device
+    alone = all(type(x.sharding) is SingleDeviceSharding for x in arrays)
+    return jitted if alone else chosen(jitted)
 
 
 def quick(
@@ -181,7 +202,7 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
 
 def _staged() -> bool:
     """Whether a compiler records: to it constants have no memory, and are nobody's to give away."""
-    return is_tracer(lax.full((), 0, np.int32))
+    return is_tracer(lax.iota(np.int32, 1))  # made on the device: no guard sees a transfer
 
 
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
@@ -192,8 +213,16 @@ def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -
         return None
     if len(x.sharding.device_set) > 1 or next(iter(x.devices())).platform != "cpu":
         return None
-    regrouped = jax.device_put(np.asarray(x).reshape(shape), x.sharding)
+    regrouped = _laid_beside(x, np.asarray(x).reshape(shape))
     return regrouped if _pointer(regrouped) == _pointer(x) else None
+
+
+def _laid_beside(x: Any, values: np.ndarray) -> Any:
+    """On the device of `x`, and bound to it only if `x` is."""
+    if x.committed:
+        return jax.device_put(values, x.sharding)
+    with jax.default_device(x.device):
+        return jax.device_put(values)
 
 
 def _pointer(x: Any) -> int:

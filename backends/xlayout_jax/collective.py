@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_derivatives import SymbolicZero
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from xlayout_jax.dtypes import asked, pinned, unpinned
+from xlayout_jax.dtypes import cast as _cast
+from xlayout_jax.dtypes import dtype_named as dtype_named
+from xlayout_jax.dtypes import dtype_of_sum as dtype_of_sum
 from xlayout_jax.gathering import automatic as automatic
 from xlayout_jax.gathering import constrained as constrained
 from xlayout_jax.gathering import gather as gather
-from xlayout_jax.gathering import pinned, unpinned
 from xlayout_jax.tracers import is_batched, is_explicit, is_tracer, primal
+from xlayout_jax.transposes import Step
+from xlayout_jax.transposes import linear as linear
 
-Step = Callable[..., tuple[Any, ...]]
 Exchange = tuple[Any, ...]
 """("all_gather" or "all_to_all", mesh axes), or ((width, (sender, receiver) pairs), ...)."""
 
@@ -31,9 +35,15 @@ def view(x: Any, /) -> tuple[str, Any]:
 
     "known": an array, or a tracer on explicit axes. "automatic": a tracer whose sharding is up to
     the compiler. "part": one device's part, inside shard_map. "batched": one of many, inside vmap.
+
+    Raises:
+        ValueError: for an array in host memory.
     """
     x = primal(x)
-    mesh = jax.typeof(x).sharding.mesh
+    aval = jax.typeof(x)
+    if aval.memory_space is not jax.memory.Space.Device:
+        raise ValueError(f"x: {aval} is in host memory; wanted device memory: jax.device_put it")
+    mesh = aval.sharding.mesh
     if not is_tracer(x):
         return "known", mesh
     if mesh.manual_axes:
@@ -110,15 +120,34 @@ def spmd(
     `packs` and `unpacks` hold one function a rank; the same object is compiled once. Ranks count
     along the mesh axes `names`; those that differ along others do the same.
     """
-    return jax.jit(
-        jax.shard_map(
-            on_parts(packs, exchange, unpacks, names),
-            mesh=sources[0].mesh,
-            in_specs=tuple(s.spec for s in sources),
-            out_specs=tuple(t.spec for t in targets),
-            check_vma=False,
-        )
+    mesh = sources[0].mesh
+    mapped = jax.shard_map(
+        on_parts(packs, exchange, unpacks, names),
+        mesh=mesh,
+        in_specs=tuple(s.spec for s in sources),
+        out_specs=tuple(t.spec for t in targets),
+        check_vma=False,
     )
+
+    def placed(*xs: Any) -> tuple[Any, ...]:
+        # The tangents of a Jacobian are whole, however the array lies.
+        made: tuple[Any, ...] = mapped(*map(constrained, xs, sources))
+        return made
+
+    return _looked_into(jax.jit(placed if is_explicit(mesh) else mapped))
+
+
+def _looked_into(run: Step) -> Step:
+    """`run` where JAX looks for NaNs: in what it makes, for inside a shard_map it would not end."""
+
+    def call(*xs: Any) -> tuple[Any, ...]:
+        if not (jax.config.jax_debug_nans or jax.config.jax_debug_infs):  # type: ignore[attr-defined]
+            return run(*xs)
+        with jax.debug_nans(False), jax.debug_infs(False):
+            made = run(*xs)
+        return tuple(map(jnp.copy, made))
+
+    return call
 
 
 def on_parts(
@@ -135,7 +164,7 @@ def on_parts(
         if packs is None:
             return _choose(names, unpacks, parts)
         (buffer,) = _choose(names, packs, parts)
-        received = unpinned(_exchanged(pinned(buffer), exchange, names), buffer.dtype)
+        received = unpinned(_exchanged(pinned(buffer), exchange, names), buffer)
         return _choose(names, unpacks, (received, *parts))
 
     return run
@@ -186,82 +215,26 @@ def _vary(x: Any, names: frozenset[str]) -> Any:
     return lax.pcast(x, missing, to="varying") if missing else x
 
 
-def linear(
-    forward: Step, backward: Step, arrays: Sequence[Any], /, primal: Step | None = None
-) -> tuple[Any, ...]:
-    """`forward(*arrays)`, with `backward` as its transpose; `backward` has `forward` as its own.
-
-    primal: what makes the results, where they are those of `forward` and a constant.
-    """
-    if not any(is_tracer(x) for x in arrays):
-        # Nobody will ask for a gradient, and a call that has one is slow.
-        return (primal or forward)(*arrays)
-    if len(arrays) == 1 and primal is None:
-        return _linear_in(range(1), forward, backward, arrays)
-    run = jax.custom_jvp(lambda *xs: (primal or forward)(*xs))
-
-    def tangents_of(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        # JAX's linear_call knows no operand that does not change: so it is given those that do.
-        still = [isinstance(t, SymbolicZero) for t in tangents]
-        given = [
-            jnp.zeros_like(x) if zero else t
-            for x, t, zero in zip(primals, tangents, still, strict=True)
-        ]
-        moving = [k for k, zero in enumerate(still) if not zero]
-        return run(*primals), _linear_in(moving, forward, backward, given)
-
-    run.defjvp(tangents_of, symbolic_zeros=True)
-    made: tuple[Any, ...] = run(*arrays)
-    return made
-
-
-def _linear_in(
-    moving: Sequence[int], forward: Step, backward: Step, arrays: Sequence[Any]
-) -> tuple[Any, ...]:
-    """The same for gradients with respect to these operands alone."""
-
-    def whole(still: Sequence[Any], changing: Sequence[Any]) -> tuple[Any, ...]:
-        both = iter(still), iter(changing)
-        return forward(*[next(both[k in moving]) for k in range(len(arrays))])
-
-    def transposed(_still: Any, cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
-        back = linear(backward, forward, cotangents)
-        return tuple([back[k] for k in moving])
-
-    still = tuple([x for k, x in enumerate(arrays) if k not in moving])
-    changing = tuple([arrays[k] for k in moving])
-    made: tuple[Any, ...] = jax.custom_derivatives.linear_call(whole, transposed, still, changing)
-    return made
-
-
 def moved(source: NamedSharding, target: NamedSharding, /) -> Step:
     """One array from one sharding to another, by what XLA makes of it; narrow floats pinned."""
 
     def run(x: Any) -> tuple[Any]:
         bits = constrained(constrained(pinned(x), source), target)
-        return (unpinned(bits, x.dtype),)
+        return (unpinned(bits, x),)
 
     return jax.jit(run)
 
 
 def lay(x: Any, sharding: NamedSharding, /) -> Any:
     """`x` under another sharding, by the collectives that XLA chooses."""
-    return jax.jit(lambda x: constrained(x, sharding))(x)
+    return _laying(sharding)(x)
 
 
-def dtype_named(name: Any, /) -> Any:
-    """A dtype, or the one of that name."""
-    try:
-        return jnp.dtype(name)
-    except TypeError:
-        raise TypeError(f"dtype: {name!r}; wanted a dtype of JAX or its name") from None
-
-
-def dtype_of_sum(asked: Any, dtype: Any, /) -> Any:
-    """In which dtype gradients are added up: the one asked for, but nothing complex as if real."""
-    kept = any(jnp.issubdtype(dtype, kind) for kind in (jnp.complexfloating, jnp.float64))
-    return jnp.promote_types(asked, dtype) if kept else asked
+@lru_cache(1024)
+def _laying(sharding: NamedSharding) -> Callable[[Any], Any]:
+    return jax.jit(lambda x: constrained(x, sharding))
 
 
 def cast(x: Any, dtype: Any, /) -> Any:
-    return x.astype(dtype)
+    """`x` in the dtype that a caller wants, which JAX must be able to make."""
+    return _cast(x, asked(dtype, x.dtype))

@@ -40,6 +40,7 @@ _ALIGNMENT = {CPU: 64, CUDA: 16, CUDA_HOST: 64}  # what XLA asks of a parameter
 # What is already known: types that are concrete arrays, and shardings that are one device.
 _CONCRETE: set[type] = set()
 _PLACES: dict[Any, tuple[tuple[int, int], str | None]] = {}
+_MOST = 1024  # shardings; a program with more than this starts over
 
 
 class Offer:
@@ -105,7 +106,10 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
         raise _deleted(x)
     place = _PLACES.get(x.sharding)
     if place is None:
-        place = _PLACES[x.sharding] = _place(x)
+        place = _place(x)
+        if len(_PLACES) >= _MOST:
+            _PLACES.clear()
+        _PLACES[x.sharding] = place
     return Offer(x, name, *place)
 
 
@@ -279,7 +283,12 @@ def _no_equivalent(x: jax.Array) -> TypeError:
         return TypeError(f"{_described(x)} holds random keys; pass jax.random.key_data(x)")
     hint = "cast it"
     if x.dtype.name in _SUB_BYTE:
-        hint = "cast it to int8, or pack it into bytes with lax.bitcast_convert_type(x, jnp.uint8)"
+        bits = 2 if x.dtype.name.endswith("int2") else 4
+        pairs = f"x.reshape(*x.shape[:-1], -1, {8 // bits})"
+        hint = (
+            "cast it to int8, or pack it into bytes with "
+            f"lax.bitcast_convert_type({pairs}, jnp.uint8)"
+        )
     return TypeError(f"{_described(x)}: no other framework has {x.dtype}; {hint}")
 
 

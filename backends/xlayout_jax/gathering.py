@@ -1,7 +1,7 @@
 """Gathering: parameters cast, then gathered; gradients reduced in a dtype of their own.
 
 What travels is pinned as integers: some compilers widen narrow floats on the wire, or gather first
-and cast then. Every gather is one linear call, so that it is differentiated in either mode, and so
+and cast then. Every gather is one operation, so that it is differentiated in either mode, and so
 that a checkpoint policy can tell it from what surrounds it.
 """
 
@@ -12,11 +12,13 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from xlayout_jax.tracers import is_explicit, is_tracer
+from xlayout_jax.dtypes import asked, cast, pinned, unpinned
+from xlayout_jax.placement import entries_of
+from xlayout_jax.tracers import is_explicit
+from xlayout_jax.transposes import Step, exchange_p, linear
 
 __all__ = [
     "automatic",
@@ -24,9 +26,7 @@ __all__ = [
     "gather",
     "gather_partial",
     "gather_parts",
-    "pinned",
     "regather",
-    "unpinned",
 ]
 
 _NAME = "gather_of_parameters"
@@ -49,8 +49,8 @@ def gather(
     /,
 ) -> Any:
     """Cast, then gather in that dtype; backward: `reduce_dtype`, back to shards, dtype of `x`."""
-    forward, backward = _whole(source, target, jnp.dtype(dtype), reduce_dtype, x.dtype, pin)
-    return _linear(forward, backward, x)
+    ways = _whole(source, target, asked(dtype, x.dtype), reduce_dtype, x.dtype, pin)
+    return linear(*ways, (x,))[0]
 
 
 @lru_cache(1024)
@@ -61,15 +61,16 @@ def _whole(
     reduce_dtype: Any,
     own: Any,
     pin: bool,
-) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    def gather_of_parameters(x: Any) -> Any:
-        narrow = pinned(x.astype(dtype)) if pin else x.astype(dtype)
+) -> tuple[Step, Step]:
+    def gather_of_parameters(x: Any) -> tuple[Any]:
+        narrow = cast(x, dtype)
+        wire = pinned(narrow) if pin else narrow
         for at in (source, target):  # both ends, or the compiler gathers before it casts
-            narrow = constrained(narrow, at)
-        return unpinned(narrow, dtype)
+            wire = constrained(wire, at)
+        return (unpinned(wire, narrow),)
 
-    def scatter_of_gradients(g: Any) -> Any:
-        return constrained(g.astype(reduce_dtype), source).astype(own)
+    def scatter_of_gradients(g: Any) -> tuple[Any]:
+        return (cast(constrained(cast(g, reduce_dtype), source), own),)
 
     return jax.jit(gather_of_parameters), jax.jit(scatter_of_gradients)
 
@@ -78,21 +79,21 @@ def gather_parts(
     x: Any, names: Sequence[str], axis: int, dtype: Any, reduce_dtype: Any, pin: bool, /
 ) -> Any:
     """The same inside shard_map, on this device's part; backward: one reduce-scatter."""
-    forward, backward = _parts(tuple(names), axis, jnp.dtype(dtype), reduce_dtype, x.dtype, pin)
-    return _linear(forward, backward, x)
+    ways = _parts(tuple(names), axis, asked(dtype, x.dtype), reduce_dtype, x.dtype, pin)
+    return linear(*ways, (x,))[0]
 
 
 @lru_cache(1024)
 def _parts(
     names: tuple[str, ...], axis: int, dtype: Any, reduce_dtype: Any, own: Any, pin: bool
-) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    def gather_of_parameters(x: Any) -> Any:
-        narrow = pinned(x.astype(dtype)) if pin else x.astype(dtype)
-        return unpinned(lax.all_gather(narrow, names, axis=axis, tiled=True), dtype)
+) -> tuple[Step, Step]:
+    def gather_of_parameters(x: Any) -> tuple[Any]:
+        narrow = cast(x, dtype)
+        wire = lax.all_gather(pinned(narrow) if pin else narrow, names, axis=axis, tiled=True)
+        return (unpinned(wire, narrow),)
 
-    def scatter_of_gradients(g: Any) -> Any:
-        wide = g.astype(reduce_dtype)
-        return _scattered(wide, names, axis).astype(own)
+    def scatter_of_gradients(g: Any) -> tuple[Any]:
+        return (cast(_scattered(cast(g, reduce_dtype), names, axis), own),)
 
     return jax.jit(gather_of_parameters), jax.jit(scatter_of_gradients)
 
@@ -111,42 +112,55 @@ def gather_partial(
     The result is typed as reduced over the axes that were gathered, so that its gradient comes back
     unreduced; any other type would have it summed in the dtype of the result.
     """
-    gone, spec = _gone(source, target), _entries(target)
+    run: Any = _partial(source, target, dtype, reduce_dtype, x.dtype, pin)
+    return run(x)
+
+
+@lru_cache(1024)
+def _partial(
+    source: NamedSharding,
+    target: NamedSharding,
+    dtype: Any,
+    reduce_dtype: Any,
+    own: Any,
+    pin: bool,
+) -> Callable[[Any], Any]:
+    gone, spec = _gone(source, target), entries_of(target)
     reduced = NamedSharding(target.mesh, PartitionSpec(*spec, reduced={*sum(gone, ())}))  # type: ignore[no-untyped-call]
-    own = x.dtype
 
     def forward(x: Any) -> Any:
         return jax.sharding.reshard(gather(x, source, target, dtype, reduce_dtype, pin), reduced)  # type: ignore[no-untyped-call]
 
-    def back(_: None, g: Any) -> tuple[Any]:
-        g = g.astype(reduce_dtype)
+    def scatter(g: Any) -> Any:
         for axis, names in enumerate(gone):
-            if names != _entries(source)[axis][len(_entries(source)[axis]) - len(names) :]:
-                return (jax.sharding.reshard(g, source).astype(own),)  # type: ignore[no-untyped-call]
+            if names:
+                g = _scattered(g, names, axis)
+        return g
 
-        def scatter(g: Any) -> Any:
-            for axis, names in enumerate(gone):
-                if names:
-                    g = _scattered(g, names, axis)
-            return g
+    held = PartitionSpec(*spec, unreduced={*sum(gone, ())})  # type: ignore[no-untyped-call]
+    sums = jax.shard_map(scatter, mesh=source.mesh, in_specs=held, out_specs=source.spec)
+    minor = all(
+        names == entry[len(entry) - len(names) :]
+        for entry, names in zip(entries_of(source), gone, strict=True)
+    )
 
-        held = PartitionSpec(*spec, unreduced={*sum(gone, ())})  # type: ignore[no-untyped-call]
-        sums = jax.shard_map(scatter, mesh=source.mesh, in_specs=held, out_specs=source.spec)
-        return (sums(g).astype(own),)
+    @jax.jit
+    def scatter_of_gradients(g: Any) -> Any:
+        wide = cast(g, reduce_dtype)
+        return cast(sums(wide) if minor else jax.sharding.reshard(wide, source), own)  # type: ignore[no-untyped-call]
+
+    def back(_: None, g: Any) -> tuple[Any]:
+        return (scatter_of_gradients(g),)
 
     run = jax.custom_vjp(forward)
     run.defvjp(lambda x: (forward(x), None), back)
-    return run(x)
+    return run
 
 
 def _gone(source: NamedSharding, target: NamedSharding) -> list[tuple[str, ...]]:
     """For each array axis the mesh axes that cut it before and not after."""
-    after = {name for entry in _entries(target) for name in entry}
-    return [tuple(n for n in entry if n not in after) for entry in _entries(source)]
-
-
-def _entries(sharding: NamedSharding) -> list[tuple[str, ...]]:
-    return [(e,) if isinstance(e, str) else tuple(e or ()) for e in sharding.spec]
+    after = {name for entry in entries_of(target) for name in entry}
+    return [tuple(n for n in entry if n not in after) for entry in entries_of(source)]
 
 
 def regather(policy: Callable[..., Any] | None, /) -> Callable[..., Any]:
@@ -161,8 +175,8 @@ def regather(policy: Callable[..., Any] | None, /) -> Callable[..., Any]:
 
 
 def _is_gather(name: str, params: dict[str, Any]) -> bool:
-    if name == "linear_call":
-        return any(e.params.get("name") == _NAME for e in params["callee"].jaxpr.eqns)
+    if name == exchange_p.name:
+        return getattr(params["forward"], "__name__", "") == _NAME
     return name == "reshard" and bool(params["dst_sharding"].spec.reduced)
 
 
@@ -174,14 +188,22 @@ def constrained(x: Any, sharding: NamedSharding, /) -> Any:
     if is_explicit(mesh):
         return jax.sharding.reshard(x, sharding)  # type: ignore[no-untyped-call]
     # Where there are both kinds, JAX takes a word about either for one about the other.
-    (made,) = automatic(lambda x: (x,), (sharding,))(x)
+    (made,) = automatic(_same, (sharding,))(x)
     return made
 
 
+def _same(x: Any) -> tuple[Any]:
+    return (x,)
+
+
+@lru_cache(1024)
 def automatic(
-    run: Callable[..., Sequence[Any]], targets: Sequence[NamedSharding], /
+    run: Callable[..., Sequence[Any]], targets: tuple[NamedSharding, ...], /
 ) -> Callable[..., tuple[Any, ...]]:
-    """`run` by what XLA makes of it, where explicit axes would have JAX ask about every step."""
+    """`run` by what XLA makes of it, where explicit axes would have JAX ask about every step.
+
+    It is compiled once for the same `run` and `targets`.
+    """
     mesh = targets[0].mesh
 
     def placed(*xs: Any) -> tuple[Any, ...]:
@@ -190,7 +212,7 @@ def automatic(
 
     types = []
     for to in targets:
-        entries = (tuple(n for n in entry if n in mesh.explicit_axes) for entry in _entries(to))
+        entries = (tuple(n for n in entry if n in mesh.explicit_axes) for entry in entries_of(to))
         types.append(PartitionSpec(*(entry or None for entry in entries)))  # type: ignore[no-untyped-call]
     return jax.jit(
         jax.sharding.auto_axes(
@@ -200,26 +222,5 @@ def automatic(
     )  # fmt: skip
 
 
-def pinned(x: Any, /) -> Any:
-    """Narrow floats as integers: XLA widens bf16 and fp8 collectives on some platforms."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return x
-    bits = jnp.finfo(x.dtype).bits  # type: ignore[no-untyped-call]
-    return x if bits > 16 else lax.bitcast_convert_type(x, jnp.dtype(f"uint{bits}"))
-
-
-def unpinned(x: Any, dtype: Any, /) -> Any:
-    """What `pinned` was given."""
-    return x if x.dtype == dtype else lax.bitcast_convert_type(x, dtype)
-
-
 def _scattered(x: Any, names: tuple[str, ...], axis: int) -> Any:
     return lax.psum_scatter(x, names, scatter_dimension=axis, tiled=True)  # type: ignore[no-untyped-call]
-
-
-def _linear(forward: Callable[[Any], Any], backward: Callable[[Any], Any], x: Any) -> Any:
-    if not is_tracer(x):
-        return forward(x)
-    return jax.custom_derivatives.linear_call(
-        lambda _, x: forward(x), lambda _, g: backward(g), (), x
-    )

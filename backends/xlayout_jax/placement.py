@@ -7,21 +7,45 @@ from typing import Any
 
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
+__all__ = ["Spec", "build", "describe", "entries_of", "is_settled"]
+
 Spec = tuple[tuple[str, ...], ...]
+
+
+def entries_of(sharding: NamedSharding, /) -> Spec:
+    """For each array axis the mesh axes that cut it."""
+    spec: Any = sharding.spec
+    return tuple([(e,) if isinstance(e, str) else tuple(e or ()) for e in spec.partitions])
+
+
+def is_settled(sharding: NamedSharding, /) -> bool:
+    """Whether no sums are to come: neither of the array, nor, if it is reduced, of its gradient."""
+    spec: Any = sharding.spec
+    return not (spec.unreduced or spec.reduced)
 
 
 def describe(sharding: Any, /) -> tuple[tuple[int, ...], tuple[str, ...], Spec]:
     """(mesh shape, axis names, spec); ranks count along `mesh.devices.flat`, never by device id."""
     if not isinstance(sharding, NamedSharding):
         raise TypeError(f"sharding: {sharding}; wanted a NamedSharding, which names its axes")
-    spec = sharding.spec
-    if PartitionSpec.UNCONSTRAINED in tuple(spec) or spec.unreduced:
+    spec: Any = sharding.spec
+    if PartitionSpec.UNCONSTRAINED in spec.partitions or spec.unreduced:
         raise ValueError(
             f"sharding: {spec} leaves something to the compiler; name every axis, or None"
         )
-    entries = tuple((e,) if isinstance(e, str) else tuple(e or ()) for e in spec)
+    if spec.reduced:
+        raise ValueError(
+            f"sharding: {spec} has the gradient unreduced; take the array to the same without "
+            "`reduced` first, by jax.sharding.reshard"
+        )
+    kind = sharding.memory_kind
+    if kind not in (None, "device"):
+        raise ValueError(
+            f"sharding: memory kind {kind!r}; wanted device memory: jax.device_put the array there "
+            f"first, and the result to {kind!r} afterwards"
+        )
     mesh = sharding.mesh
-    return tuple(mesh.shape.values()), tuple(mesh.axis_names), entries
+    return tuple(mesh.shape.values()), tuple(mesh.axis_names), entries_of(sharding)
 
 
 def build(mesh: Any, shape: Sequence[int], names: Sequence[str], spec: Spec, /) -> NamedSharding:

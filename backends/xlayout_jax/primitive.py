@@ -72,7 +72,8 @@ def _whole(mesh: Any, ndim: int) -> NamedSharding:
 
 
 def _run(*arrays: Any, linear: Linear) -> Any:
-    with jax.disable_jit(False):  # else it would come here again, for ever
+    # Else it would come here again, for ever: uncompiled, or compiled and then looked into.
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
         return _jitted(linear)(*arrays)
 
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from tests.bridge.memory import at_offset, pointer, run_alone
-from xlayout.bridge import to_jax, to_torch
+from xlayout.bridge import to_jax, to_numpy, to_torch
+from xlayout_jax import exchange
 
 
 @pytest.mark.parametrize("numpy", [False, True])
@@ -95,3 +96,11 @@ def test_either_side_may_free_last_from_any_thread() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(there_and_back, range(500)))
+
+
+def test_where_arrays_lay_is_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "_MOST", 2)
+    monkeypatch.setattr(exchange, "_PLACES", {})
+    for device in jax.devices()[:5]:
+        to_numpy(jax.device_put(jnp.ones(2), device))
+    assert len(exchange._PLACES) <= 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from importlib.util import find_spec
 from typing import Any
 
@@ -66,6 +67,17 @@ def test_sub_byte_numbers_are_refused_with_a_way_out(convert: Any, dtype: str) -
         TypeError, match=rf"no other framework has {dtype}; cast it to int8, or pack"
     ):
         convert(jnp.zeros(4, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2", "float4_e2m1fn"])
+@pytest.mark.parametrize("shape", [(4,), (4, 8)])
+def test_the_way_out_for_sub_byte_numbers_packs_them(shape: tuple[int, ...], dtype: str) -> None:
+    x = jnp.arange(math.prod(shape)).reshape(shape).astype(dtype)
+    with pytest.raises(TypeError, match="or pack it into bytes with") as refused:
+        to_numpy(x)
+    packed = eval(str(refused.value).rpartition(" with ")[2], {"lax": jax.lax, "jnp": jnp, "x": x})
+    assert packed.dtype == jnp.uint8
+    assert to_numpy(packed).size == x.size * jnp.iinfo(dtype).bits // 8 if "int" in dtype else 2
 
 
 @NEEDS_TORCH

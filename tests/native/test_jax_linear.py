@@ -195,6 +195,17 @@ def test_without_jit_it_runs_as_well() -> None:
         assert np.array_equal(jax.jit(xl.matrix_transpose)(x), x.T)
 
 
+@pytest.mark.parametrize("looks", [jax.debug_nans, jax.debug_infs])
+def test_what_looks_for_nans_comes_to_an_end(looks: Any) -> None:
+    layout, x = LAYOUTS["zip"], values()
+    bad = x.at[0, 0].set(np.nan if looks is jax.debug_nans else np.inf)
+    with looks(True):
+        for run in (layout, jax.jit(layout), jax.grad(lambda x: (layout(x) * x).sum())):
+            with pytest.raises(FloatingPointError, match=r"nan|inf"):
+                run(bad)
+        assert np.array_equal(jax.jit(layout)(x), layout(np.asarray(x)))
+
+
 def test_a_batch_of_unknown_size_is_plain_ops() -> None:
     (batch,) = jax.export.symbolic_shape("b")
     like = jax.ShapeDtypeStruct((batch, *SHAPE), np.float32)

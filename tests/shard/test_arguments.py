@@ -96,11 +96,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: Sharding(TP, ("tp",), splits={0: "fair"}), xl.LayoutError,  # type: ignore[dict-item]
         "rule: 'fair'; wanted one of ceil, flat_ceil, balanced, even"),
     "a view": (
-        lambda: xl.interleave(eight(), copy=False), TypeError,
-        "out, copy: the result of a sharded op is fresh; leave them out"),
+        lambda: xl.interleave(eight(), copy=False), BufferError,
+        "copy=False: the result of a sharded op is no view; use copy=None to allow a copy"),
+    "memory to write into": (
+        lambda: xl.interleave(eight(), out=eight()), TypeError,
+        "out: the result of a sharded op is fresh; leave it out"),
     "a view by any layout": (
-        lambda: xl.apply(EIGHT, eight(), copy=False), TypeError,
-        "out, copy: the result of a sharded op is fresh; leave them out"),
+        lambda: xl.apply(EIGHT, eight(), copy=False), BufferError,
+        "copy=False: the result of a sharded op is no view; use copy=None to allow a copy"),
     "neither yes nor no nor either": (
         lambda: xl.apply(EIGHT, eight(), copy=3), TypeError,  # type: ignore[arg-type]
         "copy: 3; wanted True, False or None"),

@@ -214,6 +214,23 @@ def test_a_gradient_may_be_asked_of_some_inputs_alone(which: Any) -> None:
     assert np.array_equal(tangent, np.stack([alone[2], np.zeros_like(alone[2])]))
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_arrays_in_host_memory_are_refused(kind: AxisType) -> None:
+    there = NamedSharding(mesh(kind), TP, memory_kind="pinned_host")
+    held, x = jax.device_put(values(), there), put(values(), TP, mesh(kind))
+    for run in (lambda: xl.interleave(held), lambda: reshard(x, there), lambda: all_gather(held)):
+        with pytest.raises(ValueError, match=r"memory.*; wanted device memory: jax\.device_put"):
+            run()
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_tracer_in_host_memory_is_refused(kind: AxisType) -> None:
+    there = NamedSharding(mesh(kind), TP, memory_kind="pinned_host")
+    told = NamedSharding(mesh(kind), TP)
+    with pytest.raises(ValueError, match=r"x: float32<host>.* is in host memory; wanted device"):
+        jax.jit(lambda x: xl.interleave(x, in_sharding=told))(jax.device_put(values(), there))
+
+
 def test_a_tracer_on_automatic_axes_does_not_know_its_sharding() -> None:
     with pytest.raises(TypeError, match="a tracer does not know its sharding; say it with in_sh"):
         jax.jit(lambda x: reshard(x, NamedSharding(mesh(), P())))(put(values(), P("tp")))

@@ -103,6 +103,25 @@ def test_gradients_come_back_as_the_inputs_lie(name: str) -> None:
         assert g.sharding.is_equivalent_to(x.sharding, 2)
 
 
+@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
+def test_what_is_left_to_xla_is_compiled_once(
+    kind: AxisType, caplog: pytest.LogCaptureFixture
+) -> None:
+    x, found = put(mesh(kind, kind), BOTH), []
+    for _ in range(2):
+        caplog.clear()
+        with jax.log_compiles():
+            xl.rope_halves(x, heads=2, comm="native")
+        found.append("XLA compilation" in caplog.text)
+    assert found == [True, False]
+
+
+def test_many_layouts_are_applied_as_each_is() -> None:
+    x, layout = put(mesh(), BOTH), xl.interleave.layout((8, 8))
+    for made in xl.apply_many([layout, layout], [x, x]):
+        check(made, layout(np.asarray(x)), mesh(), xl.apply(layout, x).sharding.spec)
+
+
 def test_what_can_stay_is_not_moved() -> None:
     x = put(mesh(), P(None, "tp"))
     assert wire_bytes(lambda x: xl.trim(x, to=7), x) == {}

@@ -206,6 +206,38 @@ def test_it_is_differentiated_forward_too() -> None:
     np.testing.assert_array_equal(whole, np.asarray(w).astype(jnp.bfloat16))
 
 
+def test_ops_leave_what_is_reduced_to_jax() -> None:
+    on = mesh(EXPLICIT)
+    with jax.set_mesh(on):
+        w, x = arrays(on)
+
+        def whole(w: Any) -> Any:
+            return xlayout.jax.all_gather(w, "fsdp")
+
+        def turned(w: Any) -> Any:
+            return xl.matrix_transpose(whole(w))
+
+        for made in (turned(w), jax.jit(turned)(w)):
+            assert jax.typeof(made).sharding.spec.reduced == {"fsdp"}
+            np.testing.assert_array_equal(made, np.asarray(w).T)
+        losses = (lambda w: (x @ turned(w).T).sum()), (lambda w: (x @ whole(w)).sum())
+        np.testing.assert_array_equal(*(jax.jit(jax.grad(loss))(w) for loss in losses))
+        with pytest.raises(ValueError, match="has the gradient unreduced; take the array to the"):
+            xl.interleave(whole(w), out_sharding=P("fsdp"))
+
+
+def test_on_explicit_axes_nothing_is_compiled_twice(caplog: pytest.LogCaptureFixture) -> None:
+    found = []
+    with jax.set_mesh(mesh(EXPLICIT)):
+        w, x = arrays(mesh(EXPLICIT))
+        for _ in range(2):
+            caplog.clear()
+            with jax.log_compiles():
+                jax.grad(lambda w: (x @ xlayout.jax.all_gather(w, "fsdp")).sum())(w)
+            found.append("XLA compilation" in caplog.text)
+    assert found == [True, False]
+
+
 # -- refusals --------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Partial, Replicate, Shard
@@ -239,6 +239,14 @@ def test_what_is_no_named_sharding_is_refused() -> None:
     free = NamedSharding(jax_mesh(DP), P("dp", P.UNCONSTRAINED))
     with pytest.raises(ValueError, match="leaves something to the compiler; name every axis, or N"):
         Sharding.from_jax(free)
+    explicit = jax.make_mesh((2,), ("dp",), (AxisType.Explicit,), devices=jax.devices()[:2])
+    to_come = NamedSharding(explicit, P(None, reduced={"dp"}))
+    with pytest.raises(ValueError, match="has the gradient unreduced; take the array to the same"):
+        Sharding.from_jax(to_come)
+    on_host = NamedSharding(jax_mesh(DP), P("dp"), memory_kind="pinned_host")
+    said = "sharding: memory kind 'pinned_host'; wanted device memory: jax.device_put the array "
+    with pytest.raises(ValueError, match=said):
+        Sharding.from_jax(on_host)
     with pytest.raises(TypeError, match=r"mesh: DeviceMesh; wanted a jax\.sharding\.Mesh"):
         cut().to_jax(device_mesh(TP))
     with pytest.raises(ValueError, match=r"mesh: \{'dp': 2, 'tp': 4\}; the sharding is on"):

@@ -163,7 +163,7 @@ def test_any_layout_is_applied_as_an_op() -> None:
     assert made.sharding.is_equivalent_to(to, 2)
     with pytest.raises(ShardingError, match="comm: 'local', but something would have to move:"):
         xl.apply(glu, x, comm="local")
-    with pytest.raises(TypeError, match="out, copy: the result of a sharded op is fresh; leave th"):
+    with pytest.raises(BufferError, match="copy=False: the result of a sharded op is no view; use"):
         xl.apply(glu, x, copy=False)
     with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of auto, local, native"):
         xl.apply(glu, x, comm="fast")  # type: ignore[arg-type]
@@ -175,8 +175,17 @@ def test_any_layout_is_applied_as_an_op() -> None:
         xl.apply(holes, x, fill="a")
 
 
+def test_many_layouts_lie_as_each_alone() -> None:
+    x, glu, holes = put(W, P("tp")), xl.interleave.layout(W), xl.pad.layout(W, to=40)
+    made = xl.apply_many([glu, holes, glu], [x, x, values(W)], fill=3)
+    for y, layout in zip(made, (glu, holes, glu), strict=True):
+        np.testing.assert_array_equal(y, xl.apply(layout, values(W), fill=3))
+    assert [y.sharding.spec for y in made[:2]] == [P("tp"), P("tp")]
+    assert isinstance(made[2], np.ndarray)
+
+
 def test_memory_is_not_a_question_across_devices() -> None:
-    with pytest.raises(TypeError, match="out, copy: the result of a sharded op is fresh; leave th"):
+    with pytest.raises(BufferError, match="copy=False: the result of a sharded op is no view; use"):
         xl.interleave(put(W, P("tp")), comm="auto", copy=False)
 
 

@@ -54,8 +54,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         lambda x: xl.interleave(x, comm="fast"), LayoutError,
         "comm: 'fast'; wanted one of auto, local, native"),
     "memory": (
-        lambda x: xl.interleave(x, copy=False), TypeError,
-        "out, copy: the result of a sharded op is fresh; leave them out"),
+        lambda x: xl.interleave(x, copy=False), BufferError,
+        "copy=False: the result of a sharded op is no view; use copy=None to allow a copy"),
     "a tensor of one device": (
         lambda x: xl.reshard(x.to_local(), ROWS), TypeError,
         "x: a Tensor is on one device; wanted a DTensor or a jax.Array"),

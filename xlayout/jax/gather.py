@@ -54,6 +54,7 @@ def all_gather(
     Raises:
         ShardingError: where a compiler would sum the gradient: on automatic axes.
         AxisError: for a mesh axis, or an axis of the array, that is not there.
+        TypeError: for a dtype of 64 bits while JAX makes no such arrays.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P

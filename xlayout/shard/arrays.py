@@ -16,6 +16,7 @@ from xlayout.shard.targets import mesh_said, on_manual_axes, same_ranks, target_
 
 __all__ = [
     "Laid",
+    "are_batched",
     "check_shapes",
     "framework_of",
     "laid",
@@ -61,6 +62,14 @@ def framework_of(x: Any) -> str:
             f"x: a {type(x).__name__} is on one device; wanted a DTensor or a jax.Array"
         )
     return name
+
+
+def are_batched(arrays: Sequence[Any]) -> bool:
+    """Whether any is one of many, inside `jax.vmap`, as far as a framework tells."""
+    return any(
+        framework_of(x) == "jax" and verbs("jax", "collective").view(x)[0] == "batched"
+        for x in arrays
+    )
 
 
 def laid(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Laid, ...]:
@@ -115,8 +124,9 @@ def _laid(x: Any, told: Any) -> Laid:
             return _part(x, mesh, told)
         if kind == "batched":
             raise TypeError(
-                f"x: {x.aval} inside jax.vmap, which no exchange between devices has a rule for; "
-                "give the array a batch axis that the op leaves alone, or call it outside vmap"
+                f"x: {x.aval} inside jax.vmap, which no exchange sees through to where the batch "
+                "lies; give the array a batch axis that the op leaves alone, call it outside vmap, "
+                "or leave it to JAX's own ops with comm='native'"
             )
         if kind == "automatic":
             return _told(x, mesh, told)

@@ -46,7 +46,8 @@ def reshard(
 
     Raises:
         TypeError: for an array that is not sharded, or does not know its sharding; for what is no
-            layout.
+            layout; for a dtype of 64 bits while JAX makes no such arrays.
+        ValueError: for a jax.Array in host memory, or one that is to lie there.
         ShapeError: for arrays of other shapes than the layout takes.
         SizeError: for a mesh of another size.
         ShardingError: for a sharding that the framework cannot say, with the nearest that it can.
@@ -104,7 +105,9 @@ def all_gather(
         in_sharding: JAX only: how a tracer on automatic axes lies, which does not know it.
 
     Raises:
-        TypeError: for an array that is not sharded, or does not know its sharding.
+        TypeError: for an array that is not sharded, or does not know its sharding; for a dtype of
+            64 bits while JAX makes no such arrays.
+        ValueError: for a jax.Array in host memory.
         AxisError: for a mesh axis that is not there.
 
     >>> import jax

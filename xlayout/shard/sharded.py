@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, get_args
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import LayoutError, ShardingError
 from xlayout.lower.calls import Comm
+from xlayout.lower.fill import check_fill
 from xlayout.lower.named import function_named
-from xlayout.shard.arrays import Laid, check_shapes, laid
+from xlayout.shard.arrays import Laid, are_batched, check_shapes, laid
 from xlayout.shard.execute import exchanged
 from xlayout.shard.plan import plan_reshard
 from xlayout.shard.record import recorded
@@ -49,7 +51,8 @@ def run_sharded(
     Raises:
         ShardingError: for "local" where something would have to move, or the result has other
             axes than the input and nowhere to lie.
-        ShapeError: for arrays of other shapes than the layout takes.
+        ShapeError: for arrays of other shapes than the layout takes; for a `fill` that their dtype
+            cannot hold.
         TypeError: for arrays that are not sharded, or do not know their sharding.
 
     >>> import jax, xlayout as xl
@@ -61,10 +64,15 @@ def run_sharded(
     """
     if comm not in get_args(Comm):
         raise LayoutError(f"comm: {comm!r}; wanted one of {', '.join(get_args(Comm))}")
+    if comm == "native" and out_sharding is None and are_batched(arrays):
+        layout = layout if isinstance(layout, Layout) else layout(tuple(x.shape for x in arrays))
+        return layout(*arrays, fill=fill)
     held = laid(arrays, in_sharding)
     if not isinstance(layout, Layout):
         layout = layout(tuple(a.shape for a in held))
     check_shapes(layout, held)
+    if layout.has_holes:
+        check_fill(held[0].x.dtype, fill)
     src = tuple(a.sharding for a in held)
     dst = _targets(layout, held, src, out_sharding, local=comm == "local")
     if dst is None or comm == "native":
@@ -130,13 +138,21 @@ def _by_framework(
             "comm: 'native' inside shard_map, where XLA moves nothing by itself; take 'auto'"
         )
 
+    run = _plain(layout, fill, repr(fill))
+    xs = tuple(a.x for a in held)
+    several = run(*xs) if dst is None else by_framework(run, xs, held[0], dst)
+    return several if len(several) > 1 else several[0]
+
+
+@lru_cache(1024)
+def _plain(layout: Layout, fill: Any, _said: str) -> Callable[..., tuple[Any, ...]]:
+    """The same function each time, for a framework that compiles it; `_said` tells 0 from -0.0."""
+
     def run(*xs: Any) -> tuple[Any, ...]:
         made = layout(*xs, fill=fill)
         return made if isinstance(made, tuple) else (made,)
 
-    xs = tuple(a.x for a in held)
-    several = run(*xs) if dst is None else by_framework(run, xs, held[0], dst)
-    return several if len(several) > 1 else several[0]
+    return run
 
 
 def falls(layout: Layout, src: Sequence[Sharding]) -> tuple[Sharding, ...] | None:

@@ -1,0 +1,84 @@
+"""Dtypes: those that are asked for, casts that keep 64 bits, and what travels as integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+__all__ = ["asked", "cast", "dtype_named", "dtype_of_sum", "filler", "is_key", "pinned", "unpinned"]
+
+
+def dtype_named(name: Any, /) -> Any:
+    """A dtype, or the one of that name."""
+    try:
+        return jnp.dtype(name)
+    except TypeError:
+        raise TypeError(f"dtype: {name!r}; wanted a dtype of JAX or its name") from None
+
+
+def dtype_of_sum(asked: Any, dtype: Any, /) -> Any:
+    """In which dtype gradients are added up: the one asked for, but nothing complex as if real."""
+    kept = any(jnp.issubdtype(dtype, kind) for kind in (jnp.complexfloating, jnp.float64))
+    return jnp.promote_types(asked, dtype) if kept else asked
+
+
+def asked(dtype: Any, own: Any, /) -> Any:
+    """A dtype that a caller wants of an array that has its `own`.
+
+    Raises:
+        TypeError: for one of 64 bits that JAX would narrow.
+    """
+    if dtype != own and (made := jax.dtypes.canonicalize_dtype(dtype)) != dtype:
+        raise TypeError(
+            f"dtype: {dtype} of an array of {own} would be narrowed to {made}, because "
+            f"jax_enable_x64 is off; enable it, or ask for {made}"
+        )
+    return dtype
+
+
+def cast(x: Any, dtype: Any, /) -> Any:
+    """`x` in a dtype, whether or not JAX makes such arrays by itself."""
+    if x.dtype == dtype:
+        return x
+    with jax.enable_x64(True):
+        return x.astype(dtype)
+
+
+def is_key(dtype: Any, /) -> bool:
+    """Whether arrays of a dtype hold random keys, which are no numbers."""
+    return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def filler(value: Any, like: Any, /) -> Any:
+    """A number for holes beside `like`; of random keys, the one made of zeros."""
+    if is_key(like.dtype):
+        data = jax.eval_shape(pinned, jax.ShapeDtypeStruct((), like.dtype))  # type: ignore[no-untyped-call]
+        return unpinned(jnp.zeros(data.shape, data.dtype), like)
+    with jax.enable_x64(True):  # an array that came from elsewhere may have 64 bits all the same
+        made = jnp.asarray(value, like.dtype)
+        return lax.full_like(like, made, shape=()) if jax.typeof(like).weak_type else made
+
+
+def pinned(x: Any, /) -> Any:
+    """What travels: narrow floats as integers, random keys as the numbers along a last axis.
+
+    XLA widens bf16 and fp8 collectives on some platforms.
+    """
+    if is_key(x.dtype):
+        return jax.random.key_data(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return x
+    bits = jnp.finfo(x.dtype).bits  # type: ignore[no-untyped-call]
+    return x if bits > 16 else lax.bitcast_convert_type(x, jnp.dtype(f"uint{bits}"))
+
+
+def unpinned(x: Any, like: Any, /) -> Any:
+    """What `pinned` was given, which was of the dtype of `like`."""
+    if x.dtype == like.dtype:
+        return x
+    if is_key(like.dtype):
+        return jax.random.wrap_key_data(x, impl=jax.random.key_impl(like))
+    return lax.bitcast_convert_type(x, like.dtype)

@@ -1,0 +1,50 @@
+"""Where a result of JAX's lies is left as open as it was, and nothing is moved to find that out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import xlayout as xl
+from tests.ops.memory import shares
+
+
+def flat(x: Any) -> Any:
+    return xl.rearrange(x, "a b -> (a b)", copy=None)
+
+
+def test_a_view_is_bound_to_a_device_only_if_its_array_is() -> None:
+    third = jax.devices()[3]
+    with jax.default_device(third):
+        free = jnp.arange(24.0).reshape(4, 6)
+    bound = jax.device_put(free, third)
+    for x in (free, bound):
+        made = flat(x)
+        assert shares(x, made)
+        assert (made.committed, made.device) == (x.committed, third)
+    assert (flat(free) + jax.device_put(jnp.ones(24), jax.devices()[0])).sum() == 300
+
+
+def test_no_guard_sees_a_transfer() -> None:
+    x, given = jnp.arange(24.0).reshape(4, 6), jnp.arange(24.0).reshape(4, 6)
+    moved = xl.matrix_transpose(x)
+    with jax.transfer_guard("disallow"):
+        made = flat(x)
+        turned = xl.matrix_transpose(given, donate=True)
+    assert shares(x, made)
+    assert given.is_deleted()
+    assert turned.tolist() == moved.tolist()
+
+
+def test_what_only_stands_for_an_array_is_refused_with_the_way_out() -> None:
+    shape = jax.ShapeDtypeStruct((4,), jnp.float32)
+    for x, said in (
+        (jax.new_ref(jnp.ones(4)), r"x: a Ref; wanted a jax.Array; .*, x\[\.\.\.\]"),
+        (shape, r"x: a ShapeDtypeStruct; wanted a jax.Array; .* jax.eval_shape\(op, x\)"),
+    ):
+        for run in (xl.interleave, xl.interleave.layout((4,))):
+            with pytest.raises(TypeError, match=said):
+                run(x)

@@ -1,0 +1,92 @@
+"""Derivatives that need batches go through exchanges and gathers: Hessians, Jacobians, and vmap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+import xlayout.jax
+
+X = np.arange(8, dtype=np.float32)
+KINDS = [AxisType.Auto, AxisType.Explicit]
+
+
+def mesh(kind: AxisType = AxisType.Auto) -> jax.sharding.Mesh:
+    return jax.make_mesh((2, 4), ("dp", "tp"), (kind, kind))
+
+
+def put(x: Any, spec: P, kind: AxisType = AxisType.Auto) -> jax.Array:
+    made: jax.Array = jax.device_put(x, NamedSharding(mesh(kind), spec))
+    return made
+
+
+def within(kind: AxisType) -> Any:
+    """Where JAX makes arrays of its own that lie on explicit axes, it asks for their mesh."""
+    return jax.set_mesh(mesh(kind)) if kind is AxisType.Explicit else nullcontext()
+
+
+# name: (the function, the same on one device)
+MOVED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "interleave": (xl.interleave, xl.interleave),
+    "pad": (lambda x: xl.pad(x, to=12, value=3), lambda x: xl.pad(x, to=12, value=3)),
+    "stack": (lambda x: xl.stack([x, x]), lambda x: xl.stack([x, x])),
+    "reshard": (lambda x: xl.reshard(x, P(("dp", "tp"))), lambda x: x),
+    "all_gather": (xl.all_gather, lambda x: x),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*((name, AxisType.Auto) for name in MOVED), ("interleave", AxisType.Explicit),
+     ("all_gather", AxisType.Explicit)],
+)  # fmt: skip
+def test_jacobians_and_hessians_are_those_of_one_device(name: str, kind: AxisType) -> None:
+    moved, plain = MOVED[name]
+    alone = jnp.asarray(X)
+    with within(kind):
+        x = put(X, P("tp"), kind)
+        np.testing.assert_array_equal(jax.jacrev(moved)(x), jax.jacrev(plain)(alone))
+        made = jax.hessian(lambda x: (moved(x) ** 3).sum())(x)
+    np.testing.assert_array_equal(made, jax.hessian(lambda x: (plain(x) ** 3).sum())(alone))
+
+
+def test_a_step_inside_shard_map_is_batched() -> None:
+    def loss(x: Any, weight: Any) -> Any:
+        return jax.lax.pmean(((xlayout.jax.all_gather(x, "tp") * weight) ** 3).sum(), "tp")
+
+    def plain(x: Any, weight: Any) -> Any:
+        return ((x * weight) ** 3).sum()
+
+    step = jax.shard_map(loss, mesh=mesh(), in_specs=(P("tp"), P()), out_specs=P())
+    batch, weight = np.stack([X, X + 1, -X]), X[::-1] + 1
+    for make in (lambda f: f, jax.grad, jax.hessian):
+        made, wanted = (jax.vmap(make(f), in_axes=(0, None)) for f in (step, plain))
+        np.testing.assert_allclose(jax.jit(made)(batch, weight), wanted(batch, weight), rtol=1e-6)
+
+
+def test_of_a_batch_native_is_plain_ops() -> None:
+    x = np.arange(3 * 8 * 8.0, dtype=np.float32).reshape(3, 8, 8)
+    along = jax.vmap(lambda x: xl.interleave(x, axis=1, comm="native"))
+    made = along(put(x, P(None, "tp"), AxisType.Explicit))
+    np.testing.assert_array_equal(made, xl.interleave(x, axis=2))
+    assert made.sharding.spec == P(None, "tp", None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_looks_for_nans_comes_to_an_end(kind: AxisType) -> None:
+    x = put(np.full((8, 8), np.nan, np.float32), P("tp"), kind)
+    fine = put(np.ones((8, 8), np.float32), P("tp"), kind)
+    with jax.debug_nans(True):
+        for run in (xl.interleave, jax.grad(lambda x: xl.interleave(x).sum())):
+            with pytest.raises(FloatingPointError, match=r"nan|inf"):
+                run(x)
+        np.testing.assert_array_equal(xl.interleave(fine), fine)

@@ -1,0 +1,60 @@
+"""On explicit axes one device is cut as many are: JAX asks about every step there too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+import xlayout_jax
+
+SHAPE = (8, 8)
+
+OPS: dict[str, Callable[..., Any]] = {
+    "interleave": xl.interleave,
+    "regroup": lambda x, **o: xl.regroup(x, sizes=(4, 2, 2), groups=2, **o),
+    "pad": lambda x, **o: xl.pad(x, to=9, value=3, **o),
+    "apply": lambda x, **o: xl.apply(xl.interleave.layout(SHAPE), x, **o),
+    "view": lambda x, **o: xl.rearrange(x, "a b -> (a b)", copy=None, **o),
+}
+
+
+def values() -> np.ndarray:
+    return np.arange(64, dtype=np.float32).reshape(SHAPE)
+
+
+def put(spec: P, kind: AxisType = AxisType.Explicit) -> jax.Array:
+    on = jax.make_mesh((1, 1), ("dp", "tp"), (kind, kind), devices=jax.devices()[:1])
+    x: jax.Array = jax.device_put(values(), NamedSharding(on, spec))
+    return x
+
+
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("comm", ["auto", "local", "native"])
+def test_an_axis_that_is_cut_is_taken_apart(name: str, comm: Any) -> None:
+    op = OPS[name]
+    for run in (op, jax.jit(op, static_argnames="comm")):
+        made = run(put(P("tp")), comm=comm)
+        np.testing.assert_array_equal(made, op(values()))
+    gradient = jax.grad(lambda x: (op(x, comm=comm) ** 2).sum())(put(P("tp")))
+    np.testing.assert_array_equal(gradient, 2 * values())
+
+
+def test_no_key_tells_it_from_a_plain_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no platform has two devices, a call is found again whatever the array's sharding."""
+    monkeypatch.setattr(xlayout_jax, "backends", dict)
+    for x in (jax.numpy.asarray(values()), put(P("tp")), put(P(None, "tp")), put(P())):
+        made = xl.interleave(x, axis=-2, block=2)
+        np.testing.assert_array_equal(made, xl.interleave(values(), axis=-2, block=2))
+
+
+def test_on_automatic_axes_it_is_an_array_like_any() -> None:
+    x = put(P("tp"), AxisType.Auto)
+    assert xlayout_jax.spread(x) is False
+    np.testing.assert_array_equal(xl.interleave(x), xl.interleave(values()))
