@@ -62,13 +62,21 @@ Exact = Annotated[
 
 def _show(found: object) -> None:
     """Print a table: in colour in a window, as plain lines of full length into a pipe."""
-    if sys.stdout.isatty():
+    if _is_window():
         Console().print(found)
         return
     try:
         typer.echo(str(found))
-    except BrokenPipeError:  # whoever reads has seen enough; the work goes on
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # whoever reads has seen enough; work goes on
+            error.filename = sys.stdout.name
+            raise
+
+
+def _is_window() -> bool:
+    """Whether standard output is a terminal; it is None where the shell closed it."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 @contextmanager
@@ -76,12 +84,17 @@ def _refusals() -> Iterator[None]:
     """Print what xlayout refuses as one message on stderr, without a traceback."""
     try:
         yield
-    except (LayoutError, ModuleNotFoundError, OSError) as error:
+    except (LayoutError, ImportError, OSError) as error:
         from xlayout.table import harmless
 
-        text = harmless(f"error: {error}")
+        text = harmless(_with_notes(f"error: {error}", error))
         Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False)
         raise typer.Exit(1) from error
+
+
+def _with_notes(text: str, error: BaseException) -> str:
+    """Return a message with what became of the output, where the error says it."""
+    return "; ".join((text, *getattr(error, "__notes__", ())))
 
 
 @app.command()
@@ -125,13 +138,8 @@ def port_command(
     """Port a checkpoint: plan it, stream it, publish it whole, compare it."""
     from xlayout import port
 
-    options: dict[str, Any] = {
-        "to": to,
-        "family": family,
-        "dtype": dtype,
-        "max_ram": max_ram,
-        "exact": exact,
-    }
+    options: dict[str, Any] = {"to": to, "family": family, "dtype": dtype}
+    options |= {"max_ram": max_ram, "exact": exact}
     with _refusals():
         what = port.plan(src, dst, **options)
         _show(what)
@@ -141,8 +149,7 @@ def port_command(
                     src, dst, **options, resume=resume, verify=verify, progress=progress
                 )
         except KeyboardInterrupt as error:
-            kept = "; what was written is kept, and the same command goes on from there"
-            typer.echo(f"interrupted{kept if resume else ''}", err=True)
+            typer.echo(_with_notes("interrupted", error), err=True)
             raise typer.Exit(130) from error
         _show(report)
 
@@ -170,7 +177,7 @@ def verify(a: Src, b: Src, family: Family = None, max_ram: MaxRam = "512MiB") ->
 
     with _refusals():
         comparison = port.verify(a, b, family=family, max_ram=max_ram)
-    _show(comparison)
+        _show(comparison)
     raise typer.Exit(0 if comparison.identical else 1)
 
 
@@ -181,7 +188,7 @@ def diff(a: Src, b: Src, family: Family = None) -> None:
 
     with _refusals():
         found = port.diff(a, b, family=family)
-    _show(found)
+        _show(found)
     raise typer.Exit(1 if found.lines else 0)
 
 
@@ -257,7 +264,8 @@ def info() -> None:
         rows.append(("on CUDA", verbs("torch", "cuda").status()))
     except ImportError:
         rows.append(("on CUDA", "not in use: torch is not installed"))
-    _show(Table("", ("", ""), tuple(rows)))
+    with _refusals():
+        _show(Table("", ("", ""), tuple(rows)))
 
 
 @app.command()
@@ -275,7 +283,7 @@ def demo(
             tiny=tiny,
             say=lambda line: Console(stderr=True, soft_wrap=True).print(f"… {line}", style="dim"),
         )
-    Console(width=None if sys.stdout.isatty() else PAGE).print(summary(found))
+        Console(width=None if _is_window() else PAGE).print(summary(found))
     raise typer.Exit(0 if found.ok else 1)
 
 

@@ -141,3 +141,57 @@ def test_what_an_encoding_lacks_is_shown_as_its_escape(wide_llama: Path, tmp_pat
         shown, said = plan.communicate()
     assert said == b""
     assert shown.startswith(f"{wide_llama} (hf) \\u2192 {tmp_path}/out (hf)".encode("latin-1"))
+
+
+@pytest.mark.parametrize("verb", ["info", "families", "verify", "diff", "inspect"])
+def test_a_disk_that_is_full_behind_the_output_is_a_message(wide_llama: Path, verb: str) -> None:
+    paths = {"verify": 2, "diff": 2, "inspect": 1}.get(verb, 0) * [str(wide_llama)]
+    command = [sys.executable, "-m", "xlayout.cli", verb, *paths]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.stderr == "error: [Errno 28] No space left on device: '<stdout>'\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("verb", ["families", "inspect", "verify"])
+def test_an_output_that_is_closed_is_no_failure(wide_llama: Path, verb: str) -> None:
+    paths = {"verify": 2, "inspect": 1}.get(verb, 0) * [str(wide_llama)]
+    command = [sys.executable, "-m", "xlayout.cli", verb, *paths]
+    closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE)
+    assert (closed.returncode, closed.stderr) == (0, b"")
+
+
+INTERRUPTED = """
+import os, sys
+from xlayout.cli import app
+
+fsync, where = os.fsync, sys.argv.pop(1)
+
+def interrupt(handle):
+    if os.readlink(f"/proc/self/fd/{handle}").endswith(where):
+        raise KeyboardInterrupt
+    fsync(handle)
+
+os.fsync = interrupt
+app()
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "options", "said"),
+    [
+        (".partial", [], "; what was written is kept, and the same command goes on from there"),
+        (".partial", ["--no-resume"], ""),
+        ("here", [], "; the output was complete by then"),
+    ],
+)
+def test_an_interrupt_says_what_is_left(
+    wide_llama: Path, tmp_path: Path, where: str, options: list[str], said: str
+) -> None:
+    out = tmp_path / "here" / "out"
+    command = [sys.executable, "-c", INTERRUPTED, where, "port", wide_llama, out, "--to", "hf"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True)
+    assert done.stderr.strip() == f"interrupted{said}"
+    assert done.returncode == 130
+    assert out.exists() is ("complete" in said)
+    assert bool(list(tmp_path.glob("here/.out.*"))) is ("kept" in said)

@@ -85,3 +85,39 @@ def test_one_that_cannot_be_read_is_found_out_by_the_plan(own_llama: Path, tmp_p
     file = own_llama / "tokenizer.json"
     wanted = f"FormatError {file}: Permission denied; wanted a readable file\n"
     assert done.stdout == wanted, done.stderr
+
+
+def test_one_file_has_no_place_for_them_and_the_plan_says_so(
+    own_llama: Path, tmp_path: Path
+) -> None:
+    (own_llama / "tokenizer.json").write_text("{}")
+    (own_llama / "generation_config.json").unlink()
+    plan = port.plan(own_llama, tmp_path / "x.safetensors", to="hf")
+    assert plan.companions == {}
+    assert plan.unplaced == ("config.json", "tokenizer.json")
+    assert (
+        "lost, as one file has no place for it: config.json, tokenizer.json; a directory, a name "
+        "that does not end in .safetensors, keeps it"
+    ) in str(plan).splitlines()
+    assert port.plan(own_llama, tmp_path / "x", to="hf").unplaced == ()
+    assert port.run(own_llama, tmp_path / "x.safetensors", to="hf").plan == plan
+
+
+@pytest.mark.parametrize("part", ["", "0", "0/items"])
+def test_they_are_found_where_the_config_is(own_llama: Path, tmp_path: Path, part: str) -> None:
+    for name in ("tokenizer.json", "spiece.model", "vocab.txt", "chat_template.json"):
+        (own_llama / name).write_text("{}")
+    port.run(own_llama, tmp_path / "tree", to="maxtext")
+    found = port.run(tmp_path / "tree" / part, tmp_path / "out", to="hf").companions
+    names = {"tokenizer.json", "spiece.model", "vocab.txt", "chat_template.json"}
+    assert set(found) == names | {"generation_config.json"}
+
+
+def test_they_are_found_beside_a_file(own_llama: Path, tmp_path: Path) -> None:
+    (own_llama / "tokenizer.json").write_text("{}")
+    found = port.run(own_llama / "model.safetensors", tmp_path / "out", to="hf").companions
+    assert found == ("generation_config.json", "tokenizer.json")
+    (tmp_path / "secret.txt").write_text("secret")
+    (own_llama / "vocab.txt").symlink_to("../secret.txt")
+    with pytest.raises(FormatError, match=r"vocab\.txt: a link to .*secret\.txt; wanted a file in"):
+        port.plan(own_llama / "model.safetensors", tmp_path / "more", to="hf")

@@ -27,7 +27,8 @@ def saying(
 
     def add(writer: Any) -> None:
         for key, value in said.items():
-            name = f"llama.{key.replace('__', '.')}"
+            name = key.replace("__", ".")
+            name = name if name.startswith("tokenizer.") else f"llama.{name}"
             getattr(writer, f"add_{kinds[type(value)]}")(name, value)
         if table is not None:
             writer.add_tensor(TABLE, table)
@@ -120,3 +121,19 @@ def test_two_scalings_at_once_stop_the_port(
         "wanted one of the two, because only that can be told to another format"
     )
     refused(file, tmp_path / "out", f"^{re.escape(why)}$", to="hf")
+
+
+def test_a_tokenizer_in_the_metadata_is_not_carried_over_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = {"tokenizer__ggml__bos_token_id": 1}
+    plain = saying(tmp_path / "plain.gguf", monkeypatch, **ids)
+    plan = port.plan(plain, tmp_path / "out", to="hf")
+    assert plan.unkept == ()
+    assert plan.config["bos_token_id"] == 1
+    words = {"tokenizer__ggml__tokens": ["a", "b"], "tokenizer__chat_template": "{{ x }}"}
+    file = saying(tmp_path / "words.gguf", monkeypatch, **ids, **words)
+    plan = port.plan(file, tmp_path / "out", to="maxtext")
+    assert plan.unkept == ("tokenizer.*",)
+    lost = "lost, as only tensors are carried over: metadata 'tokenizer.*'"
+    assert lost in str(plan).splitlines()

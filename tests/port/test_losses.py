@@ -111,3 +111,44 @@ def test_weights_trained_further_in_float32_name_the_dtype_they_need(
             sink.commit()
     refused(tmp_path / "new", tmp_path / "out", "Name dtype='float64', which is exact", to="hf")
     assert port.run(tmp_path / "new", tmp_path / "out", to="hf", dtype="float64").comparison
+
+
+def test_a_sample_that_lost_nothing_proves_nothing_of_the_rest(
+    own_llama: Path, tmp_path: Path
+) -> None:
+    port.run(own_llama, tmp_path / "wide", to="hf", dtype="float32")
+    arrays = tensors(tmp_path / "wide")
+    arrays[Q.format(2)][-1, -1] = np.float32(1 + 2**-20)  # the sample is of layer 0
+    save_tensors(tmp_path / "wide", arrays)
+    options = {"to": "hf", "dtype": "bfloat16", "exact": False}
+    report = port.run(tmp_path / "wide", tmp_path / "out", **options)
+    assert not report.plan.exact
+    assert "exact: every element" not in str(report.plan)
+    assert str(report.plan).splitlines()[-1] == (
+        "a sample of each rule's first tensor lost nothing; the rest was not looked at, and the "
+        "comparison after the run tells"
+    )
+    assert report.comparison is not None
+    assert not report.comparison.identical
+    proven = port.plan(own_llama, tmp_path / "x", to="hf", dtype="float32", exact=False)
+    assert str(proven).splitlines()[-1].startswith("exact: every element comes back bit for bit")
+
+
+def test_what_overflows_is_not_called_rounded(own_llama: Path, tmp_path: Path) -> None:
+    arrays = tensors(own_llama)
+    arrays[Q.format(0)][...] = np.array(1.0, "bfloat16")
+    arrays[Q.format(0)][:256] = np.array(1e6, "bfloat16")  # float16 ends at 65,504
+    arrays["model.norm.weight"][:3] = np.array([np.inf, -np.inf, np.nan], "bfloat16")
+    save_tensors(own_llama, arrays)
+    options = {"to": "hf", "dtype": "float16", "exact": False}
+    report = port.run(own_llama, tmp_path / "out", **options)
+    (loss,) = (loss for loss in report.plan.losses if "q_proj" in loss.tensor)
+    assert (loss.lost, loss.overflowed) == (16_384, 16_384)
+    assert str(loss).endswith("to float16), of these 100.0 % overflow to infinity")
+    assert report.comparison is not None
+    assert report.comparison.summary.endswith("each rounded; 16,384 elements overflowed")
+    assert "second rounded: 50.0 % do not come back, 16,384 overflowed" in str(report.comparison)
+    back = port.verify(tmp_path / "out", own_llama)
+    assert "first rounded from second, 16,384 overflowed" in str(back)
+    norms = next(t for t in report.comparison.tensors if t.name == "model.norm.weight")
+    assert norms.overflowed == 0

@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 from tests.port.models import tensors
 from xlayout import port
+from xlayout.errors import FormatError
 from xlayout.port.formats import open_source
 
 
@@ -61,6 +62,17 @@ def test_a_plan_reads_headers_alone(
     port.plan(wide_llama, tmp_path / "out", to="maxtext")
     with pytest.raises(AssertionError, match="a tensor was read"):  # a sample, to say what is lost
         port.plan(wide_llama, tmp_path / "out", to="maxtext", dtype="bfloat16")
+
+
+def test_a_place_that_cannot_be_told_is_found_out_by_the_plan(
+    wide_llama: Path, tmp_path: Path
+) -> None:
+    for verb in (port.plan, port.run):
+        with pytest.raises(FormatError, match=r"n/back.slash: .* wanted a path without, for tenso"):
+            verb(wide_llama, tmp_path / "n" / "back\\slash", to="maxtext")
+    assert not list(tmp_path.iterdir())
+    port.run(wide_llama, tmp_path / "n" / "back\\slash", to="hf")
+    assert port.verify(wide_llama, tmp_path / "n" / "back\\slash").identical
 
 
 @pytest.mark.parametrize("to", ["hf", "maxtext"])

@@ -119,3 +119,12 @@ def test_a_base_below_zero_stops_the_port(tmp_path: Path, monkeypatch: pytest.Mo
     text = "config: rope_theta is -5.0; wanted a positive number"
     with pytest.raises(PortError, match=f"^{re.escape(text)}$"):
         port.plan(file, tmp_path / "out", to="hf")
+
+
+def test_a_table_that_no_head_has_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = with_table(tmp_path / "x.gguf", np.ones(4097, np.float32), monkeypatch)
+    text = f"{file}: {TABLE}: 4,097 factors; wanted at most 4,096, one for each pair of a head"
+    with pytest.raises(PortError, match=f"^{re.escape(text)}$"):
+        port.plan(file, tmp_path / "out", to="hf")

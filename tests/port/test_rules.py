@@ -181,6 +181,10 @@ def test_a_family_must_cover_the_same_tensors_in_every_dialect() -> None:
         ({"hidden_size": None}, "config: it has no hidden_size; it gives the embed size"),
         ({"hidden_size": 0}, "hidden_size is 0; wanted a positive whole number"),
         ({"hidden_size": "64"}, "hidden_size is '64'; wanted a positive whole number"),
+        (
+            {"hidden_size": 10**400 + 1, "head_dim": None},
+            r"hidden_size is 10(,000){19},0; wanted at most 1,099,511,627,776",
+        ),
         ({"head_dim": 7}, "dim / two is 3.5; wanted a positive whole number"),
         ({"head_dim": None, "hidden_size": 64, "num_attention_heads": 6}, "embed / heads is 10.66"),
     ],

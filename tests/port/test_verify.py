@@ -120,3 +120,33 @@ def test_inspect_says_what_is_there_whatever_it_is(own_llama: Path) -> None:
     stranger = port.inspect(own_llama)
     assert len(stranger.tensors) == 30
     assert "no family: config: architectures is ['Unknown']" in str(stranger)
+
+
+def test_an_output_from_which_the_source_could_be_made_is_not_yet_what_was_written(
+    wide_llama: Path, tmp_path: Path
+) -> None:
+    seen: list[int] = []
+
+    def damage(nbytes: int) -> None:
+        """At the end, flip the last bit of a float32: rounding to bfloat16 takes it away again."""
+        seen.append(nbytes)
+        if len(seen) == 30:
+            (file,) = tmp_path.glob(".out.*/model.safetensors")
+            content = bytearray(file.read_bytes())
+            content[-4] ^= 1
+            file.write_bytes(content)
+
+    with pytest.raises(PortError, match="out: not what was written") as error:
+        port.run(wide_llama, tmp_path / "out", to="hf", dtype="float32", progress=damage)
+    assert "first rounded from second" in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_summary_says_which_side_was_rounded(wide_llama: Path, tmp_path: Path) -> None:
+    options = {"to": "maxtext", "dtype": "bfloat16", "exact": False}
+    port.run(wide_llama, tmp_path / "out", **options)
+    assert port.verify(wide_llama, tmp_path / "out").summary.endswith(", each rounded as planned")
+    back = port.verify(tmp_path / "out", wide_llama)
+    assert back.faithful
+    assert not back.ported
+    assert back.summary.endswith(", each rounded on one side or the other")

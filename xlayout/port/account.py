@@ -55,7 +55,9 @@ def account(
     if missing:
         problems.append(f"missing ({len(missing)}): {_listed(fold(missing))}")
     if unexpected:
-        hints = [_hint(name, expected, missing, sizes["layer"]) for name in _one_each(unexpected)]
+        kinds = _one_each(unexpected)
+        hints = [_hint(name, expected, missing, sizes["layer"]) for name in kinds[:_SHOWN]]
+        hints += kinds[_SHOWN:]
         problems.append(f"unexpected ({len(unexpected)}): {_listed(hints)}")
     odd: dict[str, list[str]] = {}
     for tensor, (place, *_) in expected.items():

@@ -118,6 +118,17 @@ class Change:
             odd += int(np.count_nonzero(differ))
         return odd
 
+    def overflows(self, x: Array, y: Array, /) -> int:
+        """Return how many elements are finite in one of `x` and `y = apply(x)` alone."""
+        import numpy as np
+
+        given, made = x.reshape(-1), y.reshape(-1)
+        parts = (slice(start, start + _CHUNK) for start in range(0, made.size, _CHUNK))
+        return sum(
+            int(np.count_nonzero(np.isfinite(given[part]) != np.isfinite(made[part])))
+            for part in parts
+        )
+
     def _work(self, factor: float) -> Any:
         import numpy as np
 

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.safetensors_index import refuse_outside
+
+if TYPE_CHECKING:
+    from xlayout.port.formats import Source
 
 __all__ = ["find_companions"]
 
 _NAMES = (
     "added_tokens.json",
     "chat_template.jinja",
+    "chat_template.json",
     "generation_config.json",
     "merges.txt",
     "special_tokens_map.json",
+    "spiece.model",
     "tokenizer.json",
     "tokenizer.model",
     "tokenizer_config.json",
     "vocab.json",
+    "vocab.txt",
 )
 
 
-def find_companions(src: Path, dst: Path, /) -> dict[str, Path]:
-    """Return the files that go from one directory to another, by name.
+def find_companions(source: Source, /) -> dict[str, Path]:
+    """Return the files beside a checkpoint's config that go along to a directory, by name.
 
     Raises:
         FormatError: One is a link out of its directory, or cannot be read.
     """
-    if not src.is_dir() or dst.suffix == ".safetensors":
+    if (home := source.home) is None:
         return {}
-    found = {name: src / name for name in _NAMES if (src / name).is_file()}
+    found = {name: home / name for name in _NAMES if (home / name).is_file()}
     for name, path in found.items():
-        refuse_outside(src, name)
+        refuse_outside(home, name)
         try:
             path.open("rb").close()
         except OSError as error:

@@ -8,7 +8,7 @@ was stored wider than its origin. Both are taken off again on the way out.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,10 +59,16 @@ def with_maxtext(
         origin: The dtype to come back to, for tensors that are stored wider.
 
     Raises:
-        PortError: MaxText's Llama has no key for this model's activation or rope.
+        PortError: MaxText's Llama has no key for this model's activation or rope, or a value
+            that it needs is no number.
     """
     rope = rope_parameters(config)
     _expect("hidden_act", config.get("hidden_act"), "silu", "swish")
+    length = config.get("max_position_embeddings")
+    if length is not None and (type(length) is not int or length < 1):
+        raise PortError(
+            f"config: max_position_embeddings is {length!r:.80}; wanted a positive whole number"
+        )
     for place in (config, rope):
         _expect("partial_rotary_factor", place.get("partial_rotary_factor"), 1.0)
     maxtext = {
@@ -75,7 +81,7 @@ def with_maxtext(
         "normalize_embedding_logits": False,  # MaxText's default divides tied logits by √hidden
         "normalization_layer_epsilon": _epsilon(config),
         "rope_max_timescale": rope["rope_theta"],
-        **{key: config[ours] for key, ours in _KEYS.items() if ours in config},
+        **{key: config[ours] for key, ours in _KEYS.items() if config.get(ours) is not None},
         **_scaling(rope, choices["rope_type"]),
         **choices,
     }
@@ -95,7 +101,7 @@ def rope_parameters(config: Mapping[str, Any], /) -> dict[str, Any]:
     found = dict(section(config, "rope_parameters") or section(config, "rope_scaling"))
     kind = found.pop("rope_type", found.pop("type", "default"))
     theta = found.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
-    if type(theta) not in (int, float) or not 0 < theta < math.inf:
+    if not (_is_number(theta) and theta > 0):
         raise PortError(f"config: rope_theta is {theta!r:.80}; wanted a positive number")
     return {"rope_type": kind, "rope_theta": theta, **found}
 
@@ -112,6 +118,11 @@ def section(config: Mapping[str, Any], key: str, /) -> Mapping[str, Any]:
     return found
 
 
+def _is_number(value: Any) -> bool:
+    """Whether a config's value is one that a float can hold."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
 def _expect(key: str, said: Any, *wanted: Any) -> None:
     if said is not None and said not in wanted:
         raise PortError(
@@ -123,7 +134,7 @@ def _epsilon(config: Mapping[str, Any]) -> float:
     said = config.get("rms_norm_eps")
     if said is None:
         return _EPSILON
-    if type(said) not in (int, float) or not 0 <= said < math.inf:
+    if not (_is_number(said) and said >= 0):
         raise PortError(f"config: rms_norm_eps is {said!r:.80}; wanted a number from 0 on")
     return float(said)
 
@@ -137,7 +148,10 @@ def _scaling(rope: Mapping[str, Any], order: str) -> dict[str, Any]:
             return {"rope_use_scale": True}
         raise PortError(f"config: rope scaling {dict(rope)}; MaxText scales by {_LLAMA31} only")
     if kind == "linear" and order == "default" and "factor" in rope:
-        return {"rope_linear_scaling_factor": rope["factor"]}
+        factor = rope["factor"]
+        if not (_is_number(factor) and factor > 0):
+            raise PortError(f"config: rope factor is {factor!r:.80}; wanted a positive number")
+        return {"rope_linear_scaling_factor": factor}
     raise PortError(
         f"config: rope_type {kind!r}; MaxText's {order!r} rope can say 'default' and "
         f"{'llama3' if order == 'llama3.1' else 'linear'!r}"

@@ -14,6 +14,7 @@ from xlayout.port.rules import Place, Rule
 __all__ = ["Dialect", "Family"]
 
 _MOST_LAYERS = 10_000  # rules are written out for each, so a config that lies must not reach us
+_MOST = 2**40  # of any other size; what is computed with it then stays a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,8 @@ class Family:
                 )
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise PortError(f"config: {way} is {value!r}; wanted a positive whole number")
-            if name == "layer" and value > _MOST_LAYERS:
-                raise PortError(f"config: {way} is {value:,}; wanted at most {_MOST_LAYERS:,}")
+            if value > (most := _MOST_LAYERS if name == "layer" else _MOST):
+                raise PortError(f"config: {way} is {f'{value:,}':.80}; wanted at most {most:,}")
             found[name] = value
         return found
 

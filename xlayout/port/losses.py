@@ -22,20 +22,37 @@ _SAMPLE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """How many elements of a rule's tensors do not come back, in a sample of its first tensor."""
+    """How many elements of a rule's tensors do not come back, in a sample of its first tensor.
+
+    Args:
+        tensor: The tensor, or the pattern of the rule's.
+        change: What happens to its values.
+        scale: The factor as the rule has it.
+        lost: Elements that do not come back.
+        sampled: Elements that were looked at.
+        overflowed: Those of the lost that leave the range of the dtype, and become no number.
+    """
 
     tensor: str
     change: Change
     scale: Power | None
     lost: int
     sampled: int
+    overflowed: int = 0
 
     def __str__(self) -> str:
         times = f" times {self.scale} = {self.change.factor:.4g}" if self.scale else ""
         return (
             f"{self.tensor}: {100 * self.lost / self.sampled:.1f} % of the elements do not come "
-            f"back ({self.change.source}{times} rounded to {self.change.target})"
+            f"back ({self.change.source}{times} rounded to {self.change.target})" + self._beyond
         )
+
+    @property
+    def _beyond(self) -> str:
+        if not self.overflowed:
+            return ""
+        end = "NaN" if self.change.target == "float8_e4m3fn" else "infinity"  # it has no infinity
+        return f", of these {100 * self.overflowed / self.lost:.1f} % overflow to {end}"
 
 
 def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
@@ -51,7 +68,8 @@ def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
         leads = min(move.sizes[rule.lead], max(1, _SAMPLE // per_lead))
         x = source.read(move.source.tensor, move.source.region(move.sizes, 0, leads))
         y = change.apply(x, np.empty(x.shape, numpy_dtype(change.target)))
-        losses[rule.name] = Loss(rule.target, change, move.power, change.losses(x, y), x.size)
+        lost, overflowed = change.losses(x, y), change.overflows(x, y)
+        losses[rule.name] = Loss(rule.target, change, move.power, lost, x.size, overflowed)
     return list(losses.values())
 
 

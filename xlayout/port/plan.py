@@ -24,7 +24,7 @@ from xlayout.port.formats.config import render_config
 from xlayout.port.formats.safetensors_index import natural_key, shard
 from xlayout.port.losses import Loss, measure, refusal
 from xlayout.port.move import Move
-from xlayout.port.refusals import refuse_file, refuse_mesh, refuse_mixed_stacks
+from xlayout.port.refusals import refuse_mesh, refuse_mixed_stacks, refuse_place
 from xlayout.port.rules import Place
 from xlayout.port.show_plan import plan_table
 from xlayout.port.units import parse_bytes
@@ -52,12 +52,14 @@ class PortPlan:
         read_bytes: Bytes of the files that are read.
         buffer_bytes: The memory that tensor data will ever take, but for a chunk that is cut.
         max_ram: The bound it was fitted to.
+        exact: Whether nothing may be lost; what the dtypes do not prove is then checked.
         ignored: Source names that carry nothing of their own.
-        losses: What does not come back; empty where the port is exact.
-        unkept: Keys of the source's metadata, which is not carried over.
+        losses: What does not come back, of a sample; empty where the port is exact.
+        unkept: Keys of the source's metadata, as far as it is not carried over.
         widened: Tensors stored wider than they were, to be exact, with the dtype they had.
         config: What is written beside the weights.
         companions: Files that are copied along, by name: the tokenizer and its kin.
+        unplaced: Files that a directory would hold, and one file has no place for.
     """
 
     src: Path
@@ -71,12 +73,14 @@ class PortPlan:
     read_bytes: int
     buffer_bytes: int
     max_ram: int
+    exact: bool
     ignored: tuple[str, ...]
     losses: tuple[Loss, ...]
     unkept: tuple[str, ...]
     widened: Mapping[str, str]
     config: Mapping[str, Any]
     companions: Mapping[str, Path]
+    unplaced: tuple[str, ...]
 
     @property
     def files(self) -> dict[str, int]:
@@ -131,7 +135,7 @@ def plan(
             elements change.
 
     Raises:
-        FormatError: The source is broken.
+        FormatError: The source is broken, or tensorstore cannot be told where to write.
         PortError: Names or shapes are not what the rules say, a buffer does not fit in `max_ram`,
             or the values would not come back and `exact` is asked for.
     """
@@ -146,8 +150,9 @@ def plan_open(
 ) -> PortPlan:
     """Plan the port of a checkpoint that is open; see `plan`."""
     key, dialect = _dialect(checkpoint, to)
-    refuse_file(dst, to, dialect.format)
-    companions = find_companions(checkpoint.source.path, dst)
+    refuse_place(dst, to, dialect.format)
+    companions = find_companions(checkpoint.source)
+    single = dst.suffix == ".safetensors"
     if dtype is not None:
         numpy_dtype(dtype)
     moves = _moves(checkpoint, dialect, dtype, exact)
@@ -175,12 +180,14 @@ def plan_open(
         read_bytes=sum(checkpoint.source.files.values()),
         buffer_bytes=max(sum(move.buffers(move.lead)) for move in moves),
         max_ram=max_ram,
+        exact=exact,
         ignored=checkpoint.ignored,
         losses=() if exact else tuple(loss for loss in losses if loss.lost),
         unkept=checkpoint.source.notes,
         widened=widened,
         config=_config(checkpoint, dialect, moves, widened),
-        companions=companions,
+        companions={} if single else companions,
+        unplaced=("config.json", *companions) if single else (),
     )
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlayout.errors import PortError
+from xlayout.port.formats.orbax_tree import refuse_path
 
 if TYPE_CHECKING:
     from xlayout.port.move import Move
 
-__all__ = ["refuse_file", "refuse_mesh", "refuse_mixed_stacks"]
+__all__ = ["refuse_mesh", "refuse_mixed_stacks", "refuse_place"]
 
 
 def refuse_mesh(mesh: object) -> None:
@@ -23,12 +24,19 @@ def refuse_mesh(mesh: object) -> None:
         )
 
 
-def refuse_file(dst: Path, to: str, format: str, /) -> None:  # noqa: A002
-    """Refuse the name of a safetensors file for what can only be a directory."""
+def refuse_place(dst: Path, to: str, format: str, /) -> None:  # noqa: A002
+    """Refuse a place that cannot take what would be written there.
+
+    Raises:
+        PortError: It has the name of a safetensors file, and would be a directory.
+        FormatError: tensorstore, which would write there, cannot be told the path.
+    """
     if dst.suffix == ".safetensors" and format != "safetensors":
         raise PortError(
             f"{dst}: to={to!r} writes a directory; wanted a name that does not end in .safetensors"
         )
+    if format == "maxtext":
+        refuse_path(dst)
 
 
 def refuse_mixed_stacks(moves: Sequence[Move], /) -> None:

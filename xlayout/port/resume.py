@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from xlayout.port.formats.system_errors import named
+
 if TYPE_CHECKING:
     from xlayout.port.formats import Source
     from xlayout.port.plan import PortPlan
@@ -25,8 +27,9 @@ def key_of(plan: PortPlan, source: Source, /) -> str:
         digest.update(repr(part).encode())
     home = source.path if source.path.is_dir() else source.path.parent
     for name in sorted(source.files):
-        with (home / name).open("rb") as file:
-            stat = (home / name).stat()
+        path = home / name
+        with path.open("rb") as file, named(path):
+            stat = path.stat()
             digest.update(repr((name, stat.st_size, stat.st_mtime_ns)).encode())
             digest.update(file.read(_HEAD))
     return digest.hexdigest()

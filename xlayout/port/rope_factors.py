@@ -25,6 +25,7 @@ TABLE = "rope_freqs.weight"
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 _CONTEXT = "original_max_position_embeddings"
 _TRAINED = 8192
+_MOST = 4096  # pairs of a head
 _CLOSE = 1e-4  # float32, by way of a power and a division
 
 
@@ -36,6 +37,11 @@ def with_rope_scaling(source: Source, config: Mapping[str, Any], /) -> Mapping[s
     """
     if source.format != "gguf" or TABLE not in source.tensors:
         return config
+    if (size := source.tensors[TABLE].size) > _MOST:
+        raise PortError(
+            f"{source.path}: {TABLE}: {size:,} factors; wanted at most {_MOST:,}, one for each "
+            "pair of a head"
+        )
     found = source.read(TABLE).astype(float).reshape(-1).tolist()
     if all(value == 1.0 for value in found):
         return config

@@ -96,9 +96,9 @@ def run(
 
     The output appears in one step or not at all: an error, a full disk or a killed process leaves
     nothing behind that looks like a checkpoint, and the same call then works again. Where a run was
-    killed or interrupted, what it wrote waits in a hidden folder beside `dst`; the same plan on the
-    same source goes on from there, after it has read every kept byte back. Any other plan, or a
-    source that has changed, starts afresh.
+    killed or interrupted, or the system failed it, what it wrote waits in a hidden folder beside
+    `dst`; the same plan on the same source goes on from there, after it has read every kept byte
+    back. Any other plan, or a source that has changed, starts afresh.
 
     Args:
         src: See `plan`, as for all that is not listed here.
@@ -118,14 +118,16 @@ def run(
     Raises:
         FormatError: The source is broken.
         PortError: As for `plan`; or the output holds something already, the disk is full, or
-            what was read back is not what was written.
+            what was read back is not what was written; what this run wrote is then removed.
+        OSError: The system failed to read or write; what was written is kept, as it is where a
+            library is missing or memory ran out, and the error says so.
     """
     refuse_mesh(mesh)
     where = Path(dst)
     budget = parse_bytes(max_ram)
     with open_checkpoint(src, family=family) as checkpoint:
         plan = plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
-        config = None if where.suffix == ".safetensors" else plan.config
+        config = None if plan.unplaced else plan.config
         begun = time.perf_counter()
         with create_sink(
             where,
@@ -160,6 +162,6 @@ def _verified(checkpoint: Checkpoint, sealed: Path, plan: PortPlan) -> Compariso
     with open_checkpoint(sealed, family=plan.family, config=plan.config) as output:
         found = compare(checkpoint, output, max_ram=plan.max_ram)
     found = replace(found, second=str(plan.dst))
-    if not found.faithful:
+    if not found.ported:
         raise PortError(f"{plan.dst}: not what was written:\n{found}")
     return found

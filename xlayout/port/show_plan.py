@@ -86,12 +86,22 @@ def _notes(plan: PortPlan) -> list[str]:
         more = f" and {len(plan.unkept) - _SHOWN} more" if len(plan.unkept) > _SHOWN else ""
         shown = ", ".join(map(repr, plan.unkept[:_SHOWN]))
         notes.append(f"!lost, as only tensors are carried over: metadata {shown}{more}")
-    if not plan.losses:
+    if plan.unplaced:
+        notes.append(
+            f"!lost, as one file has no place for it: {', '.join(plan.unplaced)}; a directory, a "
+            "name that does not end in .safetensors, keeps it"
+        )
+    if plan.exact or all(move.change.always_exact for move in plan.moves):
         changed = any(not move.change.is_nothing for move in plan.moves)
         checked = any(move.checked for move in plan.moves)
         notes.append(
             "exact: every element comes back bit for bit"
             + (", NaN as NaN" if changed else "")
             + (", checked on each one as it is written" if checked else "")
+        )
+    elif not plan.losses:
+        notes.append(
+            "!a sample of each rule's first tensor lost nothing; the rest was not looked at, and "
+            "the comparison after the run tells"
         )
     return notes

@@ -35,6 +35,7 @@ class TensorComparison:
         size: Its elements.
         not_forward: Elements of the second that are not what the first becomes.
         not_back: Elements of the first that the second does not give back.
+        overflowed: Elements that are finite on one side, and on the other beyond its dtype.
         digest: BLAKE2b of the first's canonical bytes.
     """
 
@@ -43,6 +44,7 @@ class TensorComparison:
     size: int
     not_forward: int
     not_back: int
+    overflowed: int
     digest: str
 
     @property
@@ -51,10 +53,15 @@ class TensorComparison:
         if not self.not_back and not self.not_forward:
             return "identical"
         if not self.not_back:
-            return "first rounded from second" if self.not_forward else "identical"
+            return f"first rounded from second{self._beyond}"
         if not self.not_forward:
-            return f"second rounded: {100 * self.not_back / self.size:.1f} % do not come back"
+            share = 100 * self.not_back / self.size
+            return f"second rounded: {share:.1f} % do not come back{self._beyond}"
         return f"{min(self.not_back, self.not_forward):,} of {self.size:,} elements differ"
+
+    @property
+    def _beyond(self) -> str:
+        return f", {self.overflowed:,} overflowed" if self.overflowed else ""
 
     @property
     def faithful(self) -> bool:
@@ -85,6 +92,12 @@ class Comparison:
         return not alone and all(tensor.faithful for tensor in self.tensors)
 
     @property
+    def ported(self) -> bool:
+        """Whether every tensor of the second is what the rules make of the first's."""
+        alone = self.only_first or self.only_second
+        return not alone and not any(tensor.not_forward for tensor in self.tensors)
+
+    @property
     def summary(self) -> str:
         """One line."""
         count = show_count(len(self.tensors), "canonical tensor")
@@ -92,7 +105,12 @@ class Comparison:
             return f"{count}, every element identical"
         bad = sum(not tensor.faithful for tensor in self.tensors)
         bad += len(self.only_first) + len(self.only_second)
-        return f"{count}, {bad} differ" if bad else f"{count}, each rounded as planned"
+        if bad:
+            return f"{count}, {bad} differ"
+        if overflowed := sum(tensor.overflowed for tensor in self.tensors):
+            return f"{count}, each rounded; {show_count(overflowed, 'element')} overflowed"
+        planned = "as planned" if self.ported else "on one side or the other"
+        return f"{count}, each rounded {planned}"
 
     def _table(self) -> Table:
         groups: dict[tuple[str, str], list[TensorComparison]] = {}
@@ -172,12 +190,16 @@ def _compare(
     a, b = pair
     factor = second.scale(b.source) / first.scale(a.source)
     change = Change(a.change.source, b.change.source, factor)
-    digest, size, not_forward, not_back = hashlib.blake2b(digest_size=16), 0, 0, 0
+    digest, size = hashlib.blake2b(digest_size=16), 0
+    not_forward = not_back = overflowed = 0
     for one, other in zip(a.tiles(), b.tiles(), strict=True):
         x = laid_out(first.source, a, one, buffers[0])
         y = laid_out(second.source, b, other, buffers[1])
         digest.update(x.reshape(-1).view("u1").data)
         size += x.size
-        not_forward += change.departures(x, y)
-        not_back += change.losses(x, y)
-    return TensorComparison(a.source.name, change, size, not_forward, not_back, digest.hexdigest())
+        forward, back = change.departures(x, y), change.losses(x, y)
+        not_forward += forward
+        not_back += back
+        overflowed += change.overflows(x, y) if forward or back else 0
+    found = size, not_forward, not_back, overflowed
+    return TensorComparison(a.source.name, change, *found, digest.hexdigest())

@@ -146,3 +146,28 @@ def test_refuses_a_target_that_would_overflow(tmp_path: Path) -> None:
         open_source(tmp_path / "x.gguf", "gguf", dequantize="float16")
     with pytest.raises(FormatError, match="no such file; wanted a regular file"):
         open_source(tmp_path / "x.gguf", "gguf")
+
+
+def test_a_long_text_is_passed_over(tmp_path: Path) -> None:
+    said = {"llama.long": "x" * (1 << 20) + "y", "llama.short": "x" * (1 << 20)}
+    write(tmp_path / "x.gguf", {"x": (weights(8), Kind.F32)}, **said)
+    with open_source(tmp_path / "x.gguf") as source:
+        assert source.metadata["llama.long"] is None
+        assert source.metadata["llama.short"] == "x" * (1 << 20)
+        assert source.read("x").tobytes() == weights(8).tobytes()
+
+
+def test_a_header_does_not_fill_the_memory(tmp_path: Path) -> None:
+    """The file is sparse, so its names are as long as it likes."""
+    path = tmp_path / "x.gguf"
+    for content in (
+        head(pairs=1),
+        head(tensors=1),
+        head(pairs=1) + text("k") + struct.pack("<IIQ", 9, 8, 1),
+    ):
+        path.write_bytes(content + struct.pack("<Q", 64 << 20))
+        os.truncate(path, 80 << 20)
+        with pytest.raises(
+            FormatError, match="more of a header than fits; wanted at most 67,108,8"
+        ):
+            open_source(path)

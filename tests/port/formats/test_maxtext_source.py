@@ -119,3 +119,11 @@ def test_refuses_regions_that_do_not_fit(tmp_path: Path) -> None:
             source.read("x", (slice(0, 4), slice(0, 4)))
         with pytest.raises(KeyError, match="y"):
             source.read("y")
+
+
+def test_a_link_into_the_void_is_passed_over(tmp_path: Path) -> None:
+    save(tmp_path / "out", "maxtext", model())
+    (tmp_path / "out" / "0" / "items" / "note").symlink_to("gone")
+    with open_source(tmp_path / "out") as source:
+        assert "0/items/_METADATA" in source.files
+        assert "0/items/note" not in source.files

@@ -15,8 +15,8 @@ import pytest
 
 from tests.port.formats.programs import script
 from xlayout.errors import PortError, ShapeError
-from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source, publish
-from xlayout.port.formats.publish import _try_lock
+from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source, stages
+from xlayout.port.formats.stages import try_lock
 
 SPECS = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("int8", (6,))}
 FORMATS = ["safetensors", "maxtext"]
@@ -128,14 +128,14 @@ def test_a_folder_that_another_run_clears_too_early_is_made_again(
         clear()
         return open_(path, *args)
 
-    def lock_too_late(handle: int) -> bool:
+    def lock_too_late(handle: int, **how: bool) -> bool:
         clear()
-        return _try_lock(handle)
+        return try_lock(handle, **how)
 
     if moment == "before it is opened":
         monkeypatch.setattr(os, "open", open_too_late)
     else:
-        monkeypatch.setattr(publish, "_try_lock", lock_too_late)
+        monkeypatch.setattr(stages, "try_lock", lock_too_late)
     with create_sink(tmp_path / "out", "safetensors", SPECS) as sink:
         fill(sink)
         sink.commit()

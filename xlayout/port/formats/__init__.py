@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Sink, Source, TensorSpec, numpy_dtype
 from xlayout.port.formats.orbax_tree import tree_folders
+from xlayout.port.formats.system_errors import named
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -60,7 +61,7 @@ def sniff(path: str | PathLike[str], /) -> str:
         raise FormatError(f"{where}: a directory with {found}; wanted *.safetensors or 0/items")
     if not where.exists():
         raise FormatError(f"{where}: nothing is there; wanted a checkpoint file or directory")
-    with where.open("rb") as file:
+    with where.open("rb") as file, named(where):
         magic = file.read(4)
     if magic == b"GGUF":
         return "gguf"

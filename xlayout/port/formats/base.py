@@ -116,14 +116,16 @@ class Source(Protocol):
         path: The file or directory that was opened.
         tensors: Every tensor by name: what `read` yields, known from headers alone.
         config: The model's config in Hugging Face keys, as stored; empty where there is none.
+        home: The folder of the file that the config is from; None where it is from no such file.
         files: Bytes per file, by path relative to `path` (a single file by its own name).
-        notes: Keys of a safetensors header's own metadata, which no sink writes.
+        notes: Keys of a header's own metadata, as far as no sink writes what they say.
     """
 
     format: str
     path: Path
     tensors: Mapping[str, TensorSpec]
     config: Mapping[str, Any]
+    home: Path | None = None
     files: Mapping[str, int]
     notes: tuple[str, ...] = ()
 

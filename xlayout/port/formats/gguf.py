@@ -26,6 +26,7 @@ from xlayout.port.formats.base import (
 )
 from xlayout.port.formats.gguf_header import Record, parse_header
 from xlayout.port.formats.runs import read_box
+from xlayout.port.formats.system_errors import named
 
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
@@ -85,7 +86,7 @@ class GGUFSource(Source):
         if not self.path.is_file():
             raise FormatError(f"{path}: no such file; wanted a regular file")
         size = self.path.stat().st_size
-        with self.path.open("rb") as file:
+        with self.path.open("rb") as file, named(self.path):
             header = parse_header(file, size=size, name=str(path))
         self._kinds = _kinds(header.records, str(path))
         self._places: dict[str, tuple[int, TensorSpec]] = {}
@@ -105,6 +106,9 @@ class GGUFSource(Source):
         self.tensors: Mapping[str, TensorSpec] = tensors
         self.metadata = header.metadata
         self.config: Mapping[str, Any] = _config(header.metadata, tensors, str(path))
+        told = {f"tokenizer.ggml.{key}_token_id" for key, _ in _TOKENS}
+        tokenizer = any(key.startswith("tokenizer.") and key not in told for key in self.metadata)
+        self.notes = ("tokenizer.*",) if tokenizer else ()
         self.files: Mapping[str, int] = {self.path.name: size}
         self._handle = os.open(self.path, os.O_RDONLY)
 
@@ -115,10 +119,11 @@ class GGUFSource(Source):
         out = check_out(out, spec.dtype, tuple(stop - start for start, stop in box))
         offset, stored = self._places[name]
         try:
-            if self._kinds[name].name in _PLAIN:
-                read_box(self._handle, offset, stored, box, out)
-            elif out.size:
-                self._dequantize(name, box, out)
+            with named(self.path):
+                if self._kinds[name].name in _PLAIN:
+                    read_box(self._handle, offset, stored, box, out)
+                elif out.size:
+                    self._dequantize(name, box, out)
         except EOFError as error:
             raise FormatError(f"{self.path}: {name!r}: {error}; the file was cut short") from error
         return out

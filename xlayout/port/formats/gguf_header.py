@@ -35,6 +35,8 @@ _SCALARS = {
     12: "d",
 }
 _KEPT = 4096
+_LONG = 1 << 20  # bytes of a text; a chat template is shorter, a whole tokenizer.json may not be
+_MOST = 64 << 20  # bytes that are read in all, so that a header cannot fill the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class Record:
 class Header:
     """The metadata, the tensors, and the byte in the file from which their offsets count.
 
-    Arrays of more than 4096 values, such as a vocabulary, are passed over: their value is None.
+    Arrays of more than 4096 values, such as a vocabulary, and texts of more than 1 MiB are passed
+    over: their value is None.
     """
 
     metadata: Mapping[str, Any]
@@ -75,6 +78,7 @@ def parse_header(file: BinaryIO, /, *, size: int, name: str) -> Header:
 class _Reader:
     def __init__(self, file: BinaryIO, size: int, name: str) -> None:
         self._file, self._left, self._size, self._name = file, size, size, name
+        self._taken = 0
 
     def header(self) -> Header:
         if (magic := self._take(4)) != b"GGUF":
@@ -86,13 +90,13 @@ class _Reader:
         for _ in range(pairs):
             key = self._text()
             if key in metadata:
-                raise self._error(f"key {key!r} stands twice", "each key once")
+                raise self._error(f"key {key!r:.200} stands twice", "each key once")
             metadata[key] = self._value(self._number("I"))
         records: dict[str, Record] = {}
         for _ in range(tensors):
             key = self._text()
             if key in records:
-                raise self._error(f"tensor {key!r} stands twice", "each tensor once")
+                raise self._error(f"tensor {key!r:.200} stands twice", "each tensor once")
             records[key] = self._record(key)
         unit = metadata.get("general.alignment", 32)
         if type(unit) is not int or unit < 1 or unit & (unit - 1):
@@ -102,16 +106,17 @@ class _Reader:
     def _record(self, key: str) -> Record:
         axes = self._number("I")
         if axes > _MAX_AXES:
-            raise self._error(f"{key!r} has {axes} axes", f"at most {_MAX_AXES}")
+            raise self._error(f"{key!r:.200} has {axes} axes", f"at most {_MAX_AXES}")
         sizes = [self._number("Q") for _ in range(axes)]
         if math.prod(filter(None, sizes)) >= 2**60:
-            raise self._error(f"{key!r} has shape {sizes}", "fewer than 2^60 elements")
+            raise self._error(f"{key!r:.200} has shape {sizes}", "fewer than 2^60 elements")
         kind, offset = self._number("I"), self._number("Q")
         return Record(kind, tuple(reversed(sizes)), offset)
 
     def _value(self, kind: int) -> Any:
         if kind == _STRING:
-            return self._text()
+            length = self._number("Q")
+            return self._decoded(length) if length <= _LONG else self._skip(length)
         if kind != _ARRAY:
             return self._number(self._code(kind))
         kind, count = self._number("I"), self._number("Q")
@@ -133,8 +138,11 @@ class _Reader:
         return _SCALARS[kind]
 
     def _text(self) -> str:
+        return self._decoded(self._number("Q"))
+
+    def _decoded(self, length: int) -> str:
         try:
-            return self._take(self._number("Q")).decode("utf-8")
+            return self._take(length).decode("utf-8")
         except UnicodeDecodeError as error:
             raise self._error(f"text that is not UTF-8 ({error.reason})", "UTF-8") from error
 
@@ -144,6 +152,9 @@ class _Reader:
 
     def _take(self, count: int) -> bytes:
         self._spend(count)
+        self._taken += count
+        if self._taken > _MOST:
+            raise self._error("more of a header than fits", f"at most {_MOST:,} bytes to keep")
         content = self._file.read(count)
         if len(content) != count:
             raise self._error("ends early", "a file that does not change")

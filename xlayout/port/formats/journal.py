@@ -2,8 +2,9 @@
 
 One line a region, added once its bytes are with the system: its tensor, its place, its checksum.
 The first line is a key that says what is being written; a journal with another key is somebody
-else's. The lines are claims and no proof: whoever goes on reads each region back and sums it again,
-for after a loss of power the disk may hold the line and not the bytes.
+else's, and an empty one only marks its folder as a run's. The lines are claims and no proof:
+whoever goes on reads each region back and sums it again, for after a loss of power the disk may
+hold the line and not the bytes.
 """
 
 from __future__ import annotations

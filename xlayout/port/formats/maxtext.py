@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +27,7 @@ from xlayout.port.formats.base import (
 from xlayout.port.formats.config import read_config, render_config
 from xlayout.port.formats.orbax_tree import Tree, find_items, read_tree, refuse_path, render_tree
 from xlayout.port.formats.sink import StagedSink
+from xlayout.port.formats.tensorstore_errors import broken_arrays, system_errors
 
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
@@ -67,21 +66,20 @@ class MaxTextSource(Source):
         self._arrays: dict[str, Any] = {}
         tensors = {}
         for name, future in opening.items():
-            try:
+            with broken_arrays(f"{items}: {name}"):
                 array = self._arrays[name] = future.result()
                 tensors[name] = TensorSpec(array.dtype.name, tuple(array.shape))
-            except ValueError as error:
-                raise FormatError(f"{items}: {name}: {_words(error)}") from error
         self.tensors: Mapping[str, TensorSpec] = tensors
         self.chunks: Mapping[str, tuple[int, ...]] = {
             name: tuple(array.chunk_layout.read_chunk.shape or ())
             for name, array in self._arrays.items()
         }
-        self.config: Mapping[str, Any] = _config_above(items)
+        self.home, self.config = _config_above(items)
+        files = (Path(root) / file for root, _, files in os.walk(self.path) for file in files)
         self.files: Mapping[str, int] = {
-            str((Path(root) / file).relative_to(self.path)): (Path(root) / file).stat().st_size
-            for root, _, files in os.walk(self.path)
+            str(file.relative_to(self.path)): file.stat().st_size
             for file in files
+            if file.is_file()  # and no link into the void
         }
 
     def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:
@@ -90,11 +88,9 @@ class MaxTextSource(Source):
         box = resolve(region, spec.shape)
         out = check_out(out, spec.dtype, tuple(stop - start for start, stop in box))
         ts = require("tensorstore")
-        try:
+        with broken_arrays(f"{self.path}: {name}"):
             target = ts.array(out, copy=False, write=True)
             target.write(self._arrays[name][_slices(box)]).result()
-        except ValueError as error:
-            raise FormatError(f"{self.path}: {name}: {_words(error)}") from error
         return out
 
     def close(self) -> None:
@@ -137,6 +133,7 @@ class MaxTextSink(StagedSink):
         beside: Mapping[str, Path] | None = None,
     ) -> None:
         refuse_path(path)
+        require("tensorstore")  # now, while what an interrupted run wrote is not touched
         extents = {name: _one_layer(name, spec.shape) for name, spec in specs.items()}
         extents |= chunks or {}
         for name, extent in extents.items():
@@ -170,7 +167,7 @@ class MaxTextSink(StagedSink):
         # All have ended before one raises: whoever then clears the folder must have it alone.
         failed = [name for name, future in opening.items() if future.exception()]
         for name in failed or opening:
-            with _system_errors():
+            with system_errors():
                 self._arrays[name] = opening[name].result()
 
     def _fit(self, name: str, box: Bounds) -> None:
@@ -191,7 +188,7 @@ class MaxTextSink(StagedSink):
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
         target = self._arrays[name][_slices(box)]
-        with _system_errors():
+        with system_errors():
             # A chunk is written once and we wait for it, so the array may be used in place.
             target.write(array, can_reference_source_data_indefinitely=True).result()
 
@@ -274,27 +271,13 @@ def _refuse_unfit(name: str, spec: TensorSpec, chunk: tuple[int, ...]) -> None:
         raise ShapeError(f"chunks: {chunk} for {name}; wanted from 1 to {spec.shape}")
 
 
-def _config_above(items: Path) -> dict[str, Any]:
-    """Return the config beside the items, beside the step, or beside the steps."""
-    folders = (items, items.parent, items.parent.parent)
-    return next((config for folder in folders if (config := read_config(folder / _CONFIG))), {})
+def _config_above(items: Path) -> tuple[Path | None, Mapping[str, Any]]:
+    """Return the config beside the items, beside the step, or beside the steps, and where it is."""
+    for folder in (items, items.parent, items.parent.parent):
+        if config := read_config(folder / _CONFIG):
+            return folder, config
+    return None, {}
 
 
 def _slices(box: Bounds) -> Region:
     return tuple(slice(start, stop) for start, stop in box)
-
-
-def _words(error: ValueError) -> str:
-    """Return what tensorstore has to say, without the spec of the array that it appends."""
-    return str(error).split(" [tensorstore_spec=")[0]
-
-
-@contextmanager
-def _system_errors() -> Iterator[None]:
-    """Give back the system's error, such as a full disk, that tensorstore put into words."""
-    try:
-        yield
-    except ValueError as error:
-        if code := re.search(r"os_error_code='(\d+)'", str(error)):
-            raise OSError(int(code[1]), str(error)) from error
-        raise

@@ -71,17 +71,23 @@ def find_items(path: Path, /) -> Path:
 
 
 def refuse_path(path: str | os.PathLike[str], /) -> None:
-    """Refuse a path that is no text, for tensorstore takes nothing else.
+    """Refuse a path that tensorstore would not take, or would take for another one.
 
     Raises:
-        FormatError: It is not UTF-8.
+        FormatError: It is not UTF-8, or leads through a name with a backslash.
     """
+    real = os.path.realpath(path)
     try:
-        os.path.realpath(path).encode()
+        real.encode()
     except UnicodeEncodeError as error:
         raise FormatError(
             f"{path}: a path that is not UTF-8; wanted one that is, for tensorstore takes no other"
         ) from error
+    if "\\" in real:
+        raise FormatError(
+            f"{path}: {real!r} has a backslash; wanted a path without, for tensorstore takes it "
+            "for '/'"
+        )
 
 
 def read_tree(items: Path, /) -> Tree:

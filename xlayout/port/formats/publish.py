@@ -9,22 +9,25 @@ same place goes on in it, if it writes the same (`Journal`), or removes it.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import re
-import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from xlayout.errors import PortError
 from xlayout.port.formats.journal import JOURNAL, Journal
+from xlayout.port.formats.stages import Stage, dead_stages, new_stage
+from xlayout.port.formats.system_errors import named
 
 __all__ = ["Staging"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_TOO_LARGE = (
+    "a file may not grow that large here; wanted a filesystem that lets it, and no lower limit "
+    "(ulimit -f)"
+)
 
 
 class Staging:
@@ -55,18 +58,30 @@ class Staging:
     ) -> None:
         self.path = Path(os.path.realpath(path))  # unlike resolve(), it bears a loop
         self.needed = needed
-        self._single = single
-        self._refuse_taken()
-        found = _take_over(self.path, key)
-        free = _free(self.path.parent) + (_size(found[0]) if found else 0)
-        if needed > free:
-            if found:
-                os.close(found[1])
-            raise PortError(f"{self.path}: {_room(needed, free)}")
+        self._single, self._published = single, False
+        dead = dead_stages(self.path)
+        try:
+            self._refuse_taken_or_clear(dead)
+            free = _free(self.path.parent) + sum(stage.size for stage in dead)
+            if needed > free:
+                raise PortError(f"{self.path}: {_room(needed, free)}")
+            ours = (s for s in dead if key is not None and Journal.belongs(s.folder, key))
+            self._settle(next(ours, None))
+        except BaseException:
+            for stage in dead:
+                stage.release()
+            raise
+        # Another plan's work goes only now that nothing stands in this one's way.
+        for stage in dead:
+            if stage is not self._stage:
+                stage.remove()
+
+    def _settle(self, found: Stage | None) -> None:
         self.resumed = found is not None
         try:
             self._parents = _make_parents(self.path.parent)
-            self.folder, self._lock = found or _locked_folder(self.path)
+            self._stage = found or new_stage(self.path)
+            self.folder = self._stage.folder
             self._take_mode(stat.S_IRWXU)
         except OSError as error:
             where = error.filename or self.path.parent
@@ -83,6 +98,11 @@ class Staging:
         (file,) = (file for file in self.folder.iterdir() if file.name != JOURNAL)
         return file
 
+    @property
+    def published(self) -> bool:
+        """Whether the output has appeared at `path`."""
+        return self._published or self._stage.became(self.path)
+
     def publish(self) -> None:
         """Flush everything to disk and let it appear at `path` in one step.
 
@@ -90,33 +110,44 @@ class Staging:
             PortError: Something appeared there meanwhile; it is left as it is.
         """
         files = [Path(root) / name for root, _, names in os.walk(self.folder) for name in names]
-        files = [file for file in files if file.name != JOURNAL]
         with self.watch():
             for file in files:
-                _sync(file)
-            (self.folder / JOURNAL).unlink(missing_ok=True)
+                if file.name != JOURNAL:
+                    _sync(file)
             for root, _, _ in os.walk(self.folder, topdown=False):
                 _sync(Path(root))
         self._refuse_taken()
         try:
             if self._single:
                 os.link(self.content, self.path)
-                shutil.rmtree(self.folder)
             else:
-                self._take_mode()
-                self.folder.rename(self.path)
+                self._rename()
         except OSError as error:
             if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
                 raise self._taken() from error
             raise
         _sync(self.path.parent)
-        self._parents = []
-        os.close(self._lock)
+        self._published = True
+        self.discard()
+
+    def _rename(self) -> None:
+        """Let the folder appear without its journal, which is put back where it does not."""
+        journal = self.folder / JOURNAL
+        kept = journal.read_bytes()
+        try:
+            journal.unlink()
+            self._take_mode()
+            self.folder.rename(self.path)
+        except BaseException:
+            if self.folder.exists():
+                self.folder.chmod(stat.S_IMODE(self.folder.stat().st_mode) | stat.S_IRWXU)
+                journal.write_bytes(kept)
+            raise
 
     def clear(self, keep: Collection[str] = ()) -> None:
-        """Remove what is in the folder, but for these names."""
+        """Remove what is in the folder, but for these names and the journal, which marks it."""
         for child in list(self.folder.iterdir()):
-            if child.name in keep:
+            if child.name == JOURNAL or child.name in keep:
                 continue
             if child.is_dir() and not child.is_symlink():
                 shutil.rmtree(child)
@@ -125,12 +156,11 @@ class Staging:
 
     def leave(self) -> None:
         """Let go of the folder and keep it, for a run that goes on."""
-        os.close(self._lock)
+        self._stage.release()
 
     def discard(self) -> None:
-        """Remove the folder, and the parents that were made for it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._lock)
+        """Remove the folder, if it is still there, and the parents that were made for it."""
+        self._stage.remove()
         for parent in self._parents:
             if any(parent.iterdir()):
                 break
@@ -138,13 +168,21 @@ class Staging:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Turn a full disk into an error that says how much was needed and how much is free."""
+        """Turn the system's errors into ones that say what is in the way, and where.
+
+        Raises:
+            PortError: The disk is full; it says how much was needed and how much is free.
+            OSError: Anything else, with a path.
+        """
         try:
-            yield
+            with named(self.path):
+                yield
         except OSError as error:
-            if error.errno not in _NO_SPACE:
-                raise
-            raise self.full() from error
+            if error.errno in _NO_SPACE:
+                raise self.full() from error
+            if error.errno == errno.EFBIG:
+                raise OSError(errno.EFBIG, _TOO_LARGE, str(self.path)) from error
+            raise
 
     def full(self) -> PortError:
         """Return the error for a disk that filled up while we were writing."""
@@ -154,6 +192,16 @@ class Staging:
         """Let the folder be as private as the empty directory whose place it takes, if any."""
         if not self._single and self.path.is_dir():
             self.folder.chmod(stat.S_IMODE(self.path.stat().st_mode) | more)
+
+    def _refuse_taken_or_clear(self, dead: Sequence[Stage]) -> None:
+        try:
+            self._refuse_taken()
+        except PortError:
+            # Of a run that was killed with one thing left to do: to remove its folder.
+            for stage in dead:
+                if stage.became(self.path):
+                    stage.remove()
+            raise
 
     def _refuse_taken(self) -> None:
         if self._single or not self.path.is_dir():
@@ -186,60 +234,10 @@ def _make_parents(folder: Path) -> list[Path]:
     return missing
 
 
-def _locked_folder(path: Path) -> tuple[Path, int]:
-    while True:
-        folder = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
-        folder.mkdir()
-        # Until it is locked, another run may take it for an orphan and remove it.
-        try:
-            lock = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError:
-            continue
-        _try_lock(lock)
-        if folder.exists():
-            return folder, lock
-        os.close(lock)
-
-
-def _try_lock(handle: int) -> bool:
-    """Lock without waiting; a filesystem that has no locks counts as locked by someone else."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _take_over(path: Path, key: str | None) -> tuple[Path, int] | None:
-    """Return a folder with this key that a dead run of ours left, locked; remove the others."""
-    found = None
-    ours = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{8}\.partial")
-    for folder in path.parent.iterdir() if path.parent.is_dir() else ():
-        if not ours.fullmatch(folder.name):
-            continue
-        try:
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:  # not a folder, or none of ours
-            continue
-        mine = os.fstat(lock).st_uid == os.geteuid() and _try_lock(lock)
-        if mine and found is None and key is not None and Journal.belongs(folder, key):
-            found = folder, lock
-            continue
-        if mine:
-            shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-    return found
-
-
-def _size(folder: Path) -> int:
-    """Return the bytes that the files of a folder take on the disk."""
-    paths = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
-    return sum(path.lstat().st_blocks * 512 for path in paths)
-
-
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with named(path):
+            os.fsync(handle)
     finally:
         os.close(handle)

@@ -29,6 +29,7 @@ from xlayout.port.formats.safetensors_index import (
     shard,
 )
 from xlayout.port.formats.sink import StagedSink
+from xlayout.port.formats.system_errors import named
 
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
@@ -57,6 +58,7 @@ class SafetensorsSource(Source):
             for file in listed:
                 refuse_outside(folder, file)
         self.config: Mapping[str, Any] = read_config(folder / "config.json")
+        self.home = folder if self.config else None
         self._handles: dict[str, int] = {}
         self._entries: dict[str, tuple[str, Entry]] = {}
         files: dict[str, int] = {}
@@ -83,7 +85,8 @@ class SafetensorsSource(Source):
         box = resolve(region, entry.spec.shape)
         out = check_out(out, entry.spec.dtype, tuple(stop - start for start, stop in box))
         try:
-            read_box(self._handles[file], entry.offset, entry.spec, box, out)
+            with named(self.path / file if self.path.is_dir() else self.path):
+                read_box(self._handles[file], entry.offset, entry.spec, box, out)
         except EOFError as error:
             raise FormatError(f"{self.path}: {name!r}: {error}; the file was cut short") from error
         return out
@@ -102,13 +105,15 @@ class SafetensorsSource(Source):
         except OSError as error:
             raise FormatError(f"{path}: {error.strerror}; wanted a readable file") from error
         size = os.fstat(handle).st_size
-        length = int.from_bytes(os.pread(handle, 8, 0), "little")
+        with named(path):
+            length = int.from_bytes(os.pread(handle, 8, 0), "little")
         room = min(MAX_HEADER, size - 8)
         if length > room:
             raise FormatError(
                 f"{path}: a header of {length} bytes in a file of {size}; {max(room, 0)} at most"
             )
-        raw = os.pread(handle, length, 8)
+        with named(path):
+            raw = os.pread(handle, length, 8)
         return *parse_header(raw, data_size=size - 8 - length, file=str(path)), size
 
 

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING
 from xlayout.errors import PortError, ShapeError
 from xlayout.port.formats.base import Bounds, Region, Sink, TensorSpec, numpy_dtype, resolve
 from xlayout.port.formats.coverage import Coverage
-from xlayout.port.formats.journal import JOURNAL, Journal, checksum
+from xlayout.port.formats.journal import Journal, checksum
 from xlayout.port.formats.publish import Staging
+from xlayout.port.formats.system_errors import AMISS
 
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
 
 __all__ = ["StagedSink"]
+
+# What says nothing against the bytes that were written: the next run may well go through.
+_PASSING = (OSError, ImportError, MemoryError)
 
 
 class StagedSink(Sink):
@@ -34,8 +38,9 @@ class StagedSink(Sink):
         needed: Bytes that the files will take.
         parts: The names in the folder that `_create` makes, and only `_create`.
         single: Whether the output is one file.
-        key: What is being written. With one, a run that was interrupted leaves its files, and the
-            next with the same key goes on in them; None starts afresh and leaves nothing.
+        key: What is being written. With one, a run that was interrupted, or that the system failed,
+            leaves its files, and the next with the same key goes on in them; None starts afresh and
+            leaves nothing.
         beside: Files that are published with the tensors, by the name they will have.
     """
 
@@ -67,10 +72,12 @@ class StagedSink(Sink):
             with self._staging.watch():
                 if self._staging.resumed:
                     # What that run had copied along may be gone from the source by now.
-                    self._staging.clear(keep={*self._parts, JOURNAL})
+                    self._staging.clear(keep=self._parts)
                     try:
                         self._create()
-                    except (OSError, ValueError):
+                    except (OSError, ValueError) as error:
+                        if isinstance(error, OSError) and error.errno not in AMISS:
+                            raise
                         self._release()
                         self._staging.clear()
                         self._staging.resumed = False
@@ -89,8 +96,9 @@ class StagedSink(Sink):
         """Whether an interrupted run wrote a region; see `Sink.holds`."""
         box = resolve(region, self.tensors[name].shape)
         claimed = self._journal.claim(name, box) if self._journal else None
-        if claimed is None or not self._get(name, box, out) or checksum(out) != claimed:
-            return False
+        with self._staging.watch():
+            if claimed is None or not self._get(name, box, out) or checksum(out) != claimed:
+                return False
         self._coverage.claim(name, box)
         return True
 
@@ -157,15 +165,24 @@ class StagedSink(Sink):
         self._stop(None)
 
     def _stop(self, error: object) -> None:
-        """End without an output; what was written stays where someone interrupted us."""
+        """End, with an output or without one, and have the error say what became of it."""
         if not self._open:
             return
         self._release()
+        begun = self._journal is not None or self._staging.resumed
         self._close()
-        if self._key is None or error is None or isinstance(error, Exception):
+        failed = error is None or (isinstance(error, Exception) and not isinstance(error, _PASSING))
+        if self._staging.published:
             self._staging.discard()
+            note = "the output was complete by then"
+        elif failed or not begun or self._key is None:
+            self._staging.discard()
+            return
         else:
             self._staging.leave()
+            note = "what was written is kept, and the same command goes on from there"
+        if isinstance(error, BaseException):
+            error.add_note(note)
 
     def _close(self) -> None:
         self._open = False

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xlayout.errors import FormatError
+from xlayout.port.formats.system_errors import named
 
 __all__ = ["parse_json", "read_json"]
 
@@ -46,8 +47,11 @@ def read_json(path: Path, /) -> Any:
     """Return the JSON of a whole file.
 
     Raises:
-        FormatError: The file is absurdly large, or not JSON that can be trusted.
+        FormatError: It is no file, absurdly large, or not JSON that can be trusted.
     """
+    if not path.is_file():
+        raise FormatError(f"{path}: no such file; wanted a regular file")
     if (size := path.stat().st_size) > _MAX_BYTES:
         raise FormatError(f"{path}: {size:,} bytes; {_MAX_BYTES:,} at most")
-    return parse_json(path.read_bytes(), file=str(path))
+    with named(path):
+        return parse_json(path.read_bytes(), file=str(path))

@@ -1,0 +1,55 @@
+"""A hidden folder is known by its mark and its lock, and only ours is ever removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from tests.port.formats.test_journal import SPECS
+from tests.port.formats.test_kept import committed, stages
+from xlayout.port.formats import create_sink
+from xlayout.port.formats.journal import JOURNAL
+from xlayout.port.formats.stages import dead_stages, try_lock
+
+
+def test_only_a_folder_that_is_marked_or_empty_is_removed(tmp_path: Path) -> None:
+    strange, linked, empty, marked = (tmp_path / f".out.0000000{n}.partial" for n in range(4))
+    for folder in (strange, linked, empty, marked):
+        folder.mkdir()
+    (strange / "thesis.tex").write_text("mine")
+    (linked / JOURNAL).symlink_to(strange / "thesis.tex")
+    (marked / JOURNAL).touch()
+    (marked / "model.safetensors").write_bytes(b"half")
+    committed(tmp_path / "out")
+    assert sorted(tmp_path.iterdir()) == [strange, linked, tmp_path / "out"]
+    assert (strange / "thesis.tex").read_text() == "mine"
+
+
+def test_a_folder_that_another_run_is_about_to_remove_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others: list[Timer] = []
+
+    def lock_second(handle: int, **how: bool) -> bool:
+        monkeypatch.undo()
+        (taken,) = dead_stages(tmp_path / "out")
+        others.append(Timer(0.1, taken.remove))
+        others[0].start()
+        return try_lock(handle, **how)
+
+    monkeypatch.setattr("xlayout.port.formats.stages.try_lock", lock_second)
+    with create_sink(tmp_path / "out", "safetensors", SPECS) as sink:
+        others[0].join()
+        assert stages(tmp_path / "out")
+        assert sink.path == tmp_path / "out"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_without_a_key_marks_its_folder_and_leaves_no_mark(tmp_path: Path) -> None:
+    with create_sink(tmp_path / "out", "safetensors", SPECS):
+        (stage,) = stages(tmp_path / "out")
+        assert (stage / JOURNAL).read_bytes() == b""
+    committed(tmp_path / "out", key=None)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.safetensors"]

@@ -1,0 +1,38 @@
+"""What does not fit is told in bounded time, however much of it there is."""
+
+from __future__ import annotations
+
+import difflib
+
+import pytest
+
+from xlayout.errors import PortError
+from xlayout.port.account import account
+from xlayout.port.families.llama import LLAMA
+from xlayout.port.formats import TensorSpec
+
+SIZES = LLAMA.model_sizes(
+    {
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "vocab_size": 96,
+        "intermediate_size": 80,
+    }
+)
+
+
+def test_only_what_is_shown_gets_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    near = difflib.get_close_matches
+
+    def count(word: str, *arguments: object, **options: object) -> list[str]:
+        asked.append(word)
+        return near(word, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(difflib, "get_close_matches", count)
+    there = {f"model.norm.weigh{'x' * n}": TensorSpec("int8", (1,)) for n in range(100)}
+    with pytest.raises(PortError, match=r"unexpected \(100\): .*; and 88 more") as error:
+        account(there, LLAMA.dialects["hf"], SIZES, absent=frozenset(), where="here")
+    assert str(error.value).count("did you mean model.norm.weight?") == len(asked) == 12

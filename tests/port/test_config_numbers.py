@@ -1,0 +1,46 @@
+"""A number in a config is one that a float can hold, or the port is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.port.models import edit_config, refused
+from xlayout import port
+
+POSITIVE = "wanted a positive number"
+LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"rms_norm_eps": 10**400}, f"rms_norm_eps is 1{79 * '0'}; wanted a number from 0 on"),
+        ({"rope_parameters": {"rope_theta": 10**400}}, f"rope_theta is 1{79 * '0'}; {POSITIVE}"),
+        ({"rope_parameters": {**LINEAR, "factor": "8"}}, f"rope factor is '8'; {POSITIVE}"),
+        ({"rope_parameters": {**LINEAR, "factor": -8}}, f"rope factor is -8; {POSITIVE}"),
+        ({"rope_parameters": {**LINEAR, "factor": True}}, f"rope factor is True; {POSITIVE}"),
+        (
+            {"max_position_embeddings": "many"},
+            "max_position_embeddings is 'many'; wanted a positive whole number",
+        ),
+        (
+            {"max_position_embeddings": 0},
+            "max_position_embeddings is 0; wanted a positive whole number",
+        ),
+    ],
+)
+def test_what_is_no_number_is_refused(
+    own_llama: Path, tmp_path: Path, change: dict[str, Any], text: str
+) -> None:
+    edit_config(own_llama, **change)
+    refused(own_llama, tmp_path / "out", f"^config: {text}$", to="maxtext-default-rope")
+
+
+def test_a_number_is_taken_whole_or_not(own_llama: Path, tmp_path: Path) -> None:
+    edit_config(own_llama, rope_parameters={**LINEAR, "factor": 8}, max_position_embeddings=None)
+    plan = port.plan(own_llama, tmp_path / "out", to="maxtext-default-rope")
+    assert plan.config["maxtext"]["rope_linear_scaling_factor"] == 8
+    assert "max_target_length" not in plan.config["maxtext"]

@@ -1,0 +1,82 @@
+"""Where the system fails a port, the error names the file, and what was written is kept."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlayout import port
+from xlayout.errors import LayoutError
+from xlayout.port.demo.weights import make_tiny
+
+KEPT = "what was written is kept, and the same command goes on from there"
+FILES = {"tiny.gguf": "tiny.gguf", "hf": "hf/model.safetensors"}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama in each format."""
+    folder = tmp_path_factory.mktemp("models")
+    make_tiny(folder / "tiny.gguf")
+    for name, to in (("hf", "hf"), ("tree", "maxtext")):
+        port.run(folder / "tiny.gguf", folder / name, to=to)
+    return folder
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_source_that_cannot_be_read_for_now(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A disk that fails for a moment, which no test can have for real."""
+    reads: list[int] = []
+    preadv = os.preadv
+
+    def fail(handle: int, *arguments: Any) -> int:
+        reads.append(handle)
+        if len(reads) == 9:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return preadv(handle, *arguments)
+
+    monkeypatch.setattr(os, "preadv", fail)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        port.run(models / name, tmp_path / "out", to="maxtext")
+    assert caught.value.filename == str(models / FILES[name])
+    assert caught.value.__notes__ == [KEPT]
+    report = port.run(models / name, tmp_path / "out", to="maxtext")
+    assert report.kept_bytes > 0
+    assert report.comparison is not None
+    assert report.comparison.identical
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_tree_whose_files_cannot_be_opened_for_now(models: Path, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def starve(_nbytes: int) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+
+    try:
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            port.run(models / "tree", tmp_path / "out", to="hf", progress=starve)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert caught.value.errno == errno.EMFILE
+    assert caught.value.filename.startswith(f"{models}/tree: params/")
+    assert caught.value.__notes__ == [KEPT]
+    assert port.run(models / "tree", tmp_path / "out", to="hf").kept_bytes > 0
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
+def test_a_folder_where_a_file_is_wanted_is_refused(tmp_path: Path, name: str) -> None:
+    make_tiny(tmp_path / "tiny.gguf")
+    port.run(tmp_path / "tiny.gguf", tmp_path / "hf", to="hf")
+    (tmp_path / "hf" / name).unlink(missing_ok=True)
+    (tmp_path / "hf" / name).mkdir()
+    refusal = "no config" if name == "config.json" else f"{name}: no such file; wanted a regular"
+    with pytest.raises(LayoutError, match=refusal):
+        port.plan(tmp_path / "hf", tmp_path / "out", to="maxtext")
