@@ -12,6 +12,7 @@ import torch
 
 from tests.bridge.memory import pointer
 from xlayout.bridge import to_jax, to_torch
+from xlayout.errors import LayoutError
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_numpy_cannot_give_its_memory_up() -> None:
 
 
 def test_donating_and_copying_contradict_each_other() -> None:
-    with pytest.raises(ValueError, match="copy: True with donate=True; memory is handed over or"):
+    with pytest.raises(LayoutError, match="copy: True with donate=True; memory is handed over or"):
         to_jax(torch.ones(3), copy=True, donate=True)
 
 

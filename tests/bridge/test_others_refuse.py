@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from xlayout.bridge import to_jax, to_numpy, to_torch
+from xlayout.errors import LayoutError
 
 NO_NUMBERS = {
     "foreign byte order": (
@@ -48,9 +50,9 @@ def test_what_is_no_array_is_refused(convert: Any, x: Any) -> None:
 
 def test_options_are_spelled_right() -> None:
     t = torch.ones(2)
-    with pytest.raises(ValueError, match="x64: 'drop'; wanted one of 'error', 'narrow', 'keep'"):
+    with pytest.raises(LayoutError, match="x64: 'drop'; wanted one of 'error', 'narrow', 'keep'"):
         to_jax(t, x64="drop")
-    with pytest.raises(ValueError, match="layout: 'F'; wanted one of 'row_major', 'any'"):
+    with pytest.raises(LayoutError, match="layout: 'F'; wanted one of 'row_major', 'any'"):
         to_jax(t, layout="F")
     with pytest.raises(TypeError, match="copy: 'yes'; wanted True, False or None"):
         to_numpy(t, copy="yes")  # type: ignore[arg-type]
@@ -61,3 +63,11 @@ def test_options_are_spelled_right() -> None:
 def test_what_only_equals_an_answer_is_refused(convert: Any, copy: Any) -> None:
     with pytest.raises(TypeError, match=rf"^copy: {copy!r}; wanted True, False or None$"):
         convert(torch.ones(4, 4).t(), copy=copy)
+
+
+@pytest.mark.parametrize("answer", [0, 1, "no", None, np.True_])
+def test_a_yes_or_no_is_a_bool(answer: Any) -> None:
+    for call, option in ((to_jax, "detach"), (to_jax, "donate"), (to_torch, "donate")):
+        text = f"{option}: {answer!r}; wanted True or False"
+        with pytest.raises(TypeError, match=f"^{re.escape(text)}$"):
+            call(torch.ones(2), **{option: answer})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
@@ -48,6 +50,24 @@ def test_paths_have_names(wide_llama: Path, tmp_path: Path) -> None:
     assert port.verify(a=wide_llama, b=out).identical
     assert not port.diff(a=wide_llama, b=out).lines
     assert str(port.inspect(path=out)) == str(port.inspect(out))
+
+
+def test_memory_is_said_in_any_whole_number(wide_llama: Path, tmp_path: Path) -> None:
+    plan = port.plan(wide_llama, tmp_path / "out", to="hf", max_ram=5 * 10**8)
+    for amount in ("500MB", 5e8, np.int64(500_000_000), np.float64(5e8)):
+        same: Any = amount
+        assert port.plan(wide_llama, tmp_path / "out", to="hf", max_ram=same) == plan
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [(port.plan, "exact"), (port.run, "exact"), (port.run, "resume"), (port.run, "verify")],
+)
+def test_a_yes_or_no_is_a_bool(wide_llama: Path, tmp_path: Path, verb: Any, option: str) -> None:
+    for answer in ("no", 1, None):
+        with pytest.raises(TypeError, match=f"^{option}: {answer!r}; wanted True or False$"):
+            verb(wide_llama, tmp_path / "out", to="hf", **{option: answer})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_plan_reads_headers_alone(

@@ -6,6 +6,7 @@ from typing import Any
 
 from xlayout.bridge.offer import Exchange, Offer, exchange_named, exchange_of
 from xlayout.bridge.tree import mapped
+from xlayout.errors import LayoutError
 from xlayout.lower.run import check_copy
 
 __all__ = ["to_jax", "to_numpy", "to_torch"]
@@ -106,8 +107,13 @@ def _exchanged(
 ) -> Any:
     """Offer and adopt every array, then release all: a refusal leaves every source whole."""
     check_copy(copy)
+    for option, value in (("detach", detach), ("donate", donate)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{option}: {value!r}; wanted True or False")
     if copy and donate:
-        raise ValueError("copy: True with donate=True; memory is handed over or copied, choose one")
+        raise LayoutError(
+            "copy: True with donate=True; memory is handed over or copied, choose one"
+        )
     given: list[Offer] = []
 
     def cross(x: Any) -> Any:
@@ -129,4 +135,4 @@ def _exchanged(
 
 def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{option}: {value!r}; wanted one of {', '.join(map(repr, choices))}")
+        raise LayoutError(f"{option}: {value!r}; wanted one of {', '.join(map(repr, choices))}")

@@ -19,12 +19,18 @@ from xlayout.port.companions import find_companions
 from xlayout.port.configs import plain_config, with_maxtext
 from xlayout.port.family import Dialect
 from xlayout.port.fit import fit
-from xlayout.port.formats import TensorSpec, numpy_dtype
+from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.config import render_config
 from xlayout.port.formats.safetensors_index import natural_key, shard
 from xlayout.port.losses import Loss, measure, refusal
 from xlayout.port.move import Move
-from xlayout.port.refusals import refuse_mesh, refuse_mixed_stacks, refuse_place
+from xlayout.port.refusals import (
+    refuse_dtype,
+    refuse_mesh,
+    refuse_mixed_stacks,
+    refuse_place,
+    refuse_unless_bool,
+)
 from xlayout.port.rules import Place
 from xlayout.port.show_plan import plan_table
 from xlayout.port.units import parse_bytes
@@ -32,8 +38,6 @@ from xlayout.port.units import parse_bytes
 __all__ = ["SHARD_BYTES", "PortPlan", "plan", "plan_open"]
 
 SHARD_BYTES = 5_000_000_000  # the most in one file, as the hub has it
-
-_FORMATS = {"safetensors": "hf"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +141,12 @@ def plan(
     Raises:
         FormatError: The source is broken, or tensorstore cannot be told where to write.
         PortError: Names or shapes are not what the rules say, a buffer does not fit in `max_ram`,
-            or the values would not come back and `exact` is asked for.
+            the values would not come back and `exact` is asked for, or an argument is none that
+            can be meant.
+        TypeError: `exact` is neither True nor False.
     """
     refuse_mesh(mesh)
+    refuse_unless_bool(exact=exact)
     budget = parse_bytes(max_ram)
     with open_checkpoint(src, family=family) as checkpoint:
         return plan_open(checkpoint, Path(dst), to=to, dtype=dtype, max_ram=budget, exact=exact)
@@ -153,8 +160,7 @@ def plan_open(
     refuse_place(dst, to, dialect.format)
     companions = find_companions(checkpoint.source)
     single = dst.suffix == ".safetensors"
-    if dtype is not None:
-        numpy_dtype(dtype)
+    refuse_dtype(dtype)
     moves = _moves(checkpoint, dialect, dtype, exact)
     losses = measure(checkpoint.source, moves)
     if exact and any(loss.lost for loss in losses):
@@ -192,7 +198,7 @@ def plan_open(
 
 
 def _dialect(checkpoint: Checkpoint, to: str) -> tuple[str, Dialect]:
-    key = _FORMATS.get(to, to)
+    key = "hf" if to == "safetensors" else to
     dialects = checkpoint.family.dialects
     written = [name for name, dialect in dialects.items() if dialect.format != "gguf"]
     if key not in written:

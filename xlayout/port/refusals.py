@@ -4,15 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import PortError
+from xlayout.port.formats.base import DTYPES, numpy_dtype
 from xlayout.port.formats.orbax_tree import refuse_path
 
 if TYPE_CHECKING:
     from xlayout.port.move import Move
 
-__all__ = ["refuse_mesh", "refuse_mixed_stacks", "refuse_place"]
+__all__ = [
+    "refuse_dtype",
+    "refuse_mesh",
+    "refuse_mixed_stacks",
+    "refuse_place",
+    "refuse_unless_bool",
+]
+
+
+def refuse_unless_bool(**options: object) -> None:
+    """Refuse what is neither yes nor no: a text that says "no" is true.
+
+    Raises:
+        TypeError: One of the options is no bool.
+    """
+    for name, value in options.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name}: {value!r:.80}; wanted True or False")
+
+
+def refuse_dtype(dtype: Any, /) -> None:
+    """Refuse to write a dtype that there is not; None is every tensor's own."""
+    if dtype is None:
+        return
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise PortError(f"dtype: {dtype!r:.80}; known are {', '.join(DTYPES)}")
+    numpy_dtype(dtype)  # which says what is not installed
 
 
 def refuse_mesh(mesh: object) -> None:

@@ -13,7 +13,7 @@ from xlayout.errors import PortError
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.formats import create_sink
 from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
-from xlayout.port.refusals import refuse_mesh
+from xlayout.port.refusals import refuse_mesh, refuse_unless_bool
 from xlayout.port.resume import key_of
 from xlayout.port.stream import stream
 from xlayout.port.units import parse_bytes, show_bytes, show_count
@@ -121,8 +121,10 @@ def run(
             what was read back is not what was written; what this run wrote is then removed.
         OSError: The system failed to read or write; what was written is kept, as it is where a
             library is missing or memory ran out, and the error says so.
+        TypeError: `exact`, `resume` or `verify` is neither True nor False.
     """
     refuse_mesh(mesh)
+    refuse_unless_bool(exact=exact, resume=resume, verify=verify)
     where = Path(dst)
     budget = parse_bytes(max_ram)
     with open_checkpoint(src, family=family) as checkpoint:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from xlayout.errors import PortError
+from xlayout.algebra.shapes import integer
+from xlayout.errors import PortError, SizeError
 
 __all__ = ["parse_bytes", "show_bytes", "show_count"]
 
@@ -15,23 +17,28 @@ _UNITS = {"": 1, "B": 1} | {
 }
 
 
-def parse_bytes(amount: int | str, /, *, name: str = "max_ram") -> int:
-    """Return a number of bytes given as one, or as text.
+def parse_bytes(amount: float | str, /, *, name: str = "max_ram") -> int:
+    """Return a number of bytes given as a whole one, of any type, or as text.
 
     Raises:
-        PortError: The text is no amount of bytes, or the amount is not positive.
+        PortError: It is no amount of bytes, or not positive.
 
-    >>> parse_bytes("512MiB"), parse_bytes("1.5GB"), parse_bytes(4096)
-    (536870912, 1500000000, 4096)
+    >>> parse_bytes("512MiB"), parse_bytes("1.5GB"), parse_bytes(4096), parse_bytes(5e8)
+    (536870912, 1500000000, 4096, 500000000)
     """
-    number: float | None = amount if isinstance(amount, int) else None
+    number: Any = amount
     if isinstance(amount, str):
         found = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)", amount.strip())
-        if found and found[2].upper() in _UNITS:
-            number = float(found[1]) * _UNITS[found[2].upper()]
-    if number is None or number < 1:
-        raise PortError(f"{name}: {amount!r:.80}; wanted bytes, or text such as '512MiB' or '2GB'")
-    return int(number)
+        unit = _UNITS.get(found[2].upper()) if found else None
+        number = float(found[1]) * unit // 1 if found and unit else None
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    try:
+        return integer(number, name, 1)
+    except (TypeError, SizeError):
+        raise PortError(
+            f"{name}: {amount!r:.80}; wanted bytes, or text such as '512MiB' or '2GB'"
+        ) from None
 
 
 def show_bytes(amount: float, /) -> str:

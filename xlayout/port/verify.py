@@ -153,8 +153,9 @@ def verify(
         FormatError: One of them is broken.
         PortError: One of them is not what its rules say.
     """
+    budget = parse_bytes(max_ram)
     with open_checkpoint(a, family=family) as first, open_checkpoint(b, family=family) as second:
-        return compare(first, second, max_ram=parse_bytes(max_ram))
+        return compare(first, second, max_ram=budget)
 
 
 def compare(first: Checkpoint, second: Checkpoint, /, *, max_ram: int) -> Comparison:

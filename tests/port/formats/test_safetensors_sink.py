@@ -66,17 +66,16 @@ def test_refuses_what_the_format_cannot_hold(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("size", ["5 XB", "GB", 0, "-1"])
+@pytest.mark.parametrize("size", ["5 XB", "GB", 0, "-1", True])
 def test_refuses_a_shard_size_that_is_none(tmp_path: Path, size: int | str) -> None:
-    with pytest.raises(
-        FormatError, match=f"max_shard_size: {size!r}; wanted bytes, or text such as '5GB'"
-    ):
+    text = f"max_shard_size: {size!r}; wanted bytes, or text such as '512MiB' or '2GB'"
+    with pytest.raises(PortError, match=f"^{text}$"):
         create_sink(tmp_path / "out", "safetensors", {}, max_shard_size=size)
 
 
 def test_refuses_a_shard_size_beyond_all_disks(tmp_path: Path) -> None:
-    text = f"max_shard_size: '{79 * '9'}; wanted bytes, or text such as '5GB'"
-    with pytest.raises(FormatError, match=f"^{text}$"):
+    text = f"max_shard_size: '{79 * '9'}; wanted bytes, or text such as '512MiB' or '2GB'"
+    with pytest.raises(PortError, match=f"^{text}$"):
         create_sink(tmp_path / "out", "safetensors", {}, max_shard_size=400 * "9")
 
 

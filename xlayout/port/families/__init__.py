@@ -30,7 +30,7 @@ def find_family(name: str | None, config: Mapping[str, Any], /) -> Family:
         PortError: There is no such family, or the config does not say which one it is.
     """
     if name is not None:
-        if name not in FAMILIES:
+        if name not in list(FAMILIES):  # which need not be hashable
             raise PortError(f"family: {name!r}; {', '.join(FAMILIES)} are known")
         return FAMILIES[name]
     named = config.get("architectures")

@@ -137,7 +137,8 @@ def create_sink(
 
     Raises:
         FormatError: The format cannot be written, or cannot hold one of the tensors.
-        PortError: The output already holds something, or the disk is too small.
+        PortError: The output already holds something, the disk is too small, or `max_shard_size`
+            is no amount of bytes.
 
     >>> import tempfile
     >>> import numpy as np

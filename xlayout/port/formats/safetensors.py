@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +29,12 @@ from xlayout.port.formats.safetensors_index import (
 )
 from xlayout.port.formats.sink import StagedSink
 from xlayout.port.formats.system_errors import named
+from xlayout.port.units import parse_bytes
 
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
 
 __all__ = ["SafetensorsSink", "SafetensorsSource"]
-
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 class SafetensorsSource(Source):
@@ -153,7 +151,7 @@ class SafetensorsSink(StagedSink):
         if single and (config or beside):
             raise FormatError(f"{path}: one file has no place for a config; name a directory")
         names = sorted(specs, key=natural_key)
-        limit = None if single else _nbytes(max_shard_size)
+        limit = None if single else parse_bytes(max_shard_size, name="max_shard_size")
         shards = shard({name: specs[name] for name in names}, limit)
         extras = {"config.json": render_config(config)} if config else {}
         if len(shards) > 1:
@@ -202,13 +200,3 @@ class SafetensorsSink(StagedSink):
     def _release(self) -> None:
         while self._handles:
             os.close(self._handles.popitem()[1])
-
-
-def _nbytes(size: int | str) -> int:
-    if isinstance(size, str):
-        found = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([A-Z]*)", size.upper())
-        if found and found[2] in _UNITS:
-            size = int(float(found[1]) * _UNITS[found[2]])
-    if not isinstance(size, int) or size < 1:
-        raise FormatError(f"max_shard_size: {size!r:.80}; wanted bytes, or text such as '5GB'")
-    return size
