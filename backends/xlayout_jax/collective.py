@@ -95,13 +95,15 @@ def mesh_said(mesh: Any, /) -> str:
     return f"({axes}) of devices {' '.join(ids[:16])}{' ...' if len(ids) > 16 else ''}"
 
 
-def named(mesh: Any, given: Any, /) -> Any:
+def named(mesh: Any, given: Any, name: str, /) -> NamedSharding:
     """A NamedSharding, also of a bare PartitionSpec, which is meant on that mesh."""
-    if not isinstance(given, PartitionSpec):
+    if isinstance(given, NamedSharding):
         return given
+    if not isinstance(given, PartitionSpec):
+        raise TypeError(f"{name}: {given!r}; wanted a Sharding, a NamedSharding or a PartitionSpec")
     if not mesh.axis_names:
         raise TypeError(
-            f"sharding: {given} on no mesh; give a NamedSharding, or call it inside jax.set_mesh"
+            f"{name}: {given} on no mesh; give a NamedSharding, or call it inside jax.set_mesh"
         )
     return NamedSharding(mesh, given)
 

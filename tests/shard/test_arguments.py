@@ -113,7 +113,31 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "what an array knows better": (
         lambda: xl.reshard(eight(), P(), in_sharding=P()), xl.LayoutError,
         "in_sharding: () on tp=4, but x lies as (tp) on tp=4; leave it out, or reshard x first"),
+    "a name as a sharding": (
+        lambda: xl.reshard(eight(), "tp"), TypeError,
+        "to: 'tp'; wanted a Sharding, a NamedSharding or a PartitionSpec"),
+    "a name as a result's sharding": (
+        lambda: xl.interleave(eight(), out_sharding="tp"), TypeError,
+        "out_sharding: 'tp'; wanted a Sharding, a NamedSharding or a PartitionSpec"),
+    "a name as an array's sharding": (
+        lambda: xl.interleave(eight(), in_sharding="tp"), TypeError,
+        "in_sharding: 'tp'; wanted a Sharding, a NamedSharding or a PartitionSpec"),
+    "an array on another mesh than it is told": (
+        lambda: xl.interleave(eight(), in_sharding=Sharding(Mesh(2, "dp"), ())), xl.LayoutError,
+        "in_sharding: () on dp=2; x lies on tp=4: give it on the mesh of x"),
+    "shardings for other results": (
+        lambda: xl.unstack(eight(), out_sharding=(P(),) * 3), xl.LayoutError,
+        "out_sharding: a list of 3 for 8 results; wanted one for all, or one for each"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_shardings_come_in_a_list_or_a_tuple(kind: Any) -> None:
+    x = eight()
+    made = xl.split_qkv(x, heads=2, kv_heads=1, out_sharding=kind([P("tp"), P(), P()]))
+    assert [y.sharding.is_fully_replicated for y in made] == [False, True, True]
+    (whole,) = xl.reshard(x, kind([P()]), in_sharding=kind([P("tp")]))
+    assert whole.sharding.is_fully_replicated
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -238,9 +238,8 @@ def test_a_tracer_on_automatic_axes_does_not_know_its_sharding() -> None:
 
 def test_another_mesh_is_refused() -> None:
     other = jax.make_mesh((8,), ("x",), (AxisType.Auto,))
-    with pytest.raises(
-        ValueError, match=r"mesh: \{'dp': 2, 'tp': 4\}; the sharding is on \{'x': 8"
-    ):
+    said = r"^to: \(x\) on x=8; x lies on dp=2 tp=4: give it on the mesh of x$"
+    with pytest.raises(ShardingError, match=said):
         reshard(put(values(), P("tp")), NamedSharding(other, P("x")))
 
 
@@ -249,7 +248,7 @@ def test_another_order_of_devices_is_another_mesh() -> None:
     x = put(values(), P("tp"))
     ids = "0 1 2 3 4 5 6 7", "4 5 6 7 0 1 2 3"
     here, there = (f"(dp=2 tp=4) of devices {order}" for order in ids)
-    said = f"sharding: (-, tp) on dp=2 tp=4 with devices as {there}; x lies on {here}: give it on "
+    said = f"to: (-, tp) on dp=2 tp=4 with devices as {there}; x lies on {here}: give it on "
     with pytest.raises(ShardingError, match=re.escape(said)):
         reshard(x, NamedSharding(turned, P(None, "tp")))
     said = f"arrays: 0 lies on {here}, 1 on {there}; wanted one mesh, with its devices in one order"

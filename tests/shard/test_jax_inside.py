@@ -78,7 +78,7 @@ def test_a_bare_spec_is_meant_on_the_mesh_at_hand() -> None:
 
     with jax.set_mesh(mesh()):
         np.testing.assert_array_equal(jax.jit(run)(put(ROWS)), values())
-    with pytest.raises(TypeError, match=r"sharding: P\S*\('tp',\) on no mesh; give a Named"):
+    with pytest.raises(TypeError, match=r"in_sharding: P\S*\('tp',\) on no mesh; give a Named"):
         jax.jit(run)(values())
 
 

@@ -63,29 +63,35 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         lambda x: xl.all_gather(x.to_local()), TypeError,
         "x: a Tensor is on one device; wanted a DTensor or a jax.Array"),
     "a mesh of another size": (
-        lambda x: xl.reshard(x, Sharding(Mesh(2, "tp"), ("tp",))), ValueError,
-        "mesh: {'tp': 4}; the sharding is on {'tp': 2}"),
+        lambda x: xl.reshard(x, Sharding(Mesh(2, "tp"), ("tp",))), ShardingError,
+        "to: (tp) on tp=2; x lies on tp=4: give it on the mesh of x"),
     "a mesh of other names": (
-        lambda x: xl.reshard(x, Sharding(Mesh(4, "dp"), ("dp",))), ValueError,
-        "mesh: {'tp': 4}; the sharding is on {'dp': 4}"),
+        lambda x: xl.reshard(x, Sharding(Mesh(4, "dp"), ("dp",))), ShardingError,
+        "to: (dp) on dp=4; x lies on tp=4: give it on the mesh of x"),
     "one placement where one for each mesh axis is wanted": (
         lambda x: xl.reshard(x, Shard(1)), TypeError,
-        "placements: S(1); wanted a sequence, one for each of ('tp',)"),
+        "to: Shard(dim=1); wanted a Sharding, or a list of placements, one for each mesh axis"),
+    "no sharding at all": (
+        lambda x: xl.interleave(x, out_sharding=3), TypeError,
+        "out_sharding: 3; wanted a Sharding, or a list of placements, one for each mesh axis"),
     "placements for another mesh": (
         lambda x: xl.reshard(x, [Shard(1), Replicate()]), ValueError,
-        "placements: 2 for a mesh of 1 axes ('tp',); one each"),
+        "to: placements: 2 for a mesh of 1 axes ('tp',); one each"),
     "a result that is still to be summed": (
         lambda x: xl.reshard(x, [Partial()]), ValueError,
-        "placements: P(sum) on mesh axis 'tp'; its sums are not done, redistribute it; wanted Sha"),
+        "to: placements: P(sum) on mesh axis 'tp'; its sums are not done, redistribute it; wanted"),
     "an array that is still to be summed": (
         lambda x: xl.all_gather(DTensor.from_local(x.to_local(), x.device_mesh, [Partial()])),
         ValueError, "placements: P(sum) on mesh axis 'tp'; its sums are not done, redistribute it"),
     "an axis that is not there": (
         lambda x: xl.reshard(x, [Shard(3)]), AxisError,
-        "placements: dim: 3; the array has axes -2 to 1"),
+        "to: placements: dim: 3; the array has axes -2 to 1"),
     "several shardings for one result": (
         lambda x: xl.reshard(x, [ROWS, ROWS]), ShardingError,
-        "shardings: a list of 2 for 1 results"),
+        "to: a list of 2 for 1 results; wanted one for all, or one for each"),
+    "several shardings for one result of an op": (
+        lambda x: xl.interleave(x, out_sharding=(ROWS, ROWS)), ShardingError,
+        "out_sharding: a list of 2 for 1 results; wanted one for all, or one for each"),
     "what DTensor cannot say": (
         lambda x: xl.reshard(x, Sharding(TP, ("tp",), splits={0: Split(rule="balanced")})),
         ShardingError, "axis 0: DTensor cuts as torch.chunk does, in equal segments at most, and "),

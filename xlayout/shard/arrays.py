@@ -12,7 +12,7 @@ from xlayout.algebra.shapes import Shape
 from xlayout.errors import ShapeError, ShardingError
 from xlayout.registry import backend_of, verbs
 from xlayout.shard.sharding import Sharding
-from xlayout.shard.targets import mesh_said, on_manual_axes, same_ranks, target_of
+from xlayout.shard.targets import by_jax, listed, mesh_said, on_manual_axes, same_ranks, target_of
 
 __all__ = [
     "Laid",
@@ -80,7 +80,8 @@ def laid(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Laid, ...]:
             knows nor is told how it lies.
         ShardingError: for one that is told otherwise than it knows, or that lies on another mesh.
     """
-    told = in_sharding if isinstance(in_sharding, list) else [in_sharding] * len(arrays)
+    several = bool(arrays) and listed(backend_of(arrays[0]).name, in_sharding)
+    told = in_sharding if several else [in_sharding] * len(arrays)
     if len(told) != len(arrays):
         raise ShardingError(f"in_sharding: {len(told)} of them for {len(arrays)} arrays")
     found = tuple(_laid(x, given) for x, given in zip(_together(arrays), told, strict=True))
@@ -132,11 +133,13 @@ def _laid(x: Any, told: Any) -> Laid:
             return _told(x, mesh, told)
         named = own.sharding_of(x)
         found = Laid(x, "jax", tuple(x.shape), Sharding.from_jax(named), named.mesh)
-    if told is not None and target_of(found, told, x.ndim) != found.sharding:
-        raise ShardingError(
-            f"in_sharding: {target_of(found, told, x.ndim)}, but x lies as {found.sharding}; leave "
-            "it out, or reshard x first"
-        )
+    if told is not None:
+        said = target_of(found, told, x.ndim, "in_sharding")
+        if said != found.sharding:
+            raise ShardingError(
+                f"in_sharding: {said}, but x lies as {found.sharding}; leave it out, or reshard x "
+                "first"
+            )
     return found
 
 
@@ -148,8 +151,8 @@ def _told(x: Any, mesh: Any, told: Any) -> Laid:
             f"x: {x.aval} is traced on {mesh}, where a tracer does not know its sharding; say it "
             "with in_sharding=, give the mesh explicit axes, or call it outside jit"
         )
-    named = told.to_jax(mesh) if isinstance(told, Sharding) else own.named(mesh, told)
-    sharding = Sharding.from_jax(named)
+    given = told.to_jax(mesh) if isinstance(told, Sharding) else told
+    sharding, named = by_jax(given, mesh, "in_sharding")
     return Laid(own.constrained(x, named), "jax", tuple(x.shape), sharding, named.mesh)
 
 

@@ -34,23 +34,23 @@ def reshard(
         x: a DTensor, or a jax.Array under a NamedSharding (inside jit: on explicit axes); a tuple
             of them when the layout has several inputs.
         to: how the result is to lie: a `Sharding` on the mesh of `x`, a NamedSharding on it, or
-            placements; a list of them when the layout has several outputs.
+            placements; a list or tuple of them when the layout has several outputs.
         layout: what goes where, on whole arrays; by default everything stays in its place.
         dtype: cast to this before anything travels.
         in_sharding: JAX only: how a tracer lies that does not know it, on automatic axes and
             inside `shard_map`, where `x` and the result are parts of one device and gradients
-            add up over copies; a list for several inputs.
+            add up over copies; a list or tuple for several inputs.
 
     Returns:
         A DTensor or jax.Array on the mesh of `x`, or a tuple of them.
 
     Raises:
         TypeError: for an array that is not sharded, or does not know its sharding; for what is no
-            layout; for a dtype of 64 bits while JAX makes no such arrays.
+            layout or no sharding; for a dtype of 64 bits while JAX makes no such arrays.
         ValueError: for a jax.Array in host memory, or one that is to lie there.
         ShapeError: for arrays of other shapes than the layout takes.
-        SizeError: for a mesh of another size.
-        ShardingError: for a sharding that the framework cannot say, with the nearest that it can.
+        ShardingError: for a sharding on another mesh than that of `x`, for another number of them
+            than results, and for one that the framework cannot say, with the nearest that it can.
 
     >>> import jax, xlayout as xl
     >>> from jax.sharding import NamedSharding, PartitionSpec as P
@@ -75,9 +75,9 @@ def _reshard(
     check_shapes(layout, arrays)
     if dtype is not None:
         arrays = tuple(a.cast(dtype) for a in arrays)
-    dst = targets_of(arrays[0], to, [len(shape) for shape in layout.out_shapes])
+    dst = targets_of(arrays[0], to, [len(shape) for shape in layout.out_shapes], "to")
     made = exchanged(layout, arrays, dst)
-    return made if len(made) > 1 or listed(arrays[0], to) else made[0]
+    return made if len(made) > 1 or listed(arrays[0].framework, to) else made[0]
 
 
 def all_gather(

@@ -176,7 +176,8 @@ def _targets(
 ) -> tuple[Sharding, ...] | None:
     """How the results are to lie; None where that is the framework's to choose."""
     if out_sharding is not None:
-        return targets_of(arrays[0], out_sharding, [len(shape) for shape in layout.out_shapes])
+        axes = [len(shape) for shape in layout.out_shapes]
+        return targets_of(arrays[0], out_sharding, axes, "out_sharding")
     first = arrays[0]
     found = _evident(layout, first, src)
     if found is not None:

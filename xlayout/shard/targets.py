@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "by_framework",
+    "by_jax",
     "can_hold",
     "chooses",
     "listed",
@@ -29,50 +30,81 @@ __all__ = [
 ]
 
 
-def target_of(held: Laid, to: Any, ndim: int) -> Sharding:
-    """A sharding that was given as a `Sharding`, or as the framework of an array says it."""
+def target_of(held: Laid, to: Any, ndim: int, name: str) -> Sharding:
+    """A sharding that was given as a `Sharding`, or as the framework of an array says it.
+
+    Raises:
+        TypeError: for what says no sharding.
+        ShardingError: for one on another mesh than the array's; all name the argument.
+    """
     if held.is_part:
-        return on_manual_axes(to, held.mesh, "to")
+        return on_manual_axes(to, held.mesh, name)
+    own, mesh = held.sharding.mesh, held.mesh
     if isinstance(to, Sharding):
-        return to
-    if held.framework == "torch":
-        return Sharding.from_torch(held.mesh, to, ndim)
-    named = verbs("jax", "collective").named(held.mesh, to)
-    sharding = Sharding.from_jax(named)
-    if sharding.mesh == held.sharding.mesh and not same_ranks(held, named.mesh):
+        sharding = to
+    elif held.framework == "torch":
+        sharding = _by_torch(to, mesh, ndim, name)
+    else:
+        sharding, named = by_jax(to, mesh, name)
+        mesh = named.mesh
+    if sharding.mesh != own:
+        raise ShardingError(f"{name}: {sharding}; x lies on {own}: give it on the mesh of x")
+    if not same_ranks(held, mesh):
         raise ShardingError(
-            f"sharding: {sharding} with devices as {mesh_said(held, named.mesh)}; x lies on "
+            f"{name}: {sharding} with devices as {mesh_said(held, mesh)}; x lies on "
             f"{mesh_said(held, held.mesh)}: give it on the mesh of x, and change meshes by "
             "jax.device_put"
         )
     return sharding
 
 
-def listed(held: Laid, to: Any) -> bool:
-    """Whether a list of shardings was given, one per result; placements may be a list too."""
-    if not isinstance(to, list):
+def _by_torch(given: Any, mesh: Any, ndim: int, name: str) -> Sharding:
+    if not isinstance(given, (tuple, list)):
+        raise TypeError(
+            f"{name}: {given!r}; wanted a Sharding, or a list of placements, one for each mesh axis"
+        )
+    try:
+        return Sharding.from_torch(mesh, given, ndim)
+    except ValueError as error:
+        raise type(error)(f"{name}: {error}") from error
+
+
+def by_jax(given: Any, mesh: Any, name: str) -> tuple[Sharding, Any]:
+    """A sharding that was given as JAX says it, and its NamedSharding; a spec is on `mesh`."""
+    named = verbs("jax", "collective").named(mesh, given, name)
+    try:
+        return Sharding.from_jax(named), named
+    except ValueError as error:
+        raise type(error)(f"{name}: {error}") from error
+
+
+def listed(framework: str, to: Any) -> bool:
+    """Whether several shardings were given; placements may be a list or tuple too."""
+    if not isinstance(to, (list, tuple)):
         return False
-    return held.framework == "jax" or not verbs("torch", "placement").is_placements(to)
+    return framework != "torch" or not verbs("torch", "placement").is_placements(to)
 
 
-def targets_of(held: Laid, to: Any, axes: Sequence[int]) -> tuple[Sharding, ...]:
+def targets_of(held: Laid, to: Any, axes: Sequence[int], name: str) -> tuple[Sharding, ...]:
     """How results are to lie that have so many axes each: one sharding for all, or a list of them.
 
     Raises:
         ShardingError: for another number of shardings than results.
     """
-    given = to if listed(held, to) else [to]
+    given = list(to) if listed(held.framework, to) else [to]
     if len(given) not in (1, len(axes)):
-        raise ShardingError(f"shardings: a list of {len(given)} for {len(axes)} results")
+        raise ShardingError(
+            f"{name}: a list of {len(given)} for {len(axes)} results; wanted one for all, or one "
+            "for each"
+        )
     several = given * len(axes) if len(given) == 1 else given
-    return tuple(target_of(held, one, n) for one, n in zip(several, axes, strict=True))
+    return tuple(target_of(held, one, n, name) for one, n in zip(several, axes, strict=True))
 
 
 def on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
     """A sharding restricted to the axes over which a shard_map maps."""
-    own = verbs("jax", "collective")
-    manual: dict[str, int] = own.manual(mesh)
-    sharding = given if isinstance(given, Sharding) else Sharding.from_jax(own.named(mesh, given))
+    manual: dict[str, int] = verbs("jax", "collective").manual(mesh)
+    sharding = given if isinstance(given, Sharding) else by_jax(given, mesh, name)[0]
     used = [axis for entry in sharding.spec for axis in entry]
     for axis in used:
         size = sharding.mesh.shape[sharding.mesh.axis(axis)]
