@@ -1,7 +1,7 @@
 """The family of errors, drawn as a tree.
 
     ValueError
-    └── LayoutError            anything xlayout refuses
+    └── LayoutError            a value that means nothing here
         ├── AxisError          an axis that the array does not have
         ├── SizeError          a size that does not divide, does not add up, or does not match
         ├── PatternError       a pattern that cannot be read or solved; a caret shows where
@@ -12,8 +12,9 @@
         ├── FormatError        a checkpoint file that is broken or hostile
         └── PortError          a port that would lose, invent or overwrite something
 
-Wrong types are `TypeError`; memory that cannot be shared is `BufferError`. Every message names
-the argument, the value it had, and what would work.
+Wrong types are `TypeError`; memory that cannot be shared is `BufferError`. The backends know
+nothing of this file: what only a framework can tell, such as an array that was deleted, is a
+`ValueError`. Every message names the argument, the value it had, and what would work.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = [
 
 
 class LayoutError(ValueError):
-    """Anything xlayout refuses; every error of the library that is about a value is one."""
+    """A value that means nothing here: the one error to catch for all that the others say."""
 
 
 class AxisError(LayoutError):
