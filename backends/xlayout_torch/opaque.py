@@ -12,6 +12,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import has_static_value
 
 _CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+_NUMBERS: dict[Any, int] = {}
 
 
 def symbolic(n: int) -> bool:
@@ -21,9 +22,16 @@ def symbolic(n: int) -> bool:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def number(function: Callable[..., Any], joined: Callable[..., Any], *parts: Any) -> int:
-    """A graph holds tensors and numbers; so a call is known by a number."""
-    _CALLS.append((function, joined(*parts)))
-    return len(_CALLS) - 1
+    """A graph holds tensors and numbers; so a call is known by a number, the same each time."""
+    # By what is said of it too: 0 is equal to -0.0, and a layout to one of other pieces.
+    key = (function, joined, *((type(part), part, repr(part)) for part in parts))
+    try:
+        found = _NUMBERS.setdefault(key, len(_CALLS))
+    except TypeError:  # something in it has no hash
+        found = len(_CALLS)
+    if found == len(_CALLS):
+        _CALLS.append((function, joined(*parts)))
+    return found
 
 
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial as partial_of
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,21 @@ def alternating(rank: int, x: np.ndarray, src: Sharding, *ops: str) -> bool:
         made, wanted = run(op, array), op(array, groups=4)
         same.append(made.placements == wanted.placements and made.equal(wanted))
     return all(same)
+
+
+def recompiled(rank: int, x: np.ndarray, src: Sharding) -> list[int]:
+    """How many calls are known after each of some compilations: the same, again, and others."""
+    from xlayout_torch import opaque
+
+    array = dtensor(rank, x, src)
+    known = []
+    for fill in (0.0, 0.0, -0.0, 0.0, -0.0):
+        torch._dynamo.reset()
+        use = partial_of(xl.pad, to=30, value=fill)
+        made = torch.compile(use, backend="aot_eager", fullgraph=True)(array)
+        assert torch.equal(made.to_local().signbit(), use(array).to_local().signbit())
+        known.append(len(opaque._CALLS))
+    return [n - known[0] for n in known]
 
 
 def _compared(use: Any, x: Any) -> Made:
