@@ -37,8 +37,24 @@ def assemble(offers: Mapping[Any, Any], sharding: Any, shape: tuple[int, ...], /
                 f"{wanted}"
             )
     # Row-major without exception: over shards of different memory orders jit computes garbage.
-    arrays = [adopt(offered, copy=False, device=device) for device, offered in offers.items()]
+    arrays = [_shared(offered, device) for device, offered in offers.items()]
     return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
+
+
+def _shared(offered: Any, device: Any) -> jax.Array:
+    try:
+        return adopt(offered, copy=False, device=device)
+    except BufferError as error:
+        # Neither of these can be asked for here.
+        why = (
+            str(error).removesuffix("pass copy=None").replace(" (layout='any' would share it)", "")
+        )
+        raise BufferError(
+            f"shards[{device}]: {why}wanted memory as a copy has it, by xlayout.to_jax(shard, "
+            "copy=True)"
+        ) from error
+    except TypeError as error:
+        raise TypeError(f"shards[{device}]: {error}") from error
 
 
 def split(x: Any, /) -> dict[Any, Offer]:

@@ -78,13 +78,11 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
     """The memory of `x` for another framework, or a TypeError that says why it has none to give."""
     if not isinstance(x, np.ndarray):
         raise TypeError(f"expected a numpy.ndarray, got {type(x).__qualname__}; pass np.asarray(x)")
-    if isinstance(x, np.ma.MaskedArray):
-        raise TypeError("a masked array would lose its mask; pass x.filled() and x.mask")
+    _refuse_masked(x)
     name = _NAMES.get(x.dtype) or _ml_name(x.dtype)
     if name is None:
         raise TypeError(
-            f"numpy.ndarray of dtype {x.dtype.str}: no other framework has it; cast it to a native "
-            "number (a foreign byte order: x.astype(x.dtype.newbyteorder('=')))"
+            f"numpy.ndarray of dtype {x.dtype.str}: no other framework has it; {_way_out(x.dtype)}"
         )
     x = x.view(np.ndarray)
     if 1 in x.shape and x.flags.c_contiguous:
@@ -122,7 +120,22 @@ def keep(x: Any, /, *, copy: bool | None = None) -> np.ndarray:
     """`x`, which is numpy's already; a copy with copy=True."""
     if not isinstance(x, np.ndarray):
         raise TypeError(f"expected a numpy.ndarray, got {type(x).__qualname__}; pass np.asarray(x)")
+    _refuse_masked(x)
     return x.copy() if copy else x
+
+
+def _refuse_masked(x: np.ndarray) -> None:
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError("a masked array would lose its mask; pass x.filled() and x.mask")
+
+
+def _way_out(dtype: np.dtype[Any]) -> str:
+    """What becomes of an array that no other framework takes as it is."""
+    if dtype.names:
+        return f"pass its fields one by one, such as x[{dtype.names[0]!r}]"
+    if not dtype.isnative:
+        return "bring it into native byte order: x.astype(x.dtype.newbyteorder('='))"
+    return "cast it to a number, such as float32"
 
 
 def _pointer(x: np.ndarray) -> int:

@@ -16,13 +16,20 @@ from xlayout.errors import LayoutError
 NO_NUMBERS = {
     "foreign byte order": (
         np.ones(3, ">f4"),
-        r"dtype >f4: no other .* x.astype\(x.dtype.newbyteorder",
+        r"dtype >f4: no other framework has it; bring it into native byte order: x.astype\(x.dtype"
+        r".newbyteorder\('='\)\)$",
     ),
     "longdouble": (np.ones(3, np.longdouble), "no other framework has it"),
     "datetime": (np.zeros(3, "M8[s]"), "no other framework has it"),
     "string": (np.array(["a"]), "no other framework has it"),
-    "structured": (np.zeros(3, [("a", "f4")]), "no other framework has it"),
-    "object": (np.array([None]), "no other framework has it"),
+    "structured": (
+        np.zeros(3, [("a", ">f4")]),
+        r"no other framework has it; pass its fields one by one, such as x\['a'\]$",
+    ),
+    "object": (
+        np.array([None]),
+        r"dtype \|O: no other framework has it; cast it to a number, such as float32$",
+    ),
     "float0": (np.zeros(3, jax.dtypes.float0), "no other framework has it"),
     "masked": (np.ma.masked_array([1.0, 2.0], [0, 1]), "a masked array would lose its mask; pass"),
     "scalar": (np.float32(1), r"expected a numpy.ndarray, got float32; pass np.asarray\(x\)"),
@@ -34,6 +41,13 @@ NO_NUMBERS = {
 def test_a_numpy_array_of_no_common_numbers_is_refused(convert: Any, x: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         convert(x)
+
+
+@pytest.mark.parametrize("copy", [None, True, False])
+def test_numpy_keeps_no_masked_array_either(copy: bool | None) -> None:
+    masked = np.ma.masked_array([1.0, 2.0], [0, 1])
+    with pytest.raises(TypeError, match=r"^x\[1\]: a masked array would lose its mask; pass"):
+        to_numpy([np.ones(2), masked], copy=copy)
 
 
 def test_numpy_stops_at_64_dimensions() -> None:

@@ -13,7 +13,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from tests.bridge.memory import at_offset, bits, pointer
-from xlayout.bridge import jax_to_dtensor, jax_to_shards, shards_to_jax
+from xlayout.bridge import jax_to_dtensor, jax_to_shards, shards_to_jax, to_jax
 
 SPECS = [
     P("dp", "tp"),
@@ -86,17 +86,33 @@ def refused(mesh: Any, error: type[Exception], text: str, change: Any) -> None:
         shards_to_jax(shards, sharding, SHAPE)
 
 
+def unaligned(t: torch.Tensor) -> torch.Tensor:
+    return torch.ones(t.numel() + 1)[1:].view(t.shape)
+
+
 def test_shards_in_different_memory_orders_are_refused(mesh: Any) -> None:
-    refused(mesh, BufferError, "are not row-major", lambda t: t.t().contiguous().t())
+    said = (
+        r"^shards\[\S+\]: float32\[8, 8\] cannot be shared: its strides \(1, 8\) are not "
+        r"row-major; wanted memory as a copy has it, by xlayout.to_jax\(shard, copy=True\)$"
+    )
+    refused(mesh, BufferError, said, lambda t: t.t().contiguous().t())
 
 
 def test_an_unaligned_shard_is_refused(mesh: Any) -> None:
     refused(
         mesh,
         BufferError,
-        "its address is not a multiple of 64 bytes",
-        lambda t: torch.ones(t.numel() + 1)[1:].view(t.shape),
+        r"its address is not a multiple of 64 bytes; wanted memory as a copy has it, by "
+        r"xlayout.to_jax\(shard, copy=True\)$",
+        unaligned,
     )
+
+
+def test_what_the_refusal_says_works(mesh: Any) -> None:
+    sharding = NamedSharding(mesh, P("dp", "tp"))
+    shards = [unaligned(t) for t in pieces(torch.ones(SHAPE), sharding).values()]
+    copies = [to_jax(t, copy=True) for t in shards]
+    assert shards_to_jax(copies, sharding, SHAPE).sum() == 512
 
 
 def test_a_shard_of_another_shape_or_dtype_is_refused(mesh: Any) -> None:
@@ -121,6 +137,11 @@ def test_missing_and_unexpected_shards_are_named(mesh: Any) -> None:
         shards_to_jax(dict(shards[:-1]), sharding, SHAPE)
     with pytest.raises(ValueError, match="shards: 7; wanted one for each of"):
         shards_to_jax([t for _, t in shards[:-1]], sharding, SHAPE)
+    given: Any = None
+    with pytest.raises(TypeError, match=r"^shards: None; wanted a mapping from devices to ar"):
+        shards_to_jax(given, sharding, SHAPE)
+    with pytest.raises(TypeError, match=r"^shape: 1\.5; wanted a sequence of ints$"):
+        shards_to_jax(dict(shards), sharding, 1.5)  # type: ignore[arg-type]
 
 
 def test_an_uneven_cut_is_refused(mesh: Any) -> None:

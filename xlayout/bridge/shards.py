@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xlayout.algebra.shapes import as_shape
 from xlayout.bridge.offer import Offer, exchange_named, exchange_of
 from xlayout.registry import verbs
 
@@ -23,7 +24,8 @@ def shards_to_jax(
         shape: Of the whole array.
 
     Raises:
-        TypeError: a shard that is refused by `to_jax`, or dtypes that differ.
+        TypeError: a shard that is refused by `to_jax`, or dtypes that differ; shards that are
+            neither a mapping nor a sequence.
         ValueError: a shard too many or too few, or of the wrong shape, or an uneven cut.
         BufferError: a shard that is not row-major, or not aligned.
 
@@ -34,10 +36,16 @@ def shards_to_jax(
     >>> float(shards_to_jax([part], sharding, (16,)).sum())
     16.0
     """
-    shape = tuple(shape)
+    shape = as_shape(shape)
     jax = verbs("jax", "distributed")
     devices = jax.devices_of(sharding, shape)
     if not isinstance(shards, Mapping):
+        try:
+            shards = list(shards)
+        except TypeError:
+            raise TypeError(
+                f"shards: {shards!r}; wanted a mapping from devices to arrays, or a sequence"
+            ) from None
         if len(shards) != len(devices):
             raise ValueError(f"shards: {len(shards)}; wanted one for each of {devices}")
         shards = dict(zip(devices, shards, strict=True))
