@@ -43,6 +43,14 @@ def test_a_large_layout_is_drawn_in_part_and_says_so() -> None:
     assert len(layout.draw()) < 400_000
 
 
+def test_no_layout_is_too_large_to_draw() -> None:
+    picture = Layout.permute((2**31, 2**31), (1, 0)).draw()
+    width = int(ET.fromstring(picture).attrib["width"])
+    assert picture.count("<rect") == 1024
+    assert f"... {2**62 - 512} more cells" in picture
+    assert width < 20_000  # the cells that are shown, in one row
+
+
 def test_a_notebook_shows_the_picture() -> None:
     layout = xl.interleave.layout((6,))
     assert layout._repr_svg_() == layout.draw()

@@ -95,18 +95,18 @@ def _side(
         count = (last - first) // unit
         name = title if len(shapes) == 1 else f"{title} {number}"
         body.append(_text(x, y + 10, f"{name} {shape}", "start"))
-        shown = [k for k in range(count) if first // unit + k in cells]
-        for k in shown:
+        shown = min(count, max(0, len(cells) - first // unit))  # the cells are the first ones
+        for k in range(shown):
             row, column = divmod(k, columns)
             source = cells[first // unit + k]
             body += _cell(x + column * _CELL, y + 16 + row * _CELL, k, source, hues)
-        rows = -(-len(shown) // columns)
+        rows = -(-shown // columns)
         bottom = y + 16 + rows * _CELL
-        if len(shown) < count:
-            body.append(_text(x, bottom + 10, f"... {count - len(shown)} more cells", "start"))
+        if shown < count:
+            body.append(_text(x, bottom + 10, f"... {count - shown} more cells", "start"))
             bottom += 14
         low = max(low, bottom)
-        x += max(columns * _CELL, 8 * len(f"{name} {shape}")) + _GAP
+        x += max(min(columns, shown) * _CELL, 8 * len(f"{name} {shape}")) + _GAP
     return low + _GAP, x - _GAP
 
 
