@@ -7,8 +7,9 @@ with the same names are one piece.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xlayout.algebra.grammar import Dots, Factor, Group, Name, Pattern, Product, fail, names, read
@@ -22,6 +23,9 @@ __all__ = ["solve"]
 
 _Branch = tuple[int, dict[str, int]]
 """(offset, {name: stride}) in a flat space."""
+
+_Key = frozenset[str]
+"""The names of a branch, by which both sides know it."""
 
 
 def solve(
@@ -42,6 +46,7 @@ def solve(
     shapes = _shapes(pattern, shape)
     pattern = _without_dots(pattern, shapes)
     _check_names(pattern)
+    _check_branches(pattern)
     known = _given(pattern, sizes)
     if shapes is not None:
         Solver(pattern, known).run(shapes)
@@ -51,7 +56,7 @@ def solve(
     return (
         tuple(tuple(size_of(f, known) for f in array) for array in pattern.inputs),
         tuple(tuple(size_of(f, known) for f in array) for array in pattern.outputs),
-        merge(_pieces(pattern, ins, outs, known)),
+        merge(_pieces(ins, outs, known)),
     )
 
 
@@ -137,6 +142,54 @@ def _check_names(pattern: Pattern) -> None:
                     )
 
 
+def _check_branches(pattern: Pattern) -> None:
+    left, right = (_by_names(pattern.text, side) for side in (pattern.inputs, pattern.outputs))
+    for key, choice in [*left.items(), *right.items()]:
+        if key not in left or key not in right:
+            side, other = ("left", "right") if key in left else ("right", "left")
+            raise fail(
+                pattern.text,
+                next((n.at for n in choice), 0),
+                f"pattern: the elements ({_shown(key)}) on the {side} have no place on the {other}",
+            )
+
+
+def _by_names(text: str, arrays: Sequence[Product]) -> dict[_Key, tuple[Name, ...]]:
+    """The branches of a side by their names, which stand once in each and are no other's."""
+    found: dict[_Key, tuple[Name, ...]] = {}
+    for choice in itertools.chain.from_iterable(map(_choices, arrays)):
+        key: _Key = frozenset()
+        for n in choice:
+            if n.name in key:
+                raise fail(text, n.at, f"pattern: {n.name!r} twice in one array")
+            key |= {n.name}
+        if key in found:
+            raise fail(
+                text,
+                choice[-1].at if choice else 0,
+                f"pattern: ({_shown(key)}) stands twice on this side; give each segment its own "
+                "name",
+            )
+        found[key] = choice
+    return found
+
+
+def _choices(product: Product) -> Iterator[tuple[Name, ...]]:
+    """The names of each way to pick one segment from every sum."""
+    ways = [
+        [choice for summand in f.summands for choice in _choices(summand)]
+        if isinstance(f, Group)
+        else [(f,) if isinstance(f, Name) else ()]
+        for f in product
+    ]
+    for picked in itertools.product(*ways):
+        yield tuple(itertools.chain.from_iterable(picked))
+
+
+def _shown(key: _Key) -> str:
+    return " ".join(sorted(key)) or "1"
+
+
 def _given(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
     known: dict[str, int] = {}
     everywhere = [n for array in (*pattern.inputs, *pattern.outputs) for n in names(array)]
@@ -170,81 +223,35 @@ def _check_known(pattern: Pattern, known: Mapping[str, int]) -> None:
         )
 
 
-def _branches(arrays: Sequence[Product], known: Mapping[str, int]) -> list[tuple[_Branch, Product]]:
-    found: list[tuple[_Branch, Product]] = []
+def _branches(arrays: Sequence[Product], known: Mapping[str, int]) -> dict[_Key, _Branch]:
+    found: list[_Branch] = []
     base = 0
     for array in arrays:
-        found += [((base + offset, strides), array) for offset, strides in _expand(array, 1, known)]
+        found += [(base + offset, strides) for offset, strides in _expand(array, 1, known)]
         base += math.prod(size_of(f, known) for f in array)
-    return found
+    return {frozenset(strides): (offset, strides) for offset, strides in found}
 
 
 def _expand(product: Product, stride: int, known: Mapping[str, int]) -> list[_Branch]:
     branches: list[_Branch] = [(0, {})]
     for factor in reversed(product):
-        if isinstance(factor, Name):
-            branches = [
-                (offset, {**strides, factor.name: stride if factor.name not in strides else -1})
-                for offset, strides in branches
-            ]
-        elif isinstance(factor, Group):
-            inner: list[_Branch] = []
-            offset = 0
+        inner: list[_Branch] = [(0, {factor.name: stride} if isinstance(factor, Name) else {})]
+        if isinstance(factor, Group):
+            inner, offset = [], 0
             for summand in factor.summands:
                 inner += [(offset + o, s) for o, s in _expand(summand, stride, known)]
                 offset += stride * math.prod(size_of(f, known) for f in summand)
-            branches = [
-                (a + b, {**x, **{k: v if k not in x else -1 for k, v in y.items()}})
-                for a, x in inner
-                for b, y in branches
-            ]
+        branches = [(a + b, x | y) for a, x in inner for b, y in branches]
         stride *= size_of(factor, known)
     return branches
 
 
 def _pieces(
-    pattern: Pattern,
-    ins: list[tuple[_Branch, Product]],
-    outs: list[tuple[_Branch, Product]],
-    known: Mapping[str, int],
+    ins: dict[_Key, _Branch], outs: dict[_Key, _Branch], known: Mapping[str, int]
 ) -> list[Piece]:
-    by_names = _unique(pattern, ins)
-    wanted = _unique(pattern, outs)
-    for key, (_, array) in [*by_names.items(), *wanted.items()]:
-        if key not in by_names or key not in wanted:
-            side, other = ("left", "right") if key in by_names else ("right", "left")
-            at = next(iter(names(array))).at if any(True for _ in names(array)) else 0
-            shown = " ".join(sorted(key)) or "1"
-            raise fail(
-                pattern.text,
-                at,
-                f"pattern: the elements ({shown}) on the {side} have no place on the {other}",
-            )
     pieces = []
-    for key, ((in_offset, in_strides), _) in by_names.items():
-        (out_offset, out_strides), _ = wanted[key]
+    for key, (in_offset, in_strides) in ins.items():
+        out_offset, out_strides = outs[key]
         loops = tuple((known[n], in_strides[n], out_strides[n]) for n in sorted(key))
         pieces.append(Piece(in_offset, out_offset, loops))
     return pieces
-
-
-def _unique(
-    pattern: Pattern, branches: list[tuple[_Branch, Product]]
-) -> dict[frozenset[str], tuple[_Branch, Product]]:
-    found: dict[frozenset[str], tuple[_Branch, Product]] = {}
-    for branch, array in branches:
-        for name, stride in branch[1].items():
-            if stride < 0:
-                at = [n.at for n in names(array) if n.name == name][-1]
-                raise fail(pattern.text, at, f"pattern: {name!r} twice in one array")
-        key = frozenset(branch[1])
-        if key in found:
-            at = [n.at for n in names(array)][-1] if key else 0
-            shown = " ".join(sorted(key)) or "1"
-            raise fail(
-                pattern.text,
-                at,
-                f"pattern: ({shown}) stands twice on this side; give each segment its own name",
-            )
-        found[key] = (branch, array)
-    return found
