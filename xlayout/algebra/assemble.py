@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlayout.algebra.boxes import Box, Run, boxes
+from xlayout.algebra.boxes import Box, Run, boxes, overlapping
 from xlayout.algebra.compose import restrict
 from xlayout.algebra.piece import Piece, span
 from xlayout.algebra.program import Program, Writer
@@ -147,12 +147,12 @@ def _assemble(
     if len(found) == 1 and all(_covers(found[0].offsets[a], below[0][a], sizes[a]) for a in axes):
         return assembly.read(found[0], peeled, sizes)
     for axis in axes:
-        stops = [
-            box.offsets[axis] + span((r.n, r.out_step) for r in below[k][axis]) + 1
-            for k, box in enumerate(found)
-        ]
-        groups = _groups(found, stops, axis)
-        if len(groups) > 1 or groups[0][1:] != (0, sizes[axis]):
+        lengths = [span((r.n, r.out_step) for r in runs[axis]) + 1 for runs in below]
+        starts = [box.offsets[axis] for box in found]
+        groups = overlapping(
+            (low, low + n, box) for low, n, box in zip(starts, lengths, found, strict=True)
+        )
+        if len(groups) > 1 or groups[0][:2] != (0, sizes[axis]):
             return _side_by_side(assembly, groups, axis, peeled, sizes)
     for axis in axes:
         period = max((r.out_step for runs in below for r in runs[axis]), default=0)
@@ -169,31 +169,15 @@ def _covers(offset: int, runs: Sequence[Run], size: int) -> bool:
     return offset == 0 and math.prod(r.n for r in runs) == size
 
 
-def _groups(found: list[Box], stops: list[int], axis: int) -> list[tuple[list[Box], int, int]]:
-    """Boxes whose stretches along the axis overlap, as (boxes, first, end), in order."""
-    groups: list[tuple[list[Box], int, int]] = []
-    for _, box, end in sorted(
-        ((box.offsets[axis], box, stops[k]) for k, box in enumerate(found)),
-        key=lambda t: (t[0], t[2]),
-    ):
-        start = box.offsets[axis]
-        if groups and start < groups[-1][2]:
-            members, low, high = groups[-1]
-            groups[-1] = ([*members, box], low, max(high, end))
-        else:
-            groups.append(([box], start, end))
-    return groups
-
-
 def _side_by_side(
     assembly: _Assembly,
-    groups: list[tuple[list[Box], int, int]],
+    groups: list[tuple[int, int, list[Box]]],
     axis: int,
     peeled: list[Shape],
     sizes: list[int],
 ) -> int | None:
     parts, at = [], 0
-    for members, low, high in groups:
+    for low, high, members in groups:
         if low > at:
             parts.append(_assemble(assembly, [], peeled, _with(sizes, axis, low - at)))
         moved = [box.moved(axis, -low) for box in members]

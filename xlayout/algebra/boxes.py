@@ -7,13 +7,16 @@ to run along one axis of the input and one axis of the output; a `Box` is a piec
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from xlayout.algebra.piece import Piece, span
 from xlayout.algebra.strided import row_major
 
-__all__ = ["Box", "Run", "boxes"]
+__all__ = ["Box", "Run", "boxes", "overlapping"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,18 @@ def boxes(
             return None
         found.append(box)
     return found
+
+
+def overlapping(stretches: Iterable[tuple[int, int, T]]) -> list[tuple[int, int, list[T]]]:
+    """What lies from `first` to `end` each, grouped where that overlaps: (first, end, members)."""
+    groups: list[tuple[int, int, list[T]]] = []
+    for first, end, member in sorted(stretches, key=lambda stretch: stretch[:2]):
+        if groups and first < groups[-1][1]:
+            low, high, members = groups[-1]
+            groups[-1] = (low, max(high, end), [*members, member])
+        else:
+            groups.append((first, end, [member]))
+    return groups
 
 
 def _box(

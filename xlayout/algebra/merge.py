@@ -7,11 +7,14 @@ unique, which is why equality of layouts does not rest on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from xlayout.algebra.piece import Loop, Piece, is_nested
 
-__all__ = ["merge"]
+__all__ = ["equal_steps", "merge"]
+
+T = TypeVar("T")
 
 _NEAR = 8  # how far back to look for a partner: pieces of one loop nest lie close together
 
@@ -27,6 +30,21 @@ def merge(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
             break
         done = sorted(swept, key=_order)
     return _whole(done) or tuple(done)
+
+
+def equal_steps(items: Sequence[tuple[int, int, T]], k: int) -> tuple[int, int, int]:
+    """How many items from the k-th on are alike and stand at equal distances, and these.
+
+    >>> equal_steps([(0, 0, "a"), (5, 2, "a"), (10, 4, "a"), (15, 6, "b")], 0)
+    (3, 5, 2)
+    """
+    i, o, what = items[k]
+    n, x, z = 1, 0, 0
+    if k + 1 < len(items):
+        x, z = items[k + 1][0] - i, items[k + 1][1] - o
+    while k + n < len(items) and items[k + n] == (i + n * x, o + n * z, what):
+        n += 1
+    return n, x, z
 
 
 def _whole(pieces: list[Piece]) -> tuple[Piece, ...] | None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from xlayout.algebra.boxes import Box, Run, boxes
+from xlayout.algebra.boxes import Box, Run, boxes, overlapping
 from xlayout.algebra.compose import restrict
 from xlayout.algebra.piece import Piece, span
 from xlayout.algebra.shapes import Shape, ends
@@ -83,15 +83,10 @@ class _Naming:
                 return None
             self._unite(places)
             return [(places[0][0], run) for run in runs]
-        groups: list[tuple[int, int, list[_Place]]] = []
-        for place in sorted(places, key=lambda place: place[1]):
-            _, start, runs = place
-            end = start + span((r.n, _step(r, inputs)) for r in runs) + 1
-            if groups and start < groups[-1][1]:
-                low, high, members = groups[-1]
-                groups[-1] = (low, max(high, end), [*members, place])
-            else:
-                groups.append((start, end, [place]))
+        groups = overlapping(
+            (start, start + span((r.n, _step(r, inputs)) for r in runs) + 1, (i, start, runs))
+            for i, start, runs in places
+        )
         if len(groups) > 1:
             summands: list[_Tree] = []
             at = 0

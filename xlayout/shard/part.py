@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from xlayout.algebra import Layout, Piece
-from xlayout.algebra.merge import merge
+from xlayout.algebra.merge import equal_steps, merge
 from xlayout.algebra.piece import Loop, is_nested
 from xlayout.shard.owners import whole
 
@@ -65,13 +65,8 @@ def _laddered(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[P
     k = 0
     while k < len(moved):
         i, o, pieces = moved[k]
-        n, x, z = 1, 0, 0
-        if k + 1 < len(moved):
-            x, z = moved[k + 1][0] - i, moved[k + 1][1] - o
-        if x >= 0 and z > 0:
-            while k + n < len(moved) and moved[k + n] == (i + n * x, o + n * z, pieces):
-                n += 1
-        if n == 1 or any(_meets_itself((*p.loops, (n, x, z))) for p in pieces):
+        n, x, z = equal_steps(moved, k)
+        if n == 1 or x < 0 or z <= 0 or any(_meets_itself((*p.loops, (n, x, z))) for p in pieces):
             yield from (p.shifted(i, o) for p in pieces)
             k += 1
         else:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout, Piece
-from xlayout.algebra.merge import merge
+from xlayout.algebra.merge import equal_steps, merge
 from xlayout.algebra.shapes import Shape, as_shape
 from xlayout.algebra.strided import row_major
 from xlayout.errors import AxisError, ShapeError, SizeError
@@ -262,11 +262,9 @@ def _equidistant(stretches: Stretches) -> Iterator[Piece]:
     k = 0
     while k < len(stretches):
         i, o, m = stretches[k]
-        n, x, z = 1, 0, 0
-        if k + 1 < len(stretches):
-            x, z = stretches[k + 1][0] - i, stretches[k + 1][1] - o
-        while x >= m and k + n < len(stretches) and stretches[k + n] == (i + n * x, o + n * z, m):
-            n += 1
+        n, x, z = equal_steps(stretches, k)
+        if x < m:
+            n = 1
         yield Piece(i, o, ((n, x, z), (m, 1, 1)) if n > 1 else ((m, 1, 1),))
         k += n
 

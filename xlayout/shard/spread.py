@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from xlayout.algebra import Piece
+from xlayout.algebra.merge import equal_steps
 from xlayout.algebra.shapes import Shape
 from xlayout.algebra.strided import row_major
 from xlayout.shard.mesh import Mesh
@@ -25,7 +26,10 @@ Owners = tuple[tuple[int, int], ...]
 """((mesh axis, size of a group), ...): ranks that differ within a group of neighbours along a mesh
 axis hold the same."""
 
-Strand = tuple[int, int, int, tuple[tuple[int, int, int, int], ...]]
+_Loops = tuple[tuple[int, int, int, int], ...]
+_Form = tuple[int, _Loops]
+
+Strand = tuple[int, int, int, _Loops]
 """(position on the axis, rank, stored at, ((n, position step, rank step, storage step), ...))"""
 
 Along = dict[int, list[tuple[Strand, int]]]
@@ -140,22 +144,18 @@ def _strands(
 
 def _laddered(strands: Sequence[Strand]) -> list[Strand]:
     """Strands that stand at equal distances as loops, as far as neighbours go."""
-    by_form: dict[tuple[object, ...], list[Strand]] = defaultdict(list)
-    for strand in strands:
-        by_form[strand[2:]].append(strand)
+    by_form: dict[_Form, list[tuple[int, int, _Form]]] = defaultdict(list)
+    for position, rank, at, loops in strands:
+        by_form[at, loops].append((position, rank, (at, loops)))
     return [strand for group in by_form.values() for strand in _ladder(group)]
 
 
-def _ladder(strands: list[Strand]) -> list[Strand]:
+def _ladder(group: list[tuple[int, int, _Form]]) -> list[Strand]:
     found: list[Strand] = []
     k = 0
-    while k < len(strands):
-        position, rank, at, loops = strands[k]
-        n, p, r = 1, 0, 0
-        if k + 1 < len(strands):
-            p, r = strands[k + 1][0] - position, strands[k + 1][1] - rank
-        while k + n < len(strands) and strands[k + n][:2] == (position + n * p, rank + n * r):
-            n += 1
+    while k < len(group):
+        position, rank, (at, loops) = group[k]
+        n, p, r = equal_steps(group, k)
         if p <= 0 or r <= 0:  # a loop goes up on either side
             n = 1
         found.append((position, rank, at, loops if n == 1 else ((n, p, r, 0), *loops)))
