@@ -17,7 +17,7 @@ __all__ = ["Cost", "estimate"]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run takes, for row-major inputs and a fresh output.
+    """What a copy takes, from row-major inputs to a fresh output; a view takes nothing.
 
     Attributes:
         bytes_read: bytes read from the inputs (repeats counted once per reading).
@@ -26,8 +26,9 @@ class Cost:
         run_out: shortest contiguous run written, in bytes.
         run: shortest run that is contiguous on both sides, in bytes: one memcpy of that length.
         pieces: number of affine boxes.
-        is_view: whether no byte needs to move.
-        peak_bytes: inputs and outputs together, and nothing more.
+        is_view: whether the output is a view of the input, so that with `copy=None` no byte moves.
+        peak_bytes: inputs and outputs together, and nothing more; but for a "gather" when traced,
+            which also holds the inputs joined and a table of 8 bytes for each output element.
         lowering: "view", "permute" (one reshape-permute-reshape), "concatenate" (slices put
             together) or "gather" (an index table, when traced; still strided copies when eager).
     """
