@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -59,17 +60,30 @@ def test_pieces_that_make_no_layout_are_refused(pieces: tuple[Piece, ...], messa
 
 
 @pytest.mark.parametrize(
-    ("piece", "message"),
+    ("args", "message"),
     [
-        (Piece(0.0, 0), "in_offset: 0.0 is a float; wanted an int"),  # type: ignore[arg-type]
-        (Piece(0, False), "out_offset: False is a bool; wanted an int"),
-        (Piece(0, 0, ((2, 1.0, 2),)), "loops: 1.0 is a float; wanted an int"),  # type: ignore[arg-type]
-        ((0, 0, ()), r"pieces: \(0, 0, \(\)\) is a tuple; wanted a Piece"),
+        ((0.0, 0), "in_offset: 0.0 is a float; wanted an int"),
+        ((0, False), "out_offset: False is a bool; wanted an int"),
+        ((0, 0, ((2, 1.0, 2),)), "loops: 1.0 is a float; wanted an int"),
+        ((0, 0, (("a", 1, 1),)), "loops: 'a' is a str; wanted an int"),
+        ((0, 0, ((2, 1),)), r"loops: \(\(2, 1\),\); wanted \(n, in_stride, out_stride\) for each"),
+        ((0, 0, 3), r"loops: 3; wanted \(n, in_stride, out_stride\) for each"),
     ],
 )
-def test_what_is_no_piece_of_ints_is_refused(piece: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        Layout(SIX, SIX, (piece,))
+def test_a_piece_is_of_ints(args: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        Piece(*args)
+
+
+def test_the_numbers_of_a_piece_are_our_own() -> None:
+    piece = Piece(np.int64(3), np.int8(1), [[np.int64(2), np.int64(1), np.int64(4)]])  # type: ignore[arg-type]
+    assert repr(piece) == "Piece(in_offset=3, out_offset=1, loops=((2, 1, 4),))"
+    assert hash(piece) == hash(Piece(3, 1, ((2, 1, 4),)))
+
+
+def test_what_is_no_piece_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^pieces: \(0, 0, \(\)\) is a tuple; wanted a Piece$"):
+        Layout(SIX, SIX, ((0, 0, ()),))  # type: ignore[arg-type]
 
 
 def test_the_integers_of_numpy_are_as_good_as_ours() -> None:
@@ -95,6 +109,29 @@ def test_a_cost_wants_bytes() -> None:
 def test_an_axis_is_no_truth() -> None:
     with pytest.raises(TypeError, match=r"^axis: True is a bool; wanted an int"):
         Layout.concat([(2, 2)], axis=True)
+
+
+ONE: Any = Layout.identity((6,))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda: Layout.concat(None), TypeError, "shapes: None; wanted a sequence of shapes"),  # type: ignore[arg-type]
+        (lambda: Layout.concat(["ab"]), TypeError, "shapes: 'ab'; wanted a sequence of ints"),  # type: ignore[list-item]
+        (lambda: Layout(3, SIX, ()), TypeError, "in_shapes: 3; wanted a sequence of shapes"),  # type: ignore[arg-type]
+        (lambda: ONE.regrouped(None, 6), TypeError, "out_shapes: 6; wanted a sequence of shapes"),
+        (lambda: ONE.only(9), SizeError, "output: 9; the layout makes 1, from 0"),
+        (lambda: ONE.as_view(3), TypeError, "strides: 3; wanted a sequence of ints"),
+        (lambda: ONE.as_view("a"), TypeError, "strides: 'a'; wanted a sequence of ints"),
+        (lambda: ONE.as_view((1.5,)), TypeError, "strides: (1.5,); wanted a sequence of ints"),
+    ],
+)
+def test_what_a_method_cannot_take_is_refused_by_name(
+    call: Callable[[], object], kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind, match=f"^{re.escape(text)}$"):
+        call()
 
 
 def test_what_is_too_deep_to_read_is_refused() -> None:

@@ -131,3 +131,8 @@ def test_wrong_strides_are_refused() -> None:
         ShapeError, match=r"strides: \(1,\) has 1 entries, the input \(2, 3\) has 2"
     ):
         Layout.identity((2, 3)).as_view((1,))
+
+
+def test_a_view_by_the_strides_of_numpy_is_of_our_ints() -> None:
+    found = Layout.permute((2, 3), (1, 0)).as_view(tuple(np.array([3, -1])))
+    assert repr(found) == "(0, (-1, 3))"

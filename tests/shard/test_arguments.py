@@ -92,6 +92,31 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a list as all splits": (
         lambda: Sharding(TP, ("tp",), splits=["balanced"]), TypeError,  # type: ignore[arg-type]
         "splits: ['balanced']; wanted a dict of array axes and how each is split"),
+    "a text as an axis": (
+        lambda: Sharding(TP, ("tp",), splits={"0": "even"}), TypeError,  # type: ignore[dict-item]
+        "splits: '0' is a str; wanted an int"),
+    "a fraction of an axis": (
+        lambda: Sharding(TP, ("tp",), splits={0.0: "even"}), TypeError,  # type: ignore[dict-item]
+        "splits: 0.0 is a float; wanted an int"),
+    "no arrays": (
+        lambda: xl.reshard([], P()), xl.ShapeError,
+        "x: no arrays; give at least one"),
+    "a layout without inputs": (
+        lambda: plan_reshard(xl.Layout((), ((3,),), ()), ROWS, ROWS), xl.ShapeError,
+        "src: the layout has no arrays there; wanted at least one"),
+    "a layout without outputs": (
+        lambda: plan_reshard(xl.Layout(((3,),), (), ()), ROWS, ROWS), xl.ShapeError,
+        "dst: the layout has no arrays there; wanted at least one"),
+    "a number as an array": (
+        lambda: plan_reshard(EIGHT, ROWS, ROWS).simulate(3), TypeError,
+        "expected a torch.Tensor, jax.Array or numpy.ndarray, got builtins.int; convert it first, "
+        "or register a backend for its type under the entry-point group 'xlayout.backends'"),
+    "a rank that is not there": (
+        lambda: plan_reshard(EIGHT, ROWS, WHOLE).received(9), xl.SizeError,
+        "rank: 9; the mesh (tp=4) has ranks 0 to 3"),
+    "a rank before all others": (
+        lambda: plan_reshard(EIGHT, ROWS, WHOLE).sent(-1), xl.SizeError,
+        "rank: -1; the mesh (tp=4) has ranks 0 to 3"),
     "a rule that is not known": (
         lambda: Sharding(TP, ("tp",), splits={0: "fair"}), xl.LayoutError,  # type: ignore[dict-item]
         "rule: 'fair'; wanted one of ceil, flat_ceil, balanced, even"),

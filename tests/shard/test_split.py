@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,6 +98,15 @@ def test_a_sharding_is_a_value() -> None:
     )
 
 
+def test_repr_evaluates_and_replace_replaces() -> None:
+    sharding = Sharding(Mesh(4, "tp"), ("tp",), splits={0: Split(segments=2)}, flat=True)
+    names = {"Mesh": Mesh, "Sharding": Sharding, "Split": Split}
+    assert eval(repr(sharding), names) == sharding
+    assert replace(sharding, flat=False) == Sharding(
+        Mesh(4, "tp"), ("tp",), splits={0: Split(segments=2)}
+    )
+
+
 # -- refusals --------------------------------------------------------------------------------------
 
 
@@ -135,6 +145,33 @@ def test_a_rule_that_contradicts_itself_is_refused(options: dict, message: str) 
         Split(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"unit": 1.5}, "unit: 1.5 is a float; wanted an int"),
+        ({"sizes": 3}, "sizes: 3; wanted a sequence of ints"),
+        ({"segments": 2.0}, "segments: 2.0 is a float; wanted an int"),
+        ({"segments": (2, 0.5)}, r"segments: \(2, 0.5\); wanted a sequence of ints"),
+        ({"copies": None}, "copies: None is a NoneType; wanted an int"),
+        ({"pad": "x"}, "pad: 'x'; wanted True or False"),
+    ],
+)
+def test_a_rule_of_other_than_ints_is_refused(options: dict, message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        Split(**options)
+
+
+def test_the_integers_of_numpy_are_as_good_as_ours() -> None:
+    two, both = np.int64(2), np.array([2, 4])
+    for theirs, ours in (
+        (Split(unit=two, segments=two, copies=two), Split(unit=2, segments=2, copies=2)),
+        (Split(segments=both, copies=both), Split(segments=(2, 4), copies=(2, 4))),
+        (Split(sizes=both), Split(sizes=(2, 4))),
+    ):
+        assert (hash(theirs), repr(theirs)) == (hash(ours), repr(ours))
+        assert theirs == ours
+
+
 def test_a_mesh_has_one_name_for_each_axis() -> None:
     with pytest.raises(SizeError, match=r"names: \('a', 'a'\); wanted 2 different names, one for"):
         Mesh((2, 2), ("a", "a"))
@@ -142,6 +179,16 @@ def test_a_mesh_has_one_name_for_each_axis() -> None:
         Mesh(0, "a")
     with pytest.raises(SizeError, match=r"rank: 4; the mesh \(a=4\) has ranks 0 to 3"):
         Mesh(4, "a").coordinates(4)
+    for names, shown in ((None, "None"), ((3,), r"\(3,\)")):
+        with pytest.raises(TypeError, match=f"^names: {shown}; wanted one str for each axis$"):
+            Mesh(2, names)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("rank", "kind"), [("1", "str"), (1.5, "float"), (True, "bool")])
+def test_a_rank_is_an_int(rank: object, kind: str) -> None:
+    sharding = Sharding(Mesh(4, "tp"), ("tp",))
+    with pytest.raises(TypeError, match=f"^rank: {rank!r} is a {kind}; wanted an int$"):
+        sharding.owned(rank, (10,))  # type: ignore[arg-type]
 
 
 def test_a_spec_names_axes_that_are_there_and_each_once() -> None:

@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from xlayout.algebra.compose import restrict
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape, as_shape, axis_of, ends, integer, permutation
+from xlayout.algebra.shapes import (
+    Shape,
+    as_shape,
+    axis_of,
+    each_shape,
+    ends,
+    integer,
+    permutation,
+)
 from xlayout.algebra.strided import row_major
 from xlayout.errors import SizeError
 
@@ -51,7 +59,7 @@ def slice_(shape: Sequence[int] | int, start: int, stop: int | None, axis: int) 
 
 def concat(shapes: Sequence[Sequence[int]], axis: int) -> Parts:
     """Several arrays, one after the other along an axis."""
-    found = [as_shape(s, "shapes") for s in shapes]
+    found = list(each_shape(shapes))
     if not found:
         raise SizeError("shapes: none given; concatenate at least one array")
     first = found[0]

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape, integer
+from xlayout.algebra.shapes import Shape, integers
 from xlayout.errors import LayoutError
 
 __all__ = ["dump", "load"]
@@ -37,29 +37,37 @@ def load(text: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, 
     """
     try:
         data = json.loads(text)
+        if not isinstance(data, dict):
+            raise TypeError(f"{data!r}; wanted an object")
         if data["format"] != _FORMAT:
             raise LayoutError(
                 f"from_json: format {data['format']!r}; this version reads {_FORMAT!r}"
             )
         return (
-            tuple(_ints(s, "in_shapes") for s in data["in_shapes"]),
-            tuple(_ints(s, "out_shapes") for s in data["out_shapes"]),
-            tuple(_piece(p) for p in data["pieces"]),
+            _shapes(data["in_shapes"], "in_shapes"),
+            _shapes(data["out_shapes"], "out_shapes"),
+            tuple(_piece(p) for p in _list(data["pieces"], "pieces")),
         )
     except LayoutError:
         raise
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+    except KeyError as error:
+        raise LayoutError(f"from_json: not a layout: no {error}") from None
+    except (TypeError, ValueError, RecursionError) as error:
         raise LayoutError(f"from_json: not a layout: {error}") from None
 
 
 def _piece(data: Any) -> Piece:
+    if len(_list(data, "pieces")) != 3:
+        raise TypeError(f"pieces: {data!r}; wanted [in offset, out offset, loops]")
     in_offset, out_offset, loops = data
-    return Piece(
-        integer(in_offset, "in_offset"),
-        integer(out_offset, "out_offset"),
-        tuple((n, x, z) for n, x, z in (_ints(loop, "loops") for loop in loops)),
-    )
+    return Piece(in_offset, out_offset, tuple(_list(loops, "loops")))
 
 
-def _ints(values: Any, name: str) -> tuple[int, ...]:
-    return tuple(integer(v, name) for v in values)
+def _shapes(data: Any, name: str) -> tuple[Shape, ...]:
+    return tuple(integers(_list(shape, name), name) for shape in _list(data, name))
+
+
+def _list(data: Any, name: str) -> list[Any]:
+    if not isinstance(data, list):
+        raise TypeError(f"{name}: {data!r}; wanted a list")
+    return data

@@ -9,6 +9,7 @@ from xlayout.algebra import constructors, jsonable, notation, pattern
 from xlayout.algebra.cost import Cost, estimate
 from xlayout.algebra.index import index_table
 from xlayout.algebra.relation import Relation
+from xlayout.algebra.shapes import integers
 from xlayout.algebra.strided import row_major, view
 from xlayout.errors import ShapeError
 
@@ -58,24 +59,32 @@ class Layout(Relation):
         size 1 mean nothing and are ignored. None too for layouts of several arrays and for layouts
         with holes.
 
+        Raises:
+            ShapeError: for another number of strides than the input has axes.
+            TypeError: for strides that are no ints.
+
         >>> Layout.permute((2, 3), (1, 0)).as_view()
         (0, (1, 3))
         >>> Layout.permute((2, 3), (1, 0)).regrouped(out_shapes=((6,),)).as_view() is None
         True
         """
+        given = None if strides is None else integers(strides, "strides", None)
         if len(self.in_shapes) != 1 or len(self.out_shapes) != 1 or self.has_holes:
             return None
-        if strides is None:
-            strides = row_major(self.in_shape)
-        elif len(strides) != len(self.in_shape):
+        if given is None:
+            given = row_major(self.in_shape)
+        elif len(given) != len(self.in_shape):
             raise ShapeError(
-                f"strides: {tuple(strides)} has {len(strides)} entries, the input {self.in_shape} "
+                f"strides: {given} has {len(given)} entries, the input {self.in_shape} "
                 f"has {len(self.in_shape)} axes"
             )
-        return view(self.pieces, self.in_shape, self.out_shape, strides)
+        return view(self.pieces, self.in_shape, self.out_shape, given)
 
     def cost(self, itemsize: int) -> Cost:
         """What one run will take, known before it runs; see `Cost`.
+
+        Raises:
+            SizeError: for an itemsize below 1.
 
         >>> cost = Layout.permute((1024, 2, 64), (1, 0, 2)).cost(itemsize=2)
         >>> cost.lowering, cost.run, cost.bytes_written
@@ -100,7 +109,9 @@ class Layout(Relation):
             sizes: sizes of named axes that the shapes do not settle.
 
         Raises:
-            PatternError: with a caret under the place that cannot be read or solved.
+            PatternError: with a caret under the place that cannot be read or solved, or where the
+                shape does not fit.
+            SizeError: for a size below 0.
 
         >>> Layout.parse("(g n) -> (n g)", (6,), g=2).index().tolist()
         [0, 3, 1, 4, 2, 5]
@@ -115,19 +126,38 @@ class Layout(Relation):
 
     @classmethod
     def from_json(cls, text: str) -> Layout:
-        """Read what `to_json` wrote; everything in it is checked."""
+        """Read what `to_json` wrote; everything in it is checked.
+
+        Raises:
+            LayoutError: for any other text.
+
+        >>> layout = Layout.permute((2, 3), (1, 0))
+        >>> Layout.from_json(layout.to_json()) == layout
+        True
+        """
         return cls(*jsonable.load(text))
 
     # -- constructors -----------------------------------------------------------------------------
 
     @classmethod
     def identity(cls, shape: Sequence[int] | int) -> Layout:
-        """Every element stays where it is."""
+        """Every element stays where it is.
+
+        >>> Layout.identity((2, 3)).index().tolist()
+        [0, 1, 2, 3, 4, 5]
+        """
         return cls._of(constructors.identity(shape))
 
     @classmethod
     def permute(cls, shape: Sequence[int], axes: Sequence[int]) -> Layout:
-        """The axes in another order, as `numpy.transpose` does."""
+        """The axes in another order, as `numpy.transpose` does.
+
+        Raises:
+            AxisError: when `axes` are not all axes, each once.
+
+        >>> Layout.permute((2, 3, 4), (1, 2, 0)).out_shape
+        (3, 4, 2)
+        """
         return cls._of(constructors.permute(shape, axes))
 
     @classmethod
@@ -135,6 +165,10 @@ class Layout(Relation):
         cls, shape: Sequence[int] | int, start: int = 0, stop: int | None = None, axis: int = 0
     ) -> Layout:
         """The stretch `start:stop` of one axis.
+
+        Raises:
+            SizeError: for a stretch that the axis does not have.
+            AxisError: for an axis that the array does not have.
 
         >>> Layout.slice((5, 2), 1, 3).index().tolist()
         [2, 3, 4, 5]
@@ -145,6 +179,10 @@ class Layout(Relation):
     def concat(cls, shapes: Sequence[Sequence[int]], axis: int = 0) -> Layout:
         """Several arrays, one after the other along an axis.
 
+        Raises:
+            SizeError: for no arrays, or shapes that differ along another axis.
+            AxisError: for an axis that the arrays do not have.
+
         >>> Layout.concat([(2, 1), (3, 1)]).out_shape
         (5, 1)
         """
@@ -152,7 +190,15 @@ class Layout(Relation):
 
     @classmethod
     def pad(cls, shape: Sequence[int] | int, to: int, axis: int = 0) -> Layout:
-        """One axis lengthened to `to`, with holes at its end."""
+        """One axis lengthened to `to`, with holes at its end.
+
+        Raises:
+            SizeError: when `to` is less than the axis has.
+            AxisError: for an axis that the array does not have.
+
+        >>> Layout.pad((2,), to=4).index().tolist()
+        [0, 1, -1, -1]
+        """
         return cls._of(constructors.pad(shape, to, axis))
 
     # What needs arrays or drawing lives above the algebra; `xlayout/__init__.py` puts it here.

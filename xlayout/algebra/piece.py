@@ -9,10 +9,13 @@ gaps is exactly split -> permute -> merge; `in_stride = 0` is a broadcast.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from xlayout.algebra.shapes import integer
 from xlayout.errors import SizeError
 
 __all__ = ["Loop", "Piece", "fused", "is_nested", "span"]
@@ -73,6 +76,7 @@ class Piece:
         loops: `(n, in_stride, out_stride)` in any order.
 
     Raises:
+        TypeError: for what is no int.
         SizeError: for a negative offset, count or stride, for an out stride of 0 (two values for
             one output position), or for strides that overlap on one side.
 
@@ -85,19 +89,23 @@ class Piece:
     loops: tuple[Loop, ...] = ()
 
     def __post_init__(self) -> None:
+        if {type(self.in_offset), type(self.out_offset)} != {int}:
+            for name in ("in_offset", "out_offset"):
+                object.__setattr__(self, name, integer(getattr(self, name), name, None))
         if self.in_offset < 0 or self.out_offset < 0:
             raise SizeError(
                 f"piece: offsets {self.in_offset}, {self.out_offset}; both must be at least 0"
             )
-        if any(n == 0 for n, _, _ in self.loops) and all(min(loop) >= 0 for loop in self.loops):
+        given = _loops(self.loops)
+        if any(n == 0 for n, _, _ in given) and all(min(loop) >= 0 for loop in given):
             object.__setattr__(self, "loops", ((0, 1, 1),))  # no pairs, whatever the strides
             return
-        for n, x, z in self.loops:
+        for n, x, z in given:
             if n != 1 and (n < 0 or x < 0 or z < 1):
                 raise SizeError(
                     f"piece: loop {(n, x, z)}; wanted (n >= 0, in_stride >= 0, out_stride >= 1)"
                 )
-        loops = fused(self.loops)
+        loops = fused(given)
         object.__setattr__(self, "loops", loops)
         outs_apart = is_nested((n, z) for n, _, z in loops)
         if not (outs_apart and is_nested((n, x) for n, x, _ in loops if x)):
@@ -133,3 +141,15 @@ class Piece:
     def shifted(self, in_by: int, out_by: int) -> Piece:
         """The same box, moved."""
         return Piece(self.in_offset + in_by, self.out_offset + out_by, self.loops)
+
+
+def _loops(given: Any) -> tuple[Loop, ...]:
+    """Loops whose numbers are Python's own: numpy's would wrap round."""
+    try:
+        loops = [(n, x, z) for n, x, z in given]
+    except (TypeError, ValueError):
+        raise TypeError(f"loops: {given!r}; wanted (n, in_stride, out_stride) for each") from None
+    if set(map(type, itertools.chain(*loops))) <= {int}:  # as of nearly all, made by the thousand
+        return tuple(loops)
+    rows = [[integer(number, "loops", None) for number in loop] for loop in loops]
+    return tuple([(n, x, z) for n, x, z in rows])

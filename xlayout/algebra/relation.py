@@ -18,7 +18,7 @@ from xlayout.algebra.constructors import lift as lift_parts
 from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape, as_shape, ends, integer
+from xlayout.algebra.shapes import Shape, each_shape, ends
 from xlayout.constant import constant
 from xlayout.errors import CompositionError, InverseError, ShapeError, SizeError
 
@@ -37,9 +37,12 @@ class Relation:
     _runs: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        in_shapes = tuple(as_shape(s, "in_shapes") for s in self.in_shapes)
-        out_shapes = tuple(as_shape(s, "out_shapes") for s in self.out_shapes)
-        pieces = merge(tuple(map(_of_ints, self.pieces)))
+        in_shapes = each_shape(self.in_shapes, "in_shapes")
+        out_shapes = each_shape(self.out_shapes, "out_shapes")
+        for piece in self.pieces:
+            if not isinstance(piece, Piece):
+                raise TypeError(f"pieces: {piece!r} is a {type(piece).__name__}; wanted a Piece")
+        pieces = merge(self.pieces)
         _fill(self, in_shapes, out_shapes, pieces)
         for p in pieces:
             if p.in_end > self.in_size or p.out_end > self.out_size:
@@ -175,17 +178,10 @@ class Relation:
 
         Raises:
             SizeError: when the new shapes hold another number of elements.
+            TypeError: for what are no shapes.
         """
-        ins = (
-            self.in_shapes
-            if in_shapes is None
-            else tuple(as_shape(s, "in_shapes") for s in in_shapes)
-        )
-        outs = (
-            self.out_shapes
-            if out_shapes is None
-            else tuple(as_shape(s, "out_shapes") for s in out_shapes)
-        )
+        ins = self.in_shapes if in_shapes is None else each_shape(in_shapes, "in_shapes")
+        outs = self.out_shapes if out_shapes is None else each_shape(out_shapes, "out_shapes")
         for name, old, new in (
             ("in_shapes", self.in_shapes, ins),
             ("out_shapes", self.out_shapes, outs),
@@ -200,7 +196,14 @@ class Relation:
         return restrict(self.pieces, None if whole_in else inputs, None if whole_out else outputs)
 
     def only(self, output: int) -> Self:
-        """The part that makes one of several outputs."""
+        """The part that makes one of several outputs.
+
+        Raises:
+            SizeError: for an output that the layout does not make.
+        """
+        count = len(self.out_shapes)
+        if not -count <= output < count:
+            raise SizeError(f"output: {output}; the layout makes {count}, from 0")
         stretch = ends(self.out_shapes)[output]
         return self._of(
             (self.in_shapes, (self.out_shapes[output],), self.between((0, self.in_size), stretch))
@@ -248,16 +251,3 @@ def _only(shapes: tuple[Shape, ...], name: str, names: str) -> Shape:
     if len(shapes) != 1:
         raise ShapeError(f"{name}: the layout has {len(shapes)} arrays on that side; use `{names}`")
     return shapes[0]
-
-
-def _of_ints(piece: Any) -> Piece:
-    """A piece whose numbers are Python's own; numpy's would wrap in a fingerprint.
-
-    Raises:
-        TypeError: for anything else.
-    """
-    if not isinstance(piece, Piece):
-        raise TypeError(f"pieces: {piece!r} is a {type(piece).__name__}; wanted a Piece")
-    loops = (tuple(integer(number, "loops") for number in loop) for loop in piece.loops)
-    offsets = integer(piece.in_offset, "in_offset"), integer(piece.out_offset, "out_offset")
-    return Piece(*offsets, tuple((n, x, z) for n, x, z in loops))

@@ -16,17 +16,19 @@ __all__ = [
     "axis_of",
     "divide",
     "divisors",
+    "each_shape",
     "ends",
     "integer",
     "integers",
+    "is_size",
     "permutation",
 ]
 
 Shape = tuple[int, ...]
 
 
-def integer(value: Any, name: str, least: int = 0) -> int:
-    """`value` as an int of at least `least`.
+def integer(value: Any, name: str, least: int | None = 0) -> int:
+    """`value` as an int of at least `least`, if that is given.
 
     Raises:
         TypeError: when it is no integer (a bool is none).
@@ -38,22 +40,35 @@ def integer(value: Any, name: str, least: int = 0) -> int:
         raise TypeError(f"{name}: {value!r} is a {type(value).__name__}; wanted an int") from None
     if isinstance(value, bool):
         raise TypeError(f"{name}: {value!r} is a bool; wanted an int")
-    if number < least:
+    if least is not None and number < least:
         raise SizeError(f"{name}: {number}; wanted at least {least}")
     return number
 
 
 def as_shape(shape: Any, name: str = "shape") -> Shape:
     """A shape as a tuple of ints; a single int is one axis."""
-    return integers((shape,) if _is_size(shape) else shape, name)
+    return integers((shape,) if is_size(shape) else shape, name)
 
 
-def integers(values: Any, name: str) -> tuple[int, ...]:
-    """A sequence of ints, of at least 0 each."""
+def integers(values: Any, name: str, least: int | None = 0) -> tuple[int, ...]:
+    """A sequence of ints, of at least `least` each."""
     try:
-        return tuple([integer(n, name) for n in values])
+        return tuple([integer(n, name, least) for n in values])
     except TypeError:
         raise TypeError(f"{name}: {values!r}; wanted a sequence of ints") from None
+
+
+def each_shape(shapes: Any, name: str = "shapes") -> tuple[Shape, ...]:
+    """A sequence of shapes as tuples of ints.
+
+    Raises:
+        TypeError: when it is none.
+    """
+    try:
+        given = tuple(shapes)
+    except TypeError:
+        raise TypeError(f"{name}: {shapes!r}; wanted a sequence of shapes") from None
+    return tuple(as_shape(shape, name) for shape in given)
 
 
 def as_shapes(given: Any) -> tuple[Shape, ...]:
@@ -63,13 +78,14 @@ def as_shapes(given: Any) -> tuple[Shape, ...]:
         TypeError: when it is neither.
     """
     try:
-        single = _is_size(given) or all(map(_is_size, given))
+        single = is_size(given) or all(map(is_size, given))
     except TypeError:
         raise TypeError(f"shape: {given!r}; wanted a sequence of ints, or several") from None
     return tuple(map(as_shape, (given,) if single else given))
 
 
-def _is_size(n: Any) -> bool:
+def is_size(n: Any) -> bool:
+    """Whether it is one number that counts, be it numpy's."""
     return hasattr(n, "__index__") and not getattr(n, "shape", ())  # every array of numpy's has it
 
 

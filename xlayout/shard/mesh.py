@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlayout.algebra.shapes import as_shape
+from xlayout.algebra.shapes import as_shape, integer
 from xlayout.errors import AxisError, SizeError
 
 __all__ = ["Mesh"]
@@ -21,6 +21,7 @@ class Mesh:
         names: one name for each axis.
 
     Raises:
+        TypeError: for what is no shape, or no names.
         SizeError: for another number of names than axes, a name that comes twice, or no ranks.
 
     >>> mesh = Mesh((2, 4), ("dp", "tp"))
@@ -33,7 +34,12 @@ class Mesh:
 
     def __init__(self, shape: Sequence[int] | int, names: Sequence[str] | str) -> None:
         sizes = as_shape(shape)
-        given = (names,) if isinstance(names, str) else tuple(names)
+        try:
+            given = (names,) if isinstance(names, str) else tuple(names)
+        except TypeError:
+            raise TypeError(f"names: {names!r}; wanted one str for each axis") from None
+        if not all(isinstance(name, str) for name in given):
+            raise TypeError(f"names: {given}; wanted one str for each axis")
         if len(given) != len(sizes) or len(set(given)) != len(given):
             raise SizeError(
                 f"names: {given}; wanted {len(sizes)} different names, one for each axis of {sizes}"
@@ -53,7 +59,9 @@ class Mesh:
 
         Raises:
             SizeError: for a rank that the mesh does not have.
+            TypeError: for what is no int.
         """
+        rank = integer(rank, "rank", None)
         if not 0 <= rank < self.size:
             raise SizeError(f"rank: {rank}; the mesh ({self}) has ranks 0 to {self.size - 1}")
         found = []

@@ -21,6 +21,7 @@ from xlayout.algebra.compose import compose
 from xlayout.algebra.constructors import Parts
 from xlayout.algebra.shapes import Shape, integer
 from xlayout.errors import CompositionError, ShapeError, SizeError
+from xlayout.registry import backend_of
 from xlayout.shard.arrays import check_shapes
 from xlayout.shard.blocks import Block, Blocks, Starts
 from xlayout.shard.collective import Collective, as_collective
@@ -95,16 +96,20 @@ class Plan:
                                                     for m in self.received(d)))  # fmt: skip
 
     def received(self, rank: int) -> tuple[Message, ...]:
-        """What one rank receives, in the order of the senders."""
-        found = self.blocks.received
+        """What one rank receives, in the order of the senders.
+
+        Raises:
+            SizeError: for a rank that the mesh does not have.
+        """
+        self.makes(rank)  # or there is no such rank
         return self._once(("received", rank), lambda: tuple(
-            self._message(b[0], rank, b) for b in found(rank)))  # fmt: skip
+            self._message(b[0], rank, b) for b in self.blocks.received(rank)))  # fmt: skip
 
     def sent(self, rank: int) -> tuple[Message, ...]:
-        """What one rank sends, in the order of the receivers."""
-        found = self.blocks.sent
+        """What one rank sends, in the order of the receivers; refuses what `received` does."""
+        self.stores(rank)
         return self._once(("sent", rank), lambda: tuple(
-            self._message(rank, b[0], b) for b in found(rank)))  # fmt: skip
+            self._message(rank, b[0], b) for b in self.blocks.sent(rank)))  # fmt: skip
 
     @property
     def blocks(self) -> Blocks | Pairs:
@@ -132,8 +137,7 @@ class Plan:
         return Message(src, dst, Layout._of((self.stores(src), self.makes(dst), pieces)))
 
     def _to(self, dst: int) -> tuple[Piece, ...]:
-        shapes = self.layout.out_shapes
-        return self._once(("to", dst), lambda: held(self.dst, shapes, dst))
+        return self._once(("to", dst), lambda: held(self.dst, self.layout.out_shapes, dst))
 
     def _once(self, key: Any, make: Callable[[], T]) -> T:
         if key not in self._memo:
@@ -219,7 +223,7 @@ class Plan:
     # -- running it -------------------------------------------------------------------------------
 
     def part(self, rank: int) -> Part:
-        """What one rank does, as two layouts and the sizes between them."""
+        """What one rank does, as layouts and the sizes between them; refuses as `received`."""
         return self._once(("part", rank), lambda: part_of(self, rank))
 
     def simulate(self, x: Any) -> Any:
@@ -227,8 +231,14 @@ class Plan:
 
         Args:
             x: the whole array, or a tuple of them; of any framework.
+
+        Raises:
+            TypeError: for what is no array.
+            ShapeError: for arrays of other shapes than the layout takes.
         """
         arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
+        for array in arrays:
+            backend_of(array)  # or it is no array
         check_shapes(self.layout, arrays)
         return simulated(self, arrays)
 
@@ -250,7 +260,7 @@ def plan_reshard(
 
     Raises:
         SizeError: for meshes of different sizes, or an axis that a sharding cannot cut.
-        ShapeError: for another number of shardings than arrays.
+        ShapeError: for another number of shardings than arrays, or no arrays.
 
     >>> from xlayout import Layout, Mesh, Sharding
     >>> tp = Mesh(4, "tp")
@@ -271,6 +281,8 @@ def plan_reshard(
                 raise TypeError(f"{name}: {sharding!r}; wanted a Sharding")
         if len(several) != len(shapes):
             raise ShapeError(f"{name}: {len(several)} shardings for {len(shapes)} arrays")
+        if not several:
+            raise ShapeError(f"{name}: the layout has no arrays there; wanted at least one")
         sides.append(several)
     meshes = {sharding.mesh for side in sides for sharding in side}
     if len({mesh.size for mesh in meshes}) != 1:

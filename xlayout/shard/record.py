@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from xlayout.errors import ShapeError
 from xlayout.registry import backend_of
 
 __all__ = ["recorded"]
 
 
 def recorded(function: Callable[..., Any], arrays: Sequence[Any], *static: Any) -> Any:
-    """`function(arrays, *static)`; of what is static the graph remembers the values."""
+    """`function(arrays, *static)`; of what is static the graph remembers the values.
+
+    Raises:
+        ShapeError: for no arrays.
+    """
+    if not arrays:
+        raise ShapeError("x: no arrays; give at least one")
     record = getattr(backend_of(arrays[0]), "record", None)
     if record is None or not record.recording():
         return function(arrays, *static)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,7 +15,7 @@ from xlayout.algebra.shapes import Shape, as_shape
 from xlayout.algebra.strided import row_major
 from xlayout.errors import AxisError, ShapeError, SizeError
 from xlayout.shard.mesh import Mesh
-from xlayout.shard.split import Rule, Runs, Split, as_splits
+from xlayout.shard.split import Runs, Split, Splits, as_splits
 
 __all__ = ["Entry", "Sharding", "Stretches", "part", "stored"]
 
@@ -66,7 +66,7 @@ class Sharding:
         mesh: Mesh,
         spec: Sequence[Entry],
         *,
-        splits: Mapping[int, Split | Rule | Sequence[int]] | None = None,
+        splits: Splits | None = None,
         flat: bool = False,
     ) -> None:
         if not isinstance(mesh, Mesh):
@@ -88,7 +88,7 @@ class Sharding:
                 raise AxisError(f"spec: mesh axis {name!r} is used twice; it can cut one axis once")
         if flat and len(entries) > 1:
             raise AxisError(f"spec: {entries} for a flat array, which has one axis")
-        rules = as_splits(splits or {})
+        rules = as_splits(() if splits is None else splits)
         for axis in rules:
             if not 0 <= axis < len(entries) or not entries[axis]:
                 raise SizeError(f"splits: axis {axis} is not cut by the spec {tuple(entries)}")
@@ -138,7 +138,12 @@ class Sharding:
     # -- what a rank holds ------------------------------------------------------------------------
 
     def owned(self, rank: int, shape: Sequence[int]) -> tuple[Runs, ...]:
-        """For each axis the stretches that a rank holds, in the order in which it stores them."""
+        """For each axis the stretches that a rank holds, in the order in which it stores them.
+
+        Raises:
+            SizeError: for a rank that the mesh does not have, or an axis that cannot be cut so.
+            ShapeError: for an array with fewer axes than the spec has entries.
+        """
         at = self.mesh.coordinates(rank)
         return tuple(
             self.runs(k, n, tuple(at[a] for a in self.axes(k)))
@@ -152,7 +157,7 @@ class Sharding:
         return self.split(axis).runs(n, counts, place, axes, axis)
 
     def local_shape(self, rank: int, shape: Sequence[int]) -> Shape:
-        """The shape of what a rank stores, padding included."""
+        """The shape of what a rank stores, padding included; refuses what `owned` does."""
         return tuple(
             _widest(self, k, n) if self.split(k).pad else sum(map(len, runs))
             for k, (n, runs) in enumerate(
@@ -165,7 +170,7 @@ class Sharding:
         return itertools.product(*(range(self.mesh.shape[a]) for a in self.axes(axis)))
 
     def layout(self, rank: int, shape: Sequence[int]) -> Layout:
-        """The part of a rank, as a layout from the whole array to what the rank stores."""
+        """The part of a rank, from the whole array to what it stores; refuses what `owned` does."""
         return _layout(self, rank, as_shape(shape))
 
     # -- the same, as the frameworks say it -------------------------------------------------------

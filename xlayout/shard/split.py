@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from xlayout.algebra.partition import partition
-from xlayout.algebra.shapes import divisors, integer
+from xlayout.algebra.shapes import divisors, integer, integers, is_size
 from xlayout.errors import SizeError
 
-__all__ = ["Rule", "Runs", "Split", "as_splits", "merged"]
+__all__ = ["Rule", "Runs", "Split", "Splits", "as_splits", "merged"]
 
 Rule = Literal["ceil", "flat_ceil", "balanced", "even"]
 Runs = tuple[range, ...]
@@ -48,6 +48,7 @@ class Split:
 
     Raises:
         SizeError: for a rule that is not known, `sizes` beside another rule, or numbers below 1.
+        TypeError: for numbers that are no ints, or a `pad` that is no bool.
 
     >>> Split(rule="balanced").runs(10, (4,), (1,))
     (range(3, 6),)
@@ -65,19 +66,19 @@ class Split:
     def __post_init__(self) -> None:
         if self.rule not in get_args(Rule):
             raise SizeError(f"rule: {self.rule!r}; wanted one of {', '.join(get_args(Rule))}")
-        integer(self.unit, "unit", 1)
-        for name in ("sizes", "segments", "copies"):
-            given = getattr(self, name)
-            if isinstance(given, Sequence):
-                least = 1 if name == "copies" else 0
-                object.__setattr__(self, name, tuple(integer(n, name, least) for n in given))
-        if self.sizes is not None and (self.rule != "ceil" or self.segments is not None):
-            raise SizeError(f"sizes: {self.sizes} say every part; leave rule and segments out")
-        if isinstance(self.segments, int):
-            integer(self.segments, "segments", 1)
+        if not isinstance(self.pad, bool):
+            raise TypeError(f"pad: {self.pad!r}; wanted True or False")
+        object.__setattr__(self, "unit", integer(self.unit, "unit", 1))
+        if self.sizes is not None:
+            object.__setattr__(self, "sizes", integers(self.sizes, "sizes"))
+            if self.rule != "ceil" or self.segments is not None:
+                raise SizeError(f"sizes: {self.sizes} say every part; leave rule and segments out")
+        if self.segments is not None:
+            object.__setattr__(self, "segments", _one_or_more(self.segments, "segments", 0))
+        object.__setattr__(self, "copies", _one_or_more(self.copies, "copies", 1))
         if isinstance(self.copies, int):
-            integer(self.copies, "copies", 1)
-        elif not isinstance(self.segments, tuple) or len(self.copies) != len(self.segments):
+            return
+        if not isinstance(self.segments, tuple) or len(self.copies) != len(self.segments):
             raise SizeError(f"copies: {self.copies}; wanted one number, or one for each segment")
 
     @property
@@ -182,11 +183,22 @@ class Split:
         return _edges(n, parts, "balanced" if self.rule == "balanced" else "ceil", self.unit)
 
 
-def as_splits(given: Mapping[int, Split | Rule | Sequence[int]]) -> dict[int, Split]:
+def _one_or_more(given: Any, name: str, least: int) -> int | tuple[int, ...]:
+    """One number, or one of at least `least` for each segment."""
+    if is_size(given) or not isinstance(given, Iterable):
+        return integer(given, name, 1)
+    return integers(given, name, least)
+
+
+def as_splits(given: Splits) -> dict[int, Split]:
     """The split of each array axis, also by the name of its rule alone, or by its sizes alone."""
-    if not isinstance(given, Mapping):
-        raise TypeError(f"splits: {given!r}; wanted a dict of array axes and how each is split")
-    return {axis: _as_split(split) for axis, split in given.items()}
+    try:
+        pairs = dict(given)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"splits: {given!r}; wanted a dict of array axes and how each is split"
+        ) from None
+    return {integer(axis, "splits", None): _as_split(split) for axis, split in pairs.items()}
 
 
 def _as_split(given: Split | Rule | Sequence[int]) -> Split:
@@ -197,6 +209,10 @@ def _as_split(given: Split | Rule | Sequence[int]) -> Split:
     if not isinstance(given, Split):
         raise TypeError(f"splits: {given!r}; wanted a Split, the name of its rule or its sizes")
     return given
+
+
+Splits = Mapping[int, Split | Rule | Sequence[int]] | Iterable[tuple[int, Split]]
+"""How array axes are split, by axis, or as a `Sharding` holds it."""
 
 
 @lru_cache(4096)
