@@ -2,7 +2,7 @@
 
 Its modules, from the bottom up:
 
-    named              functions by name, for compilers
+    named, answers     functions by name, and what they answer, for compilers
     fill               numbers for holes, checked
     moves              a layout as strided copies
     relayout           a layout as one split, permutation and merge, where it is no more than that

@@ -15,6 +15,7 @@ from xlayout.algebra import Layout
 from xlayout.backend import Backend
 from xlayout.constant import constant
 from xlayout.errors import LayoutError, SizeError
+from xlayout.lower.answers import Answer, answered, answering
 from xlayout.lower.bound import bound, tables_of
 from xlayout.lower.linear import as_linear, form_of
 from xlayout.lower.named import function_named
@@ -43,12 +44,12 @@ Plan = tuple[
 it is a program of, where none does: the layout, or its form."""
 
 
-def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any:
+def trace(backend: Backend, plan: Answer, arrays: Sequence[Any], fill: Any) -> Any:
     """Run a plan as plain framework ops. `plan` comes from `plan_layout` or `plan_op`.
 
     Or as one operation of the backend's own, where that is what it prefers.
     """
-    steps, outputs, tables, whole = plan
+    steps, outputs, tables, whole = answered(plan)
     if whole is not None:
         made = as_linear(whole, backend, arrays)
         if made is not None:
@@ -62,6 +63,7 @@ def trace(backend: Backend, plan: Plan, arrays: Sequence[Any], fill: Any) -> Any
 
 
 @constant
+@answering
 def plan_op(
     named: str,
     args: tuple[Any, ...],
@@ -70,11 +72,17 @@ def plan_op(
     views: bool,
 ) -> Plan:
     """The plan of an op on shapes that may hold stand-ins; its layout's function by name."""
-    return plan_layout(function_named(named)(*args, **dict(options)), mutable, views)
+    return _plan(function_named(named)(*args, **dict(options)), mutable, views)
 
 
+@answering
 def plan_layout(layout: Layout, mutable: bool, views: bool) -> Plan:
-    """The plan of a layout whose shapes may hold stand-ins.
+    """The plan of a layout whose shapes may hold stand-ins."""
+    return _plan(layout, mutable, views)
+
+
+def _plan(layout: Layout, mutable: bool, views: bool) -> Plan:
+    """A layout's program, for `trace`.
 
     `mutable`: results may be written into, so they are copies unless `views` of the input may do;
     and the compiler that records the plan takes text, but no objects.

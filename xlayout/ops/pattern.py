@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 from xlayout.algebra import Layout, grammar
 from xlayout.algebra.shapes import Shape, as_shapes
 from xlayout.constant import constant
+from xlayout.lower.answers import answered, answering
 from xlayout.lower.calls import Comm
 from xlayout.ops.engine import Engine
 from xlayout.ops.op import dressed
@@ -46,15 +47,16 @@ class Rearrange(Protocol):
 def _split(ndim: int, options: dict[str, Any]) -> frozenset[int]:
     """The axes that the pattern splits or gives a size; all, where it has several arrays."""
     pattern = options.get("pattern", "->")  # where there is none, it is missed later
-    return frozenset(_split_by(pattern, ndim, tuple(options)))
+    return frozenset(answered(_split_by(pattern, ndim, tuple(options))))
 
 
 @constant
+@answering
 def _split_by(pattern: str, ndim: int, sizes: tuple[str, ...]) -> tuple[int, ...]:
     """The same, of a pattern and the names whose sizes are given.
 
     >>> _split_by("b ... (h d) s -> b h s ... d", 5, ("h", "s"))
-    (3, 4)
+    ((3, 4), None, None)
     """
     array, *others = grammar.read(pattern).inputs
     if others:
