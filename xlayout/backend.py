@@ -81,8 +81,11 @@ class Backend(Protocol):
     def concatenate(self, xs: Sequence[Any], axis: int, /) -> Any:
         """Arrays one after the other along an axis."""
 
-    def stack(self, axis: int, rank: int, /) -> Callable[[Sequence[Any]], Any]:
-        """Takes arrays of one shape; gives them along a new axis of a result of `rank` axes."""
+    def stack(self, axis: int, rank: int, /) -> Callable[..., Any]:
+        """Takes arrays of one shape, as its arguments.
+
+        It gives them along a new axis of a result of `rank` axes.
+        """
 
     def pad(self, x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
         """`value` before and after an axis, in fresh row-major memory."""

@@ -118,8 +118,8 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return lax.concatenate(tuple(xs), axis)
 
 
-def stack(axis: int, _rank: int, /) -> Callable[[Sequence[Any]], Any]:
-    return lambda xs: jnp.stack(xs, axis)
+def stack(axis: int, _rank: int, /) -> Callable[..., Any]:
+    return lambda *xs: jnp.stack(xs, axis)
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:

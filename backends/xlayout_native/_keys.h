@@ -190,11 +190,13 @@ static int keep_latest(PyObject *runs, PyObject *key, PyObject *run, int asked)
     return kept;
 }
 
-/* None, where the error only says that these have no key: no array, or a size that has no hash. */
+/* None, where the error only says that these have no key: no array, a size that has no hash, or the
+ * many shapes of what is nested. */
 static PyObject *none_without_key(void)
 {
     if (PyErr_Occurred()) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError) && !PyErr_ExceptionMatches(PyExc_TypeError))
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError) && !PyErr_ExceptionMatches(PyExc_TypeError) &&
+            !PyErr_ExceptionMatches(PyExc_RuntimeError))
             return NULL;
         PyErr_Clear();
     }

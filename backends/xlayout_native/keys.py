@@ -47,7 +47,7 @@ def _key(x: Any, args: Any, options: dict[str, Any], place: bool) -> tuple[Any, 
         marks = tuple([type(a.sharding) if place else a.shape for a in arrays])
         kinds = {(type(a), None if place else a.dtype) for a in arrays} if args is None else {None}
         hash(marks)
-    except (AttributeError, TypeError):
+    except (AttributeError, RuntimeError, TypeError):
         return None
     if len(kinds) > 1:
         return None

@@ -69,11 +69,11 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return joined if joined.flags.c_contiguous else joined.copy()  # and keeps Fortran order
 
 
-def stack(axis: int, rank: int, /) -> Callable[[Sequence[Any]], Any]:
-    def last(xs: Sequence[Any]) -> Any:
+def stack(axis: int, rank: int, /) -> Callable[..., Any]:
+    def last(*xs: Any) -> Any:
         return np.ascontiguousarray(np.stack(xs, axis, dtype=xs[0].dtype))
 
-    def at(xs: Sequence[Any]) -> Any:
+    def at(*xs: Any) -> Any:
         shape = xs[0].shape
         whole = concatenate(xs, axis)
         return whole.reshape((*shape[:axis], len(xs), *shape[axis:]))  # a third faster

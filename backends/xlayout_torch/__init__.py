@@ -47,6 +47,8 @@ immutable = False
 
 
 def kind(x: Any, /) -> tuple[Any, Any]:
+    if x.is_nested:
+        raise TypeError("x: a nested tensor; wanted one array, as x.to_padded_tensor(0)")
     if x.layout is not torch.strided:
         raise TypeError(f"x: a tensor of layout {x.layout}; wanted a strided one, as x.to_dense()")
     return x.dtype, _Scaled(x.device) if x.is_quantized else x.device
@@ -119,10 +121,14 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return torch.cat(tuple(xs), axis).contiguous()  # it keeps a common channels-last order
 
 
-def stack(axis: int, rank: int, /) -> Callable[[Any], Any]:
-    if rank > 4:  # as `concatenate`, of images and volumes
-        return lambda xs: torch.stack(xs, axis).contiguous()
-    return (lambda xs: torch.stack(xs, axis)) if axis else torch.stack  # the number costs 0.3 us
+def stack(axis: int, rank: int, /) -> Callable[..., Any]:
+    def stacked(*xs: Any) -> Any:
+        if xs[0].layout is not torch.strided:  # of sparse tensors torch would make a sparse one
+            kind(xs[0])
+        made = torch.stack(xs, axis) if axis else torch.stack(xs)  # the number costs 0.3 us
+        return made.contiguous() if rank > 4 else made  # as `concatenate`, of images and volumes
+
+    return stacked
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:

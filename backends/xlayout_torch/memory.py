@@ -20,6 +20,7 @@ __all__ = [
     "addresses_of",
     "any_closed",
     "count_write",
+    "counting",
     "refusal",
     "release",
     "strides",
@@ -133,9 +134,13 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
 
 def count_write(*xs: Any) -> None:
     """Tell autograd, which may have kept them, that these were written into."""
-    for x in xs:
-        if not x.is_inference():  # such a tensor counts no versions
-            increment_version(x)
+    for x in counting(xs):
+        increment_version(x)
+
+
+def counting(xs: Sequence[Any]) -> list[Any]:
+    """Those that count versions; what inference mode makes does not."""
+    return [x for x in xs if not x.is_inference()]
 
 
 def release(x: Any, /) -> Callable[[], None]:
@@ -160,6 +165,8 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
         return "it is no plain strided tensor, or a transform or mode is active"
     if out.is_meta:
         return "a meta tensor has no memory"
+    if out.is_inference() and not torch.is_inference_mode_enabled():
+        return "it is an inference tensor, which torch has nobody write outside inference mode"
     if any(strides(x) is None for x in inputs):
         return (
             "an input requires grad or is inside a transform, which would not see the write, or is "

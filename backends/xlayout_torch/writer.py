@@ -8,12 +8,13 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 import xlayout_native
 from xlayout_native.strided import ONE_CALL, Moves, meets, plan_to_write
 from xlayout_native.switch import wanted
 from xlayout_torch import native
-from xlayout_torch.memory import DTYPES, addresses_of, count_write, watched
+from xlayout_torch.memory import DTYPES, addresses_of, counting, watched
 
 __all__ = ["copy_by_torch", "writer"]
 
@@ -38,6 +39,9 @@ def writer(
         written = addresses_of(outputs)
         if written is None or not (fresh or fits(arrays, read, outputs, written)):
             return None
+        counted = () if fresh else counting(outputs)
+        if not fresh and len(counted) < len(outputs) and not torch.is_inference_mode_enabled():
+            return None
         rivals = size > ONE_CALL and native.rivals()  # what is small is for one thread
         found = plans(dtype.itemsize, rivals)
         if found is None:
@@ -45,8 +49,8 @@ def writer(
             return outputs
         plan, threads = found
         xlayout_native.run(plan, threads or torch.get_num_threads(), *read, *written)
-        if not fresh:
-            count_write(*outputs)
+        for y in counted:
+            increment_version(y)
         return outputs
 
     def fits(
@@ -54,9 +58,12 @@ def writer(
     ) -> bool:
         if len(outputs) != len(shapes):
             return False
-        for y, shape in zip(outputs, shapes, strict=True):
-            if y.dtype is not arrays[0].dtype or y.shape != shape or y.requires_grad:
-                return False
+        try:
+            for y, shape in zip(outputs, shapes, strict=True):
+                if y.dtype is not arrays[0].dtype or y.shape != shape or y.requires_grad:
+                    return False
+        except RuntimeError:  # what is nested has many shapes
+            return False
         sizes = [x.nbytes for x in (*arrays, *outputs)]
         return not meets((*read, *written), sizes, inputs)
 

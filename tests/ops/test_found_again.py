@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import xlayout as xl
 from tests.frameworks import Framework, Jax, Numpy, Torch
 from tests.ops.examples import flat
+from xlayout.errors import ShapeError
 from xlayout.ops import engine
 
 CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -122,3 +124,18 @@ def test_tiles_are_written_where_rows_of_them_lie(
         for mine, theirs in zip(out, wanted, strict=True):
             for tile, want in zip(mine, theirs, strict=True):
                 assert np.array_equal(framework.numpy(tile), want)
+
+
+@pytest.mark.parametrize("size", [4, 600])
+def test_what_inference_mode_made_is_written_there_alone(size: int) -> None:
+    x = torch.ones(size, size)
+    with torch.inference_mode():
+        out = torch.zeros(size, size)
+        assert xl.matrix_transpose(x, out=out).all()
+        out.zero_()
+    for call in (xl.matrix_transpose, xl.matrix_transpose.layout(x.shape)):
+        for _ in range(2):
+            with pytest.raises(ShapeError, match="it is an inference tensor, which torch"):
+                call(x, out=out)
+            assert not out.any()
+            call(x, out=torch.zeros(size, size))  # later calls know the way already

@@ -24,14 +24,43 @@ def test_refuses_what_is_no_array(backend: Framework) -> None:
         xl.stack([x, [1, 2]])
 
 
-def test_refuses_a_tensor_without_strides() -> None:
-    dense = torch.zeros(38, 7)  # of a shape that no other test has: what is kept asks no more
-    for x, layout in ((dense.to_sparse(), "sparse_coo"), (dense.to_mkldnn(), "_mk")):
-        for call in (xl.interleave, lambda x: xl.stack([x, x]), xl.unstack):
-            with pytest.raises(
-                TypeError, match=rf"^x: a tensor of layout torch\.{layout}.*; wanted"
-            ):
-                call(x)
+OPS: list[Any] = [
+    xl.interleave,
+    xl.matrix_transpose,
+    xl.unstack,
+    lambda x: xl.pad(x, to=700),
+    lambda x: xl.stack([x, x]),
+    lambda x: xl.stack([x, x], axis=-1),
+    lambda x: xl.fuse_qkv(x, x, x, heads=2, kv_heads=2),
+    lambda x: xl.to_tiles(x, grid=(2, 1)),
+    lambda x: xl.matrix_transpose.layout(x.shape)(x),
+    lambda x: xl.stack.layout([x.shape] * 2)(x, x),
+]
+
+
+@pytest.mark.parametrize("size", [38, 400])
+@pytest.mark.parametrize("form", ["to_sparse", "to_mkldnn"])
+def test_refuses_a_tensor_without_strides(form: str, size: int) -> None:
+    dense = torch.zeros(size, 298)
+    for call in OPS:
+        for _ in range(2):  # the first time, and where dense ones have gone the way
+            with pytest.raises(TypeError, match=r"^x: a tensor of layout torch\.\w+; wanted"):
+                call(getattr(dense, form)())
+            call(dense)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_refuses_a_nested_tensor() -> None:
+    x = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+    text = r"a nested tensor; wanted one array, as x\.to_padded_tensor\(0\)$"
+    turned = xl.matrix_transpose.layout((2, 3))
+    for call in (xl.interleave, xl.matrix_transpose, lambda x: xl.stack([x, x]), turned):
+        with pytest.raises(TypeError, match=f"^x: {text}"):
+            call(x)
+    for _ in range(2):
+        with pytest.raises(TypeError, match=f"^out: {text}"):
+            xl.matrix_transpose(torch.zeros(2, 3), out=x)
+        xl.matrix_transpose(torch.zeros(2, 3), out=torch.zeros(3, 2))
 
 
 def test_refuses_a_scalar_that_is_no_array() -> None:

@@ -23,10 +23,9 @@ def bound(
     fill: Any,
 ) -> Callable[..., Any]:
     """The function that a program is: arrays in, one array out, or a tuple of several."""
-    # Of all inputs in order: what a program makes is numbered after them.
+    # Step sources 0 to k - 1 are the inputs; what a program makes is numbered after them.
     if len(steps) == 1 and steps[0][0] == "stack" and steps[0][1] == tuple(range(outputs[0])):
-        stacked = backend.stack(*steps[0][2])  # one call by hand: every other one shows
-        return lambda *arrays: stacked(arrays)
+        return backend.stack(*steps[0][2])  # of all inputs in order: one call, and none around it
     calls = [_call(backend, step, tables, fill) for step in steps]
     only = outputs[0] if len(outputs) == 1 else None
 
@@ -75,7 +74,7 @@ def _call(
         return lambda values: backend.concatenate([values[s] for s in sources], along)
     if verb == "stack":
         stacked = backend.stack(*argument)
-        return lambda values: stacked([values[s] for s in sources])
+        return lambda values: stacked(*[values[s] for s in sources])
     if verb == "pad":
         where, before, after = argument
         return lambda values: backend.pad(values[first], where, before, after, fill)

@@ -39,20 +39,7 @@ def caller(
     run = spread if spread and spread_over(backend, arrays) else recipe_of(*arrays)
     if filled is not None:
         run = checked(run, *filled)
-    return run if len(arrays) == 1 else _together(run)
-
-
-def _together(run: Callable[..., Any]) -> Callable[..., Any]:
-    """`run`; what it may raise of several devices, which no key tells, says so."""
-
-    def call(*arrays: Any) -> Any:
-        try:
-            return run(*arrays)
-        except RuntimeError:
-            common_backend(arrays)
-            raise
-
-    return call
+    return run
 
 
 def make_room(kept: dict[Any, Any], most: int) -> None:

@@ -40,19 +40,27 @@ def call(
     if fresh and len(arrays) == 1:  # one is found sooner
         found = backend.find(layout._runs, arrays[0], (), options)
         if found is not None:
-            return found(arrays[0])
+            try:
+                return found(arrays[0])
+            except RuntimeError:
+                common_backend(arrays)  # no key tells a sparse tensor from a dense one
+                raise
     elif fresh:
         found = backend.find(layout._runs, arrays, None, options)
         if found is not None:
-            return found(*arrays)
+            try:
+                return found(*arrays)
+            except RuntimeError:
+                common_backend(arrays)  # nor one device from another
+                raise
     elif (
         copy is True
         and not options
         and rewritten(backend, layout._runs, (arrays, None, _INTO), arrays, out)
     ):
         return out
-    _check_shapes(layout, arrays)
     common_backend(arrays)
+    _check_shapes(layout, arrays)
     tracing = backend.tracing(*arrays)
     # Where there are no holes nothing is filled, and not every dtype has a zero.
     if options or (not tracing and layout.has_holes):

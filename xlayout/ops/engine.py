@@ -76,7 +76,13 @@ class Engine:
                     return several(tuple(x), self._named(args, options))
                 backend = backend_of(x)
             run = backend.find(runs, x, args, options)
-            return self._anew((x,), args, options) if run is None else run(x)
+            if run is None:
+                return self._anew((x,), args, options)
+            try:
+                return run(x)
+            except RuntimeError:
+                common_backend((x,))  # no key tells a sparse tensor from a dense one
+                raise
 
         return call
 
@@ -92,7 +98,13 @@ class Engine:
             if backend is None:
                 backend = common_backend(arrays)
             run = backend.find(runs, arrays, None, options)
-            return self._anew(arrays, None, options) if run is None else run(*arrays)
+            if run is None:
+                return self._anew(arrays, None, options)
+            try:
+                return run(*arrays)
+            except RuntimeError:
+                common_backend(arrays)  # nor one device from another
+                raise
 
         return call
 
