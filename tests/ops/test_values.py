@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import xlayout as xl
 from tests.frameworks import FRAMEWORKS, Framework, missing
@@ -125,3 +127,17 @@ def test_a_table_of_positions_keeps_the_order_of_bytes(dtype: Any) -> None:
     wanted = layout(x, out=np.empty((2, 3), dtype))
     assert layout(x).dtype == x.dtype
     assert layout(x).tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("held", [np.asarray, jnp.asarray, torch.as_tensor])
+def test_options_may_be_held_by_arrays_of_any_framework(backend: Framework, held: Any) -> None:
+    two, axes, sizes = (held(np.asarray(n, np.int32)) for n in (2, [1, 0], [4, 4]))
+    x = backend.array(np.arange(8, dtype=np.float32))
+    turned = xl.permute_dims(backend.array(np.arange(6, dtype=np.int32).reshape(2, 3)), axes)
+    assert backend.numpy(turned).tolist() == [[0, 3], [1, 4], [2, 5]]
+    for made in (xl.interleave(x, block=two), xl.regroup(x, sizes=sizes, groups=two)):
+        assert backend.numpy(made).tolist() == [0, 1, 4, 5, 2, 3, 6, 7]
+    for made in (xl.pad(x, to=9, value=two), xl.pad.layout((8,), to=9)(x, fill=two)):
+        assert backend.numpy(made)[-1] == 2
+    with pytest.raises(TypeError, match=r"^block: 2\.0 is a float; wanted an int"):
+        xl.interleave(x, block=held(np.float32(2)))

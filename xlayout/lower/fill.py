@@ -8,7 +8,7 @@ from typing import Any
 
 from xlayout.errors import ShapeError
 
-__all__ = ["as_number", "check_fill", "checked"]
+__all__ = ["HOLDERS", "as_number", "check_fill", "checked"]
 
 # The greatest number of a float, and whether it has an infinity beside.
 _FLOATS = {
@@ -101,14 +101,20 @@ def _digits(name: str) -> int:
     return int("".join([c for c in name if c.isdigit()]) or 0)
 
 
+HOLDERS = frozenset({"numpy", "jaxlib._jax", "torch"})
+"""The modules of types that hold numbers which are known; tracers are of others."""
+
+
 def as_number(value: Any) -> Any:
-    """A number of numpy's as Python's own, which frameworks take alike.
+    """A number that a framework holds as Python's own, which frameworks take alike.
 
     >>> import numpy as np
     >>> as_number(np.int8(3)), as_number("3")
     (3, '3')
     """
-    return value.item() if type(value).__module__ == "numpy" and not value.shape else value
+    if type(value).__module__ in HOLDERS and not getattr(value, "shape", True):
+        return value.item()
+    return value
 
 
 def checked(run: Callable[..., Any], value: Any, argument: str = "fill") -> Callable[..., Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, TypedDict, get_args
 
 from xlayout.lower.calls import Comm
+from xlayout.lower.fill import HOLDERS
 
 __all__ = ["COMM", "RUN", "WHERE", "Options", "is_plain", "plain", "refuse_memory", "says_where"]
 
@@ -65,7 +66,7 @@ def is_plain(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """The plain value that means the same, if there is one: of a list, or of what numpy holds.
+    """The plain value that means the same, if there is one: of a list, or of what an array holds.
 
     >>> import numpy as np
     >>> plain([np.int8(2), (range(2), np.array([0.5]), "axis")])
@@ -73,4 +74,5 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, (list, tuple, range, Iterator)):
         return tuple(map(plain, value))
-    return plain(value.tolist()) if type(value).__module__ == "numpy" else value
+    held = type(value).__module__ in HOLDERS and hasattr(value, "tolist")
+    return plain(value.tolist()) if held else value
