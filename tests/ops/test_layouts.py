@@ -222,3 +222,26 @@ def test_nothing_moves_where_there_is_nothing(backend: Framework) -> None:
     ):
         made = backend.call(layout, backend.array(np.zeros(layout.in_shape, np.int32)))
         assert backend.numpy(made).shape == layout.out_shape
+
+
+def test_several_shapes_in_a_pattern_may_be_given_as_one() -> None:
+    for shape in ((2, 3), ((2,), (3,))):
+        made = xl.rearrange.layout(shape, "a, b -> (a + b)")
+        assert made == Layout.parse("a, b -> (a + b)", (2, 3)) == Layout.concat([(2,), (3,)])
+
+
+@pytest.mark.parametrize(
+    ("layouts", "arrays", "text"),
+    [
+        (
+            [Layout.identity(2)],
+            [3],
+            "expected a torch.Tensor, jax.Array or numpy.ndarray, got buil",
+        ),
+        (Layout.identity(2), [np.ones(2)], "layouts: a Layout; wanted a sequence of layouts"),
+        ([], 3, "arrays: a int; wanted a sequence of arrays"),
+    ],
+)
+def test_many_takes_sequences_of_arrays(layouts: Any, arrays: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=f"^{text}"):
+        xl.apply_many(layouts, arrays)

@@ -24,7 +24,11 @@ _MOST = 1024  # layouts that are remembered by value, and calls of each: of fill
 def call(
     layout: Layout, /, *arrays: Any, out: Any = None, copy: bool | None = True, fill: Any = 0
 ) -> Any:
-    """Run it: one array per input, one array (or a tuple) out. See `xlayout.apply`."""
+    """Run it: one array per input, one array (or a tuple) out. See `xlayout.apply`.
+
+    Of arrays that many devices hold it leaves all to the framework, which may gather them; `apply`
+    has a say there.
+    """
     try:
         backend = SERVED[type(arrays[0])]
     except (IndexError, KeyError):

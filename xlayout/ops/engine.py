@@ -49,7 +49,7 @@ class Engine:
         packed: bool = False,
         nested: Nested | None = None,
     ) -> None:
-        self.name = layout_of.__name__.lstrip("_")
+        self.name = layout_of.__name__
         self._layout_of = layout_of
         self._layout_name = name_of(layout_of)
         self._touched = touched

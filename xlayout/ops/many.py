@@ -50,8 +50,8 @@ def apply_many(
     >>> apply_many([turned, turned], [np.zeros((2, 3)), np.ones((2, 3))])[1].shape
     (3, 2)
     """
-    all_layouts: list[Any] = list(layouts)
-    all_arrays, fill = list(arrays), as_number(fill)
+    all_layouts, all_arrays = _listed(layouts, "layouts"), _listed(arrays, "arrays")
+    fill = as_number(fill)
     if len(all_layouts) != len(all_arrays):
         raise SizeError(
             f"arrays: {len(all_arrays)} for {len(all_layouts)} layouts; wanted one for each layout"
@@ -78,11 +78,19 @@ def apply_many(
     return tuple(results)
 
 
+def _listed(given: Any, name: str) -> list[Any]:
+    try:
+        return list(given)
+    except TypeError:
+        kind = type(given).__name__
+        raise TypeError(f"{name}: a {kind}; wanted a sequence of {name}") from None
+
+
 def _backend_that_waits(layout: Layout, xs: Sequence[Any]) -> Backend | None:
     """The backend that would rather move these arrays together with others."""
-    if tuple([x.shape for x in xs]) != layout.in_shapes:
+    backend = common_backend(xs) if xs else None
+    if backend is None or tuple([x.shape for x in xs]) != layout.in_shapes:
         return None  # `apply` says what is wrong
-    backend = common_backend(xs)
     if not backend.together(xs) or backend.tracing(*xs):
         return None
     return None if None in [backend.strides(x) for x in xs] else backend

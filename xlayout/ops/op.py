@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from xlayout.algebra import Layout
@@ -18,7 +18,15 @@ from xlayout.ops.engine import Engine
 from xlayout.ops.options import RUN, Options
 from xlayout.ops.touched import Touched, axis_only
 
-__all__ = ["dressed", "many_to_one", "one_to_many", "one_to_one", "three_to_one"]
+__all__ = [
+    "dressed",
+    "many_to_one",
+    "one_to_many",
+    "one_to_one",
+    "refuse_others",
+    "strict",
+    "three_to_one",
+]
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -91,7 +99,7 @@ def one_to_one(
     """Make the array function of `shape -> Layout`; `fill` names the option that fills holes."""
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToOne[P]:
-        call = Engine(_strict(function), touched, fill).unary()
+        call = Engine(strict(function), touched, fill).unary()
         return cast("OneToOne[P]", dressed(call, function, _on_shapes(function)))
 
     return made
@@ -103,7 +111,7 @@ def one_to_many(
     """Make the array function of a layout with several outputs."""
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToMany[P]:
-        call = Engine(_strict(function), touched, nested=_as_tuple).unary()
+        call = Engine(strict(function), touched, nested=_as_tuple).unary()
         return cast("OneToMany[P]", dressed(call, function, _on_shapes(function)))
 
     return made
@@ -119,7 +127,7 @@ def three_to_one(
     """Make the array function of `q, k, v -> one`."""
 
     def made(function: Callable[Concatenate[Shape, Shape, Shape, P], Layout]) -> ThreeToOne[P]:
-        run = Engine(_strict(function), touched).nary()
+        run = Engine(strict(function), touched).nary()
 
         def call(q: Any, k: Any, v: Any, /, **options: Any) -> Any:
             return run((q, k, v), options)
@@ -135,8 +143,8 @@ def many_to_one(
     """Make the array function of a layout with any number of inputs."""
 
     def made(function: Callable[Concatenate[tuple[Shape, ...], P], Layout]) -> ManyToOne[P]:
-        layout_of = _strict(function)
-        run = Engine(layout_of, touched, packed=True).nary()
+        run = Engine(strict(function), touched, packed=True).nary()
+        layout_of = strict(function, shapes=True)
 
         def call(xs: Any, /, **options: Any) -> Any:
             try:
@@ -159,7 +167,7 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
 
     The signatures follow `function`, or the methods of a protocol `like`.
     """
-    call.__name__ = call.__qualname__ = function.__name__.lstrip("_")
+    call.__name__ = call.__qualname__ = function.__name__
     call.__module__ = function.__module__
     shapes = _positional_only(function)
     if like:
@@ -195,31 +203,39 @@ def _told_for_arrays(doc: str, names: dict[str, str]) -> str:
 
 
 def _on_shapes(function: Callable[..., Layout]) -> Callable[..., Layout]:
-    layout_of = _strict(function)
+    layout_of, count = strict(function, shapes=True), len(_positional_only(function))
 
     def layout(*shapes: Any, **options: Any) -> Layout:
         # An option may follow the shapes by position: it is no shape, and the function checks it.
-        count = len(_positional_only(function))
         return layout_of(*map(as_shape, shapes[:count]), *shapes[count:], **options)
 
     return layout
 
 
-def _strict(function: Callable[..., Layout]) -> Callable[..., Layout]:
-    """`function` without its `**_options`, there for the signature, which would take anything."""
+def strict(function: Callable[..., Layout], *, shapes: bool = False) -> Callable[..., Layout]:
+    """`function` without its `**_options`, there for the signature, which would take anything.
+
+    Called for arrays, it is given none of them; called for `shapes`, it takes none.
+    """
     parameters = inspect.signature(function).parameters.values()
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [p.name for p in parameters if p.kind in named]
+    name = f"{function.__name__}.layout" if shapes else function.__name__
+    takes = names if shapes else [*names, *RUN]
 
     @functools.wraps(function)
     def layout_of(*shapes: Any, **options: Any) -> Layout:
-        for name in options:
-            if name not in names:
-                takes = ", ".join((*names, *RUN))
-                raise TypeError(f"{function.__name__}: no option {name!r}; it takes {takes}")
+        refuse_others(name, options, takes)
         return function(*shapes, **options)
 
     return layout_of
+
+
+def refuse_others(name: str, options: Iterable[str], takes: Sequence[str]) -> None:
+    """Refuse an option that a function of this name does not take."""
+    for option in options:
+        if option not in takes:
+            raise TypeError(f"{name}: no option {option!r}; it takes {', '.join(takes) or 'none'}")
 
 
 def _positional_only(function: Callable[..., Layout]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from xlayout.algebra import Layout, grammar
-from xlayout.algebra.shapes import Shape, as_shapes
+from xlayout.algebra.shapes import Shape
 from xlayout.constant import constant
 from xlayout.lower.answers import answered, answering
 from xlayout.lower.calls import Comm
@@ -74,7 +74,7 @@ def _on_arrays(function: Callable[..., Layout]) -> Rearrange:
     call = Engine(function, _split, packed=True).unary()
 
     def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
-        return function(as_shapes(shape), pattern, **sizes)
+        return function(shape, pattern, **sizes)
 
     return cast("Rearrange", dressed(call, function, layout, Rearrange))
 

@@ -11,8 +11,8 @@ from xlayout.algebra.partition import Rule, partition
 from xlayout.algebra.shapes import Shape, as_shape, integer
 from xlayout.errors import AxisError, SizeError
 from xlayout.ops.engine import Engine
-from xlayout.ops.op import dressed
-from xlayout.ops.options import Options
+from xlayout.ops.op import dressed, refuse_others, strict
+from xlayout.ops.options import RUN, Options
 
 __all__ = ["from_tiles", "to_tiles"]
 
@@ -78,70 +78,6 @@ def _refusal(tiles: Any) -> Exception:
     )
 
 
-def _to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced") -> Layout:
-    """The blocks of a matrix, as rows of a nested list.
-
-    The last two axes are cut, each by `partition` under `rule`; other axes stay whole in every
-    block. "balanced" gives the tiles of DeepSpeed's TiledLinear.
-
-    Args:
-        shape: an array of at least two axes.
-        grid: (rows, columns) of the grid; a block may be empty.
-        rule: how uneven sizes are shared out; see `partition`.
-        **_options: where the result goes; see `xlayout.ops.options.Options`.
-
-    Returns:
-        `grid[0]` lists of `grid[1]` arrays.
-
-    Raises:
-        AxisError: for fewer than two axes.
-        SizeError: for a grid below 1, or an uneven cut under rule "even".
-
-    >>> import numpy as np
-    >>> [[tile.shape for tile in row] for row in to_tiles(np.zeros((3, 5)), grid=(2, 2))]
-    [[(2, 3), (2, 2)], [(1, 3), (1, 2)]]
-    """
-    if len(shape) < 2:
-        raise AxisError(f"x: {len(shape)} axes, shape {shape}; tiles need at least 2")
-    across = zip(shape[-2:], _pair(grid), strict=True)
-    rows, columns = (partition(n, g, rule=rule) for n, g in across)
-    return _grid(shape, rows, columns)
-
-
-def _from_tiles(  # noqa: D417 -- nobody gives `columns`: the array function counts them
-    shapes: tuple[Shape, ...], /, *, columns: int
-) -> Layout:
-    """One matrix from rows of blocks: the exact inverse of `to_tiles`, whatever the rule was.
-
-    Args:
-        shapes: a nested list of arrays; blocks of a row are equally high, of a column equally wide.
-        **_options: where the result goes; see `xlayout.ops.options.Options`.
-
-    Raises:
-        TypeError: for what is no list of rows.
-        AxisError: for blocks of fewer than two axes.
-        SizeError: for ragged rows, or blocks that do not fit together.
-
-    >>> import numpy as np
-    >>> x = np.arange(15).reshape(3, 5)
-    >>> (from_tiles(to_tiles(x, grid=(2, 2))) == x).all()
-    np.True_
-    """
-    grid = [shapes[k : k + columns] for k in range(0, len(shapes), columns)]
-    batch = shapes[0][:-2]
-    if any(len(s) < 2 for s in shapes):
-        raise AxisError(f"tiles: shapes {shapes}; every block needs at least 2 axes")
-    heights, widths = [row[0][-2] for row in grid], [s[-1] for s in grid[0]]
-    for i, row in enumerate(grid):
-        for j, s in enumerate(row):
-            if s != (*batch, heights[i], widths[j]):
-                raise SizeError(
-                    f"tiles[{i}][{j}]: shape {s}; its row and column want "
-                    f"{(*batch, heights[i], widths[j])}"
-                )
-    return _grid((*batch, sum(heights), sum(widths)), heights, widths).inverse()
-
-
 class ToTiles(Protocol):
     """One array in, rows of blocks out."""
 
@@ -181,31 +117,93 @@ class FromTiles(Protocol):
         """The op on rows of shapes."""
 
 
-def _make_to_tiles() -> ToTiles:
-    call = Engine(_to_tiles, _matrix, nested=_as_rows).unary()
+def _on_matrix(function: Callable[..., Layout]) -> ToTiles:
+    call = Engine(strict(function), _matrix, nested=_as_rows).unary()
+    layout_of = strict(function, shapes=True)
 
     def layout(shape: Sequence[int], /, **options: Any) -> Layout:
-        return _to_tiles(as_shape(shape), **options)
+        return layout_of(as_shape(shape), **options)
 
-    return cast("ToTiles", dressed(call, _to_tiles, layout, ToTiles))
+    return cast("ToTiles", dressed(call, function, layout, ToTiles))
 
 
-def _make_from_tiles() -> FromTiles:
-    run = Engine(_from_tiles, _matrix, packed=True).nary()
+def _on_rows(function: Callable[..., Layout]) -> FromTiles:
+    run = Engine(function, _matrix, packed=True).nary()
 
     def call(tiles: Sequence[Sequence[Any]], /, **options: Any) -> Any:
-        if "columns" in options:
-            raise TypeError("from_tiles: no option 'columns'; the rows of tiles say it")
+        refuse_others("from_tiles", options, RUN)
         blocks, columns = _flat(tiles)
         options["columns"] = columns
         return run(blocks, options)
 
     def layout(shapes: Sequence[Sequence[Sequence[int]]], /) -> Layout:
         blocks, columns = _flat(shapes)
-        return _from_tiles(tuple(map(as_shape, blocks)), columns=columns)
+        return function(tuple(map(as_shape, blocks)), columns=columns)
 
-    return cast("FromTiles", dressed(call, _from_tiles, layout, FromTiles))
+    return cast("FromTiles", dressed(call, function, layout, FromTiles))
 
 
-to_tiles = _make_to_tiles()
-from_tiles = _make_from_tiles()
+@_on_matrix
+def to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced") -> Layout:
+    """The blocks of a matrix, as rows of a nested list.
+
+    The last two axes are cut, each by `partition` under `rule`; other axes stay whole in every
+    block. "balanced" gives the tiles of DeepSpeed's TiledLinear.
+
+    Args:
+        shape: an array of at least two axes.
+        grid: (rows, columns) of the grid; a block may be empty.
+        rule: how uneven sizes are shared out; see `partition`.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
+
+    Returns:
+        `grid[0]` lists of `grid[1]` arrays.
+
+    Raises:
+        AxisError: for fewer than two axes.
+        SizeError: for a grid below 1, or an uneven cut under rule "even".
+
+    >>> import numpy as np
+    >>> [[tile.shape for tile in row] for row in to_tiles(np.zeros((3, 5)), grid=(2, 2))]
+    [[(2, 3), (2, 2)], [(1, 3), (1, 2)]]
+    """
+    if len(shape) < 2:
+        raise AxisError(f"x: {len(shape)} axes, shape {shape}; tiles need at least 2")
+    across = zip(shape[-2:], _pair(grid), strict=True)
+    rows, columns = (partition(n, g, rule=rule) for n, g in across)
+    return _grid(shape, rows, columns)
+
+
+@_on_rows
+def from_tiles(  # noqa: D417 -- nobody gives `columns`: the array function counts them
+    shapes: tuple[Shape, ...], /, *, columns: int
+) -> Layout:
+    """One matrix from rows of blocks: the exact inverse of `to_tiles`, whatever the rule was.
+
+    Args:
+        shapes: a nested list of arrays; blocks of a row are equally high, of a column equally wide.
+        **_options: where the result goes; see `xlayout.ops.options.Options`.
+
+    Raises:
+        TypeError: for what is no list of rows.
+        AxisError: for blocks of fewer than two axes.
+        SizeError: for ragged rows, or blocks that do not fit together.
+
+    >>> import numpy as np
+    >>> x = np.arange(15).reshape(3, 5)
+    >>> (from_tiles(to_tiles(x, grid=(2, 2))) == x).all()
+    np.True_
+    """
+    grid = [shapes[k : k + columns] for k in range(0, len(shapes), columns)]
+    batch = shapes[0][:-2]
+    if any(len(s) < 2 for s in shapes):
+        raise AxisError(f"tiles: shapes {shapes}; every block needs at least 2 axes")
+    heights, widths = [row[0][-2] for row in grid], [s[-1] for s in grid[0]]
+    for i, row in enumerate(grid):
+        for j, s in enumerate(row):
+            if s != (*batch, heights[i], widths[j]):
+                raise SizeError(
+                    f"tiles[{i}][{j}]: shape {s}; its row and column want "
+                    f"{(*batch, heights[i], widths[j])}"
+                )
+    return _grid((*batch, sum(heights), sum(widths)), heights, widths).inverse()
