@@ -149,6 +149,19 @@ def test_a_gate_keeps_the_kernel_away(gate: str, runs: list[tuple[Any, ...]]) ->
     assert seen == [False]
 
 
+@pytest.mark.parametrize("gate", ["subclass", "device", "autograd", "conjugate", "negative"])
+@pytest.mark.parametrize("written", [False, True])
+def test_on_either_side_of_a_copy(gate: str, written: bool, runs: list[tuple[Any, ...]]) -> None:
+    made = []
+
+    def check(x: torch.Tensor) -> None:
+        made.append(native.move((), *(([tall()], [x]) if written else ([x], [tall()]))))
+
+    SITUATIONS[gate](check)
+    assert made == [False]
+    assert runs == []
+
+
 @pytest.mark.parametrize("gate", SITUATIONS)
 def test_and_no_other_gate_does(
     gate: str, runs: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch

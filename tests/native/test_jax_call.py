@@ -122,6 +122,21 @@ def test_operands_are_read_as_they_lie(order: tuple[int, ...]) -> None:
     assert bits(layout(given)) == bits(by_table(layout, [x]))
 
 
+@pytest.mark.parametrize("orders", [((0, 1), (1, 0)), ((1, 0), (0, 1)), ((1, 0), (1, 0))])
+def test_each_operand_is_read_as_it_lies(orders: tuple[tuple[int, ...], ...]) -> None:
+    values = [np.arange(48, dtype=np.float32).reshape(8, 6) + 48 * k for k in range(2)]
+    place = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
+    given = [
+        jax.device_put(x, Format(Order(order), place))
+        for x, order in zip(values, orders, strict=True)
+    ]
+    layout = xl.stack.layout([(8, 6)] * 2, axis=2)
+    compiled = jax.jit(layout).lower(*given).compile()
+    assert native.TARGET in compiled.as_text()
+    assert compiled.memory_analysis().temp_size_in_bytes == 0
+    assert bits(layout(*given)) == bits(by_table(layout, values))
+
+
 @pytest.mark.parametrize("size", [1 << 10, 1 << 23])
 def test_small_and_large_are_the_same(size: int) -> None:
     x = np.random.default_rng(0).integers(0, 256, size, np.uint8).reshape(-1, 64)

@@ -133,6 +133,7 @@ def test_several_inputs_of_which_some_are_known() -> None:
         agree(jax.grad(lambda *xs: (join(*xs) ** 2).sum(), argnums=wanted), a, b, c)
     agree(lambda a: jax.jvp(lambda a: join(a, b, c), (a,), (a,)), a)
     agree(jax.vmap(join, in_axes=(0, None, 2)), values((7, 5, 2)), b, values((5, 4, 7)))
+    agree(jax.vmap(join, in_axes=(None, 1, None)), a, values((5, 7, 3)), c)
 
 
 def test_several_outputs_of_which_some_are_used() -> None:

@@ -101,6 +101,12 @@ def test_an_exported_function_runs_without_the_kernel(platforms: tuple[str, ...]
         assert np.array_equal(made.call(values()), function(values()))
 
 
+def test_a_program_for_several_platforms_is_for_any_of_them() -> None:
+    traced = jax.jit(lambda x: zipped(x)).trace(values())
+    assert called(traced.lower(lowering_platforms=("cpu",)).as_text())
+    assert not called(traced.lower(lowering_platforms=("cpu", "cuda")).as_text())
+
+
 def test_a_dynamic_axis_is_left_to_the_ops() -> None:
     (rows,) = export.symbolic_shape("n")
     made = export.export(jax.jit(zipped))(jax.ShapeDtypeStruct((rows, 384), np.float32))

@@ -90,6 +90,14 @@ def test_plain_tensors_are_read_and_written(asked: list[Any]) -> None:
     assert len(asked) == 3
 
 
+def test_a_write_into_several_is_a_version_of_each(asked: list[Any]) -> None:
+    ys = [torch.zeros(8, 4), torch.zeros(8, 4)]
+    two = writer((*MOVES, (0, 1, MOVES[0][2])), 1, [(8, 4), (8, 4)])
+    assert two([torch.zeros(8, 4)], ys) is not None
+    assert [y._version for y in ys] == [1, 1]
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_what_must_be_seen_is_not_written_nor_read(situation: str, asked: list[Any]) -> None:
     made = []

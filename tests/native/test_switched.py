@@ -11,6 +11,7 @@ import torch
 
 import xlayout as xl
 import xlayout_native
+from tests.table import by_table
 
 pytestmark = pytest.mark.skipif(not xlayout_native.available, reason="there is no kernel")
 
@@ -44,7 +45,7 @@ def test_each_call_asks_the_switch(framework: str, form: str, first: bool, runs:
     op = FORMS[form]
     for on in (first, not first, first, not first):
         x = MAKE[framework](514)
-        want = np.asarray(x).T.copy()
+        want = np.asarray(x + 0).T.copy()  # torch calls memory that numpy saw shared
         runs.clear()
         with xl.native(on):
             made = op(x)
@@ -52,15 +53,20 @@ def test_each_call_asks_the_switch(framework: str, form: str, first: bool, runs:
         assert np.array_equal(np.asarray(made), want)
 
 
+SMALL = [
+    xl.regroup.layout((21, 21), sizes=(3, 6, 12), groups=3),
+    xl.fuse_qkv.layout((21, 21), (21, 21), (21, 21), heads=3, kv_heads=3),
+]  # of this test alone
+
+
 @pytest.mark.parametrize("framework", MAKE)
-def test_small_calls_ask_it_too(framework: str, runs: list[Any]) -> None:
-    layout = xl.regroup.layout((21, 21), sizes=(3, 6, 12), groups=3)  # of this test alone
+@pytest.mark.parametrize("layout", SMALL, ids=["one array", "several"])
+def test_small_calls_ask_it_too(layout: xl.Layout, framework: str, runs: list[Any]) -> None:
     for on in (True, False, True):
-        x = MAKE[framework](21)
+        xs = [MAKE[framework](21) for _ in layout.in_shapes]
         runs.clear()
         with xl.native(on):
-            made = layout(x)
+            made = layout(*xs)
         assert bool(runs) == on
-        assert np.array_equal(
-            np.asarray(made).reshape(-1), np.asarray(x).reshape(-1)[layout.index()]
-        )
+        (wanted,) = by_table(layout, [np.asarray(x) for x in xs])
+        assert np.array_equal(np.asarray(made), wanted)

@@ -80,6 +80,20 @@ print("right on both sides")
     assert printed(code) == "right on both sides"
 
 
+def test_a_fork_has_large_results_of_its_own() -> None:
+    code = """
+import os, numpy as np, xlayout as xl
+made = xl.matrix_transpose(np.zeros((2048, 2048), np.float32))
+child = os.fork()
+if not child:
+    made[:] = 1
+    os._exit(0)
+os.waitpid(child, 0)
+print(made.any())
+"""
+    assert printed(code) == "False"
+
+
 @needs_torch
 def test_in_a_fork_no_copy_is_left_to_threads_that_are_not_there() -> None:
     code = """

@@ -15,7 +15,7 @@ from torch.nn import Parameter
 import xlayout as xl
 import xlayout_native
 from tests.frameworks import Framework, Jax, Torch
-from tests.native.test_gates import SITUATIONS
+from tests.native.test_gates import SITUATIONS, Subclass
 from tests.ops.examples import Example, flat, numbered
 from tests.ops.matrix import EXAMPLES
 from xlayout.lower.donated import run_donated
@@ -136,6 +136,23 @@ def test_it_counts_as_a_change_under_another_name_too() -> None:
         product.backward()
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_what_is_emptied_is_otherwise_what_it_was(device: str, dtype: torch.dtype) -> None:
+    x = torch.zeros(4, 6, dtype=dtype, device=device)
+    assert xl.interleave(x, donate=True).device == x.device
+    assert (x.numel(), x.dtype, x.device.type) == (0, dtype, device)
+
+
+@pytest.mark.parametrize("side", [6, 64])
+def test_without_gradients_a_leaf_may_be_given_away(side: int) -> None:
+    x = Parameter(torch.randn(side, side))
+    want = x.detach().t().clone()
+    with torch.no_grad():
+        assert torch.equal(xl.matrix_transpose(x, donate=True), want)
+    assert x.numel() == 0
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
@@ -143,6 +160,8 @@ def test_it_counts_as_a_change_under_another_name_too() -> None:
          "donate: nothing can empty a ndarray; do not donate it"),
         (lambda: xl.interleave(torch.zeros(4, requires_grad=True), donate=True), TypeError,
          "donate: x requires grad, and autograd would be left with nothing; pass x.detach()"),
+        (lambda: xl.interleave(torch.zeros(4).as_subclass(Subclass), donate=True), TypeError,
+         "donate: nothing can empty a Subclass; do not donate it"),
         (lambda: xl.interleave(torch.zeros(4), donate=1), TypeError,
          "donate: 1; wanted True or False"),
         (lambda: xl.interleave(torch.zeros(4), donate=True, copy=None), ValueError,
@@ -153,6 +172,11 @@ def test_it_counts_as_a_change_under_another_name_too() -> None:
          "donate: the result of a sharded op is fresh; leave it out"),
         (lambda: jax.jit(lambda x: xl.interleave(x, donate=True))(jnp.zeros(4)), TypeError,
          "donate: cannot be promised while tracing; donate to the compiled function"),
+        (lambda: torch.compile(lambda x: xl.interleave(x, donate=True), backend="eager")(
+            torch.zeros(4)), TypeError,
+         "donate: cannot be promised while tracing; donate to the compiled function"),
+        (lambda: xl.pad(torch.zeros(2, dtype=torch.uint8), to=3, value=300, donate=True),
+         xl.ShapeError, "value: 300 in an array of uint8; wanted an integer from 0 to 255"),
     ],
 )  # fmt: skip
 def test_wrong_use_is_told(call: Callable[[], Any], error: type[Exception], text: str) -> None:

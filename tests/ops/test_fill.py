@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import ml_dtypes
@@ -46,6 +47,22 @@ def test_infinity_fits_where_there_is_one(backend: Framework, name: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("bool", 0, 1), ("int8", -128, 127), ("uint8", 0, 255), ("int32", -(2**31), 2**31 - 1)],
+)
+def test_whole_numbers_fit_from_the_first_to_the_last(
+    backend: Framework, name: str, low: int, high: int
+) -> None:
+    x = backend.array(np.zeros(2, name))
+    for value in (low, high, float(high)):
+        made = backend.call(lambda x, value=value: xl.pad(x, to=3, value=value), x)
+        assert int(backend.numpy(made)[2]) == value
+    for value in (low - 1, high + 1, 0.5, 1j, float("nan")):
+        with pytest.raises(ShapeError, match=rf"in an array of {name}; wanted (an integer|False)"):
+            backend.call(lambda x, value=value: xl.pad(x, to=3, value=value), x)
+
+
+@pytest.mark.parametrize(
     ("name", "most", "least"),
     [
         ("float6_e2m3fn", 7.5, -7.5),
@@ -57,6 +74,8 @@ def test_small_floats_of_numpy_hold_what_they_have(name: str, most: float, least
     x = np.zeros(2, np.uint8).view(getattr(ml_dtypes, name))
     for value in (most, least):
         assert float(xl.pad(x, to=3, value=value)[2]) == value
+    if least > 0:
+        assert np.isnan(float(xl.pad(x, to=3, value=float("nan"))[2]))
     for value in (2 * most, -2 * most, least / 2 if least > 0 else float("nan")):
         with pytest.raises(ShapeError, match=rf"in an array of {name}; wanted a number"):
             xl.pad(x, to=3, value=value)
@@ -86,7 +105,7 @@ RECORD = np.dtype([("a", np.int32), ("b", np.float32)])
 
 
 @pytest.mark.parametrize("count", [3, 5000, 100_000])  # by numpy's own words, views, the kernel
-@pytest.mark.parametrize("dtype", ["V6", RECORD, "M8[s]", "m8[s]"], ids=str)
+@pytest.mark.parametrize("dtype", ["V6", RECORD, "M8[s]", "m8[s]", "m8[10s]"], ids=str)
 def test_records_and_dates_are_filled_alike_whatever_their_size(dtype: Any, count: int) -> None:
     x, zero = np.zeros(count, dtype), np.zeros(1, dtype)
     x.view(np.uint8)[:] = 1
@@ -103,6 +122,8 @@ def test_records_and_dates_are_filled_alike_whatever_their_size(dtype: Any, coun
         refusal = rf"^{argument}: 2\.5 in an array of .*; wanted (0, for|an int)"
         with pytest.raises(ShapeError, match=refusal):
             way(2.5)
+        with pytest.raises(ShapeError, match=refusal.replace(r"2\.5", str(2**63))):
+            way(2**63)
 
 
 @pytest.mark.parametrize("dtype", ["U3", "S3"])
@@ -123,6 +144,26 @@ def test_a_dtype_without_a_zero_is_refused_whatever_was_filled_before(framework:
         call(array(np.zeros(6, np.float32)))
         with pytest.raises(ShapeError, match=f"^{argument}: 0 in an array of float8_e8m0fnu"):
             call(array(np.ones(6, ml_dtypes.float8_e8m0fnu)))
+    if framework == "numpy":
+        x, out = (np.ones(n, ml_dtypes.float8_e8m0fnu) for n in (6, 8))
+        for call in (xl.pad.layout((6,), to=8), lambda x, out: xl.pad(x, to=8, out=out)):
+            with pytest.raises(ShapeError, match=": 0 in an array of float8_e8m0fnu"):
+                call(x, out=out)
+
+
+def test_a_layout_tells_fills_that_are_equal_apart(backend: Framework) -> None:
+    x, layout = backend.array(np.ones(2, np.float32)), xl.pad.layout((2,), to=3)
+    for fill in (-0.0, 0, 0.0, -0.0):
+        made = backend.numpy(backend.call(lambda x, fill=fill: layout(x, fill=fill), x))
+        assert (made[2], np.signbit(made[2])) == (0, np.signbit(fill))
+
+
+def test_a_fill_is_asked_of_each_dtype_with_holes_or_none(backend: Framework) -> None:
+    for layout in (xl.pad.layout((2,), to=3), xl.Layout.identity((2,))):
+        for dtype, fits in ((np.float32, True), (np.uint8, False), (np.float32, True)):
+            x = backend.array(np.ones(2, dtype))
+            with nullcontext() if fits else pytest.raises(ShapeError, match=r"^fill: 300 in an"):
+                backend.call(lambda x, layout=layout: layout(x, fill=300), x)
 
 
 def test_records_by_another_name_are_filled_alike() -> None:
@@ -142,6 +183,12 @@ def test_a_number_of_numpy_fills_as_any_other(backend: Framework, fill: Any) -> 
         lambda x: xl.pad(x, to=3, value=fill),
     ):
         assert backend.numpy(backend.call(call, x)).tolist() == [1, 1, 3]
+
+
+def test_an_array_of_one_number_is_no_number(backend: Framework) -> None:
+    x, layout = backend.array(np.ones(2, np.float32)), xl.pad.layout((2,), to=3)
+    with pytest.raises(TypeError, match=r"^fill: array\(\[3\]\) is a ndarray; wanted a number"):
+        backend.call(lambda x: layout(x, fill=np.array([3])), x)
 
 
 def test_random_keys_have_nothing_to_fill_with() -> None:

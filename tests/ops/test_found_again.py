@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import xlayout as xl
 from tests.frameworks import Framework, Jax, Numpy, Torch
 from tests.ops.examples import flat
 from xlayout.errors import ShapeError
+from xlayout.lower import run
 from xlayout.ops import engine
 
 CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -77,6 +79,8 @@ def test_what_is_said_of_many_devices_is_found_for_one_too(
     x = framework.array(values)
     for _ in range(2):
         assert np.array_equal(framework.numpy(xl.matrix_transpose(x, comm=comm)), values.T)
+        unsaid: Any = {"out_sharding": None, "in_sharding": None}
+        assert np.array_equal(framework.numpy(xl.matrix_transpose(x, **unsaid)), values.T)
         rows = [framework.numpy(y) for y in flat(xl.to_tiles(x, grid=(4, 1), comm=comm))]
         assert np.array_equal(np.concatenate(rows), values)
         monkeypatch.setattr(engine, "caller", None)
@@ -91,6 +95,27 @@ def test_arrays_that_numpy_writes_alike_are_told_apart(framework: Framework) -> 
     for given in (sizes, other, sizes):
         made = framework.numpy(xl.regroup(x, sizes=given, groups=2))
         assert np.array_equal(made, framework.numpy(xl.regroup(x, sizes=(*given,), groups=2)))
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch(), Jax()], ids=lambda f: f.name)
+def test_arrays_are_told_apart_by_each_of_their_shapes(framework: Framework) -> None:
+    for last in (3, 5, 3):
+        values = [np.arange(n, dtype=np.float32).reshape(1, n) for n in (2, 4, last)]
+        given = [framework.array(x) for x in values]
+        for made in (xl.from_tiles([given]), xl.rearrange(given, "x a, x b, x c -> x (a + b + c)")):
+            assert np.array_equal(framework.numpy(made), np.concatenate(values, 1))
+        q, k, v = (framework.array(np.zeros(n, np.float32)) for n in (8, last + 1, 4))
+        with nullcontext() if last == 3 else pytest.raises(xl.SizeError, match=r"^k: axis 0 = 6"):
+            xl.fuse_qkv(q, k, v, heads=2, kv_heads=1)
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
+def test_a_list_may_stand_beside_out(framework: Framework) -> None:
+    values = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for _ in range(3):  # the first way, and as it is found again
+        out = framework.array(np.zeros((6, 4), np.float32))
+        assert xl.permute_dims(framework.array(values), axes=[1, 0], out=out) is out
+        assert np.array_equal(framework.numpy(out), values.T)
 
 
 def test_a_complex_fill_is_found_by_both_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +134,69 @@ def test_of_fills_without_end_the_last_are_kept(framework: Framework) -> None:
         made = layout(x, fill=float(value))
         assert framework.numpy(made).tolist() == [0, 1, 2, value, value]
     assert len(layout._runs) <= 1024
+    assert len(run._RUNS[layout]) <= 1024
+
+
+def test_of_layouts_without_end_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_MOST", 8)
+    for rows in range(1, 30):
+        x = np.arange(2 * rows).reshape(rows, 2)
+        assert np.array_equal(xl.Layout.permute(x.shape, (1, 0))(x), x.T)
+    assert len(run._RUNS) <= 8
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
+@pytest.mark.parametrize("side", [3, 300])
+def test_what_a_layout_cannot_write_it_refuses_whatever_it_wrote(
+    framework: Framework, side: int
+) -> None:
+    def ones(*shape: int, dtype: Any = np.float32) -> Any:
+        return framework.array(np.ones(shape, dtype))
+
+    turned, x = xl.Layout.permute((side, side + 1), (1, 0)), ones(side, side + 1)
+    wrong: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
+        ((ones(side, 2),), {}, xl.ShapeError, "x: an array of shape"),
+        ((x, x), {}, xl.ShapeError, "layout: takes 1 arrays, 2 given"),
+        ((x,), {"copy": False}, BufferError, "copy=False: a result written to out= is a copy"),
+        ((x,), {"copy": 1}, TypeError, "copy: 1; wanted True, False or None"),
+        ((x,), {"fill": "a"}, TypeError, "fill: 'a' is a str; wanted a number"),
+    ]
+    for _ in range(2):
+        out = framework.array(np.zeros((side + 1, side), np.float32))
+        for arrays, options, error, text in wrong:
+            with pytest.raises(error, match=f"^{text}"):
+                turned(*arrays, out=out, **options)
+            assert not framework.numpy(out).any()
+        assert framework.numpy(turned(x, out=out)).all()
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
+@pytest.mark.parametrize("side", [3, 300])
+def test_several_arrays_are_written_as_they_are_made(framework: Framework, side: int) -> None:
+    values = np.arange(side * side, dtype=np.float32).reshape(side, side)
+    joined, x = xl.stack.layout([values.shape] * 2, axis=1), framework.array(values)
+    wanted = np.stack([values, values], 1)
+    for _ in range(3):
+        out = framework.array(np.zeros_like(wanted))
+        with pytest.raises(TypeError, match="one of each per call"):
+            joined(x, framework.array(values.astype(np.float64)), out=out)
+        assert not framework.numpy(out).any()
+        assert np.array_equal(framework.numpy(joined(x, x)), wanted)
+        assert joined(x, x, out=out) is out
+        assert np.array_equal(framework.numpy(out), wanted)
+
+
+def test_of_shapes_without_end_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turned(shape: tuple[int, ...]) -> xl.Layout:
+        return xl.Layout.permute(shape, (1, 0))
+
+    monkeypatch.setattr(engine, "_MOST", 8)
+    op = engine.Engine(turned, lambda _ndim, _options: frozenset())
+    for rows in range(1, 30):
+        x = np.arange(2 * rows).reshape(rows, 2)
+        assert np.array_equal(op.unary()(x), x.T)
+        assert np.array_equal(op.unary()(x, out=np.zeros_like(x.T)), x.T)
+    assert max(map(len, (op._runs, op._writes, op._layouts))) <= 8
 
 
 @pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
@@ -124,6 +212,7 @@ def test_tiles_are_written_where_rows_of_them_lie(
         for mine, theirs in zip(out, wanted, strict=True):
             for tile, want in zip(mine, theirs, strict=True):
                 assert np.array_equal(framework.numpy(tile), want)
+        assert xl.to_tiles(x, grid=grid, out=flat(out)) == out
 
 
 @pytest.mark.parametrize("size", [4, 600])
@@ -139,3 +228,11 @@ def test_what_inference_mode_made_is_written_there_alone(size: int) -> None:
                 call(x, out=out)
             assert not out.any()
             call(x, out=torch.zeros(size, size))  # later calls know the way already
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
+def test_a_tuple_of_one_is_given_back_for_the_one(framework: Framework) -> None:
+    x, out = (framework.array(np.zeros(shape)) for shape in ((1, 3), 3))
+    for _ in range(3):
+        (made,) = xl.unstack(x, out=out)
+        assert made is out

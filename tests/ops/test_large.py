@@ -143,6 +143,22 @@ def test_a_mapped_file_is_read_in_place(tmp_path: Path) -> None:
     assert shares(np.asarray(x), xl.matrix_transpose(x, copy=False))
 
 
+@pytest.mark.parametrize(("to", "error"), [(1 << 62, MemoryError), (1 << 63, ValueError)])
+def test_what_there_is_no_memory_for_numpy_refuses(to: int, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"Unable to allocate|Maximum allowed dimension"):
+        xl.pad(np.zeros(2, np.uint8), to=to)
+
+
+@pytest.mark.parametrize("side", [8, 256])
+def test_elements_of_no_bytes_have_a_shape(side: int) -> None:
+    x = np.zeros((side, 4, side), [("float0", np.void, 0)])  # a tangent of integers, to JAX
+    for y in (xl.matrix_transpose(x, copy=None), xl.rearrange(x, "a b c -> (c b) a")):
+        assert y.dtype == x.dtype
+        assert y.size == x.size
+    assert xl.pad(x, to=side + 1).shape == (side + 1, 4, side)
+    assert xl.stack([x, x]).shape == (2, side, 4, side)
+
+
 @pytest.mark.parametrize("side", [3, 300])
 def test_objects_are_counted_where_they_lie(side: int) -> None:
     thing = object()

@@ -137,6 +137,15 @@ def test_several_inputs_and_outputs_with_holes(backend: Framework) -> None:
             assert backend.numpy(y).tolist() == want.tolist()
 
 
+@pytest.mark.parametrize("order", [(1, 0), (0, 0), (2, 0), (0, 1, 2)])
+def test_arrays_are_stacked_in_any_order(backend: Framework, order: tuple[int, ...]) -> None:
+    pieces = tuple(Piece(6 * k, 6 * to, ((6, 1, 1),)) for to, k in enumerate(order))
+    layout = Layout(((2, 3),) * 3, ((len(order), 2, 3),), pieces)
+    values = numbered(layout.in_shapes)
+    made = backend.call(layout, *map(backend.array, values))
+    assert backend.numpy(made).tolist() == [values[k].tolist() for k in order]
+
+
 def test_an_output_that_nothing_reaches_is_all_fill(backend: Framework) -> None:
     empty = Layout(((2,),), ((3,), (2,)), (Piece(0, 3, ((2, 1, 1),)),))
     made = backend.call(lambda x: empty(x, fill=5), backend.array(np.array([1, 2], np.int32)))
@@ -161,6 +170,14 @@ def test_a_table_gives_the_same_values(backend: Framework) -> None:
     assert backend.numpy(made).tolist() == want.tolist()
 
 
+def test_the_holes_of_a_table_are_filled(backend: Framework) -> None:
+    layout = UNCUT >> Layout.pad(UNCUT.out_shape, 4)
+    assert recipe.program_of(layout).gathers
+    (values,) = numbered(UNCUT.in_shapes)
+    made = backend.call(lambda x: layout(x, fill=-7), backend.array(values))
+    assert backend.numpy(made).tolist() == by_table(layout, [values], -7)[0].tolist()
+
+
 def test_a_table_goes_through_every_tracer() -> None:
     (values,) = numbered(UNCUT.in_shapes, np.float64)
     x = torch.from_numpy(values)
@@ -172,6 +189,21 @@ def test_a_table_goes_through_every_tracer() -> None:
     assert jax.jit(jax.vmap(UNCUT))(np.stack([values, -values])).tolist() == both
     assert torch.autograd.gradcheck(UNCUT, x.requires_grad_())
     assert jax.grad(lambda x: (UNCUT(x) ** 2).sum())(values).tolist() == (2 * values).tolist()
+
+
+TRACED = {
+    "jax": (jax.jit, jax.numpy.zeros),
+    "torch": (lambda f: torch.compile(f, backend="eager"), torch.zeros),
+}
+
+
+@pytest.mark.parametrize("framework", TRACED)
+def test_to_a_tracer_memory_means_nothing(framework: str) -> None:
+    trace, zeros = TRACED[framework]
+    turned = Layout.permute((2, 3), (1, 0))
+    for options, error in (({"copy": False}, BufferError), ({"out": zeros((3, 2))}, TypeError)):
+        with pytest.raises(error, match="while tracing"):
+            trace(lambda x, o=options: turned(x, **o))(zeros((2, 3)))
 
 
 def test_large_layouts_are_written_piece_by_piece() -> None:
@@ -206,12 +238,15 @@ def test_an_array_of_another_shape_is_refused(backend: Framework) -> None:
 
 
 def test_arrays_of_two_devices_are_refused_whatever_ran_before() -> None:
-    joined = xl.stack.layout([(4, 4), (4, 4)])
-    here, nowhere = torch.zeros(4, 4), torch.empty(4, 4, device="meta")
-    for _ in range(2):
-        with pytest.raises(TypeError, match=r"arrays: 0 is torch.float32 on cpu, 1 .* on meta"):
-            joined(here, nowhere)
-        joined(here, here)
+    for side in (4, 256):
+        joined = xl.stack.layout([(side, side), (side, side)])
+        here, nowhere = torch.zeros(side, side), torch.empty(side, side, device="meta")
+        for _ in range(2):
+            with pytest.raises(TypeError, match=r"arrays: 0 is torch.float32 on cpu, 1 .* on meta"):
+                joined(here, nowhere)
+            with pytest.raises(TypeError, match=r"arrays: 0 is torch.float32 on meta, 1 .* on cpu"):
+                joined(nowhere, here)
+            joined(here, here)
 
 
 def test_nothing_moves_where_there_is_nothing(backend: Framework) -> None:

@@ -252,6 +252,15 @@ def test_a_mode_sees_plain_operations_only(example: Example) -> None:
     assert "as_strided" not in watch.seen
 
 
+@pytest.mark.parametrize("side", [3, 300])
+def test_an_out_that_is_more_than_its_memory_is_refused(side: int) -> None:
+    lazy = torch.zeros(side, side, dtype=torch.complex64).conj()
+    for out in (lazy, torch.zeros(side, side).as_subclass(Tagged)):
+        with pytest.raises(xl.ShapeError, match=r"^out: cannot be written: it is no plain strided"):
+            xl.matrix_transpose(torch.ones(side, side, dtype=out.dtype), out=out)
+        assert not out.any()
+
+
 def test_a_share_of_a_subclass_is_refused_and_a_copy_given() -> None:
     x = torch.arange(6).reshape(2, 3).as_subclass(Tagged)
     with pytest.raises(BufferError, match="memory that is out of sight"):

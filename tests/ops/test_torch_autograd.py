@@ -47,6 +47,8 @@ def test_elements_that_share_memory_have_gradients_of_their_own(op: Any, windows
     with pytest.raises(BufferError, match="copy=None"):
         op(x.detach().requires_grad_(), copy=False)
     assert op(x, copy=False).data_ptr() == x.data_ptr()  # nobody asks for a gradient
+    with torch.no_grad():
+        assert op(given, copy=False).data_ptr() == x.data_ptr()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
+from xlayout.lower.calls import Comm
 from xlayout.shard import Mesh, Sharding, Split, plan_reshard
 
 TP = Mesh(4, "tp")
@@ -62,6 +63,18 @@ def test_what_may_be_shared_may_be_fresh(jit: bool) -> None:
 def test_one_device_shares_whatever_is_said_of_many() -> None:
     x = np.ones((2, 3))
     assert np.shares_memory(xl.rearrange(x, "a b -> (a b)", comm="auto", copy=None), x)
+    for comm in get_args(Comm):
+        assert np.shares_memory(xl.apply(xl.Layout.identity((2, 3)), x, comm=comm, copy=None), x)
+
+
+def test_a_fill_is_a_number_that_fits_or_is_not_needed() -> None:
+    x, layout = eight().astype(np.int8), xl.pad.layout((8,), to=16)
+    assert np.asarray(xl.apply(layout, x, fill=np.int64(3))).tolist() == [*range(8), *[3] * 8]
+    with pytest.raises(xl.ShapeError, match=r"^fill: 300 in an array of int8; wanted an integer"):
+        xl.apply(layout, x, fill=300)
+    exponents = (2 ** eight()).astype("float8_e8m0fnu")  # it has no zero
+    made = xl.apply(xl.interleave.layout((8,)), exponents)
+    assert made.tolist() == [2.0**k for k in (0, 4, 1, 5, 2, 6, 3, 7)]
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
@@ -129,6 +142,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a view by any layout": (
         lambda: xl.apply(EIGHT, eight(), copy=False), BufferError,
         "copy=False: the result of a sharded op is no view; use copy=None to allow a copy"),
+    "a way of moving that is not known": (
+        lambda: xl.apply(EIGHT, np.ones(8), comm="auot"), xl.LayoutError,  # type: ignore[arg-type]
+        "comm: 'auot'; wanted one of auto, local, native"),
+    "many devices for an array of one": (
+        lambda: xl.apply(EIGHT, np.ones(8), out_sharding=P()), TypeError,
+        "x: a ndarray is on one device; wanted a DTensor or a jax.Array"),
     "neither yes nor no nor either": (
         lambda: xl.apply(EIGHT, eight(), copy=3), TypeError,  # type: ignore[arg-type]
         "copy: 3; wanted True, False or None"),
