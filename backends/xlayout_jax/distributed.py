@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from xlayout_jax.exchange import Offer, adopt, offer
+from xlayout_jax.exchange import Offer, adopt, obstacle, offer
 from xlayout_jax.tracers import is_tracer
 
 
@@ -36,23 +36,19 @@ def assemble(offers: Mapping[Any, Any], sharding: Any, shape: tuple[int, ...], /
                 f"shards[{device}]: shape {tuple(offered.shape)}; {sharding} cuts {shape} into "
                 f"{wanted}"
             )
-    # Row-major without exception: over shards of different memory orders jit computes garbage.
     arrays = [_shared(offered, device) for device, offered in offers.items()]
     return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
 
 
 def _shared(offered: Any, device: Any) -> jax.Array:
+    # Row-major without exception: over shards of different memory orders jit computes garbage.
+    if why := obstacle(offered, "row_major"):
+        raise BufferError(
+            f"shards[{device}]: {offered.dtype}{list(offered.shape)} cannot be shared: {why}; "
+            "wanted memory as a copy has it, by xlayout.to_jax(shard, copy=True)"
+        )
     try:
         return adopt(offered, copy=False, device=device)
-    except BufferError as error:
-        # Neither of these can be asked for here.
-        why = (
-            str(error).removesuffix("pass copy=None").replace(" (layout='any' would share it)", "")
-        )
-        raise BufferError(
-            f"shards[{device}]: {why}wanted memory as a copy has it, by xlayout.to_jax(shard, "
-            "copy=True)"
-        ) from error
     except TypeError as error:
         raise TypeError(f"shards[{device}]: {error}") from error
 

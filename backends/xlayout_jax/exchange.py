@@ -134,11 +134,13 @@ def adopt(
             "jax_enable_x64 is off; enable it, or pass x64='narrow' (a checked cast) "
             "or x64='keep' (transport only)"
         )
-    obstacle = _obstacle(offered, layout)
-    if copy is False and (obstacle or (wide and x64 == "narrow")):
-        why = obstacle or f"x64='narrow' casts it to {_NARROWER[name]}"
+    why = obstacle(offered, layout)
+    if copy is False and (why or (wide and x64 == "narrow")):
+        if why and not obstacle(offered, "any"):
+            why += " (layout='any' would share it)"
+        why = why or f"x64='narrow' casts it to {_NARROWER[name]}"
         raise BufferError(f"{name}{list(offered.shape)} cannot be shared: {why}; pass copy=None")
-    if obstacle or copy:
+    if why or copy:
         offered = offered.copied()
     with jax.enable_x64(True) if wide else nullcontext():
         x = _imported(offered, dtype, device)
@@ -194,17 +196,17 @@ def _imported(offered: Any, dtype: np.dtype[Any], device: Any) -> jax.Array:
     return x
 
 
-def _obstacle(offered: Any, layout: str) -> str | None:
+def obstacle(offered: Any, layout: str) -> str | None:
     """Why JAX cannot use the memory as it stands, if it cannot."""
     shape, strides = offered.shape, offered.strides
-    obstacle: str | None = offered.obstacle
-    if obstacle or 0 in shape:
-        return obstacle
+    known: str | None = offered.obstacle
+    if known or 0 in shape:
+        return known
     if strides != dense_strides(shape):
         if not _dense(shape, strides):
             return f"its strides {tuple(strides)} leave gaps or overlap"
         if layout == "row_major":
-            return f"its strides {tuple(strides)} are not row-major (layout='any' would share it)"
+            return f"its strides {tuple(strides)} are not row-major"
     alignment = _ALIGNMENT[offered.device[0]]
     if offered.pointer % alignment:
         return f"its address is not a multiple of {alignment} bytes"

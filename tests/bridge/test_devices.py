@@ -36,8 +36,8 @@ def test_numpy_copies_from_a_device_or_says_so() -> None:
 
 def test_xla_asks_for_16_bytes_on_a_gpu() -> None:
     t = torch.zeros(64)
-    assert jax_exchange._obstacle(on_cuda(t[4:]), "row_major") is None
-    assert "not a multiple of 16 bytes" in str(jax_exchange._obstacle(on_cuda(t[1:]), "row_major"))
+    assert jax_exchange.obstacle(on_cuda(t[4:]), "row_major") is None
+    assert "not a multiple of 16 bytes" in str(jax_exchange.obstacle(on_cuda(t[1:]), "row_major"))
 
 
 def test_jax_without_cuda_says_what_is_missing() -> None:

@@ -85,7 +85,7 @@ def _plan(parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]) ->
     kept = [(name, n) for name, n in zip(mesh.names, mesh.shape, strict=True) if name in used]
     on = Mesh([n for _, n in kept], [name for name, _ in kept])
     sides = (
-        tuple(Sharding(on, s.spec, splits=dict(s.splits), flat=s.flat) for s in side)
+        tuple(Sharding(on, s.spec, splits=s.splits, flat=s.flat) for s in side)
         for side in (src, dst)
     )
     plan = plan_reshard(Layout._of(parts), *sides)

@@ -114,7 +114,7 @@ def on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
                 + " ".join(f"{axis}={n}" for axis, n in manual.items())
             )
     on = Mesh(tuple(manual.values()), tuple(manual))
-    return Sharding(on, sharding.spec, splits=dict(sharding.splits), flat=sharding.flat)
+    return Sharding(on, sharding.spec, splits=sharding.splits, flat=sharding.flat)
 
 
 def spelled(held: Laid, sharding: Sharding) -> Any:
