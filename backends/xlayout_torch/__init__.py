@@ -51,17 +51,14 @@ def kind(x: Any, /) -> tuple[Any, Any]:
         raise TypeError("x: a nested tensor; wanted one array, as x.to_padded_tensor(0)")
     if x.layout is not torch.strided:
         raise TypeError(f"x: a tensor of layout {x.layout}; wanted a strided one, as x.to_dense()")
-    return x.dtype, _Scaled(x.device) if x.is_quantized else x.device
+    return x.dtype, _scaled(x) if x.is_quantized else x.device
 
 
-class _Scaled:
-    """The device of a quantized tensor, which is like no other: numbers go along, scales do not."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-
-    def __str__(self) -> str:
-        return f"{self._device} with a scale of its own"
+def _scaled(x: Any) -> str:
+    """The device of a quantized tensor, and by what its numbers count: a copy has one scale."""
+    if x.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return f"{x.device} with scale {x.q_scale()} and zero point {x.q_zero_point()}"
+    return f"{x.device} with a scale for each channel"
 
 
 def find(
@@ -118,17 +115,25 @@ def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noq
 
 
 def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
+    _refuse_mixed(xs)
     return torch.cat(tuple(xs), axis).contiguous()  # it keeps a common channels-last order
 
 
 def stack(axis: int, rank: int, /) -> Callable[..., Any]:
     def stacked(*xs: Any) -> Any:
-        if xs[0].layout is not torch.strided:  # of sparse tensors torch would make a sparse one
-            kind(xs[0])
+        _refuse_mixed(xs)
         made = torch.stack(xs, axis) if axis else torch.stack(xs)  # the number costs 0.3 us
         return made.contiguous() if rank > 4 else made  # as `concatenate`, of images and volumes
 
     return stacked
+
+
+def _refuse_mixed(xs: Sequence[Any]) -> None:
+    """Refuse what torch joins its own way: sparse stays so, and scales are rounded to the first."""
+    first = xs[0]
+    plain = first.layout is torch.strided and not first.is_quantized
+    if not plain and {kind(x) for x in xs} != {kind(first)}:
+        raise RuntimeError("arrays: of several kinds")  # whoever called says which
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:

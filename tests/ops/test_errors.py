@@ -220,12 +220,25 @@ def test_refuses_devices_mixed_in_one_call() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*quantized tensor creation:UserWarning")
-def test_refuses_quantized_tensors_together() -> None:
-    x, y = (torch.quantize_per_tensor(torch.ones(2), s, 0, torch.quint8) for s in (0.1, 1.0))
+def test_quantized_tensors_go_together_by_one_scale() -> None:
+    dense = torch.arange(6.0).reshape(2, 3)
+    x, y, z = (torch.quantize_per_tensor(dense, s, p, torch.quint8) for s, p in SCALES)
+    channels = torch.quantize_per_channel(dense, torch.ones(2), torch.zeros(2), 0, torch.quint8)
     assert torch.equal(xl.interleave(x).dequantize(), x.dequantize())
-    for arrays in ([x, x], [x, y]):
-        with pytest.raises(TypeError, match=r"1 is torch\.quint8 on cpu with a scale of its own;"):
-            xl.stack(arrays)
+    joined = xl.stack.layout([(2, 3), (2, 3)], axis=1)
+    for join in (xl.stack, lambda xs: xl.stack(xs, axis=1), lambda xs: joined(*xs)):
+        for _ in range(2):
+            made = join([x, x])
+            assert (made.q_scale(), made.q_zero_point()) == SCALES[0]
+            assert torch.equal(made.int_repr(), join([x.int_repr(), x.int_repr()]))
+            for other, said in zip((y, z, channels), SCALED, strict=True):
+                with pytest.raises(TypeError, match=rf"1 is torch\.quint8 on cpu with {said};"):
+                    join([x, other])
+            join([dense, dense])  # whatever ran before
+
+
+SCALES = ((0.5, 0), (1.0, 0), (0.5, 2))
+SCALED = "scale 1.0 and zero point 0", "scale 0.5 and zero point 2", "a scale for each channel"
 
 
 @pytest.mark.parametrize("op", [xl.interleave, xl.rope_halves, xl.fuse_qkv, xl.stack, xl.pad])
