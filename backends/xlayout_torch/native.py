@@ -90,7 +90,7 @@ def in_place(moves: Moves, x: Any, shape: tuple[int, ...]) -> Any | None:
     if plan is None or not xlayout_native.run_in_place(plan, threads, x.data_ptr()):
         return None
     memory.count_write(x)
-    return x.detach().view(shape)
+    return x.new_empty(0).set_(storage, 0, shape)  # no view: one made without gradients stays so
 
 
 def _watched(x: Any) -> bool:

@@ -149,8 +149,12 @@ def test_without_gradients_a_leaf_may_be_given_away(side: int) -> None:
     x = Parameter(torch.randn(side, side))
     want = x.detach().t().clone()
     with torch.no_grad():
-        assert torch.equal(xl.matrix_transpose(x, donate=True), want)
+        y = xl.matrix_transpose(x, donate=True)
+    assert torch.equal(y, want)
     assert x.numel() == 0
+    factor = torch.tensor(2.0, requires_grad=True)
+    y.mul_(factor).sum().backward()  # as any fresh tensor, and no view that was made without
+    torch.testing.assert_close(factor.grad, want.sum())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import jax
 import numpy as np
 import pytest
+import torch
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -65,6 +66,11 @@ def test_one_device_shares_whatever_is_said_of_many() -> None:
     assert np.shares_memory(xl.rearrange(x, "a b -> (a b)", comm="auto", copy=None), x)
     for comm in get_args(Comm):
         assert np.shares_memory(xl.apply(xl.Layout.identity((2, 3)), x, comm=comm, copy=None), x)
+        assert np.shares_memory(xl.matrix_transpose(x, comm=comm, copy=False), x)
+        assert xl.matrix_transpose(x, comm=comm, out=np.zeros((3, 2))).all()
+        given = torch.ones(2, 3)
+        assert xl.matrix_transpose(given, comm=comm, donate=True).all()
+        assert given.numel() == 0
 
 
 def test_a_fill_is_a_number_that_fits_or_is_not_needed() -> None:

@@ -220,9 +220,8 @@ class Engine:
         """Into the caller's memory, or sharing it."""
         backend = common_backend(arrays)
         spread = spread_over(backend, arrays)
-        if where or spread:
-            refuse_memory(out, copy)
         if spread or says_where(where):
+            refuse_memory(out, copy)
             return self._elsewhere(arrays, options, where)
         if backend.tracing(*arrays):
             refuse_while_tracing(out, copy)
@@ -235,7 +234,7 @@ class Engine:
     ) -> Any:
         """In the memory of the arrays, where that can be."""
         backend = common_backend(arrays)
-        if where or spread_over(backend, arrays):
+        if says_where(where) or spread_over(backend, arrays):
             raise TypeError("donate: the result of a sharded op is fresh; leave it out")
         if backend.tracing(*arrays):
             raise TypeError(
