@@ -150,6 +150,17 @@ def test_a_transform_of_what_was_recorded_outside_of_it(name: str) -> None:
     assert torch.equal(slope(one), 2 * one * wanted(other)[order])
 
 
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_one_of_several_arrays_may_ask_for_a_gradient(which: int) -> None:
+    given = [torch.randn(n, 512) for n in (512, 128, 128)]
+    x = given[which].requires_grad_()
+    y = xl.fuse_qkv(*given, heads=8, kv_heads=2)
+    assert recorded(y) == OPERATION
+    cotangents = xl.split_qkv(y.detach() ** 2, heads=8, kv_heads=2)
+    (back,) = torch.autograd.grad(y, x, y.detach() ** 2)
+    assert torch.equal(back, cotangents[which])
+
+
 def test_under_checkpointing_hooks_and_a_leaf_that_is_a_parameter() -> None:
     weight = torch.nn.Parameter(leaf().detach())
     seen = []

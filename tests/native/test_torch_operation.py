@@ -120,17 +120,22 @@ def test_derivatives_of_every_kind() -> None:
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["transpose", "several in", "several out"])
-def test_a_program_compiled_before_a_dual_level_keeps_tangents(name: str, backend: str) -> None:
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_program_compiled_before_a_dual_level_keeps_tangents(
+    which: int, name: str, backend: str
+) -> None:
     layout = LAYOUTS[name]
     call = torch.compile(layout, fullgraph=True, backend=backend)
     xs = inputs(layout)
     call(*xs)
+    tangents = [torch.zeros_like(x) for x in xs]
+    tangents[which] = xs[which] + 1
     with forward_ad.dual_level():
-        first = forward_ad.make_dual(xs[0], xs[0] + 1)
-        made = [forward_ad.unpack_dual(y) for y in leaves(call(first, *xs[1:]))]
-    still = [torch.zeros_like(x) for x in xs[1:]]
+        given = xs.copy()
+        given[which] = forward_ad.make_dual(xs[which], tangents[which])
+        made = [forward_ad.unpack_dual(y) for y in leaves(call(*given))]
     agree(tuple(y.primal for y in made), layout(*xs))
-    agree(tuple(y.tangent for y in made), layout(xs[0] + 1, *still))
+    agree(tuple(y.tangent for y in made), layout(*tangents))
 
 
 @pytest.mark.usefixtures("always")

@@ -39,6 +39,10 @@ MOVED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "interleave": (xl.interleave, xl.interleave),
     "pad": (lambda x: xl.pad(x, to=12, value=3), lambda x: xl.pad(x, to=12, value=3)),
     "stack": (lambda x: xl.stack([x, x]), lambda x: xl.stack([x, x])),
+    "stack on a constant": (
+        lambda x: xl.stack([put(X, P("tp")), x]),
+        lambda x: xl.stack([jnp.asarray(X), x]),
+    ),
     "reshard": (lambda x: xl.reshard(x, P(("dp", "tp"))), lambda x: x),
     "all_gather": (xl.all_gather, lambda x: x),
 }
