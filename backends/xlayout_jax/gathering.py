@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax import lax
@@ -39,6 +39,26 @@ _MOVEMENT = frozenset(
 )  # fmt: skip
 
 
+class _Wire(NamedTuple):
+    """What travels: parameters in `dtype`, as integers if pinned; gradients in `reduce_dtype`."""
+
+    dtype: Any
+    reduce_dtype: Any
+    own: Any
+    pin: bool
+
+    def there(self, x: Any, move: Callable[[Any], Any]) -> Any:
+        narrow = cast(x, self.dtype)
+        return unpinned(move(pinned(narrow) if self.pin else narrow), narrow)
+
+    def back(self, g: Any, move: Callable[[Any], Any]) -> Any:
+        return cast(move(cast(g, self.reduce_dtype)), self.own)
+
+
+def _wire(x: Any, dtype: Any, reduce_dtype: Any, pin: bool) -> _Wire:
+    return _Wire(asked(dtype, x.dtype), reduce_dtype, x.dtype, pin)
+
+
 def gather(
     x: Any,
     source: NamedSharding,
@@ -49,28 +69,23 @@ def gather(
     /,
 ) -> Any:
     """Cast, then gather in that dtype; backward: `reduce_dtype`, back to shards, dtype of `x`."""
-    ways = _whole(source, target, asked(dtype, x.dtype), reduce_dtype, x.dtype, pin)
-    return linear(*ways, (x,))[0]
+    return _gathered(x, source, target, _wire(x, dtype, reduce_dtype, pin))
+
+
+def _gathered(x: Any, source: NamedSharding, target: NamedSharding, wire: _Wire) -> Any:
+    return linear(*_whole(source, target, wire), (x,))[0]
 
 
 @lru_cache(1024)
-def _whole(
-    source: NamedSharding,
-    target: NamedSharding,
-    dtype: Any,
-    reduce_dtype: Any,
-    own: Any,
-    pin: bool,
-) -> tuple[Step, Step]:
+def _whole(source: NamedSharding, target: NamedSharding, wire: _Wire) -> tuple[Step, Step]:
+    def both_ends(x: Any) -> Any:  # or the compiler gathers before it casts
+        return constrained(constrained(x, source), target)
+
     def gather_of_parameters(x: Any) -> tuple[Any]:
-        narrow = cast(x, dtype)
-        wire = pinned(narrow) if pin else narrow
-        for at in (source, target):  # both ends, or the compiler gathers before it casts
-            wire = constrained(wire, at)
-        return (unpinned(wire, narrow),)
+        return (wire.there(x, both_ends),)
 
     def scatter_of_gradients(g: Any) -> tuple[Any]:
-        return (cast(constrained(cast(g, reduce_dtype), source), own),)
+        return (wire.back(g, lambda wide: constrained(wide, source)),)
 
     return jax.jit(gather_of_parameters), jax.jit(scatter_of_gradients)
 
@@ -79,21 +94,16 @@ def gather_parts(
     x: Any, names: Sequence[str], axis: int, dtype: Any, reduce_dtype: Any, pin: bool, /
 ) -> Any:
     """The same inside shard_map, on this device's part; backward: one reduce-scatter."""
-    ways = _parts(tuple(names), axis, asked(dtype, x.dtype), reduce_dtype, x.dtype, pin)
-    return linear(*ways, (x,))[0]
+    return linear(*_parts(tuple(names), axis, _wire(x, dtype, reduce_dtype, pin)), (x,))[0]
 
 
 @lru_cache(1024)
-def _parts(
-    names: tuple[str, ...], axis: int, dtype: Any, reduce_dtype: Any, own: Any, pin: bool
-) -> tuple[Step, Step]:
+def _parts(names: tuple[str, ...], axis: int, wire: _Wire) -> tuple[Step, Step]:
     def gather_of_parameters(x: Any) -> tuple[Any]:
-        narrow = cast(x, dtype)
-        wire = lax.all_gather(pinned(narrow) if pin else narrow, names, axis=axis, tiled=True)
-        return (unpinned(wire, narrow),)
+        return (wire.there(x, lambda part: lax.all_gather(part, names, axis=axis, tiled=True)),)
 
     def scatter_of_gradients(g: Any) -> tuple[Any]:
-        return (cast(_scattered(cast(g, reduce_dtype), names, axis), own),)
+        return (wire.back(g, lambda wide: _scattered(wide, names, axis)),)
 
     return jax.jit(gather_of_parameters), jax.jit(scatter_of_gradients)
 
@@ -112,24 +122,17 @@ def gather_partial(
     The result is typed as reduced over the axes that were gathered, so that its gradient comes back
     unreduced; any other type would have it summed in the dtype of the result.
     """
-    run: Any = _partial(source, target, dtype, reduce_dtype, x.dtype, pin)
+    run: Any = _partial(source, target, _wire(x, dtype, reduce_dtype, pin))
     return run(x)
 
 
 @lru_cache(1024)
-def _partial(
-    source: NamedSharding,
-    target: NamedSharding,
-    dtype: Any,
-    reduce_dtype: Any,
-    own: Any,
-    pin: bool,
-) -> Callable[[Any], Any]:
+def _partial(source: NamedSharding, target: NamedSharding, wire: _Wire) -> Callable[[Any], Any]:
     gone, spec = _gone(source, target), entries_of(target)
     reduced = NamedSharding(target.mesh, PartitionSpec(*spec, reduced={*sum(gone, ())}))  # type: ignore[no-untyped-call]
 
     def forward(x: Any) -> Any:
-        return jax.sharding.reshard(gather(x, source, target, dtype, reduce_dtype, pin), reduced)  # type: ignore[no-untyped-call]
+        return jax.sharding.reshard(_gathered(x, source, target, wire), reduced)  # type: ignore[no-untyped-call]
 
     def scatter(g: Any) -> Any:
         for axis, names in enumerate(gone):
@@ -144,10 +147,12 @@ def _partial(
         for entry, names in zip(entries_of(source), gone, strict=True)
     )
 
+    def to_shards(g: Any) -> Any:
+        return sums(g) if minor else jax.sharding.reshard(g, source)  # type: ignore[no-untyped-call]
+
     @jax.jit
     def scatter_of_gradients(g: Any) -> Any:
-        wide = cast(g, reduce_dtype)
-        return cast(sums(wide) if minor else jax.sharding.reshard(wide, source), own)  # type: ignore[no-untyped-call]
+        return wire.back(g, to_shards)
 
     def back(_: None, g: Any) -> tuple[Any]:
         return (scatter_of_gradients(g),)
