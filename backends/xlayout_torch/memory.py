@@ -20,9 +20,9 @@ __all__ = [
     "addresses_of",
     "any_closed",
     "count_write",
-    "counting",
     "refusal",
     "release",
+    "sealed",
     "strides",
     "under_function_mode",
     "view_strides",
@@ -134,13 +134,14 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
 
 def count_write(*xs: Any) -> None:
     """Tell autograd, which may have kept them, that these were written into."""
-    for x in counting(xs):
-        increment_version(x)
+    for x in xs:
+        if not x.is_inference():  # what inference mode makes counts no versions
+            increment_version(x)
 
 
-def counting(xs: Sequence[Any]) -> list[Any]:
-    """Those that count versions; what inference mode makes does not."""
-    return [x for x in xs if not x.is_inference()]
+def sealed(x: Any) -> bool:
+    """Whether torch has nobody write it: what inference mode made, outside of it."""
+    return bool(x.is_inference()) and not torch.is_inference_mode_enabled()
 
 
 def release(x: Any, /) -> Callable[[], None]:
@@ -165,7 +166,7 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
         return "it is no plain strided tensor, or a transform or mode is active"
     if out.is_meta:
         return "a meta tensor has no memory"
-    if out.is_inference() and not torch.is_inference_mode_enabled():
+    if sealed(out):
         return "it is an inference tensor, which torch has nobody write outside inference mode"
     if any(strides(x) is None for x in inputs):
         return (

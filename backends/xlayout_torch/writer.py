@@ -8,13 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch.autograd.graph import increment_version
 
 import xlayout_native
 from xlayout_native.strided import ONE_CALL, Moves, meets, plan_to_write
 from xlayout_native.switch import wanted
 from xlayout_torch import native
-from xlayout_torch.memory import DTYPES, addresses_of, counting, watched
+from xlayout_torch.memory import DTYPES, addresses_of, count_write, sealed, watched
 
 __all__ = ["copy_by_torch", "writer"]
 
@@ -39,9 +38,6 @@ def writer(
         written = addresses_of(outputs)
         if written is None or not (fresh or fits(arrays, read, outputs, written)):
             return None
-        counted = () if fresh else counting(outputs)
-        if not fresh and len(counted) < len(outputs) and not torch.is_inference_mode_enabled():
-            return None
         rivals = size > ONE_CALL and native.rivals()  # what is small is for one thread
         found = plans(dtype.itemsize, rivals)
         if found is None:
@@ -49,8 +45,8 @@ def writer(
             return outputs
         plan, threads = found
         xlayout_native.run(plan, threads or torch.get_num_threads(), *read, *written)
-        for y in counted:
-            increment_version(y)
+        if not fresh:
+            count_write(*outputs)
         return outputs
 
     def fits(
@@ -60,7 +56,9 @@ def writer(
             return False
         try:
             for y, shape in zip(outputs, shapes, strict=True):
-                if y.dtype is not arrays[0].dtype or y.shape != shape or y.requires_grad:
+                if y.dtype is not arrays[0].dtype or y.shape != shape:
+                    return False
+                if y.requires_grad or sealed(y):
                     return False
         except RuntimeError:  # what is nested has many shapes
             return False
