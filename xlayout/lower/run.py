@@ -41,21 +41,16 @@ def call(
         backend = backend_of(arrays[0])
     options = _FRESH if fill is _ZERO else {"fill": (fill := as_number(fill))}
     fresh = out is None and copy is True
-    if fresh and len(arrays) == 1:  # one is found sooner
-        found = backend.find(layout._runs, arrays[0], (), options)
-        if found is not None:
-            try:
-                return found(arrays[0])
-            except RuntimeError:
-                common_backend(arrays)  # no key tells a sparse tensor from a dense one
-                raise
-    elif fresh:
-        found = backend.find(layout._runs, arrays, None, options)
+    if fresh:
+        if len(arrays) == 1:  # one is found sooner
+            found = backend.find(layout._runs, arrays[0], (), options)
+        else:
+            found = backend.find(layout._runs, arrays, None, options)
         if found is not None:
             try:
                 return found(*arrays)
             except RuntimeError:
-                common_backend(arrays)  # nor one device from another
+                common_backend(arrays)  # no key tells a sparse tensor or another device
                 raise
     elif (
         copy is True
