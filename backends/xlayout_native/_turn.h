@@ -71,17 +71,19 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
 #if LANES > 1
 /* A block, turned. Meanwhile the next is laid, or fetched, and the lines of one to come are fetched: so the
  * processor waits for memory, shuffles and stores at a time. Of rows that start anywhere each line holds the
- * end of one square and the start of another: both are asked for, as the one before may be far away. */
+ * end of one square and the start of another: both are asked for, as the one before may be far away. Where
+ * they begin on lines a second fetch would ask for the same, at a twentieth of the time. */
 INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Way way, uint8_t *kept,
                           int width, bool laid)
 {
     const int n = 16 / width, rows = LINE / width;
     const uint8_t *from = laid ? block->laid : block->from;
     const int64_t row_in = laid ? LINE : block->row_in;
+    const bool split = ((uintptr_t)block->soon | (uintptr_t)block->row_in) % LINE;
     for (int x = 0; x < 4; x++) {
         for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++) {
             FETCH(block->soon, r * block->row_in, 2);
-            FETCH(block->soon, r * block->row_in + LINE - 1, 2);
+            if (split) FETCH(block->soon, r * block->row_in + LINE - 1, 2);
             if (!laid) FETCH(block->next, r * block->row_in + LINE - 1, 3);
             for (int y = 0; laid && y < LINE; y += V)
                 STORE(block->laid_next + r * LINE + y, LOAD(block->next + r * block->row_in + y));
