@@ -29,8 +29,8 @@ class Grid:
         small: ops on 1 KB, of `bench.contenders`; None: all.
         dtypes: for `ops`.
         sizes: bytes, ascending.
-        rounds: the most readings of a call.
-        seconds: for a call in one row.
+        rounds: the most readings of a call; a small one has 51.
+        seconds: for a call in one row; at 512 MB twice that.
         compiled: whether `torch.compile` takes part; at 512 MB it does in bfloat16 alone.
     """
 
@@ -80,8 +80,8 @@ class Grid:
         largest = size == 512 * MB
         return Settings(
             threads,
-            rounds=51 if size == SIZE else 5 if largest else self.rounds,
-            seconds=self.seconds,
+            rounds=51 if size == SIZE else self.rounds,
+            seconds=2 * self.seconds if largest else self.seconds,
             compiled=self.compiled and (not largest or dtype == "bfloat16"),
             peaks=size == 64 * MB,
         )
@@ -92,8 +92,8 @@ FULL = Grid(
     small=None,
     dtypes=("bfloat16", "float32", "uint8"),
     sizes=(4 * MB, 64 * MB, 512 * MB),
-    rounds=9,
-    seconds=0.3,
+    rounds=31,
+    seconds=0.25,
     compiled=True,
 )
 
