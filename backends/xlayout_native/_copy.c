@@ -163,21 +163,6 @@ static PyObject *get_isa(PyObject *module, PyObject *unused)
     return PyUnicode_FromString(atomic_load(&chosen)->name);
 }
 
-static PyObject *set_intel(PyObject *module, PyObject *on)
-{
-    (void)module;
-    const int yes = PyObject_IsTrue(on);
-    if (yes < 0) return NULL;
-    on_intel = yes;
-    Py_RETURN_NONE;
-}
-
-static PyObject *get_intel(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    return PyBool_FromLong(on_intel);
-}
-
 #ifdef XLAYOUT_FFI
 #include "_ffi.h"
 #else
@@ -209,8 +194,6 @@ static PyMethodDef METHODS[] = {
     {"set_isa", set_isa, METH_O, "set_isa(name): which kernels run."},
     {"get_isa", get_isa, METH_NOARGS, "Which kernels run."},
     {"get_isas", get_isas, METH_NOARGS, "The kernels this machine can run, widest first."},
-    {"set_intel", set_intel, METH_O, "set_intel(on): which processors' ways to take."},
-    {"get_intel", get_intel, METH_NOARGS, "Whether those of Intel's processors are taken."},
     {"ffi_handler", ffi_handler, METH_NOARGS, "The copies as a call of XLA's: a capsule, or None."},
     {NULL, NULL, 0, NULL},
 };

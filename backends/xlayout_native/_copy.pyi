@@ -147,15 +147,5 @@ def set_isa(name: str, /) -> None:
 def get_isa() -> str:
     """Which kernels run."""
 
-def set_intel(on: bool, /) -> None:
-    """Take the ways that are best on Intel's processors, or else those that are on AMD's.
-
-    They differ in how far ahead lines are fetched for, and in who touches the pages of a fresh
-    result. At first it is what this processor is. To be called while nothing is copied.
-    """
-
-def get_intel() -> bool:
-    """Whether the ways of Intel's processors are taken."""
-
 def get_isas() -> list[str]:
     """The kernels this machine can run, widest first: "avx512vbmi", "avx512", "avx2", "plain"."""

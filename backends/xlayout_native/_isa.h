@@ -72,10 +72,6 @@ enum { NARROW = 15 }; /* elements in the short rows of a narrow transpose, at th
 /* Elements of so many bytes from which rows are too long to be turned by tables, in vectors of so many lanes. */
 static inline int64_t too_many(int64_t width, int lanes) { return most(16 / width, 2 * lanes); }
 
-/* Whether the processor is one of Intel's. There fetches that pass the second cache by wait for one another, so
- * that copies take twice as long, and a streamed store waits for what a cache still holds of its line. */
-static bool on_intel;
-
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -92,14 +88,16 @@ static void lay_tables(uint8_t (*tables)[16], int n, int width, bool apart)
     }
 }
 
-/* A line that is used once: for the first cache alone, or by way of the second. */
-#define FETCH_ONCE(p, by) (on_intel ? FETCH(p, by, 2) : FETCH(p, by, 0))
+/* A line that is used once: for the first cache alone, or by way of the second. The first is best on
+ * processors of AMD's; on Intel's such fetches wait for one another, and copies take twice as long. */
+static bool by_second_cache;
+#define FETCH_ONCE(p, by) (by_second_cache ? FETCH(p, by, 2) : FETCH(p, by, 0))
 
 static void know_processor(void)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;
-    on_intel = __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx && c == signature_INTEL_ecx &&
-               d == signature_INTEL_edx;
+    by_second_cache = __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx &&
+                      c == signature_INTEL_ecx && d == signature_INTEL_edx;
 }
 
 #define JOIN_(a, b) a##b

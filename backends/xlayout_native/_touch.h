@@ -1,7 +1,7 @@
 /* _touch: who touches the pages of which window, and when.
  *
  * Just before a window is written: zeros that are still in a cache when the result replaces them never go
- * to memory. Where a streamed store waits for such zeros, all threads touch all pages, and write then.
+ * to memory.
  *
  * Linux gives a processor the pages first that were let go on it. Old results are let go by who calls, so
  * a helper gets other pages: they are in no cache, and the host of a virtual machine may have to give them
@@ -18,7 +18,7 @@ typedef struct {
     const Plan *plan;
     uint8_t *const *pointers;
     pthread_t caller;
-    enum { NOBODY, THE_CALLER, EVERYBODY } ahead; /* who touches all windows before writing one */
+    bool waits;       /* helpers do, for the caller */
     Span *results;    /* all that is written of each, and what lies between */
     Pages windows[];  /* in the order of their plan */
 } Touching;
@@ -34,7 +34,7 @@ static Touching *before_touching(const Plan *plan, uint8_t *const *pointers, int
     Touching *t = calloc(1, sizeof *t + windows + results);
     if (!t) return NULL;
     t->plan = plan, t->pointers = pointers, t->caller = pthread_self();
-    t->ahead = on_intel ? EVERYBODY : threads > 1 && threads <= 1 + PATIENT ? THE_CALLER : NOBODY;
+    t->waits = threads > 1 && threads <= 1 + PATIENT;
     t->results = (Span *)(t->windows + plan->windows);
     for (int k = 0; k < plan->count; k++) {
         const Copy *c = &plan->copies[k];
@@ -75,11 +75,11 @@ static void touch_window(Touching *t, const Cursor *s, bool helps)
     while (atomic_load(&pages->there) < count) sched_yield();
 }
 
-/* Whether this thread touches pages; who goes ahead of all writing does so now. */
+/* Whether this thread touches pages; the caller for whom others wait does so now. */
 static bool touch_ahead(Touching *t)
 {
-    if (t->ahead == NOBODY) return true;
-    if (t->ahead == THE_CALLER && !pthread_equal(t->caller, pthread_self())) return false;
+    if (!t->waits) return true;
+    if (!pthread_equal(t->caller, pthread_self())) return false;
     Cursor s;
     before_windows(&s, t->plan);
     while (s.number + 1 < t->plan->windows) {

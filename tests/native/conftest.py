@@ -49,12 +49,3 @@ def thresholds(request: pytest.FixtureRequest) -> Iterator[None]:
     xlayout_native.set_thresholds(*request.param)
     yield
     xlayout_native.set_thresholds(*USUAL)
-
-
-@pytest.fixture(params=[False, True], ids=["amd", "intel"])
-def maker(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The ways of either maker's processors, whichever this one is."""
-    usual = xlayout_native.get_intel()
-    xlayout_native.set_intel(request.param)
-    yield
-    xlayout_native.set_intel(usual)

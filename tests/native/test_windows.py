@@ -124,7 +124,7 @@ def source() -> Bytes:
     [(True, 0, 1), (True, 0, 2), (True, 16, 2), (True, 16, 5), (False, 16, 2), (False, 5, 5)],
 )
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.usefixtures("isa", "maker")
+@pytest.mark.usefixtures("isa")
 def test_every_byte(source: Bytes, name: str, untouched: bool, shift: int, threads: int) -> None:
     moves, itemsize, expected = CASES[name]
     x = source[shift : shift + SIZE]
@@ -143,7 +143,6 @@ def test_every_byte(source: Bytes, name: str, untouched: bool, shift: int, threa
 
 
 @pytest.mark.parametrize("threads", [2, 4])
-@pytest.mark.usefixtures("maker")
 def test_results_that_share_pages(source: Bytes, threads: int) -> None:
     """One begins where another ends, on a page of which each has a part."""
     sizes = [7 * PAGE * k for k in range(1, 33)]
@@ -177,7 +176,6 @@ def test_nothing_outside_is_read_or_touched(source: Bytes, name: str, shift: int
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.usefixtures("maker")
 def test_pages_between_rows_are_not_asked_for(source: Bytes, threads: int) -> None:
     """Rows of a page, sixteen pages apart, in memory that the system has yet to give."""
     rows, apart = 9 * MB // PAGE, 16 * PAGE
