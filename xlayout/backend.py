@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-__all__ = ["Backend", "Moves", "Relayout", "Run", "Runs"]
+__all__ = ["Asked", "Backend", "Moves", "Relayout", "Run", "Runs"]
 
 Run = Callable[..., Any]
 """Arrays in, one array or a tuple of them out."""
@@ -26,6 +26,10 @@ Relayout = tuple[
     tuple[int, ...] | None,
 ]
 """(window, split shape, axes, merged shape), each None where that step does nothing."""
+
+
+Asked = tuple[Any, tuple[Any, ...] | None, dict[str, Any]]
+"""What a call is found by: an array and arguments, or a tuple of arrays and None; and options."""
 
 
 class Backend(Protocol):
@@ -181,9 +185,13 @@ class Backend(Protocol):
         """`move` of many (moves, arrays, outputs) at once; asked for what `together` is said of."""
 
     def writer(
-        self, moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
+        self,
+        moves: Moves,
+        sources: Sequence[tuple[int, ...]],
+        targets: Sequence[tuple[int, ...]],
+        /,
     ) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
-        """Takes so many row-major inputs and row-major results of these shapes, and writes these.
+        """Takes row-major inputs and row-major results of these shapes, and writes the results.
 
         It makes the results, where None are given. It does nothing, and gives None, for anything
         else: what is strided, out of shape, overlaps, or must be seen by a framework.

@@ -250,7 +250,7 @@ def move_many(_items: Sequence[Any], /) -> bool:
 
 
 def writer(
-    _moves: Any, _inputs: int, _shapes: Sequence[tuple[int, ...]], /
+    _moves: Any, _sources: Sequence[tuple[int, ...]], _targets: Sequence[tuple[int, ...]], /
 ) -> Callable[[Sequence[Any], Sequence[Any] | None], None]:
     return lambda _arrays, _outputs: None
 

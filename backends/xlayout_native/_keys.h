@@ -8,19 +8,20 @@
  * the shape would, and dtypes are not asked for: what runs tells them apart as it does shapes.
  * Numbers that are equal may mean different things (2.0 is no block, -0.0 fills with another zero),
  * so a float, a complex or a bool goes into a key with its type; what else is no plain value makes
- * no key.
+ * no key. Of "out" a key says that it is given: what runs then is told where.
  *
  * By place a program's calls of an op are mostly told by one key. So the latest that was kept is
  * compared part by part before a key is made and looked up: that takes half as long. */
 
-static PyObject *dtype_name, *shape_name, *sharding_name;
+static PyObject *dtype_name, *shape_name, *sharding_name, *out_name;
 
 static int name_attributes(void)
 {
     if (!dtype_name) dtype_name = PyUnicode_InternFromString("dtype");
     if (!shape_name) shape_name = PyUnicode_InternFromString("shape");
     if (!sharding_name) sharding_name = PyUnicode_InternFromString("sharding");
-    return dtype_name && shape_name && sharding_name ? 0 : -1;
+    if (!out_name) out_name = PyUnicode_InternFromString("out");
+    return dtype_name && shape_name && sharding_name && out_name ? 0 : -1;
 }
 
 /* Whether two of these that are equal are the same; of tuples so deep. */
@@ -35,9 +36,11 @@ static int is_plain_within(PyObject *value, int depth)
 
 static int is_plain(PyObject *value) { return is_plain_within(value, 16); }
 
-/* A value as it stands in a key; NULL without an error where it makes none. */
-static PyObject *part_of(PyObject *value)
+/* An option's value as it stands in a key; NULL without an error where it makes none. (Names that are given in
+ * a call are interned.) */
+static PyObject *part_of(PyObject *name, PyObject *value)
 {
+    if (name == out_name && value != Py_None) return Py_NewRef(Py_True);
     if (is_plain(value)) return Py_NewRef(value);
     if (!PyFloat_CheckExact(value) && !PyComplex_CheckExact(value) && !PyBool_Check(value)) return NULL;
     PyObject *text = PyObject_Repr(value);
@@ -114,7 +117,7 @@ static PyObject *key_of(PyObject *x, PyObject *args, PyObject *options, int plac
     PyTuple_SetItem(made, 1, mark);
     PyTuple_SetItem(made, 2, Py_NewRef(args));
     while (PyDict_Next(options, &at, &name, &value)) {
-        PyObject *part = part_of(value);
+        PyObject *part = part_of(name, value);
         if (!part) {
             Py_DECREF(made);
             return NULL;

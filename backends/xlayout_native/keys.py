@@ -7,6 +7,7 @@ dtypes may differ; `keep_by_place(..., run, anywhere)` is told whether it makes 
 
 Numbers that are equal may mean different things (2.0 is no block, -0.0 fills with another zero), so
 a float, a complex or a bool goes into a key with its type; what else is no plain value makes none.
+Of "out" a key says that it is given: what runs then is told where.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def _key(x: Any, args: Any, options: dict[str, Any], place: bool) -> tuple[Any, 
         return None
     named: list[Any] = []
     for name, value in options.items():
-        if _plain(value):
+        if name == "out" and value is not None:
+            named += name, True  # no other value is a bool without its type
+        elif _plain(value):
             named += name, value
         elif type(value) in (float, complex, bool):
             named += name, (type(value), repr(value))

@@ -67,9 +67,9 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 
 
 def writer(
-    moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
+    moves: Moves, sources: Sequence[tuple[int, ...]], targets: Sequence[tuple[int, ...]], /
 ) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
-    plans = lru_cache(lambda size: plan_to_write(moves, size, inputs, shapes))
+    plans = lru_cache(lambda size: plan_to_write(moves, size, len(sources), targets))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         dtype = arrays[0].dtype
@@ -77,16 +77,16 @@ def writer(
         if found is None or not wanted() or not are_bytes(dtype, *arrays):
             return None
         if outputs is None:
-            outputs = [empty(shape, dtype) for shape in shapes]
+            outputs = [empty(shape, dtype) for shape in targets]
         elif not fits(outputs, dtype):
             return None
         plan, threads = found
         return outputs if xlayout_native.run_arrays(plan, threads, *arrays, *outputs) else None
 
     def fits(outputs: Sequence[Any], dtype: Any) -> bool:
-        if len(outputs) != len(shapes) or not (dtype.names is None or _has_no_gaps(dtype)):
+        if len(outputs) != len(targets) or not (dtype.names is None or _has_no_gaps(dtype)):
             return False
-        for y, shape in zip(outputs, shapes, strict=True):
+        for y, shape in zip(outputs, targets, strict=True):
             if type(y) is not np.ndarray or y.dtype != dtype or y.shape != shape:
                 return False
         return True

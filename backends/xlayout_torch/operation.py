@@ -68,7 +68,7 @@ def relayout(arrays: Sequence[Any], form: str) -> list[Any]:
 @lru_cache(1024)
 def _writer(form: str) -> Callable[..., Any]:
     moves, sources, targets = parse(form)
-    return writer(moves, len(sources), targets)
+    return writer(moves, sources, targets)
 
 
 def _run(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:

@@ -17,53 +17,55 @@ from xlayout_torch.memory import DTYPES, addresses_of, count_write, sealed, watc
 
 __all__ = ["copy_by_torch", "writer"]
 
+Shapes = Sequence[tuple[int, ...]]
+
 
 def writer(
-    moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
+    moves: Moves, sources: Shapes, targets: Shapes, /
 ) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
-    count = sum(map(math.prod, shapes))
-    plans = lru_cache(lambda size, rivals: plan_to_write(moves, size, inputs, shapes, rivals))
+    counts = [math.prod(shape) for shape in (*sources, *targets)]
+    inputs = len(sources)
+    count = sum(counts[inputs:])
+    plans = lru_cache(lambda size, rivals: plan_to_write(moves, size, inputs, targets, rivals))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         dtype = arrays[0].dtype
         if dtype not in DTYPES or watched() or not wanted():
             return None
-        size = count * dtype.itemsize
-        read = addresses_of(arrays)
-        if read is None:
+        width = dtype.itemsize
+        size = count * width
+        made = outputs
+        if made is None:
+            if addresses_of(arrays) is None:
+                return None
+            made = [native.empty(shape, arrays[0], size) for shape in targets]
+        elif not fits(made, dtype):
             return None
-        fresh = outputs is None
-        if outputs is None:
-            outputs = [native.empty(shape, arrays[0], size) for shape in shapes]
-        written = addresses_of(outputs)
-        if written is None or not (fresh or fits(arrays, read, outputs, written)):
+        addresses = addresses_of((*arrays, *made))
+        if addresses is None:
             return None
-        rivals = size > ONE_CALL and native.rivals()  # what is small is for one thread
-        found = plans(dtype.itemsize, rivals)
+        if outputs is not None and meets(addresses, [n * width for n in counts], inputs):
+            return None
+        found = plans(width, size > ONE_CALL and native.rivals())  # what is small is for one thread
         if found is None:
-            copy_by_torch(moves, arrays, outputs)
-            return outputs
+            copy_by_torch(moves, arrays, made)
+            return made
         plan, threads = found
-        xlayout_native.run(plan, threads or torch.get_num_threads(), *read, *written)
-        if not fresh:
+        xlayout_native.run(plan, threads or torch.get_num_threads(), *addresses)
+        if outputs is not None:
             count_write(*outputs)
-        return outputs
+        return made
 
-    def fits(
-        arrays: Sequence[Any], read: list[int], outputs: Sequence[Any], written: list[int]
-    ) -> bool:
-        if len(outputs) != len(shapes):
+    def fits(outputs: Sequence[Any], dtype: Any) -> bool:
+        if len(outputs) != len(targets):
             return False
         try:
-            for y, shape in zip(outputs, shapes, strict=True):
-                if y.dtype is not arrays[0].dtype or y.shape != shape:
+            for y, shape in zip(outputs, targets, strict=True):
+                if y.dtype is not dtype or y.shape != shape or y.requires_grad or sealed(y):
                     return False
-                if y.requires_grad or sealed(y):
-                    return False
-        except RuntimeError:  # what is nested has many shapes
+        except (AttributeError, RuntimeError):  # no tensor; what is nested has many shapes
             return False
-        sizes = [x.nbytes for x in (*arrays, *outputs)]
-        return not meets((*read, *written), sizes, inputs)
+        return True
 
     return write
 

@@ -79,13 +79,15 @@ KEPT: list[Call] = [
     ((X, X), None, {}),
     ((X, X), None, {"axis": 1}),
     ((X, X.T), None, {}),
+    (X, (), {"out": X}),
+    (X, (), {"out": None}),
+    (X, (), {"copy": True, "out": X}),
 ]
 UNKEPT: list[Call] = [
     (X, ((1, 0.0),), {}),
     (X, (), {"sizes": (2, 1.0), "groups": None}),
     (X, (), {"sizes": [2, 1]}),
     (X, (), {"block": np.int64(1)}),
-    (X, (), {"out": X}),
     ([0.0], (), {}),
     ((np.zeros(2), np.zeros(2, np.float32)), None, {}),
     ((np.zeros(2), np.zeros(2, ">f8")), None, {}),
@@ -142,6 +144,18 @@ def test_values_and_equal_dtypes_do_not_matter(form: str) -> None:
     FORMS[form].keep(runs, (X, X), None, {"to": (4, 3)}, print)
     likes = (np.ones((2, 3)), np.ones((2, 3), np.dtype("<f8")))
     assert FORMS[form].find(runs, likes, None, {"to": (4, 3)}) is print
+
+
+@pytest.mark.parametrize("form", BY_SHAPE)
+def test_of_what_is_to_be_written_a_key_says_that_there_is_something(form: str) -> None:
+    runs: dict[Any, Any] = {}
+    FORMS[form].keep(runs, X, (), {"out": X}, print)
+    for out in (np.zeros(3), torch.zeros(3), [X, X], 1, True, "out"):
+        assert FORMS[form].find(runs, X, (), {"out": out}) is print
+    assert FORMS[form].find(runs, X, (), {"out": None}) is None
+    assert FORMS[form].find(runs, X, (), {"axis": True}) is None
+    (key,) = runs
+    assert all(part is not X for part in key)
 
 
 @pytest.mark.parametrize("form", BY_PLACE)

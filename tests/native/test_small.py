@@ -75,7 +75,7 @@ def test_what_must_be_seen_goes_to_torch(
 
 
 def write(x: Any, y: Any) -> bool:
-    return writer(MOVES, 1, [(8, 4)])([x], [y]) is not None
+    return writer(MOVES, [(4, 8)], [(8, 4)])([x], [y]) is not None
 
 
 def test_plain_tensors_are_read_and_written(asked: list[Any]) -> None:
@@ -92,7 +92,7 @@ def test_plain_tensors_are_read_and_written(asked: list[Any]) -> None:
 
 def test_a_write_into_several_is_a_version_of_each(asked: list[Any]) -> None:
     ys = [torch.zeros(8, 4), torch.zeros(8, 4)]
-    two = writer((*MOVES, (0, 1, MOVES[0][2])), 1, [(8, 4), (8, 4)])
+    two = writer((*MOVES, (0, 1, MOVES[0][2])), [(4, 8)], [(8, 4), (8, 4)])
     assert two([torch.zeros(8, 4)], ys) is not None
     assert [y._version for y in ys] == [1, 1]
     assert len(asked) == 1
@@ -110,8 +110,8 @@ def test_what_must_be_seen_is_not_written_nor_read(situation: str, asked: list[A
             other = torch.empty_like(x)
         except (RuntimeError, NotImplementedError):  # of some kinds there are none but x
             other = torch.empty(shape)
-        made.append(writer(moves, 1, [shape])([x], [other]))
-        made.append(writer(moves, 1, [shape])([other], [x]))
+        made.append(writer(moves, [shape], [shape])([x], [other]))
+        made.append(writer(moves, [shape], [shape])([other], [x]))
 
     SITUATIONS[situation](check)
     assert made == [None, None]
@@ -141,7 +141,7 @@ def test_what_overlaps_is_not_written(asked: list[Any]) -> None:
     assert not write(x, y)
     assert not write(y, x)
     assert write(x, memory[32:64].view(8, 4))
-    two = writer((*MOVES, (0, 1, MOVES[0][2])), 1, [(8, 4), (8, 4)])
+    two = writer((*MOVES, (0, 1, MOVES[0][2])), [(4, 8)], [(8, 4), (8, 4)])
     assert two([torch.zeros(8, 4)], [x, y]) is None
     assert two([torch.zeros(8, 4)], [x]) is None
     assert len(asked) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -196,7 +197,19 @@ def test_of_shapes_without_end_the_last_are_kept(monkeypatch: pytest.MonkeyPatch
         x = np.arange(2 * rows).reshape(rows, 2)
         assert np.array_equal(op.unary()(x), x.T)
         assert np.array_equal(op.unary()(x, out=np.zeros_like(x.T)), x.T)
-    assert max(map(len, (op._runs, op._writes, op._layouts))) <= 8
+    assert max(map(len, (op._runs, op._layouts))) <= 8
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
+@pytest.mark.parametrize("call", [xl.matrix_transpose, xl.matrix_transpose.layout((3, 5))])
+def test_what_was_written_is_let_go(framework: Framework, call: Callable[..., Any]) -> None:
+    x = framework.array(np.ones((3, 5), np.float32))
+    for _ in range(2):
+        out = framework.array(np.zeros((5, 3), np.float32))
+        gone = weakref.ref(out)
+        assert framework.numpy(call(x, out=out)).all()
+        del out
+        assert gone() is None
 
 
 @pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)

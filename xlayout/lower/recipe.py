@@ -71,7 +71,7 @@ def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, int]:
 
 def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
     """Row-major arrays in one go, where the backend knows how; the recipe for others."""
-    write = backend.writer(moves_of(layout), len(layout.in_shapes), layout.out_shapes)
+    write = backend.writer(moves_of(layout), layout.in_shapes, layout.out_shapes)
     form = cache(lambda: form_of(layout, False))
 
     def run(*arrays: Any) -> Any:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.backend import Backend, Run, Runs
+from xlayout.backend import Asked, Backend, Run, Runs
 from xlayout.errors import ShapeError
 from xlayout.lower.calls import caller, common_backend, make_room
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.moves import views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
-from xlayout.lower.writes import Asked, as_outputs, keep_write, rewritten
+from xlayout.lower.writes import as_outputs, write_of
 from xlayout.registry import SERVED, backend_of
 
 __all__ = ["call", "check_copy", "refuse_while_tracing", "run"]
@@ -52,12 +52,10 @@ def call(
             except RuntimeError:
                 common_backend(arrays)  # no key tells a sparse tensor or another device
                 raise
-    elif (
-        copy is True
-        and not options
-        and rewritten(backend, layout._runs, (arrays, None, _INTO), arrays, out)
-    ):
-        return out
+    elif copy is True and not options:
+        write = backend.find(layout._runs, arrays, None, _INTO)
+        if write is not None and write(arrays, out) is not None:
+            return out
     common_backend(arrays)
     _check_shapes(layout, arrays)
     tracing = backend.tracing(*arrays)
@@ -70,8 +68,10 @@ def call(
     if fresh:
         return _kept(backend, layout, arrays, options, fill)(*arrays)
     made = run(backend, layout, arrays, out, copy, fill)
-    if out is not None:
-        keep_write(backend, layout._runs, (arrays, None, _INTO), layout)
+    if out is not None and backend.find(layout._runs, arrays, None, _INTO) is None:
+        write = write_of(backend, layout)
+        if write is not None:
+            backend.keep(layout._runs, arrays, None, _INTO, write)
     return made
 
 

@@ -1,27 +1,28 @@
-"""Writes: what wrote a layout into arrays that were there, found again by the next such call."""
+"""Writes: a layout into arrays that were there, by what the next such call finds again."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.backend import Backend, Runs
+from xlayout.backend import Backend
 from xlayout.lower.moves import moves_of
 
-__all__ = ["Asked", "as_outputs", "asked_to_write", "is_nested", "keep_write", "rewritten"]
+__all__ = ["Write", "as_outputs", "is_nested", "write_of"]
 
-Asked = tuple[Any, tuple[Any, ...] | None, dict[str, Any]]
-"""What a call is found by: an array and arguments, or a tuple of arrays and None; and options."""
+Write = Callable[[tuple[Any, ...], Any], Any]
+"""Writes a layout of arrays into what is given as `out`, and returns that; None, and nothing is
+written, where these are no arrays for it."""
 
 
-def asked_to_write(
-    arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
-) -> Asked:
-    """By what a call with `out=` is found: all that it says, but where that is."""
-    told = options.copy()
-    told.pop("out", None)
-    return (arrays if args is None else arrays[0]), args, told
+def write_of(backend: Backend, layout: Layout) -> Write | None:
+    """What writes a layout in one go; None where holes are to be filled first."""
+    if layout.has_holes or not layout.out_size:
+        return None
+    write = backend.writer(moves_of(layout), layout.in_shapes, layout.out_shapes)
+    return lambda arrays, out: None if write(arrays, as_outputs(out)) is None else out
 
 
 def as_outputs(out: Any) -> tuple[Any, ...]:
@@ -34,21 +35,3 @@ def as_outputs(out: Any) -> tuple[Any, ...]:
 def is_nested(arrays: Any) -> bool:
     """Whether these are rows of arrays."""
     return isinstance(arrays, (tuple, list)) and all(isinstance(x, (tuple, list)) for x in arrays)
-
-
-def rewritten(
-    backend: Backend, writes: Runs, asked: Asked, arrays: tuple[Any, ...], out: Any
-) -> bool:
-    """Whether `out` is written now, by what `keep_write` kept of an earlier call."""
-    write = backend.find(writes, *asked)
-    return write is not None and write(arrays, as_outputs(out)) is not None
-
-
-def keep_write(backend: Backend, writes: Runs, asked: Asked, layout: Layout) -> None:
-    """Keep what writes a layout into arrays that are there, unless holes are to be filled first."""
-    if layout.has_holes or not layout.out_size:
-        return
-    if backend.find(writes, *asked) is not None:
-        return  # it is there, and these arrays are none for it
-    write = backend.writer(moves_of(layout), len(layout.in_shapes), layout.out_shapes)
-    backend.keep(writes, *asked, write)

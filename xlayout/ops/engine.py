@@ -8,7 +8,7 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
-from xlayout.backend import Backend, Runs
+from xlayout.backend import Asked, Backend, Runs
 from xlayout.lower.calls import caller, common_backend, make_room, spread_over
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill
@@ -16,7 +16,7 @@ from xlayout.lower.named import name_of
 from xlayout.lower.recipe import Recipe, recipe
 from xlayout.lower.run import check_copy, refuse_while_tracing, run
 from xlayout.lower.traced import fixed, plan_op, stand_ins, trace
-from xlayout.lower.writes import asked_to_write, is_nested, keep_write, rewritten
+from xlayout.lower.writes import is_nested, write_of
 from xlayout.ops.options import COMM, RUN, WHERE, is_plain, plain, refuse_memory, says_where
 from xlayout.ops.touched import Touched
 from xlayout.registry import SERVED, backend_of
@@ -59,7 +59,6 @@ class Engine:
         parameters = inspect.signature(layout_of).parameters.values()
         self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self._runs: Runs = {}
-        self._writes: Runs = {}
         self._layouts: dict[Any, Layout] = {}
 
     def unary(self) -> Callable[..., Any]:
@@ -79,6 +78,8 @@ class Engine:
             if run is None:
                 return self._anew((x,), args, options)
             try:
+                if options.get("out") is not None:
+                    return run((x,), options["out"])
                 return run(x)
             except RuntimeError:
                 common_backend((x,))  # no key tells a sparse tensor from a dense one
@@ -101,6 +102,8 @@ class Engine:
             if run is None:
                 return self._anew(arrays, None, options)
             try:
+                if options.get("out") is not None:
+                    return run(arrays, options["out"])
                 return run(*arrays)
             except RuntimeError:
                 common_backend(arrays)  # nor one device from another
@@ -121,36 +124,25 @@ class Engine:
     def _anew(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
     ) -> Any:
-        if (made := self._written_again(arrays, args, options)) is not None:
-            return made
         own = [value for name, value in options.items() if name not in RUN]
         if all(map(is_plain, (*own, *(args or ())))):
             return self._first(arrays, args, options)
         # Such a call has no key, or not that of the same call in plain values.
         args = args and tuple(map(plain, args))
         options = {k: v if k in RUN else plain(v) for k, v in options.items()}
-        if (made := self._written_again(arrays, args, options)) is not None:
-            return made
         x = arrays if args is None else arrays[0]
         run = backend_of(arrays[0]).find(self._runs, x, args, options)
-        return self._first(arrays, args, options) if run is None else run(*arrays)
-
-    def _written_again(
-        self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
-    ) -> Any:
-        """`out`, written as by an earlier such call; None where there is none, or was none."""
-        if (out := options.get("out")) is None:
-            return None
-        asked = asked_to_write(arrays, args, options)
-        if not rewritten(backend_of(arrays[0]), self._writes, asked, arrays, out):
-            return None
-        return out if self._nested is None else self._shaped(out, self._named(args or (), options))
+        if run is None:
+            return self._first(arrays, args, options)
+        out = options.get("out")
+        return run(*arrays) if out is None else run(arrays, out)
 
     def _first(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, given: dict[str, Any]
     ) -> Any:
         """The whole way, from arguments to what runs; it is kept for the next such call."""
         options = self._named(args, given) if args else given
+        x = arrays if args is None else arrays[0]  # as it is found by
         out, copy = options.get("out"), options.get("copy", True)
         own = {name: value for name, value in options.items() if name not in RUN}
         where = {k: options[k] for k in WHERE if options.get(k) is not None}
@@ -160,9 +152,7 @@ class Engine:
         if out is not None or copy is not True:
             made = self._placed(arrays, own, out, copy, where)
             if out is not None:
-                make_room(self._writes, _MOST)
-                asked, layout = asked_to_write(arrays, args, given), self._layout(arrays, own)
-                keep_write(backend_of(arrays[0]), self._writes, asked, layout)
+                self._keep_write((x, args, given), self._layout(arrays, own), own)
             return self._shaped(made, own)
         if says_where(where) or common_backend(arrays).tracing(*arrays):
             return self._shaped(self._elsewhere(arrays, own, where), own)
@@ -174,9 +164,24 @@ class Engine:
         )
         result = run(*arrays)  # what fails is not kept
         make_room(self._runs, _MOST)
-        x = arrays if args is None else arrays[0]
         backend_of(arrays[0]).keep(self._runs, x, args, given, run)
         return result
+
+    def _keep_write(self, asked: Asked, layout: Layout, own: dict[str, Any]) -> None:
+        x, args, given = asked
+        backend = backend_of(x[0] if args is None else x)
+        there = backend.find(self._runs, *asked)  # and these arrays are none for it
+        if there is not None or (write := write_of(backend, layout)) is None:
+            return
+        told = given | {"out": None}  # not this one, which it would keep from being let go
+
+        def again(arrays: tuple[Any, ...], out: Any) -> Any:
+            if write(arrays, out) is None:
+                return self._first(arrays, args, told | {"out": out})
+            return out if self._nested is None else self._shaped(out, own)
+
+        make_room(self._runs, _MOST)
+        backend.keep(self._runs, *asked, again)
 
     def _check_place(
         self, arrays: Sequence[Any], own: dict[str, Any], out: Any, copy: Any, donate: Any
@@ -185,14 +190,10 @@ class Engine:
         if not isinstance(donate, bool):
             raise TypeError(f"donate: {donate!r}; wanted True or False")
         if copy is not None and not isinstance(copy, bool):
-            self._let_the_pattern_refuse(arrays, own)
+            self._layout(arrays, own)  # of an axis with that name its pattern says so better
             check_copy(copy)
         if donate and (out is not None or copy is not True):
             raise ValueError("donate: True cannot be combined with out= or copy=")
-
-    def _let_the_pattern_refuse(self, arrays: Sequence[Any], own: dict[str, Any]) -> None:
-        """Where an axis has the name of an option, its pattern says so better."""
-        self._layout(arrays, own)
 
     def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:
         """The recipe for these arrays, and others of their shapes."""
@@ -255,7 +256,7 @@ class Engine:
         backend = common_backend(arrays)
         spread = spread_over(backend, arrays)
         if where.get("comm", "auto") not in COMM:
-            self._let_the_pattern_refuse(arrays, options)
+            self._layout(arrays, options)  # as of `copy`
         if spread or says_where(where) or (where.get("comm") == "local" and spread is None):
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
