@@ -32,18 +32,20 @@ def writer(
         dtype = arrays[0].dtype
         if dtype not in DTYPES or watched() or not wanted():
             return None
+        read = addresses_of(arrays)
+        if read is None:
+            return None
         width = dtype.itemsize
         size = count * width
         made = outputs
         if made is None:
-            if addresses_of(arrays) is None:
-                return None
             made = [native.empty(shape, arrays[0], size) for shape in targets]
         elif not fits(made, dtype):
             return None
-        addresses = addresses_of((*arrays, *made))
-        if addresses is None:
+        written = addresses_of(made)
+        if written is None:
             return None
+        addresses = (*read, *written)
         if outputs is not None and meets(addresses, [n * width for n in counts], inputs):
             return None
         found = plans(width, size > ONE_CALL and native.rivals())  # what is small is for one thread
