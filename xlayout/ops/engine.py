@@ -256,7 +256,7 @@ class Engine:
         backend = common_backend(arrays)
         spread = spread_over(backend, arrays)
         if where.get("comm", "auto") not in COMM:
-            self._layout(arrays, options)  # of such an axis, too
+            self._layout(arrays, options)  # of an axis with that name it says so better
         if spread or says_where(where) or (where.get("comm") == "local" and spread is None):
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
