@@ -16,8 +16,9 @@ typedef struct {
     const uint8_t *laid;  /* and where it is laid, or NULL */
     uint8_t *laid_next;   /* where the next is laid meanwhile, */
     const uint8_t *next;  /* from here, */
-    const uint8_t *soon;  /* and from here on lines are fetched */
+    const uint8_t *soon;  /* and from here on lines are fetched; */
     int64_t row_in;
+    const uint8_t *made_soon; /* and here, lines of a result that stays in the caches; or NULL */
 } Block;
 
 typedef void (*Turn)(const Block *, uint8_t *to, int64_t column_out, Way, uint8_t *kept);

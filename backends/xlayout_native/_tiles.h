@@ -46,10 +46,11 @@ static inline void write_waiting(Worker *worker, int64_t bytes)
 
 typedef struct { int64_t band, row, column; } Spot;
 
-/* Down the band, across, then to the next band; false past the end. */
+/* Down the band, across, then to the next band; false past the end. A result that stays in the caches is
+ * made in one band: its rows, which are the box's columns, grow by more before others do. */
 static inline bool step(Spot *s, const Tile *t)
 {
-    const int64_t band = t->copy->band, side = LINE / t->box.width;
+    const int64_t band = t->worker->stream ? t->copy->band : t->box.rows, side = LINE / t->box.width;
     s->row += side;
     if (s->row < least(s->band + band, t->box.rows)) return true;
     s->row = s->band, s->column += side;
@@ -99,6 +100,8 @@ static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint
                         least(p->column, b->columns - side) * b->width,
                 .soon = (const uint8_t *)((uintptr_t)source + (uintptr_t)(
                     soon.row * b->row_in + soon.column * b->width)),
+                .made_soon = t->worker->stream || source != from ? NULL : (const uint8_t *)(
+                    (uintptr_t)to + (uintptr_t)(soon.row * b->width + soon.column * b->column_out)),
             };
             turn_one(t, &block, to + r * b->width + c * b->column_out, r, at.row,
                      t->worker->kept + at.column * LINE);

@@ -72,7 +72,8 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
 /* A block, turned. Meanwhile the next is laid, or fetched, and the lines of one to come are fetched: so the
  * processor waits for memory, shuffles and stores at a time. Of rows that start anywhere each line holds the
  * end of one square and the start of another: both are asked for, as the one before may be far away. Where
- * they begin on lines a second fetch would ask for the same, at a twentieth of the time. */
+ * they begin on lines a second fetch would ask for the same, at a twentieth of the time. A store through the
+ * caches waits for its line as a load does: lines of the result are fetched as well. */
 INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Way way, uint8_t *kept,
                           int width, bool laid)
 {
@@ -88,6 +89,9 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, W
             for (int y = 0; laid && y < LINE; y += V)
                 STORE(block->laid_next + r * LINE + y, LOAD(block->next + r * block->row_in + y));
         }
+        if (way == HERE && block->made_soon)
+            for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++)
+                FETCH_TO_WRITE((uintptr_t)block->made_soon + (uintptr_t)(r * column_out));
         for (int r = 0; r < rows; r += n * LANES)
             N(turn)(from + r * row_in + x * 16, row_in, to + x * n * column_out + r * width, column_out,
                     width, way, kept + x * n * LINE);

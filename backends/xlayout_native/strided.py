@@ -33,6 +33,7 @@ __all__ = [
     "FEW",
     "LARGE",
     "LINE",
+    "MOST_WAYS",
     "ONE_CALL",
     "PIECE",
     "SMALL",
