@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-__all__ = ["Asked", "Backend", "Moves", "Relayout", "Run", "Runs"]
+__all__ = ["Asked", "Backend", "Moves", "Relayout", "Run", "Runs", "Seen", "Told"]
 
 Run = Callable[..., Any]
 """Arrays in, one array or a tuple of them out."""
@@ -30,6 +30,13 @@ Relayout = tuple[
 
 Asked = tuple[Any, tuple[Any, ...] | None, dict[str, Any]]
 """What a call is found by: an array and arguments, or a tuple of arrays and None; and options."""
+
+
+Seen = tuple[tuple[int, ...], Any, Any, bool]
+"""(shape, dtype, device, row-major) of an array, as a compiler knows them."""
+
+Told = tuple[str, tuple[Seen, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]]
+"""(the backend's name, arrays, arguments, options) of a call, in constants."""
 
 
 class Backend(Protocol):
@@ -58,6 +65,15 @@ class Backend(Protocol):
         self, runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], run: Run, /
     ) -> None:
         """Keep what runs for such calls, if they can be told from others."""
+
+    def told(
+        self, arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any], /
+    ) -> Told | None:
+        """A call in constants, to a compiler that reads this very line.
+
+        None where none does, and where something else than the elements is open, or the arrays are
+        of classes that have rules of their own.
+        """
 
     def tracing(self, *xs: Any) -> bool:
         """Whether a compiler is recording one of them: values and memory mean nothing yet."""
@@ -142,6 +158,9 @@ class Backend(Protocol):
         a compiler takes that for a constant. It gives None for what is no bijection or moves
         nothing.
         """
+
+    def worth(self, form: str, seen: Sequence[Seen], /) -> bool:
+        """Whether `linear` has an operation for arrays that are told so, which is faster."""
 
     def relayout(self, steps: Relayout, copies: bool, size: int, /) -> Callable[[Any], Any]:
         """One slice-reshape-permute-reshape, its result fresh, as fast as the framework calls it.

@@ -65,6 +65,10 @@ def keep(
     keep_by_place(runs, x, args, options, run, alone)
 
 
+def told(_arrays: Sequence[Any], _args: Sequence[Any], _options: dict[str, Any], /) -> None:
+    return None
+
+
 def tracing(*xs: Any) -> bool:
     for x in xs:  # noqa: SIM110 -- a generator costs as much as the call it would decide
         if is_tracer(x):
@@ -174,6 +178,10 @@ def quick(
 
 def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
     return native.linear(make, arrays)
+
+
+def worth(_form: str, _seen: Sequence[Any], /) -> bool:
+    return False
 
 
 def relayout(

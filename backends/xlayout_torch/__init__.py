@@ -71,6 +71,20 @@ keep = keep_by_shape
 _followed = torch.compiler.is_dynamo_compiling  # found once: it is asked on every call
 
 
+def told(arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any], /) -> Any | None:
+    if not _followed():
+        return None
+    from xlayout_torch import opaque  # which brings Dynamo, and that takes a second
+
+    return opaque.told(arrays, args, options)
+
+
+def worth(form: str, seen: Sequence[Any], /) -> bool:
+    from xlayout_torch import primitive
+
+    return primitive.worth(form, seen)
+
+
 def tracing(*xs: Any) -> bool:
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         return True
@@ -166,6 +180,8 @@ def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
 
 
 def fresh(x: Any, /) -> Any:
+    if _followed():  # which asks for less than the next
+        return x.clone(memory_format=torch.contiguous_format)
     return _clone(x) if torch.compiler.is_compiling() or x.numel() <= FEW else _copy(x)
 
 

@@ -5,11 +5,13 @@ To mark them imports Dynamo, which takes a second: so this is imported where Dyn
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import has_static_value
+
+from xlayout_torch.memory import PLAIN
 
 _CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 _NUMBERS: dict[Any, int] = {}
@@ -18,6 +20,31 @@ _NUMBERS: dict[Any, int] = {}
 def symbolic(n: int) -> bool:
     """Whether a size is open, though Dynamo shows it as a plain int."""
     return not has_static_value(n)
+
+
+def told(arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any]) -> Any | None:
+    """What `torch.compile` takes for constants of a call, if that is all but the elements."""
+    seen = []
+    for x in arrays:
+        if type(x) not in PLAIN or x.layout is not torch.strided or x.is_quantized:
+            return None
+        for n in x.shape:
+            if not has_static_value(n):
+                return None
+        seen.append(((*x.shape,), x.dtype, x.device, x.is_contiguous()))
+    for value in (*args, *options.values()):
+        if not _is_constant(value):
+            return None
+    return "torch", (*seen,), args, (*options.items(),)
+
+
+def _is_constant(value: Any) -> bool:
+    kind = type(value).__name__  # the classes themselves would be guarded, each of them
+    if kind == "tuple":
+        return all(_is_constant(part) for part in value)
+    if kind == "int" or kind == "float":
+        return has_static_value(value)
+    return kind == "str" or kind == "bool" or kind == "NoneType"
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

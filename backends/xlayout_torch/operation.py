@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
-from xlayout_native.strided import Moves, run_of
+from xlayout_native.strided import MOST_WAYS, Moves, run_of
 from xlayout_torch.writer import copy_by_torch, writer
 
 __all__ = ["Form", "parse", "relayout"]
@@ -39,6 +39,23 @@ class Form(NamedTuple):
     def run(self) -> int:
         """How many elements stay side by side wherever they go."""
         return min((run_of(loops) for _, _, (_, _, loops) in self.moves), default=0)
+
+    @property
+    def kind(self) -> Literal["weave", "deal", "turn"]:
+        """Whether runs that are neighbours on one side stay near, in the results or the inputs.
+
+        >>> Form(((0, 0, (0, 0, ((2, 9, 1), (9, 1, 2)))),), ((18,),), ((18,),)).kind
+        'weave'
+        >>> Form(((0, 0, (0, 0, ((2, 1, 9), (9, 2, 1)))),), ((18,),), ((18,),)).kind
+        'deal'
+        """
+        run = self.run
+        steps = {
+            (x // run, z // run) for _, _, (_, _, loops) in self.moves for n, x, z in loops if n > 1
+        }
+        if any(x == 1 and 1 < z <= MOST_WAYS for x, z in steps):
+            return "weave"
+        return "deal" if any(z == 1 and 1 < x <= MOST_WAYS for x, z in steps) else "turn"
 
     def inverse(self) -> Form:
         """The way back."""
@@ -118,17 +135,21 @@ class _Linear(torch.autograd.Function):
 
 
 def _differentiable(arrays: Sequence[torch.Tensor], form: str) -> Sequence[torch.Tensor]:
-    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in arrays)
-    if recorded or any(map(_is_dual, arrays)):
+    if _is_recorded(arrays):
         made: Sequence[torch.Tensor] = _Linear.apply(form, *arrays)  # type: ignore[no-untyped-call]
         return made
     # Nobody is to see it, so it need not pass through the dispatcher again.
     return _writer(form)(arrays, None) or _Linear.forward(form, *arrays)
 
 
-def _is_dual(x: torch.Tensor) -> bool:
-    # Not `forward_ad.unpack_dual`: what a compiled program enters is no level to that module.
-    return torch._VF._unpack_dual(x, level=0).tangent is not None
+def _is_recorded(arrays: Sequence[torch.Tensor]) -> bool:
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(*arrays):
+        return True
+    for x in arrays:  # noqa: SIM110 -- a generator takes as long as all of this
+        # Not `forward_ad.unpack_dual`: what a compiled program enters is no level to that module.
+        if torch._VF._unpack_dual(x, level=0).tangent is not None:
+            return True
+    return False
 
 
 def _define(name: str, result: str, of: Callable[[Any], Any]) -> None:

@@ -20,10 +20,17 @@ from xlayout_native.switch import wanted
 from xlayout_torch.memory import DTYPES, PLAIN
 from xlayout_torch.operation import Form, parse
 
-__all__ = ["GATES", "LARGE", "SMALL", "linear"]
+__all__ = ["FROM", "GATES", "LARGE", "linear", "worth"]
 
-SMALL = 1 << 21
-"""Bytes from which the operation is faster than Inductor's loops; a call takes 20 us by itself."""
+FROM = {
+    "weave": (2, 2, 2, 4),
+    "deal": (16, 2, 8, 16),
+    "turn": (2, 4, 16, 8),
+}
+"""Megabytes from which the operation is faster than Inductor's loops: where 1, 2, 4, and 8 bytes or
+more stay side by side. Those loops are vectors or single elements, by the dtype and by what is near
+to what. A call of the operation takes 40 us by itself, where other calls went through the caches.
+"""
 
 LARGE = 1 << 25
 """The same where whole lines move: Inductor copies those well, in one pass with its neighbours."""
@@ -47,13 +54,19 @@ GATES: dict[str, Callable[[Form, Seen], bool]] = {
     "strided": lambda _form, seen: not seen.row_major,
     "exported": lambda _form, _seen: torch.compiler.is_exporting(),  # others may read the program
     "transform": lambda _form, _seen: torch._C._functorch.peek_interpreter_stack() is not None,
-    "small": lambda form, seen: form.size * seen.dtype.itemsize < SMALL,
+    "small": lambda form, seen: form.size * seen.dtype.itemsize < _least(form, seen.dtype.itemsize),
     "by lines": lambda form, seen: (
         form.run * seen.dtype.itemsize >= LINE and form.size * seen.dtype.itemsize < LARGE
     ),
     "many": lambda form, _seen: are_many(form.moves),
 }
 """Name -> whether it keeps the operation away from a layout of such tensors, here and now."""
+
+
+def _least(form: Form, itemsize: int) -> int:
+    """Bytes below which Inductor's loops are faster."""
+    width = min(form.run * itemsize, 8)
+    return FROM[form.kind][width.bit_length() - 1] << 20
 
 
 def linear(form: str | None, arrays: Sequence[Any]) -> Sequence[Any] | None:
@@ -72,6 +85,13 @@ def linear(form: str | None, arrays: Sequence[Any]) -> Sequence[Any] | None:
         return [torch.ops.xlayout.relayout.one(list(arrays), form)]
     made: Sequence[Any] = torch.ops.xlayout.relayout(list(arrays), form)
     return made
+
+
+def worth(form: str, seen: Sequence[Any]) -> bool:
+    """Whether no gate keeps the operation away from arrays of which so much is told."""
+    _, dtype, device, _ = seen[0]
+    row_major = all(x[3] for x in seen)
+    return bool(_outputs(form, dtype, device.type, True, row_major))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -64,7 +64,7 @@ def exported(function: Call) -> str:
 
 
 def many(_function: Call) -> str:
-    return graphs(lambda x: xl.stack([x] * 257, axis=2), values((64, 32)))
+    return graphs(lambda x: xl.stack([x] * 257, axis=2), values((512, 32)))
 
 
 SITUATIONS: dict[str, Callable[[Call], str]] = {
@@ -76,7 +76,9 @@ SITUATIONS: dict[str, Callable[[Call], str]] = {
     "exported": exported,
     "transform": lambda function: graphs(torch.vmap(function), values((3, *SHAPE))),
     "small": lambda function: graphs(function, values((32, 32))),
-    "by lines": lambda _: graphs(lambda x: xl.interleave(x, axis=1, block=16), values()),
+    "by lines": lambda _: graphs(
+        lambda x: xl.interleave(x, axis=1, block=16), values((2048, 1024))
+    ),
     "many": many,
 }
 
@@ -106,6 +108,39 @@ def test_and_no_other_gate_does(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert "relayout" in text
 
 
+# Of each kind, by bytes that stay together: an array of as many as are just enough, and the call.
+AT: dict[str, Callable[[int], tuple[tuple[int, ...], Call]]] = {
+    "weave": lambda n: ((n // 1024, 1024), zipped),
+    "deal": lambda n: ((n // 1024, 1024), lambda x: xl.deinterleave(x, axis=1)),
+    "turn": lambda n: ((n // 1024, 1024), xl.matrix_transpose),
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "int64"])
+@pytest.mark.parametrize("kind", primitive.FROM)
+def test_it_comes_from_the_size_on_that_was_measured(kind: str, dtype: str) -> None:
+    width = getattr(torch, dtype).itemsize
+    megabytes = primitive.FROM[kind][width.bit_length() - 1]
+    shape, call = AT[kind]((megabytes << 20) // width)
+    for rows, comes in ((shape[0], True), (shape[0] - 1, False)):
+        x = torch.zeros((rows, *shape[1:]), dtype=getattr(torch, dtype))
+        assert (NAME in graphs(call, x)) is comes
+
+
+@pytest.mark.parametrize("call", [xl.matrix_transpose, lambda x: xl.pad(x, to=40), xl.unstack])
+def test_a_compiled_call_is_guarded_by_few_facts(call: Call) -> None:
+    """They are compared on every call, and by the way of any call they are twice as many."""
+    x = values((32, 32))
+    call(x)
+
+    def calls(x: Any) -> Any:
+        return call(x)
+
+    torch.compile(calls, dynamic=False, fullgraph=True, backend="eager")(x)
+    (entry,) = torch._dynamo.eval_frame._debug_get_cache_entry_list(calls.__code__)
+    assert str(entry.guard_manager).count("GuardManager: source=") < 80
+
+
 def test_an_open_axis_keeps_plain_ops() -> None:
     assert NAME not in graphs(zipped, values(), dynamic=True)
 
@@ -125,7 +160,7 @@ def test_torch_keeps_a_program_with_it_for_other_processes(rows: int) -> None:
 def test_inductors_wrapper_in_cpp_takes_it_too() -> None:
     code = """
 import torch, xlayout as xl
-x = torch.randn(1024, 1024)
+x = torch.randn(2048, 2048)
 call = torch.compile(xl.matrix_transpose, fullgraph=True, options={"cpp_wrapper": True})
 assert torch.equal(call(x), x.t())
 print("right")
@@ -135,8 +170,9 @@ print("right")
 
 
 def test_where_a_view_will_do_there_is_one() -> None:
-    assert graphs(xl.matrix_transpose, values()).count(NAME) == 1
-    assert NAME not in graphs(lambda x: xl.matrix_transpose(x, copy=None), values())
+    large = values((4096, 1024))
+    assert graphs(xl.matrix_transpose, large).count(NAME) == 1
+    assert NAME not in graphs(lambda x: xl.matrix_transpose(x, copy=None), large)
     assert graphs(lambda x: xl.interleave(x, axis=1, copy=None), values()).count(NAME) == 1
 
 

@@ -24,16 +24,18 @@ def bound(
 ) -> Callable[..., Any]:
     """The function that a program is: arrays in, one array out, or a tuple of several."""
     # Step sources 0 to k - 1 are the inputs; what a program makes is numbered after them.
-    if len(steps) == 1 and steps[0][0] == "stack" and steps[0][1] == tuple(range(outputs[0])):
-        return backend.stack(*steps[0][2])  # of all inputs in order: one call, and none around it
+    if steps and not steps[1:]:
+        ((verb, sources, argument),) = steps
+        if verb == "stack" and sources == tuple(range(outputs[0])):
+            return backend.stack(*argument)  # of all inputs in order: one call, and none around it
     calls = [_call(backend, step, tables, fill) for step in steps]
-    only = outputs[0] if len(outputs) == 1 else None
+    only = None if outputs[1:] else outputs[0]
 
     def run(*arrays: Any) -> Any:
-        values = list(arrays)
+        values = [*arrays]
         for call in calls:
             values.append(call(values))
-        return tuple([values[k] for k in outputs]) if only is None else values[only]
+        return (*[values[k] for k in outputs],) if only is None else values[only]
 
     return run
 

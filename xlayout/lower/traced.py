@@ -22,7 +22,7 @@ from xlayout.lower.named import function_named
 from xlayout.lower.relayout import program_of
 from xlayout.lower.tuned import owned
 
-__all__ = ["fixed", "plan_layout", "plan_op", "stand_ins", "trace"]
+__all__ = ["fixed", "plan_layout", "plan_of", "plan_op", "stand_ins", "trace"]
 
 _PRIMES = (
     1099511627791, 1099511627803, 1099511627831, 1099511627873, 1099511627891, 1099511627917,
@@ -72,16 +72,16 @@ def plan_op(
     views: bool,
 ) -> Plan:
     """The plan of an op on shapes that may hold stand-ins; its layout's function by name."""
-    return _plan(function_named(named)(*args, **dict(options)), mutable, views)
+    return plan_of(function_named(named)(*args, **dict(options)), mutable, views)
 
 
 @answering
 def plan_layout(layout: Layout, mutable: bool, views: bool) -> Plan:
     """The plan of a layout whose shapes may hold stand-ins."""
-    return _plan(layout, mutable, views)
+    return plan_of(layout, mutable, views)
 
 
-def _plan(layout: Layout, mutable: bool, views: bool) -> Plan:
+def plan_of(layout: Layout, mutable: bool, views: bool) -> Plan:
     """A layout's program, for `trace`.
 
     `mutable`: results may be written into, so they are copies unless `views` of the input may do;

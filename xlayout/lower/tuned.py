@@ -1,7 +1,8 @@
 """Tuned: a program rewritten for eager calls, in fewer steps and with outputs of their own.
 
 Verbs are made here that no program has. own, a row-major copy, comes before the last reshape, which
-is a view then (alone it would copy or share, as the strides have it). Two no tracer needs to see:
+is a view then (alone it would copy or share, as the strides have it); but after one that drops
+axes of a slice, for that is a view anyway. Two no tracer needs to see:
 pad: (axis, before, after) stands for concatenating fillers, stack: (axis, rank) for concatenating
 what was given an axis of size 1. Also, arrays that are reshaped only to be put side by side are put
 side by side first.
@@ -113,11 +114,24 @@ def _axis_after(rows: int, shapes: Sequence[Shape]) -> int | None:
 
 def _own(writer: Writer, number: int) -> int:
     shape = writer.shapes[number]
+    if _drops_axes(writer, number):
+        return writer.step("own", (number,), (), shape)
     while _verb(writer, number) == "reshape":
         number = writer.steps[number - writer.arity][1][0]
     if _verb(writer, number) in _FRESH:
         return writer.reshape(number, shape)
     return writer.reshape(writer.step("own", (number,), (), writer.shapes[number]), shape)
+
+
+def _drops_axes(writer: Writer, number: int) -> bool:
+    """Whether it is a slice with fewer axes of size 1, which is a view whatever its strides are."""
+    if _verb(writer, number) != "reshape":
+        return False
+    source = writer.steps[number - writer.arity][1][0]
+    longer = [n for n in writer.shapes[source] if n > 1]
+    return _verb(writer, source) == "slice" and longer == [
+        n for n in writer.shapes[number] if n > 1
+    ]
 
 
 def _verb(writer: Writer, number: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from xlayout.algebra import Layout
@@ -14,10 +15,21 @@ from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill
 from xlayout.lower.named import name_of
 from xlayout.lower.recipe import Recipe, recipe
-from xlayout.lower.run import check_copy, refuse_while_tracing, run
+from xlayout.lower.run import refuse_while_tracing, run
 from xlayout.lower.traced import fixed, plan_op, stand_ins, trace
 from xlayout.lower.writes import is_nested, write_of
-from xlayout.ops.options import COMM, RUN, WHERE, is_plain, plain, refuse_memory, says_where
+from xlayout.ops.followed import followed, programs
+from xlayout.ops.options import (
+    COMM,
+    RUN,
+    WHERE,
+    by_name,
+    check_place,
+    is_plain,
+    plain,
+    refuse_memory,
+    says_where,
+)
 from xlayout.ops.touched import Touched
 from xlayout.registry import SERVED, backend_of
 
@@ -57,7 +69,9 @@ class Engine:
         self._packed = packed
         self._nested = nested
         parameters = inspect.signature(layout_of).parameters.values()
-        self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self._named = partial(by_name, self.name, positional)
+        self._program = name_of(programs(layout_of, self._named, fill, packed))
         self._runs: Runs = {}
         self._layouts: dict[Any, Layout] = {}
 
@@ -76,7 +90,7 @@ class Engine:
                 backend = backend_of(x)
             run = backend.find(runs, x, args, options)
             if run is None:
-                return self._anew((x,), args, options)
+                return self._anew(backend, (x,), args, options)
             try:
                 if options.get("out") is not None:
                     return run((x,), options["out"])
@@ -100,7 +114,7 @@ class Engine:
                 backend = common_backend(arrays)
             run = backend.find(runs, arrays, None, options)
             if run is None:
-                return self._anew(arrays, None, options)
+                return self._anew(backend, arrays, None, options)
             try:
                 if options.get("out") is not None:
                     return run(arrays, options["out"])
@@ -111,19 +125,18 @@ class Engine:
 
         return call
 
-    def _named(self, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-        """Options given by position, under their names: `permute_dims(x, (1, 0))`."""
-        if len(args) > len(self._positional):
-            raise TypeError(f"{self.name}: options are given by name; {len(args)} by position")
-        named = dict(zip(self._positional, args, strict=False))
-        for name in named:
-            if name in options:
-                raise TypeError(f"{self.name}: {name} given twice, by position and by name")
-        return {**named, **options}
-
     def _anew(
-        self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, options: dict[str, Any]
+        self,
+        backend: Backend,
+        arrays: tuple[Any, ...],
+        args: tuple[Any, ...] | None,
+        options: dict[str, Any],
     ) -> Any:
+        made = followed(backend, self._program, arrays, args or (), options)
+        if made is not None:
+            if self._nested is None:
+                return made
+            return self._shaped(made, self._named(args, options) if args else options)
         own = [value for name, value in options.items() if name not in RUN]
         if all(map(is_plain, (*own, *(args or ())))):
             return self._first(arrays, args, options)
@@ -146,7 +159,7 @@ class Engine:
         out, copy = options.get("out"), options.get("copy", True)
         own = {name: value for name, value in options.items() if name not in RUN}
         where = {k: options[k] for k in WHERE if options.get(k) is not None}
-        self._check_place(arrays, own, out, copy, options.get("donate", False))
+        check_place(out, copy, options.get("donate", False), lambda: self._layout(arrays, own))
         if options.get("donate", False):
             return self._shaped(self._donated(arrays, own, where), own)
         if out is not None or copy is not True:
@@ -182,18 +195,6 @@ class Engine:
 
         make_room(self._runs, _MOST)
         backend.keep(self._runs, *asked, again)
-
-    def _check_place(
-        self, arrays: Sequence[Any], own: dict[str, Any], out: Any, copy: Any, donate: Any
-    ) -> None:
-        """Refuse what says nothing, or two things, about the memory of the result."""
-        if not isinstance(donate, bool):
-            raise TypeError(f"donate: {donate!r}; wanted True or False")
-        if copy is not None and not isinstance(copy, bool):
-            self._layout(arrays, own)  # of an axis with that name its pattern says so better
-            check_copy(copy)
-        if donate and (out is not None or copy is not True):
-            raise ValueError("donate: True cannot be combined with out= or copy=")
 
     def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:
         """The recipe for these arrays, and others of their shapes."""

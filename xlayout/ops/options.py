@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, get_args
 
 from xlayout.lower.calls import Comm
 from xlayout.lower.fill import HOLDERS
+from xlayout.lower.run import check_copy
 
-__all__ = ["COMM", "RUN", "WHERE", "Options", "is_plain", "plain", "refuse_memory", "says_where"]
+__all__ = [
+    "COMM",
+    "RUN",
+    "WHERE",
+    "Options",
+    "by_name",
+    "check_place",
+    "is_plain",
+    "plain",
+    "refuse_memory",
+    "says_where",
+]
 
 
 class Options(TypedDict, total=False):
@@ -38,6 +50,33 @@ COMM = get_args(Comm)
 WHERE = ("comm", "out_sharding", "in_sharding")
 
 _PLAIN = (int, str, bool, float, complex, type(None))
+
+
+def by_name(
+    function: str, positional: Sequence[str], args: Sequence[Any], options: dict[str, Any]
+) -> dict[str, Any]:
+    """Options given by position, under their names: `permute_dims(x, (1, 0))`."""
+    if len(args) > len(positional):
+        raise TypeError(f"{function}: options are given by name; {len(args)} by position")
+    named = dict(zip(positional, args, strict=False))
+    for name in named:
+        if name in options:
+            raise TypeError(f"{function}: {name} given twice, by position and by name")
+    return {**named, **options}
+
+
+def check_place(out: Any, copy: Any, donate: Any, layout: Callable[[], Any]) -> None:
+    """Refuse what says nothing, or two things, about the memory of a result.
+
+    `layout` makes the layout, or refuses to: of an axis called `copy` a pattern says so better.
+    """
+    if not isinstance(donate, bool):
+        raise TypeError(f"donate: {donate!r}; wanted True or False")
+    if copy is not None and not isinstance(copy, bool):
+        layout()
+        check_copy(copy)
+    if donate and (out is not None or copy is not True):
+        raise ValueError("donate: True cannot be combined with out= or copy=")
 
 
 def says_where(where: dict[str, Any]) -> bool:

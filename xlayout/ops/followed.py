@@ -1,0 +1,96 @@
+"""Followed: what a compiler records of a call in which all but the elements is constant.
+
+Dynamo guards what Python it reads, each time that the program is to run: the way of any call, with
+its choices and refusals, is some 140 facts, which take longer to compare than a small array to
+copy. So it reads a third of that here, and one function does the rest, of which it sees the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from xlayout.algebra import Layout
+from xlayout.algebra.program import Step
+from xlayout.backend import Backend, Seen, Told
+from xlayout.constant import constant
+from xlayout.lower.bound import bound
+from xlayout.lower.fill import check_fill
+from xlayout.lower.linear import as_linear
+from xlayout.lower.named import function_named
+from xlayout.lower.traced import plan_of
+from xlayout.ops.options import RUN
+from xlayout.registry import backend_named
+
+__all__ = ["followed", "programs"]
+
+_Program = tuple[tuple[Step, ...], tuple[int, ...], str | None, Any]
+"""(steps, outputs, form, fill): a program, the form of what it is one of, if that is worth it, and
+the value of holes."""
+
+
+def followed(
+    backend: Backend,
+    programs_named: str,
+    arrays: tuple[Any, ...],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+) -> Any | None:
+    """What a compiler records of the op on these arrays; None where it has to read more of it.
+
+    So it is too for a call that makes no sense, which is refused there.
+    """
+    told = backend.told(arrays, args, options)
+    if told is None:
+        return None
+    program = _program(programs_named, told)
+    if program is None:
+        return None
+    steps, outputs, form, fill = program
+    if form is not None:
+        return as_linear(form, backend, arrays)
+    return bound(backend, steps, outputs, {}, fill)(*arrays)
+
+
+@constant
+def _program(programs_named: str, told: Told) -> _Program | None:
+    try:
+        made: _Program | None = function_named(programs_named)(*told)
+    except (TypeError, ValueError):
+        return None
+    return made
+
+
+def programs(
+    layout_of: Callable[..., Layout],
+    named: Callable[[Sequence[Any], dict[str, Any]], dict[str, Any]],
+    fill: str | None,
+    packed: bool,
+) -> Callable[..., _Program | None]:
+    """What an op is a program of, by what a compiler is told of a call.
+
+    Args:
+        layout_of: shapes and options -> Layout.
+        named: arguments and options -> all of them by name.
+        fill: the option that holds the value of holes.
+        packed: whether `layout_of` takes all shapes as one tuple.
+    """
+
+    def program(
+        framework: str, seen: Sequence[Seen], args: tuple[Any, ...], given: tuple[Any, ...]
+    ) -> _Program | None:
+        options = named(args, dict(given))
+        if any(name in RUN for name in options) or any(x[1:3] != seen[0][1:3] for x in seen):
+            return None
+        value = 0 if fill is None else options.get(fill, 0)
+        check_fill(seen[0][1], value)
+        shapes = tuple([shape for shape, *_ in seen])
+        layout = layout_of(*((shapes,) if packed else shapes), **options)
+        steps, outputs, tables, form = plan_of(layout, mutable=True, views=False)
+        if tables:
+            return None
+        if not (isinstance(form, str) and backend_named(framework).worth(form, seen)):
+            form = None
+        return cast("tuple[Step, ...]", steps), outputs, form, value
+
+    return program
