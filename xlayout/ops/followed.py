@@ -82,8 +82,10 @@ def programs(
         options = named(args, dict(given))
         if any(name in RUN for name in options) or any(x[1:3] != seen[0][1:3] for x in seen):
             return None
-        value = 0 if fill is None else options.get(fill, 0)
-        check_fill(seen[0][1], value)
+        value = 0
+        if fill is not None:
+            value = options.get(fill, 0)
+            check_fill(seen[0][1], value)
         shapes = tuple([shape for shape, *_ in seen])
         layout = layout_of(*((shapes,) if packed else shapes), **options)
         steps, outputs, tables, form = plan_of(layout, mutable=True, views=False)
