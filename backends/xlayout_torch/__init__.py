@@ -180,9 +180,8 @@ def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
 
 
 def fresh(x: Any, /) -> Any:
-    if _followed():  # which asks for less than the next
-        return x.clone(memory_format=torch.contiguous_format)
-    return _clone(x) if torch.compiler.is_compiling() or x.numel() <= FEW else _copy(x)
+    compiling = _followed() or torch.compiler.is_compiling()  # to Dynamo the first says enough
+    return _clone(x) if compiling or x.numel() <= FEW else _copy(x)
 
 
 def _clone(x: Any) -> Any:
