@@ -111,11 +111,15 @@ def address_of(x: Any) -> int:
 
 def addresses_of(xs: Sequence[Any]) -> list[int] | None:
     """Where the memory of each is; None where that of one is not to be read."""
+    found = []
     try:
-        found = [address_of(x) for x in xs]
+        for x in xs:
+            if not (address := address_of(x)):
+                return None
+            found.append(address)
     except RuntimeError:  # one has no memory of its own
         return None
-    return found if all(found) else None
+    return found
 
 
 def strides(x: Any, /) -> tuple[int, ...] | None:

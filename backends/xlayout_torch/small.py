@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import xlayout_native
+from xlayout.algebra.strided import row_major
 from xlayout_native.strided import Moves, prepared
 from xlayout_native.switch import wanted
 from xlayout_torch.memory import DTYPES, address_of, addresses_of, watched
@@ -23,11 +24,13 @@ __all__ = ["quick"]
 def quick(
     recipe: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
-    sizes = {n: prepared(moves, n, inputs, len(shapes)) for n in (1, 2, 4, 8)}
-    if None in sizes.values():
+    by_width = {n: prepared(moves, n, inputs, len(shapes)) for n in (1, 2, 4, 8)}
+    if None in by_width.values():
         return recipe
-    plans = {dtype: sizes[dtype.itemsize] for dtype in DTYPES}
+    plans = {dtype: by_width[dtype.itemsize] for dtype in DTYPES}
     copy = xlayout_native.run
+    steps = [row_major([max(n, 1) for n in shape]) for shape in shapes]
+    made_as = list(zip(shapes, steps, strict=True))
     shape = shapes[0]
 
     def one(x: Any) -> Any:
@@ -51,9 +54,13 @@ def quick(
         addresses = addresses_of(arrays)
         if addresses is None:
             return recipe(*arrays)
-        like = arrays[0]
-        made = [like.new_empty(shape) for shape in shapes]
+        if len(made_as) == 1:
+            y = arrays[0].new_empty_strided(shape, steps[0])
+            copy(plan, 1, *addresses, y.data_ptr())
+            return y
+        new = arrays[0].new_empty_strided  # sooner than from a tuple alone
+        made = [new(*size) for size in made_as]
         copy(plan, 1, *addresses, *[y.data_ptr() for y in made])
-        return made[0] if len(made) == 1 else tuple(made)
+        return tuple(made)
 
     return one if inputs == len(shapes) == 1 and shape else several

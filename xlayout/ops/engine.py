@@ -92,7 +92,7 @@ class Engine:
             if run is None:
                 return self._anew(backend, (x,), args, options)
             try:
-                if options.get("out") is not None:
+                if "out" in options and options["out"] is not None:
                     return run((x,), options["out"])
                 return run(x)
             except RuntimeError:
@@ -116,7 +116,7 @@ class Engine:
             if run is None:
                 return self._anew(backend, arrays, None, options)
             try:
-                if options.get("out") is not None:
+                if "out" in options and options["out"] is not None:
                     return run(arrays, options["out"])
                 return run(*arrays)
             except RuntimeError:
