@@ -16,13 +16,13 @@ INLINE void N(put_seam)(const Seam *seam, const uint8_t *from, int64_t part)
     _Alignas(LINE) uint8_t line[LINE];
     move_short(line, seam->from - part, part);
     move_short(line + part, from, LINE - part);
-    N(put_line)(seam->to - part, line);
+    N(put_line)(seam->to - part, line, true);
 #endif
 }
 
-/* A block; of whole lines, if there is no seam. Meanwhile, what lies at `soon` from `then` is fetched. */
+/* A block. Meanwhile, what lies at `soon` from `then` is fetched. */
 INLINE void N(put_block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *then, int64_t soon,
-                         Seam *seam)
+                         Seam *seam, bool past)
 {
     const int64_t part = seam ? (int64_t)((uintptr_t)to & (LINE - 1)) : 0;
     int64_t x = -part & (LINE - 1);
@@ -34,22 +34,26 @@ INLINE void N(put_block)(uint8_t *to, const uint8_t *from, int64_t count, const 
     }
     for (; x + LINE <= count; x += LINE) {
         FETCH_ONCE(then, soon + x);
-        N(put_line)(to + x, from + x);
+        N(put_line)(to + x, from + x, past);
     }
-    if (!seam) return;
+    if (!seam) {
+        if (!past) move_short(to + x, from + x, count - x);
+        return;
+    }
     FETCH_ONCE(then, soon + x);
     *seam = (Seam){to + count, from + count};
 }
 
 TARGET static void N(block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *then, Seam *seam)
 {
-    N(put_block)(to, from, count, then, 0, seam);
+    N(put_block)(to, from, count, then, 0, seam, true);
 }
 
 /* Seams: none, one, or one of each column. */
-INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seams, bool each)
+INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seams, bool each,
+                              bool past)
 {
-    const int64_t blocks = (SOON + b->width - 1) / b->width, turn = b->columns - blocks;
+    const int64_t blocks = ((past ? SOON : LATER) + b->width - 1) / b->width, turn = b->columns - blocks;
     for (int64_t k = 0; k < b->batch; k++)
         for (int64_t r = 0; r < b->rows; r++) {
             const uint8_t *s = from + k * b->batch_in + r * b->row_in;
@@ -61,14 +65,14 @@ INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Se
                 const int64_t soon = each ? SOON : (c < turn ? blocks : c - most(turn, 0)) * b->column_in;
                 if (seams && !each && b->column_out != b->width)
                     FETCH_TO_WRITE(d + b->column_out), FETCH_TO_WRITE(d + b->column_out + b->width);
-                N(put_block)(d, s, b->width, then, soon, each ? seams + c : seams);
+                N(put_block)(d, s, b->width, then, soon, each ? seams + c : seams, past);
             }
         }
 }
 
 TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *to)
 {
-    N(rows_of_blocks)(b, from, to, NULL, false);
+    N(rows_of_blocks)(b, from, to, NULL, false, true);
 }
 
 #if LANES == 4
@@ -91,6 +95,23 @@ TARGET static void N(blocks_across)(const Box *b, const uint8_t *from, uint8_t *
     Seam seams[SEAMS];
     const bool each = has_seams(b);
     for (int k = 0; k < (each ? b->columns : 1); k++) seams[k] = (Seam){0};
-    N(rows_of_blocks)(b, from, to, seams, each);
+    N(rows_of_blocks)(b, from, to, seams, each, true);
     for (int k = 0; k < (each ? b->columns : 1); k++) close_seam(&seams[k]);
+}
+
+/* Through the caches. */
+TARGET static void N(blocks)(const Box *b, const uint8_t *from, uint8_t *to)
+{
+    if (b->width > LINE) {
+        N(rows_of_blocks)(b, from, to, NULL, false, false);
+        return;
+    }
+#if LANES == 4
+    const bool fit = b->width & (b->width - 1) && b->width < LINE;
+    if (fit && (b->row_out == b->width || b->column_out == b->width)) {
+        N(short_blocks)(b, from, to, false);
+        return;
+    }
+#endif
+    plain_blocks(b, from, to);
 }

@@ -49,12 +49,11 @@ INLINE void N(put)(uint8_t *to, VEC v, bool past)
 }
 
 #if LANES > 1
-/* A line, past the caches. */
-INLINE void N(put_line)(uint8_t *to, const uint8_t *from)
+INLINE void N(put_line)(uint8_t *to, const uint8_t *from, bool past)
 {
     VEC v[LINE / V];
     for (int k = 0; k < LINE / V; k++) v[k] = LOAD(from + k * V);
-    for (int k = 0; k < LINE / V; k++) STREAM(to + k * V, v[k]);
+    for (int k = 0; k < LINE / V; k++) N(put)(to + k * V, v[k], past);
 }
 
 /* -- streaming --------------------------------------------------------------------------------- */
@@ -68,7 +67,7 @@ INLINE void N(streamed)(uint8_t *to, const uint8_t *from, int64_t count, const u
     int64_t at = head;
     for (; at + LINE <= count; at += LINE) {
         if (soon) FETCH_ONCE(at < turn ? from + at + soon : next, at < turn ? 0 : at - turn);
-        N(put_line)(to + at, from + at);
+        N(put_line)(to + at, from + at, true);
     }
     move_short(to + at, from + at, count - at);
 }
@@ -84,7 +83,7 @@ TARGET static void N(write)(Waiting *w, int64_t bytes)
         if (head > 0) move_short(to + at, from + at, head), at += head;
         const int64_t stop = w->end - at > bytes ? at + bytes : w->end;
         bytes -= stop - at;
-        for (; at + LINE <= stop; at += LINE) N(put_line)(to + at, from + at);
+        for (; at + LINE <= stop; at += LINE) N(put_line)(to + at, from + at, true);
         if (stop < w->end) {
             w->at = at;
             return;

@@ -80,8 +80,9 @@ static void swap_strip(const Squares *s, uint8_t *matrix, int64_t strip)
     }
 }
 
-static void work_squares(Task *task)
+static void work_squares(Task *task, int unused)
 {
+    (void)unused;
     Squares *s = (Squares *)task;
     for (;;) {
         int64_t number = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
@@ -224,8 +225,9 @@ static void move_slice(uint8_t *to, const uint8_t *from, int64_t count, const ui
 }
 
 /* A slice of every block, around every cycle. */
-static void work_cycles(Task *task)
+static void work_cycles(Task *task, int unused)
 {
+    (void)unused;
     Cycles *s = (Cycles *)task;
     uint8_t *aside = s->aside + atomic_fetch_add(&s->threads, 1) * s->slice;
     for (;;) {

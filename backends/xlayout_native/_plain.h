@@ -4,7 +4,8 @@ enum {
     MAX_RANK = 16,  /* loops of one copy, after fusing; layouts in use have 2 to 5 */
     MAX_THREADS = 64,
     LINE = 64,      /* bytes of a cache line */
-    SOON = 1024,    /* bytes ahead of a streaming kernel that are fetched */
+    SOON = 1024,    /* bytes ahead of a streaming kernel that are fetched, */
+    LATER = 4096,   /* and of blocks that stay in the caches */
     TOGETHER = 1 << 14, /* bytes that may be fetched ahead into the first cache, half of it */
 };
 

@@ -1,8 +1,9 @@
 /* _pool: the other threads: OpenMP's, or a few that sleep until there is a task. */
 
-/* What several threads do at a time; each returns when there is nothing left to do. */
+/* What several threads do at a time; each returns when there is nothing left to do. They are told apart by
+ * numbers, which stay the same from one task to the next: 0 is the thread whose task it is. */
 typedef struct Task {
-    void (*work)(struct Task *);
+    void (*work)(struct Task *, int number);
 } Task;
 
 /* -- threads that are there already -------------------------------------------------------------- */
@@ -11,6 +12,7 @@ typedef struct Task {
 typedef void (*Parallel)(void (*function)(void *), void *data, unsigned threads, unsigned flags);
 
 static _Atomic(Parallel) openmp; /* NULL: nobody brought it, or nobody said that it may be used */
+static int (*openmp_number)(void);
 
 /* Whether this process came of a fork and has been the same program since: then its parent may have used it,
  * also before this file was there. Where nobody knows it counts as such. */
@@ -34,7 +36,8 @@ static bool is_of_a_fork(void)
 static bool share_openmp(void)
 {
     if (is_of_a_fork()) return false;
-    atomic_store(&openmp, (Parallel)(uintptr_t)dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    openmp_number = (int (*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "omp_get_thread_num");
+    if (openmp_number) atomic_store(&openmp, (Parallel)(uintptr_t)dlsym(RTLD_DEFAULT, "GOMP_parallel"));
     return atomic_load(&openmp);
 }
 
@@ -72,14 +75,14 @@ static void *help(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&pool.lock);
-    pool.ready++;
+    const int number = ++pool.ready;
     pthread_cond_signal(&pool.left);
     for (;;) {
         while (!pool.task || !pool.wanted) pthread_cond_wait(&pool.posted, &pool.lock);
         Task *task = pool.task;
         pool.wanted--, pool.inside++;
         pthread_mutex_unlock(&pool.lock);
-        task->work(task);
+        task->work(task, number);
         pthread_mutex_lock(&pool.lock);
         if (!--pool.inside) pthread_cond_signal(&pool.left);
     }
@@ -99,7 +102,7 @@ static void start_helpers(int wanted)
     while (pool.ready < pool.helpers) pthread_cond_wait(&pool.left, &pool.lock);
 }
 
-static void run_openmp(void *task) { ((Task *)task)->work(task); }
+static void run_openmp(void *task) { ((Task *)task)->work(task, openmp_number()); }
 
 /* The task with up to `threads` threads, this one included. Another thread's task in the pool is not
  * waited for: this one works alone then. */
@@ -111,7 +114,7 @@ static void run_task(Task *task, int64_t threads)
         return;
     }
     if (threads < 2 || pthread_mutex_trylock(&pool.turn)) {
-        task->work(task);
+        task->work(task, 0);
         return;
     }
     pthread_mutex_lock(&pool.lock);
@@ -120,7 +123,7 @@ static void run_task(Task *task, int64_t threads)
     pool.wanted = (int)least(threads - 1, pool.helpers);
     pthread_cond_broadcast(&pool.posted);
     pthread_mutex_unlock(&pool.lock);
-    task->work(task);
+    task->work(task, 0);
     pthread_mutex_lock(&pool.lock);
     pool.task = NULL;
     while (pool.inside) pthread_cond_wait(&pool.left, &pool.lock);

@@ -4,7 +4,8 @@ static atomic_llong stream_from = 8 << 20;  /* bytes of a result that streaming 
 static atomic_llong threads_from = 4 << 20; /* bytes from which a second thread pays for its waking, */
 enum {
     AWAKE = 16, /* or from a sixteenth of them if it is awake */
-    SHARES = 8, /* that a thread has of a plan: with fewer it may wait long for another's last */
+    SHARES = 8, /* that a thread has of a plan: with fewer it may wait long for another's last; */
+    OWN = 32,   /* and of its own part */
 };
 
 static bool is_for_one(int64_t bytes)
@@ -12,6 +13,12 @@ static bool is_for_one(int64_t bytes)
     const int64_t enough = atomic_load(&threads_from); /* who is awake takes a call of the system to say */
     return bytes < enough / AWAKE || (bytes < enough && !awake_threads());
 }
+
+/* Tiles that a thread takes before those of others. On a line of its own, or each would wait for the others'. */
+typedef struct {
+    _Alignas(LINE) atomic_llong next;
+    int64_t end;
+} Part;
 
 typedef struct {
     Task task;
@@ -21,8 +28,21 @@ typedef struct {
     Touching *touching; /* if pages are not there yet */
     bool stream;        /* past the caches */
     int64_t share;      /* tiles that a thread takes at a time: a window of each copy, where there are many */
-    atomic_llong next;
+    int parts;
+    Part *part;
 } Job;
+
+/* Past the caches one part for all, which then write to few pages at a time. Else a part for each, the same one in
+ * each call: arrays that are in use again lie in the caches of the threads that had them before. */
+static void part_tiles(Job *job, Part *parts, int64_t threads)
+{
+    const int64_t tiles = job->plan->tiles;
+    job->part = parts, job->parts = job->stream ? 1 : (int)most(least(threads, MAX_THREADS), 1);
+    for (int k = 0; k < job->parts; k++) {
+        atomic_init(&parts[k].next, tiles * k / job->parts);
+        parts[k].end = tiles * (k + 1) / job->parts;
+    }
+}
 
 /* A thread's stages live as long as the thread. Without memory for them, tiles go straight to the
  * target: slower, and right. */
@@ -38,22 +58,17 @@ static uint8_t *own_stages(void)
     return both;
 }
 
-/* Tiles until there are none left; whoever takes some numbers runs those tiles. */
-static void work(Task *task)
+/* Tiles of a part until there are none left; whoever takes some numbers runs those tiles. */
+static void work_on(const Job *job, Part *part, Worker *worker, bool touches)
 {
-    Job *job = (Job *)task;
     const Plan *plan = job->plan;
-    Worker worker = {.isa = job->isa, .stream = job->stream};
-    uint8_t *both = job->stream ? own_stages() : NULL;
-    if (both) worker.stages[0] = both, worker.stages[1] = both + STAGE, worker.kept = both + 2 * STAGE;
     Cursor s;
     before_windows(&s, plan);
     int64_t before = 0, at[2][MAX_RANK];
-    const bool touches = job->touching && touch_ahead(job->touching);
     for (;;) {
-        int64_t number = atomic_fetch_add_explicit(&job->next, job->share, memory_order_relaxed);
-        if (number >= plan->tiles) break;
-        const int64_t end = least(number + job->share, plan->tiles);
+        int64_t number = atomic_fetch_add_explicit(&part->next, job->share, memory_order_relaxed);
+        if (number >= part->end) break;
+        const int64_t end = least(number + job->share, part->end);
         for (bool known = false, inside = false; number < end; number++) {
             while (number - before >= s.window.count) {
                 before += s.window.count;
@@ -63,16 +78,29 @@ static void work(Task *task)
             const Copy *c = &plan->copies[s.copy];
             const uint8_t *from = job->pointers[c->source], *next = from;
             if (job->touching && !inside) touch_window(job->touching, &s, touches);
-            if (!known) find_tile(c, &s.window, number - before, at[number & 1]);
+            /* in a thread's own part as the result lies, so that it is as few pieces of it as can be */
+            const int along = job->stream ? c->along : c->rank - 1;
+            if (!known) find_tile(c, &s.window, number - before, along, at[number & 1]);
             inside = true, known = number + 1 < end && number + 1 - before < s.window.count;
             if (known) {
-                find_tile(c, &s.window, number + 1 - before, at[~number & 1]);
+                find_tile(c, &s.window, number + 1 - before, along, at[~number & 1]);
                 next = input_at(c, at[~number & 1], from);
             }
-            if (c->together > 1) run_together(&worker, plan, c, at[number & 1], job->pointers, next);
-            else run_tile(&worker, c, at[number & 1], from, job->pointers[plan->inputs + c->target], next);
+            if (c->together > 1) run_together(worker, plan, c, at[number & 1], job->pointers, next);
+            else run_tile(worker, c, at[number & 1], from, job->pointers[plan->inputs + c->target], next);
         }
     }
+}
+
+/* A thread's own part, and then what others left of theirs. */
+static void work(Task *task, int number)
+{
+    const Job *job = (const Job *)task;
+    Worker worker = {.isa = job->isa, .stream = job->stream};
+    uint8_t *both = job->stream ? own_stages() : NULL;
+    if (both) worker.stages[0] = both, worker.stages[1] = both + STAGE, worker.kept = both + 2 * STAGE;
+    const bool touches = job->touching && touch_ahead(job->touching);
+    for (int k = 0; k < job->parts; k++) work_on(job, &job->part[(number + k) % job->parts], &worker, touches);
     write_waiting(&worker, INT64_MAX);
     if (job->stream) job->isa->fence();
 }
@@ -87,7 +115,9 @@ static void run_plan(const Plan *plan, uint8_t **pointers, int64_t threads)
     Job job = {.task = {work}, .plan = plan, .isa = isa, .pointers = pointers, .stream = stream};
     if (is_for_one(plan->bytes)) threads = 1;
     threads = least(threads, plan->tiles);
-    const int64_t shares = SHARES * threads;
+    Part parts[MAX_THREADS];
+    part_tiles(&job, parts, threads);
+    const int64_t shares = (job.parts > 1 ? OWN : SHARES) * threads;
     const int64_t windows = plan->most_windows < shares ? plan->windows : plan->most_windows;
     job.share = threads < 2 ? plan->tiles : most(plan->tiles / most(windows, shares), 1);
     job.touching = stream ? before_touching(plan, pointers, threads) : NULL;

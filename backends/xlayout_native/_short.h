@@ -76,10 +76,3 @@ INLINE void N(short_blocks)(const Box *box, const uint8_t *from, uint8_t *to, bo
     }
     N(put_rest)(&f);
 }
-
-TARGET static void N(blocks)(const Box *b, const uint8_t *from, uint8_t *to)
-{
-    const bool fit = b->width & (b->width - 1) && b->width < LINE;
-    if (fit && (b->row_out == b->width || b->column_out == b->width)) N(short_blocks)(b, from, to, false);
-    else plain_blocks(b, from, to);
-}

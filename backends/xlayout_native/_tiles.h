@@ -123,7 +123,8 @@ static void each_box(Tile *t, int k, const uint8_t *from, uint8_t *to, const uin
             turn_box(t, from, to, next);
             return;
         }
-        t->box.next = t->worker->stream ? next : NULL;
+        /* Within the caches processors fetch one row by themselves; what is read in several places they do not. */
+        t->box.next = t->worker->stream || c->kind == BLOCKS || c->kind == ZIP ? next : NULL;
         t->kernel(&t->box, from, to);
         const Box *b = &t->box;
         if (t->staged) write_waiting(t->worker, b->width * b->batch * b->rows * b->columns);

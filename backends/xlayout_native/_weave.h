@@ -108,7 +108,7 @@ INLINE void N(unzip_vectors)(VEC *v, const uint8_t *from, int ways, int width)
  * or twice a row, so they are not there for every width and number of ways. */
 INLINE void N(stream_part)(uint8_t *to, const uint8_t *made, int64_t count)
 {
-    for (; count >= LINE; count -= LINE, to += LINE, made += LINE) N(put_line)(to, made);
+    for (; count >= LINE; count -= LINE, to += LINE, made += LINE) N(put_line)(to, made, true);
     move_short(to, made, count);
 }
 

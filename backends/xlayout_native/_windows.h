@@ -28,10 +28,9 @@ static void find_window(const Copy *c, int64_t number, Window *w)
     }
 }
 
-/* Where a tile of a window begins, by loops. */
-static void find_tile(const Copy *c, const Window *w, int64_t number, int64_t *at)
+/* Where a tile of a window begins, by loops; the next one lies along this one of them. */
+static void find_tile(const Copy *c, const Window *w, int64_t number, int along, int64_t *at)
 {
-    const int along = c->along;
     at[along] = (w->first[along] + number % w->tiles[along]) * c->tile[along];
     number /= w->tiles[along];
     for (int k = c->rank - 1; k >= 0; k--) {
