@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import xlayout_native
-from xlayout.algebra.strided import row_major
-from xlayout_native.strided import Moves, prepared
+from xlayout_native.strided import Moves, dense_strides, prepared
 from xlayout_native.switch import wanted
 from xlayout_torch.memory import DTYPES, address_of, addresses_of, watched
 
@@ -29,7 +28,7 @@ def quick(
         return recipe
     plans = {dtype: by_width[dtype.itemsize] for dtype in DTYPES}
     copy = xlayout_native.run
-    steps = [row_major([max(n, 1) for n in shape]) for shape in shapes]
+    steps = [dense_strides([max(n, 1) for n in shape]) for shape in shapes]
     made_as = list(zip(shapes, steps, strict=True))
     shape = shapes[0]
 
