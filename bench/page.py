@@ -1,14 +1,19 @@
 """Page: the figures of the guide, from runs of the grid, so that they cannot drift from them.
 
 python -m bench page [bench/results/grid.json [that of another machine ...]]
+
+Beside small calls of the first run stand those of `bench/results/overhead.json`, made over and
+over, if they are of the same processor.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.plan import FAMILIES, FULL
 from bench.record import Results, load
@@ -17,14 +22,18 @@ from xlayout.bench.rows import Row
 from xlayout.bench.tables import SMALL, size_text
 from xlayout.table import Table
 
-__all__ = ["OTHERS", "PAGE", "RESULTS", "figures", "main", "whole", "written"]
+__all__ = ["LOOPS", "OTHERS", "PAGE", "RESULTS", "figures", "looped", "main", "whole", "written"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "grid.json"
 OTHERS = (RESULTS.with_name("grid-xeon.json"),)
+LOOPS = RESULTS.with_name("overhead.json")
 PAGE = ROOT / "docs" / "guide" / "benchmarks.md"
 BEGIN = "<!-- figures: written by `python -m bench page` -->"
 END = "<!-- end of figures -->"
+
+Loops = Sequence[Mapping[str, Any]]
+"""Rows of `bench.overhead`."""
 
 _TOLD = {
     "torch": ("xlayout reused", "xlayout fresh", "xlayout compiled"),
@@ -40,7 +49,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     paths = [Path(path) for path in arguments] or (RESULTS, *OTHERS)
     try:
-        page = written(PAGE.read_text("utf-8"), *map(whole, paths))
+        runs = [whole(path) for path in paths]
+        page = written(PAGE.read_text("utf-8"), *runs, loops=looped(LOOPS, runs[0]))
         PAGE.write_text(page, "utf-8")
     except (OSError, ValueError) as error:
         print(f"page: {error}", file=sys.stderr)
@@ -62,7 +72,14 @@ def whole(path: Path) -> Results:
     return found
 
 
-def written(page: str, *runs: Results) -> str:
+def looped(path: Path, results: Results) -> Loops:
+    """What a call took that was made over and over; nothing if it was on another processor."""
+    found = json.loads(path.read_text("utf-8"))
+    same = found["machine"]["cpu"] == results.machine["cpu"]
+    return found["rows"] if same else ()
+
+
+def written(page: str, *runs: Results, loops: Loops = ()) -> str:
     """The page with the figures of these runs.
 
     Raises:
@@ -72,18 +89,18 @@ def written(page: str, *runs: Results) -> str:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"the page has no place for figures: {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n\n{figures(*runs)}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{figures(*runs, loops=loops)}\n\n{END}{after}"
 
 
-def figures(results: Results, *others: Results) -> str:
+def figures(results: Results, *others: Results, loops: Loops = ()) -> str:
     """All figures, as Markdown: those of one run, and below them those of other machines."""
-    parts = _figures(results, "###")
+    parts = _figures(results, "###", loops)
     for other in others:
         parts += [f"### On {other.machine['cpu']}", *_figures(other, "####")]
     return "\n\n".join(parts)
 
 
-def _figures(results: Results, head: str) -> list[str]:
+def _figures(results: Results, head: str, loops: Loops = ()) -> list[str]:
     rows = list(results.rows.values())
     machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     counts = ", ".join(f"{family} {len(results.of(family))}" for family in results.families)
@@ -94,7 +111,8 @@ def _figures(results: Results, head: str) -> list[str]:
         parts += [f"{head} {family.capitalize()}", _markdown(_family(own))] if own else []
     small = [row for row in rows if row.size <= SMALL]
     parts += [f"{head} Small calls", _markdown(_calls(small))] if small else []
-    parts += [f"{head} Against the targets", _markdown(targets_table(rows))]
+    parts += [f"{head} The same over and over", _markdown(_loops(loops))] if loops else []
+    parts += [f"{head} Against the targets", _markdown(targets_table(rows, loops))]
     return [*parts, f"{head} Where a peer is faster", _behind(rows)]
 
 
@@ -147,6 +165,20 @@ def _call(row: Row) -> str:
     own = "compiled fresh" if row.framework == "jax" else "eager fresh"
     micros = {name: time.seconds * 1e6 for name, time in row.times.items()}
     return f"{micros['xlayout fresh']:.1f} ({micros[own]:.1f})"
+
+
+def _loops(loops: Loops) -> Table:
+    """The same of calls that follow their like at once, as a loop over small arrays makes them."""
+    lines = []
+    for op in dict.fromkeys(row["op"] for row in loops):
+        own = {row["framework"]: row for row in loops if row["op"] == op}
+        lines.append((op, *(_loop(own[name]) if name in own else "" for name in _TOLD)))
+    return Table("", ("op", *(f">{framework}" for framework in _TOLD)), tuple(lines))
+
+
+def _loop(row: Mapping[str, Any]) -> str:
+    own = "jit" if row["framework"] == "jax" else "hand"
+    return f"{row['xlayout'][0]:.1f} ({row[own][0]:.1f})"
 
 
 def _behind(rows: Iterable[Row]) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from bench.plan import SIZE
 from xlayout.bench.rows import Key, Row
 from xlayout.bench.tables import SMALL, size_text
 from xlayout.bench.timing import Timed
@@ -124,10 +126,13 @@ _FRESH = {"rows": 2.2, "zips": 2.2, "transposes": 2.7}
 _BYTES_REUSED = {"transposes": 2.1}
 
 
-def targets_table(rows: Iterable[Row]) -> Table:
-    """Each family beside what it is meant to reach: median, worst, and how many cells reach it."""
-    rows = list(rows)
-    lines = [target.line() for target in _targets(rows) if target.values]
+def targets_table(rows: Iterable[Row], loops: Iterable[Mapping[str, Any]] = ()) -> Table:
+    """Each family beside what it is meant to reach: median, worst, and how many cells reach it.
+
+    `loops`: what `bench.overhead` found of small calls, each made over and over.
+    """
+    targets = (*_targets(list(rows)), *_looped(list(loops)))
+    lines = [target.line() for target in targets if target.values]
     heads = ("target", ">at most", ">median", ">worst", "which is", ">met")
     return Table("against the targets", heads, tuple(lines))
 
@@ -163,6 +168,17 @@ def _targets(rows: list[Row]) -> Iterator[_Target]:
         if row.framework == "jax"
     }
     yield _Target("small calls, JAX, by a cached jit", 1.1, jitted)
+
+
+def _looped(loops: list[Mapping[str, Any]]) -> Iterator[_Target]:
+    def told(framework: str) -> dict[Key, Mapping[str, Any]]:
+        own = [row for row in loops if row["framework"] == framework]
+        return {(row["op"], framework, "float32", SIZE): row for row in own}
+
+    microseconds = {key: row["xlayout"][0] for key, row in told("torch").items()}
+    yield _Target("small calls over and over, torch, µs", 2.0, microseconds)
+    jitted = {key: row["to_own"] for key, row in told("jax").items()}
+    yield _Target("small calls over and over, JAX, by a cached jit", 1.1, jitted)
 
 
 def _ratios(rows: Iterable[Row], name: str) -> dict[Key, float]:
