@@ -12,7 +12,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.dlpack import from_dlpack
 
-from xlayout_torch.memory import PLAIN
+from xlayout_torch.memory import PLAIN, dispatch_modes, trace
 
 _SHARED = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
@@ -30,8 +30,6 @@ _HINTS = {
 # Bound once: they are asked about every tensor of a state dict.
 _is_compiling = torch.compiler.is_compiling
 _after_a_graph_break = torch._C._dynamo.eval_frame.get_eval_frame_callback
-_tracing_state = torch._C._get_tracing_state
-_dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 CPU, CUDA, CUDA_HOST = 1, 2, 3  # DLPack device types
@@ -181,9 +179,9 @@ def keep(x: Any, /, *, copy: bool | None = None) -> torch.Tensor:
 
 def _refuse_recording() -> None:
     """Refuse where the result would be baked into a graph as a constant."""
-    if _is_compiling() or _after_a_graph_break() or _tracing_state() is not None:
+    if _is_compiling() or _after_a_graph_break() or trace() is not None:
         where = "torch.compile, torch.export or torch.jit.trace"
-    elif _dispatch_modes() and _recording_mode():
+    elif dispatch_modes() and _recording_mode():
         where = "make_fx, FakeTensorMode or functionalization"
     else:
         return

@@ -16,14 +16,18 @@ __all__ = [
     "DTYPES",
     "GATES",
     "PLAIN",
-    "address_of",
     "addresses_of",
     "any_closed",
     "count_write",
+    "dispatch_modes",
+    "function_modes",
+    "recording",
     "refusal",
     "release",
     "sealed",
     "strides",
+    "trace",
+    "transforms",
     "under_function_mode",
     "view_strides",
     "watched",
@@ -42,11 +46,12 @@ DTYPES = frozenset(
 """What the kernel has plans for: no complex numbers, which may be conjugated lazily."""
 
 
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
-_trace = torch._C._get_tracing_state
-_transforms = torch._C._are_functorch_transforms_active
-_recording = torch.is_grad_enabled
+# Of torch's internals, found once; what is true of any of these is asked on every call.
+dispatch_modes = torch._C._len_torch_dispatch_stack
+function_modes = torch._C._len_torch_function_stack
+trace = torch._C._get_tracing_state
+transforms = torch._C._are_functorch_transforms_active
+recording = torch.is_grad_enabled
 
 
 def watched() -> bool:
@@ -56,16 +61,16 @@ def watched() -> bool:
     """
     return bool(
         forward_ad._current_level >= 0
-        or _transforms()
-        or _dispatch_modes()
-        or (_function_modes() and under_function_mode())
-        or _trace() is not None
+        or transforms()
+        or dispatch_modes()
+        or (function_modes() and under_function_mode())
+        or trace() is not None
     )
 
 
 def under_function_mode() -> bool:
     """Whether a mode is to see torch's functions; a default device is one that need not."""
-    modes = range(_function_modes())
+    modes = range(function_modes())
     return any(type(torch._C._get_function_stack_at(k)) is not DeviceContext for k in modes)
 
 
@@ -73,12 +78,12 @@ GATES: dict[str, Callable[[Any], bool]] = {
     "subclass": lambda x: type(x) not in PLAIN,
     "layout": lambda x: x.layout is not torch.strided,
     "forward mode": lambda _x: forward_ad._current_level >= 0,
-    "transform": lambda x: _transforms() or torch._C._functorch.is_functorch_wrapped_tensor(x),
+    "transform": lambda x: transforms() or torch._C._functorch.is_functorch_wrapped_tensor(x),
     "batches": torch._C._functorch.is_legacy_batchedtensor,  # of the older vmap, autograd's own
     "functionalization": torch._is_functional_tensor,
-    "dispatch mode": lambda _x: _dispatch_modes() > 0,
+    "dispatch mode": lambda _x: dispatch_modes() > 0,
     "function mode": lambda _x: under_function_mode(),
-    "tracing": lambda _x: _trace() is not None,
+    "tracing": lambda _x: trace() is not None,
     "conjugate": lambda x: x.is_conj(),
     "negative": lambda x: x.is_neg(),
     "zero": lambda x: x._is_zerotensor(),
@@ -95,30 +100,25 @@ def any_closed(gates: Mapping[str, Callable[[Any], bool]], x: Any) -> bool:
     return False
 
 
-def address_of(x: Any) -> int:
-    """Where a tensor's row-major memory is; 0 where that is not for the kernel to read."""
-    if (
-        type(x) not in PLAIN
-        or not x.is_cpu
-        or not x.is_contiguous()
-        or x.is_neg()
-        or (x.requires_grad and _recording())
-    ):
-        return 0
-    address: int = x.data_ptr()
-    return address
-
-
 def addresses_of(xs: Sequence[Any]) -> list[int] | None:
-    """Where the memory of each is; None where that of one is not to be read."""
+    """Where the row-major memory of each is; None where one is not for the kernel to read."""
     found = []
-    try:
-        for x in xs:
-            if not (address := address_of(x)):
-                return None
-            found.append(address)
-    except RuntimeError:  # one has no memory of its own
-        return None
+    for x in xs:
+        if (
+            type(x) not in PLAIN
+            or not x.is_cpu
+            or not x.is_contiguous()
+            or x.is_neg()
+            or (x.requires_grad and recording())
+        ):
+            return None
+        try:
+            address = x.data_ptr()
+        except RuntimeError:  # it has no memory of its own
+            return None
+        if not address:
+            return None
+        found.append(address)
     return found
 
 
