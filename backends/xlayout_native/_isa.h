@@ -121,7 +121,7 @@ static void know_processor(void)
 static void fence(void) { _mm_sfence(); }
 
 #define VECTORS(NAME, L, DENSE, LONG_ROWS, NARROWEST, TURN_1, WAYS)                                \
-    {NAME, {plain_runs, blocks##L, zip##L, unzip##L, transpose##L},                                   \
+    {NAME, {plain_runs, blocks##L, zip##L, unzip##L, transpose##L},                                \
      {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS,   \
      NARROWEST, block##L,                                                                          \
      {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L, fence}
@@ -129,7 +129,7 @@ static void fence(void) { _mm_sfence(); }
 static const Isa AVX2 = VECTORS("avx2", _2, THESE(NULL), THESE(NULL, blocks_across_2), LINE,
                                 turn_1, false);
 #define AVX512_WITH(NAME, TURN_1)                                                                  \
-    VECTORS(NAME, _4, THESE(NULL, NULL, zip_dense, unzip_dense),                         \
+    VECTORS(NAME, _4, THESE(NULL, NULL, zip_dense, unzip_dense),                                   \
             THESE(NULL, blocks_across_4, zip_across, unzip_across, narrow_across), 1, TURN_1, true)
 static const Isa AVX512 = AVX512_WITH("avx512", turn_1);
 static const Isa AVX512_VBMI = AVX512_WITH("avx512vbmi", turn_bytes);
