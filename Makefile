@@ -64,7 +64,7 @@ unit: $(READY)
 demo: $(READY)
 	$(BIN)/xlayout demo
 
-# Forty to fifty minutes on two processors, for a quiet machine. `python -m bench grid --resume` goes
+# Seventy minutes on two processors, for a quiet machine. `python -m bench grid --resume` goes
 # on where it was stopped.
 bench: $(READY)
 	$(BIN)/python -m bench grid --date $(DATE)
