@@ -103,22 +103,20 @@ def any_closed(gates: Mapping[str, Callable[[Any], bool]], x: Any) -> bool:
 def addresses_of(xs: Sequence[Any]) -> list[int] | None:
     """Where the row-major memory of each is; None where one is not for the kernel to read."""
     found = []
-    for x in xs:
-        if (
-            type(x) not in PLAIN
-            or not x.is_cpu
-            or not x.is_contiguous()
-            or x.is_neg()
-            or (x.requires_grad and recording())
-        ):
-            return None
-        try:
-            address = x.data_ptr()
-        except RuntimeError:  # it has no memory of its own
-            return None
-        if not address:
-            return None
-        found.append(address)
+    try:
+        for x in xs:
+            if (
+                type(x) not in PLAIN
+                or not x.is_cpu
+                or not x.is_contiguous()
+                or x.is_neg()
+                or (x.requires_grad and recording())
+                or not (address := x.data_ptr())
+            ):
+                return None
+            found.append(address)
+    except RuntimeError:  # one has no memory of its own
+        return None
     return found
 
 

@@ -47,24 +47,24 @@ def quick(
 
     def one(x: Any) -> Any:
         plan = plans.get(x.dtype)
-        # What `watched` and `addresses_of` ask, in one frame: to call them is a fifteenth of all.
-        if (
-            plan is None
-            or forward_ad._current_level >= 0
-            or transforms()
-            or dispatch_modes()
-            or (function_modes() and under_function_mode())
-            or trace() is not None
-            or not wanted()
-            or type(x) not in PLAIN
-            or not x.is_cpu
-            or not x.is_contiguous()
-            or x.is_neg()
-            or (x.requires_grad and recording())
-        ):
+        if plan is None:
             return recipe(x)
+        # What `watched` and `addresses_of` ask, in one frame: to call them is a fifteenth of all.
         try:
-            address = x.data_ptr()
+            closed = (
+                forward_ad._current_level >= 0
+                or transforms()
+                or dispatch_modes()
+                or (function_modes() and under_function_mode())
+                or trace() is not None
+                or not wanted()
+                or type(x) not in PLAIN
+                or not x.is_cpu
+                or not x.is_contiguous()
+                or x.is_neg()
+                or (x.requires_grad and recording())
+            )
+            address = 0 if closed else x.data_ptr()
         except RuntimeError:  # it has no memory of its own
             address = 0
         if not address:
