@@ -72,11 +72,12 @@ bench: $(READY)
 bench-quick: $(READY)
 	$(BIN)/python -m bench grid --quick --date $(DATE)
 
-# One thread, and less and less of the copy kernel, down to none of it: six minutes.
+# One thread, and less and less of the copy kernel, down to none of it: twelve minutes.
 ONE_THREAD := $(BIN)/python -m bench grid --quick --threads 1 --date $(DATE) --out bench/results/one-thread
 bench-without: $(READY)
 	$(ONE_THREAD).json
 	XLAYOUT_ISA=avx2 $(ONE_THREAD)-avx2.json
+	XLAYOUT_ISA=ssse3 $(ONE_THREAD)-ssse3.json
 	XLAYOUT_ISA=plain $(ONE_THREAD)-plain.json
 	XLAYOUT_NATIVE=off $(ONE_THREAD)-no-kernel.json
 

@@ -4,7 +4,7 @@
 and whoever asks uses the framework's own copies. Three variables of the environment are read once:
 
 XLAYOUT_NATIVE=off                do without, although it is compiled
-XLAYOUT_ISA=plain|avx2|avx512...  the kernels to run, one of `get_isas()`, in place of the widest
+XLAYOUT_ISA=plain|avx2|neon|...   the kernels to run, one of `get_isas()`, in place of the widest
 OMP_NUM_THREADS                   threads, in place of one per processor
 """
 

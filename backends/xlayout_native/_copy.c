@@ -22,6 +22,7 @@
  *     _turn.h     those of transposes
  *     _narrow.h   and of those with rows of a few elements
  *     _dense.h    and those to anywhere, with lines made of two vectors
+ *     _neon.h     what they call, on processors of ARM's
  *     _isa.h      which of them this processor runs
  *     _tiles.h    a tile, by one thread
  *     _deal.h     rows dealt out to several results, or joined from several sources

@@ -73,9 +73,7 @@ enum { NARROW = 15 }; /* elements in the short rows of a narrow transpose, at th
 /* Elements of so many bytes from which rows are too long to be turned by tables, in vectors of so many lanes. */
 static inline int64_t too_many(int64_t width, int lanes) { return most(16 / width, 2 * lanes); }
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <cpuid.h>
-#include <immintrin.h>
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__AARCH64EL__))
 
 /* Where each byte of n vectors is found in n others: by the vector that is made, and the one it is made of.
  * One side is n rows, of a vector each; the other has an element of each in turn. */
@@ -89,6 +87,10 @@ static void lay_tables(uint8_t (*tables)[16], int n, int width, bool apart)
     }
 }
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+
 /* A line that is used once: for the first cache alone, or by way of the second. The first is best on
  * processors of AMD's; on Intel's such fetches wait for one another, and copies take twice as long. */
 static bool by_second_cache;
@@ -101,13 +103,35 @@ static void know_processor(void)
                       c == signature_INTEL_ecx && d == signature_INTEL_edx;
 }
 
+static void fence(void) { _mm_sfence(); }
+#define TARGET __attribute__((target("ssse3")))
+#else
+#include "_neon.h"
+
+#define FETCH_ONCE(p, by) FETCH(p, by, 0)
+static void know_processor(void) {}
+static void fence(void) {}
+#define TARGET
+#endif
+
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 
-#define TARGET __attribute__((target("avx2")))
 #define LANES 1
 #define NARROWER(name) plain_blocks
 #include "_lanes.h"
+#undef TARGET
+
+#define VECTORS(NAME, L, DENSE, LONG_ROWS, NARROWEST, TURN_1, WAYS)                                \
+    {NAME, {plain_runs, blocks##L, zip##L, unzip##L, transpose##L},                                 \
+     {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS,   \
+     NARROWEST, block##L,                                                                          \
+     {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L, fence}
+#define THESE(...) {__VA_ARGS__}
+#define SMALLER_THAN_LINES(NAME, L)                                                                \
+    VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_across##L), LINE, turn_1, false)
+#ifdef __x86_64__
+#define TARGET __attribute__((target("avx2")))
 #define LANES 2
 #define NARROWER(name) JOIN(name, _1)
 #include "_lanes.h"
@@ -118,24 +142,14 @@ static void know_processor(void)
 #include "_lanes.h"
 #undef TARGET
 
-static void fence(void) { _mm_sfence(); }
-
-#define VECTORS(NAME, L, DENSE, LONG_ROWS, NARROWEST, TURN_1, WAYS)                                \
-    {NAME, {plain_runs, blocks##L, zip##L, unzip##L, transpose##L},                                \
-     {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS,   \
-     NARROWEST, block##L,                                                                          \
-     {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L, fence}
-#define THESE(...) {__VA_ARGS__}
-static const Isa AVX2 = VECTORS("avx2", _2, THESE(NULL), THESE(NULL, blocks_across_2), LINE,
-                                turn_1, false);
+static const Isa SSSE3 = SMALLER_THAN_LINES("ssse3", _1);
+static const Isa AVX2 = SMALLER_THAN_LINES("avx2", _2);
 #define AVX512_WITH(NAME, TURN_1)                                                                  \
     VECTORS(NAME, _4, THESE(NULL, NULL, zip_dense, unzip_dense),                                   \
             THESE(NULL, blocks_across_4, zip_across, unzip_across, narrow_across), 1, TURN_1, true)
 static const Isa AVX512 = AVX512_WITH("avx512", turn_1);
 static const Isa AVX512_VBMI = AVX512_WITH("avx512vbmi", turn_bytes);
 #undef AVX512_WITH
-#undef THESE
-#undef VECTORS
 
 /* <cpuid.h> rather than __builtin_cpu_supports, which needs a symbol of the compiler's runtime that
  * not every linker finds. The system must save the registers too, hence xgetbv. */
@@ -143,7 +157,9 @@ static bool supports(const Isa *isa)
 {
     unsigned a, b, c, d, low, high;
     if (isa == &PLAIN) return true;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return false;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_SSSE3)) return false;
+    if (isa == &SSSE3) return true;
+    if (!(c & bit_OSXSAVE)) return false;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     const unsigned wanted = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
@@ -152,7 +168,15 @@ static bool supports(const Isa *isa)
     return isa == &AVX2 ? avx2 : avx512 && (isa == &AVX512 || (c & bit_AVX512VBMI));
 }
 
-static const Isa *const ISAS[] = {&AVX512_VBMI, &AVX512, &AVX2, &PLAIN};
+static const Isa *const ISAS[] = {&AVX512_VBMI, &AVX512, &AVX2, &SSSE3, &PLAIN};
+#else
+static const Isa NEON = SMALLER_THAN_LINES("neon", _1);
+static bool supports(const Isa *isa) { return isa == &NEON || isa == &PLAIN; }
+static const Isa *const ISAS[] = {&NEON, &PLAIN};
+#endif
+#undef SMALLER_THAN_LINES
+#undef THESE
+#undef VECTORS
 #else
 static void know_processor(void) {}
 static bool supports(const Isa *isa) { return isa == &PLAIN; }

@@ -48,7 +48,6 @@ INLINE void N(put)(uint8_t *to, VEC v, bool past)
     else STORE(to, v);
 }
 
-#if LANES > 1
 INLINE void N(put_line)(uint8_t *to, const uint8_t *from, bool past)
 {
     VEC v[LINE / V];
@@ -132,7 +131,6 @@ INLINE VEC N(across_bytes)(VEC before, VEC v, int64_t skip)
 #include "_short.h"
 #endif
 #include "_blocks.h"
-#endif
 #include "_weave.h"
 #include "_turn.h"
 #include "_narrow.h"
@@ -163,7 +161,7 @@ INLINE VEC N(across_bytes)(VEC before, VEC v, int64_t skip)
 INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past, bool far)
 {
 #define CASE(W) EACH_WAYS(b->rows, N(zip_row), W, past, far)
-    if (b->columns * b->width < V) NARROWER(zip)(b, from, to);
+    if (b->columns * b->width < V || b->width > V) NARROWER(zip)(b, from, to);
     else EACH_WIDTH(CASE, 32)
 #undef CASE
 }
@@ -171,7 +169,7 @@ INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past,
 INLINE void N(unzip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past, bool far)
 {
 #define CASE(W) EACH_WAYS(b->columns, N(unzip_row), W, past, far)
-    if (b->rows * b->width < V) NARROWER(unzip)(b, from, to);
+    if (b->rows * b->width < V || b->width > V) NARROWER(unzip)(b, from, to);
     else EACH_WIDTH(CASE, 32)
 #undef CASE
 }
@@ -199,10 +197,8 @@ TARGET static void N(transpose)(const Box *b, const uint8_t *from, uint8_t *to)
     }
 KERNEL(zip, zip_to, false)
 KERNEL(unzip, unzip_to, false)
-#if LANES > 1
 KERNEL(stream_zip, zip_to, true)
 KERNEL(stream_unzip, unzip_to, true)
-#endif
 #if LANES == 4
 #include "_dense.h"
 #endif

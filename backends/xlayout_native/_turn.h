@@ -68,7 +68,6 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
     }
 }
 
-#if LANES > 1
 /* A block, turned. Meanwhile the next is laid, or fetched, and the lines of one to come are fetched: so the
  * processor waits for memory, shuffles and stores at a time. Of rows that start anywhere each line holds the
  * end of one square and the start of another: both are asked for, as the one before may be far away. Where
@@ -131,4 +130,3 @@ TURN(turn_bytes, 1, ACROSS_BYTES)
 #endif
 #undef TURN
 #undef WAYS
-#endif

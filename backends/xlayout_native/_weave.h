@@ -102,7 +102,6 @@ INLINE void N(unzip_vectors)(VEC *v, const uint8_t *from, int ways, int width)
     }
 }
 
-#if LANES > 1
 /* A part of what vectors hold: less than a line, or from a line on. Past the caches the last vectors may not
  * overlap those before: a line that was just streamed would have to be read again. These are called once
  * or twice a row, so they are not there for every width and number of ways. */
@@ -135,10 +134,6 @@ NOINLINE TARGET static void N(unzip_part)(const uint8_t *from, uint8_t *to, cons
         N(stream_part)(to + k * b->column_out + at, made + (at - r), count);
     }
 }
-#else
-#define zip_part_1(...) (void)0
-#define unzip_part_1(...) (void)0
-#endif
 
 /* `ways` rows become one. Through the caches, the last step may overlap the one before: it writes the same
  * bytes again. Short rows that lie together are fetched as they lie, well before their turn; of long
@@ -149,9 +144,10 @@ INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, co
     const int64_t count = b->columns * width, turn = count - SOON / ways;
     const bool together = b->row_in == count && count * ways <= TOGETHER;
     const int64_t soon = most(SOON - count * ways, 0);
-    const int64_t head = past ? (int64_t)(-(uintptr_t)to & (LINE - 1)) / ways : 0;
+    const int64_t head = past ? least((int64_t)(-(uintptr_t)to & (LINE - 1)) / ways, count) : 0;
     if (past && (uintptr_t)(to + count * ways) % LINE) FETCH_TO_WRITE(to + count * ways);
-    if (head) N(zip_part)(from, to, b, ways, width, 0, head);
+    for (int64_t x = 0; x < head; x += V)
+        N(zip_part)(from, to, b, ways, width, x, least(head - x, V));
     int64_t at = head;
     for (; at < count; at += V) {
         const bool edge = at + V > count;

@@ -10,10 +10,10 @@ and two, 16 KB to 64 MB (docs/guide/speed.md tells what comes of it):
 - Long runs up to 16 MB are the framework's where its threads are awake and ours are not: waking
   one takes as long as a copy of 4 MB by one thread.
 
-Without vectors (`XLAYOUT_ISA=plain`, and processors other than x86-64) the kernel is as fast as
-torch's copy or up to three times faster, but for unzips: of 1 and 2 bytes it takes 1 to 1.5 times
-torch's time, and up to 2.5 times numpy's. Those are the framework's below 16 MB; from there on a
-fresh result gains more by huge pages.
+Without vectors (`XLAYOUT_ISA=plain`, and processors neither x86-64 nor ARM's) the kernel is as fast
+as torch's copy or up to three times faster, but for unzips: of 1 and 2 bytes it takes 1 to 1.5
+times torch's time, and up to 2.5 times numpy's. Those are the framework's below 16 MB; from there
+on a fresh result gains more by huge pages.
 """
 
 from __future__ import annotations
