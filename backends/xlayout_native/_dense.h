@@ -226,14 +226,10 @@ TARGET static void unzip_across(const Box *b, const uint8_t *from, uint8_t *to)
 #undef CASE
 
 /* Short rows taken apart, each place of them to a long row. */
-TARGET static void narrow_across(const Box *b, const uint8_t *from, uint8_t *to)
+INLINE void narrow_across_rows(const Box *b, const uint8_t *from, uint8_t *to, int n)
 {
-    const int width = (int)b->width, n = (int)b->columns;
+    const int width = (int)b->width;
     const int64_t count = b->rows * width;
-    if (count < LINE) {
-        transpose_2(b, from, to);
-        return;
-    }
     uint8_t tables[NARROW * NARROW][16];
     lay_tables(tables, n, width, true);
     for (int64_t k = 0; k < b->batch; k++, from += b->batch_in, to += b->batch_out) {
@@ -254,3 +250,11 @@ TARGET static void narrow_across(const Box *b, const uint8_t *from, uint8_t *to)
         for (int j = 0; j < n; j++) end_dense(&d[j], &made[j], at < count, count - at);
     }
 }
+
+#define CASE(n) narrow_across_rows(b, from, to, n)
+TARGET static void narrow_across(const Box *b, const uint8_t *from, uint8_t *to)
+{
+    if (b->rows * b->width < LINE) transpose_2(b, from, to);
+    else EACH_NUMBER(b->columns, CASE)
+}
+#undef CASE

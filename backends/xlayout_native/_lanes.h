@@ -217,5 +217,6 @@ KERNEL(stream_unzip, unzip_to, true)
 #undef EACH_ROW
 #undef EACH_WAYS
 #undef EACH_WIDTH
+#undef EACH_NUMBER
 #undef LANES
 #undef NARROWER

@@ -5,6 +5,16 @@
  * of them, which tables tell where to find.
  */
 
+/* A small number as a constant: then as many vectors, and the tables, stay in registers. */
+#define EACH_NUMBER(NUMBER, CASE)                                                                  \
+    switch (NUMBER) {                                                                              \
+    case 3: CASE(3); break;                                                                        \
+    case 5: CASE(5); break;                                                                        \
+    case 6: CASE(6); break;                                                                        \
+    case 7: CASE(7); break;                                                                        \
+    default: CASE((int)(NUMBER));                                                                  \
+    }
+
 /* Bytes of a lane, that go to four places. */
 INLINE void N(scatter)(uint8_t *to, int64_t stride, VEC v)
 {
@@ -21,21 +31,25 @@ INLINE void N(scatter)(uint8_t *to, int64_t stride, VEC v)
 #undef PART
 }
 
+INLINE VEC N(shuffle)(VEC v, const uint8_t *table)
+{
+    return MM(shuffle_epi8)(v, EVERY_LANE(_mm_loadu_si128((const __m128i *)table)));
+}
+
 /* Vectors of bytes of all of these. */
 INLINE void N(shuffle_all)(VEC *made, const VEC *v, int n, const uint8_t (*tables)[16])
 {
-    for (int j = 0; j < n; j++, tables += n)
-        for (int i = 0; i < n; i++) {
-            const __m128i table = _mm_loadu_si128((const __m128i *)tables[i]);
-            const VEC part = MM(shuffle_epi8)(v[i], EVERY_LANE(table));
-            made[j] = i ? OR(made[j], part) : part;
-        }
+    for (int j = 0; j < n; j++, tables += n) {
+        VEC all = N(shuffle)(v[0], tables[0]);
+        for (int i = 1; i < n; i++) all = OR(all, N(shuffle)(v[i], tables[i]));
+        made[j] = all;
+    }
 }
 
-/* Short rows taken apart, or put together of long ones. */
-INLINE void N(narrow)(const Box *b, const uint8_t *from, uint8_t *to, bool apart)
+/* `n` short rows taken apart, or put together of long ones. */
+INLINE void N(narrow_rows)(const Box *b, const uint8_t *from, uint8_t *to, bool apart, int n)
 {
-    const int width = (int)b->width, n = (int)(apart ? b->columns : b->rows);
+    const int width = (int)b->width;
     const int64_t count = apart ? b->rows : b->columns, step = V / width, whole = count / step * step;
     uint8_t tables[NARROW * NARROW][16];
     lay_tables(tables, n, width, apart);
@@ -62,4 +76,11 @@ INLINE void N(narrow)(const Box *b, const uint8_t *from, uint8_t *to, bool apart
         plain_blocks(&rest, s + whole * (apart ? b->row_in : b->column_in),
                      d + whole * (apart ? b->row_out : b->column_out));
     }
+}
+
+INLINE void N(narrow)(const Box *b, const uint8_t *from, uint8_t *to, bool apart)
+{
+#define CASE(n) N(narrow_rows)(b, from, to, apart, n)
+    EACH_NUMBER(apart ? b->columns : b->rows, CASE)
+#undef CASE
 }

@@ -40,8 +40,10 @@ enum {
     TILE = 1 << 17,               /* bytes of a tile that is written as it is read */
     STAGED = 1 << 14,             /* of one that is put together first: stays in the first cache */
     ROW = 1024,                   /* bytes of an output row of a tile, if the input runs across */
-    ROWS = 1024,                  /* rows of a transpose's tile: each becomes a run in the output, */
+    ROWS = 1024,                  /* rows of a transpose's tile, of single bytes: each becomes a run in the output, */
+    FEWER_ROWS = 512,             /* or of more: each is on a page of its own */
     BYTES = 256,                  /* of as many bytes each, */
+    MORE_BYTES = 512,             /* or of wide elements, which would be too few, */
     BAND = 64,                    /* and so many of them at most are read across it before the next ones */
     SMALL = 1 << 16,              /* bytes of such a tile, where rows or columns are fewer */
     SECOND_CACHE = 1 << 20,       /* bytes of it, and lines in a set of it; */
@@ -122,10 +124,11 @@ static int64_t shape_transpose(Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
     const int64_t side = LINE / c->width, room = SMALL / c->width;
+    const int64_t rows = c->width == 1 ? ROWS : FEWER_ROWS, columns = (c->width < 8 ? BYTES : MORE_BYTES) / c->width;
     int64_t *high = &c->tile[c->rank - 1], *wide = &c->tile[c->along];
-    *high = least(row->n, ROWS);
-    *wide = least(column->n, whole(most(BYTES / c->width, room / *high), c->width));
-    *high = least(row->n, whole(most(ROWS, room / *wide), c->width));
+    *high = least(row->n, rows);
+    *wide = least(column->n, whole(most(columns, room / *high), c->width));
+    *high = least(row->n, whole(most(rows, room / *wide), c->width));
     c->band = most(rows_held(row->in) / side, 1) * side;
     return most(room / (*high * *wide), 1);
 }

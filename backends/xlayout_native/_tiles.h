@@ -12,6 +12,7 @@ enum {
 };
 _Static_assert(RUN + 2 * LINE <= STAGE, "a stage must hold a block");
 _Static_assert(LINE + (ROWS + 2 * LINE) * BYTES <= STAGE, "a stage must hold a transpose's tile of single bytes");
+_Static_assert(LINE + (FEWER_ROWS * 8 + 2 * LINE) * MORE_BYTES / 8 <= STAGE, "and of wide elements");
 
 typedef struct {
     const Isa *isa;
