@@ -90,6 +90,7 @@ def fill(
     After `seconds` no further row is begun; one is, in any case.
     """
     keys = [key for family in families for key in grid.keys(family)]
+    order = [key for family in FAMILIES for some in (FULL, grid) for key in some.keys(family)]
     left = [key for key in keys if not (resume and key in results.rows)]
     for key in left:
         results.rows.pop(key, None)
@@ -100,7 +101,7 @@ def fill(
             return len(left) - number
         print(f"{number + 1}/{len(left)} {_title(key)}", file=sys.stderr, flush=True)
         results.add(run(key))
-        results.sort(key for family in FAMILIES for key in grid.keys(family))
+        results.sort(order)
         save(results, path)
     return 0
 

@@ -66,6 +66,16 @@ def test_rows_are_measured_and_kept_as_they_come(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("frameworks")
+def test_an_op_that_is_measured_again_keeps_its_place(tmp_path: Path) -> None:
+    path, first = tmp_path / "grid.json", row("interleave rows", framework="jax")
+    last = row("transpose", framework="jax", family="transposes")
+    held = results([last, first])
+    fill(replace(TINY.only(["zip"]), sizes=(4 * MB,)), ["zips"], held, path, resume=False)
+    found = [key[0] for key in load(path).rows]
+    assert found == ["interleave rows", "zip", "zip", "zip", "transpose"]
+
+
+@pytest.mark.usefixtures("frameworks")
 def test_results_that_are_there_stay_until_the_run_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
