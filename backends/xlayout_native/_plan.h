@@ -40,8 +40,8 @@ enum {
     TILE = 1 << 17,               /* bytes of a tile that is written as it is read */
     STAGED = 1 << 14,             /* of one that is put together first: stays in the first cache */
     ROW = 1024,                   /* bytes of an output row of a tile, if the input runs across */
-    ROWS = 1024,                  /* rows of a transpose's tile, of single bytes: each becomes a run in the output, */
-    FEWER_ROWS = 512,             /* or of more: each is on a page of its own */
+    ROWS = 1024,                  /* rows of a transpose's tile, of single bytes or if these are all: each becomes */
+    FEWER_ROWS = 512,             /* a run in the output; or fewer: each is on pages of its own */
     BYTES = 256,                  /* of as many bytes each, */
     MORE_BYTES = 512,             /* or of wide elements, which would be too few, */
     BAND = 64,                    /* and so many of them at most are read across it before the next ones */
@@ -124,7 +124,8 @@ static int64_t shape_transpose(Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
     const int64_t side = LINE / c->width, room = SMALL / c->width;
-    const int64_t rows = c->width == 1 ? ROWS : FEWER_ROWS, columns = (c->width < 8 ? BYTES : MORE_BYTES) / c->width;
+    const bool large = c->width >= 8, more = !large && (c->width == 1 || row->n <= ROWS);
+    const int64_t rows = more ? ROWS : FEWER_ROWS, columns = (large ? MORE_BYTES : BYTES) / c->width;
     int64_t *high = &c->tile[c->rank - 1], *wide = &c->tile[c->along];
     *high = least(row->n, rows);
     *wide = least(column->n, whole(most(columns, room / *high), c->width));
