@@ -12,7 +12,8 @@
  * What it is made of, from the bottom up:
  *
  *     _plain.h    boxes, and a kernel in plain C for each kind
- *     _plan.h     normal form, kinds and tiles
+ *     _normal.h   copies, their normal form and kinds
+ *     _plan.h     and their tiles
  *     _stage.h    tiles that are put together before they are written
  *     _windows.h  the order of the tiles
  *     _lanes.h    the kernels with vectors, included once per vector size
@@ -69,6 +70,7 @@
 #endif
 
 #include "_plain.h"
+#include "_normal.h"
 #include "_plan.h"
 #include "_stage.h"
 #include "_windows.h"
