@@ -72,7 +72,7 @@ bench: $(READY)
 bench-quick: $(READY)
 	$(BIN)/python -m bench grid --quick --date $(DATE)
 
-# One thread, and less and less of the copy kernel, down to none of it: twelve minutes.
+# One thread, and less and less of the copy kernel, down to none of it: seven minutes.
 ONE_THREAD := $(BIN)/python -m bench grid --quick --threads 1 --date $(DATE) --out bench/results/one-thread
 bench-without: $(READY)
 	$(ONE_THREAD).json

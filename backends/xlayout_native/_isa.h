@@ -58,14 +58,11 @@ typedef struct {
     Turn turn[5];                             /* by log2 of the width; or NULL */
     bool every_way;                           /* they go; else only HERE */
     void (*write)(Waiting *, int64_t bytes);  /* about so many; or NULL */
-    void (*fence)(void);                      /* streamed bytes are there */
 } Isa;
-
-static void no_fence(void) {}
 
 static const Isa PLAIN = {
     "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose},
-    {NULL}, {NULL}, {NULL}, 0, NULL, {NULL}, false, NULL, no_fence,
+    {NULL}, {NULL}, {NULL}, 0, NULL, {NULL}, false, NULL,
 };
 
 enum { NARROW = 15 }; /* elements in the short rows of a narrow transpose, at the most */
@@ -73,21 +70,7 @@ enum { NARROW = 15 }; /* elements in the short rows of a narrow transpose, at th
 /* Elements of so many bytes from which rows are too long to be turned by tables, in vectors of so many lanes. */
 static inline int64_t too_many(int64_t width, int lanes) { return most(16 / width, 2 * lanes); }
 
-#if defined(__GNUC__) && (defined(__x86_64__) || defined(__AARCH64EL__))
-
-/* Where each byte of n vectors is found in n others: by the vector that is made, and the one it is made of.
- * One side is n rows, of a vector each; the other has an element of each in turn. */
-static void lay_tables(uint8_t (*tables)[16], int n, int width, bool apart)
-{
-    memset(tables, 0x80, (size_t)(16 * n * n)); /* of a shuffle: nothing from there */
-    for (int at = 0; at < 16 * n; at++) {
-        const int element = at / width, row = element % n, place = element / n * width + at % width;
-        if (apart) tables[row * n + at / 16][place] = (uint8_t)(at % 16);
-        else tables[at / 16 * n + row][at % 16] = (uint8_t)place;
-    }
-}
-
-#ifdef __x86_64__
+#if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 #include <immintrin.h>
 
@@ -103,16 +86,33 @@ static void know_processor(void)
                       c == signature_INTEL_ecx && d == signature_INTEL_edx;
 }
 
+/* What was streamed is there. */
 static void fence(void) { _mm_sfence(); }
+#else
+static void know_processor(void) {}
+static void fence(void) {}
+#endif
+
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__AARCH64EL__))
+#ifdef __x86_64__
 #define TARGET __attribute__((target("ssse3")))
 #else
 #include "_neon.h"
-
 #define FETCH_ONCE(p, by) FETCH(p, by, 0)
-static void know_processor(void) {}
-static void fence(void) {}
 #define TARGET
 #endif
+
+/* Where each byte of n vectors is found in n others: by the vector that is made, and the one it is made of.
+ * One side is n rows, of a vector each; the other has an element of each in turn. */
+static void lay_tables(uint8_t (*tables)[16], int n, int width, bool apart)
+{
+    memset(tables, 0x80, (size_t)(16 * n * n)); /* of a shuffle: nothing from there */
+    for (int at = 0; at < 16 * n; at++) {
+        const int element = at / width, row = element % n, place = element / n * width + at % width;
+        if (apart) tables[row * n + at / 16][place] = (uint8_t)(at % 16);
+        else tables[at / 16 * n + row][at % 16] = (uint8_t)place;
+    }
+}
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -123,10 +123,10 @@ static void fence(void) {}
 #undef TARGET
 
 #define VECTORS(NAME, L, DENSE, LONG_ROWS, NARROWEST, TURN_1, WAYS)                                \
-    {NAME, {plain_runs, blocks##L, zip##L, unzip##L, transpose##L},                                 \
+    {NAME, {plain_runs, blocks##L, zip##L, unzip##L, transpose##L},                                \
      {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS,   \
      NARROWEST, block##L,                                                                          \
-     {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L, fence}
+     {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L}
 #define THESE(...) {__VA_ARGS__}
 #define SMALLER_THAN_LINES(NAME, L)                                                                \
     VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_across##L), LINE, turn_1, false)
@@ -178,7 +178,6 @@ static const Isa *const ISAS[] = {&NEON, &PLAIN};
 #undef THESE
 #undef VECTORS
 #else
-static void know_processor(void) {}
 static bool supports(const Isa *isa) { return isa == &PLAIN; }
 static const Isa *const ISAS[] = {&PLAIN};
 #endif

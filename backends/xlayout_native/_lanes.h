@@ -158,6 +158,7 @@ INLINE VEC N(across_bytes)(VEC before, VEC v, int64_t skip)
     default: CASE(WIDEST);                                                                         \
     }
 
+/* An element of two vectors is for narrower kernels too: plain C moves it as one. */
 INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past, bool far)
 {
 #define CASE(W) EACH_WAYS(b->rows, N(zip_row), W, past, far)

@@ -102,7 +102,7 @@ static void work(Task *task, int number)
     const bool touches = job->touching && touch_ahead(job->touching);
     for (int k = 0; k < job->parts; k++) work_on(job, &job->part[(number + k) % job->parts], &worker, touches);
     write_waiting(&worker, INT64_MAX);
-    if (job->stream) job->isa->fence();
+    if (job->stream) fence();
 }
 
 static void run_plan(const Plan *plan, uint8_t **pointers, int64_t threads)
