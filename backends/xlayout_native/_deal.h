@@ -6,8 +6,6 @@
  * would write its part of rows alone; but where parts begin off a line, there are lines of two of them.
  */
 
-enum { JOINED = 1 << 16 }; /* bytes that are taken from one source at a time */
-
 static bool are_parts(const Copy *a, const Copy *b)
 {
     const Loop *x = &a->loop[0], *y = &b->loop[0];
@@ -75,8 +73,8 @@ static bool no_seams(const Plan *plan, const Copy *c, uint8_t *const *pointers)
     return !past;
 }
 
-/* A tile of each of them: dealt out row by row; joined some rows at a time, as memory is quick to read in long
- * parts of one source. `next` is where the input of the first goes on afterwards. */
+/* A tile of each of them: dealt out row by row; joined as many rows at a time as it has, as memory is quick to read in
+ * long parts of one source. `next` is where the input of the first goes on afterwards. */
 static void run_together(Worker *worker, const Plan *plan, const Copy *c, const int64_t *at,
                          uint8_t *const *pointers, const uint8_t *next)
 {
@@ -90,8 +88,7 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
         return;
     }
     const int64_t end = least(at[0] + c->tile[0], c->loop[0].n), ahead = (SOON + c->width - 1) / c->width;
-    const bool long_rows = c->together * c->width >= LONG;
-    const int64_t high = c->joined && long_rows ? least(most(JOINED / c->width, 1), SEAMS) : 1;
+    const int64_t high = c->joined && c->together * c->width >= LONG ? SEAMS : 1;
     const int64_t count = c->joined ? high : c->together;
     Seam seams[SEAMS];
     for (int k = 0; k < count; k++) seams[k] = (Seam){0};

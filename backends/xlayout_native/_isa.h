@@ -26,15 +26,19 @@ typedef void (*Turn)(const Block *, uint8_t *to, int64_t column_out, Way, uint8_
 /* Where a block has ended: all of it is written but for what is in a line with what may follow. */
 typedef struct { uint8_t *to; const uint8_t *from; } Seam;
 
-enum { SEAMS = TOGETHER / LINE }; /* at a time */
+enum {
+    SEAMS = TOGETHER / LINE, /* at a time */
+    FEW_COLUMNS = 32,        /* that may be written in turn, however long their blocks are */
+};
 
 /* Whether each column goes on in the next row, so that rows may be read as they lie: not where columns
- * follow one another, and are short; nor long rows, as the block before each seam is read again. */
+ * follow one another, and are short; nor long rows of many, as the block before each seam is read again. */
 static inline bool has_seams(const Box *b)
 {
     const int64_t column = b->rows * b->width, row = b->columns * b->width;
-    return b->row_out == b->width && b->column_in == b->width && b->columns > 1 && row <= TOGETHER &&
-           column >= LONG && (b->column_out != column || b->rows > b->columns);
+    return b->row_out == b->width && b->column_in == b->width && b->columns > 1 &&
+           row <= (b->columns <= FEW_COLUMNS ? 4 : 1) * TOGETHER && column >= LONG &&
+           (b->column_out != column || b->rows > b->columns);
 }
 
 static inline void close_seam(const Seam *s)
