@@ -111,7 +111,6 @@ static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_
         else c->loop[k] = (Loop){1, 0, 0}; /* its strides may be anything, and lead nowhere */
         if (__builtin_mul_overflow(bytes, n, &bytes) || bytes / itemsize > elements(target)) return 0;
     }
-    prepare_copy(c, false);
     plan->bytes += bytes;
     plan->count++;
     return used;
@@ -167,7 +166,7 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
             error = refuse(call, "xlayout: moves that are malformed, or leave the buffers");
             goto end;
         }
-    finish_plan(plan);
+    prepare_plan(plan);
     for (int64_t k = 0; k < call->args.size; k++)
         pointers[k] = ((XLA_FFI_Buffer *)call->args.args[k])->data;
     for (int64_t k = 0; k < call->rets.size; k++) {

@@ -22,6 +22,7 @@ typedef struct {
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops that walk over segments; the rest are inside one */
     int64_t band;                 /* of a transpose: rows that are read across a tile before the next */
+    bool cached;                  /* the plan's results stay in the caches */
     bool dense;                   /* rows of pairs, whole lines of them, that follow one another in the output */
     bool even;                    /* its kernel's stores fall on lines, if the target starts on one, */
     bool lines;                   /* or make lines of two parts, in rows that are long: see writer() */

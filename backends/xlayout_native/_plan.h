@@ -2,7 +2,8 @@
 
 enum {
     RUN = 1 << 16,                /* from here on a contiguous run is cut by bytes, not by loops */
-    TILE = 1 << 17,               /* bytes of a tile that is written as it is read */
+    TILE = 1 << 17,               /* bytes of a tile that is written as it is read; */
+    FEW_TILES = 8,                /* where there would be but one for each of two threads, so many */
     STAGED = 1 << 14,             /* of one that is put together first: stays in the first cache */
     ROW = 1024,                   /* bytes of an output row of a tile, if the input runs across */
     ROWS = 1024,                  /* rows of a transpose's tile, of single bytes or if these are all: each becomes */
@@ -57,13 +58,25 @@ static int64_t shape_transpose(Copy *c)
     return most(room / (*high * *wide), 1);
 }
 
-/* Of the others: a row of the output, and then what else fits. */
+/* Bytes of a tile of the others. */
+static int64_t bytes_of_tile(const Copy *c, bool lines)
+{
+    if (!lines) return STAGED;
+    if (!c->cached) return TILE;
+    int64_t all = c->width;
+    for (int k = 0; k < c->rank; k++) all *= c->loop[k].n;
+    return all < 2 * TILE ? TILE : least(all / FEW_TILES, TILE);
+}
+
+/* A row of the output, or enough of it, and then what else fits. Blocks that stay in the caches go by whole
+ * rows: a thread's part of the result is in one piece, as other threads of the program have it. */
 static int64_t shape_rows(Copy *c, bool lines)
 {
     const int last = c->rank - 1;
-    const int64_t bytes = lines ? TILE : STAGED;
+    const bool whole_rows = c->along == last || (c->cached && c->kind == BLOCKS && c->width >= LINE);
+    const int64_t bytes = bytes_of_tile(c, lines);
     int64_t room = bytes / least(c->width, bytes);
-    c->tile[last] = least(c->loop[last].n, c->along == last ? room : (ROW + c->width - 1) / c->width);
+    c->tile[last] = least(c->loop[last].n, whole_rows ? room : (ROW + c->width - 1) / c->width);
     if (c->along != last) {
         c->tile[c->along] = least(c->loop[c->along].n, whole(room / c->tile[last], c->width));
         c->tile[last] = least(c->loop[last].n, most(c->tile[last], whole(room / c->tile[c->along], c->width)));

@@ -87,7 +87,6 @@ static bool read_copy(Plan *plan, PyObject *move, int64_t itemsize)
     if (empty) return true;
     int64_t bytes = itemsize;
     for (int k = 0; k < c->rank; k++) bytes *= c->loop[k].n;
-    prepare_copy(c, false);
     plan->bytes += bytes;
     if (plan->bytes >= FAR) {
         PyErr_SetString(PyExc_OverflowError, "moves: wanted less than 2**61 bytes in all");
@@ -121,7 +120,7 @@ static PyObject *prepare(PyObject *module, PyObject *args)
     plan->inputs = inputs, plan->outputs = outputs;
     for (Py_ssize_t k = 0; k < count; k++)
         if (!read_copy(plan, PyTuple_GetItem(listed, k), itemsize)) goto end;
-    finish_plan(plan);
+    prepare_plan(plan);
     capsule = PyCapsule_New(plan, CAPSULE, drop);
 end:
     if (!capsule) free(plan);

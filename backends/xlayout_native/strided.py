@@ -64,7 +64,7 @@ PIECE = 1 << 22
 """The same for one of several fresh results that are as large together."""
 
 ONE_CALL = 1 << 18
-"""Bytes up to which a row-major copy in one call, by one thread, beats a framework's few calls."""
+"""Bytes up to which a row-major copy in one call beats a framework's few calls."""
 
 LINE = 64
 MOST_LOOPS = 15
@@ -119,17 +119,14 @@ def prepared(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | N
 
 def plan_to_write(
     moves: Moves, itemsize: int, inputs: int, shapes: Sequence[Sequence[int]], rivals: bool = False
-) -> tuple[Plan, int] | None:
-    """The plan and the threads (0: all) of a write into row-major results of these shapes; or None.
+) -> Plan | None:
+    """The plan of a write into row-major results of these shapes; None where frameworks are faster.
 
-    None stands for a write that the framework should make itself. Whoever keeps this asks `wanted`
-    before each write. `rivals` as in `plan_where_faster`.
+    Whoever keeps this asks `wanted` before each write. `rivals` as in `plan_where_faster`.
     """
     if itemsize * sum(map(math.prod, shapes)) <= ONE_CALL:
-        plan, threads = prepared(moves, itemsize, inputs, len(shapes)), 1
-    else:
-        plan, threads = _faster(moves, itemsize, inputs, len(shapes), rivals), 0
-    return None if plan is None else (plan, threads)
+        return prepared(moves, itemsize, inputs, len(shapes))
+    return _faster(moves, itemsize, inputs, len(shapes), rivals)
 
 
 def meets(addresses: Sequence[int], nbytes: Sequence[int], inputs: int) -> bool:

@@ -73,15 +73,14 @@ def writer(
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         dtype = arrays[0].dtype
-        found = plans(dtype.itemsize) if dtype.itemsize else None
-        if found is None or not wanted() or not are_bytes(dtype, *arrays):
+        plan = plans(dtype.itemsize) if dtype.itemsize else None
+        if plan is None or not wanted() or not are_bytes(dtype, *arrays):
             return None
         if outputs is None:
             outputs = [empty(shape, dtype) for shape in targets]
         elif not fits(outputs, dtype):
             return None
-        plan, threads = found
-        return outputs if xlayout_native.run_arrays(plan, threads, *arrays, *outputs) else None
+        return outputs if xlayout_native.run_arrays(plan, 0, *arrays, *outputs) else None
 
     def fits(outputs: Sequence[Any], dtype: Any) -> bool:
         if len(outputs) != len(targets) or not (dtype.names is None or _has_no_gaps(dtype)):

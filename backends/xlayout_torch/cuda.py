@@ -67,7 +67,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         return False
     if not _moved(moves, arrays, outputs):
         return False
-    count_write(*outputs)
+    count_write(outputs)
     return True
 
 
@@ -127,7 +127,7 @@ class Batch:
         """Make the moves."""
         with _on(self._outputs[0].device):
             launch(self._made, self._table)
-        count_write(*self._outputs)
+        count_write(self._outputs)
 
 
 def launch(made: Plan, table: Any, source: int = 0, target: int = 0) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.autograd.graph import increment_version
 from torch.utils._device import DeviceContext
 
 from xlayout_native.overlap import Extent, conflict, extent, meets_itself
@@ -16,6 +15,7 @@ __all__ = [
     "DTYPES",
     "GATES",
     "PLAIN",
+    "WIDTHS",
     "addresses_of",
     "any_closed",
     "count_write",
@@ -45,6 +45,8 @@ DTYPES = frozenset(
 )
 """What the kernel has plans for: no complex numbers, which may be conjugated lazily."""
 
+WIDTHS = {dtype: dtype.itemsize for dtype in DTYPES}
+
 
 # Of torch's internals, found once; what is true of any of these is asked on every call.
 dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -52,6 +54,7 @@ function_modes = torch._C._len_torch_function_stack
 trace = torch._C._get_tracing_state
 transforms = torch._C._are_functorch_transforms_active
 recording = torch.is_grad_enabled
+increment_version = torch._C._increment_version
 
 
 def watched() -> bool:
@@ -134,11 +137,11 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
     return tuple(x.stride())
 
 
-def count_write(*xs: Any) -> None:
+def count_write(xs: Sequence[Any]) -> None:
     """Tell autograd, which may have kept them, that these were written into."""
     for x in xs:
         if not x.is_inference():  # what inference mode makes counts no versions
-            increment_version(x)
+            increment_version((x,))
 
 
 def sealed(x: Any) -> bool:
@@ -155,7 +158,7 @@ def release(x: Any, /) -> Callable[[], None]:
         )
 
     def empty() -> None:
-        count_write(x)
+        count_write((x,))
         x.data = torch.empty(0, dtype=x.dtype, device=x.device)
 
     return empty

@@ -73,7 +73,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         return False
     pointers = [x.data_ptr() for x in (*arrays, *outputs)]
     xlayout_native.run(plan, torch.get_num_threads(), *pointers)
-    memory.count_write(*outputs)
+    memory.count_write(outputs)
     return True
 
 
@@ -89,7 +89,7 @@ def in_place(moves: Moves, x: Any, shape: tuple[int, ...]) -> Any | None:
     threads = torch.get_num_threads()
     if plan is None or not xlayout_native.run_in_place(plan, threads, x.data_ptr()):
         return None
-    memory.count_write(x)
+    memory.count_write((x,))
     return x.new_empty(0).set_(storage, 0, shape)  # no view: one made without gradients stays so
 
 

@@ -13,7 +13,7 @@ import xlayout_native
 from xlayout_native.strided import ONE_CALL, Moves, meets, plan_to_write
 from xlayout_native.switch import wanted
 from xlayout_torch import native
-from xlayout_torch.memory import DTYPES, addresses_of, count_write, sealed, watched
+from xlayout_torch.memory import WIDTHS, addresses_of, count_write, sealed, watched
 
 __all__ = ["copy_by_torch", "writer"]
 
@@ -26,36 +26,33 @@ def writer(
     counts = [math.prod(shape) for shape in (*sources, *targets)]
     inputs = len(sources)
     count = sum(counts[inputs:])
+    nbytes = {width: [n * width for n in counts] for width in (1, 2, 4, 8)}
+    run = xlayout_native.run
     plans = lru_cache(lambda size, rivals: plan_to_write(moves, size, inputs, targets, rivals))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
-        dtype = arrays[0].dtype
-        if dtype not in DTYPES or watched() or not wanted():
+        width = WIDTHS.get(arrays[0].dtype)
+        if width is None or watched() or not wanted():
             return None
-        read = addresses_of(arrays)
-        if read is None:
+        given = arrays if outputs is None else (*arrays, *outputs)
+        addresses = addresses_of(given)
+        if addresses is None:
             return None
-        width = dtype.itemsize
         size = count * width
-        made = outputs
-        if made is None:
-            made = [native.empty(shape, arrays[0], size) for shape in targets]
-        elif not fits(made, dtype):
-            return None
-        written = addresses_of(made)
-        if written is None:
-            return None
-        addresses = (*read, *written)
-        if outputs is not None and meets(addresses, [n * width for n in counts], inputs):
-            return None
-        found = plans(width, size > ONE_CALL and native.rivals())  # what is small is for one thread
-        if found is None:
+        if outputs is None:
+            made: Sequence[Any] = [native.empty(shape, arrays[0], size) for shape in targets]
+            addresses += [y.data_ptr() for y in made]
+        else:
+            made = outputs
+            if not fits(made, arrays[0].dtype) or meets(addresses, nbytes[width], inputs):
+                return None
+        plan = plans(width, size > ONE_CALL and native.rivals())
+        if plan is None:
             copy_by_torch(moves, arrays, made)
             return made
-        plan, threads = found
-        xlayout_native.run(plan, threads or torch.get_num_threads(), *addresses)
+        run(plan, torch.get_num_threads(), *addresses)
         if outputs is not None:
-            count_write(*outputs)
+            count_write(outputs)
         return made
 
     def fits(outputs: Sequence[Any], dtype: Any) -> bool:

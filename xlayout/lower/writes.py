@@ -13,8 +13,8 @@ from xlayout.lower.moves import moves_of
 __all__ = ["Write", "as_outputs", "is_nested", "write_of"]
 
 Write = Callable[[tuple[Any, ...], Any], Any]
-"""Writes a layout of arrays into what is given as `out`, and returns that; None, and nothing is
-written, where these are no arrays for it."""
+"""Writes a layout of arrays into what is given as `out`, and returns the arrays; None, and nothing
+is written, where these are none for it."""
 
 
 def write_of(backend: Backend, layout: Layout) -> Write | None:
@@ -22,7 +22,9 @@ def write_of(backend: Backend, layout: Layout) -> Write | None:
     if layout.has_holes or not layout.out_size:
         return None
     write = backend.writer(moves_of(layout), layout.in_shapes, layout.out_shapes)
-    return lambda arrays, out: None if write(arrays, as_outputs(out)) is None else out
+    if len(layout.out_shapes) == 1:  # as it mostly is, and is given; a tuple of it is no array
+        return lambda arrays, out: write(arrays, (out,))
+    return lambda arrays, out: write(arrays, as_outputs(out))
 
 
 def as_outputs(out: Any) -> tuple[Any, ...]:
