@@ -27,7 +27,6 @@ def writer(
     inputs = len(sources)
     count = sum(counts[inputs:])
     nbytes = {width: [n * width for n in counts] for width in (1, 2, 4, 8)}
-    run = xlayout_native.run
     plans = lru_cache(lambda size, rivals: plan_to_write(moves, size, inputs, targets, rivals))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
@@ -50,7 +49,7 @@ def writer(
         if plan is None:
             copy_by_torch(moves, arrays, made)
             return made
-        run(plan, torch.get_num_threads(), *addresses)
+        xlayout_native.run(plan, torch.get_num_threads(), *addresses)
         if outputs is not None:
             count_write(outputs)
         return made
