@@ -73,7 +73,7 @@ static bool no_seams(const Plan *plan, const Copy *c, uint8_t *const *pointers)
     return !past;
 }
 
-/* A tile of each of them: dealt out row by row; joined as many rows at a time as it has, as memory is quick to read in
+/* A tile of each of them: dealt out row by row; joined as many rows at a time as can be, as memory is quick to read in
  * long parts of one source. `next` is where the input of the first goes on afterwards. */
 static void run_together(Worker *worker, const Plan *plan, const Copy *c, const int64_t *at,
                          uint8_t *const *pointers, const uint8_t *next)
@@ -88,7 +88,7 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
         return;
     }
     const int64_t end = least(at[0] + c->tile[0], c->loop[0].n), ahead = (SOON + c->width - 1) / c->width;
-    const int64_t high = c->joined && c->together * c->width >= LONG ? SEAMS : 1;
+    const int64_t high = c->joined && c->together * c->width >= LONG ? least(SEAMS, end - at[0]) : 1;
     const int64_t count = c->joined ? high : c->together;
     Seam seams[SEAMS];
     for (int k = 0; k < count; k++) seams[k] = (Seam){0};

@@ -28,7 +28,8 @@ typedef struct { uint8_t *to; const uint8_t *from; } Seam;
 
 enum {
     SEAMS = TOGETHER / LINE, /* at a time */
-    FEW_COLUMNS = 32,        /* that may be written in turn, however long their blocks are */
+    FEW_COLUMNS = 32,        /* that may be written in turn where their blocks are longer: */
+    FEW_LONG = 1 << 16,      /* bytes of a row of those */
 };
 
 /* Whether each column goes on in the next row, so that rows may be read as they lie: not where columns
@@ -37,7 +38,7 @@ static inline bool has_seams(const Box *b)
 {
     const int64_t column = b->rows * b->width, row = b->columns * b->width;
     return b->row_out == b->width && b->column_in == b->width && b->columns > 1 &&
-           row <= (b->columns <= FEW_COLUMNS ? 4 : 1) * TOGETHER && column >= LONG &&
+           row <= (b->columns <= FEW_COLUMNS ? FEW_LONG : TOGETHER) && column >= LONG &&
            (b->column_out != column || b->rows > b->columns);
 }
 

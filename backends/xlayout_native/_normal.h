@@ -36,6 +36,13 @@ typedef struct {
     Copy copies[];
 } Plan;
 
+static int64_t bytes_of(const Copy *c)
+{
+    int64_t bytes = c->width;
+    for (int k = 0; k < c->rank; k++) bytes *= c->loop[k].n;
+    return bytes;
+}
+
 /* Output strides positive and descending, loops that chain fused, contiguous bytes in `width`. */
 static void normalise(Copy *c)
 {

@@ -63,8 +63,7 @@ static int64_t bytes_of_tile(const Copy *c, bool lines)
 {
     if (!lines) return STAGED;
     if (!c->cached) return TILE;
-    int64_t all = c->width;
-    for (int k = 0; k < c->rank; k++) all *= c->loop[k].n;
+    const int64_t all = bytes_of(c);
     return all < 2 * TILE ? TILE : least(all / FEW_TILES, TILE);
 }
 

@@ -85,15 +85,24 @@ static bool read_copy(Plan *plan, PyObject *move, int64_t itemsize)
         !read_loops(c, loops, itemsize, &empty))
         return false;
     if (empty) return true;
-    int64_t bytes = itemsize;
-    for (int k = 0; k < c->rank; k++) bytes *= c->loop[k].n;
-    plan->bytes += bytes;
+    plan->bytes += bytes_of(c);
     if (plan->bytes >= FAR) {
         PyErr_SetString(PyExc_OverflowError, "moves: wanted less than 2**61 bytes in all");
         return false;
     }
     plan->count++;
     return true;
+}
+
+/* The plan, once all its copies are read. */
+static void prepare_plan(Plan *plan)
+{
+    const bool cached = plan->bytes < atomic_load(&stream_from);
+    for (int k = 0; k < plan->count; k++) {
+        plan->copies[k].cached = cached;
+        prepare_copy(&plan->copies[k], false);
+    }
+    finish_plan(plan);
 }
 
 static PyObject *prepare(PyObject *module, PyObject *args)

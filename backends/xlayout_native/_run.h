@@ -8,17 +8,6 @@ enum {
     OWN = 32,   /* and of its own part */
 };
 
-/* The plan, once all its copies are read. */
-static void prepare_plan(Plan *plan)
-{
-    const bool cached = plan->bytes < atomic_load(&stream_from);
-    for (int k = 0; k < plan->count; k++) {
-        plan->copies[k].cached = cached;
-        prepare_copy(&plan->copies[k], false);
-    }
-    finish_plan(plan);
-}
-
 static bool is_for_one(int64_t bytes)
 {
     const int64_t enough = atomic_load(&threads_from); /* who is awake takes a call of the system to say */

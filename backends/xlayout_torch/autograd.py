@@ -14,7 +14,7 @@ import torch
 import xlayout_native
 from xlayout_native.strided import are_many
 from xlayout_native.switch import wanted
-from xlayout_torch.memory import DTYPES, addresses_of, watched
+from xlayout_torch.memory import WIDTHS, addresses_of, watched
 from xlayout_torch.operation import parse, relayout
 
 __all__ = ["FROM", "GATES", "linear"]
@@ -28,7 +28,7 @@ GATES: dict[str, Callable[[Sequence[Any]], bool]] = {
     "off": lambda _arrays: not wanted(),
     "watched": lambda _arrays: watched(),
     "memory": lambda arrays: not _readable(arrays),
-    "dtype": lambda arrays: arrays[0].dtype not in DTYPES,
+    "dtype": lambda arrays: arrays[0].dtype not in WIDTHS,
 }
 """Name -> whether it leaves tensors to torch's own ops, here and now."""
 

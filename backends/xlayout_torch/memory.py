@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 from torch.utils._device import DeviceContext
 
 from xlayout_native.overlap import Extent, conflict, extent, meets_itself
 
 __all__ = [
-    "DTYPES",
     "GATES",
     "PLAIN",
     "WIDTHS",
@@ -36,16 +36,14 @@ __all__ = [
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """The types that no code of others stands behind."""
 
-DTYPES = frozenset(
-    dtype
+WIDTHS = {
+    dtype: dtype.itemsize
     for dtype in vars(torch).values()
     if isinstance(dtype, torch.dtype)
     and not dtype.is_complex
     and not str(dtype).startswith("torch.q")
-)
-"""What the kernel has plans for: no complex numbers, which may be conjugated lazily."""
-
-WIDTHS = {dtype: dtype.itemsize for dtype in DTYPES}
+}
+"""Bytes of what the kernel has plans for: no complex numbers, which may be conjugated lazily."""
 
 
 # Of torch's internals, found once; what is true of any of these is asked on every call.
@@ -54,7 +52,6 @@ function_modes = torch._C._len_torch_function_stack
 trace = torch._C._get_tracing_state
 transforms = torch._C._are_functorch_transforms_active
 recording = torch.is_grad_enabled
-increment_version = torch._C._increment_version
 
 
 def watched() -> bool:
@@ -139,9 +136,8 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
 
 def count_write(xs: Sequence[Any]) -> None:
     """Tell autograd, which may have kept them, that these were written into."""
-    for x in xs:
-        if not x.is_inference():  # what inference mode makes counts no versions
-            increment_version((x,))
+    # What inference mode makes counts no versions.
+    increment_version([x for x in xs if not x.is_inference()])
 
 
 def sealed(x: Any) -> bool:

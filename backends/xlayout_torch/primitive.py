@@ -17,7 +17,7 @@ import torch
 import xlayout_native
 from xlayout_native.strided import LINE, are_many
 from xlayout_native.switch import wanted
-from xlayout_torch.memory import DTYPES, PLAIN
+from xlayout_torch.memory import PLAIN, WIDTHS
 from xlayout_torch.operation import Form, parse
 
 __all__ = ["FROM", "GATES", "LARGE", "linear", "worth"]
@@ -49,7 +49,7 @@ GATES: dict[str, Callable[[Form, Seen], bool]] = {
     "absent": lambda _form, _seen: not xlayout_native.available,
     "off": lambda _form, _seen: not wanted(),
     "device": lambda _form, seen: seen.device != "cpu",
-    "dtype": lambda _form, seen: seen.dtype not in DTYPES,
+    "dtype": lambda _form, seen: seen.dtype not in WIDTHS,
     "subclass": lambda _form, seen: not seen.plain,  # it may know ATen's ops alone
     "strided": lambda _form, seen: not seen.row_major,
     "exported": lambda _form, _seen: torch.compiler.is_exporting(),  # others may read the program

@@ -18,8 +18,8 @@ import xlayout_native
 from xlayout_native.strided import Moves, dense_strides, prepared
 from xlayout_native.switch import wanted
 from xlayout_torch.memory import (
-    DTYPES,
     PLAIN,
+    WIDTHS,
     addresses_of,
     dispatch_modes,
     function_modes,
@@ -36,10 +36,10 @@ __all__ = ["quick"]
 def quick(
     recipe: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
-    by_width = {n: prepared(moves, n, inputs, len(shapes)) for n in (1, 2, 4, 8)}
+    by_width = {n: prepared(moves, n, inputs, len(shapes)) for n in set(WIDTHS.values())}
     if None in by_width.values():
         return recipe
-    plans = {dtype: by_width[dtype.itemsize] for dtype in DTYPES}
+    plans = {dtype: by_width[width] for dtype, width in WIDTHS.items()}
     copy = xlayout_native.run
     steps = [dense_strides([max(n, 1) for n in shape]) for shape in shapes]
     made_as = list(zip(shapes, steps, strict=True))

@@ -26,15 +26,14 @@ def writer(
     counts = [math.prod(shape) for shape in (*sources, *targets)]
     inputs = len(sources)
     count = sum(counts[inputs:])
-    nbytes = {width: [n * width for n in counts] for width in (1, 2, 4, 8)}
+    nbytes = {width: [n * width for n in counts] for width in set(WIDTHS.values())}
     plans = lru_cache(lambda size, rivals: plan_to_write(moves, size, inputs, targets, rivals))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         width = WIDTHS.get(arrays[0].dtype)
         if width is None or watched() or not wanted():
             return None
-        given = arrays if outputs is None else (*arrays, *outputs)
-        addresses = addresses_of(given)
+        addresses = addresses_of(arrays if outputs is None else (*arrays, *outputs))
         if addresses is None:
             return None
         size = count * width
@@ -45,7 +44,7 @@ def writer(
             made = outputs
             if not fits(made, arrays[0].dtype) or meets(addresses, nbytes[width], inputs):
                 return None
-        plan = plans(width, size > ONE_CALL and native.rivals())
+        plan = plans(width, size > ONE_CALL and native.rivals())  # below it makes no difference
         if plan is None:
             copy_by_torch(moves, arrays, made)
             return made
@@ -61,7 +60,7 @@ def writer(
             for y, shape in zip(outputs, targets, strict=True):
                 if y.dtype is not dtype or y.shape != shape or y.requires_grad or sealed(y):
                     return False
-        except (AttributeError, RuntimeError):  # no tensor; what is nested has many shapes
+        except RuntimeError:  # what is nested has many shapes
             return False
         return True
 
