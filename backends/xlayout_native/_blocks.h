@@ -102,7 +102,7 @@ TARGET static void N(blocks_across)(const Box *b, const uint8_t *from, uint8_t *
 /* Through the caches. */
 TARGET static void N(blocks)(const Box *b, const uint8_t *from, uint8_t *to)
 {
-    if (b->width > LINE) {
+    if (b->width > LINE && b->width <= ALONE) {
         N(rows_of_blocks)(b, from, to, NULL, false, false);
         return;
     }

@@ -6,6 +6,7 @@ enum {
     LINE = 64,      /* bytes of a cache line */
     SOON = 1024,    /* bytes ahead of a streaming kernel that are fetched, */
     LATER = 4096,   /* and of blocks that stay in the caches */
+    ALONE = 1 << 13, /* bytes of such a block beyond which processors fetch by themselves */
     TOGETHER = 1 << 14, /* bytes that may be fetched ahead into the first cache, half of it */
 };
 
@@ -91,7 +92,9 @@ static void plain_blocks(const Box *b, const uint8_t *from, uint8_t *to)
     case 16: MOVE(u128);
     case 32: MOVE(u256);
     case 64: MOVE(u512);
-    default: EACH(move(d, s, b->width))
+    default:
+        if (b->width > ALONE) EACH(memcpy(d, s, (size_t)b->width))
+        else EACH(move(d, s, b->width))
     }
 #undef MOVE
 #undef EACH

@@ -41,17 +41,26 @@ static bool share_openmp(void)
     return atomic_load(&openmp);
 }
 
+/* Whether this is the main thread. Remembered, as the system takes its time to say so; a fork is no matter, as
+ * nobody asks in one. */
+static bool is_main(void)
+{
+#ifdef __linux__
+    static _Thread_local enum { UNKNOWN, OTHER, MAIN } found;
+    if (found == UNKNOWN) found = syscall(SYS_gettid) == getpid() ? MAIN : OTHER;
+    return found == MAIN;
+#else
+    return false;
+#endif
+}
+
 /* OpenMP, for the main thread: it keeps a team for every thread that asks it, and the framework's work is
  * mostly on this one. That team waits for more, awake, when its last task is done; and helpers of our own
  * would have to take turns with it on the same processors. */
 static Parallel awake_threads(void)
 {
     const Parallel found = atomic_load_explicit(&openmp, memory_order_relaxed);
-#ifdef __linux__
-    return found && syscall(SYS_gettid) == getpid() ? found : NULL;
-#else
-    return (void)found, NULL;
-#endif
+    return found && is_main() ? found : NULL;
 }
 
 /* -- threads of our own --------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@ enum {
 
 static bool is_for_one(int64_t bytes)
 {
-    const int64_t enough = atomic_load(&threads_from); /* who is awake takes a call of the system to say */
+    const int64_t enough = atomic_load(&threads_from);
     return bytes < enough / AWAKE || (bytes < enough && !awake_threads());
 }
 

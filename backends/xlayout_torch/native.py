@@ -13,7 +13,15 @@ from typing import Any
 import torch
 
 import xlayout_native
-from xlayout_native.strided import LARGE, PIECE, SMALL, Moves, one_move, plan_where_faster, prepared
+from xlayout_native.strided import (
+    LARGE,
+    PIECE,
+    SMALL,
+    Moves,
+    plan_to_copy,
+    plan_where_faster,
+    prepared,
+)
 from xlayout_native.switch import wanted
 from xlayout_torch import memory
 
@@ -22,7 +30,17 @@ __all__ = ["GATES", "empty", "fresh", "in_place", "move", "rivals"]
 if xlayout_native.available:
     xlayout_native.share_threads()
 
-_HOME = os.getpid()
+_home = True
+"""Whether this process has the threads that torch started: in a fork they never come."""
+
+
+def _leave_home() -> None:
+    global _home
+    _home = False
+
+
+if hasattr(os, "register_at_fork"):  # where there are forks
+    os.register_at_fork(after_in_child=_leave_home)
 
 GATES: dict[str, Callable[[Any], bool]] = memory.GATES | {
     "device": lambda x: x.device.type != "cpu",
@@ -35,16 +53,14 @@ def rivals() -> bool:
     """Whether torch's threads, which are awake, are out of the kernel's reach here."""
     if not xlayout_native.available:
         return True
-    if os.getpid() != _HOME:  # in a fork they never come
-        return False
-    return torch.get_num_threads() > 1 and not xlayout_native.threads_awake()
+    return _home and not xlayout_native.threads_awake() and torch.get_num_threads() > 1
 
 
 def fresh(x: Any) -> Any | None:
     """A row-major copy of a tensor, or None where torch should make it."""
     if not xlayout_native.available or x.numel() * x.itemsize < SMALL or _watched(x):
         return None
-    plan = plan_where_faster(one_move(x.shape, x.stride()), x.itemsize, 1, 1, rivals())
+    plan = plan_to_copy(x.shape, x.stride(), x.itemsize, rivals())
     if plan is None:
         return None
     y = empty(x.shape, x)
