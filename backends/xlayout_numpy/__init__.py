@@ -181,11 +181,9 @@ _PLAIN = (np.ndarray, np.memmap)
 
 
 def strides(x: Any, /) -> tuple[int, ...] | None:
-    if type(x) not in _PLAIN or x.dtype.hasobject or not x.itemsize:  # of float0, say
+    if type(x) not in _PLAIN or x.dtype.hasobject:
         return None
-    if any(s % x.itemsize for s in x.strides):
-        return None
-    return tuple(s // x.itemsize for s in x.strides)
+    return native.in_elements(x.strides, x.itemsize)
 
 
 view_strides = strides

@@ -16,13 +16,13 @@ from xlayout_native.strided import (
     LARGE,
     SMALL,
     Moves,
-    one_move,
+    plan_to_copy,
     plan_to_write,
     plan_where_faster,
 )
 from xlayout_native.switch import wanted
 
-__all__ = ["are_bytes", "empty", "fresh", "move", "writer"]
+__all__ = ["are_bytes", "empty", "fresh", "in_elements", "move", "writer"]
 
 _HUGE = 1 << 21
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
@@ -30,11 +30,15 @@ _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 
 def fresh(x: Any) -> Any | None:
     """A row-major copy of an array, or None where numpy should make it."""
-    if x.nbytes < SMALL or not _plain(x):
+    if x.nbytes < SMALL or not are_bytes(x.dtype, x) or not _has_no_gaps(x.dtype):
         return None
-    strides = [s // x.itemsize for s in x.strides]
+    steps = in_elements(x.strides, x.itemsize)
+    plan = None if steps is None else plan_to_copy(x.shape, steps, x.itemsize)
+    if plan is None:
+        return None
     y = empty(x.shape, x.dtype)
-    return y if move(one_move(x.shape, strides), (x,), (y,)) else None
+    xlayout_native.run(plan, 0, xlayout_native.address(x), xlayout_native.address(y))
+    return y
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Any:
@@ -123,9 +127,17 @@ def _has_no_gaps(dtype: Any) -> bool:
 
 def _plain(x: Any) -> bool:
     """Bytes that mean the same wherever they lie, at whole elements apart."""
-    return (
-        are_bytes(x.dtype, x)
-        and x.itemsize > 0
-        and not any(s % x.itemsize for s in x.strides)
-        and _has_no_gaps(x.dtype)
-    )
+    apart = in_elements(x.strides, x.itemsize) is not None
+    return apart and are_bytes(x.dtype, x) and _has_no_gaps(x.dtype)
+
+
+@lru_cache(4096)
+def in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | None:
+    """Strides that numpy counts in bytes; None where elements are not whole elements apart.
+
+    >>> in_elements((24, 8), 8), in_elements((24, 12), 8)
+    ((3, 1), None)
+    """
+    if not itemsize or any(s % itemsize for s in strides):
+        return None
+    return tuple(s // itemsize for s in strides)

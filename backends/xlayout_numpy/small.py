@@ -6,13 +6,14 @@ eighth of them, for a program of slices and concatenations two thirds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 import xlayout_native
-from xlayout_native.strided import Moves, prepared
+from xlayout_native.strided import FEW, Moves, prepared
 from xlayout_native.switch import wanted
 from xlayout_numpy.native import are_bytes
 
@@ -22,7 +23,7 @@ __all__ = ["quick"]
 def quick(
     recipe: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
-    if _by_views(moves, shapes):
+    if _by_views(moves, shapes) and sum(map(math.prod, shapes)) <= FEW:
         return recipe
     plans = {n: prepared(moves, n, inputs, len(shapes)) for n in (1, 2, 4, 8, 16)}
     if None in plans.values():

@@ -108,6 +108,10 @@ def test_the_kernel_is_used_where_it_is_faster(make: Any, runs: list[int]) -> No
     assert len(runs) == 2
     xl.matrix_transpose(make((16, 16)))
     assert len(runs) == (3 if make is torch.zeros else 2)  # numpy's own call costs no more
+    before = len(runs)
+    xl.matrix_transpose(make((48, 64)))
+    xl.matrix_transpose(make((128, 256))[:, ::2])  # in no order that a small call knows
+    assert len(runs) == before + 2
 
 
 @pytest.mark.parametrize("threads", [1, 2])
