@@ -1,7 +1,8 @@
 """Small: a small layout in one call of the compiled kernel, where numpy would take several.
 
 On a kilobyte a call costs its calls. Where axes are split and merged again the kernel saves an
-eighth of them, for a program of slices and concatenations two thirds.
+eighth of them, for a program of slices and concatenations two thirds. What is the copy of one view
+numpy makes as fast up to 2048 elements; from there on a transpose takes it twice as long and more.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def quick(
 
 
 def _by_views(moves: Moves, shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Whether each result is the copy of one view, with no axis split: numpy is faster at that.
+    """Whether each result is the copy of one view, with no axis split.
 
     >>> _by_views(((0, 0, (0, 0, ((3, 1, 2), (2, 3, 1)))),), [(3, 2)])
     True
