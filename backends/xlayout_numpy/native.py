@@ -30,9 +30,7 @@ _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 
 def fresh(x: Any) -> Any | None:
     """A row-major copy of an array, or None where numpy should make it."""
-    if x.nbytes < SMALL or not are_bytes(x.dtype, x) or not _has_no_gaps(x.dtype):
-        return None
-    steps = in_elements(x.strides, x.itemsize)
+    steps = None if x.nbytes < SMALL else _steps(x)
     plan = None if steps is None else plan_to_copy(x.shape, steps, x.itemsize)
     if plan is None:
         return None
@@ -61,7 +59,7 @@ def empty(shape: Sequence[int], dtype: Any) -> Any:
 def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """Whether all moves are made, between arrays of one dtype; if not, numpy should make them."""
     both = (*arrays, *outputs)
-    if not xlayout_native.available or not all(map(_plain, both)):
+    if not xlayout_native.available or any(_steps(x) is None for x in both):
         return False
     plan = plan_where_faster(moves, arrays[0].itemsize, len(arrays), len(outputs))
     if plan is None:
@@ -125,10 +123,11 @@ def _has_no_gaps(dtype: Any) -> bool:
     return bool(end == dtype.itemsize)
 
 
-def _plain(x: Any) -> bool:
-    """Bytes that mean the same wherever they lie, at whole elements apart."""
-    apart = in_elements(x.strides, x.itemsize) is not None
-    return apart and are_bytes(x.dtype, x) and _has_no_gaps(x.dtype)
+def _steps(x: Any) -> tuple[int, ...] | None:
+    """Strides in elements, where the bytes of these mean the same wherever they lie."""
+    if not are_bytes(x.dtype, x) or not _has_no_gaps(x.dtype):
+        return None
+    return in_elements(x.strides, x.itemsize)
 
 
 @lru_cache(4096)
@@ -138,6 +137,6 @@ def in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | No
     >>> in_elements((24, 8), 8), in_elements((24, 12), 8)
     ((3, 1), None)
     """
-    if not itemsize or any(s % itemsize for s in strides):
+    if not itemsize or any(s % itemsize for s in strides):  # without bytes: float0, say
         return None
     return tuple(s // itemsize for s in strides)

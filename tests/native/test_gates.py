@@ -109,7 +109,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """The runs that were asked for; none takes place."""
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(xlayout_native, "run", lambda *args: asked.append(args))
-    monkeypatch.setattr(native, "plan_where_faster", lambda *_: "plan")
+    for name in ("plan_to_copy", "plan_where_faster"):
+        monkeypatch.setattr(native, name, lambda *_: "plan")
     return asked
 
 

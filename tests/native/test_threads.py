@@ -146,6 +146,21 @@ else:
 
 
 @needs_torch
+def test_in_a_fork_no_threads_of_torchs_rival_the_kernel() -> None:
+    code = """
+import os, torch, xlayout_native as n
+from xlayout_torch.native import rivals
+torch.set_num_threads(2)
+n.threads_awake = lambda: False
+child = os.fork()
+if not child:
+    os._exit(rivals())
+print(rivals(), os.waitpid(child, 0)[1])
+"""
+    assert printed(code) == "True 0"
+
+
+@needs_torch
 def test_a_process_with_a_program_of_its_own_shares_whoever_started_it() -> None:
     inside = "import torch, xlayout_native as n, xlayout_torch; print(n.threads_awake())"
     code = f"""
