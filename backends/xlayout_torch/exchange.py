@@ -12,7 +12,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.dlpack import from_dlpack
 
-from xlayout_torch.memory import PLAIN, dispatch_modes, trace
+from xlayout_torch.memory import PLAIN, dispatch_modes, jit_tracing
 
 _SHARED = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
@@ -179,7 +179,7 @@ def keep(x: Any, /, *, copy: bool | None = None) -> torch.Tensor:
 
 def _refuse_recording() -> None:
     """Refuse where the result would be baked into a graph as a constant."""
-    if _is_compiling() or _after_a_graph_break() or trace() is not None:
+    if _is_compiling() or _after_a_graph_break() or jit_tracing():
         where = "torch.compile, torch.export or torch.jit.trace"
     elif dispatch_modes() and _recording_mode():
         where = "make_fx, FakeTensorMode or functionalization"

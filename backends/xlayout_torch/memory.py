@@ -21,12 +21,12 @@ __all__ = [
     "count_write",
     "dispatch_modes",
     "function_modes",
+    "jit_tracing",
     "recording",
     "refusal",
     "release",
     "sealed",
     "strides",
-    "trace",
     "transforms",
     "under_function_mode",
     "view_strides",
@@ -49,7 +49,7 @@ WIDTHS = {
 # Of torch's internals, found once; what is true of any of these is asked on every call.
 dispatch_modes = torch._C._len_torch_dispatch_stack
 function_modes = torch._C._len_torch_function_stack
-trace = torch._C._get_tracing_state
+jit_tracing = torch._C._is_tracing
 transforms = torch._C._are_functorch_transforms_active
 recording = torch.is_grad_enabled
 
@@ -64,7 +64,7 @@ def watched() -> bool:
         or transforms()
         or dispatch_modes()
         or (function_modes() and under_function_mode())
-        or trace() is not None
+        or jit_tracing()
     )
 
 
@@ -83,7 +83,7 @@ GATES: dict[str, Callable[[Any], bool]] = {
     "functionalization": torch._is_functional_tensor,
     "dispatch mode": lambda _x: dispatch_modes() > 0,
     "function mode": lambda _x: under_function_mode(),
-    "tracing": lambda _x: trace() is not None,
+    "tracing": lambda _x: jit_tracing(),
     "conjugate": lambda x: x.is_conj(),
     "negative": lambda x: x.is_neg(),
     "zero": lambda x: x._is_zerotensor(),

@@ -12,12 +12,14 @@ from torch.nn import Parameter
 import xlayout as xl
 import xlayout_native
 from tests.native.test_gates import SITUATIONS
+from xlayout_torch.memory import WIDTHS
 from xlayout_torch.small import quick
 from xlayout_torch.writer import writer
 
 pytestmark = pytest.mark.skipif(not xlayout_native.available, reason="there is no kernel")
 
 MOVES = ((0, 0, (0, 0, ((512, 64, 1), (64, 1, 512)))),)  # of what the situations make
+TURN = ((0, 0, (0, 0, ((3, 4, 1), (4, 1, 3)))),)
 
 
 @pytest.fixture
@@ -168,6 +170,23 @@ def test_a_small_op_is_one_run(asked: list[Any]) -> None:
 def test_an_input_that_nothing_is_taken_from_is_an_input() -> None:
     second = xl.Layout([(2,), (3,)], [(3,)], [xl.Piece(2, 0, ((3, 1, 1),))])
     assert second(torch.zeros(2), torch.arange(3.0)).tolist() == [0, 1, 2]
+
+
+def test_a_scalar_is_a_result_like_any() -> None:
+    last = quick(framework, ((1, 0, (0, 0, ((1, 1, 1),))),), 2, [()])
+    y = last(torch.tensor(1.0), torch.tensor(2.0))
+    assert (y.shape, y.item()) == ((), 2.0)
+
+
+@pytest.mark.parametrize("dtype", WIDTHS, ids=str)
+def test_the_result_has_the_dtype_of_what_it_is_made_of(dtype: torch.dtype) -> None:
+    x = torch.arange(12 * dtype.itemsize, dtype=torch.uint8).view(dtype).view(3, 4)
+    y = quick(framework, TURN, 1, [(4, 3)])(x)
+    assert (y.dtype, y.shape, y.stride()) == (dtype, (4, 3), (3, 1))
+    two = quick(framework, (*TURN, (1, 0, (0, 12, ((12, 1, 1),)))), 2, [(24,)])(x, x)
+    raw = x.view(torch.uint8).view(3, 4, -1)
+    assert torch.equal(y.view(torch.uint8).view(4, 3, -1), raw.transpose(0, 1))
+    assert torch.equal(two.view(torch.uint8)[: x.nbytes], y.view(torch.uint8).flatten())
 
 
 def test_the_result_is_a_tensor_of_its_own() -> None:
