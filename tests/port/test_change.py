@@ -72,6 +72,17 @@ def test_one_element_in_seven_is_lost_at_head_dim_128() -> None:
     assert lost / x.size == pytest.approx(0.146, abs=0.002)
 
 
+def test_the_way_back_from_a_wider_dtype_is_exact_at_every_head_dim() -> None:
+    x = np.random.default_rng(0).normal(0, 0.02, 1 << 10).astype(np.float32)
+    for dim in range(2, 512):
+        change = Change("float32", "float64", dim**-0.5)
+        back = change.inverse()
+        y = change.apply(x, np.empty(x.shape))
+        assert np.array_equal(back.apply(y, np.empty_like(x)), x)
+        assert back.losses(y, x) == 0
+        assert back.inverse() == change
+
+
 def test_a_count_survives_chunking() -> None:
     x = np.ones(200_000, np.float32)
     y = x.copy()

@@ -35,15 +35,18 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Times `factor`, and from dtype `source` to dtype `target`; `inverse()` undoes it.
+    """Times `times / over`, and from dtype `source` to dtype `target`; `inverse()` undoes it.
 
     The product is computed in float32, or in float64 where either side is float64, and rounded
     once: not by way of float32, where that lies between.
+
+    The factor is a fraction because its inverse has to have one: 1 / (1 / x) is not always x.
     """
 
     source: str
     target: str
-    factor: float = 1.0
+    times: float = 1.0
+    over: float = 1.0
 
     def __post_init__(self) -> None:
         if self.source == self.target and self.factor == 1.0:
@@ -54,6 +57,11 @@ class Change:
                     f"dtype: {self.source} to {self.target}, times {self.factor:g}; values change "
                     f"between {', '.join(FLOATS)} only"
                 )
+
+    @property
+    def factor(self) -> float:
+        """What elements are multiplied by."""
+        return self.times / self.over
 
     @property
     def is_nothing(self) -> bool:
@@ -75,7 +83,7 @@ class Change:
 
     def inverse(self) -> Change:
         """Return the change back."""
-        return Change(self.target, self.source, 1 / self.factor)
+        return Change(self.target, self.source, self.over, self.times)
 
     def apply(self, x: Array, out: Array, /) -> Array:
         """Write the changed elements of `x` into `out`, without a temporary of their size."""

@@ -224,14 +224,15 @@ def _change(
 ) -> Change:
     stored = checkpoint.dtype(source)
     wanted = target.rule.scale.of(checkpoint.sizes) if target.rule.scale else 1.0
-    factor = wanted / checkpoint.scale(source)
+    there = checkpoint.scale(source)
     if dtype is not None:
-        return Change(stored, dtype, factor)
-    if factor == 1.0:
+        return Change(stored, dtype, wanted, there)
+    if wanted == there:
         return Change(stored, stored)
     if origin := checkpoint.origin.get(source.tensor):
-        return Change(stored, exact_dtype(origin, wanted) if exact else origin, factor)
-    return Change(stored, exact_dtype(stored, factor) if exact else stored, factor)
+        return Change(stored, exact_dtype(origin, wanted) if exact else origin, wanted, there)
+    roomy = exact_dtype(stored, wanted / there) if exact else stored
+    return Change(stored, roomy, wanted, there)
 
 
 def _roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None) -> list[Move]:
@@ -243,7 +244,7 @@ def _roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None) -
     if dtype is not None or any(change.source != change.target for change in lost.values()):
         raise refusal(losses, dtype)
     wide = {
-        tensor: Change(change.source, roomy_dtype(change.source, change.factor), change.factor)
+        tensor: replace(change, target=roomy_dtype(change.source, change.factor))
         for tensor, change in lost.items()
     }
     return [

@@ -189,8 +189,8 @@ def _compare(
     first: Checkpoint, second: Checkpoint, pair: tuple[Move, ...], buffers: tuple[Buffers, ...]
 ) -> TensorComparison:
     a, b = pair
-    factor = second.scale(b.source) / first.scale(a.source)
-    change = Change(a.change.source, b.change.source, factor)
+    scales = second.scale(b.source), first.scale(a.source)
+    change = Change(a.change.source, b.change.source, *scales)
     digest, size = hashlib.blake2b(digest_size=16), 0
     not_forward = not_back = overflowed = 0
     for one, other in zip(a.tiles(), b.tiles(), strict=True):
