@@ -84,6 +84,26 @@ def test_the_numbers_of_a_piece_are_our_own() -> None:
 def test_what_is_no_piece_is_refused() -> None:
     with pytest.raises(TypeError, match=r"^pieces: \(0, 0, \(\)\) is a tuple; wanted a Piece$"):
         Layout(SIX, SIX, ((0, 0, ()),))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^pieces: None; wanted a sequence of pieces$"):
+        Layout(SIX, SIX, None)  # type: ignore[arg-type]
+
+
+def test_pieces_may_come_from_an_iterator() -> None:
+    whole = Layout.identity(6)
+    assert Layout(SIX, SIX, iter(whole.pieces)) == whole  # type: ignore[arg-type]
+
+
+LONG = "1" * 5000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"a={LONG} -> a", f"({LONG},) -> (3,) {{}}", f"(3,) -> (3,) {{0<-{LONG}: (3, 1, 1)}}"],
+    ids=["size", "shape", "offset"],
+)
+def test_a_number_too_long_for_python_is_refused(text: str) -> None:
+    with pytest.raises(PatternError, match=r"has 5000 digits; wanted at most 1000|cannot read"):
+        Layout.parse(text)
 
 
 def test_the_integers_of_numpy_are_as_good_as_ours() -> None:
@@ -122,6 +142,8 @@ ONE: Any = Layout.identity((6,))
         (lambda: Layout(3, SIX, ()), TypeError, "in_shapes: 3; wanted a sequence of shapes"),  # type: ignore[arg-type]
         (lambda: ONE.regrouped(None, 6), TypeError, "out_shapes: 6; wanted a sequence of shapes"),
         (lambda: ONE.only(9), SizeError, "output: 9; the layout makes 1, from 0"),
+        (lambda: ONE.only(True), TypeError, "output: True is a bool; wanted an int"),
+        (lambda: ONE.only(0.0), TypeError, "output: 0.0 is a float; wanted an int"),  # type: ignore[arg-type]
         (lambda: ONE.as_view(3), TypeError, "strides: 3; wanted a sequence of ints"),
         (lambda: ONE.as_view("a"), TypeError, "strides: 'a'; wanted a sequence of ints"),
         (lambda: ONE.as_view((1.5,)), TypeError, "strides: (1.5,); wanted a sequence of ints"),

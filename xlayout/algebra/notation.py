@@ -60,8 +60,9 @@ def _shapes(shapes: Sequence[Shape]) -> str:
     return ", ".join(map(str, shapes))
 
 
-_PIECE = re.compile(r"\{(?:(\d+)<-(\d+):((?: ?\(\d+, \d+, \d+\))*))?\}")
-_SHAPE = re.compile(r"\(((?:\d+(?:, \d+)*,?)?)\)")
+_N = r"\d{1,1000}"  # no array is as large, and Python makes no int of much longer text
+_PIECE = re.compile(rf"\{{(?:({_N})<-({_N}):((?: ?\({_N}, {_N}, {_N}\))*))?\}}")
+_SHAPE = re.compile(rf"\(((?:{_N}(?:, {_N})*,?)?)\)")
 
 
 def is_pieces(text: object) -> bool:

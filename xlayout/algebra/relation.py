@@ -18,7 +18,7 @@ from xlayout.algebra.constructors import lift as lift_parts
 from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape, each_shape, ends
+from xlayout.algebra.shapes import Shape, each_shape, ends, integer
 from xlayout.constant import constant
 from xlayout.errors import CompositionError, InverseError, ShapeError, SizeError
 
@@ -39,10 +39,7 @@ class Relation:
     def __post_init__(self) -> None:
         in_shapes = each_shape(self.in_shapes, "in_shapes")
         out_shapes = each_shape(self.out_shapes, "out_shapes")
-        for piece in self.pieces:
-            if not isinstance(piece, Piece):
-                raise TypeError(f"pieces: {piece!r} is a {type(piece).__name__}; wanted a Piece")
-        pieces = merge(self.pieces)
+        pieces = merge(_each_piece(self.pieces))
         _fill(self, in_shapes, out_shapes, pieces)
         for p in pieces:
             if p.in_end > self.in_size or p.out_end > self.out_size:
@@ -199,9 +196,10 @@ class Relation:
         """The part that makes one of several outputs.
 
         Raises:
+            TypeError: for what is no int.
             SizeError: for an output that the layout does not make.
         """
-        count = len(self.out_shapes)
+        output, count = integer(output, "output", None), len(self.out_shapes)
         if not -count <= output < count:
             raise SizeError(f"output: {output}; the layout makes {count}, from 0")
         stretch = ends(self.out_shapes)[output]
@@ -245,6 +243,17 @@ def _fill(
         ("in_shapes", "out_shapes", "pieces", "_hash", "_runs"), values, strict=True
     ):
         object.__setattr__(relation, name, value)
+
+
+def _each_piece(given: Any) -> tuple[Piece, ...]:
+    try:
+        pieces = tuple(given)  # an iterator gives them once
+    except TypeError:
+        raise TypeError(f"pieces: {given!r}; wanted a sequence of pieces") from None
+    for piece in pieces:
+        if not isinstance(piece, Piece):
+            raise TypeError(f"pieces: {piece!r} is a {type(piece).__name__}; wanted a Piece")
+    return pieces
 
 
 def _only(shapes: tuple[Shape, ...], name: str, names: str) -> Shape:
