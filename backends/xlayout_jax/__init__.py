@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from xlayout_jax import exchange as exchange
 from xlayout_jax import native
-from xlayout_jax.dtypes import filler
+from xlayout_jax.dtypes import filler, is_key
 from xlayout_jax.placement import is_settled
 from xlayout_jax.tracers import is_batched, is_explicit, is_tracer, primal
 from xlayout_native.keys import find_by_place, keep_by_place
@@ -220,6 +220,8 @@ def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -
     if offset or x.size != int(np.prod(shape)) or tuple(strides) != dense_strides(shape):
         return None
     if len(x.sharding.device_set) > 1 or next(iter(x.devices())).platform != "cpu":
+        return None
+    if is_key(x.dtype):  # numpy has no such elements
         return None
     regrouped = _laid_beside(x, np.asarray(x).reshape(shape))
     return regrouped if _pointer(regrouped) == _pointer(x) else None

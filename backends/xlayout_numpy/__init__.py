@@ -238,6 +238,10 @@ def release(x: Any, /) -> Callable[[], None]:
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
     if not out.flags.writeable:
         return "it is read-only"
+    for x in (out, *inputs):
+        if type(x) not in _PLAIN:
+            named = type(x).__qualname__
+            return f"a {named} may be more than its elements; pass it as x.view(np.ndarray)"
     if strides(out) is None:
         return "its elements are objects, or no whole elements apart"
     if any(strides(x) is None for x in inputs):

@@ -259,7 +259,10 @@ def _cut(window: tuple[builtins.slice | int, ...]) -> Callable[[Any], Any]:
 
 
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
-    return x.as_strided(shape, strides, x.storage_offset() + offset)
+    if any(step < 0 and n > 1 for n, step in zip(shape, strides, strict=True)):
+        return None  # torch has no such strides
+    steps = [max(step, 0) for step in strides]  # of axes of one element any would do
+    return x.as_strided(shape, steps, x.storage_offset() + offset)
 
 
 def assign(to: Any, source: Any, /) -> None:

@@ -145,12 +145,23 @@ def sealed(x: Any) -> bool:
     return bool(x.is_inference()) and not torch.is_inference_mode_enabled()
 
 
+_LOOKERS = (
+    *("forward mode", "transform", "batches", "functionalization"),
+    *("dispatch mode", "tracing"),
+)
+
+
 def release(x: Any, /) -> Callable[[], None]:
     if type(x) not in PLAIN:
         raise TypeError(f"donate: nothing can empty a {type(x).__qualname__}; do not donate it")
     if x.requires_grad and torch.is_grad_enabled():
         raise TypeError(
             "donate: x requires grad, and autograd would be left with nothing; pass x.detach()"
+        )
+    if any(GATES[name](x) for name in _LOOKERS):
+        raise TypeError(
+            "donate: a transform, a tracer or a dispatch mode is active, which would not see that "
+            "x is emptied; leave it out"
         )
 
     def empty() -> None:

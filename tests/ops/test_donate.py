@@ -157,6 +157,13 @@ def test_without_gradients_a_leaf_may_be_given_away(side: int) -> None:
     torch.testing.assert_close(factor.grad, want.sum())
 
 
+def test_what_a_transform_looks_at_is_refused_before_anything_is_emptied() -> None:
+    captured = torch.ones(4, 4)
+    with pytest.raises(TypeError, match="donate: a transform"):
+        torch.vmap(lambda x: xl.stack([captured, x], donate=True))(torch.ones(1, 4, 4))
+    assert captured.shape == (4, 4)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
@@ -166,6 +173,9 @@ def test_without_gradients_a_leaf_may_be_given_away(side: int) -> None:
          "donate: x requires grad, and autograd would be left with nothing; pass x.detach()"),
         (lambda: xl.interleave(torch.zeros(4).as_subclass(Subclass), donate=True), TypeError,
          "donate: nothing can empty a Subclass; do not donate it"),
+        (lambda: torch.vmap(lambda x: xl.interleave(x, donate=True))(torch.zeros(2, 4)), TypeError,
+         "donate: a transform, a tracer or a dispatch mode is active, which would not see that "
+         "x is emptied; leave it out"),
         (lambda: xl.interleave(torch.zeros(4), donate=1), TypeError,
          "donate: 1; wanted True or False"),
         (lambda: xl.interleave(torch.zeros(4), donate=True, copy=None), ValueError,

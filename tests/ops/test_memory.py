@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from tests.frameworks import Framework, Jax, Numpy, Torch
 from tests.ops.examples import Example, flat, numbered
 from tests.ops.matrix import EXAMPLES
 from tests.ops.memory import FORMS, arranged, is_row_major, shares
+from xlayout.errors import ShapeError
 
 EAGER = [Numpy(), Torch(), Jax()]
 STRIDED = [
@@ -108,6 +111,46 @@ def test_jax_shares_a_regrouping_and_nothing_else(example: Example) -> None:
     else:
         with pytest.raises(BufferError, match="copy=False"):
             example.call(x, copy=False)
+
+
+BACKWARDS = xl.Layout.parse("(a + b) c -> (b + a) c", (2, 3), a=1)
+
+
+def test_what_a_framework_cannot_view_is_a_copy_and_says_so() -> None:
+    key = jax.random.split(jax.random.key(0), 6).reshape(2, 3)
+    narrow = jnp.arange(6).astype("int4").reshape(2, 3)
+    apart = xl.Layout.parse("a (b c) -> a b c", (2, 3), b=1)
+    for layout, x, name in (
+        (BACKWARDS, torch.arange(6.0).reshape(2, 3), "torch can make, of torch.float32"),
+        (apart, key, "jax can make, of key<fry>"),
+        (apart, narrow, "jax can make, of int4"),
+    ):
+        y = layout(x, copy=None)
+        assert (y == layout(x)).all()
+        assert tuple(y.shape) == layout.out_shape
+        with pytest.raises(BufferError, match=f"is no view of arrays that {name} with strides"):
+            layout(x, copy=False)
+    x = np.zeros((2, 3))
+    assert np.shares_memory(BACKWARDS(x, copy=False), x)
+
+
+class Named(np.ndarray):
+    """Of somebody else."""
+
+
+@pytest.mark.parametrize("given", [0, 1])
+def test_a_class_of_arrays_that_may_mean_more_is_not_written_nor_read(given: int) -> None:
+    arrays = [np.zeros((2, 3)), np.zeros((3, 2))]
+    arrays[given] = arrays[given].view(Named)
+    text = "^out: cannot be written: a Named may be more than its elements; pass it as x.view"
+    with pytest.raises(ShapeError, match=text):
+        xl.matrix_transpose(arrays[0], out=arrays[1])
+
+
+def test_an_axis_of_one_has_any_stride() -> None:
+    x = torch.arange(3.0).reshape(1, 3)
+    y = xl.Layout([(1, 3)], [(1, 3)], [xl.Piece(0, 0, ((3, 1, 1),))])(x, copy=False)
+    assert y.data_ptr() == x.data_ptr()
 
 
 def test_a_share_is_the_memory_itself() -> None:

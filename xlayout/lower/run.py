@@ -161,11 +161,9 @@ def run(
         if views is not None:
             return views[0] if len(views) == 1 else tuple(views)
         if copy is False:
-            seen = [backend.view_strides(x) for x in arrays]
-            memory = "memory that is out of sight" if None in seen else f"strides {seen}"
+            reason = _why_no_view(backend, layout, arrays)
             raise BufferError(
-                f"copy=False: {layout} is no view of arrays with {memory}; use copy=None to allow "
-                "a copy"
+                f"copy=False: {layout} is no view of {reason}; use copy=None to allow a copy"
             )
     return call(layout, *arrays, fill=fill)
 
@@ -185,6 +183,15 @@ def _views(backend: Backend, layout: Layout, arrays: Sequence[Any]) -> list[Any]
             return None
         views.append(view)
     return views
+
+
+def _why_no_view(backend: Backend, layout: Layout, arrays: Sequence[Any]) -> str:
+    seen = [backend.view_strides(x) for x in arrays]
+    if None in seen:
+        return "arrays with memory that is out of sight"
+    if len(seen) == 1 and None not in views_of(layout, seen[0]):
+        return f"arrays that {backend.name} can make, of {arrays[0].dtype} with strides {seen}"
+    return f"arrays with strides {seen}"
 
 
 def _into(
