@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Table", "harmless"]
 
-_KEPT = "\n"
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -35,7 +33,8 @@ class Table:
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", harmless(self.title))
         object.__setattr__(self, "notes", tuple(map(harmless, self.notes)))
-        object.__setattr__(self, "rows", tuple(tuple(map(harmless, row)) for row in self.rows))
+        cells = (tuple(harmless(cell, kept="") for cell in row) for row in self.rows)
+        object.__setattr__(self, "rows", tuple(cells))  # a cell with lines would look like rows
 
     def __str__(self) -> str:
         heads = [column.removeprefix(">") for column in self.columns]
@@ -81,12 +80,12 @@ class Table:
         return Group(*title, *([grid] if self.rows else []), *notes)
 
 
-def harmless(text: str, /) -> str:
-    r"""Return text with every control character but a line's end as its escape.
+def harmless(text: str, /, *, kept: str = "\n") -> str:
+    r"""Return text with every control character but the kept ones as its escape.
 
     >>> print(harmless("red\x1b[31m"))
     red\x1b[31m
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in _KEPT else ascii(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)

@@ -10,6 +10,7 @@ from xlayout.errors import PortError
 from xlayout.port.account import account
 from xlayout.port.families.llama import LLAMA
 from xlayout.port.formats import TensorSpec
+from xlayout.port.formats.safetensors_index import natural_key
 
 SIZES = LLAMA.model_sizes(
     {
@@ -21,6 +22,14 @@ SIZES = LLAMA.model_sizes(
         "intermediate_size": 80,
     }
 )
+
+
+def test_a_name_may_be_a_number_too_long_for_python() -> None:
+    long = f"x.{'1' * 5000}.y"
+    there = {long: TensorSpec("int8", (0,))}
+    with pytest.raises(PortError, match=r"unexpected \(1\): x\.1"):
+        account(there, LLAMA.dialects["hf"], SIZES, absent=frozenset(), where="here")
+    assert sorted([long, "x.2.y"], key=natural_key) == ["x.2.y", long]
 
 
 def test_only_what_is_shown_gets_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:

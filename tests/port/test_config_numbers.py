@@ -9,6 +9,7 @@ import pytest
 
 from tests.port.models import edit_config, refused
 from xlayout import port
+from xlayout.port.configs import plain_config
 
 POSITIVE = "wanted a positive number"
 LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0}
@@ -44,3 +45,9 @@ def test_a_number_is_taken_whole_or_not(own_llama: Path, tmp_path: Path) -> None
     plan = port.plan(own_llama, tmp_path / "out", to="maxtext-default-rope")
     assert plan.config["maxtext"]["rope_linear_scaling_factor"] == 8
     assert "max_target_length" not in plan.config["maxtext"]
+
+
+@pytest.mark.parametrize("said", [("torch_dtype",), ("dtype",), ("torch_dtype", "dtype"), ()])
+def test_a_dtype_is_replaced_wherever_it_is_said(said: tuple[str, ...]) -> None:
+    made = plain_config(dict.fromkeys(said, "bfloat16"), "float32")
+    assert made == dict.fromkeys(said or ("dtype",), "float32")

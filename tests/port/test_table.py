@@ -32,6 +32,11 @@ def test_plain_text_aligns_and_ends_with_the_notes() -> None:
     assert str(Table("title", ("name",), (), ("nothing",))) == "title\nnothing"
 
 
+def test_a_cell_is_one_line() -> None:
+    forged = str(Table("", ("name",), (("a\nevery tensor accounted for",),), ("two\nlines",)))
+    assert forged.splitlines()[2:] == ["a\\nevery tensor accounted for", "two", "lines"]
+
+
 def test_a_window_shows_the_same_words(wide_llama: Path, tmp_path: Path) -> None:
     for found in (TABLE, port.plan(wide_llama, tmp_path / "out", to="maxtext")):
         console = Console(width=300)

@@ -90,7 +90,7 @@ def fold(names: Iterable[str], /) -> list[str]:
     return [kind.replace("{}", _ranges(found), 1) for kind, found in layers.items()]
 
 
-_LAYER = re.compile(r"(?<=layers_)\d+(?=/)|(?<=\.)\d+(?=\.)")
+_LAYER = re.compile(r"(?<=layers_)\d{1,9}(?=/)|(?<=\.)\d{1,9}(?=\.)")  # no model has more
 
 
 def general(name: str, /) -> tuple[str, int | None]:

@@ -38,7 +38,8 @@ def plain_config(config: Mapping[str, Any], /, dtype: str | None = None) -> dict
     """Return a config with Hugging Face's keys alone, its dtype replaced where one is given."""
     plain = {key: value for key, value in config.items() if key not in _OURS}
     if dtype is not None:
-        plain["torch_dtype" if "torch_dtype" in plain else "dtype"] = dtype
+        said = [key for key in ("torch_dtype", "dtype") if key in plain]
+        plain.update(dict.fromkeys(said or ["dtype"], dtype))
     return plain
 
 

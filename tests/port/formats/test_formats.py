@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,9 @@ def test_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:
         FormatError, match="nothing is there; wanted a checkpoint file or directory"
     ):
         sniff(tmp_path / "absent")
+    os.mkfifo(tmp_path / "pipe.safetensors")  # to open it would wait for ever
+    with pytest.raises(FormatError, match="no such file; wanted a regular file or a directory"):
+        sniff(tmp_path / "pipe.safetensors")
 
 
 def test_refuses_an_unknown_format(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ def sniff(path: str | PathLike[str], /) -> str:
         raise FormatError(f"{where}: a directory with {found}; wanted *.safetensors or 0/items")
     if not where.exists():
         raise FormatError(f"{where}: nothing is there; wanted a checkpoint file or directory")
+    if not where.is_file():  # to open a pipe would wait for someone to write
+        raise FormatError(f"{where}: no such file; wanted a regular file or a directory")
     with where.open("rb") as file, named(where):
         magic = file.read(4)
     if magic == b"GGUF":

@@ -25,6 +25,7 @@ __all__ = [
 
 INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
+_DIGITS = 1000  # that count: Python makes no int of all that a name may have
 
 
 def listed_files(folder: Path, /) -> Mapping[str, set[str] | None]:
@@ -143,4 +144,4 @@ def natural_key(name: str, /) -> tuple[tuple[int, str], ...]:
     ['layers.2', 'layers.10']
     """
     parts = re.split(r"([0-9]+)", name)
-    return tuple((int(part) if part.isdecimal() else -1, part) for part in parts)
+    return tuple((int(part[:_DIGITS]) if part.isdecimal() else -1, part) for part in parts)
