@@ -26,7 +26,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from xlayout.bench.command import bench
-from xlayout.errors import LayoutError
+from xlayout.errors import InverseError, LayoutError
 
 if TYPE_CHECKING:
     from xlayout.port import PortPlan
@@ -165,7 +165,9 @@ def _bar(plan: PortPlan) -> Iterator[Callable[[int], None]]:
     )
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True, soft_wrap=True), transient=True) as bar:
+    console = Console(stderr=True, soft_wrap=True)
+    unseen = not console.is_terminal  # and a file may be on a full disk, which fails no port
+    with Progress(*columns, console=console, transient=True, disable=unseen) as bar:
         task = bar.add_task("port", total=plan.write_bytes)
         yield lambda nbytes: bar.advance(task, nbytes)
 
@@ -218,12 +220,14 @@ def explain(
 
     with _refusals():
         layout = Layout.parse(pattern, **_sizes(sizes or []))
-        back = (
-            str(layout.inverse()) if layout.is_bijection else "none: it repeats or drops elements"
-        )
+        ins, outs = (", ".join(map(str, s)) for s in (layout.in_shapes, layout.out_shapes))
+        try:
+            back = str(layout.inverse())
+        except InverseError:
+            back = "none: it repeats elements"
         rows = (
             ("layout", str(layout)),
-            ("shapes", f"{_shapes(layout.in_shapes)} → {_shapes(layout.out_shapes)}"),
+            ("shapes", f"{ins} → {outs}"),
             ("inverse", back),
             ("pieces", "; ".join(map(str, layout.pieces))),
             ("cost", str(layout.cost(itemsize))),
@@ -235,10 +239,6 @@ def _sizes(texts: list[str]) -> dict[str, int]:
     if bad := [text for text in texts if not re.fullmatch(r"[^=]*=\d{1,18}", text)]:
         raise typer.BadParameter(f"{bad[0]!r:.80}; wanted sizes such as h=8, of at most 18 digits")
     return {name: int(n) for name, _, n in (text.partition("=") for text in texts)}
-
-
-def _shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
-    return ", ".join(str(shape) for shape in shapes)
 
 
 @app.command()

@@ -50,7 +50,7 @@ class PatternError(LayoutError):
 
 
 class InverseError(LayoutError):
-    """A layout without an inverse: it repeats elements, or drops them."""
+    """A layout without an inverse: it repeats elements."""
 
 
 class CompositionError(LayoutError):

@@ -109,6 +109,21 @@ def test_inspect_families_explain_and_info_answer(wide_llama: Path) -> None:
     assert "on CUDA" in info
 
 
+def test_explain_says_what_undoes_a_layout_that_drops_or_repeats() -> None:
+    assert "(3,) -> (6,) {2<-0:" in xlayout("explain", "(6,) -> (3,) {0<-2: (3, 1, 1)}").stdout
+    twice = xlayout("explain", "(1,) -> (2,) {0<-0: (2, 0, 1)}").stdout
+    assert "none: it repeats elements" in twice
+
+
+def test_a_full_disk_behind_the_messages_is_no_failed_port(
+    wide_llama: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "xlayout.cli", "port", str(wide_llama), str(tmp_path / "out")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*command, "--to", "hf"], stderr=full, stdout=subprocess.DEVNULL)
+    assert done.returncode == 0
+
+
 def test_explain_points_into_a_bad_pattern() -> None:
     assert xlayout("explain", "(h d m -> m h d", "h=2").exit_code == 1
     result = xlayout("explain", "h d -> d h", "h:2")

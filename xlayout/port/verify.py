@@ -110,7 +110,9 @@ class Comparison:
         if overflowed := sum(tensor.overflowed for tensor in self.tensors):
             return f"{count}, each rounded; {show_count(overflowed, 'element')} overflowed"
         planned = "as planned" if self.ported else "on one side or the other"
-        return f"{count}, each rounded {planned}"
+        rounded = sum(bool(t.not_forward or t.not_back) for t in self.tensors)
+        some = "each" if rounded == len(self.tensors) else f"{rounded:,} of them"
+        return f"{count}, {some} rounded {planned}"
 
     def _table(self) -> Table:
         groups: dict[tuple[str, str], list[TensorComparison]] = {}
