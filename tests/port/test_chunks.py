@@ -1,16 +1,24 @@
-"""Trees that Orbax wrote itself: a chunk is read whole, and `max_ram` knows it."""
+"""Chunks are whole: those that Orbax wrote are read so, and those that we write are stored so."""
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.port.models import refused, same_bytes
+from tests.port.models import MODELS, refused, same_bytes, save_llama
 from xlayout import port
 from xlayout.errors import PortError
+from xlayout.port.checkpoint import open_checkpoint
+from xlayout.port.fit import fit
+from xlayout.port.formats import open_source
+from xlayout.port.formats.maxtext import MaxTextSource, stored_bytes
+from xlayout.port.plan import plan_open
+from xlayout.port.units import show_bytes
 
 CHUNK = 64 * 3 * 4 * 128 * 4  # bytes of the largest stack: queries of three layers in float32
 HELD = 2 * CHUNK  # as it is stored and as it is decoded
@@ -59,3 +67,53 @@ def test_tiles_of_whole_chunks_need_no_more(wide_llama: Path, tmp_path: Path) ->
     port.run(wide_llama, tmp_path / "tree", to="maxtext", max_ram="160kB")
     plan = port.plan(tmp_path / "tree", tmp_path / "out", to="hf")
     assert "read whole" not in str(plan)
+
+
+@pytest.fixture(scope="module")
+def narrow_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model with heads so small that any tensor but a norm may have to go in tiles."""
+    return save_llama(tmp_path_factory.mktemp("hf") / "narrow", **MODELS["grouped"])
+
+
+@pytest.mark.parametrize("to", ["maxtext", "maxtext-unscanned"])
+def test_tiles_are_even_whatever_the_memory(narrow_llama: Path, tmp_path: Path, to: str) -> None:
+    uneven = set()
+    for max_ram in range(9_000, 30_000, 300):
+        plan = port.plan(narrow_llama, tmp_path / "out", to=to, max_ram=max_ram)
+        assert plan.buffer_bytes <= max_ram
+        for name, spec in plan.specs.items():
+            stored = stored_bytes(spec, plan.chunks[name])
+            assert spec.nbytes <= stored <= spec.nbytes * 4 / 3
+            uneven.add(stored > spec.nbytes)
+        for move in plan.moves:
+            leads, tiles = move.sizes[move.source.rule.lead], len(list(move.tiles()))
+            assert move.lead * tiles < leads + tiles
+    assert uneven == {False, True}
+
+
+@pytest.mark.parametrize("max_ram", [9_000, 12_000])
+def test_the_plan_says_what_is_stored(narrow_llama: Path, tmp_path: Path, max_ram: int) -> None:
+    plan = port.run(narrow_llama, tmp_path / "out", to="maxtext", max_ram=max_ram).plan
+    with open_source(tmp_path / "out") as written:
+        assert isinstance(written, MaxTextSource)
+        whole = [
+            math.prod(-(-n // c) * c for n, c in zip(spec.shape, written.chunks[name], strict=True))
+            * spec.itemsize
+            for name, spec in written.tensors.items()
+        ]
+    assert plan.files == {"0/items": sum(whole)}
+    assert sum(whole) > plan.write_bytes
+    assert f"files: 0/items {show_bytes(sum(whole))}" in str(plan)
+
+
+def test_even_tiles_cut_no_chunk_that_longer_ones_do_not(
+    narrow_llama: Path, tmp_path: Path
+) -> None:
+    """A stack in chunks of 32 rows of 80: two of them fit, 40 rows would cut one."""
+    with open_checkpoint(narrow_llama) as checkpoint:
+        plan = plan_open(checkpoint, tmp_path, to="maxtext", dtype=None, max_ram=10**6, exact=True)
+    (move,) = (m for m in plan.moves if m.source.name == "model.layers.0.mlp.up_proj.weight")
+    cut, alone = replace(move, chunk=(32, 64)), replace(move, chunk=())
+    ((longest,),) = fit([[cut]], sum(move.buffers(64)))
+    ((even,),) = fit([[alone]], sum(move.buffers(64)))
+    assert (longest.lead, longest.held, even.lead) == (64, 0, 40)

@@ -14,6 +14,11 @@ __all__ = ["fit"]
 def fit(groups: Sequence[Sequence[Move]], max_ram: int, /) -> list[tuple[Move, ...]]:
     """Return moves with the longest tiles that fit, each group's of one length and in together.
 
+    They are then evened out: as many tiles, all about as long, so that the last one is no stub.
+    A tile may become a chunk, and the last chunk is stored as large as the others. The last of k
+    even tiles lacks at most k - 1 leads, which is less than one part in as many as a tile holds,
+    and never more than a third of the tensor; uneven, it could be nearly all of it.
+
     Beside their buffers there must be room for the largest chunk that some tile cuts: it is read
     and decoded whole.
 
@@ -43,5 +48,12 @@ def _least(group: Sequence[Move]) -> int:
 
 def _stretched(group: Sequence[Move], room: int) -> tuple[Move, ...]:
     first = group[0]
-    lead = min(first.sizes[first.source.rule.lead], room // _least(group))
-    return tuple(replace(move, lead=lead) for move in group)
+    whole = first.sizes[first.source.rule.lead]
+    most = min(whole, room // _least(group))
+    longest, even = (
+        tuple(replace(move, lead=lead) for move in group)
+        for lead in (most, -(-whole // -(-whole // most)))
+    )
+    # A chunk of the source that even tiles would cut costs memory, and is read more than once.
+    cuts = any(a.held > b.held for a, b in zip(even, longest, strict=True))
+    return longest if cuts else even

@@ -21,6 +21,7 @@ from xlayout.port.family import Dialect
 from xlayout.port.fit import fit
 from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.config import render_config
+from xlayout.port.formats.maxtext import stored_bytes
 from xlayout.port.formats.safetensors_index import natural_key, shard
 from xlayout.port.losses import Loss, measure, refusal
 from xlayout.port.move import Move
@@ -88,9 +89,13 @@ class PortPlan:
 
     @property
     def files(self) -> dict[str, int]:
-        """Bytes of tensor data per file; an Orbax tree counts as one, its chunks are many."""
+        """Bytes of tensor data per file; an Orbax tree counts as one, with all of its chunks.
+
+        Chunks at the edge of a tensor are stored whole, so they may come to more than its bytes.
+        """
         if self.format != "safetensors":
-            return {"0/items": self.write_bytes}
+            specs = self.specs.items()
+            return {"0/items": sum(stored_bytes(spec, self.chunks[name]) for name, spec in specs)}
         if self.dst.suffix == ".safetensors":
             return {self.dst.name: self.write_bytes}
         named = {name: self.specs[name] for name in sorted(self.specs, key=natural_key)}

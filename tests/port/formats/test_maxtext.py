@@ -22,6 +22,7 @@ from xlayout.port.formats.base import DTYPES
 from xlayout.port.formats.maxtext import MaxTextSink, MaxTextSource, chunk_shape
 
 QUERY = "params/params/decoder/layers/self_attention/query/kernel"
+MIB = 1 << 20
 Arrays = dict[str, Array]
 
 
@@ -167,6 +168,20 @@ def test_refuses_a_region_that_cuts_a_chunk(tmp_path: Path) -> None:
                 sink.write(
                     "x", np.zeros((stop - start, 7), np.int8), (slice(start, stop), slice(0, 7))
                 )
+
+
+@pytest.mark.parametrize(("rows", "chunk"), [(5, 4), (8, 4), (9, 9)])
+def test_room_is_needed_for_whole_chunks(tmp_path: Path, rows: int, chunk: int) -> None:
+    specs = {"x": TensorSpec("int8", (rows, MIB))}
+    with MaxTextSink(tmp_path / "out", specs, chunks={"x": (chunk, MIB)}) as sink:
+        for start in range(0, rows, chunk):
+            stop = min(start + chunk, rows)
+            sink.write("x", np.ones((stop - start, MIB), np.int8), (slice(start, stop), slice(MIB)))
+        needed = sink._staging.needed
+        sink.commit()
+    files = (tmp_path / "out").rglob("*")
+    stored = sum(file.stat().st_size for file in files if file.is_file())
+    assert -(-rows // chunk) * chunk * MIB < stored < needed < stored + 5 * 4096
 
 
 @given(

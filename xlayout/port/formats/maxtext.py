@@ -32,7 +32,7 @@ from xlayout.port.formats.tensorstore_errors import broken_arrays, system_errors
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
 
-__all__ = ["MaxTextSink", "MaxTextSource", "chunk_shape"]
+__all__ = ["MaxTextSink", "MaxTextSource", "chunk_shape", "stored_bytes"]
 
 _ITEMS = "0/items"
 _CONFIG = "config.json"
@@ -144,7 +144,7 @@ class MaxTextSink(StagedSink):
         self._tree = render_tree(specs)
         self._config = render_config(config) if config else b""
         parts = sum(_count(specs[name].shape, chunk) for name, chunk in self.chunks.items())
-        total = sum(spec.nbytes for spec in specs.values())
+        total = sum(stored_bytes(spec, extents[name]) for name, spec in specs.items())
         needed = total + _SLACK * (len(specs) + parts) + len(self._tree) + len(self._config)
         super().__init__(path, specs, needed=needed, parts={"0"}, key=key, beside=beside)
         self._items = self._staging.folder / _ITEMS
@@ -205,7 +205,8 @@ class MaxTextSink(StagedSink):
 def chunk_shape(extent: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:
     """Return the chunks for regions of an extent: even parts of it, of at most 32 MiB.
 
-    An axis that has no even parts of about the right size is left whole.
+    An axis that has no even parts of about the right size is left whole. What even parts hang over
+    the edge of a tensor is never more than what whole extents would.
 
     >>> chunk_shape((4096, 1, 14336), 4)
     (512, 1, 14336)
@@ -216,6 +217,18 @@ def chunk_shape(extent: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:
         part = next(n for n in range(min(size, most), 0, -1) if size % n == 0)
         chunk[axis] = part if 4 * part >= min(size, most) else size
     return tuple(chunk)
+
+
+def stored_bytes(spec: TensorSpec, extent: tuple[int, ...], /) -> int:
+    """Return the bytes that a tensor in regions of an extent takes in its chunks.
+
+    A chunk that hangs over the edge of the tensor is stored whole.
+
+    >>> stored_bytes(TensorSpec("int8", (9, 7)), (4, 7))
+    84
+    """
+    chunk = chunk_shape(extent, spec.itemsize)
+    return _count(spec.shape, chunk) * TensorSpec(spec.dtype, chunk).nbytes
 
 
 def _one_layer(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
