@@ -184,6 +184,19 @@ def test_room_is_needed_for_whole_chunks(tmp_path: Path, rows: int, chunk: int) 
     assert -(-rows // chunk) * chunk * MIB < stored < needed < stored + 5 * 4096
 
 
+def test_the_books_of_many_arrays_fit_in_that_room(tmp_path: Path) -> None:
+    specs = {
+        f"layers_{n}/self_attention/query/kernel": TensorSpec("int8", (300,)) for n in range(500)
+    }
+    with MaxTextSink(tmp_path / "out", specs) as sink:
+        for name in specs:
+            sink.write(name, np.ones(300, np.int8))
+        needed = sink._staging.needed
+        sink.commit()
+    stored = [file.stat().st_size for file in (tmp_path / "out").rglob("*") if file.is_file()]
+    assert sum(stored) < needed / 2
+
+
 @given(
     extent=st.lists(st.integers(1, 5000), max_size=3).map(tuple), itemsize=st.sampled_from([1, 4])
 )

@@ -262,6 +262,8 @@ def _write_spec(items: Path, name: str, spec: TensorSpec, chunk: tuple[int, ...]
             "driver": "ocdbt",
             "base": {"driver": "file", "path": f"{items}/"},
             "path": f"{key}/",
+            # Each write makes the nodes above it anew, and old ones stay: large ones add up.
+            "config": {"max_decoded_node_bytes": 8192},
         },
         "store_data_equal_to_fill_value": True,
         "fill_missing_data_reads": False,
