@@ -7,6 +7,7 @@ Its modules, from the bottom up:
     exchange, pytree           an array's memory, to and from another framework; containers
     placement, distributed     how arrays lie on devices; those to and from another framework
     transposes                 a function whose transpose is given, as one operation of JAX
+    mixed                      meshes with axes of both kinds, automatic and explicit
     collective, gathering      exchanges between devices; parameters cast and gathered
     targets, wire              accelerators that are not there; bytes that a program moves
 """
@@ -27,7 +28,7 @@ from xlayout_jax import exchange as exchange
 from xlayout_jax import native
 from xlayout_jax.dtypes import filler, is_key
 from xlayout_jax.placement import is_settled
-from xlayout_jax.tracers import is_batched, is_explicit, is_tracer, primal
+from xlayout_jax.tracers import is_batched, is_explicit, is_staged, is_tracer, primal
 from xlayout_native.keys import find_by_place, keep_by_place
 from xlayout_native.strided import dense_strides
 
@@ -205,12 +206,7 @@ def strides(x: Any, /) -> tuple[int, ...] | None:
 
 
 def view_strides(x: Any, /) -> tuple[int, ...] | None:
-    return None if _staged() else strides(x)
-
-
-def _staged() -> bool:
-    """Whether a compiler records: to it constants have no memory, and are nobody's to give away."""
-    return is_tracer(lax.iota(np.int32, 1))  # made on the device: no guard sees a transfer
+    return None if is_staged() else strides(x)
 
 
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
@@ -270,7 +266,7 @@ def in_place(_moves: Any, _x: Any, _shape: tuple[int, ...], /) -> None:
 
 
 def release(x: Any, /) -> Callable[[], None]:
-    if _staged():
+    if is_staged():
         raise TypeError("donate: cannot be promised while tracing; donate to the compiled function")
     delete: Callable[[], None] = x.delete
     return delete

@@ -18,6 +18,8 @@ from xlayout_jax.dtypes import dtype_of_sum as dtype_of_sum
 from xlayout_jax.gathering import automatic as automatic
 from xlayout_jax.gathering import constrained as constrained
 from xlayout_jax.gathering import gather as gather
+from xlayout_jax.mixed import Shardings, by_twin
+from xlayout_jax.mixed import swapped as swapped
 from xlayout_jax.tracers import is_batched, is_explicit, is_tracer, primal
 from xlayout_jax.transposes import Step
 from xlayout_jax.transposes import linear as linear
@@ -122,9 +124,14 @@ def spmd(
     `packs` and `unpacks` hold one function a rank; the same object is compiled once. Ranks count
     along the mesh axes `names`; those that differ along others do the same.
     """
+    parts = on_parts(packs, exchange, unpacks, names)
+    return by_twin(lambda src, dst: _mapped(parts, src, dst), sources, targets)
+
+
+def _mapped(parts: Step, sources: Shardings, targets: Shardings) -> Step:
     mesh = sources[0].mesh
     mapped = jax.shard_map(
-        on_parts(packs, exchange, unpacks, names),
+        parts,
         mesh=mesh,
         in_specs=tuple(s.spec for s in sources),
         out_specs=tuple(t.spec for t in targets),
@@ -220,11 +227,14 @@ def _vary(x: Any, names: frozenset[str]) -> Any:
 def moved(source: NamedSharding, target: NamedSharding, /) -> Step:
     """One array from one sharding to another, by what XLA makes of it; narrow floats pinned."""
 
-    def run(x: Any) -> tuple[Any]:
-        bits = constrained(constrained(pinned(x), source), target)
-        return (unpinned(bits, x),)
+    def make(sources: Shardings, targets: Shardings) -> Step:
+        def run(x: Any) -> tuple[Any]:
+            bits = constrained(constrained(pinned(x), *sources), *targets)
+            return (unpinned(bits, x),)
 
-    return jax.jit(run)
+        return jax.jit(run)
+
+    return by_twin(make, (source,), (target,))
 
 
 def lay(x: Any, sharding: NamedSharding, /) -> Any:
@@ -239,4 +249,9 @@ def _laying(sharding: NamedSharding) -> Callable[[Any], Any]:
 
 def cast(x: Any, dtype: Any, /) -> Any:
     """`x` in the dtype that a caller wants, which JAX must be able to make."""
-    return _cast(x, asked(dtype, x.dtype))
+    wanted = asked(dtype, x.dtype)
+    if is_tracer(x):
+        return _cast(x, wanted)
+    lies = (sharding_of(x),)
+    (made,) = by_twin(lambda _, __: lambda y: (_cast(y, wanted),), lies, lies)(x)
+    return made

@@ -16,6 +16,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from xlayout_jax.dtypes import asked, cast, pinned, unpinned
+from xlayout_jax.mixed import Shardings, by_twin
 from xlayout_jax.placement import entries_of
 from xlayout_jax.tracers import is_explicit
 from xlayout_jax.transposes import Step, exchange_p, linear
@@ -78,16 +79,30 @@ def _gathered(x: Any, source: NamedSharding, target: NamedSharding, wire: _Wire)
 
 @lru_cache(1024)
 def _whole(source: NamedSharding, target: NamedSharding, wire: _Wire) -> tuple[Step, Step]:
+    def there(ends: Shardings, targets: Shardings) -> Step:
+        return _cast_and_moved(wire, *ends, *targets)
+
+    def back(ends: Shardings, targets: Shardings) -> Step:
+        return _reduced_and_moved(wire, *targets)
+
+    return by_twin(there, (source,), (target,)), by_twin(back, (target,), (source,))
+
+
+def _cast_and_moved(wire: _Wire, source: NamedSharding, target: NamedSharding) -> Step:
     def both_ends(x: Any) -> Any:  # or the compiler gathers before it casts
         return constrained(constrained(x, source), target)
 
     def gather_of_parameters(x: Any) -> tuple[Any]:
         return (wire.there(x, both_ends),)
 
+    return jax.jit(gather_of_parameters)
+
+
+def _reduced_and_moved(wire: _Wire, source: NamedSharding) -> Step:
     def scatter_of_gradients(g: Any) -> tuple[Any]:
         return (wire.back(g, lambda wide: constrained(wide, source)),)
 
-    return jax.jit(gather_of_parameters), jax.jit(scatter_of_gradients)
+    return jax.jit(scatter_of_gradients)
 
 
 def gather_parts(
@@ -209,7 +224,13 @@ def automatic(
 
     It is compiled once for the same `run` and `targets`.
     """
+    return by_twin(lambda _, to: _automatic(run, to), None, targets)
+
+
+def _automatic(run: Callable[..., Sequence[Any]], targets: Shardings) -> Step:
     mesh = targets[0].mesh
+    if not mesh.explicit_axes:
+        return jax.jit(lambda *xs: tuple(map(constrained, run(*xs), targets)))
 
     def placed(*xs: Any) -> tuple[Any, ...]:
         pairs = zip(run(*xs), targets, strict=True)

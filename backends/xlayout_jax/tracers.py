@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
+from jax import lax
 
-__all__ = ["is_batched", "is_explicit", "is_tracer", "primal"]
+__all__ = ["is_batched", "is_explicit", "is_staged", "is_tracer", "primal"]
 
 _Tracer = jax.core.Tracer  # bound once: it is asked of the arrays of every call
 
@@ -14,6 +16,11 @@ _Tracer = jax.core.Tracer  # bound once: it is asked of the arrays of every call
 def is_tracer(x: Any) -> bool:
     """Whether JAX is recording what becomes of `x`."""
     return isinstance(x, _Tracer)
+
+
+def is_staged() -> bool:
+    """Whether a compiler records: to it constants have no memory, and are nobody's to give away."""
+    return is_tracer(lax.iota(np.int32, 1))  # made on the device: no guard sees a transfer
 
 
 def primal(x: Any) -> Any:

@@ -12,7 +12,15 @@ from xlayout.algebra.shapes import Shape
 from xlayout.errors import ShapeError, ShardingError
 from xlayout.registry import backend_of, verbs
 from xlayout.shard.sharding import Sharding
-from xlayout.shard.targets import by_jax, listed, mesh_said, on_manual_axes, same_ranks, target_of
+from xlayout.shard.targets import (
+    by_jax,
+    check_order,
+    listed,
+    mesh_said,
+    on_manual_axes,
+    same_ranks,
+    target_of,
+)
 
 __all__ = [
     "Laid",
@@ -133,6 +141,7 @@ def _laid(x: Any, told: Any) -> Laid:
             return _told(x, mesh, told)
         named = own.sharding_of(x)
         found = Laid(x, "jax", tuple(x.shape), Sharding.from_jax(named), named.mesh)
+        check_order(x, named.mesh, found.sharding, "x")
     if told is not None:
         said = target_of(found, told, x.ndim, "in_sharding")
         if said != found.sharding:
@@ -153,6 +162,7 @@ def _told(x: Any, mesh: Any, told: Any) -> Laid:
         )
     given = told.to_jax(mesh) if isinstance(told, Sharding) else told
     sharding, named = by_jax(given, mesh, "in_sharding")
+    check_order(x, named.mesh, sharding, "in_sharding")
     return Laid(own.constrained(x, named), "jax", tuple(x.shape), sharding, named.mesh)
 
 

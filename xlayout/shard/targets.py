@@ -19,6 +19,7 @@ __all__ = [
     "by_framework",
     "by_jax",
     "can_hold",
+    "check_order",
     "chooses",
     "listed",
     "mesh_said",
@@ -55,7 +56,21 @@ def target_of(held: Laid, to: Any, ndim: int, name: str) -> Sharding:
             f"{mesh_said(held, held.mesh)}: give it on the mesh of x, and change meshes by "
             "jax.device_put"
         )
+    if held.framework == "jax":
+        check_order(held.x, held.mesh, sharding, name)
     return sharding
+
+
+def check_order(x: Any, mesh: Any, sharding: Sharding, name: str) -> None:
+    """Raise ShardingError where JAX would lay an array otherwise, without a word."""
+    found = verbs("jax", "collective").swapped(x, mesh, sharding.spec)
+    if found is not None:
+        auto, explicit = found
+        raise ShardingError(
+            f"{name}: {sharding} is cut by {auto!r}, an automatic axis, before {explicit!r}, an "
+            f"explicit one; inside jit JAX cuts by explicit axes first, and would move the data: "
+            f"put {explicit!r} before {auto!r}, make both axes of one kind, or call it outside jit"
+        )
 
 
 def _by_torch(given: Any, mesh: Any, ndim: int, name: str) -> Sharding:
@@ -135,6 +150,10 @@ def can_hold(held: Laid, sharding: Sharding, shape: Shape) -> bool:
     try:
         spelled(held, sharding)
     except ShardingError:
+        return False
+    if held.framework == "jax" and verbs("jax", "collective").swapped(
+        held.x, held.mesh, sharding.spec
+    ):
         return False
     if held.framework == "torch":
         return not any(s.segments and len(sharding.axes(k)) > 1 for k, s in sharding.splits)
