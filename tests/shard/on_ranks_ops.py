@@ -15,7 +15,7 @@ from tests.shard.on_ranks import device_mesh
 from tests.shard.ops import OPS, some
 from xlayout import Mesh, Sharding
 
-__all__ = ["compared", "second_derivative"]
+__all__ = ["compared", "of_one_element", "second_derivative"]
 
 
 def compared(
@@ -57,6 +57,24 @@ def _distributed(x: torch.Tensor, mesh: DeviceMesh, placements: Any) -> DTensor:
 
 def _same(made: list[Any], wanted: list[Any]) -> bool:
     return all(torch.equal(y.full_tensor(), w) for y, w in zip(made, wanted, strict=True))
+
+
+def of_one_element(_rank: int, on: Mesh) -> list[str]:
+    """How results lie of an array whose one row is cut; those that are wrong say so."""
+    values = torch.arange(6.0).reshape(1, 2, 3)
+    x = _distributed(values, device_mesh(on), Sharding(on, ("tp",)).to_torch(device_mesh(on)))
+    found = []
+    for op in (
+        lambda x: xl.unstack(x, axis=1)[1],
+        lambda x: xl.rearrange(x, "a b c -> (a b) c"),
+        lambda x: xl.rearrange(x, "a b c -> a (b c)"),
+        lambda x: xl.permute_dims(x, axes=(1, 0, 2)),
+    ):
+        y = op(x)
+        right = torch.equal(y.full_tensor(), op(values))
+        lies = Sharding.from_torch(y.device_mesh, y.placements, y.ndim)
+        found.append(f"{lies.spec}" if right else "wrong")
+    return found
 
 
 def second_derivative(_rank: int, on: Mesh) -> bool:

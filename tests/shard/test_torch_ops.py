@@ -44,3 +44,8 @@ def test_compiled_they_are_the_same(ranks: Pool, name: str) -> None:
 
 def test_holes_are_constant_in_second_derivatives(ranks: Pool) -> None:
     assert ranks(on_ranks_ops.second_derivative, LINE) == [True] * 4
+
+
+def test_an_axis_of_one_element_may_be_cut(ranks: Pool) -> None:
+    lie = ["(('tp',),)", "()", "(('tp',),)", "((), ('tp',))"]
+    assert ranks(on_ranks_ops.of_one_element, LINE) == [lie] * 4

@@ -36,8 +36,8 @@ def pull(
         splits: dict[int, Split] = {}
         wanted = {r: _along(restrict(n, stretch), shape, sizes[r]) for r, n in needs.items()}
         for axis, n in enumerate(shape):
-            cut = _recognised(mesh, {r: w[axis] if w else () for r, w in wanted.items()}, n)
             used = {name for entry in spec for name in entry}
+            cut = _recognised(mesh, {r: w[axis] if w else () for r, w in wanted.items()}, n, used)
             if cut is None or None in wanted.values() or used & {*cut[0]}:
                 raise SizeError(_why(layout, dst))
             spec.append(cut[0])
@@ -84,19 +84,36 @@ def _union(runs: Iterator[range]) -> Runs:
 
 
 def _recognised(
-    mesh: Mesh, wanted: Mapping[int, Runs], n: int
+    mesh: Mesh, wanted: Mapping[int, Runs], n: int, used: Collection[str]
 ) -> tuple[tuple[str, ...], Split] | None:
     """Mesh axes and a split under which every rank holds what it wants of an axis."""
+    holders = {rank: runs for rank, runs in wanted.items() if runs}
+    found = _cut_by(mesh, wanted, n, _differing(mesh, holders))
+    if found is None or found[0] or len(holders) == len(wanted):
+        return found
+    # All who hold anything hold the same: perhaps the one element that there is, in the first part.
+    free = [axis for axis in _differing(mesh, wanted) if mesh.names[axis] not in used]
+    return _cut_by(mesh, wanted, n, free) or found
+
+
+def _differing(mesh: Mesh, wanted: Mapping[int, Runs]) -> list[int]:
+    """The mesh axes along which neighbours want different runs."""
     at = {rank: mesh.coordinates(rank) for rank in wanted}
-    matter = [
+    return [
         axis
         for axis in range(len(mesh.shape))
         if any(
-            wanted[r] and wanted[s] and wanted[r] != wanted[s]
+            wanted[r] != wanted[s]
             for r, s in itertools.combinations(wanted, 2)
             if all((at[r][k] == at[s][k]) != (k == axis) for k in range(len(mesh.shape)))
         )
     ]
+
+
+def _cut_by(
+    mesh: Mesh, wanted: Mapping[int, Runs], n: int, matter: Sequence[int]
+) -> tuple[tuple[str, ...], Split] | None:
+    at = {rank: mesh.coordinates(rank) for rank in wanted}
     for order in itertools.permutations(matter):
         counts = tuple(mesh.shape[a] for a in order)
         for split in _candidates(wanted.values(), n):

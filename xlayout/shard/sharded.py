@@ -189,7 +189,7 @@ def _targets(
             f"out_sharding: the data does not fall into a sharding of {layout.out_shapes}, which "
             f"has other axes than the input {layout.in_shapes[0]}; say how the result is to lie"
         )
-    return None if chooses(first) else _nearest(layout, first, src)
+    return None if chooses(first) and not _cuts_one(first) else _nearest(layout, first, src)
 
 
 def _evident(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sharding, ...] | None:
@@ -211,6 +211,13 @@ def _nearest(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sh
         if cut is not None:
             gone, found = fewer, cut
     return found
+
+
+def _cuts_one(x: Laid) -> bool:
+    """Whether an axis of one element is cut: such an axis torch does not regroup."""
+    return x.framework == "torch" and any(
+        entry and n == 1 for entry, n in zip(x.sharding.spec, x.shape, strict=False)
+    )
 
 
 def _keeps_axes(layout: Layout) -> bool:
