@@ -127,3 +127,15 @@ def test_a_link_into_the_void_is_passed_over(tmp_path: Path) -> None:
     with open_source(tmp_path / "out") as source:
         assert "0/items/_METADATA" in source.files
         assert "0/items/note" not in source.files
+
+
+def test_what_a_port_into_it_left_unfinished_is_no_part_of_a_tree(tmp_path: Path) -> None:
+    tree = tmp_path / ".tree.0123abcd.partial"  # in such a folder itself, all the same
+    save(tree, "maxtext", {"a": np.zeros(3, np.float32)})
+    with open_source(tree) as source:
+        before = dict(source.files)
+    (tree / ".out.0123abcd.partial").mkdir()
+    (tree / ".out.0123abcd.partial" / "model.safetensors").write_bytes(b"half")
+    with open_source(tree) as source:
+        assert dict(source.files) == before
+        assert "0/items/_METADATA" in before

@@ -78,8 +78,8 @@ class MaxTextSource(Source):
         files = (Path(root) / file for root, _, files in os.walk(self.path) for file in files)
         self.files: Mapping[str, int] = {
             str(file.relative_to(self.path)): file.stat().st_size
-            for file in files
-            if file.is_file()  # and no link into the void
+            for file in files  # no links into the void, nor what a port to in here left unfinished
+            if file.is_file() and ".partial/" not in file.relative_to(self.path).as_posix()
         }
 
     def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:
