@@ -17,10 +17,10 @@ import jax
 from jax.sharding import Mesh, NamedSharding
 
 from xlayout_jax.tracers import is_staged, is_tracer, primal
+from xlayout_jax.transposes import Step
 
-__all__ = ["by_twin", "swapped"]
+__all__ = ["Shardings", "by_twin", "swapped"]
 
-Step = Callable[..., tuple[Any, ...]]
 Shardings = Sequence[NamedSharding]
 
 

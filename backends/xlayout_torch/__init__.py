@@ -31,6 +31,7 @@ from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.cuda import move_many as move_many
+from xlayout_torch.memory import jit_tracing
 from xlayout_torch.memory import refusal as refusal
 from xlayout_torch.memory import release as release
 from xlayout_torch.memory import strides as strides
@@ -86,7 +87,7 @@ def worth(form: str, seen: Sequence[Any], /) -> bool:
 
 
 def tracing(*xs: Any) -> bool:
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+    if torch.compiler.is_compiling() or jit_tracing():
         return True
     for x in xs:  # noqa: SIM110 -- a generator costs as much as the call it would decide
         if x._has_symbolic_sizes_strides:
@@ -135,8 +136,7 @@ def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
 
 def stack(axis: int, rank: int, /) -> Callable[..., Any]:
     def first(*xs: Any) -> Any:
-        if xs[0].layout is not _strided or xs[0].is_quantized:  # to ask here costs a call less
-            _refuse_mixed(xs)
+        _refuse_mixed(xs)
         return torch.stack(xs)  # the number costs 0.3 us
 
     def at(*xs: Any) -> Any:
@@ -259,10 +259,9 @@ def _cut(window: tuple[builtins.slice | int, ...]) -> Callable[[Any], Any]:
 
 
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
-    if any(step < 0 and n > 1 for n, step in zip(shape, strides, strict=True)):
-        return None  # torch has no such strides
-    steps = [max(step, 0) for step in strides]  # of axes of one element any would do
-    return x.as_strided(shape, steps, x.storage_offset() + offset)
+    if any(step < 0 for step in strides):  # torch has none such
+        return None
+    return x.as_strided(shape, strides, x.storage_offset() + offset)
 
 
 def assign(to: Any, source: Any, /) -> None:

@@ -145,10 +145,9 @@ def sealed(x: Any) -> bool:
     return bool(x.is_inference()) and not torch.is_inference_mode_enabled()
 
 
-_LOOKERS = (
-    *("forward mode", "transform", "batches", "functionalization"),
-    *("dispatch mode", "tracing"),
-)
+_WATCHERS = "forward mode", "transform", "batches", "functionalization", "dispatch mode", "tracing"
+_WATCHED = {name: GATES[name] for name in _WATCHERS}
+"""The gates of whoever works out results, and would not see that a tensor is emptied."""
 
 
 def release(x: Any, /) -> Callable[[], None]:
@@ -158,7 +157,7 @@ def release(x: Any, /) -> Callable[[], None]:
         raise TypeError(
             "donate: x requires grad, and autograd would be left with nothing; pass x.detach()"
         )
-    if any(GATES[name](x) for name in _LOOKERS):
+    if any_closed(_WATCHED, x):
         raise TypeError(
             "donate: a transform, a tracer or a dispatch mode is active, which would not see that "
             "x is emptied; leave it out"

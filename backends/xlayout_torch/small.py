@@ -41,8 +41,7 @@ def quick(
         return recipe
     plans = {dtype: by_width[width] for dtype, width in WIDTHS.items()}
     copy = xlayout_native.run
-    steps = [dense_strides([max(n, 1) for n in shape]) for shape in shapes]
-    made_as = list(zip(shapes, steps, strict=True))
+    made_as = [(shape, dense_strides([max(n, 1) for n in shape])) for shape in shapes]
     shape = shapes[0]
     alone = len(shapes) == 1 and shape  # see `one`
 

@@ -147,7 +147,7 @@ def test_a_class_of_arrays_that_may_mean_more_is_not_written_nor_read(given: int
         xl.matrix_transpose(arrays[0], out=arrays[1])
 
 
-def test_an_axis_of_one_has_any_stride() -> None:
+def test_a_single_row_is_shared_too() -> None:
     x = torch.arange(3.0).reshape(1, 3)
     y = xl.Layout([(1, 3)], [(1, 3)], [xl.Piece(0, 0, ((3, 1, 1),))])(x, copy=False)
     assert y.data_ptr() == x.data_ptr()

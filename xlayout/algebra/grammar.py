@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from xlayout.algebra.shapes import MOST_DIGITS
 from xlayout.errors import PatternError
 
 __all__ = ["Dots", "Factor", "Group", "Name", "One", "Pattern", "Product", "fail", "names", "read"]
@@ -92,7 +93,6 @@ def _is_named(product: Product) -> bool:
     return any(isinstance(factor, Dots) for factor in product) or any(names(product))
 
 
-_DIGITS = 1000  # more than any size has, and fewer than Python refuses to read
 _DEEPEST = 32  # more than any layout has, and far from Python's own limit
 _TOKEN = re.compile(r"\s*(?:(->)|(\.\.\.)|([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)|([()+,=]))")
 
@@ -222,9 +222,9 @@ class _Reader:
             self._take()
             if not self._token.isdigit():
                 raise fail(self.text, self._at, f"pattern: the size of {name!r} must be a number")
-            if len(self._token) > _DIGITS:
+            if len(self._token) > MOST_DIGITS:
                 wrong = f"pattern: the size of {name!r} has {len(self._token)} digits"
-                raise fail(self.text, self._at, f"{wrong}; wanted at most {_DIGITS}")
+                raise fail(self.text, self._at, f"{wrong}; wanted at most {MOST_DIGITS}")
             size = int(self._token)
             self._take()
         return Name(name, size, at)

@@ -16,7 +16,7 @@ from xlayout.algebra import pattern
 from xlayout.algebra.compose import same_pairs
 from xlayout.algebra.naming import pattern_of
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape, as_shapes
+from xlayout.algebra.shapes import MOST_DIGITS, Shape, as_shapes
 from xlayout.errors import PatternError
 
 __all__ = ["is_pieces", "read", "write"]
@@ -60,7 +60,7 @@ def _shapes(shapes: Sequence[Shape]) -> str:
     return ", ".join(map(str, shapes))
 
 
-_N = r"\d{1,1000}"  # no array is as large, and Python makes no int of much longer text
+_N = rf"\d{{1,{MOST_DIGITS}}}"
 _PIECE = re.compile(rf"\{{(?:({_N})<-({_N}):((?: ?\({_N}, {_N}, {_N}\))*))?\}}")
 _SHAPE = re.compile(rf"\(((?:{_N}(?:, {_N})*,?)?)\)")
 

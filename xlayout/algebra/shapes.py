@@ -10,6 +10,7 @@ from typing import Any
 from xlayout.errors import AxisError, SizeError
 
 __all__ = [
+    "MOST_DIGITS",
     "Shape",
     "as_shape",
     "as_shapes",
@@ -25,6 +26,9 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
+
+MOST_DIGITS = 1000
+"""Of a number in a text: more than any size has, and fewer than Python refuses to read."""
 
 
 def integer(value: Any, name: str, least: int | None = 0) -> int:

@@ -50,7 +50,7 @@ class TensorComparison:
     @property
     def verdict(self) -> str:
         """What the two are to each other."""
-        if not self.not_back and not self.not_forward:
+        if self.identical:
             return "identical"
         if not self.not_back:
             return f"first rounded from second{self._beyond}"
@@ -62,6 +62,11 @@ class TensorComparison:
     @property
     def _beyond(self) -> str:
         return f", {self.overflowed:,} overflowed" if self.overflowed else ""
+
+    @property
+    def identical(self) -> bool:
+        """Whether each side is exactly what the rules make of the other."""
+        return not (self.not_back or self.not_forward)
 
     @property
     def faithful(self) -> bool:
@@ -83,7 +88,7 @@ class Comparison:
     def identical(self) -> bool:
         """Whether either side can be made from the other; see `Change.departures`."""
         alone = self.only_first or self.only_second
-        return not alone and not any(t.not_back or t.not_forward for t in self.tensors)
+        return not alone and all(tensor.identical for tensor in self.tensors)
 
     @property
     def faithful(self) -> bool:
@@ -110,7 +115,7 @@ class Comparison:
         if overflowed := sum(tensor.overflowed for tensor in self.tensors):
             return f"{count}, each rounded; {show_count(overflowed, 'element')} overflowed"
         planned = "as planned" if self.ported else "on one side or the other"
-        rounded = sum(bool(t.not_forward or t.not_back) for t in self.tensors)
+        rounded = sum(not tensor.identical for tensor in self.tensors)
         some = "each" if rounded == len(self.tensors) else f"{rounded:,} of them"
         return f"{count}, {some} rounded {planned}"
 

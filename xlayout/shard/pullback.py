@@ -113,6 +113,7 @@ def _differing(mesh: Mesh, wanted: Mapping[int, Runs]) -> list[int]:
 def _cut_by(
     mesh: Mesh, wanted: Mapping[int, Runs], n: int, matter: Sequence[int]
 ) -> tuple[tuple[str, ...], Split] | None:
+    """The same, by these mesh axes in some order."""
     at = {rank: mesh.coordinates(rank) for rank in wanted}
     for order in itertools.permutations(matter):
         counts = tuple(mesh.shape[a] for a in order)
