@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from xlayout.backend import Backend
-from xlayout.constant import constant
+from xlayout.dynamo import constant, dynamo_reads
 
 __all__ = ["SERVED", "backend_named", "backend_of", "part_of", "verbs"]
 
@@ -19,6 +19,7 @@ SERVED: dict[type, Backend] = {}
 """The backends of types that were seen before: to look here first is cheaper than `backend_of`."""
 
 
+@dynamo_reads(lambda x: _find(type(x)))
 def backend_of(x: Any) -> Backend:
     """The backend that serves `x`.
 

@@ -17,6 +17,7 @@ from tests.ops.examples import flat
 from xlayout.errors import ShapeError
 from xlayout.lower import run
 from xlayout.ops import engine
+from xlayout.ops.found import unary
 
 CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "by name": (
@@ -195,9 +196,9 @@ def test_of_shapes_without_end_the_last_are_kept(monkeypatch: pytest.MonkeyPatch
     op = engine.Engine(turned, lambda _ndim, _options: frozenset())
     for rows in range(1, 30):
         x = np.arange(2 * rows).reshape(rows, 2)
-        assert np.array_equal(op.unary()(x), x.T)
-        assert np.array_equal(op.unary()(x, out=np.zeros_like(x.T)), x.T)
-    assert max(map(len, (op._runs, op._layouts))) <= 8
+        assert np.array_equal(unary(op)(x), x.T)
+        assert np.array_equal(unary(op)(x, out=np.zeros_like(x.T)), x.T)
+    assert max(map(len, (op.runs, op._layouts))) <= 8
 
 
 @pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)

@@ -19,7 +19,7 @@ from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
 from xlayout.algebra.shapes import Shape, each_shape, ends, integer
-from xlayout.constant import constant
+from xlayout.dynamo import constant
 from xlayout.errors import CompositionError, InverseError, ShapeError, SizeError
 
 __all__ = ["Relation"]

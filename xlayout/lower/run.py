@@ -7,6 +7,7 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.backend import Asked, Backend, Run, Runs
+from xlayout.dynamo import dynamo_reads
 from xlayout.errors import ShapeError
 from xlayout.lower.calls import caller, common_backend, make_room
 from xlayout.lower.fill import as_number, check_fill
@@ -21,6 +22,13 @@ __all__ = ["call", "check_copy", "refuse_while_tracing", "run"]
 _MOST = 1024  # layouts that are remembered by value, and calls of each: of fills there is no end
 
 
+def _recorded(
+    layout: Layout, /, *arrays: Any, out: Any = None, copy: bool | None = True, fill: Any = 0
+) -> Any:
+    return _anew(_backend_for(layout, arrays), layout, arrays, out, copy, fill)
+
+
+@dynamo_reads(_recorded)
 def call(
     layout: Layout, /, *arrays: Any, out: Any = None, copy: bool | None = True, fill: Any = 0
 ) -> Any:
@@ -34,14 +42,9 @@ def call(
     except (IndexError, KeyError):
         backend = None
     if backend is None:
-        if not arrays:
-            if not layout.in_shapes:
-                raise TypeError("layout: it takes no arrays, so no framework can make its result")
-            raise _wrong_shapes(layout, arrays)
-        backend = backend_of(arrays[0])
+        backend = _backend_for(layout, arrays)
     options = _FRESH if fill is _ZERO else {"fill": (fill := as_number(fill))}
-    fresh = out is None and copy is True
-    if fresh:
+    if out is None and copy is True:
         if len(arrays) == 1:  # one is found sooner
             found = backend.find(layout._runs, arrays[0], (), options)
         else:
@@ -56,6 +59,27 @@ def call(
         write = backend.find(layout._runs, arrays, None, _INTO)
         if write is not None and write(arrays, out) is not None:
             return out
+    return _anew(backend, layout, arrays, out, copy, fill)
+
+
+def _backend_for(layout: Layout, arrays: tuple[Any, ...]) -> Backend:
+    if arrays:
+        return backend_of(arrays[0])
+    if not layout.in_shapes:
+        raise TypeError("layout: it takes no arrays, so no framework can make its result")
+    raise _wrong_shapes(layout, arrays)
+
+
+def _anew(
+    backend: Backend,
+    layout: Layout,
+    arrays: tuple[Any, ...],
+    out: Any,
+    copy: bool | None,
+    fill: Any,
+) -> Any:
+    """The whole way, with what runs kept for the next such call."""
+    options = _FRESH if fill is _ZERO else {"fill": (fill := as_number(fill))}
     common_backend(arrays)
     _check_shapes(layout, arrays)
     tracing = backend.tracing(*arrays)
@@ -65,7 +89,7 @@ def call(
     if tracing:
         refuse_while_tracing(out, copy)
         return _traced(layout, arrays, fill, views=copy is None)
-    if fresh:
+    if out is None and copy is True:
         return _kept(backend, layout, arrays, options, fill)(*arrays)
     made = run(backend, layout, arrays, out, copy, fill)
     if out is not None and backend.find(layout._runs, arrays, None, _INTO) is None:

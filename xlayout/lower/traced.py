@@ -13,7 +13,7 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
-from xlayout.constant import constant
+from xlayout.dynamo import constant
 from xlayout.errors import LayoutError, SizeError
 from xlayout.lower.answers import Answer, answered, answering
 from xlayout.lower.bound import bound, tables_of

@@ -1,4 +1,7 @@
-"""Engine: runs one layout function on arrays, and remembers what it worked out for a shape."""
+"""Engine: runs one layout function on arrays, and remembers what it worked out for a shape.
+
+The functions that users call are made of it in `found`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from xlayout.ops.options import (
     says_where,
 )
 from xlayout.ops.touched import Touched
-from xlayout.registry import SERVED, backend_of
+from xlayout.registry import backend_of
 
 __all__ = ["Engine", "Nested"]
 
@@ -66,77 +69,35 @@ class Engine:
         self._layout_name = name_of(layout_of)
         self._touched = touched
         self._fill = fill
-        self._packed = packed
+        self.packed = packed
         self._nested = nested
         parameters = inspect.signature(layout_of).parameters.values()
         positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        self._named = partial(by_name, self.name, positional)
-        self._program = name_of(programs(layout_of, self._named, fill, packed))
-        self._runs: Runs = {}
+        self.named = partial(by_name, self.name, positional)
+        self._program = name_of(programs(layout_of, self.named, fill, packed))
+        self.runs: Runs = {}
         self._layouts: dict[Any, Layout] = {}
 
-    def unary(self) -> Callable[..., Any]:
-        """The function of one array; of a list too, if `layout_of` takes any number of shapes."""
-        runs, several = self._runs, self.nary() if self._packed else None
-
-        def call(x: Any, /, *args: Any, **options: Any) -> Any:
-            try:
-                backend = SERVED[type(x)]
-            except KeyError:  # an error has no business in the one that may come
-                backend = None
-            if backend is None:
-                if several is not None and isinstance(x, (tuple, list)):
-                    return several(tuple(x), self._named(args, options))
-                backend = backend_of(x)
-            run = backend.find(runs, x, args, options)
-            if run is None:
-                return self._anew(backend, (x,), args, options)
-            try:
-                if "out" in options and options["out"] is not None:
-                    return run((x,), options["out"])
-                return run(x)
-            except RuntimeError:
-                common_backend((x,))  # no key tells a sparse tensor from a dense one
-                raise
-
-        return call
-
-    def nary(self) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
-        """The same for a tuple of arrays and a dict of options."""
-        runs = self._runs
-
-        def call(arrays: tuple[Any, ...], options: dict[str, Any]) -> Any:
-            try:
-                backend = SERVED[type(arrays[0])]
-            except (IndexError, KeyError):
-                backend = None
-            if backend is None:
-                backend = common_backend(arrays)
-            run = backend.find(runs, arrays, None, options)
-            if run is None:
-                return self._anew(backend, arrays, None, options)
-            try:
-                if "out" in options and options["out"] is not None:
-                    return run(arrays, options["out"])
-                return run(*arrays)
-            except RuntimeError:
-                common_backend(arrays)  # nor one device from another
-                raise
-
-        return call
-
-    def _anew(
+    def anew(
         self,
         backend: Backend,
         arrays: tuple[Any, ...],
         args: tuple[Any, ...] | None,
         options: dict[str, Any],
     ) -> Any:
+        """What no call before was like, or what a compiler reads; `args` is None of a tuple.
+
+        Args:
+            backend: that of the first array.
+            arrays: all of them.
+            args: options by position, of a function of one array; None: of one that takes many.
+            options: those by name.
+        """
         made = followed(backend, self._program, arrays, args or (), options)
         if made is not None:
             if self._nested is None:
                 return made
-            return self._shaped(made, self._named(args, options) if args else options)
+            return self._shaped(made, self.named(args, options) if args else options)
         own = [value for name, value in options.items() if name not in RUN]
         if all(map(is_plain, (*own, *(args or ())))):
             return self._first(arrays, args, options)
@@ -144,7 +105,7 @@ class Engine:
         args = args and tuple(map(plain, args))
         options = {k: v if k in RUN else plain(v) for k, v in options.items()}
         x = arrays if args is None else arrays[0]
-        run = backend_of(arrays[0]).find(self._runs, x, args, options)
+        run = backend_of(arrays[0]).find(self.runs, x, args, options)
         if run is None:
             return self._first(arrays, args, options)
         out = options.get("out")
@@ -154,7 +115,7 @@ class Engine:
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, given: dict[str, Any]
     ) -> Any:
         """The whole way, from arguments to what runs; it is kept for the next such call."""
-        options = self._named(args, given) if args else given
+        options = self.named(args, given) if args else given
         x = arrays if args is None else arrays[0]  # as it is found by
         out, copy = options.get("out"), options.get("copy", True)
         own = {name: value for name, value in options.items() if name not in RUN}
@@ -176,14 +137,14 @@ class Engine:
             None if self._fill is None else (own.get(self._fill, 0), self._fill),
         )
         result = run(*arrays)  # what fails is not kept
-        make_room(self._runs, _MOST)
-        backend_of(arrays[0]).keep(self._runs, x, args, given, run)
+        make_room(self.runs, _MOST)
+        backend_of(arrays[0]).keep(self.runs, x, args, given, run)
         return result
 
     def _keep_write(self, asked: Asked, layout: Layout, own: dict[str, Any]) -> None:
         x, args, given = asked
         backend = backend_of(x[0] if args is None else x)
-        there = backend.find(self._runs, *asked)  # and these arrays are none for it
+        there = backend.find(self.runs, *asked)  # and these arrays are none for it
         if there is not None or (write := write_of(backend, layout)) is None:
             return
         told = given | {"out": None}  # not this one, which it would keep from being let go
@@ -193,8 +154,8 @@ class Engine:
                 return self._first(arrays, args, told | {"out": out})
             return out if self._nested is None else self._shaped(out, own)
 
-        make_room(self._runs, _MOST)
-        backend.keep(self._runs, *asked, again)
+        make_room(self.runs, _MOST)
+        backend.keep(self.runs, *asked, again)
 
     def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:
         """The recipe for these arrays, and others of their shapes."""
@@ -262,7 +223,7 @@ class Engine:
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
             fill = self._checked_fill(arrays, options)
-            return run_op(self._layout_name, self._packed, options, arrays, fill=fill, **where)
+            return run_op(self._layout_name, self.packed, options, arrays, fill=fill, **where)
         return self._traced(backend, arrays, options, views)
 
     def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:
@@ -285,7 +246,7 @@ class Engine:
         return fill
 
     def _args(self, shapes: tuple[Shape, ...]) -> tuple[Any, ...]:
-        return (shapes,) if self._packed else shapes
+        return (shapes,) if self.packed else shapes
 
     def _traced(
         self, backend: Backend, arrays: Sequence[Any], options: dict[str, Any], views: bool

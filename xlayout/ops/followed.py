@@ -13,7 +13,7 @@ from typing import Any, cast
 from xlayout.algebra import Layout
 from xlayout.algebra.program import Step
 from xlayout.backend import Backend, Seen, Told
-from xlayout.constant import constant
+from xlayout.dynamo import constant
 from xlayout.lower.bound import bound
 from xlayout.lower.fill import check_fill
 from xlayout.lower.linear import as_linear

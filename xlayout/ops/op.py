@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, as_shape
 from xlayout.ops.engine import Engine
+from xlayout.ops.found import nary, unary
 from xlayout.ops.options import RUN, Options
 from xlayout.ops.touched import Touched, axis_only
 
@@ -99,7 +100,7 @@ def one_to_one(
     """Make the array function of `shape -> Layout`; `fill` names the option that fills holes."""
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToOne[P]:
-        call = Engine(strict(function), touched, fill).unary()
+        call = unary(Engine(strict(function), touched, fill))
         return cast("OneToOne[P]", dressed(call, function, _on_shapes(function)))
 
     return made
@@ -111,7 +112,7 @@ def one_to_many(
     """Make the array function of a layout with several outputs."""
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToMany[P]:
-        call = Engine(strict(function), touched, nested=_as_tuple).unary()
+        call = unary(Engine(strict(function), touched, nested=_as_tuple))
         return cast("OneToMany[P]", dressed(call, function, _on_shapes(function)))
 
     return made
@@ -127,7 +128,7 @@ def three_to_one(
     """Make the array function of `q, k, v -> one`."""
 
     def made(function: Callable[Concatenate[Shape, Shape, Shape, P], Layout]) -> ThreeToOne[P]:
-        run = Engine(strict(function), touched).nary()
+        run = nary(Engine(strict(function), touched))
 
         def call(q: Any, k: Any, v: Any, /, **options: Any) -> Any:
             return run((q, k, v), options)
@@ -143,7 +144,7 @@ def many_to_one(
     """Make the array function of a layout with any number of inputs."""
 
     def made(function: Callable[Concatenate[tuple[Shape, ...], P], Layout]) -> ManyToOne[P]:
-        run = Engine(strict(function), touched, packed=True).nary()
+        run = nary(Engine(strict(function), touched, packed=True))
         layout_of = strict(function, shapes=True)
 
         def call(xs: Any, /, **options: Any) -> Any:

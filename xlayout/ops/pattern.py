@@ -7,10 +7,11 @@ from typing import Any, Protocol, cast
 
 from xlayout.algebra import Layout, grammar
 from xlayout.algebra.shapes import Shape
-from xlayout.constant import constant
+from xlayout.dynamo import constant
 from xlayout.lower.answers import answered, answering
 from xlayout.lower.calls import Comm
 from xlayout.ops.engine import Engine
+from xlayout.ops.found import unary
 from xlayout.ops.op import dressed
 from xlayout.ops.options import RUN
 
@@ -71,7 +72,7 @@ def _split_by(pattern: str, ndim: int, sizes: tuple[str, ...]) -> tuple[int, ...
 
 
 def _on_arrays(function: Callable[..., Layout]) -> Rearrange:
-    call = Engine(function, _split, packed=True).unary()
+    call = unary(Engine(function, _split, packed=True))
 
     def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
         return function(shape, pattern, **sizes)

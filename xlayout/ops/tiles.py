@@ -11,6 +11,7 @@ from xlayout.algebra.partition import Rule, partition
 from xlayout.algebra.shapes import Shape, as_shape, integer
 from xlayout.errors import AxisError, SizeError
 from xlayout.ops.engine import Engine
+from xlayout.ops.found import nary, unary
 from xlayout.ops.op import dressed, refuse_others, strict
 from xlayout.ops.options import RUN, Options
 
@@ -118,7 +119,7 @@ class FromTiles(Protocol):
 
 
 def _on_matrix(function: Callable[..., Layout]) -> ToTiles:
-    call = Engine(strict(function), _matrix, nested=_as_rows).unary()
+    call = unary(Engine(strict(function), _matrix, nested=_as_rows))
     layout_of = strict(function, shapes=True)
 
     def layout(shape: Sequence[int], /, **options: Any) -> Layout:
@@ -128,7 +129,7 @@ def _on_matrix(function: Callable[..., Layout]) -> ToTiles:
 
 
 def _on_rows(function: Callable[..., Layout]) -> FromTiles:
-    run = Engine(function, _matrix, packed=True).nary()
+    run = nary(Engine(function, _matrix, packed=True))
 
     def call(tiles: Sequence[Sequence[Any]], /, **options: Any) -> Any:
         refuse_others("from_tiles", options, RUN)
