@@ -86,6 +86,34 @@ def test_numbers_at_the_end_of_the_range_are_stored_wider(tmp_path: Path) -> Non
     assert same_bytes(model, tmp_path / "back")
 
 
+def test_layers_of_several_dtypes_are_each_measured_and_stored_wider_on_their_own(
+    tmp_path: Path,
+) -> None:
+    model = save_llama(tmp_path / "model", head_dim=64)
+    arrays = tensors(model)
+    arrays[Q.format(0)][0, 0] = np.array(1e-40, "bfloat16")
+    for layer in (1, 2):
+        arrays[Q.format(layer)] = arrays[Q.format(layer)] * np.float32(1 + 2**-20)
+    save_tensors(model, arrays)
+    report = port.run(model, tmp_path / "tree", to="maxtext-unscanned")
+    (wide,) = report.plan.widened
+    assert "layers_0" in wide
+    assert report.comparison is not None
+    assert report.comparison.identical
+    port.run(tmp_path / "tree", tmp_path / "back", to="hf")
+    assert same_bytes(model, tmp_path / "back")
+    lossy = port.plan(model, tmp_path / "x", to="hf", dtype="float16", exact=False)
+    assert [loss.change.source for loss in lossy.losses if "q_proj" in loss.tensor] == [
+        "bfloat16",
+        "float32",
+    ]
+    rows = [line for line in str(lossy).splitlines() if "q_proj" in line][:2]
+    assert "layers.0.self_attn" in rows[0]
+    assert "bfloat16 → float16" in rows[0]
+    assert "layers.{1..2}.self_attn" in rows[1]
+    assert "float32 → float16" in rows[1]
+
+
 def test_a_number_at_the_end_of_the_range_that_the_sample_missed_is_named_with_its_dtype(
     tmp_path: Path,
 ) -> None:

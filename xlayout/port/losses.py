@@ -22,7 +22,7 @@ _SAMPLE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """How many elements of a rule's tensors do not come back, in a sample of its first tensor.
+    """How many elements of a rule's tensors do not come back, in a sample of the first.
 
     Args:
         tensor: The tensor, or the pattern of the rule's.
@@ -56,20 +56,24 @@ class Loss:
 
 
 def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
-    """Return the loss of every rule whose change is not exact by its dtypes alone."""
+    """Return the loss of every rule's every change that is not exact by its dtypes alone.
+
+    A rule has several where its layers are not of one dtype.
+    """
     import numpy as np
 
-    losses: dict[str, Loss] = {}
+    losses: dict[tuple[str, Change], Loss] = {}
     for move in moves:
         rule, change = move.source.rule, move.change
-        if rule.name in losses or change.always_exact:
+        if (rule.name, change) in losses or change.always_exact:
             continue
         per_lead = move.layout(1).size
         leads = min(move.sizes[rule.lead], max(1, _SAMPLE // per_lead))
         x = source.read(move.source.tensor, move.source.region(move.sizes, 0, leads))
         y = change.apply(x, np.empty(x.shape, numpy_dtype(change.target)))
         lost, overflowed = change.losses(x, y), change.overflows(x, y)
-        losses[rule.name] = Loss(rule.target, change, move.power, lost, x.size, overflowed)
+        loss = Loss(rule.target, change, move.power, lost, x.size, overflowed)
+        losses[rule.name, change] = loss
     return list(losses.values())
 
 

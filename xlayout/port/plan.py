@@ -245,16 +245,16 @@ def _roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None) -
 
     A power of two leaves all bits of a number but those at the end of the range.
     """
-    lost = {loss.tensor: loss.change for loss in losses if loss.lost}
-    if dtype is not None or any(change.source != change.target for change in lost.values()):
+    lost = [(loss.tensor, loss.change) for loss in losses if loss.lost]
+    if dtype is not None or any(change.source != change.target for _, change in lost):
         raise refusal(losses, dtype)
     wide = {
-        tensor: replace(change, target=roomy_dtype(change.source, change.factor))
-        for tensor, change in lost.items()
+        (tensor, change): replace(change, target=roomy_dtype(change.source, change.factor))
+        for tensor, change in lost
     }
     return [
-        replace(move, change=wide[tensor], checked=True)
-        if (tensor := move.source.rule.target) in wide
+        replace(move, change=wide[key], checked=True)
+        if (key := (move.source.rule.target, move.change)) in wide
         else move
         for move in moves
     ]

@@ -1,4 +1,4 @@
-"""A plan as a table: one row per rule, the layers folded."""
+"""A plan as a table: one row per rule and what becomes of the values, the layers folded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from xlayout.port.units import show_bytes, show_count
 from xlayout.table import Table
 
 if TYPE_CHECKING:
+    from xlayout.port.change import Change
     from xlayout.port.move import Move
     from xlayout.port.plan import PortPlan
 
@@ -21,9 +22,9 @@ _SHOWN = 8
 
 def plan_table(plan: PortPlan, /) -> Table:
     """Return the plan's table."""
-    groups: dict[str, list[Move]] = {}
+    groups: dict[tuple[str, Change], list[Move]] = {}
     for move in plan.moves:
-        groups.setdefault(move.source.rule.name, []).append(move)
+        groups.setdefault((move.source.rule.name, move.change), []).append(move)
     old, new = plan.dialects
     cuts = (
         _prefix(m.source.tensor for m in plan.moves),
