@@ -148,3 +148,11 @@ def test_what_is_called_exact_brings_back_nan_as_nan(source: str, target: str) -
 def test_nan_keeps_its_bits_where_nothing_changes() -> None:
     signalling, quiet = (np.array([bits], np.uint16).view("float16") for bits in (0x7D01, 0x7F01))
     assert Change("float16", "float16").departures(signalling, quiet) == 1
+
+
+def test_a_nan_that_signals_is_counted_without_a_warning() -> None:
+    x = np.array([0x7F81, 0xFF81, 0x7F80, 0x3F80], np.uint16).view(numpy_dtype("bfloat16"))
+    change = Change("bfloat16", "float16", 2.0**20)
+    y = change.apply(x, np.empty(x.shape, np.float16))
+    assert change.losses(x, y) == 1
+    assert change.overflows(x, y) == 1

@@ -132,10 +132,11 @@ class Change:
 
         given, made = x.reshape(-1), y.reshape(-1)
         parts = (slice(start, start + _CHUNK) for start in range(0, made.size, _CHUNK))
-        return sum(
-            int(np.count_nonzero(np.isfinite(given[part]) != np.isfinite(made[part])))
-            for part in parts
-        )
+        with np.errstate(invalid="ignore"):
+            return sum(
+                int(np.count_nonzero(np.isfinite(given[part]) != np.isfinite(made[part])))
+                for part in parts
+            )
 
     def _work(self, factor: float) -> Any:
         import numpy as np
