@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from threading import Timer
 
@@ -25,6 +26,30 @@ def test_only_a_folder_that_is_marked_or_empty_is_removed(tmp_path: Path) -> Non
     committed(tmp_path / "out")
     assert sorted(tmp_path.iterdir()) == [strange, linked, tmp_path / "out"]
     assert (strange / "thesis.tex").read_text() == "mine"
+
+
+def test_a_removal_that_is_killed_midway_leaves_a_folder_that_is_still_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ".out.00000000.partial"
+    (folder / "0" / "items").mkdir(parents=True)
+    (folder / "model.safetensors").touch()
+    (folder / JOURNAL).touch()
+    unlink = os.unlink
+
+    def killed(path: str | Path, **where: int) -> None:
+        unlink(path, **where)
+        raise KeyboardInterrupt("by hand")
+
+    for _ in range(2):  # a file is removed, and then another
+        (stage,) = dead_stages(tmp_path / "out")
+        monkeypatch.setattr(os, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt, match="by hand"):
+            stage.remove()
+        monkeypatch.undo()
+        stage.release()
+    committed(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
 
 
 def test_a_folder_that_another_run_is_about_to_remove_is_not_used(

@@ -145,14 +145,8 @@ class Staging:
             raise
 
     def clear(self, keep: Collection[str] = ()) -> None:
-        """Remove what is in the folder, but for these names and the journal, which marks it."""
-        for child in list(self.folder.iterdir()):
-            if child.name == JOURNAL or child.name in keep:
-                continue
-            if child.is_dir() and not child.is_symlink():
-                shutil.rmtree(child)
-            else:
-                child.unlink()
+        """Remove what is in the folder, but for these names and the mark."""
+        self._stage.clear(keep)
 
     def leave(self) -> None:
         """Let go of the folder and keep it, for a run that goes on."""

@@ -11,6 +11,8 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,8 +54,20 @@ class Stage:
             os.close(self.lock)
             self.lock = -1
 
+    def clear(self, keep: Collection[str] = ()) -> None:
+        """Remove what is in the folder, but for these names and the journal, which marks it."""
+        for child in list(self.folder.iterdir()):
+            if child.name == JOURNAL or child.name in keep:
+                continue
+            if child.is_dir() and not child.is_symlink():
+                shutil.rmtree(child)
+            else:
+                child.unlink()
+
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
+        with suppress(OSError):
+            self.clear()  # the mark goes last: who is killed on the way leaves what is still ours
         shutil.rmtree(self.folder, ignore_errors=True)
         self.release()
 
