@@ -75,6 +75,18 @@ def test_zeros_that_nobody_wrote_are_not_held(tmp_path: Path) -> None:
     assert finish(tmp_path / "out", "maxtext", "key") == ["a"]
 
 
+def test_what_tensorstore_was_writing_when_a_run_was_killed_is_not_published(
+    tmp_path: Path,
+) -> None:
+    interrupted(tmp_path / "out", "maxtext")
+    (stage,) = tmp_path.iterdir()
+    items = stage / "0" / "items"
+    for torn in (items / "manifest.ocdbt.__lock", items / "d" / "0123456789abcdef.__lock"):
+        torn.write_bytes(b"half a chunk")
+    assert finish(tmp_path / "out", "maxtext", "key") == ["a"]
+    assert not list((tmp_path / "out").rglob("*.__lock"))
+
+
 def test_a_file_that_grew_is_cut_to_size(tmp_path: Path) -> None:
     interrupted(tmp_path / "out", "safetensors")
     (stage,) = tmp_path.iterdir()

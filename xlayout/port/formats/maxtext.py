@@ -153,6 +153,8 @@ class MaxTextSink(StagedSink):
 
     def _create(self) -> None:
         self._items.mkdir(parents=True, exist_ok=True)
+        for unfinished in self._items.rglob("*.__lock"):  # of a run that was killed
+            unfinished.unlink()
         ts = require("tensorstore")
         # Everything is flushed once, before publishing, instead of after every chunk.
         context = ts.Context({"file_io_sync": False})
