@@ -205,7 +205,7 @@ def obstacle(offered: Any, layout: str) -> str | None:
     if strides != dense_strides(shape):
         if not _dense(shape, strides):
             return f"its strides {tuple(strides)} leave gaps or overlap"
-        if layout == "row_major":
+        if layout == "row_major" or offered.needs_bits:  # device_put goes by rows
             return f"its strides {tuple(strides)} are not row-major"
     alignment = _ALIGNMENT[offered.device[0]]
     if offered.pointer % alignment:

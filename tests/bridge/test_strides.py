@@ -73,6 +73,16 @@ def test_another_order_of_axes_is_copied_unless_any_layout_will_do(make: Any) ->
     assert (pointer(view), bits(view)) == (pointer(t), bits(t))
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_what_crosses_as_its_bits_is_copied_in_any_layout(dtype: Any) -> None:
+    n = at_offset(np.arange(256).astype(dtype).reshape(16, 16), 0)
+    n.flags.writeable = False
+    assert pointer(to_jax(n, copy=False, layout="any")) == pointer(n)
+    assert bits(to_jax(n.T, layout="any")) == bits(n.T)
+    with pytest.raises(BufferError, match=r"its strides \(1, 16\) are not row-major; pass"):
+        to_jax(n.T, copy=False, layout="any")
+
+
 GAPS = {
     "column slice": lambda t: t[:, :3],
     "every second": lambda t: t[::2],
