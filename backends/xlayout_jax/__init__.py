@@ -26,7 +26,7 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from xlayout_jax import exchange as exchange
 from xlayout_jax import native
-from xlayout_jax.dtypes import filler, is_key
+from xlayout_jax.dtypes import filler, is_key, joined
 from xlayout_jax.placement import is_settled
 from xlayout_jax.tracers import is_batched, is_explicit, is_staged, is_tracer, primal
 from xlayout_native.keys import find_by_place, keep_by_place
@@ -120,7 +120,7 @@ def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noq
 
 
 def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
-    return lax.concatenate(tuple(xs), axis)
+    return joined(xs, axis)
 
 
 def stack(axis: int, _rank: int, /) -> Callable[..., Any]:
@@ -142,7 +142,7 @@ def full(shape: Sequence[Any], value: Any, like: Any, /) -> Any:
 
 
 def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
-    flat = jnp.concatenate([jnp.ravel(x) for x in xs])
+    flat = joined([jnp.ravel(x) for x in xs], 0)
     hole = filler(value, flat)
     if not flat.size:
         return jnp.broadcast_to(hole, table.shape)

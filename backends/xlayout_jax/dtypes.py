@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["asked", "cast", "dtype_named", "dtype_of_sum", "filler", "is_key", "pinned", "unpinned"]
+__all__ = [
+    "asked",
+    "cast",
+    "dtype_named",
+    "dtype_of_sum",
+    "filler",
+    "is_key",
+    "joined",
+    "pinned",
+    "unpinned",
+]
 
 
 def dtype_named(name: Any, /) -> Any:
@@ -62,15 +73,25 @@ def filler(value: Any, like: Any, /) -> Any:
         return lax.full_like(like, made, shape=()) if jax.typeof(like).weak_type else made
 
 
+def joined(xs: Sequence[Any], axis: int, /) -> Any:
+    """Arrays of one dtype, one after another along an axis."""
+    return unpinned(lax.concatenate([_widened(x) for x in xs], axis), xs[0])
+
+
+def _widened(x: Any) -> Any:
+    # Of two bits XLA on CPU mistakes the bytes: joined they end the process, sent they are garbage.
+    return lax.convert_element_type(x, jnp.int8) if x.dtype.name in ("int2", "uint2") else x
+
+
 def pinned(x: Any, /) -> Any:
     """What travels: narrow floats as integers, random keys as the numbers along a last axis.
 
-    XLA widens bf16 and fp8 collectives on some platforms.
+    XLA widens bf16 and fp8 collectives on some platforms. Integers of two bits travel as bytes.
     """
     if is_key(x.dtype):
         return jax.random.key_data(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        return x
+        return _widened(x)
     bits = jnp.finfo(x.dtype).bits  # type: ignore[no-untyped-call]
     return x if bits > 16 else lax.bitcast_convert_type(x, jnp.dtype(f"uint{bits}"))
 
@@ -81,4 +102,6 @@ def unpinned(x: Any, like: Any, /) -> Any:
         return x
     if is_key(like.dtype):
         return jax.random.wrap_key_data(x, impl=jax.random.key_impl(like))
+    if not jnp.issubdtype(like.dtype, jnp.floating):
+        return lax.convert_element_type(x, like.dtype)
     return lax.bitcast_convert_type(x, like.dtype)

@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
 import xlayout.jax
+from tests.bridge.memory import run_alone
 from xlayout.errors import ShapeError
 
 LARGE = 2**40 + 5  # its low half is 5
@@ -114,3 +115,21 @@ def test_a_weak_type_stays_weak(kind: AxisType) -> None:
     ):  # fmt: skip
         assert made.weak_type
     assert not xl.interleave(put(np.asarray(alone), P("tp"), kind)).weak_type
+
+
+@pytest.mark.parametrize("dtype", ["int2", "uint2"])
+def test_elements_of_two_bits_end_no_process(dtype: str) -> None:
+    code = f"""
+        import jax, numpy as np, xlayout as xl
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        plain = (np.arange(16 * 24).reshape(16, 24) // 3 % 2).astype(jax.numpy.dtype("{dtype}"))
+        x = jax.device_put(plain)
+        joined = xl.rearrange((x, x[:5]), "a c, b c -> (b + a) c")
+        assert np.array_equal(joined, np.concatenate([plain[:5], plain]))
+        mesh = jax.make_mesh((4, 2), ("dp", "tp"), (jax.sharding.AxisType.Auto,) * 2)
+        spread = jax.device_put(x, NamedSharding(mesh, P("dp", "tp")))
+        for spec in (P("tp", "dp"), P("dp"), P(None, "dp"), P()):
+            assert np.array_equal(xl.reshard(spread, NamedSharding(mesh, spec)), plain)
+        assert np.array_equal(xl.all_gather(spread, mesh_axis="dp"), plain)
+    """
+    run_alone(code, XLA_FLAGS="--xla_force_host_platform_device_count=8")
