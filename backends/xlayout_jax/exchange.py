@@ -286,9 +286,10 @@ def _no_equivalent(x: jax.Array) -> TypeError:
     hint = "cast it"
     if x.dtype.name in _SUB_BYTE:
         bits = 2 if x.dtype.name.endswith("int2") else 4
+        wider = "int8" if "int" in x.dtype.name else "float16"
         pairs = f"x.reshape(*x.shape[:-1], -1, {8 // bits})"
         hint = (
-            "cast it to int8, or pack it into bytes with "
+            f"cast it to {wider}, or pack it into bytes with "
             f"lax.bitcast_convert_type({pairs}, jnp.uint8)"
         )
     return TypeError(f"{_described(x)}: no other framework has {x.dtype}; {hint}")
