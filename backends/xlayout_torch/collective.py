@@ -96,8 +96,8 @@ def partial(x: DTensor, /) -> set[int]:
     }
 
 
-LISTENERS: list[Callable[[torch.Tensor, Callable[[], torch.Tensor]], None]] = []
-"""Who wants to know of what was gathered, and how to gather it again."""
+LISTENERS: list[Callable[[DTensor, DTensor, Callable[[], torch.Tensor]], None]] = []
+"""Who wants to know of what was gathered, of what part, and how to gather it again."""
 
 
 @contextmanager

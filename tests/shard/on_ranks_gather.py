@@ -158,7 +158,10 @@ def trained(rank: int, src: Sharding, local: bool) -> tuple[bool, dict[str, int]
 
 
 def _told(wholes: list[StorageWeakRef]) -> Any:
-    return lambda whole, _again: wholes.append(StorageWeakRef(whole.untyped_storage()))
+    def told(whole: DTensor, _part: DTensor, _again: Any) -> None:
+        wholes.append(StorageWeakRef(whole.to_local().untyped_storage()))
+
+    return told
 
 
 def _weights(rank: int, src: Sharding, layers: int, width: int) -> list[DTensor]:
@@ -210,3 +213,46 @@ def ungathered(_rank: int) -> bool:
         loss = layer(torch.ones(1, 3)).square().sum()
     loss.backward()
     return layer.weight.grad is not None and bool(layer.weight.grad.isfinite().all())
+
+
+def used(rank: int, src: Sharding, how: str) -> bool:
+    """Whether a use of what was gathered has the same gradients where it is gathered again."""
+    found = []
+    for context in (nullcontext, regather):
+        numbers = np.arange(64).reshape(8, 8)
+        leaf = dtensor(rank, numbers + 1j * numbers.T, src).requires_grad_()
+        x = torch.ones(8, 8, dtype=torch.complex128, requires_grad=True)
+        with context():
+            product = x * USES[how](xl.all_gather(leaf))
+        product.abs().sum().backward()
+        found.append((leaf.grad.to_local(), x.grad))
+    return all(map(torch.equal, *found))
+
+
+USES: dict[str, Any] = {
+    "conjugate": lambda whole: whole.to_local().conj(),
+    "negative": lambda whole: whole.to_local().conj().imag,
+    "written": lambda whole: whole.mul_(2).to_local(),
+    "local written": lambda whole: _doubled(whole).to_local(),
+}
+
+
+def _doubled(whole: DTensor) -> DTensor:
+    with torch.no_grad():
+        whole.to_local().mul_(2)
+    return whole
+
+
+def written(rank: int, src: Sharding, local: bool) -> str:
+    """What is said where a part is written into before the backward pass."""
+    leaf = dtensor(rank, np.ones((8, 8)), src).requires_grad_()
+    x = torch.ones(8, 8, dtype=torch.float64, requires_grad=True)
+    with regather():
+        product = x * xl.all_gather(leaf).to_local()
+    with torch.no_grad():
+        (leaf.to_local() if local else leaf).mul_(2)
+    try:
+        product.sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return ""

@@ -46,3 +46,14 @@ def test_memory_falls_by_every_gathered_weight_but_one(ranks: Pool) -> None:
 
 def test_what_was_not_gathered_is_saved_as_ever(ranks: Pool) -> None:
     assert all(ranks(on_ranks_gather.ungathered))
+
+
+@pytest.mark.parametrize("how", on_ranks_gather.USES)
+def test_what_becomes_of_a_whole_is_kept_in_mind(ranks: Pool, how: str) -> None:
+    assert all(ranks(on_ranks_gather.used, ROWS, how))
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["the local tensor", "the DTensor"])
+def test_a_part_that_was_written_into_is_refused(ranks: Pool, local: bool) -> None:
+    for said in ranks(on_ranks_gather.written, ROWS, local):
+        assert said.startswith("regather: a part was written into between its gather and the")

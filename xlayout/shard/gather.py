@@ -42,16 +42,17 @@ def gathered(held: Laid, gone: tuple[str, ...], dtype: Any, reduce_dtype: Any) -
             return _along(torch.local(torch.cast(x, dtype)), plan, gone, rank, mesh)
 
     def forward(x: Any) -> tuple[Any, ...]:
-        whole = gather(x)
-        for tell in torch.LISTENERS:
-            tell(whole, lambda: gather(x))
-        return (torch.whole(whole, mesh, target, shape),)
+        return (torch.whole(gather(x), mesh, target, shape),)
 
     def backward(gradient: Any) -> tuple[Any, ...]:
         summed = _summed(torch.cast(gradient, reduce_dtype), held, gone, rank)
         return (torch.cast(summed, kind),)
 
     (made,) = torch.linear(forward, backward, [x])
+    if torch.LISTENERS:
+        part = x.detach()
+        for tell in torch.LISTENERS:
+            tell(made, x, lambda: gather(part))
     return made
 
 

@@ -19,14 +19,43 @@ from xlayout.registry import verbs
 __all__ = ["regather"]
 
 
+class _Writes:
+    """Counts the writes into a DTensor from now on, and holds none of its memory.
+
+    What is written into the DTensor and into its local tensor, each has a counter of its own, which
+    is shared by whatever is detached.
+    """
+
+    def __init__(self, x: DTensor) -> None:
+        whole: Any = x.detach()
+        local = x._local_tensor.detach()
+        local.data = local.new_empty(0)
+        whole._local_tensor = local
+        self._counters = [c for c in (whole, local) if not c.is_inference()]
+        self._before = self._versions()
+
+    def _versions(self) -> list[int]:
+        return [counter._version for counter in self._counters]
+
+    def __bool__(self) -> bool:
+        return self._versions() != self._before
+
+
 @dataclass(slots=True)
 class _Whole:
     """How to gather a tensor again; what was gathered last serves while anybody holds it."""
 
     again: Callable[[], torch.Tensor]
+    writes: _Writes
+    part_writes: _Writes
     last: Any = None
 
     def __call__(self) -> torch.UntypedStorage:
+        if self.part_writes:
+            raise RuntimeError(
+                "regather: a part was written into between its gather and the backward pass, which "
+                "would gather other elements; run the backward pass first, or gather it outside"
+            )
         storage = None if self.last is None else torch.UntypedStorage._new_with_weak_ptr(
             self.last.cdata)  # fmt: skip
         if storage is None:
@@ -49,12 +78,15 @@ class _View:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
+    lazy: tuple[Callable[[torch.Tensor], torch.Tensor], ...]
     like: Any
 
     def __call__(self) -> Any:
         storage = self.whole()
         empty = torch.empty(0, dtype=self.dtype, device=storage.device)
         local = empty.set_(storage, self.offset, self.shape, self.strides)
+        for apply in self.lazy:
+            local = apply(local)
         if self.like is None:
             return local
         mesh, placements, shape, stride = self.like
@@ -90,17 +122,22 @@ class regather(torch.autograd.graph.saved_tensors_hooks):  # noqa: N801 -- a con
         verbs("torch", "collective").LISTENERS.remove(self._made)
         self._wholes.clear()
 
-    def _made(self, whole: torch.Tensor, again: Callable[[], torch.Tensor]) -> None:
+    def _made(self, whole: DTensor, part: DTensor, again: Callable[[], torch.Tensor]) -> None:
+        if torch.compiler.is_compiling():
+            return
         self._wholes = {ref: w for ref, w in self._wholes.items() if not ref.expired()}
-        self._wholes[_reference(whole.untyped_storage())] = _Whole(again)
+        storage = whole._local_tensor.untyped_storage()
+        self._wholes[_reference(storage)] = _Whole(again, _Writes(whole), _Writes(part))
 
     def _pack(self, x: Any) -> Any:
         local: Any = x._local_tensor if isinstance(x, DTensor) else x
         if local.layout is not torch.strided or not self._wholes:
             return x
         whole = self._wholes.get(_reference(local.untyped_storage()))
-        if whole is None:
+        if whole is None or whole.writes or whole.part_writes:
             return x
         like = (x.device_mesh, x.placements, x.shape, x.stride()) if x is not local else None
         shape, strides = tuple(local.shape), tuple(local.stride())
-        return _View(whole, local.dtype, shape, strides, local.storage_offset(), like)
+        marked = (torch.conj, local.is_conj()), (torch._neg_view, local.is_neg())
+        lazy = tuple(apply for apply, is_marked in marked if is_marked)
+        return _View(whole, local.dtype, shape, strides, local.storage_offset(), lazy, like)
