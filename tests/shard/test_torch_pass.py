@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.shard.graphs import OPS, RANKS, Alone, gathered, gathers, traced
 from xlayout.algebra import Layout
@@ -195,6 +196,22 @@ def test_a_part_that_is_returned_does_not_keep_the_whole_alive() -> None:
     assert part.untyped_storage().nbytes() == part.nbytes
 
 
+@pytest.mark.parametrize(
+    "write",
+    [lambda x: x.add_(1), lambda x: x.view(-1).zero_(), lambda x: torch.add(x, 1, out=x),
+     lambda x: torch._foreach_mul_([x], 2), lambda x: x.as_strided((3,), (2,)).zero_()],
+    ids=["in place", "through a view", "out", "among others", "through strides"],
+)  # fmt: skip
+def test_what_is_written_into_is_no_memory_of_others(write: Callable[[Any], Any]) -> None:
+    def use(w: torch.Tensor) -> torch.Tensor:
+        x = gathered(w)
+        first, second = x.to(BF16), x[1:].to(BF16)
+        write(first)
+        return second.sum() + x.to(BF16).sum() * 3
+
+    check(use, shard(2, 6))
+
+
 # -- what keeps a gather wide --------------------------------------------------------------------
 
 
@@ -259,6 +276,23 @@ def test_a_graph_without_values_stays_as_it_is() -> None:
         node.meta.clear()
     assert cast(graph) == 0
     assert "the graph has no values in `node.meta`" in cast.verdicts[0].why
+
+
+def test_values_that_no_one_fake_mode_made_are_left_alone() -> None:
+    def use(w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.cat([OPS.wait_tensor(w), v]).to(BF16)
+
+    graph, cast = make_fx(use, tracing_mode="real")(shard(2, 6), shard(3, 6)), CastBeforeGather()
+    (wait,) = (n for n in graph.graph.nodes if n.target is OPS.wait_tensor.default)
+    with graph.graph.inserting_before(wait):  # which in a trace of real tensors would be run
+        target = OPS.all_gather_into_tensor.default
+        gather = graph.graph.call_function(target, (wait.args[0], 1, "all"))
+    gather.meta["val"] = wait.meta["val"]
+    wait.args = (gather,)
+    before = str(graph.graph)
+    assert cast(graph) == 0
+    assert str(graph.graph) == before
+    assert "mixes in v_1 of another fake mode" in cast.verdicts[0].why
 
 
 def test_ranks_are_those_of_the_graph() -> None:

@@ -20,7 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from xlayout.torch import movement, region
-from xlayout.torch.movement import GATHERS, shares_memory
+from xlayout.torch.movement import GATHERS, may_write, shares_memory
 from xlayout.torch.region import Region, Verdict, region_of
 
 __all__ = ["CastBeforeGather"]
@@ -147,8 +147,8 @@ def _describe(node: Node, like: Node) -> None:
 def _needs_memory(cast: Node, region: Region) -> bool:
     """Whether the copy that a cast is has to stay one.
 
-    Its strides may differ from those of what it casts; and what a graph returns should share memory
-    with nothing else, nor keep more alive than it shows.
+    Its strides may differ from those of what it casts; and what a graph returns or writes into
+    should share memory with nothing else, nor keep more alive than it shows.
     """
     source, value = _source(cast), cast.meta.get("val")
     if value is None or _strides(value) != _strides(source.meta["val"]):
@@ -157,7 +157,7 @@ def _needs_memory(cast: Node, region: Region) -> bool:
     others = any(other is not cast and _root(_source(other), region) is root
                  for other in region.casts)  # fmt: skip
     part = str(root.meta["val"].numel()) != str(value.numel())
-    return (others or part) and _is_returned(cast)
+    return (others or part) and _is_memory(cast)
 
 
 def _strides(value: Any) -> list[str]:
@@ -171,7 +171,9 @@ def _root(node: Node, region: Region) -> Node:
     return node
 
 
-def _is_returned(node: Node) -> bool:
+def _is_memory(node: Node) -> bool:
+    """Whether a node, or a view of it, is returned or may be written into."""
     return any(
-        user.op == "output" or (shares_memory(user) and _is_returned(user)) for user in node.users
+        user.op == "output" or may_write(user) or (shares_memory(user) and _is_memory(user))
+        for user in node.users
     )

@@ -8,12 +8,13 @@ movement.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-__all__ = ["GATHERS", "asks_the_size", "cast_to", "moved", "shares_memory"]
+__all__ = ["GATHERS", "asks_the_size", "cast_to", "may_write", "moved", "shares_memory"]
 
 _VIEWS = (
     "alias", "detach", "diagonal", "expand", "movedim", "narrow", "permute", "reshape",
@@ -59,10 +60,19 @@ def moved(node: Node) -> list[Node] | None:
 
 
 def shares_memory(node: Node) -> bool:
-    """Whether a node that moves elements does so without a copy."""
+    """Whether a node shows memory of what it is given."""
     if node.target is operator.getitem:
         return shares_memory(node.args[0])  # type: ignore[arg-type]
-    return node.target in _SHARE
+    return node.target in _SHARE or any(a.alias_info for a in _arguments(node))
+
+
+def may_write(node: Node) -> bool:
+    """Whether a node writes into anything that it is given."""
+    return any(a.alias_info and a.alias_info.is_write for a in _arguments(node))
+
+
+def _arguments(node: Node) -> Sequence[Any]:
+    return node.target._schema.arguments if isinstance(node.target, torch._ops.OpOverload) else ()
 
 
 def asks_the_size(node: Node) -> bool:

@@ -43,6 +43,7 @@ class Region:
         casts: the nodes that end it.
         entries: (node, input) where elements from elsewhere come in.
         wide: the dtype of the elements.
+        mode: the fake mode of the values in the graph; None where they are no fakes.
         narrow: the dtype that every cast casts to.
     """
 
@@ -51,6 +52,7 @@ class Region:
     casts: list[Node] = field(default_factory=list)
     entries: list[tuple[Node, Node]] = field(default_factory=list)
     wide: Any = None
+    mode: Any = None
     narrow: Any = None
 
     @property
@@ -66,7 +68,7 @@ def region_of(gather: Node) -> Region | str:
     value = source.meta.get("val") if isinstance(source, Node) else None
     if not isinstance(value, torch.Tensor):
         return "its dtype is not known: the graph has no values in `node.meta`"
-    region.wide = value.dtype
+    region.wide, region.mode = value.dtype, getattr(value, "fake_mode", None)
     why = _fill(region)
     if why is not None:
         return why
@@ -105,6 +107,8 @@ def _fill(region: Region) -> str | None:
                 value = other.meta.get("val")
                 if not isinstance(value, torch.Tensor) or value.dtype != region.wide:
                     return f"{node.name} ({node.target}) mixes in {other.name} of another dtype"
+                if getattr(value, "fake_mode", None) is not region.mode:
+                    return f"{node.name} ({node.target}) mixes in {other.name} of another fake mode"
                 region.entries.append((node, other))
     return None
 
