@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import torch.distributed as dist
 import torch.fx.traceback as fx_traceback
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import CheckpointPolicy
 
 from xlayout_native.strided import dense_strides
@@ -40,6 +42,13 @@ def rank_of(mesh: DeviceMesh, /) -> int:
 def same_ranks(mesh: DeviceMesh, other: DeviceMesh, /) -> bool:
     """Whether positions on two meshes are the same ranks."""
     return mesh == other
+
+
+@lru_cache(256)
+def in_order(mesh: DeviceMesh, /) -> bool:
+    """Whether DTensor's own collectives, whose groups sort their ranks, have a mesh's order."""
+    with _disable_current_modes():  # plain numbers, also while a compiler records
+        return all(bool((mesh.mesh.diff(dim=axis) > 0).all()) for axis in range(mesh.ndim))
 
 
 def mesh_said(mesh: DeviceMesh, /) -> str:

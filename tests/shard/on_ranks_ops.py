@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -11,11 +12,11 @@ from torch.utils import _pytree as pytree
 
 import xlayout as xl
 from tests.shard.compilers import Aot
-from tests.shard.on_ranks import device_mesh
+from tests.shard.on_ranks import device_mesh, dtensor, position
 from tests.shard.ops import OPS, some
 from xlayout import Mesh, Sharding
 
-__all__ = ["compared", "of_one_element", "second_derivative"]
+__all__ = ["compared", "of_one_element", "out_of_order", "second_derivative"]
 
 
 def compared(
@@ -75,6 +76,19 @@ def of_one_element(_rank: int, on: Mesh) -> list[str]:
         lies = Sharding.from_torch(y.device_mesh, y.placements, y.ndim)
         found.append(f"{lies.spec}" if right else "wrong")
     return found
+
+
+def out_of_order(rank: int, on: Mesh, order: tuple[int, ...]) -> bool:
+    """Whether results with other axes are right where the ranks of the mesh are in some order."""
+    values = np.arange(24.0).reshape(8, 3)
+    x = dtensor(rank, values, Sharding(on, ("tp",)), order)
+    made = [*xl.unstack(x), xl.rearrange(x, "a b -> (b a)")]
+    lie = [Sharding.from_torch(y.device_mesh, y.placements, y.ndim) for y in made]
+    at = position(rank, order)
+    return all(
+        np.array_equal(y.to_local().numpy(), sharding.layout(at, whole.shape)(whole))
+        for y, sharding, whole in zip(made, lie, [*values, values.T.ravel()], strict=True)
+    )
 
 
 def second_derivative(_rank: int, on: Mesh) -> bool:

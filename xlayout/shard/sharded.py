@@ -12,6 +12,7 @@ from xlayout.errors import LayoutError, ShardingError
 from xlayout.lower.calls import Comm
 from xlayout.lower.fill import check_fill
 from xlayout.lower.named import function_named
+from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid, are_batched, check_shapes, laid
 from xlayout.shard.execute import exchanged
 from xlayout.shard.plan import plan_reshard
@@ -189,7 +190,7 @@ def _targets(
             f"out_sharding: the data does not fall into a sharding of {layout.out_shapes}, which "
             f"has other axes than the input {layout.in_shapes[0]}; say how the result is to lie"
         )
-    return None if chooses(first) and not _cuts_one(first) else _nearest(layout, first, src)
+    return None if chooses(first) and not _misread(first) else _nearest(layout, first, src)
 
 
 def _evident(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sharding, ...] | None:
@@ -213,11 +214,15 @@ def _nearest(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sh
     return found
 
 
-def _cuts_one(x: Laid) -> bool:
-    """Whether an axis of one element is cut: such an axis torch does not regroup."""
-    return x.framework == "torch" and any(
-        entry and n == 1 for entry, n in zip(x.sharding.spec, x.shape, strict=False)
-    )
+def _misread(x: Laid) -> bool:
+    """Whether torch's own ops fail on an array, or mix up its parts.
+
+    They do not regroup an axis of one element that is cut, and take ranks in ascending order.
+    """
+    if x.framework != "torch":
+        return False
+    cuts_one = any(entry and n == 1 for entry, n in zip(x.sharding.spec, x.shape, strict=False))
+    return cuts_one or not verbs("torch", "collective").in_order(x.mesh)
 
 
 def _keeps_axes(layout: Layout) -> bool:
