@@ -118,3 +118,18 @@ def test_forward_mode(example: Example) -> None:
     for y, want in zip(outputs, wanted, strict=True):
         assert y.tangent.numpy().tolist() == want.tolist()
         assert not y.primal.any()
+
+
+@pytest.mark.parametrize(
+    ("call", "shapes"),
+    [(lambda a, b: xl.rearrange((a, b), "b a, c a -> (b + c) a"), [(0, 4), (3, 4)]),
+     (lambda a, b: xl.rearrange((a, b), "b a, c a -> a (b + c)"), [(3, 4), (0, 4)]),
+     (lambda a, b: xl.from_tiles([[a, b]]), [(4, 0), (4, 0)]),
+     (lambda a, b: xl.stack([a, b], axis=1), [(2, 0), (2, 0)]),
+     (lambda a: xl.pad(a, to=3), [(0, 4)])],
+    ids=["first", "last", "both", "stacked", "padded"],
+)  # fmt: skip
+def test_a_gradient_goes_back_to_what_is_empty(call: Any, shapes: list[tuple[int, ...]]) -> None:
+    inputs = [torch.ones(s, requires_grad=True) for s in shapes]
+    back = torch.autograd.grad(call(*inputs).sum(), inputs)  # refuses what it does not come to
+    assert [tuple(g.shape) for g in back] == shapes

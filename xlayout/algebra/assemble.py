@@ -34,8 +34,20 @@ def build(
             (j, restrict(here, inputs=in_ends[j]) if len(in_shapes) > 1 else tuple(here))
             for j in range(len(in_shapes))
         ]
-        outputs.append(_output(writer, number, parts, in_shapes, out_shape))
+        made = _output(writer, number, parts, in_shapes, out_shape)
+        outputs.append(_with_empty(writer, made, in_shapes))
     return writer.finish(outputs)
+
+
+def _with_empty(writer: Writer, made: int, in_shapes: Sequence[Shape]) -> int:
+    """The same with inputs of no elements put at its end, so that gradients go through to them."""
+    shape = writer.shapes[made]
+    empty = [j for j, s in enumerate(in_shapes) if 0 in s and (j or 0 not in shape)]
+    if not empty:
+        return made
+    parts = [writer.reshape(j, (0,)) for j in empty]
+    flat = writer.concatenate([writer.reshape(made, (math.prod(shape),)), *parts], 0)
+    return writer.reshape(flat, shape)
 
 
 def _output(
