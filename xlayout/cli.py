@@ -3,7 +3,8 @@
     xlayout plan SmolLM2-135M-Instruct out --to maxtext
     xlayout port SmolLM2-135M-Instruct out --to maxtext
 
-0: done. 1: it was refused, or a comparison failed. 2: the arguments make no sense.
+0: done. 1: it was refused, or a comparison failed. 2: the arguments make no sense. 130: it was
+interrupted.
 """
 
 from __future__ import annotations
@@ -141,13 +142,10 @@ def port_command(
     options: dict[str, Any] = {"to": to, "family": family, "dtype": dtype}
     options |= {"max_ram": max_ram, "exact": exact}
     with _refusals():
-        what = port.plan(src, dst, **options)
-        _show(what)
         try:
-            with _bar(what) as progress:
-                report = port.run(
-                    src, dst, **options, resume=resume, verify=verify, progress=progress
-                )
+            with _bar() as (planned, progress):
+                options |= {"planned": planned, "progress": progress}
+                report = port.run(src, dst, **options, resume=resume, verify=verify)
         except KeyboardInterrupt as error:
             typer.echo(_with_notes("interrupted", error), err=True)
             raise typer.Exit(130) from error
@@ -155,7 +153,8 @@ def port_command(
 
 
 @contextmanager
-def _bar(plan: PortPlan) -> Iterator[Callable[[int], None]]:
+def _bar() -> Iterator[tuple[Callable[[PortPlan], None], Callable[[int], None]]]:
+    """What shows a plan, and a bar below it from then on; what moves the bar."""
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -167,9 +166,17 @@ def _bar(plan: PortPlan) -> Iterator[Callable[[int], None]]:
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     console = Console(stderr=True, soft_wrap=True)
     unseen = not console.is_terminal  # and a file may be on a full disk, which fails no port
-    with Progress(*columns, console=console, transient=True, disable=unseen) as bar:
-        task = bar.add_task("port", total=plan.write_bytes)
-        yield lambda nbytes: bar.advance(task, nbytes)
+    bar = Progress(*columns, console=console, transient=True, disable=unseen)
+
+    def planned(plan: PortPlan) -> None:
+        _show(plan)
+        bar.add_task("port", total=plan.write_bytes)
+        bar.start()
+
+    try:
+        yield planned, lambda nbytes: bar.advance(bar.task_ids[0], nbytes)
+    finally:
+        bar.stop()
 
 
 @app.command()

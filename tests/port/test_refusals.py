@@ -84,6 +84,7 @@ def test_tables_that_code_recomputes_are_ignored_and_listed(
     ("change", "text"),
     [
         ({"architectures": ["Qwen9"]}, r"architectures is \['Qwen9'\]; known are LlamaForCausalLM"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false'; wanted true or false"),
         ({"architectures": 7}, r"architectures is \[\]; known are LlamaForCausalLM"),
         ({"rope_parameters": "fast"}, "config: rope_parameters is 'fast'; wanted an object"),
         ({"num_attention_heads": None}, "config: it has no num_attention_heads"),
@@ -190,8 +191,8 @@ def test_layers_of_two_dtypes_do_not_stack(own_llama: Path, tmp_path: Path) -> N
         ({"to": "onnx"}, "to: 'onnx'; hf, maxtext, maxtext-unscanned"),
         ({"to": "gguf"}, "to: 'gguf'; hf, maxtext"),
         ({"to": ["hf"]}, r"to: \['hf'\]; hf, maxtext, maxtext-unscanned"),
-        ({"family": "lama"}, "family: 'lama'; llama are known"),
-        ({"family": ["llama"]}, r"family: \['llama'\]; llama are known"),
+        ({"family": "lama"}, "family: 'lama'; known: llama; or give a Family"),
+        ({"family": ["llama"]}, r"family: \['llama'\]; known: llama; or give a Family"),
         ({"dtype": "bf16"}, "dtype: 'bf16'; known are bool, "),
         ({"dtype": ["float32"]}, r"dtype: \['float32'\]; known are bool, "),
         ({"max_ram": "lots"}, "max_ram: 'lots'; wanted bytes, or text such as '512MiB'"),

@@ -12,10 +12,16 @@ The functions here are the verbs of the command line; what they return prints it
 from __future__ import annotations
 
 from xlayout.port.families import families as families
+from xlayout.port.family import Dialect as Dialect
+from xlayout.port.family import Family as Family
+from xlayout.port.inspect import Difference as Difference
+from xlayout.port.inspect import Inspection as Inspection
 from xlayout.port.inspect import diff as diff
 from xlayout.port.inspect import inspect as inspect
 from xlayout.port.plan import PortPlan as PortPlan
 from xlayout.port.plan import plan as plan
+from xlayout.port.rules import Power as Power
+from xlayout.port.rules import Rule as Rule
 from xlayout.port.run import Report as Report
 from xlayout.port.run import run as run
 from xlayout.port.verify import Comparison as Comparison
@@ -23,8 +29,14 @@ from xlayout.port.verify import verify as verify
 
 __all__ = [
     "Comparison",
+    "Dialect",
+    "Difference",
+    "Family",
+    "Inspection",
     "PortPlan",
+    "Power",
     "Report",
+    "Rule",
     "diff",
     "families",
     "inspect",

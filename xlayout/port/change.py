@@ -186,5 +186,6 @@ def roomy_dtype(dtype: str, factor: float, /) -> str:
         if Change(dtype, wide, factor).always_exact:
             return wide
     raise PortError(
-        f"dtype: {dtype} times {factor:g}; no dtype here holds that exactly, exact=False rounds it"
+        f"dtype: {dtype} times {factor:g}; no dtype here holds that exactly; exact=False "
+        "(--lossy) rounds it"
     )

@@ -71,7 +71,7 @@ def open_checkpoint(
     path: str | PathLike[str],
     /,
     *,
-    family: str | None = None,
+    family: str | Family | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Iterator[Checkpoint]:
     """Open a checkpoint and account for every name in it.

@@ -100,8 +100,15 @@ class Family:
         return found
 
     def absent(self, config: Mapping[str, Any], /) -> frozenset[str]:
-        """Return the canonical tensors that a model with this config does not have."""
-        return self.tied if config.get("tie_word_embeddings") else frozenset()
+        """Return the canonical tensors that a model with this config does not have.
+
+        Raises:
+            PortError: The config does not say whether the embeddings are tied.
+        """
+        tied = config.get("tie_word_embeddings")
+        if tied is not None and not isinstance(tied, bool):  # "false" would count as true
+            raise PortError(f"config: tie_word_embeddings is {tied!r:.80}; wanted true or false")
+        return self.tied if tied else frozenset()
 
 
 def _look_up(way: str, config: Mapping[str, Any], found: Mapping[str, int]) -> Any:

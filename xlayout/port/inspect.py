@@ -9,11 +9,12 @@ from typing import Any
 from xlayout.errors import PortError
 from xlayout.port.account import fold, general
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
+from xlayout.port.family import Family
 from xlayout.port.formats import TensorSpec, open_source
 from xlayout.port.units import show_bytes, show_count
 from xlayout.table import Table
 
-__all__ = ["Inspection", "diff", "inspect"]
+__all__ = ["Difference", "Inspection", "diff", "inspect"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Inspection:
         return self._table()
 
 
-def inspect(path: str | PathLike[str], *, family: str | None = None) -> Inspection:
+def inspect(path: str | PathLike[str], *, family: str | Family | None = None) -> Inspection:
     """Return what a checkpoint holds, from headers alone; it may belong to no family.
 
     Args:
@@ -117,7 +118,7 @@ class Difference:
 
 
 def diff(
-    a: str | PathLike[str], b: str | PathLike[str], *, family: str | None = None
+    a: str | PathLike[str], b: str | PathLike[str], *, family: str | Family | None = None
 ) -> Difference:
     """Return where two checkpoints differ, from headers alone, whatever their formats.
 

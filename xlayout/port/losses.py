@@ -84,12 +84,11 @@ def refusal(losses: Sequence[Loss], dtype: str | None, /) -> PortError:
     changes = [(loss.change.source, loss.change.factor) for loss in lost]
     if dtype is None:
         what = "dtype: those that the source had would lose values"
-        way = f"Name dtype={max(roomy_dtype(*change) for change in changes)!r}"
+        way = f"Name dtype={max(roomy_dtype(*change) for change in changes)!r} (--dtype)"
     else:
         what = f"dtype: {dtype!r} would lose values"
         wide = sorted({exact_dtype(*change) for change in changes})
         way = f"Leave dtype out to store them in {' and '.join(wide)}"
     return PortError(
-        f"{what}, and exact=True was asked for:\n  {lines}\n{way}, which is exact; or round them "
-        "with exact=False"
+        f"{what}:\n  {lines}\n{way}, which is exact; or round them with exact=False (--lossy)"
     )

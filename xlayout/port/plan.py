@@ -17,7 +17,7 @@ from xlayout.port.change import Change, exact_dtype, roomy_dtype
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.companions import find_companions
 from xlayout.port.configs import plain_config, with_maxtext
-from xlayout.port.family import Dialect
+from xlayout.port.family import Dialect, Family
 from xlayout.port.fit import fit
 from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.config import render_config
@@ -121,7 +121,7 @@ def plan(
     dst: str | PathLike[str],
     *,
     to: str,
-    family: str | None = None,
+    family: str | Family | None = None,
     dtype: str | None = None,
     mesh: None = None,
     max_ram: int | str = "512MiB",
@@ -134,7 +134,8 @@ def plan(
         dst: Where the new checkpoint will appear: absent, or an empty directory.
         to: The names and layouts to write: "hf", "maxtext", "maxtext-unscanned", …; `families()`
             lists them. "safetensors" means "hf".
-        family: The rules to follow; None goes by the config's `architectures`.
+        family: The rules to follow, a `Family` or the name of one that `families()` lists; None
+            goes by the config's `architectures`.
         dtype: The dtype to write; None keeps each tensor's own.
         mesh: None: one checkpoint for all ranks, which shard it as they read it.
         max_ram: The most memory that tensor data may take, in bytes or as "512MiB"; a

@@ -74,5 +74,5 @@ def refuse_mixed_stacks(moves: Sequence[Move], /) -> None:
         if move.change.target != first:
             raise PortError(
                 f"{move.target.tensor}: its layers are {first} and {move.change.target}; a stack "
-                "has one dtype, so name it with dtype="
+                "has one dtype, so name it with dtype= (--dtype)"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,10 +10,12 @@ from pathlib import Path
 
 from xlayout.errors import PortError
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
+from xlayout.port.family import Family
 from xlayout.port.formats import create_sink
 from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
 from xlayout.port.refusals import refuse_mesh, refuse_unless_bool
 from xlayout.port.resume import key_of
+from xlayout.port.rss import peak_rss
 from xlayout.port.stream import stream
 from xlayout.port.units import parse_bytes, show_bytes, show_count
 from xlayout.port.verify import Comparison, compare
@@ -65,7 +66,7 @@ class Report:
         if self.comparison is not None:
             notes.append(
                 f"verified in {self.verify_seconds:.2f} s: read back, undone, "
-                f"{self.comparison.summary}"
+                f"{self.comparison.summary}{'' if self.comparison.identical else ', as planned'}"
             )
         if self.companions:
             notes.append(f"copied along: {', '.join(self.companions)}")
@@ -83,13 +84,14 @@ def run(
     dst: str | PathLike[str],
     *,
     to: str,
-    family: str | None = None,
+    family: str | Family | None = None,
     dtype: str | None = None,
     mesh: None = None,
     max_ram: int | str = "512MiB",
     exact: bool = True,
     resume: bool = True,
     verify: bool = True,
+    planned: Callable[[PortPlan], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
     """Port a checkpoint: plan it, stream it through bounded memory, publish it whole, compare it.
@@ -113,6 +115,7 @@ def run(
             afresh and leaves nothing.
         verify: Read source and output again, and compare every tensor in its canonical form,
             before the output appears.
+        planned: Called with the plan, before anything is written.
         progress: Called with the bytes of each tile that was written.
 
     Raises:
@@ -129,6 +132,8 @@ def run(
     budget = parse_bytes(max_ram)
     with open_checkpoint(src, family=family) as checkpoint:
         plan = plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
+        if planned is not None:
+            planned(plan)
         config = None if plan.unplaced else plan.config
         begun = time.perf_counter()
         with create_sink(
@@ -152,7 +157,7 @@ def run(
         plan=plan,
         seconds=done - verified + written - begun,
         verify_seconds=verified - written,
-        peak_rss=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_rss=peak_rss(),
         comparison=comparison,
         companions=tuple(plan.companions),
         kept_bytes=kept,
@@ -161,7 +166,7 @@ def run(
 
 def _verified(checkpoint: Checkpoint, sealed: Path, plan: PortPlan) -> Comparison:
     """Read back what was written, before anyone can see it, and compare all of it."""
-    with open_checkpoint(sealed, family=plan.family, config=plan.config) as output:
+    with open_checkpoint(sealed, family=checkpoint.family, config=plan.config) as output:
         found = compare(checkpoint, output, max_ram=plan.max_ram)
     found = replace(found, second=str(plan.dst))
     if not found.ported:

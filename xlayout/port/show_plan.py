@@ -82,7 +82,7 @@ def _notes(plan: PortPlan) -> list[str]:
         f"!{name} is stored wider than its origin, which makes its factor exactly invertible"
         for name in fold(plan.widened)
     ]
-    notes += [f"!lost, as exact=False allows: {loss}" for loss in plan.losses]
+    notes += [f"!lost, as exact=False (--lossy) allows: {loss}" for loss in plan.losses]
     if plan.unkept:
         more = f" and {len(plan.unkept) - _SHOWN} more" if len(plan.unkept) > _SHOWN else ""
         shown = ", ".join(map(repr, plan.unkept[:_SHOWN]))

@@ -73,7 +73,7 @@ def _changed(move: Move, x: Array, buffers: Buffers) -> Array:
         loss = Loss(move.source.tensor, move.change, move.power, lost, x.size)
         wide = roomy_dtype(move.change.source, move.change.factor)
         raise PortError(
-            f"{loss}, which its sample did not show; dtype={wide!r} holds them, exact=False rounds "
-            "them"
+            f"{loss}, which its sample did not show; dtype={wide!r} holds them, exact=False "
+            "(--lossy) rounds them"
         )
     return y

@@ -16,6 +16,7 @@ from xlayout.errors import PortError
 from xlayout.port.account import fold
 from xlayout.port.change import Change
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
+from xlayout.port.family import Family
 from xlayout.port.fit import fit
 from xlayout.port.move import Buffers, Move, homeward
 from xlayout.port.stream import laid_out
@@ -114,10 +115,10 @@ class Comparison:
             return f"{count}, {bad} differ"
         if overflowed := sum(tensor.overflowed for tensor in self.tensors):
             return f"{count}, each rounded; {show_count(overflowed, 'element')} overflowed"
-        planned = "as planned" if self.ported else "on one side or the other"
+        where = "in the second" if self.ported else "on one side or the other"
         rounded = sum(not tensor.identical for tensor in self.tensors)
         some = "each" if rounded == len(self.tensors) else f"{rounded:,} of them"
-        return f"{count}, {some} rounded {planned}"
+        return f"{count}, {some} rounded {where}"
 
     def _table(self) -> Table:
         groups: dict[tuple[str, str], list[TensorComparison]] = {}
@@ -145,7 +146,7 @@ def verify(
     a: str | PathLike[str],
     b: str | PathLike[str],
     *,
-    family: str | None = None,
+    family: str | Family | None = None,
     max_ram: int | str = "512MiB",
 ) -> Comparison:
     """Compare two checkpoints tensor by tensor in canonical form, whatever their formats.

@@ -8,7 +8,6 @@ A step takes a JSON object and prints one on the last line: what it returns, and
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xlayout import port
+from xlayout.port.rss import peak_rss
 
 __all__ = ["port_step"]
 
@@ -99,7 +99,7 @@ def main(name: str, arguments: str, /) -> None:
         "jax": jax_step,
     }
     result = steps[name](**json.loads(arguments))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = peak_rss()
     sys.stdout.write(json.dumps({"result": result, "peak_rss": peak}) + "\n")
 
 

@@ -23,15 +23,17 @@ def families() -> tuple[Family, ...]:
     return tuple(FAMILIES.values())
 
 
-def find_family(name: str | None, config: Mapping[str, Any], /) -> Family:
-    """Return a family by its name, or by the architecture that the config names.
+def find_family(name: str | Family | None, config: Mapping[str, Any], /) -> Family:
+    """Return a family as given, by its name, or by the architecture that the config names.
 
     Raises:
         PortError: There is no such family, or the config does not say which one it is.
     """
+    if isinstance(name, Family):
+        return name
     if name is not None:
         if name not in list(FAMILIES):  # which need not be hashable
-            raise PortError(f"family: {name!r}; {', '.join(FAMILIES)} are known")
+            raise PortError(f"family: {name!r:.80}; known: {', '.join(FAMILIES)}; or give a Family")
         return FAMILIES[name]
     named = config.get("architectures")
     named = [str(name) for name in named] if isinstance(named, list) else []
@@ -41,5 +43,5 @@ def find_family(name: str | None, config: Mapping[str, Any], /) -> Family:
     known = ", ".join(sum((family.architectures for family in FAMILIES.values()), ()))
     raise PortError(
         f"config: architectures is {named}; known are {known}. "
-        f"If the tensors follow one of {', '.join(FAMILIES)}, name it with family="
+        f"If the tensors follow one of {', '.join(FAMILIES)}, name it with family= (--family)"
     )
