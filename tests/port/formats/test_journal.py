@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from xlayout.errors import PortError
+from xlayout.errors import FormatError, PortError
 from xlayout.port.formats import TensorSpec, create_sink, numpy_dtype, open_source
 from xlayout.port.formats.journal import JOURNAL, Journal, checksum
 
@@ -85,6 +86,46 @@ def test_what_tensorstore_was_writing_when_a_run_was_killed_is_not_published(
         torn.write_bytes(b"half a chunk")
     assert finish(tmp_path / "out", "maxtext", "key") == ["a"]
     assert not list((tmp_path / "out").rglob("*.__lock"))
+
+
+def elements(out: Path, *, stop: bool) -> int:
+    """Write ones an element at a time, in the order of their keys; return how many were held."""
+    one, held = np.ones(1, np.int8), 0
+    specs = {"a": TensorSpec("int8", (600,))}
+    with create_sink(out, "maxtext", specs, chunks={"a": (1,)}, key="key") as sink:
+        for start in sorted(range(600), key=str):
+            region = (slice(start, start + 1),)
+            if stop and start == 99:
+                raise KeyboardInterrupt
+            if sink.holds("a", region, np.empty_like(one)):
+                held += 1
+            else:
+                sink.write("a", one, region)
+        sink.commit()
+    return held
+
+
+def test_a_store_with_broken_nodes_is_written_again(tmp_path: Path) -> None:
+    """The array opens by the nodes that are sound; a write beside the others would read them."""
+    with suppress(KeyboardInterrupt):
+        elements(tmp_path / "out", stop=True)
+    (stage,) = tmp_path.iterdir()
+    files = sorted((stage / "0/items/d").iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    for file in files[1:-1]:
+        file.write_bytes(bytes(file.stat().st_size))
+    assert elements(tmp_path / "out", stop=False) == 0
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+    with open_source(tmp_path / "out") as source:
+        assert source.read("a").tolist() == [1] * 600
+
+
+def test_a_store_that_breaks_under_a_run_is_refused(tmp_path: Path) -> None:
+    with create_sink(tmp_path / "out", "maxtext", SPECS, key="key") as sink:
+        (stage,) = tmp_path.iterdir()
+        shutil.rmtree(stage / "0/items/d")
+        with pytest.raises(FormatError, match=r"out: NOT_FOUND: Error writing"):
+            sink.write("a", np.arange(4, dtype=np.int8))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_grew_is_cut_to_size(tmp_path: Path) -> None:

@@ -25,9 +25,10 @@ from xlayout.port.formats.base import (
     resolve,
 )
 from xlayout.port.formats.config import read_config, render_config
-from xlayout.port.formats.orbax_tree import Tree, find_items, read_tree, refuse_path, render_tree
+from xlayout.port.formats.orbax_tree import find_items, read_tree, refuse_path, render_tree
 from xlayout.port.formats.sink import StagedSink
 from xlayout.port.formats.tensorstore_errors import broken_arrays, system_errors
+from xlayout.port.formats.tensorstore_specs import read_spec, store_spec, write_spec
 
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
@@ -60,8 +61,7 @@ class MaxTextSource(Source):
         tree = read_tree(items)
         ts = require("tensorstore")
         opening = {
-            name: ts.open(_read_spec(items, key, tree), read=True)
-            for name, key in tree.keys.items()
+            name: ts.open(read_spec(items, key, tree), read=True) for name, key in tree.keys.items()
         }
         self._arrays: dict[str, Any] = {}
         tensors = {}
@@ -158,8 +158,11 @@ class MaxTextSink(StagedSink):
         ts = require("tensorstore")
         # Everything is flushed once, before publishing, instead of after every chunk.
         context = ts.Context({"file_io_sync": False})
+        if self._staging.resumed:  # a write would fail at a node that is broken: all are read now
+            with system_errors():
+                ts.KvStore.open(store_spec(self._items), context=context).result().list().result()
         specs = {
-            name: _write_spec(self._items, name, spec, self.chunks[name])
+            name: write_spec(self._items, name, spec, self.chunks[name])
             for name, spec in self.tensors.items()
         }
         opening = {
@@ -190,7 +193,7 @@ class MaxTextSink(StagedSink):
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
         target = self._arrays[name][_slices(box)]
-        with system_errors():
+        with broken_arrays(str(self.path)), system_errors():
             # A chunk is written once and we wait for it, so the array may be used in place.
             target.write(array, can_reference_source_data_indefinitely=True).result()
 
@@ -241,42 +244,6 @@ def _one_layer(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _count(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
     return math.prod(-(-n // c) for n, c in zip(shape, chunk, strict=True))
-
-
-def _read_spec(items: Path, key: str, tree: Tree) -> dict[str, Any]:
-    file = {"driver": "file", "path": f"{items}/"}
-    store: dict[str, Any] = {**file, "path": f"{items}/{key}/"}
-    if tree.ocdbt:
-        store = {"driver": "ocdbt", "base": file, "path": f"{key}/"}
-    return {
-        "driver": "zarr3" if tree.zarr3 else "zarr",
-        "kvstore": store,
-        # A chunk that is not there is an error, and not the zeros that zarr would make of it.
-        "fill_missing_data_reads": not tree.filled,
-    }
-
-
-def _write_spec(items: Path, name: str, spec: TensorSpec, chunk: tuple[int, ...]) -> dict[str, Any]:
-    key = name.replace("/", ".")
-    return {
-        "driver": "zarr3",
-        "kvstore": {
-            "driver": "ocdbt",
-            "base": {"driver": "file", "path": f"{items}/"},
-            "path": f"{key}/",
-            # Each write makes the nodes above it anew, and old ones stay: large ones add up.
-            "config": {"max_decoded_node_bytes": 8192},
-        },
-        "store_data_equal_to_fill_value": True,
-        "fill_missing_data_reads": False,
-        "metadata": {
-            "shape": list(spec.shape),
-            "data_type": spec.dtype,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk)}},
-            # Weights are near to noise: zstd takes a fifth off them, and two thirds of the speed.
-            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-        },
-    }
 
 
 def _refuse_unfit(name: str, spec: TensorSpec, chunk: tuple[int, ...]) -> None:
