@@ -112,6 +112,16 @@ def test_quantised_values_are_rounded_once_to_the_dtype_asked_for(tmp_path: Path
             assert rounded.read(name).tobytes() == want.tobytes()
 
 
+def test_an_infinite_scale_makes_no_number_without_a_warning(tmp_path: Path) -> None:
+    raw = np.zeros((1, 34), np.uint8)
+    raw[0, :3] = 0, 0x7C, 1  # float16's infinity, times 1 and 31 times 0
+    write(tmp_path / "x.gguf", {"x": (raw, Kind.Q8_0)})
+    with open_source(tmp_path / "x.gguf") as source:
+        values = source.read("x")[0]
+    assert values[0] == np.inf
+    assert np.isnan(values[1:]).all()
+
+
 def test_plain_types_keep_every_bit_and_their_shape(tmp_path: Path) -> None:
     bits = np.random.default_rng(0).integers(0, 256, (6, 32), np.uint8)
     plain = {

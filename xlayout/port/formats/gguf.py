@@ -147,9 +147,9 @@ class GGUFSource(Source):
         for part in _row_parts(box[:-1], rows):
             raw = np.empty((*(b - a for a, b in part), (last - first) * width), np.uint8)
             read_box(self._handle, offset, stored, (*part, (first * width, last * width)), raw)
-            values = gguf.dequantize(raw.reshape(-1, raw.shape[-1]), kind).reshape(
-                *raw.shape[:-1], -1
-            )
+            with np.errstate(invalid="ignore", over="ignore"):  # a scale may be infinity
+                values = gguf.dequantize(raw.reshape(-1, raw.shape[-1]), kind)
+            values = values.reshape(*raw.shape[:-1], -1)
             values = values[..., start - first * block : stop - first * block]
             place = tuple(
                 slice(a - origin, b - origin)
