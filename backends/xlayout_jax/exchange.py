@@ -77,6 +77,7 @@ class Offer:
         view = np.asarray(self._array)
         return view.view(_BITS[view.itemsize])
 
+    @jax.ensure_compile_time_eval()
     def copied(self, *, host: bool = False) -> Offer:
         """The values in fresh memory, complete when this returns."""
         if host or self.obstacle:
@@ -142,7 +143,10 @@ def adopt(
         raise BufferError(f"{name}{list(offered.shape)} cannot be shared: {why}; pass copy=None")
     if why or copy:
         offered = offered.copied()
-    with jax.enable_x64(True) if wide else nullcontext():
+    # What JAX does itself it would record, where a constant crosses while a function is traced.
+    at_once = wide or offered.needs_bits or 0 in offered.shape
+    mode = jax.ensure_compile_time_eval() if at_once else nullcontext()
+    with mode, jax.enable_x64(True) if wide else nullcontext():
         x = _imported(offered, dtype, device)
         return _narrowed(x, _NARROWER[name]) if wide and x64 == "narrow" else x
 
@@ -287,11 +291,8 @@ def _no_equivalent(x: jax.Array) -> TypeError:
     if x.dtype.name in _SUB_BYTE:
         bits = 2 if x.dtype.name.endswith("int2") else 4
         wider = "int8" if "int" in x.dtype.name else "float16"
-        pairs = f"x.reshape(*x.shape[:-1], -1, {8 // bits})"
-        hint = (
-            f"cast it to {wider}, or pack it into bytes with "
-            f"lax.bitcast_convert_type({pairs}, jnp.uint8)"
-        )
+        call = f"lax.bitcast_convert_type(x.reshape(*x.shape[:-1], -1, {8 // bits}), jnp.uint8)"
+        hint = f"cast it to {wider}, or pack it into bytes with {call}"
     return TypeError(f"{_described(x)}: no other framework has {x.dtype}; {hint}")
 
 

@@ -152,6 +152,18 @@ def test_a_constant_crosses_inside_jit() -> None:
     assert jax.jit(lambda x: x + to_jax(t))(1.0).tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, np.float64])
+@pytest.mark.parametrize("offset", [0, 4])
+def test_a_constant_may_cross_by_any_way_inside_jit(dtype: Any, offset: int) -> None:
+    n = at_offset(np.arange(16).astype(dtype), offset)
+    n.flags.writeable = False
+    for x in (n, n[:0]):
+        made = jax.jit(lambda y, x=x: y + to_jax(x, x64="narrow"))(1)
+        assert made.tolist() == (x + 1).tolist()
+    a = jnp.arange(4.0)
+    assert jax.jit(lambda y: y + to_torch(a, copy=True)[1].item())(1.0) == 2
+
+
 def test_what_crosses_is_committed_to_its_device() -> None:
     assert to_jax(torch.ones(2)).committed
     assert to_jax(torch.ones(2)).device == jax.devices("cpu")[0]
