@@ -17,6 +17,11 @@ def devices_of(sharding: Any, shape: tuple[int, ...], /) -> list[Any]:
     """This process's devices of a sharding, in the order of its mesh."""
     if not isinstance(sharding, jax.sharding.Sharding):
         raise TypeError(f"sharding: {type(sharding).__qualname__}; wanted a jax.sharding.Sharding")
+    mesh = getattr(sharding, "mesh", None)
+    if not isinstance(mesh, Mesh | None):
+        raise TypeError(f"sharding: on an {type(mesh).__name__}; wanted a mesh of devices")
+    if isinstance(sharding, NamedSharding) and len(sharding.spec) > len(shape):
+        raise ValueError(f"sharding: {sharding.spec}; wanted no more entries than axes in {shape}")
     try:
         sharding.shard_shape(shape)
     except ValueError as error:
@@ -37,6 +42,12 @@ def assemble(offers: Mapping[Any, Any], sharding: Any, shape: tuple[int, ...], /
                 f"{wanted}"
             )
     arrays = [_shared(offered, device) for device, offered in offers.items()]
+    for x in arrays:
+        if sharding.memory_kind not in (None, kind := x.sharding.memory_kind):
+            raise ValueError(
+                f"sharding: memory kind {sharding.memory_kind!r}; the shards are in {kind!r} "
+                "memory: share them there, and jax.device_put the whole"
+            )
     return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
 
 

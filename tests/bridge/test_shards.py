@@ -151,6 +151,19 @@ def test_an_uneven_cut_is_refused(mesh: Any) -> None:
         shards_to_jax([], ("tp",), (6, 4))
 
 
+def test_a_sharding_that_no_shards_can_lie_by_is_refused(mesh: Any) -> None:
+    shards = [torch.ones(16)] * 8
+    with pytest.raises(ValueError, match=r"wanted no more entries than axes in \(8,\)"):
+        shards_to_jax(shards, NamedSharding(mesh, P("dp", "tp")), (8,))
+    with pytest.raises(TypeError, match="sharding: on an AbstractMesh; wanted a mesh of devices"):
+        shards_to_jax(shards, NamedSharding(mesh.abstract_mesh, P()), (16,))
+    pinned = NamedSharding(mesh, P(), memory_kind="pinned_host")
+    with pytest.raises(ValueError, match="memory kind 'pinned_host'; the shards are in 'device' "):
+        shards_to_jax(shards, pinned, (16,))
+    whole = shards_to_jax(shards, pinned.with_memory_kind("device"), (16,))
+    assert jax.device_put(whole, pinned).sharding == pinned
+
+
 def test_only_a_concrete_jax_array_has_shards() -> None:
     with pytest.raises(TypeError, match=r"x: torch.Tensor; wanted a jax.Array"):
         jax_to_shards(torch.ones(3))
