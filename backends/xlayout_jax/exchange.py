@@ -234,7 +234,7 @@ def _narrowed(x: jax.Array, name: str) -> jax.Array:
         fits = bool(jnp.all(small.astype(x.dtype) == x))
     else:  # real and imaginary parts apart: an infinite one says nothing of the other
         parts = (jnp.real, jnp.imag) if jnp.iscomplexobj(x) else (jnp.real,)
-        fits = all(bool(jnp.all(jnp.isinf(p(small)) == jnp.isinf(p(x)))) for p in parts)
+        fits = all(bool(jnp.all(jnp.isfinite(p(small)) == jnp.isfinite(p(x)))) for p in parts)
     if not fits:
         raise OverflowError(f"x64='narrow': a value does not fit {name}; pass x64='keep'")
     return small

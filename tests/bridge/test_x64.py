@@ -53,6 +53,14 @@ def test_narrowing_is_checked_and_finished() -> None:
         to_jax(torch.ones(3, dtype=torch.int64), x64="narrow", copy=False)
 
 
+@pytest.mark.parametrize("dtype", WIDE)
+def test_no_guard_sees_a_transfer(dtype: str) -> None:
+    t = torch.arange(3).to(getattr(torch, dtype))
+    with jax.transfer_guard("disallow"):
+        made = [to_jax(t, x64=x64) for x64 in ("narrow", "keep")]
+    assert [a.tolist() for a in made] == [t.tolist()] * 2
+
+
 def test_keep_transports_64_bits_in_the_same_memory() -> None:
     t = torch.tensor([2**40 + 5])
     a = to_jax(t, x64="keep", copy=False)
