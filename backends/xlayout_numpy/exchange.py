@@ -81,8 +81,9 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
     _refuse_masked(x)
     name = _NAMES.get(x.dtype) or _ml_name(x.dtype)
     if name is None:
+        told = x.dtype.name if x.dtype.isbuiltin == 2 else x.dtype.str  # str is <V1 of all such
         raise TypeError(
-            f"numpy.ndarray of dtype {x.dtype.str}: no other framework has it; {_way_out(x.dtype)}"
+            f"numpy.ndarray of dtype {told}: no other framework has it; {_way_out(x.dtype)}"
         )
     x = x.view(np.ndarray)
     if 1 in x.shape and x.flags.c_contiguous:

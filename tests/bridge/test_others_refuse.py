@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -30,6 +31,7 @@ NO_NUMBERS = {
         np.array([None]),
         r"dtype \|O: no other framework has it; cast it to a number, such as float32$",
     ),
+    "int4": (np.zeros(3, ml_dtypes.int4), "dtype int4: no other framework has it; cast it"),
     "float0": (np.zeros(3, jax.dtypes.float0), "no other framework has it"),
     "masked": (np.ma.masked_array([1.0, 2.0], [0, 1]), "a masked array would lose its mask; pass"),
     "scalar": (np.float32(1), r"expected a numpy.ndarray, got float32; pass np.asarray\(x\)"),
