@@ -15,8 +15,9 @@ from tests.shard.compilers import Aot
 from tests.shard.on_ranks import device_mesh, dtensor, position
 from tests.shard.ops import OPS, some
 from xlayout import Mesh, Sharding
+from xlayout.shard import Split
 
-__all__ = ["compared", "of_one_element", "out_of_order", "second_derivative"]
+__all__ = ["compared", "of_one_element", "of_segments", "out_of_order", "second_derivative"]
 
 
 def compared(
@@ -89,6 +90,15 @@ def out_of_order(rank: int, on: Mesh, order: tuple[int, ...]) -> bool:
         np.array_equal(y.to_local().numpy(), sharding.layout(at, whole.shape)(whole))
         for y, sharding, whole in zip(made, lie, [*values, values.T.ravel()], strict=True)
     )
+
+
+def of_segments(rank: int, on: Mesh) -> bool:
+    """Whether rows are right of which one has segments that both mesh axes cut."""
+    rows = [np.arange(12.0), np.arange(12.0) + 20]
+    fused = Sharding(on, (on.names,), splits={0: Split(segments=3)})
+    given = [dtensor(rank, rows[0], Sharding(on, ("tp",))), dtensor(rank, rows[1], fused)]
+    made = xl.reshard(xl.stack(given), Sharding(on, ())).to_local().numpy()
+    return np.array_equal(made, np.stack(rows))
 
 
 def second_derivative(_rank: int, on: Mesh) -> bool:

@@ -54,3 +54,7 @@ def test_an_axis_of_one_element_may_be_cut(ranks: Pool) -> None:
 @pytest.mark.parametrize("on", [LINE, GRID], ids=str)
 def test_the_ranks_of_a_mesh_may_be_in_any_order(ranks: Pool, on: Mesh) -> None:
     assert ranks(on_ranks_ops.out_of_order, on, (2, 0, 3, 1)) == [True] * 4
+
+
+def test_segments_may_be_cut_by_several_mesh_axes(ranks: Pool) -> None:
+    assert ranks(on_ranks_ops.of_segments, GRID) == [True] * 4

@@ -190,7 +190,9 @@ def _targets(
             f"out_sharding: the data does not fall into a sharding of {layout.out_shapes}, which "
             f"has other axes than the input {layout.in_shapes[0]}; say how the result is to lie"
         )
-    return None if chooses(first) and not _misread(first) else _nearest(layout, first, src)
+    if chooses(first) and not any(map(_misread, arrays)):
+        return None
+    return _nearest(layout, first, src)
 
 
 def _evident(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sharding, ...] | None:
@@ -217,12 +219,15 @@ def _nearest(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sh
 def _misread(x: Laid) -> bool:
     """Whether torch's own ops fail on an array, or mix up its parts.
 
-    They do not regroup an axis of one element that is cut, and take ranks in ascending order.
+    They do not regroup an axis of one element that is cut, take ranks in ascending order, and do
+    not see how several mesh axes cut segments.
     """
     if x.framework != "torch":
         return False
     cuts_one = any(entry and n == 1 for entry, n in zip(x.sharding.spec, x.shape, strict=False))
-    return cuts_one or not verbs("torch", "collective").in_order(x.mesh)
+    if cuts_one or not can_hold(x, x.sharding, x.shape):
+        return True
+    return not verbs("torch", "collective").in_order(x.mesh)
 
 
 def _keeps_axes(layout: Layout) -> bool:
