@@ -81,6 +81,8 @@ def linear(
 
     primal: what makes the results, where they are those of `forward` and a constant.
     """
+    if torch.is_inference_mode_enabled():  # where a DTensor from outside cannot be detached
+        return (primal or forward)(*arrays)
     made: tuple[Any, ...] = _Linear.apply(primal or forward, forward, backward, *arrays)  # type: ignore[no-untyped-call]
     return made
 
@@ -105,8 +107,8 @@ def partial(x: DTensor, /) -> set[int]:
     }
 
 
-LISTENERS: list[Callable[[DTensor, DTensor, Callable[[], torch.Tensor]], None]] = []
-"""Who wants to know of what was gathered, of what part, and how to gather it again."""
+LISTENERS: list[Callable[[DTensor, DTensor, Callable[[Any], torch.Tensor]], None]] = []
+"""Who wants to know of what was gathered, of what part, and how that is gathered again."""
 
 
 @contextmanager

@@ -256,3 +256,13 @@ def written(rank: int, src: Sharding, local: bool) -> str:
     except RuntimeError as error:
         return str(error)
     return ""
+
+
+def inferred(rank: int, src: Sharding) -> bool:
+    """Whether what is gathered in inference mode is what is gathered outside of it."""
+    part = dtensor(rank, np.arange(64.0).reshape(8, 8), src)
+    found = []
+    for context in (nullcontext, regather):
+        with context(), torch.inference_mode():
+            found.append(xl.all_gather(part).to_local())
+    return all(torch.equal(whole, xl.all_gather(part).to_local()) for whole in found)

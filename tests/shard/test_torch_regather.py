@@ -57,3 +57,7 @@ def test_what_becomes_of_a_whole_is_kept_in_mind(ranks: Pool, how: str) -> None:
 def test_a_part_that_was_written_into_is_refused(ranks: Pool, local: bool) -> None:
     for said in ranks(on_ranks_gather.written, ROWS, local):
         assert said.startswith("regather: a part was written into between its gather and the")
+
+
+def test_in_inference_mode_there_is_nothing_to_save(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_gather.inferred, ROWS))

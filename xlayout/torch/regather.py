@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -122,11 +123,11 @@ class regather(torch.autograd.graph.saved_tensors_hooks):  # noqa: N801 -- a con
         verbs("torch", "collective").LISTENERS.remove(self._made)
         self._wholes.clear()
 
-    def _made(self, whole: DTensor, part: DTensor, again: Callable[[], torch.Tensor]) -> None:
-        if torch.compiler.is_compiling():
-            return
+    def _made(self, whole: DTensor, part: DTensor, gather: Callable[[Any], torch.Tensor]) -> None:
+        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+            return  # neither is for autograd to save
         self._wholes = {ref: w for ref, w in self._wholes.items() if not ref.expired()}
-        storage = whole._local_tensor.untyped_storage()
+        storage, again = whole._local_tensor.untyped_storage(), partial(gather, part.detach())
         self._wholes[_reference(storage)] = _Whole(again, _Writes(whole), _Writes(part))
 
     def _pack(self, x: Any) -> Any:
