@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -30,7 +30,7 @@ from xlayout.bench.command import bench
 from xlayout.errors import InverseError, LayoutError
 
 if TYPE_CHECKING:
-    from xlayout.port import PortPlan
+    pass
 
 __all__ = ["app", "main"]
 
@@ -138,45 +138,19 @@ def port_command(
 ) -> None:
     """Port a checkpoint: plan it, stream it, publish it whole, compare it."""
     from xlayout import port
+    from xlayout.port.bar import bar
 
     options: dict[str, Any] = {"to": to, "family": family, "dtype": dtype}
     options |= {"max_ram": max_ram, "exact": exact}
     with _refusals():
         try:
-            with _bar() as (planned, progress):
+            with bar(_show) as (planned, progress):
                 options |= {"planned": planned, "progress": progress}
                 report = port.run(src, dst, **options, resume=resume, verify=verify)
         except KeyboardInterrupt as error:
             typer.echo(_with_notes("interrupted", error), err=True)
             raise typer.Exit(130) from error
         _show(report)
-
-
-@contextmanager
-def _bar() -> Iterator[tuple[Callable[[PortPlan], None], Callable[[int], None]]]:
-    """What shows a plan, and a bar below it from then on; what moves the bar."""
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    console = Console(stderr=True, soft_wrap=True)
-    unseen = not console.is_terminal  # and a file may be on a full disk, which fails no port
-    bar = Progress(*columns, console=console, transient=True, disable=unseen)
-
-    def planned(plan: PortPlan) -> None:
-        _show(plan)
-        bar.add_task("port", total=plan.write_bytes)
-        bar.start()
-
-    try:
-        yield planned, lambda nbytes: bar.advance(bar.task_ids[0], nbytes)
-    finally:
-        bar.stop()
 
 
 @app.command()

@@ -4,6 +4,7 @@ Its modules, from the bottom up:
 
     tracers, dtypes            what tracers tell of the arrays that they stand for; casts, fillers
     primitive, native          a layout as one operation of JAX; by the copy kernel, where that pays
+    refusals                   what has no memory to share, in words
     exchange, pytree           an array's memory, to and from another framework; containers
     placement, distributed     how arrays lie on devices; those to and from another framework
     transposes                 a function whose transpose is given, as one operation of JAX

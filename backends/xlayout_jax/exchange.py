@@ -7,6 +7,8 @@ JAX 0.11, `from_dlpack(copy=True)` aliases its source as a buffer that `jit` may
 from __future__ import annotations
 
 import os
+import weakref
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -15,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xlayout_jax.refusals import deleted, described, no_equivalent, refuse_abstract
 from xlayout_jax.tracers import is_tracer
 from xlayout_native.strided import dense_strides
 
@@ -32,7 +35,6 @@ _NARROWER = {
     "float64": "float32",
     "complex128": "complex64",
 }
-_SUB_BYTE = ("int2", "uint2", "int4", "uint4", "float4_e2m1fn")
 
 CPU, CUDA, CUDA_HOST = 1, 2, 3  # DLPack device types
 _ALIGNMENT = {CPU: 64, CUDA: 16, CUDA_HOST: 64}  # what XLA asks of a parameter
@@ -42,13 +44,18 @@ _CONCRETE: set[type] = set()
 _PLACES: dict[Any, tuple[tuple[int, int], str | None]] = {}
 _MOST = 1024  # shardings; a program with more than this starts over
 
+_LENT: Counter[int] = Counter()
+"""Addresses of memory that JAX was lent for reading, as of a file that is mapped, while it has it.
+
+Its arrays do not say so, and whoever had one of them on would write there.
+"""
+
 
 class Offer:
     """The memory of an array on one device, described for another framework."""
 
     __slots__ = ("__dlpack__", "_array", "device", "dtype", "obstacle", "pointer", "shape")
 
-    writable = True
     donatable = True
     needs_bits = False
 
@@ -68,6 +75,11 @@ class Offer:
         """In elements."""
         array: Any = self._array
         return dense_strides(self.shape, array.format.layout.major_to_minor)
+
+    @property
+    def writable(self) -> bool:
+        """Whether it is no memory that JAX was lent for reading."""
+        return self.pointer not in _LENT
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device
@@ -98,13 +110,13 @@ class Offer:
 def offer(x: Any, /, *, detach: bool = False) -> Offer:
     """The memory of `x` for another framework, or an error that says why it has none to give."""
     if type(x) not in _CONCRETE:
-        _refuse_abstract(x)
+        refuse_abstract(x)
         _CONCRETE.add(type(x))
     name = _NAMES.get(x.dtype)
     if name is None:
-        raise _no_equivalent(x)
+        raise no_equivalent(x)
     if x.is_deleted():
-        raise _deleted(x)
+        raise deleted(x)
     place = _PLACES.get(x.sharding)
     if place is None:
         place = _place(x)
@@ -157,9 +169,9 @@ def keep(x: Any, /, *, copy: bool | None = None, **_of_an_import: Any) -> jax.Ar
         if copy is False:
             raise TypeError(f"{x.aval} is traced and has no memory to share; pass copy=None")
         return jnp.copy(x) if copy else x
-    _refuse_abstract(x)
+    refuse_abstract(x)
     if x.is_deleted():
-        raise _deleted(x)
+        raise deleted(x)
     return jnp.copy(x) if copy else x
 
 
@@ -187,7 +199,11 @@ def _imported(offered: Any, dtype: np.dtype[Any], device: Any) -> jax.Array:
     if 0 in shape:
         x = jax.device_put(np.empty(shape, dtype), device or _device(*offered.device))
     elif offered.needs_bits:
-        x = jax.device_put(np.from_dlpack(offered.bits()).view(dtype), device or _device(CPU, 0))
+        bits = np.from_dlpack(offered.bits())  # which JAX holds on to, and no view of it
+        x = jax.device_put(bits.view(dtype), device or _device(CPU, 0))
+        if not offered.writable:
+            _LENT[offered.pointer] += 1
+            weakref.finalize(bits, _given_back, offered.pointer)
     elif kind == CPU and device is not None:
         x = jax.dlpack.from_dlpack(_On(offered, device.local_hardware_id), copy=False)
     else:
@@ -195,9 +211,15 @@ def _imported(offered: Any, dtype: np.dtype[Any], device: Any) -> jax.Array:
     moved = 0 not in shape and x.unsafe_buffer_pointer() != offered.pointer
     if moved or x.shape != shape or x.dtype != dtype or device not in (None, x.device):
         raise RuntimeError(
-            f"JAX changed {offered.dtype}{list(shape)} into {_described(x)} on {x.device}"
+            f"JAX changed {offered.dtype}{list(shape)} into {described(x)} on {x.device}"
         )
     return x
+
+
+def _given_back(address: int) -> None:
+    _LENT[address] -= 1
+    if not _LENT[address]:
+        del _LENT[address]
 
 
 def obstacle(offered: Any, layout: str) -> str | None:
@@ -245,7 +267,7 @@ def _place(x: jax.Array) -> tuple[tuple[int, int], str | None]:
     devices: Any = x.sharding.device_set
     if len(devices) != 1:
         raise ValueError(
-            f"{_described(x)} is spread over {len(devices)} devices; exchange it shard by shard "
+            f"{described(x)} is spread over {len(devices)} devices; exchange it shard by shard "
             "(jax_to_shards, jax_to_dtensor), or put it on one device with jax.device_put"
         )
     (device,) = devices
@@ -268,33 +290,3 @@ def _ignores_streams() -> bool:
     """Whether XLA's GPU client takes a foreign buffer without waiting for the stream it is on."""
     setting = os.environ.get("XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT", "0")
     return setting.lower() in ("1", "true")
-
-
-def _refuse_abstract(x: Any) -> None:
-    if is_tracer(x):
-        raise TypeError(
-            f"{x.aval} is traced by jax.jit, grad or vmap and has no memory yet; "
-            "exchange it outside, or call out with jax.pure_callback"
-        )
-    if not isinstance(x, jax.Array):
-        raise TypeError(f"expected a jax.Array, got {type(x).__module__}.{type(x).__qualname__}")
-
-
-def _deleted(x: jax.Array) -> ValueError:
-    return ValueError(f"{_described(x)} was deleted or donated; its memory is no longer there")
-
-
-def _no_equivalent(x: jax.Array) -> TypeError:
-    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return TypeError(f"{_described(x)} holds random keys; pass jax.random.key_data(x)")
-    hint = "cast it"
-    if x.dtype.name in _SUB_BYTE:
-        bits = 2 if x.dtype.name.endswith("int2") else 4
-        wider = "int8" if "int" in x.dtype.name else "float16"
-        call = f"lax.bitcast_convert_type(x.reshape(*x.shape[:-1], -1, {8 // bits}), jnp.uint8)"
-        hint = f"cast it to {wider}, or pack it into bytes with {call}"
-    return TypeError(f"{_described(x)}: no other framework has {x.dtype}; {hint}")
-
-
-def _described(x: Any) -> str:
-    return f"jax.Array {x.dtype}{list(x.shape)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import xlayout as xl
 from tests.bridge.memory import at_offset, bits, every_bit, pointer
 from xlayout.bridge import to_jax, to_numpy, to_torch
 
@@ -106,6 +108,21 @@ def test_read_only_memory_is_copied_for_torch_and_shared_with_jax() -> None:
     with pytest.raises(BufferError, match="it is read-only, and torch has no read-only tensors"):
         to_torch(n, copy=False)
     assert pointer(to_jax(n, copy=False)) == pointer(n)
+
+
+def test_memory_that_jax_was_lent_for_reading_is_copied_for_torch_as_long_as_it_is_there() -> None:
+    n = at_offset(np.arange(16, dtype=np.float32), 0)
+    n.flags.writeable = False
+    j = to_jax(n, copy=False)
+    for x in (j, xl.apply(xl.Layout.parse("(a b) -> a b", (16,), a=4), j, copy=None)):
+        to_torch(x).zero_()
+        with pytest.raises(BufferError, match="it is read-only, and torch has no read-only"):
+            to_torch(x, copy=False)
+    assert n.tolist() == list(range(16))
+    n.flags.writeable = True
+    del j, x
+    gc.collect()
+    assert pointer(to_torch(to_jax(n, copy=False), copy=False)) == pointer(n)
 
 
 PLAIN_ENOUGH = {

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -17,9 +16,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import xlayout as xl
 from tests.ops.examples import Example, flat, numbered
 from tests.ops.matrix import EXAMPLES, ONE_OF_EACH, ONE_PIECE
-from xlayout import registry
-from xlayout.lower import run
-from xlayout.ops import found
 
 VIEWS = {"reshape", "view", "permute", "narrow", "expand", "getitem"}
 COPIES = {"clone", "cat", "contiguous", "new_full"}
@@ -108,28 +104,6 @@ def test_three_shapes_go_through_one_compiled_function() -> None:
     recorder = Recorder()
     checked(interleaved(recorder), [(8, 3), (12, 3), (16, 5)])
     assert len(recorder.graphs) == 3  # the layout's own axis is a constant of each
-
-
-@pytest.mark.parametrize("seen_before", [False, True])
-def test_it_stays_compiled_whatever_else_is_seen(
-    seen_before: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = {torch.Tensor: registry.backend_of(torch.zeros(1))} if seen_before else {}
-    for module in (registry, found, run):
-        monkeypatch.setattr(module, "SERVED", known)
-    layout = xl.interleave.layout((8,))
-    recorder = Recorder()
-
-    @torch.compile(backend=recorder, fullgraph=True)
-    def together(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return xl.interleave(x), xl.stack([x, x]), layout(x), xl.apply(layout, x)
-
-    x = torch.arange(8.0)
-    made = together(x)
-    for other in (x, np.zeros(8), torch.nn.Parameter(x), jnp.zeros(8)):
-        xl.interleave(other)
-    assert all(map(torch.equal, together(x), made))
-    assert len(recorder.graphs) == 1
 
 
 def test_an_untouched_axis_may_be_dynamic() -> None:
