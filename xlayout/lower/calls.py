@@ -73,9 +73,11 @@ def common_backend(arrays: Sequence[Any]) -> Backend:
     for number, x in enumerate(arrays[1:], 1):
         other = backend_of(x)
         if other is not backend:
+            known = backend.name in ("numpy", "torch", "jax")
+            way = f" (xlayout.to_{backend.name})" if known else ""
             raise TypeError(
-                f"arrays: 0 is {backend.name}, {number} is {other.name}; one framework per call "
-                f"(xlayout.to_{backend.name})"
+                f"arrays: 0 is {backend.name}, {number} is {other.name}; one framework per call"
+                f"{way}"
             )
         if other.kind(x) != kind:
             raise TypeError(

@@ -1,0 +1,155 @@
+"""A backend of somebody else's, found by its entry point, serves ops and layouts as ours do."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from inspect import signature
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xlayout as xl
+from tests.house.tree import ROOT
+from tests.ops.examples import flat
+from xlayout.backend import Backend
+from xlayout.registry import SERVED, backend_of
+from xlayout_numpy.exchange import offer
+
+PAGE = (ROOT / "docs" / "guide" / "extending.md").read_text("utf-8")
+(SOURCE,) = re.findall(r"^```python\n(import builtins\n.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+(SESSION,) = re.findall(r"^```pycon\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+(TOML,) = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def boxed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The guide's backend, as a package that is installed."""
+    notes = tmp_path / "boxed-1.0.dist-info"
+    notes.mkdir()
+    (notes / "METADATA").write_text("Metadata-Version: 2.1\nName: boxed\nVersion: 1.0\n", "utf-8")
+    (notes / "entry_points.txt").write_text("[xlayout.backends]\nboxed = boxed\n", "utf-8")
+    (tmp_path / "boxed.py").write_text(SOURCE, "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module: Any = importlib.import_module("boxed")
+    yield module
+    SERVED.pop(module.Boxed, None)
+    del sys.modules["boxed"]
+
+
+def numbers(*shape: int, first: int = 0) -> np.ndarray:
+    return np.arange(first, first + int(np.prod(shape)), dtype=np.int32).reshape(shape)
+
+
+def test_the_guide_names_the_group_that_is_searched() -> None:
+    assert TOML == '[project.entry-points."xlayout.backends"]\nboxed = "boxed"\n'
+
+
+def test_it_is_found_by_the_class_of_an_array(boxed: Any) -> None:
+    assert backend_of(boxed.Boxed(numbers(2))) is boxed
+
+
+@pytest.mark.usefixtures("boxed")
+def test_the_guide_s_session_is_what_is_printed() -> None:
+    test = doctest.DocTestParser().get_doctest(SESSION, {}, "extending.md", None, 0)
+    assert len(test.examples) == 8
+    report: list[str] = []
+    doctest.DocTestRunner().run(test, out=report.append)
+    assert report == []
+
+
+def test_it_has_every_verb_of_the_protocol_and_no_other(boxed: Any) -> None:
+    verbs = {name for name in {*vars(Backend), *Backend.__annotations__} if name[0] != "_"}
+    own = {name for name in vars(boxed) if name[0] != "_"} - {"builtins", "np", "Boxed"}
+    assert own == verbs
+
+
+COLUMN = xl.Layout.slice((16, 16), 2, 14, axis=1)
+TABLE = xl.Layout.parse("(a b + c) -> (b a + c)", (256,), a=3, b=84) >> xl.Layout.parse(
+    "(c + a b) -> (c + b a)", (256,), a=5, b=50
+).regrouped(out_shapes=[(16, 16)])
+CALLS: dict[str, Callable[..., Any]] = {
+    "interleave": lambda x: xl.interleave(x, block=2),
+    "deinterleave the last axis": lambda x: xl.deinterleave(x, axis=-1),
+    "transpose": lambda x: xl.matrix_transpose(x),
+    "rope": lambda x: xl.rope_pairs(x, heads=2),
+    "fuse": lambda x, y: xl.fuse_qkv(x, y, y, heads=4, kv_heads=4),
+    "split": lambda x: xl.split_qkv(x, heads=2, kv_heads=1),
+    "regroup": lambda x: xl.regroup(x, sizes=(8, 4, 4), groups=2),
+    "tiles": lambda x: xl.to_tiles(x, grid=(3, 5)),
+    "stack": lambda x, y: xl.stack([x, y], axis=1),
+    "unstack": lambda x: xl.unstack(x),
+    "pad": lambda x: xl.pad(x, to=19, value=-7),
+    "trim": lambda x: xl.trim(x, to=5),
+    "rearrange": lambda x, y: xl.rearrange((x, y), "a b, c b -> b (c + a)"),
+    "a window": lambda x: COLUMN(x),
+    "holes": lambda x: (COLUMN >> COLUMN.inverse())(x, fill=5),
+    "what has no short program": lambda x: TABLE.regrouped(in_shapes=[(16, 16)])(x),
+    "a layout": lambda x, y: xl.Layout.parse("a b, c b -> (b c + b a)", [(16, 16)] * 2)(x, y),
+    "a view, if there is one": lambda x: xl.matrix_transpose(x, copy=None),
+    "many": lambda x, y: xl.apply_many([xl.Layout.permute((16, 16), (1, 0))] * 2, [x, y]),
+    "locally": lambda x: xl.interleave(x, comm="local"),
+}
+
+
+@pytest.mark.parametrize("immutable", [True, False])
+@pytest.mark.parametrize("name", CALLS)
+def test_ops_and_layouts_answer_as_in_numpy(boxed: Any, name: str, immutable: bool) -> None:
+    boxed.immutable = immutable
+    call = CALLS[name]
+    arrays = (numbers(16, 16), numbers(16, 16, first=1000))[: len(signature(call).parameters)]
+    found, expected = call(*map(boxed.Boxed, arrays)), call(*arrays)
+    for one, other in zip(flat(found), flat(expected), strict=True):
+        assert type(one) is boxed.Boxed
+        np.testing.assert_array_equal(one.values, other)
+
+
+def test_large_arrays_are_no_exception(boxed: Any) -> None:
+    x = numbers(256, 256)
+    for immutable in (True, False):
+        boxed.immutable = immutable
+        found = xl.fuse_qkv(*[boxed.Boxed(x)] * 3, heads=4, kv_heads=4)
+        np.testing.assert_array_equal(found.values, xl.fuse_qkv(x, x, x, heads=4, kv_heads=4))
+
+
+def test_what_it_declines_is_refused(boxed: Any) -> None:
+    x = boxed.Boxed(numbers(8))
+    with pytest.raises(TypeError, match="out: cannot be written: a Boxed is never written into"):
+        xl.interleave(x, out=boxed.Boxed(numbers(8)))
+    with pytest.raises(TypeError, match="donate: nothing can empty a Boxed"):
+        xl.interleave(x, donate=True)
+    with pytest.raises(BufferError, match="is no view of arrays with memory that is out of sight"):
+        xl.interleave(x, copy=False)
+    with pytest.raises(TypeError, match=r"0 is boxed, 1 is numpy; one framework per call$"):
+        xl.stack([x, numbers(8)])
+
+
+def test_sharding_and_exchange_know_the_three_frameworks_alone(boxed: Any) -> None:
+    x = boxed.Boxed(numbers(8))
+    calls: list[Callable[[], Any]] = [
+        lambda: xl.reshard(x, None),
+        lambda: xl.all_gather(x),
+        lambda: xl.interleave(x, out_sharding=xl.Sharding(xl.Mesh(1, "a"), ("a",))),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="a Boxed is on one device; wanted a DTensor or a jax"):
+            call()
+    with pytest.raises(TypeError, match="backend boxed has no module 'exchange'"):
+        xl.to_numpy(x)
+
+
+def test_a_backend_that_offers_its_memory_can_be_converted_from(boxed: Any) -> None:
+    boxed.exchange = SimpleNamespace(offer=lambda x, **options: offer(x.values, **options))
+    values = numbers(8)
+    assert xl.to_numpy({"w": boxed.Boxed(values)})["w"].tolist() == values.tolist()
+
+
+def test_an_array_that_nobody_serves_is_refused_with_the_way_out() -> None:
+    with pytest.raises(TypeError, match=r"register a backend for its type .* 'xlayout.backends'"):
+        xl.interleave(SimpleNamespace(shape=(2,)))
