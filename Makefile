@@ -1,10 +1,10 @@
-# The commands of the house. Each sets up what it needs; `make test` and `make demo` are enough.
+# The commands of this repository. Each sets up what it needs; `make test` and `make demo` are enough.
 #
-#   PYTHON    the interpreter the environment is made from; PYTHON_JAX, that of `make test-jax`
+#   PYTHON    the interpreter to make the environment from; PYTHON_JAX, that of `make test-jax`
 #   PIP_ARGS  extra arguments for pip, where your machine needs them: an index that holds torch
 #             for the CPU (`--extra-index-url <address>`), a folder of wheels (`--find-links <dir>`)
-#   JOBS      test processes
-#   DATE      what the benchmarks' results say of when they were made
+#   JOBS      number of test processes
+#   DATE      the date written into the benchmarks' results
 
 PYTHON ?= python3
 PYTHON_JAX ?= python3.12
@@ -21,12 +21,12 @@ VENV_JAX := .venv-jax
 READY_JAX := $(VENV_JAX)/.ready
 INSTALL := python -m pip install --quiet --disable-pip-version-check --no-compile $(PIP_ARGS)
 PIP := $(BIN)/$(INSTALL)
-# A file stays in one process: a page of the guide builds on itself, and fixtures are made once.
+# Each file stays in one process: the examples of a page build on one another, and fixtures are made once.
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile
 
 SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
-# With --no-compile, bytecode is written on first use; so it must be allowed to be.
+# pip installs without bytecode (--no-compile), so Python must be allowed to write it on first use.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := test
@@ -37,14 +37,14 @@ test: lint types unit
 test-all: lint types
 	$(PYTEST) -m "not gpu"
 
-# What H100 and TPU v5e would run, compiled here without them, and Triton's kernel interpreted. In an
-# environment of its own: the compilers are 580 MB to fetch.
+# What H100 and TPU v5e would run, compiled here without them, and the Triton kernel interpreted. In an
+# environment of its own, because the compilers are a download of 580 MB.
 test-aot: $(READY_AOT)
 	$(VENV_AOT)/bin/pytest tests/shard/test_aot.py tests/gpu/test_pallas.py tests/triton
 	TRITON_INTERPRET=1 $(VENV_AOT)/bin/pytest tests/triton
 
-# The other end of what is supported: a newer Python, the next JAX, and no torch. The tree is tested
-# where it stands, with the copy kernel that is there: an install would compile it anew.
+# The other end of what is supported: a newer Python, the next JAX, and no torch. The tests run on the
+# source tree with the copy kernel already built in it, because an install would compile it again.
 test-jax: $(READY_JAX)
 	PYTHONPATH=.:backends $(VENV_JAX)/bin/pytest -n $(JOBS) --dist loadfile \
 		-m "not slow and not gpu and not distributed" \
@@ -64,15 +64,15 @@ unit: $(READY)
 demo: $(READY)
 	$(BIN)/xlayout demo
 
-# Seventy minutes on two processors, for a quiet machine. `python -m bench grid --resume` goes
-# on where it was stopped.
+# Seventy minutes on two processors, on a quiet machine. `python -m bench grid --resume` goes on
+# where a run was stopped.
 bench: $(READY)
 	$(BIN)/python -m bench grid --date $(DATE)
 
 bench-quick: $(READY)
 	$(BIN)/python -m bench grid --quick --date $(DATE)
 
-# One thread, and less and less of the copy kernel, down to none of it: seven minutes.
+# One thread, with ever narrower versions of the copy kernel, and at last without it: seven minutes.
 ONE_THREAD := $(BIN)/python -m bench grid --quick --threads 1 --date $(DATE) --out bench/results/one-thread
 bench-without: $(READY)
 	$(ONE_THREAD).json
@@ -86,14 +86,14 @@ OLD ?= bench/results/grid.json
 bench-compare: $(READY)
 	$(BIN)/python -m bench compare $(OLD) $(NEW)
 
-# Runs with the python at hand, where the accelerator's torch and JAX are: nothing is installed, and
-# it takes ten minutes at most. Without an accelerator it says so and ends with 3; what else it may
-# end with is told in bench/gpu.py.
+# Runs with the current python, which must have the accelerator's torch and JAX: nothing is installed,
+# and it takes ten minutes at most. Without an accelerator it says so and exits with 3; bench/gpu.py
+# lists the other exit codes.
 gpu:
 	PYTHONPATH=.:backends$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m bench.gpu
 
-# The copy kernel under AddressSanitizer and UBSan, then as it was. gcc's own copy of libasan, and
-# libstdc++ beside it, because XLA throws.
+# Builds the copy kernel with AddressSanitizer and UBSan, tests it, and builds it again as it was.
+# libasan is gcc's own; libstdc++ is preloaded with it because XLA throws C++ exceptions.
 sanitize: $(READY)
 	CFLAGS="$(SANITIZE)" XLAYOUT_NATIVE=require $(BIN)/python hatch_build.py
 	LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" \
@@ -111,8 +111,10 @@ format: $(READY)
 clean:
 	rm -rf $(VENV) $(VENV_AOT) $(VENV_JAX) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# torch goes first: installed with the rest, a machine without a GPU may be given the large build.
-# jaxlib too: the copy kernel is compiled with its headers, before what is installed with it is there.
+# torch goes first: if it came with the rest, pip might choose the large GPU build on a machine without
+# a GPU.
+# jaxlib as well: the kernel is built against its headers, and the build runs before pip installs the
+# package's own dependencies.
 $(READY): pyproject.toml requirements/pins.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -c requirements/pins.txt torch jaxlib
