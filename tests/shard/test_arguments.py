@@ -64,7 +64,7 @@ def test_what_may_be_shared_may_be_fresh(jit: bool) -> None:
 def test_one_device_shares_whatever_is_said_of_many() -> None:
     x = np.ones((2, 3))
     assert np.shares_memory(xl.rearrange(x, "a b -> (a b)", comm="auto", copy=None), x)
-    for comm in get_args(Comm):
+    for comm in (*get_args(Comm), None):
         assert np.shares_memory(xl.apply(xl.Layout.identity((2, 3)), x, comm=comm, copy=None), x)
         assert np.shares_memory(xl.matrix_transpose(x, comm=comm, copy=False), x)
         assert xl.matrix_transpose(x, comm=comm, out=np.zeros((3, 2))).all()
@@ -153,6 +153,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "comm: 'auot'; wanted one of auto, local, native"),
     "many devices for an array of one": (
         lambda: xl.apply(EIGHT, np.ones(8), out_sharding=P()), TypeError,
+        "x: a ndarray is on one device; wanted a DTensor or a jax.Array"),
+    "a place for an array of one where nothing may move": (
+        lambda: xl.apply(EIGHT, np.ones(8), comm="local", out_sharding=P()), TypeError,
         "x: a ndarray is on one device; wanted a DTensor or a jax.Array"),
     "neither yes nor no nor either": (
         lambda: xl.apply(EIGHT, eight(), copy=3), TypeError,  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from xlayout.algebra import Layout
 from xlayout.lower.calls import Comm, spread_over
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.run import check_copy
-from xlayout.ops.options import refuse_memory
+from xlayout.ops.options import refuse_memory, runs_sharded, said_of_place
 from xlayout.registry import backend_of
 
 __all__ = ["apply"]
@@ -62,9 +62,9 @@ def apply(
     if not isinstance(layout, Layout):
         raise TypeError(f"layout: {layout!r} is a {type(layout).__name__}; wanted a Layout")
     arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
-    spread = spread_over(backend_of(arrays[0]), arrays) if arrays else False
-    told = out_sharding is not None or in_sharding is not None or comm not in ("auto", "native")
-    if not spread and not (told and (spread is None or comm != "local")):
+    given = {"comm": comm, "out_sharding": out_sharding, "in_sharding": in_sharding}
+    where = said_of_place(given)
+    if not (arrays and runs_sharded(spread_over(backend_of(arrays[0]), arrays), where)):
         return layout(*arrays, out=out, copy=copy, fill=fill)
     from xlayout.shard.sharded import run_layout  # one device needs nothing of it
 
@@ -72,5 +72,4 @@ def apply(
     refuse_memory(out, copy)
     if (fill := as_number(fill)) != 0:  # not every dtype has a zero, and not every layout holes
         check_fill(arrays[0].dtype, fill)
-    where = {"comm": comm, "out_sharding": out_sharding, "in_sharding": in_sharding}
     return run_layout(layout, arrays, fill=fill, **where)

@@ -25,12 +25,13 @@ from xlayout.ops.followed import followed, programs
 from xlayout.ops.options import (
     COMM,
     RUN,
-    WHERE,
     by_name,
     check_place,
     is_plain,
     plain,
     refuse_memory,
+    runs_sharded,
+    said_of_place,
     says_where,
 )
 from xlayout.ops.touched import Touched
@@ -119,7 +120,7 @@ class Engine:
         x = arrays if args is None else arrays[0]  # as it is found by
         out, copy = options.get("out"), options.get("copy", True)
         own = {name: value for name, value in options.items() if name not in RUN}
-        where = {k: options[k] for k in WHERE if options.get(k) is not None}
+        where = said_of_place(options)
         check_place(out, copy, options.get("donate", False), lambda: self._layout(arrays, own))
         if options.get("donate", False):
             return self._shaped(self._donated(arrays, own, where), own)
@@ -219,7 +220,7 @@ class Engine:
         spread = spread_over(backend, arrays)
         if where.get("comm", "auto") not in COMM:
             self._layout(arrays, options)  # of an axis with that name it says so better
-        if spread or says_where(where) or (where.get("comm") == "local" and spread is None):
+        if runs_sharded(spread, where):
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
             fill = self._checked_fill(arrays, options)

@@ -12,13 +12,14 @@ from xlayout.lower.run import check_copy
 __all__ = [
     "COMM",
     "RUN",
-    "WHERE",
     "Options",
     "by_name",
     "check_place",
     "is_plain",
     "plain",
     "refuse_memory",
+    "runs_sharded",
+    "said_of_place",
     "says_where",
 ]
 
@@ -47,7 +48,7 @@ class Options(TypedDict, total=False):
 
 RUN = tuple(Options.__annotations__)
 COMM = get_args(Comm)
-WHERE = ("comm", "out_sharding", "in_sharding")
+_WHERE = ("comm", "out_sharding", "in_sharding")
 
 _PLAIN = (int, str, bool, float, complex, type(None))
 
@@ -77,6 +78,19 @@ def check_place(out: Any, copy: Any, donate: Any, layout: Callable[[], Any]) -> 
         check_copy(copy)
     if donate and (out is not None or copy is not True):
         raise ValueError("donate: True cannot be combined with out= or copy=")
+
+
+def said_of_place(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that say how arrays lie, without those that are None, as by default."""
+    return {name: options[name] for name in _WHERE if options.get(name) is not None}
+
+
+def runs_sharded(spread: bool | None, where: dict[str, Any]) -> bool:
+    """Whether a call is one on many devices: by its arrays, or by what is said of it.
+
+    `spread` is None where nobody knows how an array lies; "local" then has to refuse.
+    """
+    return bool(spread) or says_where(where) or (spread is None and where.get("comm") == "local")
 
 
 def says_where(where: dict[str, Any]) -> bool:
