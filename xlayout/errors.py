@@ -5,7 +5,7 @@
         ├── AxisError          an axis that the array does not have
         ├── SizeError          a size that does not divide, does not add up, or does not match
         ├── PatternError       a pattern that cannot be read or solved; a caret shows where
-        ├── InverseError       a layout that has no inverse (it repeats or drops elements)
+        ├── InverseError       a layout that has no inverse (it repeats elements)
         ├── CompositionError   two layouts that do not meet, or that meet in too many pieces
         ├── ShapeError         an array, or an `out=`, that does not fit the layout
         ├── ShardingError      a sharding that cannot be said, or that would have to move data

@@ -14,7 +14,7 @@ from xlayout.algebra.piece import Piece
 __all__ = ["fingerprint"]
 
 _PRIME = (1 << 61) - 1
-_R, _S = 0x1234567_89ABCDE5, 0x0FEDCBA_98765431  # arbitrary, fixed: fingerprints may be stored
+_R, _S = 0x1234567_89ABCDE5, 0x0FEDCBA_98765431  # arbitrary; fixed, so that runs are repeatable
 
 
 def fingerprint(pieces: Iterable[Piece]) -> int:
