@@ -94,3 +94,10 @@ def test_cost_prints_in_one_line() -> None:
     assert str(xl.interleave.layout((6,)).cost(4)) == (
         "24 B read, 24 B written, contiguous 12 B in, 8 B out; 1 piece, a permute; peak 48 B"
     )
+
+
+def test_cost_of_a_view_says_that_nothing_need_move() -> None:
+    assert str(xl.matrix_transpose.layout((2, 3)).cost(4)) == (
+        "a view: nothing moves with copy=None; a copy takes 24 B read, 24 B written, "
+        "contiguous 12 B in, 8 B out; 1 piece; peak 48 B"
+    )

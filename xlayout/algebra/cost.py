@@ -17,7 +17,7 @@ __all__ = ["Cost", "estimate"]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a copy takes, from row-major inputs to a fresh output; a view takes nothing.
+    """What a copy takes, from row-major inputs to a fresh output; a view moves nothing.
 
     Attributes:
         bytes_read: bytes read from the inputs (repeats counted once per reading).
@@ -26,7 +26,8 @@ class Cost:
         run_out: shortest contiguous run written, in bytes.
         run: shortest run that is contiguous on both sides, in bytes: one memcpy of that length.
         pieces: number of affine boxes.
-        is_view: whether the output is a view of the input, so that with `copy=None` no byte moves.
+        is_view: whether the output is a view of the input: with `copy=None` no byte moves, and the
+            other figures are those of a copy.
         peak_bytes: inputs and outputs together, and nothing more; but for a "gather" when traced,
             which also holds the inputs joined and a table of 8 bytes for each output element.
         lowering: "view", "permute" (one reshape-permute-reshape), "concatenate" (slices put
@@ -45,11 +46,13 @@ class Cost:
 
     def __str__(self) -> str:
         count = f"{self.pieces} piece{'' if self.pieces == 1 else 's'}"
-        article = "a " if self.lowering in ("view", "permute", "gather") else ""
+        article = "a " if self.lowering in ("permute", "gather") else ""
+        view = "a view: nothing moves with copy=None; a copy takes " if self.is_view else ""
+        how = "" if self.is_view else f", {article}{self.lowering}"
         return (
-            f"{self.bytes_read} B read, {self.bytes_written} B written, "
+            f"{view}{self.bytes_read} B read, {self.bytes_written} B written, "
             f"contiguous {self.run_in} B in, {self.run_out} B out; "
-            f"{count}, {article}{self.lowering}; peak {self.peak_bytes} B"
+            f"{count}{how}; peak {self.peak_bytes} B"
         )
 
 
