@@ -14,7 +14,19 @@ from dataclasses import dataclass
 from xlayout.algebra.shapes import MOST_DIGITS
 from xlayout.errors import PatternError
 
-__all__ = ["Dots", "Factor", "Group", "Name", "One", "Pattern", "Product", "fail", "names", "read"]
+__all__ = [
+    "Dots",
+    "Factor",
+    "Group",
+    "Name",
+    "One",
+    "Pattern",
+    "Product",
+    "begins",
+    "fail",
+    "names",
+    "read",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,12 @@ class Pattern:
 def fail(text: str, at: int, message: str) -> PatternError:
     """An error that shows the pattern and points at one place in it."""
     return PatternError(f"{message}\n  {text}\n  {' ' * at}^")
+
+
+def begins(pattern: Pattern, number: int) -> int:
+    """Where an input stands in the text: its first factor; after a comma, where it has none."""
+    array = pattern.inputs[number]
+    return array[0].at if array else [0, *(c.end() for c in re.finditer(",", pattern.text))][number]
 
 
 def names(product: Product) -> Iterator[Name]:

@@ -12,12 +12,22 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from xlayout.algebra.grammar import Dots, Factor, Group, Name, Pattern, Product, fail, names, read
+from xlayout.algebra.grammar import (
+    Dots,
+    Factor,
+    Group,
+    Name,
+    Pattern,
+    Product,
+    begins,
+    fail,
+    names,
+    read,
+)
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
 from xlayout.algebra.shapes import Shape, as_shape, as_shapes, integer
 from xlayout.algebra.solver import Solver, size_of
-from xlayout.errors import PatternError
 
 __all__ = ["solve"]
 
@@ -67,9 +77,12 @@ def _shapes(pattern: Pattern, shape: Any) -> tuple[Shape, ...] | None:
     # Of several inputs each int is a shape: two vectors may be given as (3, 4).
     shapes = as_shapes(shape) if count == 1 else tuple(map(as_shape, shape))
     if len(shapes) != count:
-        raise PatternError(
-            f"pattern: {count} input{'s' * (count != 1)} in {pattern.text!r}, "
-            f"{len(shapes)} arrays given"
+        few = len(shapes) < count
+        raise fail(
+            pattern.text,
+            begins(pattern, len(shapes)) if few else pattern.text.index("->"),
+            f"pattern: {count} input{'s' * (count != 1)}, {len(shapes)} arrays given; "
+            + ("this one has none" if few else "name the others here"),
         )
     return shapes
 
@@ -195,9 +208,8 @@ def _given(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
     everywhere = [n for array in (*pattern.inputs, *pattern.outputs) for n in names(array)]
     for name, size in sizes.items():
         if name not in {n.name for n in everywhere}:
-            raise PatternError(
-                f"{name}: size {size!r} given, but {pattern.text!r} has no axis of that name"
-            )
+            wrong = f"{name}: size {size!r} given, but no axis here has that name"
+            raise fail(pattern.text, begins(pattern, 0), wrong)
         known[name] = integer(size, name)
     for n in everywhere:
         if n.size is not None and known.setdefault(n.name, n.size) != n.size:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from xlayout.algebra.grammar import Factor, Group, Name, One, Pattern, Product, fail, names
+from xlayout.algebra.grammar import Factor, Group, Name, One, Pattern, Product, begins, fail, names
 from xlayout.algebra.shapes import Shape, divisors
-from xlayout.errors import PatternError
 
 __all__ = ["Solver", "size_of"]
 
@@ -30,11 +29,12 @@ class Solver:
 
     def run(self, shapes: Sequence[Shape]) -> None:
         """Settle all that the shapes settle; sizes that contradict them are errors."""
-        for array, shape in zip(self.pattern.inputs, shapes, strict=True):
+        for number, (array, shape) in enumerate(zip(self.pattern.inputs, shapes, strict=True)):
             if len(array) != len(shape):
-                raise PatternError(
-                    f"pattern: {len(array)} axes in an input of {self.pattern.text!r}, the array "
-                    f"has shape {shape}"
+                raise fail(
+                    self.pattern.text,
+                    begins(self.pattern, number),
+                    f"pattern: {len(array)} axes in this input, the array has shape {shape}",
                 )
         before = -1
         while before != len(self.known):
