@@ -138,7 +138,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "rank: -1; the mesh (tp=4) has ranks 0 to 3"),
     "a rule that is not known": (
         lambda: Sharding(TP, ("tp",), splits={0: "fair"}), xl.LayoutError,  # type: ignore[dict-item]
-        "rule: 'fair'; wanted one of ceil, flat_ceil, balanced, even"),
+        "rule: 'fair'; wanted one of 'ceil', 'flat_ceil', 'balanced', 'even'"),
     "a view": (
         lambda: xl.interleave(eight(), copy=False), BufferError,
         "copy=False: the result of a sharded op is no view; use copy=None to allow a copy"),
@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "copy=False: the result of a sharded op is no view; use copy=None to allow a copy"),
     "a way of moving that is not known": (
         lambda: xl.apply(EIGHT, np.ones(8), comm="auot"), xl.LayoutError,  # type: ignore[arg-type]
-        "comm: 'auot'; wanted one of auto, local, native"),
+        "comm: 'auot'; wanted one of 'auto', 'local', 'native'"),
     "many devices for an array of one": (
         lambda: xl.apply(EIGHT, np.ones(8), out_sharding=P()), TypeError,
         "x: a ndarray is on one device; wanted a DTensor or a jax.Array"),

@@ -263,5 +263,5 @@ def test_an_axis_that_is_not_there_is_refused() -> None:
 
 
 def test_a_wire_that_is_not_known_is_refused() -> None:
-    with pytest.raises(LayoutError, match="wire: 'fast'; wanted one of pinned, native"):
+    with pytest.raises(LayoutError, match="wire: 'fast'; wanted one of 'pinned', 'native'"):
         xlayout.jax.all_gather(arrays(mesh(AUTO))[0], "fsdp", wire="fast")  # type: ignore[arg-type]

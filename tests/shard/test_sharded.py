@@ -126,7 +126,7 @@ def test_one_device_takes_any_word() -> None:
         np.testing.assert_array_equal(
             xl.apply(xl.interleave.layout((8, 2)), x, comm=comm), xl.interleave(values((8, 2)))
         )
-    with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of auto, local, native"):
+    with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of 'auto', 'local', 'native'"):
         xl.interleave(x, comm="fast")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"is on one device|wanted a NamedSharding"):
         xl.interleave(x, out_sharding=NamedSharding(mesh(), P("tp")))
@@ -165,7 +165,7 @@ def test_any_layout_is_applied_as_an_op() -> None:
         xl.apply(glu, x, comm="local")
     with pytest.raises(BufferError, match="copy=False: the result of a sharded op is no view; use"):
         xl.apply(glu, x, copy=False)
-    with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of auto, local, native"):
+    with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of 'auto', 'local', 'native'"):
         xl.apply(glu, x, comm="fast")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a tracer does not know its sharding"):
         jax.jit(lambda x: xl.apply(glu, x, comm="local"))(put(W, P("tp")))
@@ -190,5 +190,5 @@ def test_memory_is_not_a_question_across_devices() -> None:
 
 
 def test_a_way_that_is_not_known_is_refused() -> None:
-    with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of auto, local, native"):
+    with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of 'auto', 'local', 'native'"):
         run_sharded(xl.Layout.identity(W), [put(W, P("tp"))], comm="fast")  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xlayout.errors import AxisError, ShapeError, SizeError
+from xlayout.errors import AxisError, LayoutError, ShapeError, SizeError
 from xlayout.shard import Mesh, Sharding, Split
 from xlayout.shard.owners import whole
 
@@ -134,7 +134,6 @@ def test_a_cut_that_cannot_be_says_which_could(split: Split, n: int, message: st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rule": "chunk"}, "rule: 'chunk'; wanted one of ceil, flat_ceil, balanced, even"),
         ({"unit": 0}, "unit: 0; wanted at least 1"),
         ({"sizes": (1,), "rule": "even"}, r"sizes: \(1,\) say every part; leave rule and segments"),
         ({"copies": (1, 2)}, r"copies: \(1, 2\); wanted one number, or one for each segment"),
@@ -143,6 +142,12 @@ def test_a_cut_that_cannot_be_says_which_could(split: Split, n: int, message: st
 def test_a_rule_that_contradicts_itself_is_refused(options: dict, message: str) -> None:
     with pytest.raises(SizeError, match=message):
         Split(**options)
+
+
+def test_a_rule_that_is_not_known_is_refused() -> None:
+    wanted = "^rule: 'chunk'; wanted one of 'ceil', 'flat_ceil', 'balanced', 'even'$"
+    with pytest.raises(LayoutError, match=wanted):
+        Split(rule="chunk")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

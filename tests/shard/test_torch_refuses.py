@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "cannot shard axis 0 = 12 into 4: the cut at 3 falls inside"),
     "a way that is not known": (
         lambda x: xl.interleave(x, comm="fast"), LayoutError,
-        "comm: 'fast'; wanted one of auto, local, native"),
+        "comm: 'fast'; wanted one of 'auto', 'local', 'native'"),
     "memory": (
         lambda x: xl.interleave(x, copy=False), BufferError,
         "copy=False: the result of a sharded op is no view; use copy=None to allow a copy"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from xlayout.algebra.shapes import divisors, integer
+from xlayout.algebra.shapes import divisors, integer, one_of
 from xlayout.errors import SizeError
 
 __all__ = ["Rule", "partition"]
@@ -31,6 +31,7 @@ def partition(
 
     Raises:
         SizeError: for a negative total, no parts, a unit below 1, or an uneven "even".
+        LayoutError: for a rule that is not known.
 
     >>> partition(10, 4), partition(10, 4, rule="ceil"), partition(100, 4, unit=32)
     ((3, 3, 2, 2), (3, 3, 3, 1), (32, 32, 32, 4))
@@ -40,8 +41,7 @@ def partition(
     unit = integer(unit, "unit", 1)
     if not isinstance(rule, str):
         raise TypeError(f"rule: {rule!r} is a {type(rule).__name__}; wanted a str")
-    if rule not in get_args(Rule):
-        raise SizeError(f"rule: {rule!r}; wanted one of {', '.join(get_args(Rule))}")
+    one_of("rule", rule, get_args(Rule))
     units, residue = divmod(total, unit)
     each, extra = divmod(units, parts)
     if rule == "even" and (extra or residue):

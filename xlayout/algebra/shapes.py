@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from xlayout.errors import AxisError, SizeError
+from xlayout.errors import AxisError, LayoutError, SizeError
 
 __all__ = [
     "MOST_DIGITS",
@@ -22,6 +22,7 @@ __all__ = [
     "integer",
     "integers",
     "is_size",
+    "one_of",
     "permutation",
 ]
 
@@ -121,6 +122,17 @@ def permutation(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
     if sorted(order) != list(range(ndim)):
         raise AxisError(f"axes: {given}; wanted each of 0 to {ndim - 1} exactly once")
     return order
+
+
+def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Refuse a word that means nothing here.
+
+    Raises:
+        LayoutError: with the words that would do.
+    """
+    known = tuple(choices)
+    if value not in known:
+        raise LayoutError(f"{name}: {value!r}; wanted one of {', '.join(map(repr, known))}")
 
 
 def divisors(n: int) -> list[int]:

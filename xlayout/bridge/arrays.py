@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from xlayout.algebra.shapes import one_of
 from xlayout.bridge.offer import Exchange, Offer, exchange_named, exchange_of
 from xlayout.bridge.tree import mapped
 from xlayout.errors import LayoutError
@@ -70,8 +71,8 @@ def to_jax(
     >>> to_jax([np.ones(2, np.float32)])
     [Array([1., 1.], dtype=float32)]
     """
-    _one_of("x64", x64, ("error", "narrow", "keep"))
-    _one_of("layout", layout, ("row_major", "any"))
+    one_of("x64", x64, ("error", "narrow", "keep"))
+    one_of("layout", layout, ("row_major", "any"))
     jax = exchange_named("jax")
     return _exchanged(x, jax, copy=copy, detach=detach, donate=donate, x64=x64, layout=layout)
 
@@ -131,8 +132,3 @@ def _exchanged(
     for offered in given:
         offered.release()
     return result
-
-
-def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise LayoutError(f"{option}: {value!r}; wanted one of {', '.join(map(repr, choices))}")

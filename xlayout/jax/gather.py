@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 import jax
 from jax.sharding import AxisType
 
-from xlayout.algebra.shapes import axis_of
-from xlayout.errors import AxisError, LayoutError, ShardingError
+from xlayout.algebra.shapes import axis_of, one_of
+from xlayout.errors import AxisError, ShardingError
 from xlayout.registry import verbs
 from xlayout.shard.arrays import laid
 from xlayout.shard.targets import spelled
@@ -66,8 +66,7 @@ def all_gather(
     >>> jax.grad(step)(jnp.ones((8, 4)), jnp.ones((16, 8))).dtype
     dtype('float32')
     """
-    if wire not in get_args(Wire):
-        raise LayoutError(f"wire: {wire!r}; wanted one of {', '.join(get_args(Wire))}")
+    one_of("wire", wire, get_args(Wire))
     names = (mesh_axis,) if isinstance(mesh_axis, str) else tuple(mesh_axis)
     collective, own = verbs("jax", "collective"), verbs("jax", "gathering")
     dtype = x.dtype if dtype is None else collective.dtype_named(dtype)

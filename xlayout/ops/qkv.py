@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Unpack, get_args
 
 from xlayout.algebra import Layout
-from xlayout.algebra.shapes import Shape, axis_of, divide, integer
+from xlayout.algebra.shapes import Shape, axis_of, divide, integer, one_of
 from xlayout.errors import SizeError
 from xlayout.ops.op import one_to_many, three_to_one
 from xlayout.ops.options import Options
@@ -53,6 +53,7 @@ def fuse_qkv(
 
     Raises:
         SizeError: when head counts, order and shapes do not fit together.
+        LayoutError: for an order that is not known.
 
     >>> import numpy as np
     >>> q, k, v = np.array([0, 1, 2, 3]), np.array([10, 11]), np.array([20, 21])
@@ -106,6 +107,7 @@ def split_qkv(
 
     Raises:
         SizeError: when head counts, order and shape do not fit together.
+        LayoutError: for an order that is not known.
 
     >>> import numpy as np
     >>> split_qkv(np.array([0, 1, 10, 20, 2, 3, 11, 21]), heads=4, kv_heads=2)
@@ -120,8 +122,7 @@ def split_qkv(
 
 def _fused(heads: int, kv_heads: int, d: int, order: Order, blocks: int) -> Layout:
     sizes = (heads * d, kv_heads * d, kv_heads * d)
-    if order not in get_args(Order):
-        raise SizeError(f"order: {order!r}; wanted one of {', '.join(get_args(Order))}")
+    one_of("order", order, get_args(Order))
     if order == "concat":
         return dealt(sizes, 1)
     if heads % kv_heads:

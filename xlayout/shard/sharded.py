@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, get_args
 
 from xlayout.algebra import Layout
-from xlayout.algebra.shapes import Shape
+from xlayout.algebra.shapes import Shape, one_of
 from xlayout.errors import LayoutError, ShardingError
 from xlayout.lower.calls import Comm
 from xlayout.lower.fill import check_fill
@@ -63,8 +63,7 @@ def run_sharded(
     >>> run_sharded(xl.Layout.permute(x.shape, (1, 0)), [x], comm="local").sharding.spec
     P(None, 'tp')
     """
-    if comm not in get_args(Comm):
-        raise LayoutError(f"comm: {comm!r}; wanted one of {', '.join(get_args(Comm))}")
+    one_of("comm", comm, get_args(Comm))
     if comm == "native" and out_sharding is None and are_batched(arrays):
         layout = layout if isinstance(layout, Layout) else layout(tuple(x.shape for x in arrays))
         return layout(*arrays, fill=fill)

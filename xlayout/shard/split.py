@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any, Literal, get_args
 
 from xlayout.algebra.partition import partition
-from xlayout.algebra.shapes import divisors, integer, integers, is_size
+from xlayout.algebra.shapes import divisors, integer, integers, is_size, one_of
 from xlayout.errors import SizeError
 
 __all__ = ["Rule", "Runs", "Split", "Splits", "as_splits", "merged"]
@@ -47,7 +47,8 @@ class Split:
         pad: store every part at the size of the largest; what lies beyond is padding.
 
     Raises:
-        SizeError: for a rule that is not known, `sizes` beside another rule, or numbers below 1.
+        LayoutError: for a rule that is not known.
+        SizeError: for `sizes` beside another rule, or numbers below 1.
         TypeError: for numbers that are no ints, or a `pad` that is no bool.
 
     >>> Split(rule="balanced").runs(10, (4,), (1,))
@@ -64,8 +65,7 @@ class Split:
     pad: bool = False
 
     def __post_init__(self) -> None:
-        if self.rule not in get_args(Rule):
-            raise SizeError(f"rule: {self.rule!r}; wanted one of {', '.join(get_args(Rule))}")
+        one_of("rule", self.rule, get_args(Rule))
         if not isinstance(self.pad, bool):
             raise TypeError(f"pad: {self.pad!r}; wanted True or False")
         object.__setattr__(self, "unit", integer(self.unit, "unit", 1))
