@@ -138,7 +138,9 @@ def test_missing_and_unexpected_shards_are_named(mesh: Any) -> None:
     with pytest.raises(ValueError, match="shards: 7; wanted one for each of"):
         shards_to_jax([t for _, t in shards[:-1]], sharding, SHAPE)
     given: Any = None
-    with pytest.raises(TypeError, match=r"^shards: None; wanted a mapping from devices to ar"):
+    with pytest.raises(
+        TypeError, match=r"^shards: a NoneType; wanted a mapping from devices to ar"
+    ):
         shards_to_jax(given, sharding, SHAPE)
     with pytest.raises(TypeError, match=r"^shape: 1\.5; wanted a sequence of ints$"):
         shards_to_jax(dict(shards), sharding, 1.5)  # type: ignore[arg-type]

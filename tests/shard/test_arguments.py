@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "src: 3; wanted a Sharding"),
     "a number as a layout": (
         lambda: xl.reshard(eight(), P(), layout=3), TypeError,  # type: ignore[arg-type]
-        "layout: 3 is a int; wanted a Layout"),
+        "layout: a int; wanted a Layout: reshard(x, to, layout=layout)"),
     "no mesh": (
         lambda: Sharding(None, ("tp",)), TypeError,  # type: ignore[arg-type]
         "mesh: None; wanted a Mesh"),

@@ -9,7 +9,7 @@ from xlayout.algebra import constructors, jsonable, notation, pattern
 from xlayout.algebra.cost import Cost, estimate
 from xlayout.algebra.index import index_table
 from xlayout.algebra.relation import Relation
-from xlayout.algebra.shapes import integers
+from xlayout.algebra.shapes import integers, type_name
 from xlayout.algebra.strided import row_major, view
 from xlayout.errors import ShapeError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "check_layout"]
 
 
 class Layout(Relation):
@@ -214,3 +214,13 @@ class Layout(Relation):
 
     def _repr_svg_(self) -> str:
         return self.draw()
+
+
+def check_layout(given: Any, name: str, call: str) -> None:
+    """Refuse what is no Layout, by its type: an array in its place may be large.
+
+    Raises:
+        TypeError: with the `call` that takes one.
+    """
+    if not isinstance(given, Layout):
+        raise TypeError(f"{name}: a {type_name(given)}; wanted a Layout: {call}")

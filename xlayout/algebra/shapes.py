@@ -24,6 +24,7 @@ __all__ = [
     "is_size",
     "one_of",
     "permutation",
+    "type_name",
 ]
 
 Shape = tuple[int, ...]
@@ -87,6 +88,13 @@ def as_shapes(given: Any) -> tuple[Shape, ...]:
     except TypeError:
         raise TypeError(f"shape: {given!r}; wanted a sequence of ints, or several") from None
     return tuple(map(as_shape, (given,) if single else given))
+
+
+def type_name(value: Any) -> str:
+    """The type of a value, as messages name it that would not print the value: `numpy.ndarray`."""
+    kind = type(value)
+    own = kind.__module__ == "builtins"
+    return kind.__qualname__ if own else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def is_size(n: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xlayout.algebra import Layout
+from xlayout.algebra.layout import check_layout
 from xlayout.lower.calls import Comm, spread_over
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.run import check_copy
@@ -59,8 +60,7 @@ def apply(
            [1, 4],
            [2, 5]])
     """
-    if not isinstance(layout, Layout):
-        raise TypeError(f"layout: {layout!r} is a {type(layout).__name__}; wanted a Layout")
+    check_layout(layout, "layout", "apply(layout, x)")
     arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
     given = {"comm": comm, "out_sharding": out_sharding, "in_sharding": in_sharding}
     where = said_of_place(given)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
+from xlayout.algebra.layout import check_layout
 from xlayout.backend import Backend
 from xlayout.errors import SizeError
 from xlayout.lower.calls import common_backend
@@ -59,9 +60,7 @@ def apply_many(
     results: list[Any] = []
     waiting: dict[str, list[_Item]] = {}
     for number, layout in enumerate(all_layouts):
-        if not isinstance(layout, Layout):
-            kind = type(layout).__name__
-            raise TypeError(f"layouts: {number} is {layout!r}, a {kind}; wanted a Layout")
+        check_layout(layout, f"layouts[{number}]", "apply_many(layouts, arrays)")
     for layout, x in zip(all_layouts, all_arrays, strict=True):
         xs = tuple(x) if isinstance(x, (tuple, list)) else (x,)
         backend = _backend_that_waits(layout, xs)

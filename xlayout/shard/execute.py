@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
+from xlayout.algebra.layout import check_layout
 from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid, check_shapes, laid
 from xlayout.shard.devices import on_devices
@@ -60,8 +61,8 @@ def reshard(
     >>> [float(v) for v in y[:4]]
     [0.0, 32.0, 1.0, 33.0]
     """
-    if layout is not None and not isinstance(layout, Layout):
-        raise TypeError(f"layout: {layout!r} is a {type(layout).__name__}; wanted a Layout")
+    if layout is not None:
+        check_layout(layout, "layout", "reshard(x, to, layout=layout)")
     given = tuple(x) if isinstance(x, (tuple, list)) else (x,)
     return recorded(_reshard, given, to, layout, dtype, in_sharding)
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import compose
 from xlayout.algebra.constructors import Parts
+from xlayout.algebra.layout import check_layout
 from xlayout.algebra.shapes import Shape, integer
 from xlayout.errors import CompositionError, ShapeError, SizeError
 from xlayout.registry import backend_of
@@ -271,8 +272,7 @@ def plan_reshard(
     >>> plan_reshard(Layout.permute((8, 8), (1, 0)), rows, columns).is_local
     True
     """
-    if not isinstance(layout, Layout):
-        raise TypeError(f"layout: {layout!r} is a {type(layout).__name__}; wanted a Layout")
+    check_layout(layout, "layout", "plan_reshard(layout, src, dst)")
     sides = []
     for name, given, shapes in (("src", src, layout.in_shapes), ("dst", dst, layout.out_shapes)):
         several = tuple(given) if isinstance(given, Iterable) else (given,) * len(shapes)
