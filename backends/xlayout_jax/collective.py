@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from xlayout_jax.dtypes import asked, pinned, unpinned
 from xlayout_jax.dtypes import cast as _cast
@@ -30,6 +30,11 @@ Exchange = tuple[Any, ...]
 
 def is_sharded(x: Any, /) -> bool:
     return isinstance(x, jax.Array)
+
+
+def on_one_device(x: Any, /) -> bool:
+    x = primal(x)
+    return not is_tracer(x) and isinstance(getattr(x, "sharding", None), SingleDeviceSharding)
 
 
 def view(x: Any, /) -> tuple[str, Any]:
@@ -107,7 +112,11 @@ def named(mesh: Any, given: Any, name: str, /) -> NamedSharding:
         raise TypeError(
             f"{name}: {given} on no mesh; give a NamedSharding, or call it inside jax.set_mesh"
         )
-    return NamedSharding(mesh, given)
+    try:
+        return NamedSharding(mesh, given)
+    except ValueError as error:
+        axes = ", ".join(mesh.axis_names)
+        raise ValueError(f"{name}: {given}; the mesh has the axes {axes} ({error})") from error
 
 
 def spmd(

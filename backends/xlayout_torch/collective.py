@@ -24,6 +24,10 @@ def is_sharded(x: Any, /) -> bool:
     return isinstance(x, DTensor)
 
 
+def on_one_device(x: Any, /) -> bool:
+    return not isinstance(x, DTensor)
+
+
 def beside(_x: Any, _many: DTensor, /) -> None:
     """None: torch puts no tensor on other devices by itself."""
 

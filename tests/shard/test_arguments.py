@@ -153,10 +153,33 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "comm: 'auot'; wanted one of 'auto', 'local', 'native'"),
     "many devices for an array of one": (
         lambda: xl.apply(EIGHT, np.ones(8), out_sharding=P()), TypeError,
-        "x: a ndarray is on one device; wanted a DTensor or a jax.Array"),
+        "out_sharding: P(), but the numpy array is on one device; leave it out, or put the array "
+        "on a mesh first"),
+    "a place for a tensor of one device": (
+        lambda: xl.interleave(torch.ones(8), in_sharding=ROWS), TypeError,
+        f"in_sharding: {ROWS}, but the torch array is on one device; leave it out, or put the "
+        "array on a mesh first"),
+    "a place for JAX's array of one device": (
+        lambda: xl.interleave(jax.numpy.ones(8), out_sharding=P("tp")), TypeError,
+        "out_sharding: P('tp',), but the jax array is on one device; leave it out, or put the "
+        "array on a mesh first"),
+    "a mesh axis that JAX does not find": (
+        lambda: xl.interleave(eight(), out_sharding=P("x")), ValueError,
+        "out_sharding: P('x',); the mesh has the axes tp (Resource axis: x of P('x',) is not found "
+        "in mesh: ('tp',).)"),
+    "a mesh axis that is not there": (
+        lambda: Sharding(TP, ("x",)), xl.AxisError, "spec: 'x'; the mesh (tp=4) has tp"),
+    "a mesh axis to leave out that is not there": (
+        lambda: ROWS.without("x"), xl.AxisError, "names: 'x'; the mesh (tp=4) has tp"),
+    "a mesh axis to find that is not there": (
+        lambda: TP.axis("x"), xl.AxisError, "name: 'x'; the mesh (tp=4) has tp"),
+    "a mesh axis to gather that is not there": (
+        lambda: xl.all_gather(eight(), mesh_axis="x"), xl.AxisError,
+        "mesh_axis: 'x'; the mesh (tp=4) has tp"),
     "a place for an array of one where nothing may move": (
         lambda: xl.apply(EIGHT, np.ones(8), comm="local", out_sharding=P()), TypeError,
-        "x: a ndarray is on one device; wanted a DTensor or a jax.Array"),
+        "out_sharding: P(), but the numpy array is on one device; leave it out, or put the array "
+        "on a mesh first"),
     "neither yes nor no nor either": (
         lambda: xl.apply(EIGHT, eight(), copy=3), TypeError,  # type: ignore[arg-type]
         "copy: 3; wanted True, False or None"),

@@ -277,5 +277,5 @@ def test_an_array_without_elements_lies_where_it_is_told(shape: tuple[int, int])
 
 
 def test_a_mesh_axis_that_is_not_there_is_refused() -> None:
-    with pytest.raises(AxisError, match=r"mesh axis: 'pp'; the mesh \(dp=2 tp=4\) has dp, tp"):
+    with pytest.raises(AxisError, match=r"^mesh_axis: 'pp'; the mesh \(dp=2 tp=4\) has dp, tp"):
         all_gather(put(values(), P("tp")), mesh_axis="pp")

@@ -198,7 +198,7 @@ def test_a_rank_is_an_int(rank: object, kind: str) -> None:
 
 def test_a_spec_names_axes_that_are_there_and_each_once() -> None:
     mesh = Mesh((2, 2), ("dp", "tp"))
-    with pytest.raises(AxisError, match=r"mesh axis: 'pp'; the mesh \(dp=2 tp=2\) has dp, tp"):
+    with pytest.raises(AxisError, match=r"^spec: 'pp'; the mesh \(dp=2 tp=2\) has dp, tp"):
         Sharding(mesh, ("pp",))
     with pytest.raises(AxisError, match="mesh axis 'tp' is used twice; it can cut one axis once"):
         Sharding(mesh, ("tp", "tp"))

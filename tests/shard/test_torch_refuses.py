@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         ShardingError, "the nearest that it can say is Shard(0) of each segment as a tensor"),
     "a mesh axis that is not there": (
         lambda x: xl.all_gather(x, mesh_axis="fsdp"), AxisError,
-        "mesh axis: 'fsdp'; the mesh (tp=4) has tp"),
+        "mesh_axis: 'fsdp'; the mesh (tp=4) has tp"),
     "a dtype that is none": (
         lambda x: xl.all_gather(x, dtype="bfloat17"), TypeError,
         "dtype: 'bfloat17'; wanted a torch.dtype or its name"),
@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "x: an array of shape (12, 8); the layout takes (3, 8)"),
     "a mesh axis that is no name": (
         lambda x: xl.all_gather(x, mesh_axis=0), AxisError,
-        "mesh axis: 0; the mesh (tp=4) has tp"),
+        "mesh_axis: 0; the mesh (tp=4) has tp"),
     "an axis that cannot be there": (
         lambda x: xl.reshard(x, Sharding(TP, (None, None, "tp"))), LayoutError,
         "shape: (12, 8) has 2 axes; the sharding (-, -, tp) on tp=4 cuts more"),

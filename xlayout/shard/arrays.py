@@ -28,6 +28,7 @@ __all__ = [
     "check_shapes",
     "framework_of",
     "laid",
+    "on_one_device",
     "sharding_of",
 ]
 
@@ -70,6 +71,12 @@ def framework_of(x: Any) -> str:
             f"x: a {type(x).__name__} is on one device; wanted a DTensor or a jax.Array"
         )
     return name
+
+
+def on_one_device(x: Any) -> bool:
+    """Whether an array lies on one device, and on no mesh."""
+    name = backend_of(x).name
+    return name not in ("torch", "jax") or verbs(name, "collective").on_one_device(x)
 
 
 def are_batched(arrays: Sequence[Any]) -> bool:

@@ -11,6 +11,7 @@ from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid, check_shapes, laid
 from xlayout.shard.devices import on_devices
 from xlayout.shard.gather import gathered
+from xlayout.shard.mesh import check_axis
 from xlayout.shard.ranks import on_ranks
 from xlayout.shard.record import recorded
 from xlayout.shard.sharding import Sharding
@@ -137,6 +138,8 @@ def _all_gather(
     source = held.sharding
     asked = source.mesh.names if mesh_axis is None else mesh_axis
     gone = tuple(asked) if isinstance(asked, (tuple, list)) else (asked,)
+    for axis in gone:
+        check_axis(source.mesh, axis, "mesh_axis")
     dtype = x.dtype if dtype is None else framework.dtype_named(dtype)
     reduce_dtype = framework.dtype_of_sum(framework.dtype_named(reduce_dtype), dtype)
     target = source.without(*gone)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xlayout.algebra.shapes import as_shape, integer
 from xlayout.errors import AxisError, SizeError
 
-__all__ = ["Mesh"]
+__all__ = ["Mesh", "check_axis"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,18 @@ class Mesh:
         Raises:
             AxisError: for a name that the mesh does not have.
         """
-        if name not in self.names:
-            raise AxisError(f"mesh axis: {name!r}; the mesh ({self}) has {', '.join(self.names)}")
+        check_axis(self, name, "name")
         return self.names.index(name)
 
     def __str__(self) -> str:
         return " ".join(f"{name}={n}" for name, n in zip(self.names, self.shape, strict=True))
+
+
+def check_axis(mesh: Mesh, axis: object, name: str) -> None:
+    """Refuse a mesh axis that is not there, which an argument of this name gave.
+
+    Raises:
+        AxisError: with the axes that are.
+    """
+    if axis not in mesh.names:
+        raise AxisError(f"{name}: {axis!r}; the mesh ({mesh}) has {', '.join(mesh.names)}")

@@ -12,8 +12,8 @@ from xlayout.errors import LayoutError, ShardingError
 from xlayout.lower.calls import Comm
 from xlayout.lower.fill import check_fill
 from xlayout.lower.named import function_named
-from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid, are_batched, check_shapes, laid
+from xlayout.registry import backend_of, verbs
+from xlayout.shard.arrays import Laid, are_batched, check_shapes, laid, on_one_device
 from xlayout.shard.execute import exchanged
 from xlayout.shard.plan import plan_reshard
 from xlayout.shard.record import recorded
@@ -64,6 +64,12 @@ def run_sharded(
     P(None, 'tp')
     """
     one_of("comm", comm, get_args(Comm))
+    for name, given in (("out_sharding", out_sharding), ("in_sharding", in_sharding)):
+        if given is not None and all(map(on_one_device, arrays)):
+            raise TypeError(
+                f"{name}: {given}, but the {backend_of(arrays[0]).name} array is on one device; "
+                "leave it out, or put the array on a mesh first"
+            )
     if comm == "native" and out_sharding is None and are_batched(arrays):
         layout = layout if isinstance(layout, Layout) else layout(tuple(x.shape for x in arrays))
         return layout(*arrays, fill=fill)

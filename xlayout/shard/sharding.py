@@ -14,7 +14,7 @@ from xlayout.algebra.merge import equal_steps, merge
 from xlayout.algebra.shapes import Shape, as_shape
 from xlayout.algebra.strided import row_major
 from xlayout.errors import AxisError, ShapeError, SizeError
-from xlayout.shard.mesh import Mesh
+from xlayout.shard.mesh import Mesh, check_axis
 from xlayout.shard.split import Runs, Split, Splits, as_splits
 
 __all__ = ["Entry", "Sharding", "Stretches", "part", "stored"]
@@ -83,7 +83,7 @@ class Sharding:
             entries.pop()
         used = [name for entry in entries for name in entry]
         for name in used:
-            mesh.axis(name)
+            check_axis(mesh, name, "spec")
             if used.count(name) > 1:
                 raise AxisError(f"spec: mesh axis {name!r} is used twice; it can cut one axis once")
         if flat and len(entries) > 1:
@@ -130,7 +130,7 @@ class Sharding:
         (tp) on dp=2 tp=4
         """
         for name in names:
-            self.mesh.axis(name)
+            check_axis(self.mesh, name, "names")
         spec = [tuple(name for name in entry if name not in names) for entry in self.spec]
         kept = {axis: split for axis, split in self.splits if spec[axis]}
         return Sharding(self.mesh, spec, splits=kept, flat=self.flat and any(spec))
