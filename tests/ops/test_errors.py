@@ -131,7 +131,7 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
      "tiles[1][0]: shape (8, 2); its row and column want (8, 3)"),
     ("tiles that are vectors", lambda x: xl.from_tiles([[x[0]]]), AxisError,
      "tiles: shapes ((3,),); every block needs at least 2 axes"),
-    ("nothing to stack", lambda _: xl.stack([]), SizeError, "arrays: none given; wanted at least"),
+    ("nothing to stack", lambda _: xl.stack([]), SizeError, "xs: no arrays; give at least one"),
     ("no sequence to stack", lambda _: xl.stack(None), TypeError,
      "xs: a NoneType; wanted a sequence of arrays"),
     ("a stack of unequals", lambda x: xl.stack([x, x[:4]]), SizeError,
@@ -195,7 +195,7 @@ def test_refuses_frameworks_mixed_in_one_call() -> None:
     for first, x in arrays.items():
         for second, y in arrays.items():
             if first != second:
-                text = f"arrays: 0 is {first}, 1 is {second}; one framework per call"
+                text = f"xs: 0 is {first}, 1 is {second}; one framework per call"
                 with pytest.raises(TypeError, match=text + rf" \(xlayout\.to_{first}\)"):
                     xl.stack([x, y])
 
@@ -208,14 +208,14 @@ def test_refuses_dtypes_mixed_in_one_call(backend: Framework, good_before: bool)
     x, y = (backend.array(np.zeros(3, dtype)) for dtype in (np.float32, np.float16))
     if good_before:
         backend.call(fused, x, x)
-    text = r"arrays: 0 is \S*float32 on \w+, 2 is \S*float16 on \w+; one of each per call"
+    text = r"q is \S*float32 on \w+, v is \S*float16 on \w+; one of each per call"
     with pytest.raises(TypeError, match=text):
         backend.call(fused, x, y)
 
 
 def test_refuses_devices_mixed_in_one_call() -> None:
     x, y = torch.zeros(2), torch.zeros(2, device="meta")
-    with pytest.raises(TypeError, match=r"arrays: 0 is torch\.float32 on cpu, 1 is .* on meta"):
+    with pytest.raises(TypeError, match=r"xs: 0 is torch\.float32 on cpu, 1 is .* on meta"):
         xl.stack([x, y])
 
 

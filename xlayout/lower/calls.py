@@ -59,15 +59,19 @@ def spread_over(backend: Backend, arrays: Sequence[Any]) -> bool | None:
     return None if None in found else True in found
 
 
-def common_backend(arrays: Sequence[Any]) -> Backend:
+def common_backend(arrays: Sequence[Any], names: str | Sequence[str] = "arrays") -> Backend:
     """The one backend of all arrays, which must agree in dtype and device.
+
+    Args:
+        arrays: all of one call.
+        names: what the caller calls them: one name for all, or one for each.
 
     Raises:
         TypeError: naming the two that differ.
         SizeError: for no arrays at all.
     """
     if not arrays:
-        raise SizeError("arrays: none given; wanted at least one")
+        raise SizeError(f"{names}: no arrays; give at least one")
     backend = backend_of(arrays[0])
     kind = backend.kind(arrays[0])
     for number, x in enumerate(arrays[1:], 1):
@@ -75,13 +79,17 @@ def common_backend(arrays: Sequence[Any]) -> Backend:
         if other is not backend:
             known = backend.name in ("numpy", "torch", "jax")
             way = f" (xlayout.to_{backend.name})" if known else ""
-            raise TypeError(
-                f"arrays: 0 is {backend.name}, {number} is {other.name}; one framework per call"
-                f"{way}"
-            )
+            differ = _said(names, number, backend.name, other.name)
+            raise TypeError(f"{differ}; one framework per call{way}")
         if other.kind(x) != kind:
-            raise TypeError(
-                f"arrays: 0 is {kind[0]} on {kind[1]}, {number} is {x.dtype} on "
-                f"{other.kind(x)[1]}; one of each per call"
-            )
+            there = f"{x.dtype} on {other.kind(x)[1]}"
+            differ = _said(names, number, f"{kind[0]} on {kind[1]}", there)
+            raise TypeError(f"{differ}; one of each per call")
     return backend
+
+
+def _said(names: str | Sequence[str], number: int, first: str, other: str) -> str:
+    """What the first array is and what another one is."""
+    if isinstance(names, str):
+        return f"{names}: 0 is {first}, {number} is {other}"
+    return f"{names[0]} is {first}, {names[number]} is {other}"

@@ -54,6 +54,7 @@ class Engine:
         fill: the option that holds the value of holes.
         packed: whether `layout_of` takes all shapes as one tuple.
         nested: how several arrays are returned, where a tuple of them, or the one, is not it.
+        names: what the op calls its arrays: one name for all, or one for each.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Engine:
         *,
         packed: bool = False,
         nested: Nested | None = None,
+        names: str | Sequence[str] = "arrays",
     ) -> None:
         self.name = layout_of.__name__
         self._layout_of = layout_of
@@ -72,12 +74,17 @@ class Engine:
         self._fill = fill
         self.packed = packed
         self._nested = nested
+        self._names = names
         parameters = inspect.signature(layout_of).parameters.values()
         positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self.named = partial(by_name, self.name, positional)
         self._program = name_of(programs(layout_of, self.named, fill, packed))
         self.runs: Runs = {}
         self._layouts: dict[Any, Layout] = {}
+
+    def backend(self, arrays: Sequence[Any]) -> Backend:
+        """The one backend of all arrays, or what differs, by the op's own names for them."""
+        return common_backend(arrays, self._names)
 
     def anew(
         self,
@@ -129,7 +136,7 @@ class Engine:
             if out is not None:
                 self._keep_write((x, args, given), self._layout(arrays, own), own)
             return self._shaped(made, own)
-        if says_where(where) or common_backend(arrays).tracing(*arrays):
+        if says_where(where) or self.backend(arrays).tracing(*arrays):
             return self._shaped(self._elsewhere(arrays, own, where), own)
         run = caller(
             arrays,
@@ -160,7 +167,7 @@ class Engine:
 
     def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:
         """The recipe for these arrays, and others of their shapes."""
-        backend, layout = common_backend(arrays), self._layout(arrays, options)
+        backend, layout = self.backend(arrays), self._layout(arrays, options)
         made = recipe(layout, backend, self._checked_fill(arrays, options))
         nest = self._nested and self._nested(len(layout.out_shapes), options)
         return (lambda *xs: nest(made(*xs))) if nest else made
@@ -182,7 +189,7 @@ class Engine:
         where: dict[str, Any],
     ) -> Any:
         """Into the caller's memory, or sharing it."""
-        backend = common_backend(arrays)
+        backend = self.backend(arrays)
         spread = spread_over(backend, arrays)
         if spread or says_where(where):
             refuse_memory(out, copy)
@@ -197,7 +204,7 @@ class Engine:
         self, arrays: tuple[Any, ...], options: dict[str, Any], where: dict[str, Any]
     ) -> Any:
         """In the memory of the arrays, where that can be."""
-        backend = common_backend(arrays)
+        backend = self.backend(arrays)
         if says_where(where) or spread_over(backend, arrays):
             raise TypeError("donate: the result of a sharded op is fresh; leave it out")
         if backend.tracing(*arrays):
@@ -216,7 +223,7 @@ class Engine:
         views: bool = False,
     ) -> Any:
         """What a compiler records, and what lies on many devices."""
-        backend = common_backend(arrays)
+        backend = self.backend(arrays)
         spread = spread_over(backend, arrays)
         if where.get("comm", "auto") not in COMM:
             self._layout(arrays, options)  # of an axis with that name it says so better

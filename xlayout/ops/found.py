@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from xlayout.dynamo import dynamo_reads
-from xlayout.lower.calls import common_backend
 from xlayout.ops.engine import Engine
 from xlayout.registry import SERVED, backend_of
 
@@ -43,7 +42,7 @@ def unary(engine: Engine) -> Callable[..., Any]:
                 return run((x,), options["out"])
             return run(x)
         except RuntimeError:
-            common_backend((x,))  # no key tells a sparse tensor from a dense one
+            engine.backend((x,))  # no key tells a sparse tensor from a dense one
             raise
 
     return call
@@ -54,7 +53,7 @@ def nary(engine: Engine) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     runs = engine.runs
 
     def recorded(arrays: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        backend = backend_of(arrays[0]) if arrays else common_backend(arrays)
+        backend = backend_of(arrays[0]) if arrays else engine.backend(arrays)
         return engine.anew(backend, arrays, None, options)
 
     @dynamo_reads(recorded)
@@ -64,7 +63,7 @@ def nary(engine: Engine) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
         except (IndexError, KeyError):
             backend = None
         if backend is None:
-            backend = common_backend(arrays)
+            backend = engine.backend(arrays)
         run = backend.find(runs, arrays, None, options)
         if run is None:
             return engine.anew(backend, arrays, None, options)
@@ -73,7 +72,7 @@ def nary(engine: Engine) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
                 return run(arrays, options["out"])
             return run(*arrays)
         except RuntimeError:
-            common_backend(arrays)  # nor one device from another
+            engine.backend(arrays)  # nor one device from another
             raise
 
     return call

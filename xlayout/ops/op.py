@@ -128,7 +128,8 @@ def three_to_one(
     """Make the array function of `q, k, v -> one`."""
 
     def made(function: Callable[Concatenate[Shape, Shape, Shape, P], Layout]) -> ThreeToOne[P]:
-        run = nary(Engine(strict(function), touched))
+        names = [_array_name(shape) for shape in _positional_only(function)]
+        run = nary(Engine(strict(function), touched, names=names))
 
         def call(q: Any, k: Any, v: Any, /, **options: Any) -> Any:
             return run((q, k, v), options)
@@ -144,7 +145,7 @@ def many_to_one(
     """Make the array function of a layout with any number of inputs."""
 
     def made(function: Callable[Concatenate[tuple[Shape, ...], P], Layout]) -> ManyToOne[P]:
-        run = nary(Engine(strict(function), touched, packed=True))
+        run = nary(Engine(strict(function), touched, packed=True, names="xs"))
         layout_of = strict(function, shapes=True)
 
         def call(xs: Any, /, **options: Any) -> Any:

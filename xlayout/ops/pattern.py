@@ -72,7 +72,7 @@ def _split_by(pattern: str, ndim: int, sizes: tuple[str, ...]) -> tuple[int, ...
 
 
 def _on_arrays(function: Callable[..., Layout]) -> Rearrange:
-    call = unary(Engine(function, _split, packed=True))
+    call = unary(Engine(function, _split, packed=True, names="x"))
 
     def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
         return function(shape, pattern, **sizes)

@@ -129,7 +129,7 @@ def _on_matrix(function: Callable[..., Layout]) -> ToTiles:
 
 
 def _on_rows(function: Callable[..., Layout]) -> FromTiles:
-    run = nary(Engine(function, _matrix, packed=True))
+    run = nary(Engine(function, _matrix, packed=True, names="tiles"))
 
     def call(tiles: Sequence[Sequence[Any]], /, **options: Any) -> Any:
         refuse_others("from_tiles", options, RUN)
