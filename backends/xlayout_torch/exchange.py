@@ -115,7 +115,7 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
     if x.requires_grad and not detach:
         raise TypeError(
             f"{_described(x)} requires grad, and the other framework would not see its graph; "
-            "pass x.detach(), or detach=True where that is an option"
+            "pass x.detach(), or call to_jax(x, detach=True)"
         )
     if forward_ad._current_level >= 0 and _tangent(x) is not None:
         raise TypeError(
@@ -173,7 +173,7 @@ def adopt(offered: Any, /, *, copy: bool | None = None) -> torch.Tensor:
 def keep(x: Any, /, *, copy: bool | None = None) -> torch.Tensor:
     """`x`, which is torch's already; a clone, in its graph, with copy=True."""
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"expected a torch.Tensor, got {type(x).__module__}.{type(x).__qualname__}")
+        raise _no_tensor(x)
     return x.clone() if copy else x
 
 
@@ -199,7 +199,7 @@ def _recording_mode() -> bool:
 
 def _refuse_subclass(x: Any) -> None:
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"expected a torch.Tensor, got {type(x).__module__}.{type(x).__qualname__}")
+        raise _no_tensor(x)
     if x.is_nested or x.layout is not torch.strided:
         return  # `offer` refuses it by its layout
     storage = x.untyped_storage()
@@ -213,6 +213,12 @@ def _refuse_subclass(x: Any) -> None:
             f"{_described(x)} is a wrapper without memory of its own; "
             "unwrap it first (a DTensor: x.to_local(), or dtensor_to_jax(x))"
         )
+
+
+def _no_tensor(x: Any) -> TypeError:
+    hint = "; pass x.state_dict()" if isinstance(x, torch.nn.Module) else ""
+    kind = f"{type(x).__module__}.{type(x).__qualname__}"
+    return TypeError(f"expected a torch.Tensor, got {kind}{hint}")
 
 
 def _tangent(x: torch.Tensor) -> torch.Tensor | None:

@@ -58,6 +58,13 @@ def test_numpy_stops_at_64_dimensions() -> None:
 
 
 @pytest.mark.parametrize("convert", [to_torch, to_jax, to_numpy])
+def test_a_module_is_told_of_its_state_dict(convert: Any) -> None:
+    text = r"^x: expected a torch.Tensor, got torch.nn.\S*.Linear; pass x.state_dict\(\)$"
+    with pytest.raises(TypeError, match=text):
+        convert(torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("convert", [to_torch, to_jax, to_numpy])
 @pytest.mark.parametrize("x", [1, 2.5, "text", object(), torch.nn.Linear(1, 1), np.float32, {1, 2}])
 def test_what_is_no_array_is_refused(convert: Any, x: Any) -> None:
     with pytest.raises(TypeError, match="x: expected a "):
