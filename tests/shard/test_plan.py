@@ -131,6 +131,7 @@ def test_rounds_are_permutations_that_carry_every_message_once(plan: Plan) -> No
 @given(plans())
 def test_a_plan_explains_itself(plan: Plan) -> None:
     text = plan.explain()
+    assert str(plan) == text
     assert ("local: every rank has what it needs" in text) == plan.is_local
 
 

@@ -52,11 +52,9 @@ class Plan:
     >>> plan = plan_reshard(Layout.identity((6,)), halves, whole, itemsize=4)
     >>> [(m.src, m.dst, m.elements) for m in plan.messages]
     [(0, 0, 3), (1, 0, 3), (0, 1, 3), (1, 1, 3)]
-    >>> plan.part(0).sends
-    (0, 3)
     >>> plan.simulate(np.arange(6)).tolist()
     [0, 1, 2, 3, 4, 5]
-    >>> print(plan.explain())
+    >>> print(plan)
     from (6,) (tp) on tp=2
     to   (6,) () on tp=2
     by   a=6 -> a
@@ -220,6 +218,8 @@ class Plan:
     def explain(self) -> str:
         """What moves where and why, what it costs, and which source would have been local."""
         return explained(self)
+
+    __str__ = explain
 
     # -- running it -------------------------------------------------------------------------------
 
