@@ -89,7 +89,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "x: an array of shape (5,); the layout takes (8,)"),
     "too many arrays": (
         lambda: plan_reshard(EIGHT, ROWS, ROWS).simulate((np.ones(8), np.ones(8))), xl.ShapeError,
-        "x: arrays of shapes (8,), (8,); the layout takes (8,)"),
+        "layout: takes 1 arrays, 2 given"),
     "a number as a source": (
         lambda: plan_reshard(EIGHT, 3, ROWS), TypeError,  # type: ignore[arg-type]
         "src: 3; wanted a Sharding"),

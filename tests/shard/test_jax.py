@@ -258,7 +258,7 @@ def test_another_order_of_devices_is_another_mesh() -> None:
 
 def test_arrays_of_other_shapes_are_refused() -> None:
     one = r"^x: an array of shape \(48, 8\); the layout takes \(3,\)$"
-    two = r"^x: arrays of shapes \(48, 8\), \(48, 8\); the layout takes \(48, 8\)$"
+    two = "^layout: takes 1 arrays, 2 given$"
     with pytest.raises(ShapeError, match=one):
         reshard(put(values(), P("tp")), P(), layout=xl.Layout.identity((3,)))
     with pytest.raises(ShapeError, match=two):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from xlayout.algebra.piece import Loop, Piece, is_nested
+from xlayout.algebra.piece import Loop, Piece, meets_itself
 
 __all__ = ["equal_steps", "merge"]
 
@@ -92,6 +92,4 @@ def _fuse(p: Piece, q: Piece) -> Piece | None:
 
 def _stepped(p: Piece, loop: Loop) -> Piece | None:
     loops = (*p.loops, loop)
-    if is_nested((n, z) for n, _, z in loops) and is_nested((n, x) for n, x, _ in loops if x):
-        return Piece(p.in_offset, p.out_offset, loops)
-    return None
+    return None if meets_itself(loops) else Piece(p.in_offset, p.out_offset, loops)

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from xlayout.algebra.shapes import integer
 from xlayout.errors import SizeError
 
-__all__ = ["Loop", "Piece", "fused", "is_nested", "span"]
+__all__ = ["Loop", "Piece", "fused", "is_nested", "meets_itself", "span"]
 
 Loop = tuple[int, int, int]
 """(n, in_stride, out_stride): `n` steps, each so many elements further on either side."""
@@ -40,6 +40,15 @@ def is_nested(steps: Iterable[tuple[int, int]]) -> bool:
             return False
         reach += (n - 1) * stride
     return True
+
+
+def meets_itself(loops: Sequence[Loop]) -> bool:
+    """Whether a piece of these loops would reach a position twice, on either side.
+
+    A broadcast reads one again at every step, which is meant.
+    """
+    ins, outs = ((n, x) for n, x, _ in loops if x), ((n, z) for n, _, z in loops)
+    return not (is_nested(outs) and is_nested(ins))
 
 
 def fused(loops: Iterable[Loop]) -> tuple[Loop, ...]:
@@ -107,8 +116,7 @@ class Piece:
                 )
         loops = fused(given)
         object.__setattr__(self, "loops", loops)
-        outs_apart = is_nested((n, z) for n, _, z in loops)
-        if not (outs_apart and is_nested((n, x) for n, x, _ in loops if x)):
+        if meets_itself(loops):
             raise SizeError(
                 f"piece: loops {loops} reach one position twice; split the piece until each "
                 "stride is larger than the span of the smaller ones"

@@ -17,7 +17,7 @@ from xlayout.lower.traced import plan_layout, trace
 from xlayout.lower.writes import as_outputs, write_of
 from xlayout.registry import SERVED, backend_of
 
-__all__ = ["call", "check_copy", "refuse_while_tracing", "run"]
+__all__ = ["call", "check_copy", "check_shapes", "refuse_while_tracing", "run"]
 
 _MOST = 1024  # layouts that are remembered by value, and calls of each: of fills there is no end
 
@@ -81,7 +81,7 @@ def _anew(
     """The whole way, with what runs kept for the next such call."""
     options = _FRESH if fill is _ZERO else {"fill": (fill := as_number(fill))}
     common_backend(arrays)
-    _check_shapes(layout, arrays)
+    check_shapes(layout, arrays)
     tracing = backend.tracing(*arrays)
     # Where there are no holes nothing is filled, and not every dtype has a zero.
     if options or (not tracing and layout.has_holes):
@@ -117,7 +117,7 @@ def _kept(
         filled = "fill" in options or layout.has_holes
 
         def recipe_of(*arrays: Any) -> Recipe:
-            _check_shapes(layout, arrays)
+            check_shapes(layout, arrays)
             if filled:
                 check_fill(arrays[0].dtype, fill)
             return recipe(layout, common_backend(arrays), fill)
@@ -131,14 +131,15 @@ def _kept(
 
 
 def _traced(layout: Layout, arrays: Sequence[Any], fill: Any, *, views: bool) -> Any:
-    _check_shapes(layout, arrays)
+    check_shapes(layout, arrays)
     backend = common_backend(arrays)
     id(layout)  # Dynamo guards the identity of what `id` is asked of, and of all else the type
     plan = layout._given_to(plan_layout, not backend.immutable, views)
     return trace(backend, plan, arrays, fill)
 
 
-def _check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:
+def check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:
+    """Raise ShapeError for other arrays than the layout takes, or of other shapes."""
     if tuple([x.shape for x in arrays]) != layout.in_shapes:
         raise _wrong_shapes(layout, arrays)
 

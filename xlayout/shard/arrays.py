@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
-from xlayout.errors import ShapeError, ShardingError
+from xlayout.errors import ShardingError
 from xlayout.registry import backend_of, verbs
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.targets import (
@@ -25,7 +24,6 @@ from xlayout.shard.targets import (
 __all__ = [
     "Laid",
     "are_batched",
-    "check_shapes",
     "framework_of",
     "laid",
     "on_one_device",
@@ -188,15 +186,6 @@ def _part(x: Any, mesh: Any, told: Any) -> Laid:
         )
     )
     return Laid(x, "jax", shape, sharding, mesh, is_part=True)
-
-
-def check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:
-    """Raise ShapeError for arrays of other shapes than the layout takes."""
-    shapes = tuple(tuple(a.shape) for a in arrays)
-    if shapes != layout.in_shapes:
-        given, wanted = (", ".join(map(str, side)) for side in (shapes, layout.in_shapes))
-        kind = "an array of shape" if len(shapes) == 1 else "arrays of shapes"
-        raise ShapeError(f"x: {kind} {given or 'none'}; the layout takes {wanted}")
 
 
 def sharding_of(x: Any) -> Sharding:

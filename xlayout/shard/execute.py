@@ -7,8 +7,9 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.layout import check_layout
+from xlayout.lower.run import check_shapes
 from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid, check_shapes, laid
+from xlayout.shard.arrays import Laid, laid
 from xlayout.shard.devices import on_devices
 from xlayout.shard.gather import gathered
 from xlayout.shard.mesh import check_axis

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.merge import equal_steps, merge
-from xlayout.algebra.piece import Loop, is_nested
+from xlayout.algebra.piece import meets_itself
 from xlayout.shard.owners import whole
 
 if TYPE_CHECKING:
@@ -66,19 +66,13 @@ def _laddered(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[P
     while k < len(moved):
         i, o, pieces = moved[k]
         n, x, z = equal_steps(moved, k)
-        if n == 1 or x < 0 or z <= 0 or any(_meets_itself((*p.loops, (n, x, z))) for p in pieces):
+        if n == 1 or x < 0 or z <= 0 or any(meets_itself((*p.loops, (n, x, z))) for p in pieces):
             yield from (p.shifted(i, o) for p in pieces)
             k += 1
         else:
             for p in pieces:
                 yield Piece(p.in_offset + i, p.out_offset + o, (*p.loops, (n, x, z)))
             k += n
-
-
-def _meets_itself(loops: Sequence[Loop]) -> bool:
-    """Whether such a piece would take a position twice."""
-    ins, outs = ((n, x) for n, x, _ in loops if x), ((n, z) for n, _, z in loops)
-    return not (is_nested(ins) and is_nested(outs))
 
 
 def simulated(plan: Plan, arrays: tuple[Any, ...]) -> Any:

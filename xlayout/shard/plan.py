@@ -22,8 +22,8 @@ from xlayout.algebra.constructors import Parts
 from xlayout.algebra.layout import check_layout
 from xlayout.algebra.shapes import Shape, integer
 from xlayout.errors import CompositionError, ShapeError, SizeError
+from xlayout.lower.run import check_shapes
 from xlayout.registry import backend_of
-from xlayout.shard.arrays import check_shapes
 from xlayout.shard.blocks import Block, Blocks, Starts
 from xlayout.shard.collective import Collective, as_collective
 from xlayout.shard.explain import explained
