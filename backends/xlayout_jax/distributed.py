@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from xlayout_jax.exchange import Offer, adopt, obstacle, offer
 from xlayout_jax.tracers import is_tracer
@@ -71,44 +71,45 @@ def split(x: Any, /) -> dict[Any, Offer]:
     return {shard.device: offer(shard.data) for shard in x.addressable_shards}
 
 
-def offer_global(x: Any, /) -> tuple[Offer, dict[str, Any]]:
-    """The one shard that this process holds of `x`, and the placement of the whole."""
-    _refuse_unsharded(x)
-    sharding = x.sharding
-    if not isinstance(sharding, NamedSharding):
-        raise ValueError(f"x: sharded by {sharding}; wanted a NamedSharding, which names its axes")
-    mesh = sharding.mesh
-    placement = {
-        "shape": x.shape,
-        "spec": _spec(sharding.spec, x.ndim),
-        "axes": tuple(mesh.axis_names),
-        "ranks": _processes(mesh.devices).tolist(),
-    }
+def offer_global(x: Any, /) -> Offer:
+    """The one shard that this process holds of `x`."""
     shards = list(split(x).values())
+    if not isinstance(x.sharding, NamedSharding):
+        raise ValueError(
+            f"x: sharded by {x.sharding}; wanted a NamedSharding, which names its axes"
+        )
     if len(shards) != 1:
         raise ValueError(f"x: {len(shards)} shards in this process; a DTensor has one a process")
-    return shards[0], placement
+    return shards[0]
 
 
-def adopt_global(local: Any, placement: Mapping[str, Any], /) -> jax.Array:
-    """The array of which `local` is this process's shard."""
+def mesh_of(processes: Sequence[Any], names: Sequence[str], /) -> Mesh:
+    """The mesh of the one device of each of these processes, nested as its axes are to be."""
     devices = {device.process_index: device for device in jax.devices()}
     if len(devices) != len(jax.devices()):
         raise ValueError(
             f"{len(jax.devices())} JAX devices in {len(devices)} processes; wanted one a process, "
             "like the ranks of a DeviceMesh (jax.distributed.initialize(local_device_ids=[...]))"
         )
-    ranks = np.asarray(placement["ranks"])
+    ranks = np.asarray(processes)
     if unknown := sorted(set(ranks.flat) - devices.keys()):
         raise ValueError(f"device_mesh: rank {unknown[0]}; JAX knows processes {sorted(devices)}")
-    grid = np.vectorize(devices.__getitem__, otypes=[object])(ranks)
-    entries = (axes or None for axes in placement["spec"])
-    spec = PartitionSpec(*entries)  # type: ignore[no-untyped-call]
-    sharding = NamedSharding(Mesh(grid, placement["axes"]), spec)
-    mine = devices_of(sharding, placement["shape"])
+    return Mesh(np.vectorize(devices.__getitem__, otypes=[object])(ranks), tuple(names))
+
+
+def adopt_global(local: Any, sharding: NamedSharding, shape: tuple[int, ...], /) -> jax.Array:
+    """The array of which `local` is this process's shard."""
+    mine = devices_of(sharding, shape)
     if not mine:
-        raise ValueError(f"device_mesh: process {jax.process_index()} is not in {ranks.tolist()}")
-    return assemble({mine[0]: local}, sharding, placement["shape"])
+        ranks = processes(sharding.mesh)
+        raise ValueError(f"device_mesh: process {jax.process_index()} is not in {ranks}")
+    return assemble({mine[0]: local}, sharding, shape)
+
+
+def processes(mesh: Any, /) -> list[Any]:
+    """The processes of a mesh's devices, nested as its axes are."""
+    found: list[Any] = np.vectorize(lambda d: d.process_index, otypes=[int])(mesh.devices).tolist()
+    return found
 
 
 def _refuse_unsharded(x: Any) -> None:
@@ -118,17 +119,3 @@ def _refuse_unsharded(x: Any) -> None:
         raise TypeError(f"x: {type(x).__module__}.{type(x).__qualname__}; wanted a jax.Array")
     if x.is_deleted():
         raise ValueError(f"x: jax.Array {x.dtype}{list(x.shape)} was deleted or donated")
-
-
-def _spec(spec: PartitionSpec, ndim: int) -> tuple[tuple[str, ...], ...]:
-    entries = list(spec) + [None] * (ndim - len(spec))
-    if PartitionSpec.UNCONSTRAINED in entries or spec.unreduced:
-        raise ValueError(
-            f"x: sharded by {spec}; DTensor has no unconstrained or unreduced axes here"
-        )
-    return tuple((e,) if isinstance(e, str) else tuple(e or ()) for e in entries)
-
-
-def _processes(devices: np.ndarray) -> np.ndarray:
-    processes: np.ndarray = np.vectorize(lambda d: d.process_index, otypes=[int])(devices)
-    return processes

@@ -17,7 +17,7 @@ def describe(
     mesh: Any, placements: Sequence[Any], /
 ) -> tuple[tuple[int, ...], tuple[str, ...], tuple[Cut, ...]]:
     """(mesh shape, axis names, cuts); ranks count along `mesh.mesh`, row-major."""
-    names = tuple(_mesh(mesh).mesh_dim_names or (f"d{k}" for k in range(mesh.ndim)))
+    names = axis_names(mesh)
     if isinstance(placements, Placement):
         raise TypeError(f"placements: {placements}; wanted a sequence, one for each of {names}")
     if len(placements) != mesh.ndim:
@@ -37,7 +37,7 @@ def build(
     mesh: Any, shape: Sequence[int], names: Sequence[str], cuts: Sequence[Cut], /
 ) -> tuple[Placement, ...]:
     """The placements of some cuts on a DeviceMesh of that shape and those names."""
-    found = tuple(_mesh(mesh).mesh_dim_names or (f"d{k}" for k in range(mesh.ndim)))
+    found = axis_names(mesh)
     if (tuple(mesh.shape), found) != (tuple(shape), tuple(names)):
         raise ValueError(
             f"mesh: {dict(zip(found, mesh.shape, strict=True))}; the sharding is on "
@@ -46,10 +46,11 @@ def build(
     return tuple(_placement(cut) for cut in cuts)
 
 
-def _mesh(mesh: Any) -> DeviceMesh:
+def axis_names(mesh: Any, /) -> tuple[str, ...]:
+    """The names of the mesh axes; `d0`, `d1`, … where it has none."""
     if not isinstance(mesh, DeviceMesh):
         raise TypeError(f"mesh: {type(mesh).__qualname__}; wanted a DeviceMesh")
-    return mesh
+    return tuple(mesh.mesh_dim_names or (f"d{k}" for k in range(mesh.ndim)))
 
 
 def _placement(cut: Cut) -> Placement:

@@ -93,8 +93,13 @@ def dtensor_to_jax(dt: Any, /) -> Any:
         ...
     TypeError: expected a DTensor, got torch.Tensor
     """
-    local, placement = verbs("torch", "distributed").offer_global(dt)
-    return verbs("jax", "distributed").adopt_global(local, placement)
+    from xlayout.shard.placement import from_torch, to_jax  # one device needs nothing of it
+
+    torch, jax = verbs("torch", "distributed"), verbs("jax", "distributed")
+    local = torch.offer_global(dt)
+    sharding = from_torch(dt.device_mesh, dt.placements, dt.ndim)
+    mesh = jax.mesh_of(torch.processes(dt.device_mesh), sharding.mesh.names)
+    return jax.adopt_global(local, to_jax(sharding, mesh), tuple(dt.shape))
 
 
 def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
@@ -118,9 +123,13 @@ def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
         ...
     TypeError: x: numpy.ndarray; wanted a jax.Array
     """
-    local, placement = verbs("jax", "distributed").offer_global(a)
-    torch = verbs("torch", "distributed")
-    return torch.adopt_global(local, placement, device_mesh)
+    from xlayout.shard.placement import from_jax, to_torch
+
+    torch, jax = verbs("torch", "distributed"), verbs("jax", "distributed")
+    local = jax.offer_global(a)
+    sharding = from_jax(a.sharding)
+    torch.refuse_another(device_mesh, sharding.mesh.names, jax.processes(a.sharding.mesh))
+    return torch.adopt_global(local, device_mesh, to_torch(sharding, device_mesh), a.shape)
 
 
 def _offered(shard: Any, device: Any) -> Offer:
