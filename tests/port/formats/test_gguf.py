@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from xlayout.errors import FormatError
-from xlayout.port.formats import TensorSpec, numpy_dtype, open_source
+from xlayout.port.formats import TensorSpec, open_source
 from xlayout.port.formats.gguf_header import parse_header
 
 QUANTISED = [Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0, Kind.TQ1_0, Kind.TQ2_0]
@@ -96,20 +96,6 @@ def test_many_axes_are_dequantised_in_parts(
             region = (slice(1, 3), slice(0, 5), slice(2, 6), slice(40, 64))
             assert source.read("x", region).tobytes() == whole[region].tobytes()
             assert source.read("x").tobytes() == whole.tobytes()
-
-
-def test_quantised_values_are_rounded_once_to_the_dtype_asked_for(tmp_path: Path) -> None:
-    write(tmp_path / "x.gguf", {**quantised(), "norm": (weights(8), Kind.F32)})
-    with (
-        open_source(tmp_path / "x.gguf") as exact,
-        open_source(tmp_path / "x.gguf", dequantize="bfloat16") as rounded,
-    ):
-        assert rounded.tensors["norm"].dtype == "float32"
-        assert rounded.read("norm").tobytes() == weights(8).tobytes()
-        for name in quantised():
-            want = exact.read(name).astype(numpy_dtype("bfloat16"))
-            assert rounded.tensors[name].dtype == "bfloat16"
-            assert rounded.read(name).tobytes() == want.tobytes()
 
 
 def test_an_infinite_scale_makes_no_number_without_a_warning(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@
 | format | what it reads | what it writes | a tensor's name |
 |---|---|---|---|
 | `safetensors` | a file; a directory, with an index or without | the same | its key |
-| `gguf` | a file; quantised tensors come in `dequantize` | nothing | its GGUF name |
+| `gguf` | a file; quantised tensors come in float32 | nothing | its GGUF name |
 | `maxtext` | an Orbax checkpoint: items, or what holds it | `<path>/0/items` | its path, with "/" |
 
 `Source.config` is the model's config in Hugging Face keys whatever the format. Broken files raise
@@ -76,16 +76,12 @@ def open_source(
     path: str | PathLike[str],
     /,
     format: str | None = None,  # noqa: A002
-    *,
-    dequantize: str = "float32",
 ) -> Source:
     """Open a checkpoint for reading, from its headers alone.
 
     Args:
         path: A `.safetensors` or `.gguf` file, a directory of shards, or an Orbax checkpoint.
         format: "safetensors", "gguf" or "maxtext"; None looks at the file.
-        dequantize: The dtype that quantised GGUF tensors are yielded in. Tensors stored as plain
-            floats or integers keep their own dtype and every bit.
 
     Raises:
         FormatError: The checkpoint is broken, hostile, or of no known format.
@@ -102,7 +98,7 @@ def open_source(
         case "gguf":
             from xlayout.port.formats.gguf import GGUFSource
 
-            return GGUFSource(path, dequantize=dequantize)
+            return GGUFSource(path)
         case "maxtext":
             from xlayout.port.formats.maxtext import MaxTextSource
 

@@ -1,9 +1,9 @@
 """GGUF as a source: plain tensors keep every bit, quantised ones are dequantised as they are read.
 
 Shapes are in numpy's order, outermost first (GGUF writes them innermost first). A tensor stored in
-F32, F16, BF16, F64 or an integer type is yielded as stored. A quantised one is computed in float32
-by the reference formulas and then rounded once to the `dequantize` dtype. Names and the order of
-rows are GGUF's own: llama.cpp permutes the q and k rows for its rope, and that is not undone here.
+F32, F16, BF16, F64 or an integer type is yielded as stored, a quantised one in float32, by the
+reference formulas to the bit. Names and the order of rows are GGUF's own: llama.cpp permutes the q
+and k rows for its rope, and that is not undone here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ _PLAIN = {
     "I32": "int32",
     "I64": "int64",
 }
-_TARGETS = ("float32", "bfloat16")
 _BLOCK = 1 << 20  # elements dequantised at a time
 
 _CONFIG: Mapping[str, tuple[str, type]] = {
@@ -67,8 +66,6 @@ class GGUFSource(Source):
 
     Args:
         path: The file.
-        dequantize: What quantised tensors are yielded in: "float32" (every bit of the formula),
-            or "bfloat16" (rounded once, to nearest even).
 
     Attributes:
         metadata: What the header says, under GGUF's own keys.
@@ -79,10 +76,8 @@ class GGUFSource(Source):
 
     format = "gguf"
 
-    def __init__(self, path: str | os.PathLike[str], /, *, dequantize: str = "float32") -> None:
+    def __init__(self, path: str | os.PathLike[str], /) -> None:
         self.path = Path(path)
-        if dequantize not in _TARGETS:
-            raise FormatError(f"dequantize: {dequantize!r}; wanted one of {_TARGETS}")
         if not self.path.is_file():
             raise FormatError(f"{path}: no such file; wanted a regular file")
         size = self.path.stat().st_size
@@ -101,7 +96,7 @@ class GGUFSource(Source):
                     f"{size}, it may be cut short"
                 )
             self._places[name] = (offset, stored)
-            tensors[name] = TensorSpec(_PLAIN.get(kind.name, dequantize), record.shape)
+            tensors[name] = TensorSpec(_PLAIN.get(kind.name, "float32"), record.shape)
         _refuse_overlap(self._places, str(path))
         self.tensors: Mapping[str, TensorSpec] = tensors
         self.metadata = header.metadata
@@ -155,7 +150,7 @@ class GGUFSource(Source):
                 slice(a - origin, b - origin)
                 for (a, b), (origin, _) in zip(part, box[:-1], strict=True)
             )
-            out[place] = values.astype(out.dtype)
+            out[place] = values
 
 
 def _row_parts(box: Bounds, rows: int) -> list[Bounds]:
