@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import einops
@@ -15,7 +15,7 @@ from numpy import ascontiguousarray as row_major
 import xlayout as xl
 from xlayout.bench.cases import Cut, Hand, Join, Permute, Stack
 
-__all__ = ["CONTENDERS", "INTO", "OPS", "WRITTEN", "cached_jit"]
+__all__ = ["CONTENDERS", "INTO", "OPS", "WRITTEN", "cached_jit", "flattened", "given"]
 
 X = np.arange(256, dtype=np.float32).reshape(16, 16)
 CUBE = X.reshape(4, 4, 16)
@@ -100,6 +100,29 @@ WRITTEN: dict[str, Callable[..., Any]] = {
     "layout(x)": lambda x, out: PERMUTE(x, out=out),
 }
 """Ops that are also written into arrays that are there; `INTO` is how one does that by hand."""
+
+
+_ARRAYS: dict[str, Callable[[np.ndarray], Any]] = {
+    "numpy": np.array,
+    "torch": torch.tensor,
+    "jax": jnp.asarray,
+}
+
+
+def given(framework: str, inputs: Any) -> Any:
+    """The inputs of an op, arrays and lists of arrays, as a framework's own and fresh."""
+    if isinstance(inputs, (list, tuple)):
+        return type(inputs)(given(framework, x) for x in inputs)
+    return _ARRAYS[framework](inputs)
+
+
+def flattened(result: Any) -> Iterator[np.ndarray]:
+    """The arrays of a result, row-major and in order."""
+    if isinstance(result, (list, tuple)):
+        for part in result:
+            yield from flattened(part)
+    else:
+        yield row_major(result)
 
 
 def cached_jit(form: Callable[..., Any], arity: int) -> Callable[..., Any]:

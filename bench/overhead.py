@@ -15,27 +15,20 @@ import gc
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 
-from bench.contenders import CONTENDERS, OPS, cached_jit
+from bench.contenders import CONTENDERS, OPS, cached_jit, flattened, given
 from bench.report import save, show
 
 LIMITS = {"numpy": 3.0, "torch": 2.0, "jax": 1.5}
 """Of the hand-written form; of the cached `jax.jit` call in JAX. And never above einops."""
-
-ARRAYS: dict[str, Callable[[np.ndarray], Any]] = {
-    "numpy": np.array,
-    "torch": torch.tensor,
-    "jax": jnp.asarray,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +37,6 @@ class Timed:
 
     median: float
     spread: float
-
-
-def converted(framework: str, inputs: Any) -> Any:
-    """Arrays, and lists of arrays, of a framework."""
-    if isinstance(inputs, (list, tuple)):
-        return type(inputs)(converted(framework, x) for x in inputs)
-    return ARRAYS[framework](inputs)
-
-
-def flattened(result: Any) -> Iterator[np.ndarray]:
-    """The arrays of a result, in order."""
-    if isinstance(result, (list, tuple)):
-        for part in result:
-            yield from flattened(part)
-    else:
-        yield np.asarray(result)
 
 
 def check(name: str, made: Any, wanted: Any) -> None:
@@ -99,7 +76,7 @@ def _loop(call: Callable[[], Any], count: int) -> float:
 def contenders(op: str, framework: str) -> dict[str, Callable[[], Any]]:
     """The calls to time, each seen to give the right answer."""
     inputs, wanted = OPS[op]
-    args = converted(framework, inputs)
+    args = given(framework, inputs)
     forms = dict(CONTENDERS[framework][op])
     if framework == "jax":
         forms["jit"] = cached_jit(forms["hand"], len(args))

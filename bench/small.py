@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.contenders import CONTENDERS, INTO, OPS, WRITTEN, cached_jit
+from bench.contenders import CONTENDERS, INTO, OPS, WRITTEN, cached_jit, flattened, given
 from bench.plan import SIZE
 from xlayout.bench.contest import Contest, memcpys
 from xlayout.bench.rows import Row, Settings, raced
@@ -28,7 +28,7 @@ def measure_small(op: str, framework: str, settings: Settings) -> Row:
 
 def small_contest(op: str, framework: str, settings: Settings) -> Contest:
     """The calls; compiled ones too, for they too have a price."""
-    args = _given(framework, OPS[op][0])
+    args = given(framework, OPS[op][0])
     forms = CONTENDERS[framework][op]
     calls: dict[str, Callable[[], Any]] = {
         _NAMES[name]: _on(form, args) for name, form in forms.items()
@@ -42,15 +42,6 @@ def small_contest(op: str, framework: str, settings: Settings) -> Contest:
     return Contest(calls, memcpys(source, target, settings.threads), _finish, _seen, lambda: None)
 
 
-def flattened(result: Any) -> Iterator[NDArray[Any]]:
-    """The arrays of a result, in order."""
-    if isinstance(result, (list, tuple)):
-        for part in result:
-            yield from flattened(part)
-    else:
-        yield np.ascontiguousarray(result)
-
-
 def _on(form: Callable[..., Any], args: Any) -> Callable[[], Any]:
     return lambda: form(*args)
 
@@ -58,7 +49,7 @@ def _on(form: Callable[..., Any], args: Any) -> Callable[[], Any]:
 def _reused(op: str, framework: str, args: Any) -> dict[str, Callable[[], Any]]:
     wanted = OPS[op][1]
     several = isinstance(wanted, (list, tuple))
-    ys = _given(framework, [np.zeros(y.shape, y.dtype) for y in (wanted if several else [wanted])])
+    ys = given(framework, [np.zeros(y.shape, y.dtype) for y in (wanted if several else [wanted])])
     xs = args[0] if isinstance(args[0], list) else args
     by_hand = into(INTO[op], _words(framework))
     out = tuple(ys) if several else ys[0]
@@ -77,20 +68,6 @@ def _words(framework: str) -> Words:
     from xlayout.bench.by_numpy import WORDS as NUMPY
 
     return NUMPY
-
-
-def _given(framework: str, inputs: Any) -> Any:
-    if isinstance(inputs, (list, tuple)):
-        return type(inputs)(_given(framework, x) for x in inputs)
-    if framework == "torch":
-        import torch
-
-        return torch.tensor(inputs)
-    if framework == "jax":
-        import jax.numpy as jnp
-
-        return jnp.asarray(inputs)
-    return inputs.copy()
 
 
 def _compiled(framework: str, form: Callable[..., Any], arity: int) -> Callable[..., Any]:
