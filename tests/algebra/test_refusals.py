@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from xlayout import stack
 from xlayout.algebra import Layout, Piece
 from xlayout.errors import (
     AxisError,
@@ -228,6 +229,7 @@ CONSTRUCTORS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: Layout.slice((5,), axis=1), AxisError, r"axis: 1; the array has axes -1 to 0"),
     (lambda: Layout.slice((), 0), AxisError, r"axis: 0; the array has no axes \(it is a scalar\)"),
     (lambda: Layout.pad((5,), 4), SizeError, r"to: 4 is less than axis 0 = 5; pad only lengthens"),
+    (lambda: stack.layout(None), TypeError, r"shapes: None; wanted a sequence of shapes"),
     (lambda: Layout.concat([]), SizeError, r"shapes: none given"),
     (lambda: Layout.concat([(2, 3), (2, 4)]), SizeError, r"differ outside axis 0"),
     (lambda: Layout.concat([(2, 3), (2,)]), SizeError, r"differ outside axis 0"),

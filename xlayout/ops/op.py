@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from xlayout.algebra import Layout
-from xlayout.algebra.shapes import Shape, as_shape
+from xlayout.algebra.shapes import Shape, as_shape, each_shape
 from xlayout.ops.engine import Engine
 from xlayout.ops.found import nary, unary
 from xlayout.ops.options import RUN, Options
@@ -22,6 +22,7 @@ from xlayout.ops.touched import Touched, axis_only
 __all__ = [
     "dressed",
     "many_to_one",
+    "on_shapes",
     "one_to_many",
     "one_to_one",
     "refuse_others",
@@ -101,7 +102,7 @@ def one_to_one(
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToOne[P]:
         call = unary(Engine(strict(function), touched, fill))
-        return cast("OneToOne[P]", dressed(call, function, _on_shapes(function)))
+        return cast("OneToOne[P]", dressed(call, function, on_shapes(function)))
 
     return made
 
@@ -113,7 +114,7 @@ def one_to_many(
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToMany[P]:
         call = unary(Engine(strict(function), touched, nested=_as_tuple))
-        return cast("OneToMany[P]", dressed(call, function, _on_shapes(function)))
+        return cast("OneToMany[P]", dressed(call, function, on_shapes(function)))
 
     return made
 
@@ -134,7 +135,7 @@ def three_to_one(
         def call(q: Any, k: Any, v: Any, /, **options: Any) -> Any:
             return run((q, k, v), options)
 
-        return cast("ThreeToOne[P]", dressed(call, function, _on_shapes(function)))
+        return cast("ThreeToOne[P]", dressed(call, function, on_shapes(function)))
 
     return made
 
@@ -146,7 +147,6 @@ def many_to_one(
 
     def made(function: Callable[Concatenate[tuple[Shape, ...], P], Layout]) -> ManyToOne[P]:
         run = nary(Engine(strict(function), touched, packed=True, names="xs"))
-        layout_of = strict(function, shapes=True)
 
         def call(xs: Any, /, **options: Any) -> Any:
             try:
@@ -156,10 +156,7 @@ def many_to_one(
                 raise TypeError(f"xs: a {type(xs).__name__}; wanted {wanted}") from None
             return run(arrays, options)
 
-        def layout(shapes: Any, /, **options: Any) -> Layout:
-            return layout_of(tuple(as_shape(s) for s in shapes), **options)
-
-        return cast("ManyToOne[P]", dressed(call, function, layout))
+        return cast("ManyToOne[P]", dressed(call, function, on_shapes(function, each_shape)))
 
     return made
 
@@ -204,12 +201,15 @@ def _told_for_arrays(doc: str, names: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _on_shapes(function: Callable[..., Layout]) -> Callable[..., Layout]:
+def on_shapes(
+    function: Callable[..., Layout], read: Callable[[Any], Any] = as_shape
+) -> Callable[..., Layout]:
+    """The function on shapes as callers give them, of which `read` makes what it takes."""
     layout_of, count = strict(function, shapes=True), len(_positional_only(function))
 
     def layout(*shapes: Any, **options: Any) -> Layout:
         # An option may follow the shapes by position: it is no shape, and the function checks it.
-        return layout_of(*map(as_shape, shapes[:count]), *shapes[count:], **options)
+        return layout_of(*map(read, shapes[:count]), *shapes[count:], **options)
 
     return layout
 

@@ -12,7 +12,7 @@ from xlayout.algebra.shapes import Shape, as_shape, integer
 from xlayout.errors import AxisError, SizeError
 from xlayout.ops.engine import Engine
 from xlayout.ops.found import nary, unary
-from xlayout.ops.op import dressed, refuse_others, strict
+from xlayout.ops.op import dressed, on_shapes, refuse_others, strict
 from xlayout.ops.options import RUN, Options
 
 __all__ = ["from_tiles", "to_tiles"]
@@ -120,12 +120,7 @@ class FromTiles(Protocol):
 
 def _on_matrix(function: Callable[..., Layout]) -> ToTiles:
     call = unary(Engine(strict(function), _matrix, nested=_as_rows))
-    layout_of = strict(function, shapes=True)
-
-    def layout(shape: Sequence[int], /, **options: Any) -> Layout:
-        return layout_of(as_shape(shape), **options)
-
-    return cast("ToTiles", dressed(call, function, layout, ToTiles))
+    return cast("ToTiles", dressed(call, function, on_shapes(function), ToTiles))
 
 
 def _on_rows(function: Callable[..., Layout]) -> FromTiles:
