@@ -1,13 +1,13 @@
-"""Keys: what ran on arrays like these before, found by type, shape and options of a call.
+"""Keys: a cache of functions, looked up by the type, shape and options of a call.
 
-`find_by_shape(runs, x, args, options)` gives what was kept for such a call, or None;
-`keep_by_shape(..., run)` keeps it. Where `args` is None, `x` is a tuple of arrays, which must be of
-one type and dtype. "By place", the type of an array's sharding takes the place of its shape, and
-dtypes may differ; `keep_by_place(..., run, anywhere)` is told whether it makes a difference at all.
+`find_by_shape(runs, x, args, options)` returns the function kept for such calls, or None;
+`keep_by_shape(..., run)` adds one. If `args` is None, `x` is a tuple of arrays, which must agree in
+type and dtype. The "by place" variants use the type of an array's sharding instead of its shape,
+and dtypes may differ; `keep_by_place(..., run, anywhere)` with `anywhere` true serves any sharding.
 
-Numbers that are equal may mean different things (2.0 is no block, -0.0 fills with another zero), so
-a float, a complex or a bool goes into a key with its type; what else is no plain value makes none.
-Of "out" a key says that it is given: what runs then is told where.
+Equal numbers may mean different things (2.0 is not a valid block, -0.0 is another fill than 0), so
+floats, complex numbers and bools are in the key with their type; a call with any other object among
+its options is not cached. The key says whether `out` is given, not which array it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls: what runs on arrays like these, as the framework likes it best."""
+"""Calls: the function that runs a layout on arrays of one kind, and the backend they share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Comm", "caller", "common_backend", "make_room", "spread_over"]
 
 
 Comm = Literal["auto", "local", "native"]
-"""Who moves what must move between devices: an exchange, nobody, or the framework."""
+"""What moves data between devices: one exchange of ours, nothing (an error), or the framework."""
 
 
 def caller(
@@ -24,13 +24,14 @@ def caller(
     spread: Callable[..., Any] | None = None,
     filled: tuple[Any, str] | None = None,
 ) -> Callable[..., Any]:
-    """What runs on arrays that are told by the same key as these.
+    """The function that is cached for calls like this one, compiled if the framework does that.
 
     Args:
         arrays: those of the first call.
         recipe_of: arrays -> the recipe for their shapes.
-        spread: takes arrays that many devices hold; None: they are like any other.
-        filled: the value of holes, and what the caller calls it; a recipe asks for the first dtype.
+        spread: runs sharded arrays; None: they are treated like any others.
+        filled: the fill value and the name of its option, to check it against later dtypes; a
+            recipe checks the first.
     """
     backend = backend_of(arrays[0])
     made = backend.compiled(lambda *xs: recipe_of(*xs)(*xs), spread, arrays)
@@ -43,7 +44,7 @@ def caller(
 
 
 def make_room(kept: dict[Any, Any], most: int) -> None:
-    """For one more, among what is remembered: who needs more than `most` starts over.
+    """Make room for one more entry in a cache: one that holds `most` of them is emptied.
 
     >>> runs = {1: "one", 2: "two"}
     >>> make_room(runs, 3), make_room(runs, 2), runs
@@ -54,7 +55,7 @@ def make_room(kept: dict[Any, Any], most: int) -> None:
 
 
 def spread_over(backend: Backend, arrays: Sequence[Any]) -> bool | None:
-    """Whether many devices hold any of these; None where that cannot be told of one of them."""
+    """Whether any of these is sharded; None where that is unknown of one of them."""
     found = [backend.spread(x) for x in arrays]
     return None if None in found else True in found
 

@@ -29,8 +29,8 @@ def apply(
 ) -> Any:
     """Run any layout on an array, or on a sequence of arrays when it has several inputs.
 
-    `layout(x)` is the same without a say in sharding: of arrays that many devices hold it leaves
-    all to the framework.
+    `layout(x)` is the same without the sharding options: what happens to sharded arrays is up to
+    the framework.
 
     Args:
         layout: what goes where.
@@ -38,11 +38,13 @@ def apply(
             `layout.in_shape`; a tuple or list of them, one per input, when the layout has several.
         out: arrays to write into, shaped like the result (torch and numpy, outside tracing).
         copy: True (default): fresh row-major memory. None: a view where that is possible. False: a
-            view, or an error. While tracing, True and None mean values only.
+            view, or an error. While tracing, memory is up to the compiler, and False an error.
         fill: value for holes, positions of the output that no input goes to.
-        comm: for arrays that many devices hold, as for every op: "auto", "local" or "native".
-        out_sharding: how a sharded result is to lie, as for `reshard`.
-        in_sharding: how inputs lie that cannot know it themselves.
+        comm: for sharded arrays, as for every op: "auto", "local" or "native".
+        out_sharding: sharding of the result, as for `reshard`; default: one that needs no
+            communication if there is one, else the input's.
+        in_sharding: sharding of tracers that carry none: on automatic mesh axes, and parts inside
+            `shard_map`.
 
     Returns:
         One array, or a tuple of arrays when the layout has several outputs; same framework, dtype,

@@ -42,7 +42,7 @@ __all__ = ["Engine", "Nested"]
 _MOST = 4096  # recipes an op remembers; a program with more shapes than this starts over
 
 Nested = Callable[[int, dict[str, Any]], Callable[[Any], Any] | None]
-"""(number of outputs, options) -> result -> what is returned; None: the result itself."""
+"""(number of outputs, options) -> function from the result to what the op returns, or None."""
 
 
 class Engine:
@@ -53,7 +53,7 @@ class Engine:
         touched: the axes whose size that depends on.
         fill: the option that holds the value of holes.
         packed: whether `layout_of` takes all shapes as one tuple.
-        nested: how several arrays are returned, where a tuple of them, or the one, is not it.
+        nested: what structure the results are returned in, unless it is one array or a tuple.
         names: what the op calls its arrays: one name for all, or one for each.
     """
 
@@ -93,13 +93,13 @@ class Engine:
         args: tuple[Any, ...] | None,
         options: dict[str, Any],
     ) -> Any:
-        """What no call before was like, or what a compiler reads; `args` is None of a tuple.
+        """Run a call that is in no cache yet, or that a compiler traces.
 
         Args:
             backend: that of the first array.
             arrays: all of them.
-            args: options by position, of a function of one array; None: of one that takes many.
-            options: those by name.
+            args: positional options of a function of one array; None for a function of several.
+            options: keyword options.
         """
         made = followed(backend, self._program, arrays, args or (), options)
         if made is not None:
@@ -122,7 +122,7 @@ class Engine:
     def _first(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, given: dict[str, Any]
     ) -> Any:
-        """The whole way, from arguments to what runs; it is kept for the next such call."""
+        """Check the arguments, make what runs, run it and keep it for the next such call."""
         options = self.named(args, given) if args else given
         x = arrays if args is None else arrays[0]  # as it is found by
         out, copy = options.get("out"), options.get("copy", True)
@@ -173,7 +173,7 @@ class Engine:
         return (lambda *xs: nest(made(*xs))) if nest else made
 
     def _shaped(self, made: Any, options: dict[str, Any]) -> Any:
-        """A result as it is returned, where it does not come of a recipe."""
+        """A result in the structure that the op returns; a recipe has done that itself."""
         if self._nested is None or is_nested(made):  # as the caller gave it, to be written
             return made
         several = made if isinstance(made, (tuple, list)) else (made,)
@@ -222,7 +222,7 @@ class Engine:
         *,
         views: bool = False,
     ) -> Any:
-        """What a compiler records, and what lies on many devices."""
+        """Run on tracers, or on sharded arrays."""
         backend = self.backend(arrays)
         spread = spread_over(backend, arrays)
         if where.get("comm", "auto") not in COMM:

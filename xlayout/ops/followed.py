@@ -1,8 +1,8 @@
 """Followed: what a compiler records of a call in which all but the elements is constant.
 
-Dynamo guards what Python it reads, each time that the program is to run: the way of any call, with
-its choices and refusals, is some 140 facts, which take longer to compare than a small array to
-copy. So it reads a third of that here, and one function does the rest, of which it sees the answer.
+Dynamo re-checks a guard for all Python it traced on every call. The normal path costs about 140
+guards, more than copying a small array. So this path traces a third of that and does the rest
+inside one constant function.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from xlayout.registry import backend_named
 __all__ = ["followed", "programs"]
 
 _Program = tuple[tuple[Step, ...], tuple[int, ...], str | None, Any]
-"""(steps, outputs, form, fill): a program, the form of what it is one of, if that is worth it, and
-the value of holes."""
+"""(steps, outputs, form, fill): a program; its moves as text, where the backend has one faster
+operation for them; and the fill value."""
 
 
 def followed(
@@ -36,9 +36,9 @@ def followed(
     args: tuple[Any, ...],
     options: dict[str, Any],
 ) -> Any | None:
-    """What a compiler records of the op on these arrays; None where it has to read more of it.
+    """The result of the op as a compiler records it; None if it has to trace the normal path.
 
-    So it is too for a call that makes no sense, which is refused there.
+    An invalid call is None too: the normal path raises the error.
     """
     told = backend.told(arrays, args, options)
     if told is None:
@@ -67,7 +67,7 @@ def programs(
     fill: str | None,
     packed: bool,
 ) -> Callable[..., _Program | None]:
-    """What an op is a program of, by what a compiler is told of a call.
+    """The function that makes an op's program from the constants of a call.
 
     Args:
         layout_of: shapes and options -> Layout.

@@ -1,4 +1,4 @@
-"""Options: those of an op itself, by which its calls are told apart, and those of every op."""
+"""Options: those that every op takes, and the checks and conversions of options in general."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ class Options(TypedDict, total=False):
     """Options that every op takes, besides its own.
 
     out: array(s) to write the result into (torch and numpy, outside tracing).
-    copy: True (default) fresh row-major memory; None a view where possible; False a view or an
+    copy: True (default): fresh row-major memory; None: a view where possible; False: a view or an
         error.
-    donate: True gives the arrays away: they are empty afterwards, and the result takes their memory
-        where it can. Nobody else may hold that memory under another name.
-    comm: for arrays that many devices hold: "auto" (default) moves what must move, in one exchange;
-        "local" refuses to move anything; "native" leaves it to the framework.
-    out_sharding: how a sharded result is to lie, as for `reshard`; by default where the data falls.
-    in_sharding: how inputs lie that cannot know it themselves, inside `jit` on automatic axes.
+    donate: True gives the arrays away: they are empty afterwards, and the result reuses their
+        memory where possible. No other array may share that memory.
+    comm: for sharded arrays: "auto" (default) moves what has to move, in one exchange; "local"
+        raises an error rather than move anything; "native" leaves it to the framework.
+    out_sharding: sharding of the result, as for `reshard`; default: one that needs no communication
+        if there is one, else the input's.
+    in_sharding: sharding of tracers that carry none: on automatic mesh axes, and parts inside
+        `shard_map`.
     """
 
     out: Any
@@ -67,9 +69,9 @@ def by_name(
 
 
 def check_place(out: Any, copy: Any, donate: Any, layout: Callable[[], Any]) -> None:
-    """Refuse what says nothing, or two things, about the memory of a result.
+    """Refuse values of `out`, `copy` and `donate` that are invalid or contradict each other.
 
-    `layout` makes the layout, or refuses to: of an axis called `copy` a pattern says so better.
+    `layout` makes the layout first: a pattern with an axis called `copy` has a better error.
     """
     if not isinstance(donate, bool):
         raise TypeError(f"donate: {donate!r}; wanted True or False")
@@ -81,25 +83,25 @@ def check_place(out: Any, copy: Any, donate: Any, layout: Callable[[], Any]) -> 
 
 
 def said_of_place(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that say how arrays lie, without those that are None, as by default."""
+    """The sharding options of a call, without those that are None, the default."""
     return {name: options[name] for name in _WHERE if options.get(name) is not None}
 
 
 def runs_sharded(spread: bool | None, where: dict[str, Any]) -> bool:
-    """Whether a call is one on many devices: by its arrays, or by what is said of it.
+    """Whether a call is sharded: by its arrays, or by its sharding options.
 
-    `spread` is None where nobody knows how an array lies; "local" then has to refuse.
+    `spread` is None where the sharding of an array is unknown; "local" then has to raise an error.
     """
     return bool(spread) or says_where(where) or (spread is None and where.get("comm") == "local")
 
 
 def says_where(where: dict[str, Any]) -> bool:
-    """Whether it is said how arrays lie; of what makes no sense too, which is refused there."""
+    """Whether a call has sharding options, invalid ones included: the sharded way refuses those."""
     return bool(where.keys() - {"comm"}) or where.get("comm", "auto") not in COMM
 
 
 def refuse_memory(out: Any, copy: bool | None) -> None:
-    """Refuse what is said of the memory of a result that many devices hold.
+    """Refuse `out` and `copy=False`, which a sharded result cannot have.
 
     Raises:
         TypeError: for `out`.
@@ -114,7 +116,7 @@ def refuse_memory(out: Any, copy: bool | None) -> None:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a call is found by this value of an option."""
+    """Whether an option of this value can be part of the key of a cached call."""
     return type(value) in _PLAIN or (type(value) is tuple and all(map(is_plain, value)))
 
 

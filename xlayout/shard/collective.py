@@ -46,11 +46,11 @@ def as_collective(messages: Sequence[Message], mesh: Mesh) -> Collective | None:
     axes = _axes_between(remote, mesh)
     groups = _groups(mesh, axes)
     if len(remote) != sum(len(group) * (len(group) - 1) for group in groups):
-        return None  # as many would be every pair of a group, for all pairs are within one
+        return None  # no message leaves its group, so the full count means every pair has one
     sent: dict[int, set[object]] = defaultdict(set)
     for m in remote:
         sent[m.src].add(m.pack.pieces)
-    # Of two ranks, each has something for one other; a gather is what carries all that it holds.
+    # Between two ranks each sends one message anyway: a gather is one that carries the whole part.
     same = all(len(packs) == 1 for packs in sent.values())
     whole = all(m.elements == m.block.in_size for m in remote)
     gathers = same and (whole or len(groups[0]) > 2)
