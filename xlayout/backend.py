@@ -1,6 +1,8 @@
-"""Backend: the verbs a framework must have for layouts to run on its arrays.
+"""Backend: the functions a framework must provide for layouts to run on its arrays.
 
 A backend is a *module* that satisfies this protocol. It imports its framework and nothing of ours.
+Strides, offsets and sizes count elements, not bytes. A backend without compiler, kernels or devices
+of its own returns None, False or its argument where a docstring allows that.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from typing import Any, Protocol
 __all__ = ["Asked", "Backend", "Moves", "Relayout", "Run", "Runs", "Seen", "Told"]
 
 Run = Callable[..., Any]
-"""Arrays in, one array or a tuple of them out."""
+"""A function from arrays to one array or a tuple of them."""
 
 Runs = dict[Any, Run]
-"""What ran before, by keys that a backend makes."""
+"""A cache of functions; `find` and `keep` of the backend choose its keys."""
 
 Moves = tuple[tuple[int, int, tuple[int, int, tuple[tuple[int, int, int], ...]]], ...]
-"""(input, output, (from, to, ((n, in stride, out stride), ...))), addresses in elements."""
+"""Strided copies: (input number, output number, (in offset, out offset, loops)) of each, where
+`loops` are (n, in stride, out stride)."""
 
 Relayout = tuple[
     tuple[slice | int, ...] | None,
@@ -25,26 +28,28 @@ Relayout = tuple[
     tuple[int, ...] | None,
     tuple[int, ...] | None,
 ]
-"""(window, split shape, axes, merged shape), each None where that step does nothing."""
+"""(index of a slice, shape to split into, axes to permute, shape to merge into), in this order; a
+step that does nothing is None."""
 
 
 Asked = tuple[Any, tuple[Any, ...] | None, dict[str, Any]]
-"""What a call is found by: an array and arguments, or a tuple of arrays and None; and options."""
+"""What a call is cached by: an array, positional options and keyword options; or a tuple of arrays,
+None and keyword options."""
 
 
 Seen = tuple[tuple[int, ...], Any, Any, bool]
-"""(shape, dtype, device, row-major) of an array, as a compiler knows them."""
+"""(shape, dtype, device, whether it is row-major) of an array that a compiler traces."""
 
 Told = tuple[str, tuple[Seen, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]]
-"""(the backend's name, arrays, arguments, options) of a call, in constants."""
+"""(backend name, arrays, positional options, keyword options) of a call, as constants."""
 
 
 class Backend(Protocol):
-    """What `xlayout_numpy`, `xlayout_torch` and `xlayout_jax` have in common."""
+    """What `xlayout_numpy`, `xlayout_torch`, `xlayout_jax` and any other backend implement."""
 
     name: str
     immutable: bool
-    """Whether arrays can never be written into, so that sharing memory between values is safe."""
+    """Whether arrays are immutable, so that a result may always share memory with an input."""
 
     # -- what an array is -------------------------------------------------------------------------
 
@@ -54,40 +59,40 @@ class Backend(Protocol):
     def find(
         self, runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], /
     ) -> Run | None:
-        """What was kept for a call on an array like `x` with these arguments, or None.
+        """The function that `keep` put into `runs` for such a call, or None.
 
-        `x` is a tuple of arrays where `args` is None; they are of one type and dtype, or nothing is
-        found. None while a tracer follows the code: what is kept changes from call to call, and a
-        tracer that saw it would record anew after each change.
+        If `args` is None, `x` is a tuple of arrays; arrays that differ in type or dtype find
+        nothing. Return None while a tracer reads the Python code: the cache changes with every new
+        call, and a tracer that had read it would have to recompile each time.
         """
 
     def keep(
         self, runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], run: Run, /
     ) -> None:
-        """Keep what runs for such calls, if they can be told from others."""
+        """Put `run` into `runs` for all calls like this one; or do nothing, if there is no key."""
 
     def told(
         self, arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any], /
     ) -> Told | None:
-        """A call in constants, to a compiler that reads this very line.
+        """A call as constants, while a compiler traces this Python code.
 
-        None where none does, and where something else than the elements is open, or the arrays are
-        of classes that have rules of their own.
+        None if no compiler does; if a shape or an option is dynamic; and for subclasses of the
+        framework's array, which may override its operations.
         """
 
     def tracing(self, *xs: Any) -> bool:
-        """Whether a compiler is recording one of them: values and memory mean nothing yet."""
+        """Whether a compiler traces one of these arrays: it has neither values nor memory."""
 
     def spread(self, x: Any, /) -> bool | None:
-        """Whether many devices hold it, and how is known; None where a tracer does not know."""
+        """Whether the array is sharded over several devices; None for a tracer that cannot tell."""
 
     def symbolic(self, n: Any, /) -> bool:
-        """Whether a dimension may be left open while tracing."""
+        """Whether a dimension of a traced array is dynamic and may stay so."""
 
     def concrete(self, n: Any, /) -> int:
-        """A dimension as an int: the tracer specialises. Raises TypeError when it cannot."""
+        """A dimension as an int, to which the tracer specialises; TypeError if it cannot."""
 
-    # -- steps of a program: values in, values out -------------------------------------------------
+    # -- operations on values, eager or traced -----------------------------------------------------
 
     def reshape(self, x: Any, shape: Sequence[Any], /) -> Any:
         """The same elements in row-major order with other axes."""
@@ -102,16 +107,16 @@ class Backend(Protocol):
         """Arrays one after the other along an axis."""
 
     def stack(self, axis: int, rank: int, /) -> Callable[..., Any]:
-        """Takes arrays of one shape, as its arguments.
+        """A function that stacks its arguments, arrays of one shape, along a new axis.
 
-        It gives them along a new axis of a result of `rank` axes.
+        `rank` is the number of axes of its result.
         """
 
     def pad(self, x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
         """`value` before and after an axis, in fresh row-major memory."""
 
     def expand(self, x: Any, shape: Sequence[Any], /) -> Any:
-        """Axes of size 1 repeated."""
+        """Axes of size 1 broadcast to `shape`."""
 
     def full(self, shape: Sequence[Any], value: Any, like: Any, /) -> Any:
         """An array of `value`, of the dtype and device of `like`."""
@@ -131,10 +136,10 @@ class Backend(Protocol):
         arrays: Sequence[Any],
         /,
     ) -> Run | None:
-        """The function as the framework compiles and remembers it; or None.
+        """`function` compiled by the framework, as `jax.jit` does; None where eager is as fast.
 
-        It will be called with what is found like `arrays`. Arrays that many devices hold go to
-        `elsewhere`, if there is one.
+        It will be called with all arrays that `find` takes for `arrays`. The sharded ones among
+        them must go to `elsewhere`, unless that is None.
         """
 
     def quick(
@@ -145,45 +150,46 @@ class Backend(Protocol):
         shapes: Sequence[tuple[int, ...]],
         /,
     ) -> Callable[..., Any]:
-        """The recipe's results in one call where a shorter way is known, or `recipe`.
+        """A faster function with the same results as `recipe`, or `recipe` itself.
 
-        `moves` take so many inputs to results of these shapes; all are row-major.
+        `moves` are the copies from that number of inputs to results of these shapes, all row-major.
         """
 
     def linear(self, make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
-        """The results of a bijection by one operation that is faster, or None.
+        """The results of a bijective layout by a single operation of the backend, or None.
 
-        `make()`, asked only where it is worth it, gives an `xlayout.lower.linear.Linear` where
-        arrays are immutable, elsewhere the text of (moves, input shapes, output shapes), row-major:
-        a compiler takes that for a constant. It gives None for what is no bijection or moves
-        nothing.
+        None if there is no such operation, or plain operations are faster. `make()` describes the
+        layout, and should be called only if the operation may be used. Where arrays are immutable
+        it returns an `xlayout.lower.linear.Linear`; elsewhere (moves, input shapes, output shapes)
+        of row-major arrays as text, which a compiler can treat as a constant; and None for a layout
+        that is not bijective or moves nothing.
         """
 
     def worth(self, form: str, seen: Sequence[Seen], /) -> bool:
-        """Whether `linear` has an operation for arrays that are told so, which is faster."""
+        """Whether `linear` would use its operation, by the text of the layout and the arrays."""
 
     def relayout(self, steps: Relayout, copies: bool, size: int, /) -> Callable[[Any], Any]:
-        """One slice-reshape-permute-reshape, its result fresh, as fast as the framework calls it.
+        """The fastest function that does these steps and returns fresh memory.
 
-        size: elements of the result.
-        `copies`: no row-major input can give the result as a view.
+        `copies` says that for a row-major input the steps always copy, so that no further copy is
+        needed. `size` is the number of elements of the result.
         """
 
-    # -- memory: None from `strides` says that there is none to speak of ---------------------------
+    # -- memory: `strides` returns None for arrays whose memory cannot be accessed -----------------
 
     def strides(self, x: Any, /) -> tuple[int, ...] | None:
-        """Element strides of memory that may be read and written directly, or None."""
+        """Strides of memory that may be read and written without the framework, or None."""
 
     def view_strides(self, x: Any, /) -> tuple[int, ...] | None:
-        """Element strides of memory that `view` may show, or None; autograd sees a view."""
+        """Strides of memory that `view` can show, or None; autograd may track such an array."""
 
     def view(
         self, x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /
     ) -> Any | None:
-        """A strided window into the memory of `x` (in elements), or None where there is none."""
+        """A strided view of the memory of `x`, or None if the framework has no such view."""
 
     def empty(self, shape: Sequence[int], like: Any, /) -> Any:
-        """Row-major memory of the dtype and device of `like`, not yet written."""
+        """An uninitialised row-major array of the dtype and device of `like`."""
 
     def assign(self, to: Any, source: Any, /) -> None:
         """Write `source` (an array of the same shape, or a number) into `to`."""
@@ -195,13 +201,13 @@ class Backend(Protocol):
         outputs: Sequence[Any],
         /,
     ) -> bool:
-        """Carry all of them out at once, and say so; or leave them to `assign`, one by one."""
+        """Do all copies and return True; or return False, and `assign` will do them one by one."""
 
     def together(self, xs: Sequence[Any], /) -> bool:
-        """Whether copies of such arrays are better made many at once, as launches on a GPU are."""
+        """Whether copies of such arrays should be batched in `move_many`, as on a GPU."""
 
     def move_many(self, items: Sequence[tuple[Moves, Sequence[Any], Sequence[Any]]], /) -> bool:
-        """`move` of many (moves, arrays, outputs) at once; asked for what `together` is said of."""
+        """`move` of several (moves, arrays, outputs), for which `together` was true, as a batch."""
 
     def writer(
         self,
@@ -210,21 +216,23 @@ class Backend(Protocol):
         targets: Sequence[tuple[int, ...]],
         /,
     ) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
-        """Takes row-major inputs and row-major results of these shapes, and writes the results.
+        """A function (inputs, outputs) that does the copies and returns the outputs.
 
-        It makes the results, where None are given. It does nothing, and gives None, for anything
-        else: what is strided, out of shape, overlaps, or must be seen by a framework.
+        `sources` and `targets` are the shapes of inputs and outputs, all row-major. If `outputs` is
+        None it allocates them. It writes nothing and returns None for arrays that are not
+        row-major, of other shapes or overlapping, and for those that need the framework, as under
+        autograd.
         """
 
     def in_place(self, moves: Moves, x: Any, shape: tuple[int, ...], /) -> Any | None:
-        """A permutation of a row-major array, made in its own memory, as an array of that shape.
+        """Permute the elements of a row-major array within its memory; it, in another shape.
 
-        None, and nothing is written, where the memory is not its alone, or someone looks on, or the
-        moves have no such form.
+        None, with nothing written, if another array shares the memory, if autograd or a transform
+        tracks the array, or if the moves are no permutation that can be done in place.
         """
 
     def release(self, x: Any, /) -> Callable[[], None]:
-        """What empties an array. Raises TypeError where nothing can."""
+        """A function that frees the memory of an array; TypeError if that is impossible."""
 
     def refusal(self, out: Any, inputs: Sequence[Any], /) -> str | None:
-        """Why `out` cannot be written into, or None."""
+        """Why `out` cannot be written into (say, it overlaps an input), or None if it can."""
