@@ -138,7 +138,7 @@ def test_sharding_and_exchange_know_the_three_frameworks_alone(boxed: Any) -> No
         lambda: xl.interleave(x, out_sharding=xl.Sharding(xl.Mesh(1, "a"), ("a",))),
     ]
     for call in calls:
-        with pytest.raises(TypeError, match="a Boxed is on one device; wanted a DTensor or a jax"):
+        with pytest.raises(TypeError, match="is on one device"):
             call()
     with pytest.raises(TypeError, match="backend boxed has no module 'exchange'"):
         xl.to_numpy(x)
