@@ -62,8 +62,8 @@ class Backend(Protocol):
         """The function that `keep` put into `runs` for such a call, or None.
 
         If `args` is None, `x` is a tuple of arrays; arrays that differ in type or dtype find
-        nothing. Return None while a tracer reads the Python code: the cache changes with every new
-        call, and a tracer that had read it would have to recompile each time.
+        nothing. No tracer that reads the Python code may get here: the cache changes with every
+        new call, and it would have to recompile each time. (Dynamo is kept off by `found`.)
         """
 
     def keep(

@@ -12,8 +12,7 @@ import torch
 
 import xlayout as xl
 from xlayout import registry
-from xlayout.lower import run
-from xlayout.ops import found
+from xlayout.lower import calls
 
 
 @pytest.mark.parametrize("seen_before", [False, True])
@@ -21,7 +20,7 @@ def test_it_stays_compiled_whatever_else_is_seen(
     seen_before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {torch.Tensor: registry.backend_of(torch.zeros(1))} if seen_before else {}
-    for module in (registry, found, run):
+    for module in (registry, calls):
         monkeypatch.setattr(module, "SERVED", known)
     layout = xl.interleave.layout((8,))
     graphs: list[torch.fx.GraphModule] = []

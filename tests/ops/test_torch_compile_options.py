@@ -1,4 +1,4 @@
-"""Under torch.compile options may be lists, differ from call to call, and follow from sizes."""
+"""Under torch.compile ops and options may differ from call to call, and follow from sizes."""
 
 from __future__ import annotations
 
@@ -52,3 +52,29 @@ def test_a_number_may_become_open_that_an_option_holds_twice(kind: Callable[[Any
     for n in (8, 40, 20):
         x = torch.arange(4.0 * n * n).reshape(2 * n, 2 * n)
         assert torch.equal(call(x, n), xl.regroup(x, sizes=(n, n), groups=2))
+
+
+@pytest.mark.parametrize(
+    "is_first",
+    [
+        lambda op: op is xl.interleave,
+        lambda op: op == xl.interleave,
+        lambda op: op in (xl.interleave, xl.stack),
+        lambda op: op in {xl.interleave: 1, xl.stack: 2},
+        lambda op: getattr(op, "layout", None) is xl.interleave.layout,
+    ],
+    ids=["is", "equal", "in a tuple", "in a dict", "its layout"],
+)
+def test_an_op_is_told_from_others(is_first: Callable[[Any], bool]) -> None:
+    call = torch.compile(
+        lambda op, x: x + 1 if is_first(op) else op(x), fullgraph=True, backend="eager"
+    )
+    x = torch.arange(8)
+    for op in (xl.interleave, xl.deinterleave, xl.interleave, xl.deinterleave):
+        assert torch.equal(call(op, x), x + 1 if op is xl.interleave else op(x))
+
+
+def test_each_op_that_is_compiled_has_its_own_number_of_recompiles() -> None:
+    ops = [getattr(xl, name) for name in xl.__all__]
+    codes = [op.__code__ for op in ops if hasattr(op, "layout") and hasattr(op, "__code__")]
+    assert len(codes) == len(set(codes)) > 10

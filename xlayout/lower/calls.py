@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from xlayout.backend import Backend
+from xlayout.backend import Backend, Run, Runs
+from xlayout.dynamo import dynamo_reads
 from xlayout.errors import SizeError
 from xlayout.lower.fill import checked
 from xlayout.lower.recipe import Recipe
-from xlayout.registry import backend_of
+from xlayout.registry import SERVED, backend_of
 
-__all__ = ["Comm", "caller", "common_backend", "make_room", "spread_over"]
+__all__ = ["Comm", "caller", "common_backend", "found", "make_room", "spread_over"]
 
 
 Comm = Literal["auto", "local", "native"]
@@ -41,6 +42,17 @@ def caller(
     if filled is not None:
         run = checked(run, *filled)
     return run
+
+
+# Dynamo would compare what is remembered, and the types that were seen, before each run.
+@dynamo_reads(lambda _runs, _x, _args, _options: None)
+def found(runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any]) -> Run | None:
+    """What was kept for a call like this one, if anything was; `x` is a tuple if `args` is None."""
+    try:
+        backend = SERVED[type(x if args is not None else x[0])]
+    except (IndexError, KeyError):
+        return None
+    return backend.find(runs, x, args, options)
 
 
 def make_room(kept: dict[Any, Any], most: int) -> None:

@@ -7,28 +7,20 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.backend import Asked, Backend, Run, Runs
-from xlayout.dynamo import dynamo_reads
 from xlayout.errors import ShapeError
-from xlayout.lower.calls import caller, common_backend, make_room
+from xlayout.lower.calls import caller, common_backend, found, make_room
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.moves import views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
 from xlayout.lower.writes import as_outputs, write_of
-from xlayout.registry import SERVED, backend_of
+from xlayout.registry import backend_of
 
 __all__ = ["call", "check_copy", "check_shapes", "refuse_while_tracing", "run"]
 
 _MOST = 1024  # layouts that are remembered by value, and calls of each: of fills there is no end
 
 
-def _recorded(
-    layout: Layout, /, *arrays: Any, out: Any = None, copy: bool | None = True, fill: Any = 0
-) -> Any:
-    return _anew(_backend_for(layout, arrays), layout, arrays, out, copy, fill)
-
-
-@dynamo_reads(_recorded)
 def call(
     layout: Layout, /, *arrays: Any, out: Any = None, copy: bool | None = True, fill: Any = 0
 ) -> Any:
@@ -37,29 +29,23 @@ def call(
     Of arrays that many devices hold it leaves all to the framework, which may gather them; `apply`
     has a say there.
     """
-    try:
-        backend = SERVED[type(arrays[0])]
-    except (IndexError, KeyError):
-        backend = None
-    if backend is None:
-        backend = _backend_for(layout, arrays)
     options = _FRESH if fill is _ZERO else {"fill": (fill := as_number(fill))}
     if out is None and copy is True:
         if len(arrays) == 1:  # one is found sooner
-            found = backend.find(layout._runs, arrays[0], (), options)
+            kept = found(layout._runs, arrays[0], (), options)
         else:
-            found = backend.find(layout._runs, arrays, None, options)
-        if found is not None:
+            kept = found(layout._runs, arrays, None, options)
+        if kept is not None:
             try:
-                return found(*arrays)
+                return kept(*arrays)
             except RuntimeError:
                 common_backend(arrays)  # no key tells a sparse tensor or another device
                 raise
     elif copy is True and not options:
-        write = backend.find(layout._runs, arrays, None, _INTO)
+        write = found(layout._runs, arrays, None, _INTO)
         if write is not None and write(arrays, out) is not None:
             return out
-    return _anew(backend, layout, arrays, out, copy, fill)
+    return _anew(_backend_for(layout, arrays), layout, arrays, out, copy, fill)
 
 
 def _backend_for(layout: Layout, arrays: tuple[Any, ...]) -> Backend:

@@ -13,7 +13,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.backend import Asked, Backend, Runs
-from xlayout.lower.calls import caller, common_backend, make_room, spread_over
+from xlayout.lower.calls import caller, common_backend, found, make_room, spread_over
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill
 from xlayout.lower.named import name_of
@@ -113,7 +113,7 @@ class Engine:
         args = args and tuple(map(plain, args))
         options = {k: v if k in RUN else plain(v) for k, v in options.items()}
         x = arrays if args is None else arrays[0]
-        run = backend_of(arrays[0]).find(self.runs, x, args, options)
+        run = found(self.runs, x, args, options)
         if run is None:
             return self._first(arrays, args, options)
         out = options.get("out")

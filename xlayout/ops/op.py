@@ -168,6 +168,8 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
     """
     call.__name__ = call.__qualname__ = function.__name__
     call.__module__ = function.__module__
+    # To Dynamo functions that share their code are one, even where they are compared.
+    call.__code__ = call.__code__.replace(co_name=call.__name__, co_qualname=call.__name__)
     shapes = _positional_only(function)
     if like:
         call.__signature__ = _on_arrays(_without_self(like.__call__), {})
