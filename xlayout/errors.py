@@ -1,14 +1,14 @@
 """The family of errors, drawn as a tree.
 
     ValueError
-    └── LayoutError            a value that means nothing here
+    └── LayoutError            an invalid value; all others are subclasses
         ├── AxisError          an axis that the array does not have
         ├── SizeError          a size that does not divide, does not add up, or does not match
         ├── PatternError       a pattern that cannot be read or solved; a caret shows where
         ├── InverseError       a layout that has no inverse (it repeats elements)
         ├── CompositionError   two layouts that do not meet, or that meet in too many pieces
         ├── ShapeError         an array, or an `out=`, that does not fit the layout
-        ├── ShardingError      a sharding that cannot be said, or that would have to move data
+        ├── ShardingError      a sharding that cannot be expressed, or needs communication
         ├── FormatError        a checkpoint file that is broken or hostile
         └── PortError          a port that would lose, invent or overwrite something
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class LayoutError(ValueError):
-    """A value that means nothing here: the one error to catch for all that the others say."""
+    """An invalid value. All other errors of this family are subclasses: catch this one for all."""
 
 
 class AxisError(LayoutError):
@@ -62,7 +62,7 @@ class ShapeError(LayoutError):
 
 
 class ShardingError(LayoutError):
-    """A sharding that a framework cannot say, or that would have to move data."""
+    """A sharding that a framework cannot express, or that would need communication."""
 
 
 class FormatError(LayoutError):

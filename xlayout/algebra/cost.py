@@ -20,7 +20,7 @@ class Cost:
     """What a copy takes, from row-major inputs to a fresh output; a view moves nothing.
 
     Attributes:
-        bytes_read: bytes read from the inputs (repeats counted once per reading).
+        bytes_read: bytes read from the inputs; an element that is read twice counts twice.
         bytes_written: bytes written to the outputs, fill included.
         run_in: shortest contiguous run read, in bytes.
         run_out: shortest contiguous run written, in bytes.
@@ -28,10 +28,10 @@ class Cost:
         pieces: number of affine boxes.
         is_view: whether the output is a view of the input: with `copy=None` no byte moves, and the
             other figures are those of a copy.
-        peak_bytes: inputs and outputs together, and nothing more; but for a "gather" when traced,
-            which also holds the inputs joined and a table of 8 bytes for each output element.
+        peak_bytes: inputs and outputs together, and nothing more, except for a "gather" when
+            traced: that also needs the concatenated inputs and 8 bytes for each output element.
         lowering: "view", "permute" (one reshape-permute-reshape), "concatenate" (slices put
-            together) or "gather" (an index table, when traced; still strided copies when eager).
+            together) or "gather" (an index table when traced, but strided copies when eager).
     """
 
     bytes_read: int

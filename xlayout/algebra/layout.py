@@ -21,7 +21,7 @@ __all__ = ["Layout", "check_layout"]
 
 
 class Layout(Relation):
-    """A finite relation between input positions and output positions.
+    """Which output position takes which input position: a finite relation of flat positions.
 
     Args:
         in_shapes: shapes of the arrays read.
@@ -45,7 +45,7 @@ class Layout(Relation):
     # -- answers before running -------------------------------------------------------------------
 
     def index(self) -> NDArray[np.int64]:
-        """The table output -> input over the flat spaces, -1 for holes: the brute-force oracle.
+        """For each flat output position its input position, -1 for holes: the layout as a table.
 
         >>> Layout.permute((2, 3), (1, 0)).index().tolist()
         [0, 3, 1, 4, 2, 5]
@@ -55,9 +55,8 @@ class Layout(Relation):
     def as_view(self, strides: Sequence[int] | None = None) -> tuple[int, tuple[int, ...]] | None:
         """The output as a strided view of the input: `(offset, strides)` in elements, or None.
 
-        Exact in both directions, for any memory strides (default: row-major). Strides of axes of
-        size 1 mean nothing and are ignored. None too for layouts of several arrays and for layouts
-        with holes.
+        It finds the view whenever there is one, for any memory strides (default: row-major).
+        Strides of axes of size 1 are ignored. Layouts of several arrays or with holes have none.
 
         Raises:
             ShapeError: for another number of strides than the input has axes.
@@ -81,7 +80,7 @@ class Layout(Relation):
         return view(self.pieces, self.in_shape, self.out_shape, given)
 
     def cost(self, itemsize: int) -> Cost:
-        """What one run will take, known before it runs; see `Cost`.
+        """What one run costs, computed without running it; see `Cost`.
 
         Raises:
             SizeError: for an itemsize below 1.
@@ -164,10 +163,10 @@ class Layout(Relation):
     def slice(
         cls, shape: Sequence[int] | int, start: int = 0, stop: int | None = None, axis: int = 0
     ) -> Layout:
-        """The stretch `start:stop` of one axis.
+        """The elements `start:stop` of one axis.
 
         Raises:
-            SizeError: for a stretch that the axis does not have.
+            SizeError: for a range that the axis does not have.
             AxisError: for an axis that the array does not have.
 
         >>> Layout.slice((5, 2), 1, 3).index().tolist()

@@ -21,12 +21,12 @@ def partition(
     part (so a vocabulary of 50257 in units of 64 keeps all its rows). A part may be empty.
 
     Args:
-        total: elements to share out.
+        total: number of elements to divide.
         parts: number of parts, at least 1.
         rule: "balanced": the first `total % parts` parts are one larger, 10/4 = 3, 3, 2, 2
             (DeepSpeed `partition_uniform`). "ceil": full parts first, 3, 3, 3, 1 (`torch.chunk`,
-            DTensor). "back": the last ones are larger, 2, 2, 3, 3. "last": the residue on the
-            last, 2, 2, 2, 4. "even": all equal, or an error (Megatron, JAX).
+            DTensor). "back": the last parts are larger, 2, 2, 3, 3. "last": the remainder goes to
+            the last part, 2, 2, 2, 4. "even": all equal, or an error (Megatron, JAX).
         unit: granularity of the parts, such as a head size or a kernel's grain.
 
     Raises:

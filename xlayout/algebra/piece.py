@@ -72,7 +72,7 @@ def _by_out_stride(loop: Loop) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One affine box, held in its normal form.
+    """One affine box of (input, output) positions, in normal form.
 
     The constructor drops loops of one step, sorts by out stride (largest first) and fuses
     neighbours whose strides chain on both sides. For a bijection held in one piece that form is
@@ -85,7 +85,7 @@ class Piece:
         loops: `(n, in_stride, out_stride)` in any order.
 
     Raises:
-        TypeError: for what is no int.
+        TypeError: for a value that is not an int.
         SizeError: for a negative offset, count or stride, for an out stride of 0 (two values for
             one output position), or for strides that overlap on one side.
 
@@ -143,7 +143,7 @@ class Piece:
         return any(x == 0 for _, x, _ in self.loops)
 
     def inverse(self) -> Piece:
-        """The same pairs, read the other way: the two columns swapped."""
+        """The same pairs with inputs and outputs swapped."""
         return Piece(self.out_offset, self.in_offset, tuple((n, z, x) for n, x, z in self.loops))
 
     def shifted(self, in_by: int, out_by: int) -> Piece:

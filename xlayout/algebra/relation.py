@@ -104,7 +104,7 @@ class Relation:
 
     @property
     def has_holes(self) -> bool:
-        """Whether some output position is written by no piece."""
+        """Whether the layout leaves some output position unwritten, to be filled."""
         return self.size < self.out_size
 
     @property
@@ -123,7 +123,7 @@ class Relation:
     # -- algebra ----------------------------------------------------------------------------------
 
     def inverse(self) -> Self:
-        """The same pairs, outputs and inputs swapped; exact.
+        """The same pairs with inputs and outputs swapped; always exact.
 
         Input positions that the layout drops become holes of the inverse.
 
@@ -171,11 +171,11 @@ class Relation:
         in_shapes: Iterable[Sequence[int]] | None = None,
         out_shapes: Iterable[Sequence[int]] | None = None,
     ) -> Self:
-        """The same pairs with other axes on either side.
+        """The same elements with other input or output shapes, as by `reshape`.
 
         Raises:
             SizeError: when the new shapes hold another number of elements.
-            TypeError: for what are no shapes.
+            TypeError: for values that are not shapes.
         """
         ins = self.in_shapes if in_shapes is None else each_shape(in_shapes, "in_shapes")
         outs = self.out_shapes if out_shapes is None else each_shape(out_shapes, "out_shapes")
@@ -188,15 +188,15 @@ class Relation:
         return self._of((ins, outs, self.pieces))
 
     def between(self, inputs: tuple[int, int], outputs: tuple[int, int]) -> tuple[Piece, ...]:
-        """The pieces from one stretch of the inputs to one of the outputs, from their starts."""
+        """The pieces between a range of input and one of output positions, relative to both."""
         whole_in, whole_out = inputs == (0, self.in_size), outputs == (0, self.out_size)
         return restrict(self.pieces, None if whole_in else inputs, None if whole_out else outputs)
 
     def only(self, output: int) -> Self:
-        """The part that makes one of several outputs.
+        """The part of the layout that makes one of its outputs.
 
         Raises:
-            TypeError: for what is no int.
+            TypeError: for a value that is not an int.
             SizeError: for an output that the layout does not make.
         """
         output, count = integer(output, "output", None), len(self.out_shapes)

@@ -19,15 +19,16 @@ def to_torch(x: Any, /, *, copy: bool | None = None, donate: bool = False) -> An
     Args:
         x: A jax.Array, numpy.ndarray or torch.Tensor, or a container of them: dict, list, tuple,
             namedtuple or a pytree that is registered with JAX, nested; None stays None. Containers
-            keep their types, but any other mapping comes back as a dict. An array that is in there
-            twice stays one array.
+            keep their types, but any other mapping comes back as a dict. An array that occurs
+            twice is converted once.
         copy: None shares where it can and copies where it cannot; False shares or raises; True
             makes fresh memory. Writing into a shared tensor changes the array it came from.
-        donate: Hand the memory over: the jax.Array is deleted, so nobody else sees torch's writes.
+        donate: Give up the source: the jax.Array is deleted, so no one sees torch's writes.
 
     Raises:
-        TypeError: a tracer, a random key, a dtype that torch has not, a leaf that is no array.
-        ValueError: an array that was deleted, or that is spread over devices.
+        TypeError: a tracer, a random key, a dtype that torch does not have, a leaf that is not an
+            array.
+        ValueError: an array that was deleted, or that is sharded.
         BufferError: copy=False and the memory cannot be shared.
 
     >>> import numpy as np
@@ -54,16 +55,16 @@ def to_jax(
         copy: None shares where it can and copies where it cannot; False shares or raises; True
             makes fresh memory. Writing into a shared source changes the array, even one in use.
         detach: Let a tensor that requires grad cross without its graph.
-        x64: What to do with 64-bit dtypes while jax_enable_x64 is off. "error" refuses; "narrow"
-            casts to 32 bits and checks every value's range; "keep" transports them as they are,
+        x64: What to do with 64-bit dtypes while jax_enable_x64 is off. "error" raises; "narrow"
+            casts to 32 bits and checks the range of every value; "keep" leaves them as they are,
             and the first op on them narrows.
-        layout: "row_major" copies what is stored in another order; "any" shares a transposed array
-            as it is, and every jit call on it may pay for that.
-        donate: Hand the memory over: the source tensor is emptied, so nobody writes under JAX.
+        layout: "row_major" copies an array that is stored in another order; "any" shares a
+            transposed array as it is, which may cost extra in every jit call on it.
+        donate: Give up the source: the tensor is emptied, so no one can write into JAX's memory.
 
     Raises:
-        TypeError: a tensor that requires grad, has no memory of its own, or has a dtype JAX has
-            not; a leaf that is no array.
+        TypeError: a tensor that requires grad, has no memory of its own, or has a dtype that JAX
+            does not have; a leaf that is not an array.
         BufferError: copy=False and the memory cannot be shared.
         OverflowError: x64="narrow" and a value that does not fit.
 
@@ -86,8 +87,8 @@ def to_numpy(x: Any, /, *, copy: bool | None = None) -> Any:
             shares or raises; True makes fresh memory. A view of a jax.Array is read-only.
 
     Raises:
-        TypeError: a tensor that requires grad, a tracer, a dtype that numpy has not.
-        ValueError: an array that was deleted, or that is spread over devices.
+        TypeError: a tensor that requires grad, a tracer, a dtype that numpy does not have.
+        ValueError: an array that was deleted, or that is sharded.
         BufferError: copy=False and the memory cannot be shared.
 
     >>> import numpy as np

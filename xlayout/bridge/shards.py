@@ -15,10 +15,10 @@ __all__ = ["dtensor_to_jax", "jax_to_dtensor", "jax_to_shards", "shards_to_jax"]
 def shards_to_jax(
     shards: Mapping[Any, Any] | Sequence[Any], sharding: Any, shape: Sequence[int]
 ) -> Any:
-    """One sharded jax.Array in the memory of its shards; never copies.
+    """One sharded jax.Array that shares the memory of its shards; never copies.
 
     Args:
-        shards: The part of each of this process's devices: a mapping from jax.Device, or a
+        shards: The shard of each of this process's devices: a mapping from jax.Device, or a
             sequence in the order of the sharding's mesh.
         sharding: A jax.sharding.Sharding.
         shape: Of the whole array.
@@ -57,10 +57,10 @@ def shards_to_jax(
 
 
 def jax_to_shards(a: Any, /) -> dict[Any, Any]:
-    """What each of this process's devices holds of a jax.Array, as tensors in the same memory.
+    """The shards of a jax.Array on this process's devices, as tensors in the same memory.
 
     Raises:
-        TypeError: a tracer, or a dtype that torch has not.
+        TypeError: a tracer, or a dtype that torch does not have.
         ValueError: an array that was deleted.
 
     >>> import jax.numpy as jnp
@@ -73,13 +73,13 @@ def jax_to_shards(a: Any, /) -> dict[Any, Any]:
 
 
 def dtensor_to_jax(dt: Any, /) -> Any:
-    """The jax.Array that the processes of a DTensor hold together, each in its shard's memory.
+    """A DTensor as a global jax.Array that shares the memory of its shards.
 
-    Every process calls it. The JAX mesh has the DTensor's axes, and process k of JAX must be rank k
-    of torch, with one device. `_StridedShard` is understood.
+    Every process must call it. The JAX mesh gets the DTensor's axes; process k of JAX must be rank
+    k of torch, with one device. `_StridedShard` is supported.
 
     Raises:
-        TypeError: no DTensor, one that requires grad, a dtype JAX has not.
+        TypeError: not a DTensor, one that requires grad, or a dtype that JAX does not have.
         ValueError: a Partial placement, an uneven cut, or processes that do not match.
         BufferError: a local shard that is not row-major, or not aligned.
 
@@ -103,14 +103,14 @@ def dtensor_to_jax(dt: Any, /) -> Any:
 
 
 def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
-    """The DTensor that the processes of a sharded jax.Array hold together, in the same memory.
+    """A sharded jax.Array as a DTensor that shares the memory of its shards.
 
     Args:
         a: A jax.Array under a NamedSharding, one device a process.
         device_mesh: torch's mesh, with the same axis names and ranks as JAX's.
 
     Raises:
-        TypeError: a tracer, or a dtype that torch has not.
+        TypeError: a tracer, or a dtype that torch does not have.
         ValueError: another kind of sharding, several devices in a process, meshes that differ.
 
     In every process, with `a` under `PartitionSpec("tp")` and torch's mesh of the same ranks:

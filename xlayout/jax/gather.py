@@ -37,24 +37,24 @@ def all_gather(
     """Gather parameters: cast first; gradients are cast to `reduce_dtype`, then reduce-scattered.
 
     Inside `jax.shard_map`, `x` is this device's part and `axis` says along which array axis the
-    parts lie. On explicit axes `x` is the whole array, whose type says that; the result is typed
-    as reduced over `mesh_axis`, so that matrix products leave its gradient unreduced: the batch
-    has to be cut by just these mesh axes. `xlayout.all_gather` is the form for everything else.
+    parts lie. On explicit axes `x` is the whole array, and its type says so; the result has the
+    type of an array reduced over `mesh_axis`, so that matrix products leave its gradient unreduced:
+    the batch must be cut by exactly these mesh axes. For all else use `xlayout.all_gather`.
 
     Args:
         x: an array inside `shard_map` over `mesh_axis`, or one on explicit axes.
         mesh_axis: the mesh axis to gather, or several of them, major to minor.
         axis: the array axis that they cut; inside shard_map only.
-        dtype: what travels, and the dtype of the result; by default that of `x`.
-        reduce_dtype: in which gradients are summed, float64 and complex ones in no narrower one;
-            they end in the dtype of `x`.
-        wire: "pinned": narrow floats travel as integers of their width, which no compiler widens.
-            "native": as what they are.
+        dtype: dtype that is sent, and that of the result; by default that of `x`.
+        reduce_dtype: dtype in which gradients are summed (float64 and complex ones stay as wide)
+            before they are cast to that of `x`.
+        wire: "pinned" sends narrow floats as integers of their width, which no compiler widens;
+            "native" sends them unchanged.
 
     Raises:
-        ShardingError: where a compiler would sum the gradient: on automatic axes.
-        AxisError: for a mesh axis, or an axis of the array, that is not there.
-        TypeError: for a dtype of 64 bits while JAX makes no such arrays.
+        ShardingError: on automatic axes, where the compiler would sum the gradient.
+        AxisError: for a mesh axis or an array axis that does not exist.
+        TypeError: for a dtype of 64 bits while they are disabled in JAX.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
@@ -95,13 +95,13 @@ def all_gather(
 def regather(policy: Callable[..., Any] | None = None, /) -> Callable[..., Any]:
     """A policy for `jax.checkpoint` that saves nothing gathered: the backward pass gathers again.
 
-    Without one, JAX saves what products need for their gradients, gathered parameters too. What
-    only moves elements or casts is not saved either, for it may be a gathered array seen otherwise;
-    arithmetic on a gathered array (a scale) is up to `policy`.
+    Without it, JAX saves what the gradients of matrix products need, gathered parameters included.
+    Results of casts and of ops that only move elements are not saved either, as they may be a
+    gathered array in another form; results of arithmetic on one are up to `policy`.
 
     Args:
-        policy: decides about everything else, such as `jax.checkpoint_policies.dots_saveable`; by
-            default everything else is saved.
+        policy: decides about all other results, such as `jax.checkpoint_policies.dots_saveable`; by
+            default they are saved.
 
     >>> import jax
     >>> def layer(w, x):

@@ -12,18 +12,18 @@ __all__ = ["native"]
 
 
 def native(on: bool, /) -> AbstractContextManager[None]:
-    """`with xl.native(False):` copies by the frameworks' own ops, in this thread.
+    """Inside `with xl.native(False):` the frameworks' own ops replace the compiled copy kernel.
 
-    (`comm="native"` is another thing: there the framework moves what goes between devices.)
+    It holds for this thread, and results are identical bit for bit. (`comm="native"` is unrelated:
+    it leaves communication between devices to the framework.)
 
-    The results are the same bits. Under `jax.jit` on CPU it keeps the program free of calls that
-    only a process with this library can run; what `jit` compiled inside is remembered apart from
-    what it compiled outside. `jax.export` needs no switch: it never records such a call. What
-    `torch.compile` meets inside for the first time has plain ops from then on, inside and outside;
-    a program that it made outside copies by torch's own ops inside.
+    Under `jax.jit` on CPU the program then has no custom calls, which only a process with this
+    library can run; JAX caches it apart from the one compiled outside. `jax.export` never records
+    such calls and needs no switch. A function that `torch.compile` compiles inside keeps plain ops
+    outside too; one compiled outside uses torch's own ops while it is called inside.
 
     Raises:
-        TypeError: for anything but True and False.
+        TypeError: for a value other than True or False.
 
     >>> import numpy as np
     >>> with native(False):

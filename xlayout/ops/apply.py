@@ -33,7 +33,7 @@ def apply(
     the framework.
 
     Args:
-        layout: what goes where.
+        layout: the layout.
         x: a torch.Tensor, jax.Array (tracers included) or numpy.ndarray of shape
             `layout.in_shape`; a tuple or list of them, one per input, when the layout has several.
         out: arrays to write into, shaped like the result (torch and numpy, outside tracing).
@@ -53,8 +53,8 @@ def apply(
     Raises:
         ShapeError: for shapes other than the layout's, or an `out` that does not fit.
         TypeError: for arrays of different frameworks, dtypes or devices.
-        BufferError: for `copy=False` where a copy is needed, as across devices it is.
-        ShardingError: for `comm="local"` where something would have to move.
+        BufferError: for `copy=False` where a copy is needed, as it always is for sharded arrays.
+        ShardingError: for `comm="local"` where communication is needed.
 
     >>> import numpy as np
     >>> apply(Layout.permute((2, 3), (1, 0)), np.arange(6).reshape(2, 3))

@@ -19,7 +19,7 @@ __all__ = ["matrix_transpose", "permute_dims"]
 def matrix_transpose(shape: Shape, /, **_options: Unpack[Options]) -> Layout:
     """The last two axes swapped (the array API's name), as row-major memory of its own.
 
-    Peak memory is input plus output, for a non-contiguous input too; the input is never touched.
+    Peak memory is input plus output, also for a non-contiguous input, which is never modified.
     `copy=None` gives a view where the framework has one.
 
     Args:

@@ -25,8 +25,8 @@ def interleave(
 
     Args:
         shape: any array; its `axis` holds the groups one after the other.
-        block: elements that stay together.
-        groups: how many parts the axis is made of.
+        block: number of neighbouring elements that stay together.
+        groups: number of parts that the axis consists of.
         axis: the axis to reorder; all others are left alone and may be dynamic under a compiler.
         **_options: where the result goes; see `xlayout.ops.options.Options`.
 

@@ -25,13 +25,13 @@ _Item = tuple[Layout, Sequence[Any], Sequence[Any]]
 def apply_many(
     layouts: Iterable[Layout], arrays: Iterable[Any], /, *, fill: Any = 0
 ) -> tuple[Any, ...]:
-    """Run layout after layout on array after array, as for the tensors of a state dict.
+    """Run many layouts, each on its own array, as for the tensors of a state dict.
 
-    The results are those of `apply`. Tensors on a GPU are moved together, by as many launches as
-    there are kinds of moves, however many tensors there are.
+    The results are those of `apply`. Tensors on a GPU are copied together, in one kernel launch for
+    each kind of copy, however many tensors there are.
 
     Args:
-        layouts: what goes where, one for each of `arrays`.
+        layouts: the layouts, one for each of `arrays`.
         arrays: torch.Tensor, jax.Array or numpy.ndarray; a tuple or list of them where a layout has
             several inputs.
         fill: value for holes, positions of an output that no input goes to.
@@ -40,11 +40,11 @@ def apply_many(
         For each pair one array, or a tuple of arrays when the layout has several outputs.
 
     Raises:
-        SizeError: for another number of layouts than of arrays.
+        SizeError: if the numbers of layouts and arrays differ.
         ShapeError: for an array of another shape than its layout's.
-        TypeError: for something that is no Layout, and for arrays of one layout that differ in
+        TypeError: for a layout that is not a Layout, and for arrays of one layout that differ in
             framework, dtype or device.
-        ShardingError: for arrays of one layout that many devices hold in different orders.
+        ShardingError: for arrays of one layout on meshes with different orders of devices.
 
     >>> import numpy as np
     >>> turned = Layout.permute((2, 3), (1, 0))

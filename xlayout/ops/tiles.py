@@ -181,7 +181,7 @@ def from_tiles(  # noqa: D417 -- nobody gives `columns`: the array function coun
         **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Raises:
-        TypeError: for what is no list of rows.
+        TypeError: for a value that is not a list of rows.
         AxisError: for blocks of fewer than two axes.
         SizeError: for ragged rows, or blocks that do not fit together.
 

@@ -29,31 +29,32 @@ def reshard(
     dtype: Any = None,
     in_sharding: Any = None,
 ) -> Any:
-    """Change sharding and layout in one exchange that moves no byte it need not move.
+    """Change sharding and layout in one exchange that moves as few bytes as possible.
 
-    Gradients flow: the transpose is the exchange back, along the inverse layout.
+    It is differentiable: gradients take the reverse exchange, along the inverse layout.
 
     Args:
         x: a DTensor, or a jax.Array under a NamedSharding (inside jit: on explicit axes); a tuple
             of them when the layout has several inputs.
-        to: how the result is to lie: a `Sharding` on the mesh of `x`, a NamedSharding on it, or
+        to: sharding of the result: a `Sharding` on the mesh of `x`, a NamedSharding on it, or
             placements; a list or tuple of them when the layout has several outputs.
-        layout: what goes where, on whole arrays; by default everything stays in its place.
-        dtype: cast to this before anything travels.
-        in_sharding: JAX only: how a tracer lies that does not know it, on automatic axes and
-            inside `shard_map`, where `x` and the result are parts of one device and gradients
-            add up over copies; a list or tuple for several inputs.
+        layout: layout of the whole arrays; by default every element keeps its position.
+        dtype: cast to this before anything is sent.
+        in_sharding: JAX only: sharding of a tracer that carries none, on automatic axes and inside
+            `shard_map`; there `x` and the result are the parts of one device, and gradients are
+            summed over copies. A list or tuple for several inputs.
 
     Returns:
         A DTensor or jax.Array on the mesh of `x`, or a tuple of them.
 
     Raises:
-        TypeError: for an array that is not sharded, or does not know its sharding; for what is no
-            layout or no sharding; for a dtype of 64 bits while JAX makes no such arrays.
-        ValueError: for a jax.Array in host memory, or one that is to lie there.
+        TypeError: for an array that is not sharded, or whose sharding is unknown; for an invalid
+            layout or sharding; for a dtype of 64 bits while they are disabled in JAX.
+        ValueError: for a jax.Array in host memory, or a result there.
         ShapeError: for arrays of other shapes than the layout takes.
-        ShardingError: for a sharding on another mesh than that of `x`, for another number of them
-            than results, and for one that the framework cannot say, with the nearest that it can.
+        ShardingError: for a sharding on another mesh than that of `x`, if the numbers of shardings
+            and results differ, and for one that the framework cannot express, with the nearest
+            that it can.
 
     >>> import jax, xlayout as xl
     >>> from jax.sharding import NamedSharding, PartitionSpec as P
@@ -92,26 +93,26 @@ def all_gather(
     reduce_dtype: Any = "float32",
     in_sharding: Any = None,
 ) -> Any:
-    """Take mesh axes out of the sharding of `x`: cast first, then gather what is narrow.
+    """Remove mesh axes from the sharding of `x`: cast first, then gather the narrower elements.
 
-    Equal, bit for bit, to gathering and then casting; nothing gathered is saved for the gradient,
-    which comes back in shards and in the dtype of `x`. A DTensor's is summed on the way, in
-    `reduce_dtype`. A jax.Array's is a whole, summed by whoever made it: it is cast to
-    `reduce_dtype` before it is cut, and XLA chooses in which dtype it adds what is partial;
-    `xlayout.jax.all_gather` is the form that sums it itself.
+    The result is bit for bit that of gathering and then casting. Nothing gathered is saved for the
+    backward pass; the gradient is sharded as `x` and has its dtype. A DTensor's gradient is
+    reduce-scattered in `reduce_dtype`. A jax.Array's arrives complete: it is cast to `reduce_dtype`
+    and then cut, and XLA chooses the dtype in which it sums partial gradients before that;
+    `xlayout.jax.all_gather` sums them itself.
 
     Args:
         x: a DTensor, or a jax.Array under a NamedSharding.
-        mesh_axis: the mesh axis along which the result is whole, or several; None: all of them.
-        dtype: what travels, and the dtype of the result; by default that of `x`.
-        reduce_dtype: in which gradients come back; float64 and complex ones in no narrower one.
-        in_sharding: JAX only: how a tracer on automatic axes lies, which does not know it.
+        mesh_axis: the mesh axis to gather along, or several; None: all of them.
+        dtype: dtype that is sent, and that of the result; by default that of `x`.
+        reduce_dtype: dtype in which gradients are sent; float64 and complex ones stay as wide.
+        in_sharding: JAX only: sharding of a tracer that carries none, on automatic axes.
 
     Raises:
-        TypeError: for an array that is not sharded, or does not know its sharding; for a dtype of
-            64 bits while JAX makes no such arrays.
+        TypeError: for an array that is not sharded, or whose sharding is unknown; for a dtype of 64
+            bits while they are disabled in JAX.
         ValueError: for a jax.Array in host memory.
-        AxisError: for a mesh axis that is not there.
+        AxisError: for a mesh axis that the mesh does not have.
 
     >>> import jax
     >>> from jax.sharding import NamedSharding, PartitionSpec as P

@@ -14,15 +14,16 @@ __all__ = ["Mesh", "check_axis"]
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Ranks in a grid. A rank is a position, row-major: never a device id.
+    """A grid of ranks with named axes. A rank is its row-major position, not a device id.
 
     Args:
         shape: ranks along each axis.
         names: one name for each axis.
 
     Raises:
-        TypeError: for what is no shape, or no names.
-        SizeError: for another number of names than axes, a name that comes twice, or no ranks.
+        TypeError: for an invalid shape or invalid names.
+        SizeError: if the number of names differs from that of axes, a name is repeated, or an axis
+            has no ranks.
 
     >>> mesh = Mesh((2, 4), ("dp", "tp"))
     >>> mesh.size, mesh.coordinates(6)
@@ -59,7 +60,7 @@ class Mesh:
 
         Raises:
             SizeError: for a rank that the mesh does not have.
-            TypeError: for what is no int.
+            TypeError: for a rank that is not an int.
         """
         rank = integer(rank, "rank", None)
         if not 0 <= rank < self.size:

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How a layout runs from one sharding to another; made by `plan_reshard`.
+    """How a layout runs from one sharding to another, message by message; see `plan_reshard`.
 
     >>> import numpy as np
     >>> from xlayout import Layout, Mesh, Sharding
@@ -72,12 +72,12 @@ class Plan:
     _memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def stores(self, rank: int) -> tuple[Shape, ...]:
-        """The shapes of what a rank holds before."""
+        """The shapes of the local arrays of a rank before."""
         shapes = self.layout.in_shapes
         return self._once(("stores", rank), lambda: local_shapes(self.src, shapes, rank))
 
     def makes(self, rank: int) -> tuple[Shape, ...]:
-        """The shapes of what a rank holds after."""
+        """The shapes of the local arrays of a rank after."""
         shapes = self.layout.out_shapes
         return self._once(("makes", rank), lambda: local_shapes(self.dst, shapes, rank))
 
@@ -90,12 +90,12 @@ class Plan:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """All messages, receiver by receiver; a rank's own part is one too."""
+        """All messages by receiver, including what a rank keeps, as one to itself."""
         return self._once("messages", lambda: tuple(m for d in range(self.ranks)
                                                     for m in self.received(d)))  # fmt: skip
 
     def received(self, rank: int) -> tuple[Message, ...]:
-        """What one rank receives, in the order of the senders.
+        """The messages to one rank, in the order of the senders.
 
         Raises:
             SizeError: for a rank that the mesh does not have.
@@ -105,14 +105,14 @@ class Plan:
             self._message(b[0], rank, b) for b in self.blocks.received(rank)))  # fmt: skip
 
     def sent(self, rank: int) -> tuple[Message, ...]:
-        """What one rank sends, in the order of the receivers; refuses what `received` does."""
+        """The messages from one rank, in the order of the receivers; raises as `received`."""
         self.stores(rank)
         return self._once(("sent", rank), lambda: tuple(
             self._message(rank, b[0], b) for b in self.blocks.sent(rank)))  # fmt: skip
 
     @property
     def blocks(self) -> Blocks | Pairs:
-        """The messages, bare."""
+        """The messages in the compact form from which `Message` objects are made."""
         return self._once("blocks", self._blocks)
 
     def _blocks(self) -> Blocks | Pairs:
@@ -148,7 +148,7 @@ class Plan:
 
     @property
     def is_local(self) -> bool:
-        """Whether nothing leaves its rank."""
+        """Whether no rank has to receive anything from another."""
         found = self.blocks.received
         return self._once("local", lambda: all(
             src == d for d in range(self.ranks) for src, *_ in found(d)))  # fmt: skip
@@ -164,7 +164,7 @@ class Plan:
 
     @property
     def lower_bound(self) -> tuple[int, ...]:
-        """Bytes that each rank needs afterwards and does not have: nothing can move less."""
+        """Bytes that each rank needs and does not hold yet: no exchange can move fewer."""
         shapes = self.layout.in_shapes
         bound = []
         for d in range(self.ranks):
@@ -178,12 +178,12 @@ class Plan:
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """The remote messages as permutations among the ranks, each of one size."""
+        """The remote messages as rounds: permutations of the ranks with messages of one size."""
         return self._once("rounds", lambda: in_rounds(self.messages, self.ranks))
 
     @property
     def collective(self) -> Collective | None:
-        """The one collective that the remote messages are, if they are one."""
+        """The one collective that does the job of all remote messages, or None."""
         mesh = self.src[0].mesh
         return self._once("collective", lambda: as_collective(self.messages, mesh))
 
@@ -191,7 +191,7 @@ class Plan:
         """The source sharding that would need no communication; one per input if there are several.
 
         Raises:
-            SizeError: where no sharding says it, with the cut at fault and the cuts that are clean.
+            SizeError: where there is none, with the cut at fault and the cuts that would work.
 
         >>> from xlayout import Layout, Mesh, Sharding
         >>> glu, rows = Layout.parse("(g n) -> (n g)", (8,), g=2), Sharding(Mesh(2, "tp"), ("tp",))
@@ -216,7 +216,7 @@ class Plan:
         return found
 
     def explain(self) -> str:
-        """What moves where and why, what it costs, and which source would have been local."""
+        """What moves where, what it costs, and which source sharding would need no exchange."""
         return explained(self)
 
     __str__ = explain
@@ -224,7 +224,7 @@ class Plan:
     # -- running it -------------------------------------------------------------------------------
 
     def part(self, rank: int) -> Part:
-        """What one rank does, as layouts and the sizes between them; refuses as `received`."""
+        """What one rank does: layouts, and sizes of the exchange between; raises as `received`."""
         return self._once(("part", rank), lambda: part_of(self, rank))
 
     def simulate(self, x: Any) -> Any:
@@ -234,7 +234,7 @@ class Plan:
             x: the whole array, or a tuple of them; of any framework.
 
         Raises:
-            TypeError: for what is no array.
+            TypeError: for a value that is not an array.
             ShapeError: for arrays of other shapes than the layout takes.
         """
         arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
@@ -251,13 +251,13 @@ def plan_reshard(
     *,
     itemsize: int = 1,
 ) -> Plan:
-    """How a layout runs from one sharding to another, exact before anything runs; remembered.
+    """Plan how a layout runs from one sharding to another: every message, exactly; cached.
 
     Args:
-        layout: what goes where, on whole arrays; `Layout.identity(shape)` for a mere reshard.
-        src: how the inputs lie on the ranks: one sharding for all, or one each.
-        dst: how the outputs are to lie on the ranks, likewise.
-        itemsize: bytes of an element, for the figures.
+        layout: the layout of whole arrays; `Layout.identity(shape)` to change only the sharding.
+        src: sharding of the inputs: one for all, or one each.
+        dst: sharding of the outputs, likewise.
+        itemsize: bytes of an element, for the byte counts.
 
     Raises:
         SizeError: for meshes of different sizes, or an axis that a sharding cannot cut.

@@ -30,20 +30,20 @@ _PLAIN = Split()
 
 @dataclass(frozen=True, slots=True, init=False)
 class Sharding:
-    """Which part of an array each rank holds. It has no shape: it fits every array it can cut.
+    """Which part of an array each rank holds; it applies to arrays of any shape that it can cut.
 
     Args:
         mesh: the ranks.
         spec: for each array axis the mesh axes that cut it: a name, several names (major to minor)
-            or None. Axes beyond the spec are whole on every rank, and so is the array along mesh
-            axes that the spec does not name: those ranks hold copies.
-        splits: for array axes that are not cut by "ceil", the `Split` to use; the name of its rule
-            or the sizes of its parts will do.
-        flat: the spec cuts the array flattened to one axis, as ZeRO-3 stores parameters.
+            or None. Array axes beyond the spec are not cut, and ranks along a mesh axis that the
+            spec does not name hold copies.
+        splits: the `Split` of array axes that are cut otherwise than by the rule "ceil"; the name
+            of a rule or the sizes of the parts also work.
+        flat: cut the array flattened to one axis, as ZeRO-3 stores parameters.
 
     Raises:
-        TypeError: for what is no mesh, no spec or no split.
-        AxisError: for a mesh axis that is not there, or is used twice.
+        TypeError: for an invalid mesh, spec or split.
+        AxisError: for a mesh axis that the mesh does not have, or that is used twice.
         SizeError: for a split of an axis that the spec leaves whole.
 
     >>> tp = Mesh((2, 2), ("dp", "tp"))
@@ -108,7 +108,7 @@ class Sharding:
         return tuple(self.mesh.axis(name) for name in entry)
 
     def shape(self, shape: Sequence[int]) -> Shape:
-        """The axes that the spec speaks of: those of the array, or one when it is flat.
+        """The shape that the spec cuts: that of the array, or its one flat axis.
 
         Raises:
             ShapeError: for an array with fewer axes than the spec has entries.
@@ -121,10 +121,10 @@ class Sharding:
         return shape
 
     def without(self, *names: str) -> Sharding:
-        """The sharding with these mesh axes taken out: what lies along them is whole.
+        """The sharding without these mesh axes: along them nothing is cut any more.
 
         Raises:
-            AxisError: for a mesh axis that is not there.
+            AxisError: for a mesh axis that the mesh does not have.
 
         >>> print(Sharding(Mesh((2, 4), ("dp", "tp")), [("tp", "dp")]).without("dp"))
         (tp) on dp=2 tp=4
@@ -138,7 +138,7 @@ class Sharding:
     # -- what a rank holds ------------------------------------------------------------------------
 
     def owned(self, rank: int, shape: Sequence[int]) -> tuple[Runs, ...]:
-        """For each axis the stretches that a rank holds, in the order in which it stores them.
+        """For each axis the ranges that a rank holds, in the order in which it stores them.
 
         Raises:
             SizeError: for a rank that the mesh does not have, or an axis that cannot be cut so.
@@ -151,13 +151,13 @@ class Sharding:
         )
 
     def runs(self, axis: int, n: int, place: tuple[int, ...]) -> Runs:
-        """The stretches of an array axis of `n` held at a place on the mesh axes that cut it."""
+        """The ranges of an axis of `n` elements held at coordinates along the axes that cut it."""
         axes = self.axes(axis)
         counts = tuple(self.mesh.shape[a] for a in axes)
         return self.split(axis).runs(n, counts, place, axes, axis)
 
     def local_shape(self, rank: int, shape: Sequence[int]) -> Shape:
-        """The shape of what a rank stores, padding included; refuses what `owned` does."""
+        """The shape of the local array of a rank, padding included; raises as `owned`."""
         return tuple(
             _widest(self, k, n) if self.split(k).pad else sum(map(len, runs))
             for k, (n, runs) in enumerate(
@@ -166,11 +166,11 @@ class Sharding:
         )
 
     def places(self, axis: int) -> Iterator[tuple[int, ...]]:
-        """Every place on the mesh axes that cut an array axis."""
+        """All coordinates along the mesh axes that cut an array axis."""
         return itertools.product(*(range(self.mesh.shape[a]) for a in self.axes(axis)))
 
     def layout(self, rank: int, shape: Sequence[int]) -> Layout:
-        """The part of a rank, from the whole array to what it stores; refuses what `owned` does."""
+        """The layout from the whole array to the local array of a rank; raises as `owned`."""
         return _layout(self, rank, as_shape(shape))
 
     # -- the same, as the frameworks say it -------------------------------------------------------
@@ -197,7 +197,7 @@ class Sharding:
         """The NamedSharding on a jax.sharding.Mesh; ranks are positions in it, not device ids.
 
         Raises:
-            ShardingError: for a sharding that JAX cannot say, with the nearest that it can.
+            ShardingError: for a sharding that JAX cannot express, with the nearest that it can.
             ValueError: for a mesh of another shape or other names.
         """
         from xlayout.shard import placement
@@ -208,12 +208,12 @@ class Sharding:
     def from_torch(cls, mesh: Any, placements: Sequence[Any], ndim: int) -> Sharding:
         """The sharding of a DeviceMesh and placements, for arrays of `ndim` axes.
 
-        `_StridedShard` is understood: as another order of the mesh axes (FSDP2 over a
-        tensor-parallel weight), or as fused segments.
+        `_StridedShard` is supported: it means another order of the mesh axes (FSDP2 over a
+        tensor-parallel weight), or fused segments.
 
         Raises:
             ValueError: for Partial.
-            ShardingError: for a split factor that no order of the mesh axes has.
+            ShardingError: for a split factor that corresponds to no order of the mesh axes.
         """
         from xlayout.shard import placement
 
@@ -223,7 +223,7 @@ class Sharding:
         """The placements on a DeviceMesh; ranks are positions in it.
 
         Raises:
-            ShardingError: for a sharding that DTensor cannot say, with the nearest that it can.
+            ShardingError: for a sharding that DTensor cannot express, with the nearest that it can.
             ValueError: for a mesh of another shape or other names.
         """
         from xlayout.shard import placement

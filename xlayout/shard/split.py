@@ -30,7 +30,7 @@ Cuts = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """How one axis of an array is shared out among the ranks of some mesh axes.
+    """How one axis of an array is divided among the ranks along some mesh axes.
 
     Args:
         rule: "ceil": full parts first, and with several mesh axes cut after cut, major to minor
@@ -40,16 +40,16 @@ class Split:
         unit: parts are multiples of this, such as a head size; what is left over goes to the last.
         sizes: the size of each part, instead of a rule.
         segments: the segments of a fused weight (gate and up; q, k and v), as their sizes or as
-            the number of equal ones: the rule is applied inside every one of them, and a rank
-            stores its parts one after the other.
-        copies: how many neighbouring ranks hold the same part, one number or one per segment: for
-            more ranks than key-value heads.
-        pad: store every part at the size of the largest; what lies beyond is padding.
+            the number of equal ones: each is cut by the rule, and a rank stores its parts of all
+            of them one after the other.
+        copies: how many neighbouring ranks hold the same part, one number or one per segment, as
+            needed for more ranks than key-value heads.
+        pad: pad every part to the size of the largest.
 
     Raises:
         LayoutError: for a rule that is not known.
-        SizeError: for `sizes` beside another rule, or numbers below 1.
-        TypeError: for numbers that are no ints, or a `pad` that is no bool.
+        SizeError: for `sizes` together with a rule, or numbers below 1.
+        TypeError: for numbers that are not ints, or a `pad` that is not a bool.
 
     >>> Split(rule="balanced").runs(10, (4,), (1,))
     (range(3, 6),)
@@ -94,15 +94,15 @@ class Split:
         order: Sequence[int] | None = None,
         axis: int = 0,
     ) -> Runs:
-        """The stretches of an axis of `n` that the rank at `place` holds.
+        """The ranges of an axis of `n` elements that the rank at `place` holds.
 
         Args:
             n: size of the axis.
             counts: ranks along each mesh axis that cuts it, major to minor.
             place: the rank's coordinate along each of them.
-            order: where each of them stands in the mesh, which is the order of DTensor's cuts: it
-                matters where the axis is uneven. By default they stand major to minor.
-            axis: which axis of the array it is, for messages.
+            order: the position of each of them in the mesh, by which DTensor cuts: it makes a
+                difference for uneven sizes. By default they are in order.
+            axis: the number of the array axis, for error messages.
 
         Raises:
             SizeError: when the rule cannot cut that size into that many parts.

@@ -14,20 +14,20 @@ __all__ = ["wire_bytes"]
 def wire_bytes(fn: Callable[..., Any], /, *args: Any, target: str | None = None) -> dict[str, int]:
     """Bytes that each device receives from others, by collective.
 
-    torch: `fn` runs, on every rank, and its collectives are counted as they pass; the figures are
-    this rank's. JAX: `fn` is compiled under jit, not run, and its program is read; the figures are
-    a device's on average, and what is inside a loop counts once. In either, dtypes are those that
-    the program says, also on CPU.
+    torch: `fn` runs on every rank, and its collectives are counted; the figures are those of this
+    rank. JAX: `fn` is compiled under jit but not run, and the collectives of its program are
+    counted; the figures are averages per device, and the body of a loop counts once. In both,
+    dtypes are those of the program, even where a CPU would widen them.
 
-    By the usual model: an all-gather or all-to-all over g devices receives (g - 1) / g of its
+    The usual model applies: an all-gather or all-to-all over g devices receives (g - 1) / g of its
     result, a reduce-scatter g - 1 times its result, an all-reduce 2 (g - 1) / g of it.
 
     Args:
         fn: a function of arrays.
-        *args: what to call it with, in containers too; at least one array, or for JAX a
+        *args: its arguments, which may be containers; at least one array, or for JAX a
             jax.ShapeDtypeStruct with a sharding.
         target: JAX only: compile for this accelerator, "h100" or "v5e", which need not be there,
-            and count what its compiler makes of `fn`. `make test-aot` names the wheels it takes.
+            and count the collectives of that program. `make test-aot` names the wheels it needs.
 
     Raises:
         TypeError: when no argument is a torch.Tensor or jax.Array.

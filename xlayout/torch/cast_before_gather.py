@@ -31,19 +31,19 @@ _aten = torch.ops.aten
 class CastBeforeGather(CustomGraphPass):
     """Casts parameters before they are gathered, in the graphs of `torch.compile`.
 
-    A gather is rewritten where all that becomes of it, through movement alone, is casts to one
-    narrower dtype; any other use leaves it as it is. The pass stands at one of inductor's hooks, or
-    is called on a graph by a backend of your own. For training the joint graph is the place, where
-    no cast has been parted from its gather yet:
+    A gather is rewritten if its result is only cast to one narrower dtype, possibly after ops that
+    just move elements; any other use leaves it unchanged. Install the pass in one of inductor's
+    hooks, or call it on a graph in a backend of your own. For training use the joint graph, where
+    casts and gathers have not been separated yet:
 
         torch._inductor.config.joint_custom_post_pass = CastBeforeGather()
 
-    Results equal those of eager mode. Inductor may leave a rounding out where it fuses a cast with
-    the use of it (`torch._inductor.config.emulate_precision_casts` forbids that); what was cast
-    before a gather is always rounded.
+    Results equal those of eager mode. Inductor may skip a rounding where it fuses a cast with its
+    use (`torch._inductor.config.emulate_precision_casts` forbids that); a cast before a gather
+    always rounds.
 
     Attributes:
-        verdicts: a `Verdict` for each gather that was met, with the reason.
+        verdicts: a `Verdict` for each gather of the graph, with the reason.
 
     >>> import torch
     >>> from torch.fx.experimental.proxy_tensor import make_fx

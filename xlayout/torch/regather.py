@@ -97,11 +97,11 @@ class _View:
 
 
 class regather(torch.autograd.graph.saved_tensors_hooks):  # noqa: N801 -- a context, as torch's are
-    """Inside, nothing gathered by `xlayout.all_gather` is saved for the backward pass.
+    """Inside this context, results of `xlayout.all_gather` are not saved for the backward pass.
 
-    What is saved is the part that this rank has, and the backward pass gathers it once more: the
-    bytes of one gather for the memory of one whole. All ranks have to run the same backward pass.
-    For eager mode; in `torch.compile` it is always so.
+    Only this rank's part is saved, and the backward pass gathers it again: one more gather, for the
+    memory of the full array. All ranks must run the same backward pass. It is for eager mode;
+    under `torch.compile` this is always so.
 
     >>> import torch
     >>> layer = torch.nn.Linear(2, 2)
