@@ -32,10 +32,9 @@ def positions(box: Side) -> dict[int, int]:
     }
 
 
-@given(sides(), sides())
-@example(side(1, 0, ()), side(0, 0, ((1, 1, 0), (2, 1, 0))))  # a loop of one step goes nowhere
-def test_boxes_meet_exactly_where_they_share_a_position(a: Side, b: Side) -> None:
-    met = sorted(
+def met(a: Side, b: Side) -> list[tuple[int, int]]:
+    """What both carry, wherever they meet."""
+    return sorted(
         (
             x + sum(k * left for k, (_, left, _) in zip(at, loops, strict=True)),
             z + sum(k * right for k, (_, _, right) in zip(at, loops, strict=True)),
@@ -43,8 +42,13 @@ def test_boxes_meet_exactly_where_they_share_a_position(a: Side, b: Side) -> Non
         for x, z, loops in join(a, b)
         for at in itertools.product(*(range(n) for n, _, _ in loops))
     )
+
+
+@given(sides(), sides())
+@example(side(1, 0, ()), side(0, 0, ((1, 1, 0), (2, 1, 0))))  # a loop of one step goes nowhere
+def test_boxes_meet_exactly_where_they_share_a_position(a: Side, b: Side) -> None:
     ours, theirs = positions(a), positions(b)
-    assert met == sorted((ours[y], theirs[y]) for y in ours.keys() & theirs.keys())
+    assert met(a, b) == sorted((ours[y], theirs[y]) for y in ours.keys() & theirs.keys())
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 9))
@@ -55,3 +59,22 @@ def test_meetings_do_not_grow_with_the_loops(x: int, z: int, ahead: int) -> None
 
     assert meetings(5040 * 100) <= meetings(5040) + x + z
     assert meetings(5040) < 100
+
+
+@given(st.tuples(*[st.integers(1, 60)] * 4), st.integers(0, 99), st.integers(1, 3))
+def test_strides_without_a_common_measure_meet_exactly_too(
+    numbers: tuple[int, int, int, int], ahead: int, inner: int
+) -> None:
+    n, x, m, z = numbers
+    a = side(ahead, 0, ((n, x + inner, 1), (inner, 1, 1000)))
+    b = side(0, 0, ((m, z + 1, 1), (2, 1, 1000)))
+    ours, theirs = positions(a), positions(b)
+    assert met(a, b) == sorted((ours[y], theirs[y]) for y in ours.keys() & theirs.keys())
+
+
+def test_boxes_that_hardly_meet_take_no_longer_for_their_size() -> None:
+    n = 10**9
+    assert met(side(0, 0, ((n, n + 7, 1),)), side(0, 0, ((n, n, 1),))) == [(0, 0)]
+    few = met(side(5, 0, ((n, n + 7, 1), (3, 1, 0))), side(0, 0, ((n, n, 1), (2, 2, 0))))
+    assert all((k * (n + 7) + 5 - j * n) in (-2, -1, 0, 1, 2) for k, j in few)
+    assert len(few) == 5

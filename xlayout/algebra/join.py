@@ -117,11 +117,39 @@ def _coarse_and_fine(a: Side, b: Side) -> Iterator[Meeting]:
             for part_b in _periods(b, per_b):
                 yield from join(part_a, part_b)
     elif n <= m:
-        for k in range(n):
+        reach = _reach(A[1:])
+        for k in _close(n, stride, ay - by + reach, fine, reach + _reach(B[1:])):
             yield from join((ay + k * stride, ax + k * x, A[1:]), b)
     else:
-        for k in range(m):
+        reach = _reach(B[1:])
+        for k in _close(m, fine, by - ay + reach, stride, reach + _reach(A[1:])):
             yield from join(a, (by + k * fine, bz + k * z, B[1:]))
+
+
+def _close(n: int, step: int, start: int, period: int, width: int) -> Iterator[int]:
+    """The k below n where `start + k * step` is at most `width` past a multiple of `period`."""
+    k = 0
+    while k < n:
+        past = (start + k * step) % period
+        if past > width:
+            ahead = _first(step % period, period, period - past, period - past + width)
+            if ahead is None:
+                return
+            k += ahead
+        if k < n:
+            yield k
+        k += 1
+
+
+def _first(step: int, period: int, low: int, high: int) -> int | None:
+    """The least k for which `k * step % period` is in 1 <= low..high < period: as Euclid would."""
+    if step == 0:
+        return None
+    k = -(-low // step)
+    if k * step <= high:
+        return k
+    turns = _first(period % step, step, -high % step, -low % step)
+    return None if turns is None else -(-(low + turns * period) // step)
 
 
 def _periods(box: Side, per: int) -> Iterator[Side]:
