@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from xlayout import stack
-from xlayout.algebra import Layout, Piece
+from xlayout.algebra import Layout, Piece, partition
 from xlayout.errors import (
     AxisError,
     CompositionError,
@@ -105,6 +105,14 @@ LONG = "1" * 5000
 def test_a_number_too_long_for_python_is_refused(text: str) -> None:
     with pytest.raises(PatternError, match=r"has 5000 digits; wanted at most 1000|cannot read"):
         Layout.parse(text)
+
+
+def test_a_refusal_comes_soon_whatever_the_size() -> None:
+    many = 10**18 + 1
+    with pytest.raises(SizeError, match=rf"that would: 1, 101, .*, {many}$"):
+        partition(many, 3, rule="even")
+    with pytest.raises(PatternError, match=rf"does not divide by 7; it does by 1, .*, {many}\n"):
+        Layout.parse("(a b) -> (b a)", (many,), a=7)
 
 
 def test_the_integers_of_numpy_are_as_good_as_ours() -> None:

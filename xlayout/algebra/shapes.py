@@ -143,9 +143,12 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
         raise LayoutError(f"{name}: {value!r}; wanted one of {', '.join(map(repr, known))}")
 
 
+_FAR = 1 << 20  # as far as divisors are looked for: of any size below 2^40 these are all
+
+
 def divisors(n: int) -> list[int]:
-    """All divisors of `n`, smallest first."""
-    low = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0] if n else []
+    """The divisors of `n`, smallest first; of a number past 2^40 those that are soon found."""
+    low = [d for d in range(1, min(math.isqrt(n), _FAR) + 1) if n % d == 0] if n else []
     return low + [n // d for d in reversed(low) if d * d != n]
 
 
