@@ -115,6 +115,13 @@ def test_a_refusal_comes_soon_whatever_the_size() -> None:
         Layout.parse("(a b) -> (b a)", (many,), a=7)
 
 
+def test_a_pattern_of_too_many_pieces_is_refused_before_they_are_made() -> None:
+    text = " ".join(f"(a{k} + b{k})" for k in range(40))
+    with pytest.raises(PatternError, match=f"make {2**40} pieces, the limit is 4096") as caught:
+        Layout.parse(f"c {text} -> c {text}", (1,) + (2,) * 40, **{f"a{k}": 1 for k in range(40)})
+    assert str(caught.value).endswith("\n    ^")
+
+
 def test_the_integers_of_numpy_are_as_good_as_ours() -> None:
     numbers = (2**20, 5, 1), (3, 2**40, 2**30)
     ours, theirs = (

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from xlayout.algebra.compose import MAX_PIECES
 from xlayout.algebra.grammar import (
     Dots,
     Factor,
@@ -156,6 +157,16 @@ def _check_names(pattern: Pattern) -> None:
 
 
 def _check_branches(pattern: Pattern) -> None:
+    for array in (*pattern.inputs, *pattern.outputs):
+        ways = _ways(array)
+        if ways > MAX_PIECES:
+            first = next(f for f in array if isinstance(f, Group) and len(f.summands) > 1)
+            raise fail(
+                pattern.text,
+                first.at,
+                f"pattern: its sums make {ways} pieces, the limit is {MAX_PIECES}; "
+                "take the axes one after the other instead",
+            )
     left, right = (_by_names(pattern.text, side) for side in (pattern.inputs, pattern.outputs))
     for key, choice in [*left.items(), *right.items()]:
         if key not in left or key not in right:
@@ -185,6 +196,11 @@ def _by_names(text: str, arrays: Sequence[Product]) -> dict[_Key, tuple[Name, ..
             )
         found[key] = choice
     return found
+
+
+def _ways(product: Product) -> int:
+    """How many ways there are to pick one segment from every sum."""
+    return math.prod(sum(map(_ways, f.summands)) for f in product if isinstance(f, Group))
 
 
 def _choices(product: Product) -> Iterator[tuple[Name, ...]]:
