@@ -24,6 +24,16 @@ def test_refuses_what_is_no_array(backend: Framework) -> None:
         xl.stack([x, [1, 2]])
 
 
+def test_refuses_what_torch_has_beside_tensors() -> None:
+    for thing, text in (
+        (torch.nn.Linear(2, 2), "a Linear; wanted a torch.Tensor, as x.weight$"),
+        (torch.float32, "a dtype; wanted a torch.Tensor$"),
+    ):
+        for call in (xl.interleave, lambda x: xl.stack([x]), Layout.identity((2,))):
+            with pytest.raises(TypeError, match=f"^x: {text}"):
+                call(thing)
+
+
 OPS: list[Any] = [
     xl.interleave,
     xl.matrix_transpose,
