@@ -31,7 +31,7 @@ from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.cuda import move_many as move_many
-from xlayout_torch.memory import jit_tracing
+from xlayout_torch.memory import jit_tracing, strided
 from xlayout_torch.memory import refusal as refusal
 from xlayout_torch.memory import release as release
 from xlayout_torch.memory import strides as strides
@@ -53,7 +53,7 @@ def kind(x: Any, /) -> tuple[Any, Any]:
         raise TypeError(f"x: a {type(x).__qualname__}; wanted a torch.Tensor{more}")
     if x.is_nested:
         raise TypeError("x: a nested tensor; wanted one array, as x.to_padded_tensor(0)")
-    if x.layout is not torch.strided:
+    if not strided(x):
         raise TypeError(f"x: a tensor of layout {x.layout}; wanted a strided one, as x.to_dense()")
     return x.dtype, _scaled(x) if x.is_quantized else x.device
 
@@ -147,13 +147,10 @@ def stack(axis: int, rank: int, /) -> Callable[..., Any]:
 def _refuse_mixed(xs: Sequence[Any]) -> None:
     """Refuse what torch joins its own way: sparse stays so, and scales are rounded to the first."""
     first = xs[0]
-    if first.layout is _strided and not first.is_quantized:
+    if strided(first) and not first.is_quantized:
         return
     if {kind(x) for x in xs} != {kind(first)}:
         raise RuntimeError("arrays: of several kinds")  # whoever called says which
-
-
-_strided = torch.strided  # found once: it is asked on every call
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:

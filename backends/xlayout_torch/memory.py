@@ -26,6 +26,7 @@ __all__ = [
     "refusal",
     "release",
     "sealed",
+    "strided",
     "strides",
     "transforms",
     "under_function_mode",
@@ -52,6 +53,13 @@ function_modes = torch._C._len_torch_function_stack
 jit_tracing = torch._C._is_tracing
 transforms = torch._C._are_functorch_transforms_active
 recording = torch.is_grad_enabled
+_followed = torch.compiler.is_dynamo_compiling
+
+
+def strided(x: Any) -> bool:
+    """Whether the elements have places in memory, by strides."""
+    # Where Dynamo reads the backward pass of an autograd.Function, nobody may ask for a layout.
+    return not x.is_sparse if _followed() else x.layout is torch.strided
 
 
 def watched() -> bool:

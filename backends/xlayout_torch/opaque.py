@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import has_static_value
 
-from xlayout_torch.memory import PLAIN
+from xlayout_torch.memory import PLAIN, strided
 
 _CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 _NUMBERS: dict[Any, int] = {}
@@ -26,7 +26,7 @@ def told(arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any]) ->
     """What `torch.compile` takes for constants of a call, if that is all but the elements."""
     seen = []
     for x in arrays:
-        if type(x) not in PLAIN or x.layout is not torch.strided or x.is_quantized:
+        if type(x) not in PLAIN or not strided(x) or x.is_quantized:
             return None
         for n in x.shape:
             if not has_static_value(n):

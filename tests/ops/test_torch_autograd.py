@@ -133,3 +133,28 @@ def test_a_gradient_goes_back_to_what_is_empty(call: Any, shapes: list[tuple[int
     inputs = [torch.ones(s, requires_grad=True) for s in shapes]
     back = torch.autograd.grad(call(*inputs).sum(), inputs)  # refuses what it does not come to
     assert [tuple(g.shape) for g in back] == shapes
+
+
+class Shuffled(torch.autograd.Function):
+    """Ops in a function whose backward pass is written out."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return xl.stack([xl.interleave(x), y])
+
+    @staticmethod
+    def backward(_ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first, second = xl.unstack(g)
+        return xl.deinterleave(first), xl.pad(xl.trim(second, to=6), to=8)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # which Dynamo does itself
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_backward_pass_that_is_written_out_is_compiled(backend: str) -> None:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return (Shuffled.apply(x, 2 * x).sin() * torch.arange(3)).sum()  # type: ignore[no-untyped-call]
+
+    x = torch.randn(8, 3, requires_grad=True)
+    (plain,) = torch.autograd.grad(loss(x), x)
+    (compiled,) = torch.autograd.grad(torch.compile(loss, fullgraph=True, backend=backend)(x), x)
+    torch.testing.assert_close(compiled, plain)
