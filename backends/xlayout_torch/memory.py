@@ -53,13 +53,16 @@ function_modes = torch._C._len_torch_function_stack
 jit_tracing = torch._C._is_tracing
 transforms = torch._C._are_functorch_transforms_active
 recording = torch.is_grad_enabled
-_followed = torch.compiler.is_dynamo_compiling
+_strided = torch.strided
 
 
 def strided(x: Any) -> bool:
     """Whether the elements have places in memory, by strides."""
-    # Where Dynamo reads the backward pass of an autograd.Function, nobody may ask for a layout.
-    return not x.is_sparse if _followed() else x.layout is torch.strided
+    return x.layout is _strided
+
+
+# Where Dynamo reads the backward pass of an autograd.Function, nobody may ask for a layout.
+strided._torchdynamo_inline = lambda x: not x.is_sparse  # type: ignore[attr-defined]
 
 
 def watched() -> bool:
