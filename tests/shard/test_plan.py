@@ -266,6 +266,15 @@ def test_a_diagonal_has_no_local_source() -> None:
         plan.pullback()
 
 
+@pytest.mark.parametrize("n", [1 << 15, 10**10])
+def test_a_source_of_many_stretches_is_soon_found_or_left(n: int) -> None:
+    rows = Sharding(Mesh(2, "tp"), ("tp",))
+    said = plan_reshard(xl.deinterleave.layout((n,)), rows, rows).explain()
+    assert said.endswith(("in 16384 segments) on tp=2", "needs 5000000000 stretches of axis 0 = "
+                          f"{n}, no more than 65536 are looked at; leave the source whole, or let "
+                          "it communicate"))  # fmt: skip
+
+
 def test_meshes_of_different_sizes_are_refused() -> None:
     other = Sharding(Mesh(2, "tp"), ("tp",))
     with pytest.raises(SizeError, match=r"meshes \(tp=2\) of 2, \(tp=4\) of 4 ranks; wanted"):

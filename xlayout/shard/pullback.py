@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from xlayout.algebra import Layout, Piece
@@ -18,6 +19,8 @@ from xlayout.shard.sharding import Sharding
 from xlayout.shard.split import Runs, Split, merged
 
 __all__ = ["pull", "witnesses"]
+
+_MOST = 1 << 16  # beyond, nobody would write such a split, and a rank would hold its list of ranges
 
 
 def pull(
@@ -60,6 +63,13 @@ def _along(pieces: tuple[Piece, ...], shape: Shape, size: int) -> list[Runs] | N
     found = boxes(0, pieces, shape, (size,))
     if found is None:
         return None
+    for axis in range(len(shape)):
+        apart = sum(math.prod(r.n for r in b.on_input(axis) if r.in_step > 1) for b in found)
+        if apart > _MOST:
+            raise SizeError(
+                f"pullback: a rank needs {apart} stretches of axis {axis} = {shape[axis]}, no more "
+                f"than {_MOST} are looked at; leave the source whole, or let it communicate"
+            )
     return [_union(run for box in found for run in _positions(box, a)) for a in range(len(shape))]
 
 
@@ -143,7 +153,10 @@ def _segments(wanted: Collection[Runs], n: int) -> int | tuple[int, ...]:
 
 
 def _inside(wanted: Runs, held: Runs) -> bool:
-    return all(any(h.start <= w.start and w.stop <= h.stop for h in held) for w in wanted)
+    """Whether each stretch wanted is within one that is held; both are in ascending order."""
+    starts = [h.start for h in held]
+    last = (bisect_right(starts, w.start) - 1 for w in wanted)
+    return all(k >= 0 and w.stop <= held[k].stop for k, w in zip(last, wanted, strict=True))
 
 
 def _why(layout: Layout, dst: tuple[Sharding, ...]) -> str:
