@@ -111,3 +111,9 @@ except ImportError as error:
     print(error)
 """
     assert f"xlayout-arrays[{absent}]" in python(without(absent, f"{absent}lib") + code)
+
+
+def test_jax_that_is_kept_out_is_not_asked_for() -> None:
+    code = "import numpy, sys, xlayout as xl; sys.modules['jax'] = None  # as `import` reads it"
+    crosses = "with xl.native(False): print(xl.to_numpy({'w': numpy.arange(2)})['w'].tolist())"
+    assert python(f"{code}\n{crosses}").strip() == "[0, 1]"

@@ -80,7 +80,7 @@ def _is_container(x: Any) -> bool:
 
 def _registered(x: Any) -> _Node | None:
     """The children of a class that is registered with JAX, and what builds another from others."""
-    if "jax" not in sys.modules:
+    if sys.modules.get("jax") is None:  # there is none, or it was kept out
         return None
     opened: _Node | None = verbs("jax", "pytree").opened(x)
     return opened

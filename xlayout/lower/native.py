@@ -33,6 +33,6 @@ def native(on: bool, /) -> AbstractContextManager[None]:
     """
     if not isinstance(on, bool):
         raise TypeError(f"on: {on!r} is a {type(on).__name__}; wanted True or False")
-    if "jax" in sys.modules:
+    if sys.modules.get("jax") is not None:
         backend_named("jax")  # what it compiles from now on is compiled under the switch
     return switched(on)
