@@ -129,6 +129,22 @@ def alternating(rank: int, x: np.ndarray, src: Sharding, *ops: str) -> bool:
     return all(same)
 
 
+def growing(rank: int, x: np.ndarray, src: Sharding) -> bool:
+    """Whether ops on several arrays run whose sizes, from the second call on, are open ones."""
+    torch._dynamo.reset()
+
+    def use(x: Any, y: Any) -> Any:
+        return xl.stack([x, y], axis=1), xl.fuse_qkv(x, y, y, heads=2, kv_heads=2)
+
+    run = torch.compile(use, backend="aot_eager", fullgraph=True)
+    same = []
+    for n in (4, 6, 10):
+        array = dtensor(rank, x[:, :n], src)
+        made, wanted = run(array, array + 1), use(array, array + 1)
+        same += [a.equal(b) for a, b in zip(made, wanted, strict=True)]
+    return all(same)
+
+
 def recompiled(rank: int, x: np.ndarray, src: Sharding) -> list[int]:
     """How many calls are known after each of some compilations: the same, again, and others."""
     from xlayout_torch import opaque

@@ -99,3 +99,7 @@ def test_a_call_that_is_compiled_again_is_known(ranks: Pool) -> None:
 
 def test_one_function_may_be_given_several_ops(ranks: Pool) -> None:
     assert all(ranks(on_ranks_compiled.alternating, values(), ROWS, "interleave", "deinterleave"))
+
+
+def test_sizes_of_several_arrays_may_become_open(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_compiled.growing, values(), ROWS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any
 
 from xlayout.algebra.shapes import Shape
@@ -130,7 +131,8 @@ def _together(arrays: Sequence[Any]) -> Sequence[Any]:
 def _laid(x: Any, told: Any) -> Laid:
     if framework_of(x) == "torch":
         known = Sharding.from_torch(x.device_mesh, x.placements, x.ndim)
-        found = Laid(x, "torch", tuple(x.shape), known, x.device_mesh)
+        shape = tuple(map(index, x.shape))  # of which a compiler may think that they are open
+        found = Laid(x, "torch", shape, known, x.device_mesh)
     else:
         own = verbs("jax", "collective")
         kind, mesh = own.view(x)
