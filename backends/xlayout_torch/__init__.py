@@ -65,7 +65,14 @@ def _scaled(x: Any) -> str:
     return f"{x.device} with a scale for each channel"
 
 
-find, keep = find_by_shape, keep_by_shape
+def find(
+    runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], /
+) -> Callable[..., Any] | None:
+    # Dynamo reads this where a frame did not compile: then it compiles what the frame calls.
+    return None if _followed() else find_by_shape(runs, x, args, options)
+
+
+keep = keep_by_shape
 _followed = torch.compiler.is_dynamo_compiling  # found once: it is asked on every call
 
 

@@ -137,7 +137,12 @@ def test_weights_trained_further_in_float32_name_the_dtype_they_need(
                 array = source.read(name)
                 sink.write(name, array + array.dtype.type(2**-12) if "query" in name else array)
             sink.commit()
-    refused(tmp_path / "new", tmp_path / "out", "Name dtype='float64', which is exact", to="hf")
+    refused(
+        tmp_path / "new",
+        tmp_path / "out",
+        "Name dtype='float64' .--dtype., which is exact",
+        to="hf",
+    )
     assert port.run(tmp_path / "new", tmp_path / "out", to="hf", dtype="float64").comparison
 
 
