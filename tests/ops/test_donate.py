@@ -207,3 +207,15 @@ def test_what_is_refused_is_not_emptied() -> None:
         xl.stack([first, second], donate=True)
     assert x.tolist() == [0, 1, 2, 3, 4]
     assert first.tolist() == [0, 0]
+
+
+def test_what_is_interrupted_is_not_taken_for_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any) -> Any:
+        native.in_place(*args)
+        raise KeyboardInterrupt("now")
+
+    monkeypatch.setattr(backend_of(torch.zeros(1)), "in_place", interrupted)
+    x = torch.randn(64, 64)
+    with pytest.raises(KeyboardInterrupt, match=r"^now$"):
+        xl.matrix_transpose(x, donate=True)
+    assert x.shape == (0,)
