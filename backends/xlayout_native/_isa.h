@@ -61,7 +61,7 @@ typedef struct {
     int64_t narrowest;                        /* bytes of a block that it takes there */
     PutBlock block;                           /* or NULL */
     Turn turn[5];                             /* by log2 of the width; or NULL */
-    bool every_way;                           /* they go; else only HERE */
+    bool every_way;                           /* they go; else HERE and PAST alone */
     void (*write)(Waiting *, int64_t bytes);  /* about so many; or NULL */
 } Isa;
 

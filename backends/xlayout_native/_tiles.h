@@ -198,7 +198,7 @@ static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_
         t->kernel = worker->isa->across[TRANSPOSE], t->turn = NULL;
         return;
     }
-    if (t->turn && worker->isa->every_way && !odd)
+    if (t->turn && !odd)
         t->way = PAST;
     else if (t->turn && worker->isa->every_way && c->tile[last] * c->width >= ROW && !is_run(c) &&
              begin_at(c, start, c->width)) /* an element may be several that stay together */

@@ -17,10 +17,23 @@ INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
 #undef PART
 }
 
-/* A column that was made, to where it belongs. `kept` holds the part before it. */
-INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept)
+/* A column that was made, to where it belongs. `kept` holds the part before it: of a line that is several
+ * vectors, those of rows above, so that all of it is written at once. `at` is where in its line it is. */
+INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept, int at)
 {
-#if LANES == 4
+#if LANES < 4
+    (void)width;
+    if (way == PAST && at + V < LINE) {
+        STORE(kept + at, v);
+        return;
+    }
+    if (way == PAST) {
+        for (int k = 0; k < at; k += V) STREAM(to - at + k, LOAD(kept + k));
+        STREAM(to, v);
+        return;
+    }
+#else
+    (void)at;
     if (way == PAST) {
         STREAM(to, v);
         return;
@@ -33,14 +46,13 @@ INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept)
         return;
     }
 #endif
-    (void)width, (void)way, (void)kept;
     STORE(to, v);
 }
 
 /* One square a lane, n x n elements, n = 16 / width: lane k holds rows k*n to k*n + n - 1, so that
  * a column of all lanes is V bytes in a row. */
 INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out, int width,
-                    Way way, uint8_t *kept)
+                    Way way, uint8_t *kept, int at)
 {
     const int n = 16 / width;
     VEC v[16], w[16];
@@ -51,7 +63,7 @@ INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t co
         for (int k = 0; k < n; k++) v[k] = w[k];
     }
     for (int k = 0; k < n; k++)
-        N(put_column)(to + k * column_out, v[k], width, way, kept + k * LINE);
+        N(put_column)(to + k * column_out, v[k], width, way, kept + k * LINE, at);
 }
 
 /* Squares down the rows, then across. At the edges they overlap what is there already. */
@@ -63,7 +75,7 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
         for (int64_t column = 0; column < b->columns; column += n) {
             const int64_t c = least(column, b->columns - n);
             N(turn)(from + r * b->row_in + c * width, b->row_in, to + c * b->column_out + r * width,
-                    b->column_out, width, HERE, NULL);
+                    b->column_out, width, HERE, NULL, 0);
         }
     }
 }
@@ -93,7 +105,7 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, W
                 FETCH_TO_WRITE((uintptr_t)block->made_soon + (uintptr_t)(r * column_out));
         for (int r = 0; r < rows; r += n * LANES)
             N(turn)(from + r * row_in + x * 16, row_in, to + x * n * column_out + r * width, column_out,
-                    width, way, kept + x * n * LINE);
+                    width, way, kept + x * n * LINE, r * width);
     }
 }
 
@@ -105,10 +117,10 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, W
     case ACROSS: N(turn_block)(block, to, column_out, OVER, kept, W, LAID); break;                 \
     default: N(turn_block)(block, to, column_out, HERE, kept, W, LAID);                            \
     }
-#else /* a smaller vector is part of a line, and the other part comes much later */
+#else
 #define WAYS(W, OVER, LAID)                                                                        \
-    (void)way;                                                                                     \
-    N(turn_block)(block, to, column_out, HERE, kept, W, LAID);
+    if (way == PAST) N(turn_block)(block, to, column_out, PAST, kept, W, LAID);                    \
+    else N(turn_block)(block, to, column_out, HERE, kept, W, LAID);
 #endif
 #define TURN(NAME, W, OVER)                                                                        \
     TARGET static void N(NAME)(const Block *block, uint8_t *to, int64_t column_out, Way way,       \
