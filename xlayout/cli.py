@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 try:
     import typer
@@ -28,9 +28,6 @@ except ModuleNotFoundError as missing:
 
 from xlayout.bench.command import bench
 from xlayout.errors import InverseError, LayoutError
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["app", "main"]
 

@@ -21,8 +21,6 @@ INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
  * vectors, those of rows above, so that all of it is written at once. `at` is where in its line it is. */
 INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept, int at)
 {
-#if LANES < 4
-    (void)width;
     if (way == PAST && at + V < LINE) {
         STORE(kept + at, v);
         return;
@@ -32,12 +30,7 @@ INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept,
         STREAM(to, v);
         return;
     }
-#else
-    (void)at;
-    if (way == PAST) {
-        STREAM(to, v);
-        return;
-    }
+#if LANES == 4
     const int64_t part = (int64_t)((uintptr_t)to & (LINE - 1));
     if (way == ACROSS) STREAM(to - part, N(across)(LOAD(kept), v, LINE - part, width));
     if (way == ACROSS_BYTES) STREAM(to - part, N(across_bytes)(LOAD(kept), v, LINE - part));
@@ -46,6 +39,7 @@ INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept,
         return;
     }
 #endif
+    (void)width;
     STORE(to, v);
 }
 
