@@ -23,13 +23,15 @@ MESHES = (
 def splits(draw: DrawFn, n: int, ranks: int) -> Split:
     """Any rule that can cut an axis of `n` among so many ranks."""
     pad = draw(st.booleans())
-    unit = draw(st.sampled_from([1, 1, 2, 3]))
+    units = st.sampled_from([1, 1, 2, 3])
     if draw(st.integers(0, 5)) == 0:
         cuts = sorted(draw(st.lists(st.integers(0, n), min_size=ranks - 1, max_size=ranks - 1)))
         sizes = tuple(b - a for a, b in zip([0, *cuts], [*cuts, n], strict=True))
         return Split(sizes=sizes, pad=pad)
     rule = draw(st.sampled_from(["ceil", "flat_ceil", "balanced"]))
     segments = draw(st.one_of(st.none(), stretches(n, most=3).map(tuple))) if n else None
+    each = [st.tuples(*[units] * len(segments))] if segments else []
+    unit = draw(st.one_of(units, *each))
     groups = st.sampled_from([d for d in range(1, ranks + 1) if ranks % d == 0])
     copies = draw(st.one_of(st.just(1), groups, *([st.tuples(*[groups] * len(segments))]
                                                   if segments else [])))  # fmt: skip

@@ -63,6 +63,17 @@ def test_copies_give_neighbours_the_same_part() -> None:
     ]  # fmt: skip
 
 
+def test_each_segment_is_cut_at_its_own_units() -> None:
+    """Six key-value heads of size 2 on four ranks, and the two query heads of each beside them."""
+    split = Split(rule="balanced", segments=(24, 12), unit=(4, 2))
+    assert [held(split, 36, (4,), (k,)) for k in range(4)] == [
+        [*range(8), *range(24, 28)],
+        [*range(8, 16), *range(28, 32)],
+        [*range(16, 20), *range(32, 34)],
+        [*range(20, 24), *range(34, 36)],
+    ]
+
+
 def test_pad_stores_every_part_at_the_largest() -> None:
     padded = Sharding(Mesh(4, "tp"), ("tp",), splits={0: Split(pad=True)})
     assert [padded.local_shape(r, (10, 2)) for r in range(4)] == [(3, 2)] * 4
@@ -136,6 +147,7 @@ def test_a_cut_that_cannot_be_says_which_could(split: Split, n: int, message: st
     [
         ({"unit": 0}, "unit: 0; wanted at least 1"),
         ({"sizes": (1,), "rule": "even"}, r"sizes: \(1,\) say every part; leave rule and segments"),
+        ({"unit": (1, 2)}, r"unit: \(1, 2\); wanted one number, or one for each segment"),
         ({"copies": (1, 2)}, r"copies: \(1, 2\); wanted one number, or one for each segment"),
     ],
 )

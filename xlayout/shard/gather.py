@@ -20,6 +20,7 @@ from xlayout.shard.arrays import Laid
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.ranks import run_part
 from xlayout.shard.sharding import Sharding
+from xlayout.shard.split import per_segment
 from xlayout.shard.targets import spelled
 
 __all__ = ["gathered"]
@@ -136,13 +137,14 @@ def _rows(plan: Plan, gone: tuple[str, ...], rank: int) -> Layout | None:
         )
         kept = [name for name in entry if name not in gone]
         segments = split.segments if isinstance(split.segments, tuple) else (n,)
-        parts = math.prod(mesh.shape[a] for a in sharding.axes(axis)) * split.unit
+        parts = math.prod(mesh.shape[a] for a in sharding.axes(axis))
         parts *= split.segments if isinstance(split.segments, int) else 1
+        units = per_segment(split.unit, len(segments))
         if (
             entry[: len(kept)] != tuple(kept)
             or split.sizes is not None
             or split.copies != 1
-            or any(size % parts for size in segments)
+            or any(size % (parts * unit) for size, unit in zip(segments, units, strict=True))
         ):
             return None
     size = math.prod(plan.stores(rank)[0])

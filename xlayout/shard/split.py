@@ -18,7 +18,7 @@ from xlayout.algebra.partition import partition
 from xlayout.algebra.shapes import divisors, integer, integers, is_size, one_of
 from xlayout.errors import SizeError
 
-__all__ = ["Rule", "Runs", "Split", "Splits", "as_splits", "merged"]
+__all__ = ["Rule", "Runs", "Split", "Splits", "as_splits", "merged", "per_segment"]
 
 Rule = Literal["ceil", "flat_ceil", "balanced", "even"]
 Runs = tuple[range, ...]
@@ -38,6 +38,7 @@ class Split:
             JAX arrays, ZeRO-3). "balanced": sizes differ by one unit at most (AutoTP). "even":
             equal parts, or an error (Megatron, JAX).
         unit: parts are multiples of this, such as a head size; what is left over goes to the last.
+            One number, or one per segment: queries of a group are cut together.
         sizes: the size of each part, instead of a rule.
         segments: the segments of a fused weight (gate and up; q, k and v), as their sizes or as
             the number of equal ones: each is cut by the rule, and a rank stores its parts of all
@@ -58,7 +59,7 @@ class Split:
     """
 
     rule: Rule = "ceil"
-    unit: int = 1
+    unit: int | tuple[int, ...] = 1
     sizes: tuple[int, ...] | None = None
     segments: int | tuple[int, ...] | None = None
     copies: int | tuple[int, ...] = 1
@@ -68,7 +69,7 @@ class Split:
         one_of("rule", self.rule, get_args(Rule))
         if not isinstance(self.pad, bool):
             raise TypeError(f"pad: {self.pad!r}; wanted True or False")
-        object.__setattr__(self, "unit", integer(self.unit, "unit", 1))
+        object.__setattr__(self, "unit", _one_or_more(self.unit, "unit", 1))
         if self.sizes is not None:
             object.__setattr__(self, "sizes", integers(self.sizes, "sizes"))
             if self.rule != "ceil" or self.segments is not None:
@@ -76,10 +77,10 @@ class Split:
         if self.segments is not None:
             object.__setattr__(self, "segments", _one_or_more(self.segments, "segments", 0))
         object.__setattr__(self, "copies", _one_or_more(self.copies, "copies", 1))
-        if isinstance(self.copies, int):
-            return
-        if not isinstance(self.segments, tuple) or len(self.copies) != len(self.segments):
-            raise SizeError(f"copies: {self.copies}; wanted one number, or one for each segment")
+        segments = len(self.segments) if isinstance(self.segments, tuple) else None
+        for name, given in (("unit", self.unit), ("copies", self.copies)):
+            if isinstance(given, tuple) and len(given) != segments:
+                raise SizeError(f"{name}: {given}; wanted one number, or one for each segment")
 
     @property
     def overlaps(self) -> bool:
@@ -114,36 +115,41 @@ class Split:
         """The part of every segment."""
         segments = self.segments or 1
         if isinstance(segments, int):
-            if self._nests and self.copies == 1:
-                yield from self._nested(n, cuts, segments)
+            (unit,), (copies,) = per_segment(self.unit, 1), per_segment(self.copies, 1)
+            if segments == 1:
+                yield from self._part(n, cuts, unit, copies, axis)
+                return
+            if self._nests and copies == 1:
+                yield from self._nested(n, cuts, unit, segments)
                 return
             segments = partition(n, segments, rule="ceil")
         if sum(segments) != n:
             raise SizeError(f"segments: {segments} add up to {sum(segments)}; axis {axis} is {n}")
-        copies = (self.copies,) * len(segments) if isinstance(self.copies, int) else self.copies
         starts = accumulate(segments, initial=0)
-        for first, size, held in zip(starts, segments, copies, strict=False):
-            for run in self._part(size, cuts, held, axis):
+        units, groups = (per_segment(given, len(segments)) for given in (self.unit, self.copies))
+        for first, size, unit, held in zip(starts, segments, units, groups, strict=False):
+            for run in self._part(size, cuts, unit, held, axis):
                 yield range(first + run.start, first + run.stop)
 
     @property
     def _nests(self) -> bool:
         return self.rule == "ceil" and self.sizes is None
 
-    def _nested(self, n: int, cuts: Cuts, segments: int = 1) -> list[range]:
+    @staticmethod
+    def _nested(n: int, cuts: Cuts, unit: int, segments: int = 1) -> list[range]:
         """Cut after cut in mesh order, each through as many parts as more major cuts will make."""
         runs = [range(n)]
         for k, (count, at, stands) in sorted(enumerate(cuts), key=lambda item: item[1][2]):
             parts = segments * math.prod(c for c, _, other in cuts[:k] if other > stands)
-            edges = _edges(sum(map(len, runs)), parts, "ceil", self.unit)
+            edges = _edges(sum(map(len, runs)), parts, "ceil", unit)
             kept: list[range] = []
             for low, high in itertools.pairwise(edges):
-                cut = _edges(high - low, count, "ceil", self.unit)
+                cut = _edges(high - low, count, "ceil", unit)
                 kept += _within(runs, low + cut[at], low + cut[at + 1])
             runs = kept
         return runs
 
-    def _part(self, n: int, cuts: Cuts, copies: int, axis: int) -> list[range]:
+    def _part(self, n: int, cuts: Cuts, unit: int, copies: int, axis: int) -> list[range]:
         ranks = math.prod(count for count, _, _ in cuts)
         if ranks % copies:
             raise SizeError(
@@ -151,14 +157,14 @@ class Split:
                 f"into groups of {', '.join(map(str, divisors(ranks)))}"
             )
         if self._nests and copies == 1:
-            return self._nested(n, cuts)
+            return self._nested(n, cuts, unit)
         at = 0
         for count, here, _ in cuts:
             at = at * count + here
-        edges = self._cuts(n, ranks // copies, axis)
+        edges = self._cuts(n, ranks // copies, unit, axis)
         return [range(edges[at // copies], edges[at // copies + 1])]
 
-    def _cuts(self, n: int, parts: int, axis: int) -> tuple[int, ...]:
+    def _cuts(self, n: int, parts: int, unit: int, axis: int) -> tuple[int, ...]:
         what = f"cannot shard axis {axis} = {n} into {parts}"
         if self.sizes is not None:
             if len(self.sizes) != parts or sum(self.sizes) != n:
@@ -167,20 +173,20 @@ class Split:
                 )
             edges = tuple(accumulate(self.sizes, initial=0))
             for cut in edges[:-1]:
-                if cut % self.unit:
-                    raise SizeError(_inside(what, cut, self.unit, n))
+                if cut % unit:
+                    raise SizeError(_inside(what, cut, unit, n))
             return edges
-        if self.rule == "even" and n % (parts * self.unit):
+        if self.rule == "even" and n % (parts * unit):
             cut = -(-n // parts)
-            if n % self.unit or not cut % self.unit:
-                clean = ", ".join(map(str, divisors(n // self.unit)))
+            if n % unit or not cut % unit:
+                clean = ", ".join(map(str, divisors(n // unit)))
                 segment = " (a segment)" if self.segments is not None else ""
                 raise SizeError(
                     f"{what}{segment}: parts would differ. Clean cuts: {clean}; or name a rule "
                     "for uneven parts, such as 'balanced'"
                 )
-            raise SizeError(_inside(what, cut, self.unit, n))
-        return _edges(n, parts, "balanced" if self.rule == "balanced" else "ceil", self.unit)
+            raise SizeError(_inside(what, cut, unit, n))
+        return _edges(n, parts, "balanced" if self.rule == "balanced" else "ceil", unit)
 
 
 def _one_or_more(given: Any, name: str, least: int) -> int | tuple[int, ...]:
@@ -188,6 +194,11 @@ def _one_or_more(given: Any, name: str, least: int) -> int | tuple[int, ...]:
     if is_size(given) or not isinstance(given, Iterable):
         return integer(given, name, 1)
     return integers(given, name, least)
+
+
+def per_segment(given: int | tuple[int, ...], segments: int) -> tuple[int, ...]:
+    """What was given once, or for each segment, for each."""
+    return (given,) * segments if isinstance(given, int) else given
 
 
 def as_splits(given: Splits) -> dict[int, Split]:

@@ -19,6 +19,7 @@ from xlayout.algebra.shapes import Shape
 from xlayout.algebra.strided import row_major
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharding import Sharding
+from xlayout.shard.split import per_segment
 
 __all__ = ["Owners", "has_owners", "places_in", "spread"]
 
@@ -112,13 +113,13 @@ def _even(sharding: Sharding, axis: int, n: int) -> list[tuple[int, int]] | None
     counts = [sharding.mesh.shape[a] for a in sharding.axes(axis)]
     segments = split.segments or 1
     sizes = (n // segments,) * segments if isinstance(segments, int) else segments
-    groups = (split.copies,) * len(sizes) if isinstance(split.copies, int) else split.copies
+    groups, units = (per_segment(given, len(sizes)) for given in (split.copies, split.unit))
     if split.sizes is not None or sum(sizes) != n or not n:
         return None
-    for size, g in zip(sizes, groups, strict=True):
+    for size, g, unit in zip(sizes, groups, units, strict=True):
         if g > 1 and (not counts or counts[-1] % g):
             return None
-        if size % (math.prod(counts) * split.unit // g):
+        if size % (math.prod(counts) * unit // g):
             return None
     return list(zip(sizes, groups, strict=True))
 
