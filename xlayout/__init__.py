@@ -1,5 +1,6 @@
 """Array layouts as values: one algebra for ops in torch, JAX and numpy, and for checkpoints."""
 
+from importlib import import_module as _import
 from typing import TYPE_CHECKING, Any
 
 from xlayout.algebra import Cost as Cost
@@ -46,6 +47,7 @@ from xlayout.ops.apply import apply as apply
 from xlayout.ops.many import apply_many as apply_many
 
 if TYPE_CHECKING:
+    from xlayout import tp as tp
     from xlayout.shard import Mesh as Mesh
     from xlayout.shard import Plan as Plan
     from xlayout.shard import Sharding as Sharding
@@ -103,6 +105,7 @@ __all__ = [
     "to_numpy",
     "to_tiles",
     "to_torch",
+    "tp",
     "trim",
     "ungroup",
     "unstack",
@@ -116,9 +119,9 @@ if not TYPE_CHECKING:  # a type checker would then believe in any name
         # Many devices are a tenth of the import, and most programs have one: loaded on demand.
         if name not in __all__:
             raise AttributeError(f"module 'xlayout' has no attribute {name!r}")
-        import xlayout.shard
+        from xlayout import shard
 
-        value = globals()[name] = getattr(xlayout.shard, name)
+        value = globals()[name] = _import("xlayout.tp") if name == "tp" else getattr(shard, name)
         return value
 
     def __dir__() -> list[str]:

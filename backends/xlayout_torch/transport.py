@@ -73,6 +73,13 @@ def gather(part: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torc
     return made if made.dtype == part.dtype else made.view(part.dtype)
 
 
+def total(x: torch.Tensor, mesh: DeviceMesh, /) -> torch.Tensor:
+    """The sum over the ranks of a mesh of one axis."""
+    made = _ops.all_reduce(x.contiguous(), "sum", mesh.get_group().group_name)
+    summed: torch.Tensor = _ops.wait_tensor(made)
+    return summed
+
+
 def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torch.Tensor:
     """The sum over the ranks along some mesh axes of this rank's stretch of a flat tensor.
 

@@ -1,0 +1,279 @@
+"""Weights are cut as other systems cut them, and put together again bit for bit."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frameworks import Framework
+from tests.golden import Case, cases
+from xlayout.errors import LayoutError, ShapeError, ShardingError, SizeError
+from xlayout.tp import Rule, TensorPlan, merge, plan, shard
+
+CONFIG = {"num_attention_heads": 12, "num_key_value_heads": 6}
+
+
+def weights(*, biased: bool = True, width: int = 24) -> dict[str, np.ndarray]:
+    """One block of a Llama with everything fused, as different numbers."""
+    shapes = {
+        "self_attn.qkv_proj.weight": (12 * 2 + 2 * 6 * 2, width),
+        "self_attn.qkv_proj.bias": (12 * 2 + 2 * 6 * 2,),
+        "self_attn.o_proj.weight": (width, 24),
+        "self_attn.o_proj.bias": (width,),
+        "mlp.gate_up_proj.weight": (2 * 10, width),
+        "mlp.down_proj.weight": (width, 10),
+        "norm.weight": (width,),
+        "embed.weight": (30, width),
+    }
+    at, made = 0, {}
+    for name, shape in shapes.items():
+        if biased or "bias" not in name:
+            size = int(np.prod(shape))
+            made[name] = np.arange(at, at + size, dtype=np.float32).reshape(shape)
+            at += size
+    return made
+
+
+def planned(x: dict[str, Any], parts: int) -> TensorPlan:
+    return plan(x, parts, rules="phi3", config=CONFIG)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 5, 6, 12])
+def test_shards_put_together_are_the_whole(backend: Framework, parts: int) -> None:
+    x = weights()
+    made = planned(x, parts)
+    given = {name: backend.array(a) for name, a in x.items()}
+    shards = [shard(given, made, rank) for rank in range(parts)]
+    for rank, part in enumerate(shards):
+        for name, local in part.items():
+            assert local.shape == made.local_shape(name, rank)
+    merged = merge(shards, made)
+    assert list(merged) == list(x)
+    for name, a in x.items():
+        np.testing.assert_array_equal(backend.numpy(merged[name]), a)
+
+
+def test_fused_weights_are_cut_as_the_parts_of_them_would_be() -> None:
+    """The oracle is slicing by hand: 6 key-value heads on 4 ranks are 2, 2, 1 and 1."""
+    x = weights()
+    made = planned(x, 4)
+    q, k, v = np.split(x["self_attn.qkv_proj.weight"], [24, 36])
+    gate, up = np.split(x["mlp.gate_up_proj.weight"], 2)
+    edges, halves = [0, 2, 4, 5, 6], [0, 3, 6, 8, 10]
+    for rank in range(4):
+        a, b = edges[rank : rank + 2]
+        c, d = halves[rank : rank + 2]
+        part = shard(x, made, rank)
+        heads = q[4 * a : 4 * b], k[2 * a : 2 * b], v[2 * a : 2 * b]
+        np.testing.assert_array_equal(part["self_attn.qkv_proj.weight"], np.concatenate(heads))
+        both = np.concatenate([gate[c:d], up[c:d]])
+        np.testing.assert_array_equal(part["mlp.gate_up_proj.weight"], both)
+        down = x["mlp.down_proj.weight"][:, c:d]
+        np.testing.assert_array_equal(part["mlp.down_proj.weight"], down)
+        out = x["self_attn.o_proj.weight"][:, 4 * a : 4 * b]
+        np.testing.assert_array_equal(part["self_attn.o_proj.weight"], out)
+        np.testing.assert_array_equal(part["self_attn.o_proj.bias"], x["self_attn.o_proj.bias"])
+
+
+def test_more_ranks_than_key_value_heads_have_copies() -> None:
+    x = weights()
+    made = planned(x, 12)
+    _, k, v = np.split(x["self_attn.qkv_proj.weight"], [24, 36])
+    for rank in range(12):
+        part = shard(x, made, rank)["self_attn.qkv_proj.weight"]
+        own = rank // 2
+        np.testing.assert_array_equal(part[2:4], k[2 * own : 2 * own + 2])
+        np.testing.assert_array_equal(part[4:], v[2 * own : 2 * own + 2])
+
+
+SLICING = json.loads(Path(__file__).with_name("tensor_slicing.json").read_text("utf-8"))["cases"]
+
+
+def array(given: Any) -> np.ndarray:
+    return np.array(given["data"], np.float32).reshape(given["shape"])
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        c
+        for c in SLICING
+        if isinstance(c.get("expected"), list) and not c["id"].startswith("conv1d")
+    ],
+    ids=lambda c: c["id"],
+)
+def test_slices_are_as_recorded(case: dict[str, Any]) -> None:
+    """Kernels there are (in, out), and int8 ones (out, in); one axis differs, which is the cut."""
+    x, p = array(case["inputs"]["src"]), case["params"]
+    axis = next(k for k, (n, m) in enumerate(zip(x.shape, p["dst_shape"], strict=True)) if n != m)
+    features = " + ".join(["plain"] * p.get("num_splits", 1))
+    column = axis == x.ndim - 1 if not p.get("int8") else axis == 0
+    stored = "out_in" if p.get("int8") else "in_out"
+    rule = Rule("w", "column" if column else "row", features, stored=stored)
+    made = plan({"w.weight": x}, len(case["expected"]), rules=[rule])
+    for rank, expected in enumerate(case["expected"]):
+        np.testing.assert_array_equal(
+            shard({"w.weight": x}, made, rank)["w.weight"], array(expected)
+        )
+
+
+def test_uneven_slices_start_where_the_one_before_ends() -> None:
+    """Where the original takes 4 and 5 for the last of 3, 3 and 2."""
+    (case,) = (c for c in SLICING if c["id"] == "copy/uneven_wrong_offset")
+    x = array(case["inputs"]["src"])
+    made = plan({"w.weight": x}, 3, rules=[Rule("w", "row")])
+    assert shard({"w.weight": x}, made, 2)["w.weight"].tolist() == [[6, 7]]
+
+
+@pytest.mark.parametrize("case", cases("gate_up"), ids=str)
+def test_packs_of_gate_and_up_are_as_recorded(case: Case) -> None:
+    x = {f"mlp.gate_up_proj.{k}": a for k, a in case.inputs.items() if a is not None}
+    ranks = range(case.params["mp_size"])
+    made = plan(x, len(ranks), rules="phi3", grain=case.params["tp_grain_size"])
+    for rank in ranks:
+        own = shard(x, made, rank)
+        np.testing.assert_array_equal(own["mlp.gate_up_proj.weight"], case.expected[f"rank{rank}"])
+        bias = case.expected.get(f"rank{rank}_bias")
+        if bias is not None:
+            np.testing.assert_array_equal(own["mlp.gate_up_proj.bias"], bias)
+
+
+def test_nested_dicts_stay_nested() -> None:
+    x = {"model": {"layers": {0: {"mlp": {"up_proj": {"kernel": np.arange(8).reshape(2, 4)}}}}}}
+    made = plan(x, 2, rules="llama")
+    assert list(made) == ["model.layers.0.mlp.up_proj.kernel"]
+    shards = [shard(x, made, rank) for rank in range(2)]
+    own = shards[1]["model"]["layers"][0]["mlp"]["up_proj"]["kernel"]
+    assert own.tolist() == [[2, 3], [6, 7]]
+    whole = merge(shards, made)["model"]["layers"][0]["mlp"]["up_proj"]["kernel"]
+    assert whole.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_what_is_shared_costs_nothing() -> None:
+    x = {"mlp.up_proj.weight": np.arange(8).reshape(4, 2), "norm.weight": np.arange(2)}
+    made = plan(x, 2, rules="llama")
+    views = shard(x, made, 1, copy=None)
+    assert all(np.shares_memory(views[name], x[name]) for name in x)
+    assert not any(np.shares_memory(shard(x, made, 1)[name], x[name]) for name in x)
+    columns = {"mlp.down_proj.weight": np.arange(8).reshape(2, 4)}
+    cut = shard(columns, plan(columns, 2, rules="llama"), 1, copy=False)["mlp.down_proj.weight"]
+    assert np.shares_memory(cut, columns["mlp.down_proj.weight"])
+
+
+@pytest.mark.parametrize("name", ["norm.weight", "self_attn.o_proj.bias"])
+def test_copies_that_differ_are_refused(backend: Framework, name: str) -> None:
+    x = weights()
+    made = planned(x, 3)
+    shards = [shard(x, made, rank) for rank in range(3)]
+    shards[2][name][0] = np.nan
+    given = [{k: backend.array(a) for k, a in part.items()} for part in shards]
+    with pytest.raises(ShapeError, match=rf"shards\[2\]\['{name}'\]: differs from the copy"):
+        merge(given, made)
+    merged = merge(given, made, check=False)
+    np.testing.assert_array_equal(backend.numpy(merged[name]), x[name])
+    for part in given:
+        part[name] = given[2][name]
+    assert np.isnan(backend.numpy(merge(given, made)[name])[0])  # equal bits, though no number is
+
+
+def test_copies_of_keys_that_differ_are_refused() -> None:
+    x = weights()
+    made = planned(x, 12)
+    shards = [shard(x, made, rank) for rank in range(12)]
+    shards[7]["self_attn.qkv_proj.weight"][3] += 1
+    with pytest.raises(ShapeError, match=r"shards\[7\]\['self_attn.qkv_proj.weight'\]: differs"):
+        merge(shards, made)
+    shards[7]["self_attn.qkv_proj.weight"][3] -= 1
+    shards[7]["self_attn.qkv_proj.weight"][0] += 1  # a query, which is its alone
+    merge(shards, made)
+
+
+def test_a_plan_is_a_table_with_layers_together() -> None:
+    x = {f"layers.{k}.{name}": a for k in range(3) for name, a in weights().items()}
+    made = planned(x, 4)
+    lines = [re.sub("  +", " | ", line) for line in str(made).splitlines()]
+    assert lines == [
+        "24 weights for 4 ranks",
+        "weight | number | shape | cut | between | a rank holds",
+        lines[2],
+        "layers.*.self_attn.qkv_proj.weight | 3 | 48x24 | column | heads + kv_heads + kv_heads"
+        " | 16x24 or 8x24",
+        "layers.*.self_attn.qkv_proj.bias | 3 | 48 | column | heads + kv_heads + kv_heads"
+        " | 16 or 8",
+        "layers.*.self_attn.o_proj.weight | 3 | 24x24 | row | heads | 24x8 or 24x4",
+        "layers.*.self_attn.o_proj.bias | 3 | 24 | whole | 24",
+        "layers.*.mlp.gate_up_proj.weight | 3 | 20x24 | column | features + features"
+        " | 6x24 or 4x24",
+        "layers.*.mlp.down_proj.weight | 3 | 24x10 | row | features | 24x3 or 24x2",
+        "layers.*.norm.weight | 3 | 24 | whole | 24",
+        "layers.*.embed.weight | 3 | 30x24 | whole | 30x24",
+        "a rank holds 4,728 of 9,792 numbers at most",
+        "no rule names 3 of the matrices: layers.0.embed.weight, layers.1.embed.weight, "
+        "layers.2.embed.weight",
+    ]
+    assert made.unmatched == tuple(f"layers.{k}.embed.weight" for k in range(3))
+    assert [made.heads_on(rank) for rank in range(4)] == [(4, 2), (4, 2), (2, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"),
+    [
+        (lambda x: x.pop("norm.weight"), ShapeError, "weights: has no 'norm.weight'$"),
+        (lambda x: (x.pop("norm.weight"), x.pop("embed.weight")), ShapeError,
+         "weights: has no 'embed.weight' and 1 more"),
+        (lambda x: x.update(other=1), ShapeError, "weights: has 'other', of which the plan knows"),
+        (lambda x: x.update({"norm.weight": np.ones(3)}), ShapeError,
+         r"weights\['norm.weight'\]: shape \(3,\); the plan has \(24,\) there"),
+        (lambda x: x.update({"norm.weight": [1.0] * 24}), TypeError,
+         r"weights\['norm.weight'\]: a list; wanted an array"),
+        (lambda x: x.update({"norm": {"weight": np.ones(24)}}), LayoutError,
+         "weights: 'norm.weight' is there twice, once with a dot in a key"),
+    ],
+)  # fmt: skip
+def test_other_weights_than_planned_are_refused(
+    change: Any, kind: type[Exception], text: str
+) -> None:
+    x = weights()
+    made = planned(x, 2)
+    change(x)
+    with pytest.raises(kind, match=text):
+        shard(x, made, 0)
+
+
+def test_what_is_no_argument_is_refused() -> None:
+    x = weights()
+    made = planned(x, 2)
+    shards = [shard(x, made, rank) for rank in range(2)]
+    with pytest.raises(SizeError, match=r"rank: 2; the mesh \(tp=2\) has ranks 0 to 1"):
+        shard(x, made, 2)
+    with pytest.raises(TypeError, match=r"plan: a dict; wanted what xlayout\.tp\.plan returns"):
+        shard(x, {}, 0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="weights: a list; wanted a dict of names and arrays"):
+        shard([x], made, 0)
+    with pytest.raises(TypeError, match="shards: a dict; wanted one dict for each rank"):
+        merge(shards[0], made)
+    with pytest.raises(SizeError, match="shards: 3; the plan has 2 ranks"):
+        merge([*shards, shards[0]], made)
+    with pytest.raises(ShapeError, match=r"shards\[1\]\['norm.weight'\]: shape \(1,\); the plan"):
+        merge([shards[0], {**shards[1], "norm.weight": np.ones(1)}], made)
+    with pytest.raises(SizeError, match="parts: 0; wanted at least 1"):
+        planned(x, 0)
+    with pytest.raises(TypeError, match=r"weights\['a'\]: 'x'; wanted a sequence of ints"):
+        plan({"a": "x"}, 2, rules="llama")
+
+
+def test_a_weight_that_cannot_be_cut_is_named() -> None:
+    x = {"self_attn.q_proj.weight": np.ones((10, 4))}
+    text = r"weights\['self_attn.q_proj.weight'\], shape \(10, 4\), axis 0: 10 features do not"
+    with pytest.raises(SizeError, match=text):
+        plan(x, 2, rules="llama", config=CONFIG)
+    with pytest.raises(ShardingError, match="axis 0: config: names no heads, and the rule cuts"):
+        plan(x, 2, rules="llama")
+    latent = {"self_attn.kv_a_proj_with_mqa.weight": (6, 4)}
+    with pytest.raises(ShardingError, match="config: names no qk_rope_head_dim, which the rule '"):
+        plan(latent, 2, rules="deepseek_v2", config=CONFIG)

@@ -1,0 +1,53 @@
+"""Parallel: weights in nested dicts, placed on a mesh as a plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from xlayout.errors import ShardingError, SizeError
+
+if TYPE_CHECKING:
+    from xlayout.tp.planning import Placed, TensorPlan
+
+__all__ = ["along", "parallelize"]
+
+
+def along(mesh: Any) -> tuple[tuple[Mesh, str], int]:
+    """A mesh with the axis along which a model is shared, and the size of that.
+
+    Raises:
+        TypeError: for something that is not a jax.sharding.Mesh.
+        ShardingError: for several axes of which none is "tp".
+    """
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh: a {type(mesh).__name__}; wanted a jax.sharding.Mesh")
+    if len(mesh.axis_names) > 1 and "tp" not in mesh.axis_names:
+        raise ShardingError(f"mesh: axes {mesh.axis_names}; wanted one axis, or one named 'tp'")
+    axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else "tp"
+    return (mesh, axis), mesh.shape[axis]
+
+
+def parallelize(
+    arrays: Mapping[str, Any], mesh: tuple[Mesh, str], plan: TensorPlan
+) -> dict[str, Any]:
+    """The weights by their names, on the mesh; see `xlayout.tp.parallelize`."""
+    places = {name: _place(name, placed, mesh, plan.parts) for name, placed in plan.items()}
+    return {name: jax.device_put(arrays[name], place) for name, place in places.items()}
+
+
+def _place(name: str, placed: Placed, mesh: tuple[Mesh, str], parts: int) -> NamedSharding:
+    sharding, (devices, axis) = placed.sharding, mesh
+    cut = len(sharding.spec) - 1
+    if cut < 0 or sharding.split(cut).overlaps:
+        return NamedSharding(devices, PartitionSpec())  # type: ignore[no-untyped-call]
+    n = placed.shape[cut]
+    if n % parts:
+        raise SizeError(
+            f"model[{name!r}]: axis {cut} = {n} does not divide among {parts} devices, and JAX "
+            "cuts evenly; pad it, or give a rule that leaves it 'whole'"
+        )
+    return NamedSharding(devices, PartitionSpec(*[None] * cut, axis))  # type: ignore[no-untyped-call]

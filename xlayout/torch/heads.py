@@ -1,0 +1,82 @@
+"""Heads: what an attention module believes about how many it has, made true for one rank.
+
+Most models reshape by the size of a head and let the number follow; the others keep numbers in
+attributes, or ask their config.
+"""
+
+from __future__ import annotations
+
+import inspect
+from copy import copy
+from typing import Any
+
+from torch import nn
+
+__all__ = ["counts_own_heads", "slices_alibi"]
+
+_HEADS = ("num_heads", "num_attention_heads", "n_head", "n_heads", "num_q_heads")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads")
+_GROUPS = ("num_key_value_groups", "n_rep")
+_WIDTHS = ("split_size", "all_head_size")
+_KV_WIDTHS = ("kv_dim",)
+
+
+def counts_own_heads(module: nn.Module, whole: tuple[int, int], own: tuple[int, int]) -> None:
+    """Set an attention module's numbers to those of one rank.
+
+    Args:
+        module: the parent of the layers that make queries, keys and values.
+        whole: (heads, key-value heads) of the model.
+        own: the same of the rank.
+    """
+    _replace(module, _HEADS, whole[0], own[0])
+    _replace(module, _KV_HEADS, whole[1], own[1])
+    _replace(module, _GROUPS, whole[0] // whole[1], own[0] // max(own[1], 1))
+    size: Any = getattr(module, "head_dim", None)
+    if isinstance(size, int):
+        _replace(module, _WIDTHS, whole[0] * size, own[0] * size)
+        _replace(module, _KV_WIDTHS, whole[1] * size, own[1] * size)
+    config: Any = getattr(module, "config", None)
+    if config is not None:
+        mine = copy(config)  # the other layers' stays as it is
+        _replace(mine, _HEADS, whole[0], own[0])
+        _replace(mine, _KV_HEADS, whole[1], own[1])
+        module.config = mine
+
+
+def _replace(owner: Any, names: tuple[str, ...], before: int, now: int) -> None:
+    """Where a number of one of these names is the whole's, make it the rank's."""
+    found = [name for name in names if getattr(owner, name, None) == before]
+    for name in found:
+        setattr(owner, name, now)
+
+
+def slices_alibi(module: nn.Module, heads: int, first: int, own: int) -> None:
+    """Let an attention module that is given biases for all heads use those of one rank.
+
+    Args:
+        module: one whose forward pass takes `alibi` by name, perhaps added to `attention_mask`
+            already; others stay.
+        heads: of the model.
+        first: the rank's first head.
+        own: how many it has.
+    """
+    if "alibi" not in inspect.signature(module.forward).parameters:
+        return
+
+    def sliced(_module: nn.Module, given: Any, named: dict[str, Any]) -> Any:
+        for name in ("alibi", "attention_mask"):
+            if named.get(name) is not None:
+                named = {**named, name: _sliced(named[name], heads, first, own)}
+        return given, named
+
+    module.register_forward_pre_hook(sliced, with_kwargs=True)
+
+
+def _sliced(biases: Any, heads: int, first: int, own: int) -> Any:
+    """The rank's part of (batch, heads, …) or (batch x heads, 1, …); of others all."""
+    if biases.ndim == 4 and biases.shape[1] == heads:
+        return biases[:, first : first + own]
+    if biases.ndim == 3 and biases.shape[0] % heads == 0:
+        return biases.unflatten(0, (-1, heads))[:, first : first + own].flatten(0, 1)
+    return biases

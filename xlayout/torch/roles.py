@@ -1,0 +1,153 @@
+"""Roles: what a layer sends to the other ranks, before it runs and after.
+
+A layer with a role is of a class derived from its own, as FSDP does it: the names of parameters,
+hooks and `isinstance` stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from xlayout.shard import Split
+from xlayout.torch.line import Line
+
+__all__ = ["Column", "Experts", "Role", "Row", "Tail", "Vocab", "played", "runs_as"]
+
+_Forward = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A layer whose results are cut.
+
+    Attributes:
+        line: the ranks.
+        gather: how the axis of its results is cut, where they are put together again.
+        size: of that axis.
+    """
+
+    line: Line
+    gather: Split | None
+    size: int
+
+    def run(self, _module: nn.Module, forward: _Forward, x: Any, *rest: Any, **named: Any) -> Any:
+        """The layer's results; the gradients of what goes in are summed."""
+        made = forward(self.line.shared(x), *rest, **named)
+        return made if self.gather is None else self.line.gathered(made, self.gather, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A layer whose inputs are cut.
+
+    Attributes:
+        line: the ranks.
+        scatter: how the axis of its inputs is cut, where they come whole.
+        transposed: whether the weight is (in, out).
+    """
+
+    line: Line
+    scatter: Split | None
+    transposed: bool
+
+    def run(self, module: nn.Module, forward: _Forward, x: Any, *rest: Any, **named: Any) -> Any:
+        """The layer's results, summed; then its bias, once."""
+        if self.scatter is not None:
+            x = self.line.scattered(x, self.scatter)
+        bias: Any = getattr(module, "bias", None)
+        if bias is None:
+            return self.line.summed(forward(x, *rest, **named))
+        weight: Any = module.weight
+        made = nn.functional.linear(x, weight.mT if self.transposed else weight)
+        return self.line.summed(made) + bias
+
+
+@dataclass(frozen=True, slots=True)
+class Vocab:
+    """An embedding that is cut by rows.
+
+    Attributes:
+        line: the ranks.
+        rows: those of this rank.
+    """
+
+    line: Line
+    rows: range
+
+    def run(self, _module: nn.Module, forward: _Forward, ids: Any) -> Any:
+        """What each rank finds of the rows, added up: one of them finds it."""
+        own = (ids >= self.rows.start) & (ids < self.rows.stop)
+        made = forward(torch.where(own, ids - self.rows.start, 0))
+        return self.line.summed(made.masked_fill(~own[..., None], 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A module that holds cut weights itself, and whose results are summed.
+
+    Attributes:
+        line: the ranks.
+    """
+
+    line: Line
+
+    def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
+        """The module's results, summed; the gradients of all that goes in are too."""
+        shared = {name: self._shared(x) for name, x in named.items()}
+        return self.line.summed(forward(*map(self._shared, given), **shared))
+
+    def _shared(self, x: Any) -> Any:
+        tracked = isinstance(x, torch.Tensor) and x.is_floating_point()
+        return self.line.shared(x) if tracked else x
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A whole layer, some of whose results every rank uses for its own heads.
+
+    Attributes:
+        line: the ranks.
+        size: how many, the last ones.
+    """
+
+    line: Line
+    size: int
+
+    def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
+        """The layer's results; the gradients of the last ones are summed."""
+        head, tail = forward(*given, **named).tensor_split([-self.size], dim=-1)
+        return torch.cat([head, self.line.shared(tail)], dim=-1)
+
+
+Role = Column | Row | Vocab | Experts | Tail
+
+
+class _Played(nn.Module):
+    """The forward pass of a layer with a role; it stands before the layer's own class."""
+
+    xlayout_role: Role
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        return self.xlayout_role.run(self, super().forward, *given, **named)
+
+
+_DERIVED: dict[Any, Any] = {}
+
+
+def runs_as(module: nn.Module, role: Role) -> None:
+    """From now on a module sends to other ranks what its role says."""
+    kind = type(module)
+    if kind not in _DERIVED:
+        _DERIVED[kind] = type(f"Parallel{kind.__name__}", (_Played, kind), {})
+    module.__class__ = _DERIVED[kind]
+    module.xlayout_role = role  # type: ignore[assignment]
+
+
+def played(module: nn.Module) -> bool:
+    """Whether a module has a role."""
+    return isinstance(module, _Played)

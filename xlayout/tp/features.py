@@ -1,0 +1,115 @@
+"""Features: what the cut axis of a weight is made of, as a `Split`.
+
+Queries are cut with the key-value head that they use. With more ranks than key-value heads these
+are copied to as many neighbours as share them, instead of leaving ranks idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xlayout.algebra.partition import partition
+from xlayout.algebra.shapes import divisors
+from xlayout.errors import ShardingError, SizeError
+from xlayout.shard import Split
+from xlayout.tp.numbers import Numbers
+
+__all__ = ["heads_on", "split_of"]
+
+
+def split_of(
+    terms: Sequence[str], n: int, parts: int, numbers: Numbers, *, grain: int = 1
+) -> Split:
+    """How an axis of `n` features is cut into so many parts.
+
+    Args:
+        terms: what the segments of the axis are made of; see `Rule`.
+        n: size of the axis.
+        parts: how many ranks.
+        numbers: the heads of the model.
+        grain: plain features are cut at multiples of it, what is left goes to the last rank; sizes
+            below it are cut anywhere.
+
+    Raises:
+        ShardingError: for heads whose number is not known.
+        SizeError: for an axis that does not consist of such features, or heads that so many ranks
+            cannot share.
+
+    >>> split_of(("heads",), 384, 4, Numbers(12, 6)).runs(384, (4,), (2,))
+    (range(256, 320),)
+    """
+    if "plain" in terms:
+        size = _each(n, len(terms), " + ".join(terms))
+        segments = (size,) * len(terms) if len(terms) > 1 else None
+        return Split(rule="balanced", unit=grain if size >= grain else 1, segments=segments)
+    heads, kv_heads = _known(numbers)
+    counts = [kv_heads if term in ("kv_heads", "groups") else heads for term in terms]
+    size = _each(n, sum(counts), _said(terms, counts))
+    group = heads // kv_heads
+    units = [size * (group if term == "heads" else 1) for term in terms]
+    copies = [1] * len(terms)
+    if parts > kv_heads:
+        _refuse_unshared(terms, parts, heads, kv_heads)
+        units = [size] * len(terms)
+        copies = [parts // kv_heads if term == "kv_heads" else 1 for term in terms]
+    if len(terms) == 1:
+        return Split(rule="balanced", unit=units[0], copies=copies[0])
+    sizes = tuple(count * size for count in counts)
+    return Split(rule="balanced", unit=tuple(units), segments=sizes, copies=tuple(copies))
+
+
+def heads_on(rank: int, parts: int, numbers: Numbers) -> Numbers:
+    """The heads that one of so many ranks has.
+
+    Raises:
+        ShardingError: for heads whose number is not known.
+        SizeError: for heads that so many ranks cannot share.
+
+    >>> heads_on(2, 4, Numbers(12, 6)), heads_on(2, 12, Numbers(12, 6))
+    (Numbers(heads=2, kv_heads=1), Numbers(heads=1, kv_heads=1))
+    """
+    heads, kv_heads = _known(numbers)
+    if parts > kv_heads:
+        _refuse_unshared(("heads",), parts, heads, kv_heads)
+        return Numbers(heads // parts, 1)
+    own = partition(kv_heads, parts)[rank]
+    return Numbers(own * (heads // kv_heads), own)
+
+
+def _known(numbers: Numbers) -> tuple[int, int]:
+    if numbers.heads is None:
+        raise ShardingError(
+            "config: names no heads, and the rule cuts between them; give a config with "
+            "num_attention_heads, and num_key_value_heads if these are fewer"
+        )
+    return numbers.heads, numbers.kv_heads or numbers.heads
+
+
+def _each(n: int, count: int, what: str) -> int:
+    if n % count:
+        raise SizeError(f"{n} features do not divide into {what}: {count} equal parts")
+    return n // count
+
+
+def _said(terms: Sequence[str], counts: Sequence[int]) -> str:
+    return " + ".join(f"{n} {term}" for term, n in zip(terms, counts, strict=True))
+
+
+def _refuse_unshared(terms: Sequence[str], parts: int, heads: int, kv_heads: int) -> None:
+    """Refuse more ranks than key-value heads, unless each of these has equally many queries."""
+    shared = "groups" not in terms
+    if shared and parts % kv_heads == 0 and heads % parts == 0:
+        return
+    most = heads if shared else kv_heads
+    good = [d for d in divisors(most) if d % kv_heads == 0 or d <= kv_heads]
+    how = f"{heads} heads with {kv_heads} for keys and values"
+    if not shared:
+        how += ", in groups that cannot be copied without their queries"
+    raise SizeError(
+        f"{how} cannot be shared by {parts} ranks. Numbers of ranks that can: "
+        f"1 to {kv_heads}{_beyond(good, kv_heads)}"
+    )
+
+
+def _beyond(good: Sequence[int], kv_heads: int) -> str:
+    return "".join(f", {d}" for d in good if d > kv_heads)

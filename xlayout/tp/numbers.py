@@ -1,0 +1,60 @@
+"""Numbers: how many heads a model has, however its config spells that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xlayout.algebra.shapes import integer
+from xlayout.errors import SizeError
+
+__all__ = ["Numbers", "numbers_of", "said"]
+
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+_KV_HEADS = (
+    "num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "n_kv_heads",
+    "multi_query_group_num",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The heads of a model; None where nobody said.
+
+    Args:
+        heads: of queries.
+        kv_heads: of keys and values, each for the same number of query heads.
+
+    Raises:
+        SizeError: if the groups are not equal.
+    """
+
+    heads: int | None = None
+    kv_heads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "kv_heads"):
+            if getattr(self, name) is not None:
+                integer(getattr(self, name), name, 1)
+        if self.heads and self.kv_heads and self.heads % self.kv_heads:
+            raise SizeError(
+                f"kv_heads: {self.kv_heads} does not divide {self.heads} heads into equal groups"
+            )
+
+
+def said(config: Any, name: str) -> Any:
+    """What a config says under a name, as an attribute or as a key; None if nothing."""
+    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+
+
+def numbers_of(config: Any) -> Numbers:
+    """The heads that a config names; that of a text model inside another is asked first."""
+    config = said(config, "text_config") or config
+    heads = next((n for n in (said(config, name) for name in _HEADS) if n is not None), None)
+    kv = next((n for n in (said(config, name) for name in _KV_HEADS) if n is not None), heads)
+    if said(config, "multi_query") and not said(config, "new_decoder_architecture"):
+        kv = 1
+    if said(config, "multi_query_attention") is False:  # ChatGLM, which names a number all the same
+        kv = heads
+    return Numbers(heads, kv)

@@ -1,0 +1,92 @@
+"""Run: a model that runs on several ranks, by what is idiomatic to its framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xlayout.errors import SizeError
+from xlayout.tp import planning
+from xlayout.tp.planning import TensorPlan
+from xlayout.tp.rules import Rule
+from xlayout.tp.state import check_plan, check_weights
+from xlayout.tp.tree import renamed
+
+__all__ = ["parallelize"]
+
+
+def parallelize(
+    model: Any,
+    mesh: Any,
+    /,
+    *,
+    plan: TensorPlan | None = None,
+    rules: str | Mapping[str, str] | Sequence[Rule] | None = None,
+    config: Any = None,
+    grain: int = 1,
+) -> Any:
+    """Run a model on several ranks, each of which holds a part of the weights.
+
+    A module of torch is changed in place: every process keeps its rank's part of each parameter and
+    frees the whole; layers communicate as their rules say (a column-parallel layer sums the
+    gradients of what came in, a row-parallel one its results); attention counts its own heads.
+    Make the optimizer afterwards. What a layer does not do through its `forward` is not seen.
+
+    Nested dicts of JAX arrays are placed on a mesh, with the shardings of the plan, and come back
+    as new ones: the compiler sees to the rest. JAX cuts evenly; fused weights are cut without
+    regard to their segments, which costs communication and no correctness, and what would be
+    copied to a few neighbours is whole on all.
+
+    Args:
+        model: an `nn.Module`, the same on all ranks (on the meta device too); or nested dicts of
+            JAX arrays.
+        mesh: a `DeviceMesh` of one axis, or with an axis "tp"; or a `jax.sharding.Mesh` likewise.
+        plan: from `plan`; else one is made of the remaining arguments, which are explained there.
+        rules: see `plan`.
+        config: see `plan`.
+        grain: see `plan`.
+
+    Returns:
+        The module, or new dicts.
+
+    Raises:
+        TypeError: for a model or a mesh of another kind.
+        ShardingError: for layers that cannot be run so, before anything is changed.
+        SizeError: for a plan for another number of ranks than the mesh has.
+        ShapeError: for weights that are not those of the plan.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> weights = {"mlp": {"up_proj": {"kernel": jnp.ones((2, 4))}}}
+    >>> mesh = jax.make_mesh((1,), ("tp",))
+    >>> made = parallelize(weights, mesh, rules="llama")
+    >>> tuple(made["mlp"]["up_proj"]["kernel"].sharding.spec)
+    (None, 'tp')
+    """
+    side = _side(model)
+    mesh, parts = side.along(mesh)
+    if plan is None:
+        plan = planning.plan(model, parts, rules=rules, config=config, grain=grain)
+    elif rules is not None or config is not None or grain != 1:
+        raise TypeError("plan: given together with what one is made of; leave one of them out")
+    if check_plan(plan).parts != parts:
+        raise SizeError(f"plan: for {plan.parts} ranks; the mesh has {parts}")
+    arrays = check_weights(model, plan, "model")
+    if not isinstance(model, Mapping):
+        return side.parallelize(model, mesh, plan)
+    return renamed(model, side.parallelize(arrays, mesh, plan).__getitem__)
+
+
+def _side(model: Any) -> Any:
+    """What parallelizes a model of that framework."""
+    if isinstance(model, Mapping):
+        from xlayout.jax import parallel as jax_side
+
+        return jax_side
+    if any(base.__module__ == "torch.nn.modules.module" for base in type(model).__mro__):
+        from xlayout.torch import parallel as torch_side
+
+        return torch_side
+    raise TypeError(
+        f"model: a {type(model).__name__}; wanted a torch.nn.Module, or nested dicts of JAX arrays"
+    )

@@ -1,0 +1,160 @@
+"""State: the weights of a model cut for one rank, and those of all ranks put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xlayout.algebra.shapes import Shape, integer
+from xlayout.bridge import to_numpy
+from xlayout.errors import ShapeError, SizeError
+from xlayout.lower import call
+from xlayout.shard.owners import whole
+from xlayout.tp.planning import Placed, TensorPlan
+from xlayout.tp.tree import named, renamed
+
+__all__ = ["check_plan", "check_weights", "merge", "shard"]
+
+
+def shard(weights: Any, plan: TensorPlan, rank: int, /, *, copy: bool | None = True) -> Any:
+    """The part of every weight that one rank holds.
+
+    Args:
+        weights: a state dict, or nested dicts of arrays of any framework; or a module of torch.
+        plan: from `plan`, for weights of these names and shapes.
+        rank: whose part.
+        copy: as for every op: True for fresh memory, None to share where that is possible (a rank
+            of a column-parallel layer is a view), False to share or fail.
+
+    Returns:
+        Dicts nested as those given.
+
+    Raises:
+        TypeError: for weights that are no such thing, or that are no arrays.
+        ShapeError: for names or shapes that are not those of the plan, before anything is cut.
+        SizeError: for a rank that there is not.
+        BufferError: for `copy=False` where memory cannot be shared.
+
+    >>> import numpy as np
+    >>> from xlayout.tp import Rule, plan
+    >>> whole = {"mlp.up_proj.weight": np.arange(8).reshape(4, 2)}
+    >>> shard(whole, plan(whole, 2, rules="llama"), 1)["mlp.up_proj.weight"].tolist()
+    [[4, 5], [6, 7]]
+    """
+    plan, rank = check_plan(plan), integer(rank, "rank")
+    plan.mesh.coordinates(rank)
+    arrays = check_weights(weights, plan, "weights")
+    made = {
+        name: call(placed.sharding.layout(rank, placed.shape), arrays[name], copy=copy)
+        for name, placed in plan.items()
+    }
+    return renamed(_tree(weights), made.__getitem__)
+
+
+def merge(shards: Sequence[Any], plan: TensorPlan, /, *, check: bool = True) -> Any:
+    """The whole weights from the parts of all ranks: the inverse of `shard`.
+
+    Args:
+        shards: what `shard` gave for rank 0, 1, …; or the state dicts of trained modules.
+        plan: by which they were cut.
+        check: whether all copies of what several ranks hold must be equal, bit for bit.
+
+    Returns:
+        Dicts nested as those given.
+
+    Raises:
+        TypeError: for shards that are no such thing, or that are no arrays.
+        ShapeError: for names or shapes that are not those of the plan, before anything is done;
+            for copies that differ.
+        SizeError: for another number of shards than the plan has ranks.
+
+    >>> import numpy as np
+    >>> from xlayout.tp import plan
+    >>> x = {"mlp.down_proj.weight": np.arange(6).reshape(2, 3)}
+    >>> made = plan(x, 2, rules="llama")
+    >>> merge([shard(x, made, rank) for rank in range(2)], made)["mlp.down_proj.weight"].tolist()
+    [[0, 1, 2], [3, 4, 5]]
+    """
+    plan = check_plan(plan)
+    if isinstance(shards, (str, Mapping)) or not isinstance(shards, Sequence):
+        raise TypeError(f"shards: a {type(shards).__name__}; wanted one dict for each rank")
+    if len(shards) != plan.parts:
+        raise SizeError(f"shards: {len(shards)}; the plan has {plan.parts} ranks")
+    arrays = [named(part, f"shards[{rank}]") for rank, part in enumerate(shards)]
+    for rank, part in enumerate(arrays):
+        _check(part, {name: plan.local_shape(name, rank) for name in plan}, f"shards[{rank}]")
+    made = {
+        name: _merged(name, placed, [part[name] for part in arrays], check)
+        for name, placed in plan.items()
+    }
+    return renamed(_tree(shards[0]), made.__getitem__)
+
+
+def check_weights(weights: Any, plan: TensorPlan, argument: str) -> dict[str, Any]:
+    """The weights by their dotted names, which with their shapes must be those of the plan.
+
+    Raises:
+        TypeError: for weights that are no such thing, or that are no arrays.
+        ShapeError: for other names or shapes.
+    """
+    arrays = named(weights, argument)
+    _check(arrays, {name: placed.shape for name, placed in plan.items()}, argument)
+    return arrays
+
+
+def _merged(name: str, placed: Placed, parts: Sequence[Any], check: bool) -> Any:
+    made = call(whole(placed.sharding, placed.shape), *parts)
+    if not check or not _has_copies(placed):
+        return made
+    for rank, part in enumerate(parts):
+        again = call(placed.sharding.layout(rank, placed.shape), made, copy=None)
+        if not _equal(again, part):
+            raise ShapeError(
+                f"shards[{rank}][{name!r}]: differs from the copy that another rank holds; they "
+                "were trained apart, or cut by another plan. check=False takes the first"
+            )
+    return made
+
+
+def _has_copies(placed: Placed) -> bool:
+    sharding = placed.sharding
+    return not sharding.spec or sharding.split(len(sharding.spec) - 1).overlaps
+
+
+def _equal(x: Any, y: Any) -> bool:
+    """Whether two arrays hold the same bits: NaNs too, and numbers that torch cannot compare."""
+    a, b = (to_numpy(z).reshape(-1).view("u1") for z in (x, y))
+    return bool((a == b).all())
+
+
+def check_plan(plan: Any) -> TensorPlan:
+    """A plan, or a TypeError."""
+    if not isinstance(plan, TensorPlan):
+        raise TypeError(f"plan: a {type(plan).__name__}; wanted what xlayout.tp.plan returns")
+    return plan
+
+
+def _tree(weights: Any) -> Mapping[Any, Any]:
+    return weights if isinstance(weights, Mapping) else named(weights, "weights")
+
+
+def _check(arrays: Mapping[str, Any], shapes: Mapping[str, Shape], argument: str) -> None:
+    for what, names in (
+        ("has no", shapes.keys() - arrays.keys()),
+        ("has", arrays.keys() - shapes.keys()),
+    ):
+        if names:
+            some = sorted(names)
+            more = f" and {len(some) - 1} more" if len(some) > 1 else ""
+            but = "" if what == "has no" else ", of which the plan knows nothing"
+            raise ShapeError(f"{argument}: {what} {some[0]!r}{more}{but}")
+    for name, shape in shapes.items():
+        found = getattr(arrays[name], "shape", None)
+        if found is None:
+            raise TypeError(
+                f"{argument}[{name!r}]: a {type(arrays[name]).__name__}; wanted an array"
+            )
+        if tuple(found) != shape:
+            raise ShapeError(
+                f"{argument}[{name!r}]: shape {tuple(found)}; the plan has {shape} there"
+            )
