@@ -48,7 +48,8 @@ test-aot: $(READY_AOT)
 test-jax: $(READY_JAX)
 	PYTHONPATH=.:backends $(VENV_JAX)/bin/pytest -n $(JOBS) --dist loadfile \
 		-m "not slow and not gpu and not distributed" \
-		tests/algebra tests/bridge tests/house/test_imports.py tests/native tests/ops tests/shard
+		tests/algebra tests/bridge tests/house/test_imports.py tests/native tests/ops tests/shard \
+		tests/tp
 
 lint: $(READY)
 	$(BIN)/ruff check

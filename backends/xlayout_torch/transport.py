@@ -73,11 +73,18 @@ def gather(part: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torc
     return made if made.dtype == part.dtype else made.view(part.dtype)
 
 
-def total(x: torch.Tensor, mesh: DeviceMesh, /) -> torch.Tensor:
-    """The sum over the ranks of a mesh of one axis."""
-    made = _ops.all_reduce(x.contiguous(), "sum", mesh.get_group().group_name)
+def total(x: torch.Tensor, group: str, /) -> torch.Tensor:
+    """The sum over the ranks of a group, given by its name; Dynamo follows it."""
+    made = _ops.all_reduce(x.contiguous(), "sum", group)
     summed: torch.Tensor = _ops.wait_tensor(made)
     return summed
+
+
+def stacked(x: torch.Tensor, group: str, size: int, /) -> torch.Tensor:
+    """The tensors of all ranks of a group, along a new first axis; Dynamo follows it."""
+    made = _ops.all_gather_into_tensor(x.contiguous().flatten(), size, group)
+    gathered: torch.Tensor = _ops.wait_tensor(made).view(size, *x.shape)
+    return gathered
 
 
 def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torch.Tensor:

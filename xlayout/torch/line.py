@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from xlayout.algebra import Layout
 from xlayout.registry import verbs
-from xlayout.shard import Mesh, Sharding, Split, plan_reshard
-from xlayout.shard.ranks import run_part
+from xlayout.shard import Sharding
+from xlayout.shard.sharding import stored
 
-__all__ = ["Line"]
+__all__ = ["Features", "Line"]
 
+_TRANSPORT = verbs("torch", "transport")  # here, because no tracer follows an import
 _Map = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -24,16 +26,26 @@ class Line:
     """The ranks that share a model.
 
     Attributes:
-        mesh: of one axis.
-        rank: this process's place on it.
+        rank: this process's place among them.
+        group: the name of their process group.
+        order: the place of each rank in that, where ranks ascend.
     """
 
-    mesh: DeviceMesh
     rank: int
+    group: str
+    order: tuple[int, ...]
+
+    @classmethod
+    def along(cls, mesh: DeviceMesh) -> Line:
+        """The ranks of a mesh of one axis."""
+        ranks = mesh.mesh.flatten().tolist()
+        order = tuple(map(sorted(ranks).index, ranks))
+        rank = verbs("torch", "collective").rank_of(mesh)  # on the mesh; groups sort theirs
+        return cls(rank, mesh.get_group().group_name, order)
 
     def total(self, x: torch.Tensor) -> torch.Tensor:
         """The sum over all ranks, as a constant."""
-        made: torch.Tensor = verbs("torch", "transport").total(x, self.mesh)
+        made: torch.Tensor = _TRANSPORT.total(x, self.group)
         return made
 
     def shared(self, x: torch.Tensor) -> torch.Tensor:
@@ -44,15 +56,13 @@ class Line:
         """The sum over all ranks, each of which has its whole gradient."""
         return _linear(self.total, _same, x)
 
-    def gathered(self, x: torch.Tensor, split: Split, size: int) -> torch.Tensor:
-        """The last axis, of which each rank has its part of `size`, whole on all."""
-        own, gather = self._features(split, (*x.shape[:-1], size))
-        return _linear(gather, own, x)
+    def gathered(self, x: torch.Tensor, features: Features) -> torch.Tensor:
+        """The last axis, of which each rank has its part, whole on all."""
+        return _linear(partial(self._whole, features), partial(self._own, features), x)
 
-    def scattered(self, x: torch.Tensor, split: Split) -> torch.Tensor:
+    def scattered(self, x: torch.Tensor, features: Features) -> torch.Tensor:
         """This rank's part of the last axis of `x`, which is the same on all ranks."""
-        own, gather = self._features(split, tuple(x.shape))
-        return _linear(own, gather, x)
+        return _linear(partial(self._own, features), partial(self._whole, features), x)
 
     def total_where_held(self, sharding: Sharding, shape: tuple[int, ...]) -> _Map:
         """For what several ranks hold of a weight: the sum of the gradients that these have."""
@@ -62,12 +72,40 @@ class Line:
         placed = partial(own.inverse(), fill=0)
         return lambda gradient: own(self.total(placed(gradient.contiguous())))
 
-    def _features(self, split: Split, shape: tuple[int, ...]) -> tuple[_Map, _Map]:
-        """From the whole last axis to this rank's part, and back to all ranks."""
-        axis, mesh = len(shape) - 1, Mesh(self.mesh.size(), "tp")
-        cut = Sharding(mesh, [*[None] * axis, "tp"], splits={axis: split})
-        plan = plan_reshard(Layout.identity(shape), cut, Sharding(mesh, ()))
-        return cut.layout(self.rank, shape), lambda x: run_part(plan, (x,), self.rank, self.mesh)[0]
+    def _own(self, features: Features, x: torch.Tensor) -> torch.Tensor:
+        runs = features.runs[self.rank]
+        return torch.cat([x[..., run.start : run.stop] for run in runs] or [x[..., :0]], dim=-1)
+
+    def _whole(self, features: Features, x: torch.Tensor) -> torch.Tensor:
+        widest = max(sum(map(len, runs)) for runs in features.runs)
+        padded = nn.functional.pad(x, (0, widest - x.shape[-1]))
+        parts = _TRANSPORT.stacked(padded, self.group, len(self.order))
+        return torch.cat(
+            [parts[self.order[r]][..., at : at + n] for r, at, n in features.order], dim=-1
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """How the last axis of an activation is cut: as that of the weight that makes or takes it.
+
+    It is cut by plain slices, and not by a layout, so that all other axes may have any size.
+
+    Attributes:
+        runs: the stretches that each rank has.
+    """
+
+    runs: tuple[tuple[range, ...], ...]
+
+    @property
+    def order(self) -> list[tuple[int, int, int]]:
+        """(rank, where it is among its features, how many), from the first feature to the last."""
+        found = [
+            (run.start, rank, at, n)
+            for rank, runs in enumerate(self.runs)
+            for run, (_, at, n) in zip(runs, stored(runs), strict=True)
+        ]
+        return [place for _, *place in sorted(found)]  # type: ignore[misc]
 
 
 def _same(x: torch.Tensor) -> torch.Tensor:
@@ -75,7 +113,19 @@ def _same(x: torch.Tensor) -> torch.Tensor:
 
 
 def _linear(forward: _Map, backward: _Map, x: torch.Tensor) -> torch.Tensor:
-    linear = verbs("torch", "collective").linear
-    (made,) = linear(lambda x: (forward(x),), lambda g: (backward(g.contiguous()),), [x])
-    result: torch.Tensor = made
-    return result
+    made: torch.Tensor = _Linear.apply(x, forward, backward)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _Linear(torch.autograd.Function):
+    """A linear map with its transpose; Dynamo follows it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, forward: _Map, backward: _Map) -> torch.Tensor:
+        ctx.maps = forward, backward
+        return forward(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        forward, backward = ctx.maps
+        return _linear(backward, forward, gradient.contiguous()), None, None

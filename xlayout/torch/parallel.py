@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from xlayout.errors import ShardingError
 from xlayout.torch.heads import counts_own_heads, slices_alibi
-from xlayout.torch.line import Line
+from xlayout.torch.line import Features, Line
 from xlayout.torch.roles import Column, Experts, Role, Row, Tail, Vocab, played, runs_as
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class _Weight:
 
 def parallelize(model: nn.Module, mesh: DeviceMesh, plan: TensorPlan) -> nn.Module:
     """The module, changed for this rank; see `xlayout.tp.parallelize`."""
-    line = Line(mesh, mesh.get_local_rank())
+    line = Line.along(mesh)
     weights = list(_weights(model, plan))
     roles = dict(_roles(model, plan, weights, line))
     _refuse_other_ties(weights)
@@ -129,8 +129,7 @@ def _role(weight: _Weight, line: Line, plan: TensorPlan) -> Role:
     rule, placed, module = weight.placed.rule, weight.placed, weight.module
     assert rule is not None
     assert weight.axis is not None
-    size = placed.shape[weight.axis]
-    split = placed.sharding.split(weight.axis)
+    features = _features(placed, weight.axis, plan.parts)
     if rule.cut == "row":
         linear = isinstance(module, nn.Linear) or hasattr(module, "nf")
         if getattr(module, "bias", None) is not None and not linear:
@@ -138,11 +137,16 @@ def _role(weight: _Weight, line: Line, plan: TensorPlan) -> Role:
                 f"model: {weight.name!r} belongs to a {type(module).__name__}, whose bias is to be "
                 "added once; of layers with a bias only linear ones can be cut by rows"
             )
-        return Row(line, split if rule.scatter else None, weight.axis == len(placed.shape) - 2)
+        return Row(line, features if rule.scatter else None, weight.axis == len(placed.shape) - 2)
     if rule.cut == "vocab" and isinstance(module, nn.Embedding):
         _refuse_embedding(weight, plan.parts)
         return Vocab(line, placed.sharding.owned(line.rank, placed.shape)[0][0])
-    return Column(line, split if rule.gather or rule.cut == "vocab" else None, size)
+    return Column(line, features if rule.gather or rule.cut == "vocab" else None)
+
+
+def _features(placed: Placed, axis: int, parts: int) -> Features:
+    runs = (placed.sharding.owned(rank, placed.shape)[axis] for rank in range(parts))
+    return Features(tuple(runs))
 
 
 def _refuse_embedding(weight: _Weight, parts: int) -> None:

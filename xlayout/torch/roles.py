@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from xlayout.shard import Split
-from xlayout.torch.line import Line
+from xlayout.torch.line import Features, Line
 
 __all__ = ["Column", "Experts", "Role", "Row", "Tail", "Vocab", "played", "runs_as"]
 
@@ -27,18 +26,16 @@ class Column:
 
     Attributes:
         line: the ranks.
-        gather: how the axis of its results is cut, where they are put together again.
-        size: of that axis.
+        gather: how its results are cut, where they are put together again.
     """
 
     line: Line
-    gather: Split | None
-    size: int
+    gather: Features | None
 
     def run(self, _module: nn.Module, forward: _Forward, x: Any, *rest: Any, **named: Any) -> Any:
         """The layer's results; the gradients of what goes in are summed."""
         made = forward(self.line.shared(x), *rest, **named)
-        return made if self.gather is None else self.line.gathered(made, self.gather, self.size)
+        return made if self.gather is None else self.line.gathered(made, self.gather)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +44,12 @@ class Row:
 
     Attributes:
         line: the ranks.
-        scatter: how the axis of its inputs is cut, where they come whole.
+        scatter: how its inputs are cut, where they come whole.
         transposed: whether the weight is (in, out).
     """
 
     line: Line
-    scatter: Split | None
+    scatter: Features | None
     transposed: bool
 
     def run(self, module: nn.Module, forward: _Forward, x: Any, *rest: Any, **named: Any) -> Any:

@@ -80,6 +80,16 @@ class Rule:
                 f"features: {self.features!r} mixes heads with plain features, whose number "
                 "nothing tells; wanted segments of one kind"
             )
+        if self.terms != ("plain",) and self.cut not in ("column", "row"):
+            raise LayoutError(
+                f"features: {self.features!r} with cut {self.cut!r}; they are for 'column' and "
+                "'row'"
+            )
+        if "kv_heads" in self.terms and (self.cut == "row" or self.gather):
+            raise LayoutError(
+                f"features: {self.features!r} where results are summed or gathered, and ranks may "
+                "hold copies of a key-value head; wanted 'heads', 'groups' or 'plain'"
+            )
         for name, cut in _FOR.items():
             if getattr(self, name) and self.cut != cut:
                 raise LayoutError(f"{name}: with cut {self.cut!r}; it is for {cut!r}")

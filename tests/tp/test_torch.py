@@ -1,0 +1,189 @@
+"""A model on several ranks has the logits and gradients that it has on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from tests.shard.pool import Pool
+from tests.tp import on_ranks
+from tests.tp.models import MODELS
+from xlayout import tp
+from xlayout.errors import ShardingError
+
+pytestmark = pytest.mark.distributed
+
+
+Ranks = Callable[..., list[Any]]
+"""A pool whose ranks have time to import transformers when they are first asked."""
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Ranks]:
+    pool = Pool(2)
+    yield partial(pool, timeout=300)
+    pool.close()
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Ranks]:
+    pool = Pool(4)
+    yield partial(pool, timeout=300)
+    pool.close()
+
+
+def close(answers: list[dict[str, float]]) -> None:
+    far = {name: max(answer[name] for answer in answers) for name in answers[0]}
+    assert {name: distance for name, distance in far.items() if distance > 1e-4} == {}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_two_ranks_are_as_one(two: Ranks, name: str) -> None:
+    close(two(on_ranks.compared, 2, name, {}))
+
+
+NOT_BY_FOUR = {
+    "qwen2",
+    "mixtral",
+    "deepseek_v2",
+}  # three kv heads; experts want 16 bytes
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in NOT_BY_FOUR])
+def test_four_ranks_are_as_one(four: Ranks, name: str) -> None:
+    """Six key-value heads are cut unevenly; one or two are copied."""
+    close(four(on_ranks.compared, 4, name, {}))
+
+
+def test_experts_are_cut_in_grains(four: Ranks) -> None:
+    close(four(on_ranks.compared, 4, "mixtral", {"grain": 4}))
+
+
+@pytest.mark.parametrize("name", ["phi3", "bloom"])
+def test_ranks_need_not_ascend(four: Ranks, name: str) -> None:
+    import transformers
+
+    close(four(on_ranks.compared, [2, 0, 3, 1], name, {}))
+    plan = transformers.Phi3Config.base_model_tp_plan
+    if name == "phi3":
+        close(four(on_ranks.compared, [2, 0, 3, 1], name, {"rules": plan}))
+
+
+def test_one_axis_of_a_mesh_shares_the_model(four: Ranks) -> None:
+    close(four(on_ranks.compared, (2, 2), "llama, biased", {}))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_vocabulary_is_cut_by_rows(four: Ranks, tied: bool) -> None:
+    """97 words are 25, 24, 24 and 24; the padding word has its row on one rank alone."""
+    rules = [tp.Rule("embed_tokens", "vocab"), tp.Rule("lm_head", "vocab"), *tp.PRESETS["llama"]]
+    config = {"tie_word_embeddings": tied, "vocab_size": 97, "pad_token_id": 30}
+    close(four(on_ranks.compared, 4, "llama", {"rules": rules}, config))
+
+
+def test_scaled_embeddings_stay_scaled(two: Ranks) -> None:
+    rules = [tp.Rule("embed_tokens", "vocab"), tp.Rule("lm_head", "vocab"), *tp.PRESETS["gemma"]]
+    close(two(on_ranks.compared, 2, "gemma", {"rules": rules}))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_results_are_gathered_and_inputs_scattered(two: Ranks, four: Ranks, ranks: int) -> None:
+    """Transformers' own plan for Phi-3 cuts no fused weight that it does not put together again."""
+    import transformers
+
+    plan = transformers.Phi3Config.base_model_tp_plan
+    assert {"colwise_gather_output", "rowwise_split_input"} == set(plan.values())
+    pool = two if ranks == 2 else four
+    close(pool(on_ranks.compared, ranks, "phi3", {"rules": plan}))
+
+
+@pytest.mark.parametrize("name", ["llama, one kv head", "phi3, one kv head", "qwen3", "bloom"])
+def test_after_training_the_ranks_hold_one_model(four: Ranks, name: str) -> None:
+    """Copies have the same bits on all ranks, and the whole is what training it whole gives."""
+    ranks = four(on_ranks.trained, 4, name, {}, {})
+    whole = ranks[0][1]
+    config = on_ranks.made(name).config
+    merged = tp.merge([own for own, _ in ranks], tp.plan(whole, 4, config=config))
+    for key, x in whole.items():
+        torch.testing.assert_close(merged[key], x, rtol=2e-2, atol=2e-3, msg=key)
+
+
+def test_a_model_without_memory_is_given_its_part(two: Ranks) -> None:
+    assert two(on_ranks.loaded, 2, "llama, biased") == [True, True]
+
+
+def test_the_whole_is_let_go_of(four: Ranks) -> None:
+    four(on_ranks.forgotten, 4)
+
+
+WHOLE_BETWEEN = [
+    tp.Rule("mlp.gate_proj", "column", gather=True),
+    tp.Rule("mlp.up_proj", "column", gather=True),
+    tp.Rule("mlp.down_proj", "row", scatter=True),
+]
+
+
+@pytest.mark.parametrize("rules", ["llama", WHOLE_BETWEEN], ids=["cut", "whole between"])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_block_compiles_in_one_graph(two: Ranks, backend: str, rules: Any) -> None:
+    two(on_ranks.compiled, 2, backend, rules)
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("other ties", "ShardingError: model: 'embed.weight' and 'head.weight' are one parameter, "
+         "cut as (tp, axis 0 by balanced) on tp=2 and as () on tp=2; give both one rule"),
+        ("bias that is not added", "ShardingError: model: 'x.weight' belongs to a Bilinear, whose "
+         "bias is to be added once; of layers with a bias only linear ones can be cut by rows"),
+        ("no role", "ShardingError: model: 'x.up' is cut, and nothing says what its module Bank "
+         "sends to other ranks; give a rule Rule('x', 'sum') if its results are to be summed"),
+        ("bias of a sum", "ShardingError: model: 'x.down_bias' is whole on every rank, in a module "
+         "whose results are summed: it would count 2 times"),
+        ("few rows", "ShardingError: model: 'x.weight' has 1 rows for 2 ranks; wanted at least one "
+         "for each"),
+        ("norm", "ShardingError: model: 'x.weight' has max_norm, which needs the whole embedding"),
+        ("a buffer", "ShardingError: model: 'table' is a buffer, and only parameters are cut"),
+        ("both", "TypeError: plan: given together with what one is made of; leave one of them out"),
+        ("a plan for others", "SizeError: plan: for 3 ranks; the mesh has 2"),
+        ("a plan of others",
+         "ShapeError: model['x.weight']: shape (4, 4); the plan has (4, 6) there"),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_so_is_refused_and_stays_as_it_was(
+    two: Ranks, case: str, text: str
+) -> None:
+    assert two(on_ranks.refused, 2, case) == [text] * 2
+
+
+def test_other_models_and_meshes_are_refused() -> None:
+    for model, mesh, kind, text in (
+        ([1], None, TypeError, "model: a list; wanted a torch.nn.Module, or nested dicts of JAX"),
+        (torch.nn.Linear(2, 2), None, TypeError, "mesh: a NoneType; wanted a torch DeviceMesh"),
+        ({}, None, TypeError, "mesh: a NoneType; wanted a jax.sharding.Mesh"),
+    ):
+        with pytest.raises(kind, match=text):
+            tp.parallelize(model, mesh)
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_mesh_of_several_axes_names_the_one(two: Ranks, name: str) -> None:
+    assert (
+        two(mesh_error, name)
+        == [f"mesh: axes ('{name}', 'c'); wanted one axis, or one named 'tp'"] * 2
+    )
+
+
+def mesh_error(_rank: int, name: str) -> str:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=(name, "c"))
+    try:
+        tp.parallelize(on_ranks.Block(), mesh, rules="llama")
+    except ShardingError as error:
+        return str(error)
+    raise AssertionError("not refused")
