@@ -39,6 +39,7 @@ from xlayout.ops import rope_halves as rope_halves
 from xlayout.ops import rope_pairs as rope_pairs
 from xlayout.ops import split_qkv as split_qkv
 from xlayout.ops import stack as stack
+from xlayout.ops import tiled_linear as tiled_linear
 from xlayout.ops import to_tiles as to_tiles
 from xlayout.ops import trim as trim
 from xlayout.ops import ungroup as ungroup
@@ -101,6 +102,7 @@ __all__ = [
     "shards_to_jax",
     "split_qkv",
     "stack",
+    "tiled_linear",
     "to_jax",
     "to_numpy",
     "to_tiles",

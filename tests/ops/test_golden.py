@@ -13,7 +13,10 @@ import xlayout as xl
 from tests.frameworks import Framework
 from tests.golden import FILES, Case, cases
 from tests.ops.expressions import EXPRESSIONS, cut, head_aligned
+from tests.ops.tiled import TILED
 from xlayout.errors import AxisError, LayoutError, PatternError, SizeError
+
+RULES = {**EXPRESSIONS, "tiled_linear": TILED}
 
 TOLD_OTHERWISE = {
     "aliases_input": "a result is never an alias here (tests/ops/test_memory.py)",
@@ -22,6 +25,7 @@ TOLD_OTHERWISE = {
     "logical_shape": "the original's own reading of its options",
     "output_shape": "the original's own reading of its options",
     "bias_partition_dim": "the original's own reading of its options",
+    "tiles": "the parameters of a torch module (tests/layers/test_torch_golden.py)",
 }
 
 NOT_A_RELAYOUT = {
@@ -59,6 +63,14 @@ REFUSED: dict[tuple[str, str], tuple[Given, type[Exception], str]] = {
     ("subparam", "subparam_err/7"):
         (lambda x: xl.rearrange(x(12, 4), "(a b) h -> b a h", a=3, h=8), PatternError,
          "'h' is 8, but the axis here is 4"),
+    ("tiled_linear", "tiled_err/zero"):
+        (lambda x: xl.to_tiles(x(7, 10), grid=(0, 1)), SizeError, "grid: 0; wanted at least 1"),
+    ("tiled_linear", "tiled_err/bias_mismatch"):
+        (lambda x: xl.tiled_linear(x(10), [[x(7, 10)]], x(6)), SizeError,
+         r"bias: shape \(6,\); the tiles make \(7,\)"),
+    ("tiled_linear", "tiled_err/wrong_split_count"):
+        (lambda x: xl.tiled_linear([x(1)] * 3, [[x(7, 1)] * 4]), SizeError,
+         "x: 3 parts; the tiles have 4 columns"),
 }  # fmt: skip
 
 
@@ -72,13 +84,13 @@ def recorded(*, bug: bool) -> list[Any]:
 
 
 def expression(file: str, case: Case) -> Any:
-    found = [e for ids, e in EXPRESSIONS[file].items() if re.fullmatch(ids, case.id)]
+    found = [e for ids, e in RULES[file].items() if re.fullmatch(ids, case.id)]
     return found[0] if found else None
 
 
 def test_every_recorded_case_is_claimed_once() -> None:
     claims = {
-        **{(file, ids): "value" for file in EXPRESSIONS for ids in EXPRESSIONS[file]},
+        **{(file, ids): "value" for file in RULES for ids in RULES[file]},
         **dict.fromkeys(REFUSED, "error"),
         **dict.fromkeys(BETTER, "bug"),
         **NOT_A_RELAYOUT,

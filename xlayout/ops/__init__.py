@@ -1,9 +1,10 @@
-"""The ops: each written once, as a function from a shape to a Layout."""
+"""The ops: each written once, as a function from a shape to a Layout; and what is made of them."""
 
 from xlayout.ops.axes import matrix_transpose as matrix_transpose
 from xlayout.ops.axes import permute_dims as permute_dims
 from xlayout.ops.interleave import deinterleave as deinterleave
 from xlayout.ops.interleave import interleave as interleave
+from xlayout.ops.linear import tiled_linear as tiled_linear
 from xlayout.ops.padding import pad as pad
 from xlayout.ops.padding import trim as trim
 from xlayout.ops.pattern import rearrange as rearrange
@@ -32,6 +33,7 @@ __all__ = [
     "rope_pairs",
     "split_qkv",
     "stack",
+    "tiled_linear",
     "to_tiles",
     "trim",
     "ungroup",

@@ -12,6 +12,7 @@ from xlayout.algebra.shapes import Shape, as_shape, integer
 from xlayout.errors import AxisError, SizeError
 from xlayout.ops.engine import Engine
 from xlayout.ops.found import nary, unary
+from xlayout.ops.grid import fitted, flat
 from xlayout.ops.op import dressed, on_shapes, refuse_others, strict
 from xlayout.ops.options import RUN, Options
 
@@ -52,31 +53,6 @@ def _as_rows(outputs: int, options: dict[str, Any]) -> Callable[[Any], list[list
     columns = int(options["grid"][1])
     rows = [slice(k, k + columns) for k in range(0, outputs, columns)]
     return lambda blocks: [[*blocks[row]] for row in rows]
-
-
-def _flat(tiles: Sequence[Sequence[A]]) -> tuple[tuple[A, ...], int]:
-    """The blocks row by row, and how many a row has."""
-    flat: list[A] = []
-    for row in tiles if isinstance(tiles, (list, tuple)) else ():
-        if not isinstance(row, (list, tuple)) or len(row) != len(tiles[0]):
-            break
-        flat += row
-    else:
-        if flat:
-            return tuple(flat), len(tiles[0])
-    raise _refusal(tiles)
-
-
-def _refusal(tiles: Any) -> Exception:
-    for part in (tiles, *tiles) if isinstance(tiles, (list, tuple)) else (tiles,):
-        if not isinstance(part, (list, tuple)):
-            return TypeError(
-                f"tiles: a {type(part).__name__}; wanted a list of rows, each a list of blocks"
-            )
-    counts = sorted({*map(len, tiles)})
-    return SizeError(
-        f"tiles: rows of {counts} blocks; every row needs the same number, at least one"
-    )
 
 
 class ToTiles(Protocol):
@@ -128,12 +104,12 @@ def _on_rows(function: Callable[..., Layout]) -> FromTiles:
 
     def call(tiles: Sequence[Sequence[Any]], /, **options: Any) -> Any:
         refuse_others("from_tiles", options, RUN)
-        blocks, columns = _flat(tiles)
+        blocks, columns = flat(tiles)
         options["columns"] = columns
         return run(blocks, options)
 
     def layout(shapes: Sequence[Sequence[Sequence[int]]], /) -> Layout:
-        blocks, columns = _flat(shapes)
+        blocks, columns = flat(shapes)
         return function(tuple(map(as_shape, blocks)), columns=columns)
 
     return cast("FromTiles", dressed(call, function, layout, FromTiles))
@@ -190,16 +166,5 @@ def from_tiles(  # noqa: D417 -- nobody gives `columns`: the array function coun
     >>> (from_tiles(to_tiles(x, grid=(2, 2))) == x).all()
     np.True_
     """
-    grid = [shapes[k : k + columns] for k in range(0, len(shapes), columns)]
-    batch = shapes[0][:-2]
-    if any(len(s) < 2 for s in shapes):
-        raise AxisError(f"tiles: shapes {shapes}; every block needs at least 2 axes")
-    heights, widths = [row[0][-2] for row in grid], [s[-1] for s in grid[0]]
-    for i, row in enumerate(grid):
-        for j, s in enumerate(row):
-            if s != (*batch, heights[i], widths[j]):
-                raise SizeError(
-                    f"tiles[{i}][{j}]: shape {s}; its row and column want "
-                    f"{(*batch, heights[i], widths[j])}"
-                )
+    batch, heights, widths = fitted(shapes, columns)
     return _grid((*batch, sum(heights), sum(widths)), heights, widths).inverse()
