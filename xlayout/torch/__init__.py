@@ -2,5 +2,7 @@
 
 from xlayout.torch.cast_before_gather import CastBeforeGather as CastBeforeGather
 from xlayout.torch.regather import regather as regather
+from xlayout.torch.tiled_linear import TiledLinear as TiledLinear
+from xlayout.torch.tiled_linear import TiledLinearReturnBias as TiledLinearReturnBias
 
-__all__ = ["CastBeforeGather", "regather"]
+__all__ = ["CastBeforeGather", "TiledLinear", "TiledLinearReturnBias", "regather"]

@@ -1,0 +1,140 @@
+"""Tiled state: entries of a state dict, of a dense layer or of any grid, cut for another grid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from xlayout.algebra import Layout
+from xlayout.algebra.shapes import Shape
+from xlayout.errors import CompositionError, LayoutError
+from xlayout.ops import from_tiles
+
+__all__ = ["recut"]
+
+Rows = Sequence[Sequence[Shape]]
+"""The shapes of a grid of blocks."""
+
+_TILE = re.compile(r"linears\.(\d+)\.(\d+)\.weight")
+
+
+def recut(
+    state: dict[str, Any],
+    prefix: str,
+    heights: Sequence[int],
+    widths: Sequence[int],
+    *,
+    bias: bool,
+    fresh: bool,
+) -> list[str]:
+    """Put a layer's entries together and cut them to tiles of these heights and widths, in place.
+
+    The dense weight is not made where the entries are tiles. What is not complete stays as it is:
+    torch says of it what is missing and what is unexpected.
+
+    Args:
+        state: a state dict that may be changed.
+        prefix: what the names of the layer's entries begin with.
+        heights: of the rows of tiles that are wanted.
+        widths: of their columns.
+        bias: whether a bias is wanted; if not, an entry of one stays as it is.
+        fresh: whether the tiles need memory of their own; else they may be views.
+
+    Returns:
+        What is wrong with entries that cannot be cut, as `load_state_dict` reports it.
+
+    >>> import torch
+    >>> state = {"weight": torch.ones(3, 5), "bias": torch.ones(3)}
+    >>> recut(state, "", (2, 1), (3, 2), bias=True, fresh=False)
+    []
+    >>> list(state)[:3], list(state)[3:]  # doctest: +NORMALIZE_WHITESPACE
+    (['linears.0.0.weight', 'linears.0.1.weight', 'linears.1.0.weight'],
+     ['linears.1.1.weight', 'linears.0.1.bias', 'linears.1.1.bias'])
+    """
+    held = _held(state, prefix)
+    if held is None:
+        return []
+    grid, weights, biases = held
+    ours: Rows = [[(h, w) for w in widths] for h in heights]
+    own = dict(zip(_weights(prefix, ours), chain(*ours), strict=True))
+    if all(own.get(name) == _shape(state[name]) for name in weights):
+        return []  # tiles of ours, if not all of them
+    wrong = _exchange(state, (weights, grid), ([*own], ours), fresh)
+    if bias and all(name in state for name in biases):
+        theirs = [[_shape(state[name])] for name in biases]
+        ours = [[(h,)] for h in heights]
+        names = _biases(prefix, len(heights), len(widths))
+        wrong += _exchange(state, (biases, theirs), (names, ours), fresh)
+    return wrong
+
+
+def _held(state: dict[str, Any], prefix: str) -> tuple[Rows, list[str], list[str]] | None:
+    """The shapes of the weights that are there, as rows; their names; names of their biases."""
+    matches = [_TILE.fullmatch(name, len(prefix)) for name in state if name.startswith(prefix)]
+    places = {(int(m[1]), int(m[2])) for m in matches if m}
+    dense = f"{prefix}weight"
+    if not places:
+        one = [dense], [f"{prefix}bias"]
+        return ([[_shape(state[dense])]], *one) if dense in state else None
+    rows, columns = (1 + max(at) for at in zip(*places, strict=True))
+    if len(places) < rows * columns:
+        return None
+    blank: Rows = [[()] * columns] * rows
+    names = _weights(prefix, blank)
+    shapes = iter([_shape(state[name]) for name in names])
+    return [[next(shapes) for _ in row] for row in blank], names, _biases(prefix, rows, columns)
+
+
+def _weights(prefix: str, grid: Rows) -> list[str]:
+    return [
+        f"{prefix}linears.{o}.{i}.weight" for o, row in enumerate(grid) for i in range(len(row))
+    ]
+
+
+def _biases(prefix: str, rows: int, columns: int) -> list[str]:
+    return [f"{prefix}linears.{o}.{columns - 1}.bias" for o in range(rows)]
+
+
+def _shape(entry: Any) -> Shape:
+    return tuple(getattr(entry, "shape", ()))
+
+
+def _whole(grid: Rows) -> Layout:
+    """Blocks to one array: matrices, or vectors one below the other."""
+    if len(grid[0][0]) == 1:
+        return Layout.concat([shape for row in grid for shape in row])
+    return from_tiles.layout(grid)
+
+
+def _exchange(
+    state: dict[str, Any], theirs: tuple[list[str], Rows], ours: tuple[list[str], Rows], fresh: bool
+) -> list[str]:
+    """Their entries for ours; or what is wrong with them."""
+    (names, grid), (wanted, cuts) = theirs, ours
+    if (names, grid) == (wanted, cuts):
+        return []
+    label = names[0] if len(names) == 1 else f"{names[0].rpartition('linears.')[0]}linears"
+    try:
+        parts = _whole(cuts)
+        found = grid[0][0] if len(names) == 1 else _whole(grid).out_shape
+        if found != parts.out_shape:
+            told = f"the checkpoint has shape {found}, the layer {parts.out_shape}"
+            return [f"size mismatch for {label}: {told}"]
+        made = _cut(_whole(grid), parts.inverse(), [state[name].detach() for name in names], fresh)
+    except (LayoutError, TypeError) as error:
+        return [f"{label}: {error}"]
+    for name in names:
+        del state[name]
+    state.update(zip(wanted, made, strict=True))
+    return []
+
+
+def _cut(whole: Layout, parts: Layout, entries: Sequence[Any], fresh: bool) -> Sequence[Any]:
+    copy = True if fresh else None
+    try:
+        made = (whole >> parts)(*entries, copy=copy)
+    except CompositionError:  # of more blocks than a layout may have
+        made = parts(whole(*entries, copy=None), copy=copy)
+    return made if isinstance(made, tuple) else (made,)
