@@ -11,6 +11,7 @@ HEAVY = {
     "torch",
     "jax",
     "jaxlib",
+    "flax",
     "ml_dtypes",
     "safetensors",
     "gguf",
@@ -111,6 +112,22 @@ except ImportError as error:
     print(error)
 """
     assert f"xlayout-arrays[{absent}]" in python(without(absent, f"{absent}lib") + code)
+
+
+def test_flax_waits_for_the_layer_that_is_made_of_it() -> None:
+    pytest.importorskip("jax")
+    assert "flax" not in loaded_by("import xlayout.jax")
+    code = """
+import xlayout.jax
+print(sorted(set(xlayout.jax.__all__) - set(dir(xlayout.jax))))
+try:
+    xlayout.jax.TiledLinear
+except ImportError as error:
+    print(error)
+"""
+    told = python(without("flax") + code)
+    assert told.startswith("[]\nxlayout.jax.TiledLinear needs flax (No module named 'flax")
+    assert told.endswith("); pip install 'xlayout-arrays[flax]'\n")
 
 
 def test_jax_that_is_kept_out_is_not_asked_for() -> None:
