@@ -161,6 +161,16 @@ def test_an_input_that_is_a_shard_is_cut_as_evenly() -> None:
     assert torch.allclose(tiled(torch.arange(6.0)), linear(torch.arange(6.0), torch.cat(row, 1)))
 
 
+def test_a_tile_whose_hooks_widen_its_input_is_given_what_there_is() -> None:
+    tiled = TiledLinear(12, 4, in_splits=3, init_linear=dense(12, 4), dtype=torch.float64)
+    for tile in tiled.linears[0]:  # as tensor parallelism makes the whole of a shard
+        tile.register_forward_pre_hook(lambda _, args: (torch.cat([args[0]] * 2, -1),))
+    parts = whole(2, 6).split(2, -1)
+    full = torch.cat([part for part in parts for _ in range(2)], -1)
+    for x in (whole(2, 6), parts):
+        assert torch.equal(tiled(x), dense(12, 4)(full))
+
+
 def test_biases_that_tiles_return_are_joined_and_not_added() -> None:
     class Apart(nn.Linear):
         def forward(self, x: torch.Tensor) -> Any:
