@@ -161,6 +161,15 @@ def test_a_dense_weight_beside_tiles_is_unexpected() -> None:
     assert equal(tiled, dense(6, 4))
 
 
+@pytest.mark.parametrize("number", ["00", "٠", "9" * 9, "9" * 5000, "-1", "x"])
+def test_odd_numbers_name_no_tile(number: str) -> None:
+    tiled = TiledLinear(6, 4, in_splits=2, **FLOAT64)
+    odd = f"linears.{number}.0.weight"
+    state = entries(dense(6, 4), (4,), (3, 3))
+    assert told(tiled, {**state, odd: whole(4, 3)}) == ([], [odd])
+    assert equal(tiled, dense(6, 4))
+
+
 def test_anything_else_is_unexpected() -> None:
     tiled = TiledLinear(6, 4, in_splits=2, **FLOAT64)
     state = entries(dense(6, 4), (2, 2), (6,))

@@ -21,9 +21,9 @@ A = TypeVar("A")
 def tiled_linear(x: A | Sequence[A], tiles: Sequence[Sequence[A]], /, bias: A | None = None) -> A:
     """`x @ from_tiles(tiles).T + bias`, one tile at a time.
 
-    The dense weight never exists: what is added to the inputs is the result, and one product of its
-    size. Products of a row are added up left to right, so that floats may be rounded otherwise than
-    by one dense product. It is made of the framework's own operators: gradients, transforms,
+    The dense weight never exists: beside its arguments it needs the result twice, in parts and
+    joined. Products of a row are added up left to right, so that floats may be rounded otherwise
+    than by one dense product. It is made of the framework's own operators: gradients, transforms,
     compilers and autocast treat it as any model code, and dtypes promote as under `@`.
 
     Args:

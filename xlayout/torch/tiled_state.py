@@ -17,7 +17,8 @@ __all__ = ["recut"]
 Rows = Sequence[Sequence[Shape]]
 """The shapes of a grid of blocks."""
 
-_TILE = re.compile(r"linears\.(\d+)\.(\d+)\.weight")
+_NUMBER = "(0|[1-9][0-9]{0,8})"  # as torch writes it: no other text names the same tile
+_TILE = re.compile(rf"linears\.{_NUMBER}\.{_NUMBER}\.weight")
 
 
 def recut(
