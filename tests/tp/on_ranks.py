@@ -12,9 +12,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from tests.tp.models import batch, made
 from xlayout import tp
-from xlayout.torch.roles import played
+from xlayout.torch import clip_grad_norm_
+from xlayout.torch.roles import Played
 
-__all__ = ["Block", "compared", "compiled", "forgotten", "loaded", "refused", "trained"]
+__all__ = ["Block", "clipped", "compared", "compiled", "forgotten", "loaded", "refused", "trained"]
 
 
 def mesh_of(ranks: int | tuple[int, ...] | list[int]) -> DeviceMesh:
@@ -59,6 +60,7 @@ def compared(
     expected = whole(ids).logits
     expected.square().mean().backward()
     model = tp.parallelize(made(name, **(config or {})), mesh, **options)
+    model = copy.deepcopy(model)  # which carries no hooks of parameters
     logits = model(ids).logits
     logits.square().mean().backward()
     with torch.inference_mode():
@@ -117,7 +119,25 @@ def loaded(rank: int, ranks: int, name: str) -> bool:
         owner, _, leaf = key.rpartition(".")
         model.get_submodule(owner)._buffers[leaf] = buffer
     cut = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), plan=plan)
-    return torch.equal(model(batch()).logits, cut(batch()).logits)
+    for m in (model, cut):
+        m(batch()).logits.square().mean().backward()
+    gradients = zip(model.parameters(), cut.parameters(), strict=True)
+    return all(torch.equal(a.grad, b.grad) for a, b in gradients)
+
+
+def clipped(_rank: int, ranks: int, name: str, norm_type: float) -> None:
+    """Gradients clipped on several ranks are those clipped on one."""
+    whole = made(name)
+    model = tp.parallelize(made(name), mesh_of(ranks))
+    for m in (whole, model):
+        m(batch()).logits.square().mean().backward()
+    expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1, norm_type)
+    found = clip_grad_norm_(model, 0.1, norm_type)
+    torch.testing.assert_close(found, expected)
+    shared = [(n, p) for n, p in model.named_parameters() if n.endswith("layernorm.weight")]
+    for key, weight in shared:
+        torch.testing.assert_close(weight.grad, whole.get_parameter(key).grad)
+    assert shared
 
 
 def forgotten(rank: int, ranks: int) -> None:
@@ -133,7 +153,7 @@ def forgotten(rank: int, ranks: int) -> None:
     assert list(model.state_dict()) == keys
     own = (3, 3, 2, 2)[rank]
     assert isinstance(linear, nn.Linear)
-    assert played(linear)
+    assert isinstance(linear, Played)
     assert (linear.in_features, linear.out_features) == (6, own)
     assert model.mlp["down_proj"].in_features == own
     assert "out_features=" in repr(linear)

@@ -112,8 +112,16 @@ def test_after_training_the_ranks_hold_one_model(four: Ranks, name: str) -> None
         torch.testing.assert_close(merged[key], x, rtol=2e-2, atol=2e-3, msg=key)
 
 
-def test_a_model_without_memory_is_given_its_part(two: Ranks) -> None:
-    assert two(on_ranks.loaded, 2, "llama, biased") == [True, True]
+@pytest.mark.parametrize("name", ["llama, one kv head", "qwen3"])
+def test_a_model_without_memory_is_given_its_part(two: Ranks, name: str) -> None:
+    """Parameters that replace others have the gradients of the ranks that hold the same."""
+    assert two(on_ranks.loaded, 2, name) == [True, True]
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf")])
+def test_gradients_are_clipped_by_the_norm_of_the_whole(four: Ranks, norm_type: float) -> None:
+    for name in ("llama, one kv head", "phi3, one kv head"):
+        four(on_ranks.clipped, 4, name, norm_type)
 
 
 def test_the_whole_is_let_go_of(four: Ranks) -> None:

@@ -18,7 +18,7 @@ __all__ = ["tiled_linear"]
 A = TypeVar("A")
 
 
-def tiled_linear(x: A | Sequence[A], tiles: Sequence[Sequence[A]], /, bias: A | None = None) -> A:
+def tiled_linear(x: A | Sequence[A], tiles: Sequence[Sequence[A]], bias: A | None = None) -> A:
     """`x @ from_tiles(tiles).T + bias`, one tile at a time.
 
     The dense weight never exists: beside its arguments it needs the result twice, in parts and

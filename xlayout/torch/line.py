@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from xlayout.algebra import Layout
 from xlayout.registry import verbs
-from xlayout.shard import Sharding
 from xlayout.shard.sharding import stored
 
-__all__ = ["Features", "Line"]
+__all__ = ["Copies", "Features", "Line"]
 
 _TRANSPORT = verbs("torch", "transport")  # here, because no tracer follows an import
 _Map = Callable[[torch.Tensor], torch.Tensor]
@@ -48,6 +48,11 @@ class Line:
         made: torch.Tensor = _TRANSPORT.total(x, self.group)
         return made
 
+    def every(self, x: torch.Tensor) -> torch.Tensor:
+        """The tensors of all ranks along a new first axis, as a constant."""
+        made: torch.Tensor = _TRANSPORT.stacked(x, self.group, len(self.order))
+        return made
+
     def shared(self, x: torch.Tensor) -> torch.Tensor:
         """`x`, which is the same on all ranks, and of whose gradient each has a part."""
         return _linear(_same, self.total, x)
@@ -64,13 +69,18 @@ class Line:
         """This rank's part of the last axis of `x`, which is the same on all ranks."""
         return _linear(partial(self._own, features), partial(self._whole, features), x)
 
-    def total_where_held(self, sharding: Sharding, shape: tuple[int, ...]) -> _Map:
-        """For what several ranks hold of a weight: the sum of the gradients that these have."""
-        if not sharding.spec:
-            return self.total
-        own = sharding.layout(self.rank, shape)
-        placed = partial(own.inverse(), fill=0)
-        return lambda gradient: own(self.total(placed(gradient.contiguous())))
+    def held(self, weight: torch.Tensor, copies: Copies) -> torch.Tensor:
+        """A weight of which several ranks hold the same, and whose gradients they add up."""
+        return _linear(
+            _same, self.total if copies.own is None else partial(self._held, copies), weight
+        )
+
+    def _held(self, copies: Copies, gradient: torch.Tensor) -> torch.Tensor:
+        assert copies.own is not None
+        assert copies.placed is not None
+        total = self.total(copies.placed(gradient, fill=0))
+        made: torch.Tensor = copies.own(total)
+        return made
 
     def _own(self, features: Features, x: torch.Tensor) -> torch.Tensor:
         runs = features.runs[self.rank]
@@ -79,10 +89,23 @@ class Line:
     def _whole(self, features: Features, x: torch.Tensor) -> torch.Tensor:
         widest = max(sum(map(len, runs)) for runs in features.runs)
         padded = nn.functional.pad(x, (0, widest - x.shape[-1]))
-        parts = _TRANSPORT.stacked(padded, self.group, len(self.order))
+        parts = self.every(padded)
         return torch.cat(
             [parts[self.order[r]][..., at : at + n] for r, at, n in features.order], dim=-1
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What several ranks hold of a weight.
+
+    Attributes:
+        own: from the whole weight to this rank's part; None where that is the whole.
+        placed: from that part to its place in the whole.
+    """
+
+    own: Layout | None = None
+    placed: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True)

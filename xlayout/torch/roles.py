@@ -6,16 +6,16 @@ hooks and `isinstance` stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from xlayout.torch.line import Features, Line
+from xlayout.torch.line import Copies, Features, Line
 
-__all__ = ["Column", "Experts", "Role", "Row", "Tail", "Vocab", "played", "runs_as"]
+__all__ = ["Alone", "Column", "Experts", "Played", "Role", "Row", "Tail", "Vocab", "runs_as"]
 
 _Forward = Callable[..., Any]
 
@@ -121,30 +121,71 @@ class Tail:
         return torch.cat([head, self.line.shared(tail)], dim=-1)
 
 
-Role = Column | Row | Vocab | Experts | Tail
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A layer that sends nothing, but for gradients of what others hold too.
+
+    Attributes:
+        line: the ranks.
+    """
+
+    line: Line
+
+    def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
+        """The layer's results."""
+        return forward(*given, **named)
 
 
-class _Played(nn.Module):
-    """The forward pass of a layer with a role; it stands before the layer's own class."""
+Role = Alone | Column | Row | Vocab | Experts | Tail
+
+
+class Played(nn.Module):
+    """A layer with a role: this class stands before the layer's own."""
 
     xlayout_role: Role
+    xlayout_copies: Mapping[str, Copies]
+    xlayout_counted: Mapping[str, Counted]
 
     def forward(self, *given: Any, **named: Any) -> Any:
+        """The pass of the layer's own class, and what is sent before and after."""
         return self.xlayout_role.run(self, super().forward, *given, **named)
 
+
+Counted = tuple[int, tuple[tuple[int, int], ...]]
+"""(axis, ((start, length), ...)): of a cut parameter what no rank before this one holds too."""
 
 _DERIVED: dict[Any, Any] = {}
 
 
-def runs_as(module: nn.Module, role: Role) -> None:
-    """From now on a module sends to other ranks what its role says."""
-    kind = type(module)
-    if kind not in _DERIVED:
-        _DERIVED[kind] = type(f"Parallel{kind.__name__}", (_Played, kind), {})
-    module.__class__ = _DERIVED[kind]
-    module.xlayout_role = role  # type: ignore[assignment]
+def runs_as(
+    module: Any, role: Role, copies: Mapping[str, Copies], counted: Mapping[str, Counted]
+) -> None:
+    """From now on a module sends to other ranks what its role says.
+
+    Args:
+        module: any; it is of another class afterwards.
+        role: what it sends.
+        copies: its parameters of which other ranks hold parts too.
+        counted: its parameters that are cut.
+    """
+    key = type(module), tuple(copies)
+    if key not in _DERIVED:
+        members = {leaf: property(_summed(leaf)) for leaf in copies}
+        _DERIVED[key] = type(f"Parallel{key[0].__name__}", (Played, key[0]), members)
+    module.__class__ = _DERIVED[key]
+    module.xlayout_role, module.xlayout_copies, module.xlayout_counted = role, copies, counted
 
 
-def played(module: nn.Module) -> bool:
-    """Whether a module has a role."""
-    return isinstance(module, _Played)
+def _summed(leaf: str) -> Callable[[Played], Any]:
+    """What a layer reads as a parameter, where it has but a part of the gradient.
+
+    It is no hook on the parameter, which a copied or loaded module would not have.
+    """
+
+    def read(self: Played) -> Any:
+        parameter = self._parameters[leaf]
+        if parameter is None or not parameter.requires_grad or not torch.is_grad_enabled():
+            return parameter
+        return self.xlayout_role.line.held(parameter, self.xlayout_copies[leaf])
+
+    return read

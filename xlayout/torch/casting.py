@@ -1,0 +1,219 @@
+"""Casting: which role each module of a model plays, by the rules of a plan; or why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from xlayout.errors import ShardingError
+from xlayout.shard.sharding import stored
+from xlayout.torch.line import Copies, Features, Line
+from xlayout.torch.roles import Alone, Column, Counted, Experts, Played, Role, Row, Tail, Vocab
+
+if TYPE_CHECKING:
+    from xlayout.tp.planning import Placed, TensorPlan
+
+__all__ = ["Part", "Weight", "parts", "weights_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A parameter in its module.
+
+    Attributes:
+        name: in the model.
+        owner: the name of its module.
+        module: that.
+        leaf: its name in there.
+        placed: how it is cut.
+    """
+
+    name: str
+    owner: str
+    module: nn.Module
+    leaf: str
+    placed: Placed
+
+    @property
+    def parameter(self) -> nn.Parameter | None:
+        """What stands there now."""
+        return self.module._parameters.get(self.leaf)
+
+    @property
+    def axis(self) -> int | None:
+        """Which axis is cut."""
+        spec = self.placed.sharding.spec
+        return len(spec) - 1 if spec else None
+
+
+@dataclass(slots=True)
+class Part:
+    """What a module plays, and its weights.
+
+    Attributes:
+        module: which.
+        role: what it sends.
+        copies: its parameters whose gradients are in parts on several ranks.
+        counted: its parameters that are cut; see `Counted`.
+    """
+
+    module: nn.Module
+    role: Role
+    copies: dict[str, Copies] = field(default_factory=dict)
+    counted: dict[str, Counted] = field(default_factory=dict)
+
+
+def weights_of(model: nn.Module, plan: TensorPlan) -> list[Weight]:
+    """The parameters of a model, as a plan has them.
+
+    Raises:
+        ShardingError: for a buffer that is to be cut; for one parameter with two shardings.
+    """
+    found: list[Weight] = []
+    first: dict[int, Weight] = {}
+    for name, placed in plan.items():
+        owner, _, leaf = name.rpartition(".")
+        weight = Weight(name, owner, model.get_submodule(owner), leaf, placed)
+        if weight.parameter is None:
+            if placed.sharding.spec:
+                raise ShardingError(f"model: {name!r} is a buffer, and only parameters are cut")
+            continue
+        other = first.setdefault(id(weight.parameter), weight)
+        if other.placed.sharding != placed.sharding:
+            raise ShardingError(
+                f"model: {other.name!r} and {name!r} are one parameter, cut as "
+                f"{other.placed.sharding} and as {placed.sharding}; give both one rule"
+            )
+        found.append(weight)
+    return found
+
+
+def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: Line) -> list[Part]:
+    """All modules that have to send something.
+
+    Raises:
+        ShardingError: for a module that cannot run so.
+    """
+    found: dict[int, Part] = {}
+    summed = _summed(model, plan)
+    cut = {id(weight.module) for weight in weights if weight.axis is not None}
+    for weight in weights:
+        module, shared = weight.module, _has_part_of_gradient(weight.placed)
+        if isinstance(module, Played):
+            raise ShardingError(f"model: {weight.owner!r} is on several ranks already")
+        if id(module) in summed and id(module) in cut and weight.axis is None:
+            raise ShardingError(
+                f"model: {weight.name!r} is whole on every rank, in a module whose results are "
+                f"summed: it would count {plan.parts} times"
+            )
+        if id(module) not in found:
+            role = _role(weight, plan, line, module_is_summed=id(module) in summed)
+            if role is None and shared:
+                role = Alone(line)
+            if role is None:
+                continue
+            found[id(module)] = Part(module, role)
+        if shared:
+            found[id(module)].copies[weight.leaf] = _copies(weight.placed, line.rank)
+        if weight.axis is not None:
+            found[id(module)].counted[weight.leaf] = _counted(weight, weight.axis, line.rank)
+    return list(found.values())
+
+
+def _summed(model: nn.Module, plan: TensorPlan) -> set[int]:
+    rules = [rule for rule in plan.rules if rule.cut == "sum"]
+    return {
+        id(module)
+        for name, module in model.named_modules(remove_duplicate=False)
+        if any(rule.match(name) is not None for rule in rules)
+    }
+
+
+def _has_part_of_gradient(placed: Placed) -> bool:
+    """Whether every rank has but a part of the gradient of what it holds."""
+    sharding = placed.sharding
+    if sharding.spec:
+        return sharding.split(len(sharding.spec) - 1).overlaps
+    return placed.rule is not None and placed.rule.partial_grads
+
+
+def _copies(placed: Placed, rank: int) -> Copies:
+    if not placed.sharding.spec:
+        return Copies()
+    own = placed.sharding.layout(rank, placed.shape)
+    return Copies(own, own.inverse())
+
+
+def _counted(weight: Weight, axis: int, rank: int) -> Counted:
+    def owned(rank: int) -> Sequence[range]:
+        return weight.placed.sharding.owned(rank, weight.placed.shape)[axis]
+
+    before = [run for r in range(rank) for run in owned(r)]
+    found = [
+        (at + rest.start - start, len(rest))
+        for start, at, n in stored(tuple(owned(rank)))
+        for rest in _without(range(start, start + n), before)
+    ]
+    return axis, tuple(found)
+
+
+def _without(run: range, others: Sequence[range]) -> list[range]:
+    """What of a run lies in no other."""
+    left = [run]
+    for other in others:
+        cut = [(range(r.start, min(r.stop, other.start)), range(max(r.start, other.stop), r.stop))
+               for r in left]  # fmt: skip
+        left = [r for both in cut for r in both if r]
+    return left
+
+
+def _role(weight: Weight, plan: TensorPlan, line: Line, *, module_is_summed: bool) -> Role | None:
+    """What a module plays by one of its weights; None if nothing by this one."""
+    if weight.placed.tail:
+        return Tail(line, weight.placed.tail)
+    if weight.axis is None:
+        return None
+    if module_is_summed:
+        return Experts(line)
+    if weight.leaf == "bias":
+        return None  # the weight says it
+    if weight.leaf != "weight":
+        raise ShardingError(
+            f"model: {weight.name!r} is cut, and nothing says what its module "
+            f"{type(weight.module).__name__} sends to other ranks; give a rule "
+            f"Rule({weight.owner!r}, 'sum') if its results are to be summed"
+        )
+    return _of_layer(weight, weight.axis, plan, line)
+
+
+def _of_layer(weight: Weight, axis: int, plan: TensorPlan, line: Line) -> Role:
+    placed, module = weight.placed, weight.module
+    rule: Any = placed.rule
+    runs = [placed.sharding.owned(rank, placed.shape)[axis] for rank in range(plan.parts)]
+    features = Features(tuple(runs))
+    if rule.cut == "row":
+        linear = isinstance(module, nn.Linear) or hasattr(module, "nf")
+        if getattr(module, "bias", None) is not None and not linear:
+            raise ShardingError(
+                f"model: {weight.name!r} belongs to a {type(module).__name__}, whose bias is to be "
+                "added once; of layers with a bias only linear ones can be cut by rows"
+            )
+        return Row(line, features if rule.scatter else None, axis == len(placed.shape) - 2)
+    if rule.cut == "vocab" and isinstance(module, nn.Embedding):
+        _refuse_embedding(weight.name, module, plan.parts)
+        return Vocab(line, runs[line.rank][0])
+    return Column(line, features if rule.gather or rule.cut == "vocab" else None)
+
+
+def _refuse_embedding(name: str, module: nn.Embedding, parts: int) -> None:
+    for option in ("max_norm", "scale_grad_by_freq", "sparse"):
+        if getattr(module, option):
+            raise ShardingError(f"model: {name!r} has {option}, which needs the whole embedding")
+    if module.num_embeddings < parts:
+        raise ShardingError(
+            f"model: {name!r} has {module.num_embeddings} rows for {parts} ranks; wanted at least "
+            "one for each"
+        )

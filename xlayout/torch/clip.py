@@ -1,0 +1,66 @@
+"""Clip: gradients of a model on several ranks, by the norm that they have together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from xlayout.errors import ShardingError
+from xlayout.torch.roles import Played
+
+__all__ = ["clip_grad_norm_"]
+
+
+def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    """`torch.nn.utils.clip_grad_norm_` for a model of `xlayout.tp.parallelize`.
+
+    That of torch would take the norm of one rank's part on every rank, each of which would clip
+    by another factor, and what they hold in common would drift apart.
+
+    Args:
+        model: the model, or a module of it in which layers are cut. All ranks call it.
+        max_norm: gradients are scaled down to this norm, in place.
+        norm_type: the p of the norm, which may be infinity.
+
+    Returns:
+        The norm that the gradients of the whole model had.
+
+    Raises:
+        ShardingError: for a model that is not on several ranks.
+
+    >>> clip_grad_norm_(torch.nn.Linear(2, 2), 1.0)
+    Traceback (most recent call last):
+    ...
+    xlayout.errors.ShardingError: model: no layer of it is on several ranks; torch's own function...
+    """
+    line = next((m.xlayout_role.line for m in model.modules() if isinstance(m, Played)), None)
+    if line is None:
+        raise ShardingError(
+            "model: no layer of it is on several ranks; torch's own function clips its gradients"
+        )
+    own = [torch.linalg.vector_norm(g.float(), norm_type) for g in _own(model, line.rank)]
+    zero = torch.zeros((), device=next(model.parameters()).device)
+    mine = torch.linalg.vector_norm(torch.stack([zero, *own]), norm_type)
+    norm: torch.Tensor = torch.linalg.vector_norm(line.every(mine), norm_type)
+    torch.nn.utils.clip_grads_with_norm_(model.parameters(), max_norm, norm)
+    return norm
+
+
+def _own(model: nn.Module, rank: int) -> Iterator[torch.Tensor]:
+    """The gradients that this rank counts: of what several hold, the first does."""
+    seen: set[int] = set()
+    for module in model.modules():
+        counted = module.xlayout_counted if isinstance(module, Played) else {}
+        for leaf, parameter in module._parameters.items():
+            if parameter is None or parameter.grad is None or id(parameter) in seen:
+                continue
+            seen.add(id(parameter))
+            gradient = parameter.grad
+            if leaf in counted:
+                axis, stretches = counted[leaf]
+                for start, length in stretches:
+                    yield gradient.narrow(axis, start, length)
+            elif rank == 0:
+                yield gradient
