@@ -51,7 +51,7 @@ def layers(draw: st.DrawFn) -> tuple[nnx.Linear, TiledLinear]:
     return of, TiledLinear.from_linear(of, in_splits=into, out_splits=out)
 
 
-@settings(max_examples=20)  # JAX compiles for each shape
+@settings(max_examples=8)  # JAX compiles for each shape
 @given(both=layers(), batch=st.sampled_from([(), (2,), (2, 3), (0,)]), apart=st.booleans())
 def test_outputs_are_the_dense_layer_s(
     both: tuple[nnx.Linear, TiledLinear], batch: tuple[int, ...], apart: bool
@@ -62,7 +62,7 @@ def test_outputs_are_the_dense_layer_s(
     assert same(tiled(parts if apart else x), of(x))
 
 
-@settings(max_examples=20)  # JAX compiles for each shape
+@settings(max_examples=8)  # JAX compiles for each shape
 @given(both=layers())
 def test_back_to_dense_is_where_it_came_from(both: tuple[nnx.Linear, TiledLinear]) -> None:
     of, tiled = both
