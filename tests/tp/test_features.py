@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -152,6 +153,26 @@ def test_what_cannot_be_shared_is_refused_with_what_can(
 )  # fmt: skip
 def test_heads_are_found_however_they_are_spelled(config: Any, numbers: Numbers) -> None:
     assert numbers_of(config) == numbers
+
+
+def test_numbers_are_ints_of_python() -> None:
+    made = numbers_of({"num_attention_heads": np.int32(8), "num_key_value_heads": np.int64(2)})
+    assert repr(made) == "Numbers(heads=8, kv_heads=2)"
+
+
+def test_an_axis_of_nothing_is_cut_into_nothing() -> None:
+    for made_of in (("heads",), ("heads", "kv_heads", "kv_heads")):
+        assert sizes(split_of(made_of, 0, 4, Numbers(4, 2)), 0, 4) == [0] * 4
+
+
+def test_a_config_with_other_heads_in_every_layer_is_refused() -> None:
+    class Config:
+        @property
+        def num_attention_heads(self) -> int:
+            raise RuntimeError("ask the layers")
+
+    with pytest.raises(ShardingError, match="config: has no one num_attention_heads for all laye"):
+        numbers_of(Config())
 
 
 def test_heads_in_unequal_groups_are_refused() -> None:

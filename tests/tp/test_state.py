@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +222,22 @@ def test_a_plan_is_a_table_with_layers_together() -> None:
     assert [made.heads_on(rank) for rank in range(4)] == [(4, 2), (4, 2), (2, 1), (2, 1)]
 
 
+def test_plans_are_values() -> None:
+    made = planned(weights(), 4)
+    assert made == pickle.loads(pickle.dumps(made)) == planned(weights(), 4)
+    assert hash(made) == hash(planned(weights(), 4))
+    assert made != planned(weights(), 2)
+    assert repr(made) == "<TensorPlan of 8 weights for 4 ranks>"
+
+
+def test_a_table_of_many_weights_and_ranks_is_made_at_once() -> None:
+    x = {f"layers.{k}.{name}": a.shape for k in range(500) for name, a in weights().items()}
+    made = plan(x, 6, rules="phi3", config=CONFIG)
+    start = time.perf_counter()
+    assert len(str(made).splitlines()) == 13
+    assert time.perf_counter() - start < 2
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "text"),
     [
@@ -263,8 +281,9 @@ def test_what_is_no_argument_is_refused() -> None:
         merge([shards[0], {**shards[1], "norm.weight": np.ones(1)}], made)
     with pytest.raises(SizeError, match="parts: 0; wanted at least 1"):
         planned(x, 0)
-    with pytest.raises(TypeError, match=r"weights\['a'\]: 'x'; wanted a sequence of ints"):
-        plan({"a": "x"}, 2, rules="llama")
+    for leaf in ("x", None, 3.0):
+        with pytest.raises(TypeError, match=r"weights\['a'\]: a \w+; wanted an array or its shape"):
+            plan({"a": leaf}, 2, rules="llama")
 
 
 def test_a_weight_that_cannot_be_cut_is_named() -> None:

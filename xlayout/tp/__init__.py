@@ -5,6 +5,7 @@ Its modules, from the bottom up:
     rules, presets      how layers are cut, as data
     numbers, features   heads, and how an axis made of them is cut
     tree                nested weights by dotted names
+    agreement           weights that show a plan to be wrong
     planning            the sharding of every weight, from names and shapes
     state               the weights of one rank; those of all put together
     run                 a model that runs so

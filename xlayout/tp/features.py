@@ -46,11 +46,12 @@ def split_of(
     counts = [kv_heads if term in ("kv_heads", "groups") else heads for term in terms]
     size = _each(n, sum(counts), _said(terms, counts))
     group = heads // kv_heads
-    units = [size * (group if term == "heads" else 1) for term in terms]
+    unit = max(size, 1)
+    units = [unit * (group if term == "heads" else 1) for term in terms]
     copies = [1] * len(terms)
     if parts > kv_heads:
         _refuse_unshared(terms, parts, heads, kv_heads)
-        units = [size] * len(terms)
+        units = [unit] * len(terms)
         copies = [parts // kv_heads if term == "kv_heads" else 1 for term in terms]
     if len(terms) == 1:
         return Split(rule="balanced", unit=units[0], copies=copies[0])

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from xlayout.algebra.shapes import integer
-from xlayout.errors import SizeError
+from xlayout.errors import ShardingError, SizeError
 
-__all__ = ["Numbers", "numbers_of", "said"]
+__all__ = ["Numbers", "numbers_of", "said", "text_of"]
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _KV_HEADS = (
@@ -36,7 +36,7 @@ class Numbers:
     def __post_init__(self) -> None:
         for name in ("heads", "kv_heads"):
             if getattr(self, name) is not None:
-                integer(getattr(self, name), name, 1)
+                object.__setattr__(self, name, integer(getattr(self, name), name, 1))
         if self.heads and self.kv_heads and self.heads % self.kv_heads:
             raise SizeError(
                 f"kv_heads: {self.kv_heads} does not divide {self.heads} heads into equal groups"
@@ -44,13 +44,30 @@ class Numbers:
 
 
 def said(config: Any, name: str) -> Any:
-    """What a config says under a name, as an attribute or as a key; None if nothing."""
-    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+    """What a config says under a name, as an attribute or as a key; None if nothing.
+
+    Raises:
+        ShardingError: for a config that refuses to say it once for all layers.
+    """
+    if isinstance(config, Mapping):
+        return config.get(name)
+    try:
+        return getattr(config, name, None)
+    except Exception as error:
+        raise ShardingError(
+            f"config: has no one {name} for all layers, and all are cut alike; give "
+            f"config={{{name!r}: …}} if one is right for those that rules name"
+        ) from error
+
+
+def text_of(config: Any) -> Any:
+    """The config of the text model inside another, or the config itself."""
+    return said(config, "text_config") or config
 
 
 def numbers_of(config: Any) -> Numbers:
     """The heads that a config names; that of a text model inside another is asked first."""
-    config = said(config, "text_config") or config
+    config = text_of(config)
     heads = next((n for n in (said(config, name) for name in _HEADS) if n is not None), None)
     kv = next((n for n in (said(config, name) for name in _KV_HEADS) if n is not None), heads)
     if said(config, "multi_query") and not said(config, "new_decoder_architecture"):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from xlayout.algebra.shapes import Shape, as_shape, integer
 from xlayout.errors import LayoutError, ShardingError, SizeError
 from xlayout.shard import Mesh, Sharding
 from xlayout.table import Table
+from xlayout.tp.agreement import check_companions, check_heads
 from xlayout.tp.features import heads_on, split_of
-from xlayout.tp.numbers import Numbers, numbers_of, said
+from xlayout.tp.numbers import Numbers, numbers_of, said, text_of
 from xlayout.tp.presets import PRESETS, preset_of
 from xlayout.tp.rules import Rule, as_rules, cut_axis, first_match
 from xlayout.tp.tree import named
@@ -39,7 +42,7 @@ class Placed:
     tail: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class TensorPlan(Mapping[str, Placed]):
     """Where the weights of a model go, by name; `str` shows it as a table.
 
@@ -52,7 +55,7 @@ class TensorPlan(Mapping[str, Placed]):
     parts: int
     rules: tuple[Rule, ...]
     numbers: Numbers
-    _placed: dict[str, Placed]
+    _placed: dict[str, Placed] = field(hash=False)
 
     def __getitem__(self, name: str) -> Placed:
         return self._placed[name]
@@ -67,6 +70,12 @@ class TensorPlan(Mapping[str, Placed]):
     def mesh(self) -> Mesh:
         """The ranks: one axis, "tp"."""
         return Mesh(self.parts, AXIS)
+
+    @property
+    def unused(self) -> tuple[Rule, ...]:
+        """Rules that name no weight: those of layers that this model lacks, or a wrong pattern."""
+        used = {placed.rule for placed in self.values()}
+        return tuple(rule for rule in self.rules if rule not in used and rule.cut != "sum")
 
     @property
     def unmatched(self) -> tuple[str, ...]:
@@ -91,7 +100,8 @@ class TensorPlan(Mapping[str, Placed]):
         Raises:
             SizeError: for a rank that there is not.
         """
-        return sum(p.sharding.layout(rank, p.shape).out_size for p in self.values())
+        alike = Counter((p.sharding, p.shape) for p in self.values())
+        return sum(n * math.prod(s.local_shape(rank, x)) for (s, x), n in alike.items())
 
     def heads_on(self, rank: int) -> tuple[int, int]:
         """How many heads a rank has: of queries; of keys and values.
@@ -106,11 +116,14 @@ class TensorPlan(Mapping[str, Placed]):
 
     def table(self) -> Table:
         """The plan as a table; layers that are cut alike share a row."""
+        alike = Counter(
+            (re.sub(r"(?<![^._])\d+(?![^._])", "*", name), placed) for name, placed in self.items()
+        )
         rows: dict[tuple[str, ...], int] = {}
-        for name, placed in self.items():
-            row = (re.sub(r"(?<![^._])\d+(?![^._])", "*", name), *_told(placed, self.parts))
-            rows[row] = rows.get(row, 0) + 1
-        total = sum(_size(placed.shape) for placed in self.values())
+        for (name, placed), n in alike.items():
+            row = name, *_told(placed, self.parts)
+            rows[row] = rows.get(row, 0) + n
+        total = sum(math.prod(placed.shape) for placed in self.values())
         most = max(map(self.elements, range(self.parts)))
         notes = [f"a rank holds {most:,} of {total:,} numbers at most"]
         if self.unmatched:
@@ -126,10 +139,8 @@ class TensorPlan(Mapping[str, Placed]):
     def __str__(self) -> str:
         return str(self.table())
 
-    __hash__ = object.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
+    def __repr__(self) -> str:
+        return f"<TensorPlan of {len(self)} weights for {self.parts} ranks>"
 
 
 def _told(placed: Placed, parts: int) -> tuple[str, str, str, str]:
@@ -143,13 +154,6 @@ def _told(placed: Placed, parts: int) -> tuple[str, str, str, str]:
     if placed.rule is None or not placed.sharding.spec:
         return shape, "whole", "", held
     return shape, placed.rule.cut, placed.rule.features.replace("plain", "features"), held
-
-
-def _size(shape: Shape) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
 
 
 def plan(
@@ -172,7 +176,8 @@ def plan(
             transformers `base_model_tp_plan`. By default the preset of the config's `model_type`,
             else the config's own plan.
         config: that of the model, an object or a dict with transformers' keys: it tells the number
-            of heads. A module brings its own.
+            of heads. A module brings its own. Of a model of text and images, presets and the
+            config's plan are for the text model in it.
         grain: features of an MLP are cut at multiples of it; what is left goes to the last rank.
 
     Returns:
@@ -181,7 +186,8 @@ def plan(
     Raises:
         TypeError: for weights that are no such thing, or rules that are none.
         ShardingError: if there are no rules for such a model; if none of them matches; for heads
-            whose number nobody said.
+            whose number nobody said, or that do not agree between the weights of a layer; for
+            weights of a layer that is cut, such as scales, of which no rule says how they are.
         SizeError: for a weight that cannot be cut so, naming it.
 
     >>> shapes = {"layers.0.self_attn.q_proj.weight": (8, 6), "norm.weight": (6,)}
@@ -193,20 +199,25 @@ def plan(
     config = getattr(weights, "config", None) if config is None else config
     chosen, numbers = _rules(rules, config), numbers_of(config)
     shapes = {name: _shape(name, x) for name, x in named(weights, "weights").items()}
+    if not shapes:
+        raise LayoutError("weights: there are none")
+    text = _text_part(shapes, config) if rules is None or isinstance(rules, str) else None
     mesh, placed = Mesh(parts, AXIS), {}
     for name, shape in shapes.items():
         found = first_match(chosen, name)
-        if found is None:
+        if found is None or (text is not None and text not in name.split(".")):
             placed[name] = Placed(shape, Sharding(mesh, ()), None)
             continue
         rule, leaf = found
         sharding = _sharding(name, shape, rule, leaf, mesh, numbers, grain)
-        placed[name] = Placed(shape, sharding, rule, _tail(rule, config))
+        placed[name] = Placed(shape, sharding, rule, _tail(rule, text_of(config)))
     if not any(p.rule for p in placed.values()):
         some = next(iter(placed), None)
         raise ShardingError(
             f"rules: none of the {len(chosen)} names a weight of this model, such as {some!r}"
         )
+    check_heads(placed, numbers)
+    check_companions(placed)
     return TensorPlan(parts, chosen, numbers, placed)
 
 
@@ -217,7 +228,7 @@ def _rules(given: Any, config: Any) -> tuple[Rule, ...]:
         return PRESETS[given]
     if given is not None:
         return as_rules(given)
-    text = said(config, "text_config") or config
+    text = text_of(config)
     preset = preset_of(text) or preset_of(config)
     own = said(text, "base_model_tp_plan")
     if preset is not None:
@@ -236,11 +247,24 @@ def _tail(rule: Rule, config: Any) -> int:
     size = said(config, rule.tail)
     if size is None:
         raise ShardingError(f"config: names no {rule.tail}, which the rule {rule.pattern!r} needs")
-    return integer(size, rule.tail, 1)
+    return integer(size, rule.tail)
+
+
+def _text_part(names: Mapping[str, Shape], config: Any) -> str | None:
+    """What the text model is called inside one that has other models beside it, if anything."""
+    if text_of(config) is config:
+        return None
+    parts = {part for name in names for part in name.split(".")}
+    return next((name for name in ("language_model", "text_model") if name in parts), None)
 
 
 def _shape(name: str, x: Any) -> Shape:
-    return as_shape(getattr(x, "shape", x), f"weights[{name!r}]")
+    try:
+        return as_shape(getattr(x, "shape", x), f"weights[{name!r}]")
+    except TypeError:
+        raise TypeError(
+            f"weights[{name!r}]: a {type(x).__name__}; wanted an array or its shape"
+        ) from None
 
 
 def _sharding(
@@ -255,6 +279,11 @@ def _sharding(
     axis = cut_axis(rule, leaf, shape)
     if axis is None:
         return Sharding(mesh, ())
+    if "plain" not in rule.terms and len(shape) > (1 if leaf == "bias" else 2):
+        raise ShardingError(
+            f"weights[{name!r}]: shape {shape}; the rule {rule.pattern!r} cuts between heads that "
+            "share one axis of a matrix. Merge the axes of heads and of their features"
+        )
     try:
         split = split_of(rule.terms, shape[axis], mesh.size, numbers, grain=grain)
         made = Sharding(mesh, [None] * axis + [AXIS], splits={axis: split})

@@ -17,14 +17,14 @@ from typing import Any, Literal, get_args
 from xlayout.algebra.shapes import Shape, one_of
 from xlayout.errors import LayoutError, ShardingError
 
-__all__ = ["Cut", "Rule", "Stored", "as_rules", "cut_axis", "first_match"]
+__all__ = ["LEAVES", "Cut", "Rule", "Stored", "as_rules", "cut_axis", "first_match"]
 
 Cut = Literal["column", "row", "vocab", "whole", "sum"]
 Stored = Literal["out_in", "in_out"]
 
 _UNITS = ("heads", "kv_heads", "groups", "plain")
 _FOR = {"gather": "column", "scatter": "row", "partial_grads": "whole", "tail": "whole"}
-_LEAVES = ("weight", "bias", "kernel", "embedding")
+LEAVES = ("weight", "bias", "kernel", "embedding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,15 @@ class Rule:
         """The last part of a weight's name ("weight", "bias", …) if the rule is for it, or None."""
         layer, _, leaf = name.rpartition(".")
         compiled = _compiled(self.pattern)
-        if compiled.fullmatch(name) or (leaf in _LEAVES and compiled.fullmatch(layer)):
+        if compiled.fullmatch(name) or (leaf in LEAVES and compiled.fullmatch(layer)):
             return leaf
         return None
 
 
 @lru_cache(1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(r"(?:.*\.)?" + r"[^.]*".join(map(re.escape, pattern.split("*"))))
+    ending = r"[^.]*".join(map(re.escape, pattern.split("*")))
+    return re.compile(rf"(?:.*\.)?{ending}", re.DOTALL)
 
 
 def first_match(rules: Iterable[Rule], name: str) -> tuple[Rule, str] | None:
@@ -132,9 +133,9 @@ def cut_axis(rule: Rule, leaf: str, shape: Shape) -> int | None:
         return None
     if ndim == 1 or leaf.endswith("bias"):
         return None if rule.cut == "row" else ndim - 1
-    if rule.cut == "vocab":
-        return ndim - 2
     transposed = leaf == "kernel" or rule.stored == "in_out"
+    if rule.cut == "vocab":
+        return ndim - 1 if transposed else ndim - 2
     return ndim - 1 if (rule.cut == "row") != transposed else ndim - 2
 
 

@@ -1,0 +1,96 @@
+"""Agreement: what the names and shapes of a layer's weights tell of a plan that would be wrong.
+
+Heads that are miscounted, and weights that are left whole beside one that is cut, would make no
+error anywhere: the numbers would be wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from xlayout.errors import ShardingError
+from xlayout.tp.numbers import Numbers
+from xlayout.tp.rules import LEAVES
+
+if TYPE_CHECKING:
+    from xlayout.tp.planning import Placed
+
+__all__ = ["check_companions", "check_heads"]
+
+
+def check_heads(placed: Mapping[str, Placed], numbers: Numbers) -> None:
+    """Check that the layers of each attention agree on the size of a head.
+
+    Values have the size of the heads that the output takes. So a number of key-value heads that
+    the config leaves out, or that differs in one layer, is found.
+
+    Raises:
+        ShardingError: for layers that do not agree.
+    """
+    keys: dict[str, dict[str, int]] = defaultdict(dict)
+    others: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    for name, one in placed.items():
+        if one.rule is None or not one.sharding.spec or "plain" in one.rule.terms:
+            continue
+        size = _head_size(one, numbers)
+        attention = _layer(name).rpartition(".")[0]
+        if {"kv_heads", "groups"} & {*one.rule.terms}:
+            keys[attention][name] = size
+        else:
+            others[attention][one.rule.cut][name] = size
+    for attention, found in keys.items():
+        rows, queries = others[attention]["row"], others[attention]["column"]
+        fitting = rows.values() or queries.values()
+        agree = any(
+            size == other or (not rows and other % size == 0)
+            for size in found.values()
+            for other in fitting
+        )
+        if fitting and not agree:
+            name, size = list(found.items())[-1]
+            other, wanted = next(iter((rows or queries).items()))
+            raise ShardingError(
+                f"config: {numbers.heads} heads with {numbers.kv_heads or numbers.heads} for keys "
+                f"and values make these of {size} features in {name!r}, and heads of {wanted} in "
+                f"{other!r}. Give the numbers of this layer; if layers differ, leave some 'whole'"
+            )
+
+
+def check_companions(placed: Mapping[str, Placed]) -> None:
+    """Check that what belongs to a weight that is cut, such as scales of its numbers, has a rule.
+
+    Raises:
+        ShardingError: for one that has none.
+    """
+    cut = {name for name, one in placed.items() if one.sharding.spec}
+    layers = {_layer(name) for name in cut if name.rpartition(".")[2] in LEAVES}
+    for name, one in placed.items():
+        if one.rule is not None or math.prod(one.shape) <= 1:
+            continue
+        layer = name.rpartition(".")[0]
+        if layer in layers or not cut.isdisjoint(_beginnings(name)):
+            raise ShardingError(
+                f"weights[{name!r}]: no rule names it, and the layer that it belongs to is cut; "
+                f"give a Rule({'.'.join(name.split('.')[-2:])!r}, …) that says how, or 'whole'"
+            )
+
+
+def _layer(name: str) -> str:
+    layer, _, leaf = name.rpartition(".")
+    return layer if leaf in LEAVES else name
+
+
+def _beginnings(name: str) -> Iterator[str]:
+    return (name[:at] for at, char in enumerate(name) if char in "._")
+
+
+def _head_size(one: Placed, numbers: Numbers) -> int:
+    assert one.rule is not None
+    assert numbers.heads is not None
+    kv_heads = numbers.kv_heads or numbers.heads
+    both = numbers.heads + 2 * kv_heads
+    counts = {"heads": numbers.heads, "kv_heads": kv_heads, "groups": both}
+    return one.shape[len(one.sharding.spec) - 1] // sum(counts[term] for term in one.rule.terms)
