@@ -112,3 +112,68 @@ def test_shards_of_torch_are_weights_of_jax() -> None:
     whole = tp.merge([xl.to_jax(part) for part in shards], plan)["mlp.gate_up_proj.weight"]
     assert isinstance(whole, jax.Array)
     np.testing.assert_array_equal(whole, x["mlp.gate_up_proj.weight"].numpy())
+
+
+def test_heads_in_groups_attend_as_on_one_device() -> None:
+    """8 devices have one head of queries each, and all 4 of keys and values."""
+    mesh = jax.make_mesh((8,), ("tp",), (jax.sharding.AxisType.Auto,))
+    weights = jax.tree.map(lambda a: a / 8, block())
+
+    def attend(w: Any, x: Any) -> Any:
+        def heads(layer: str, n: int) -> Any:
+            made = x @ w["self_attn"][layer]["kernel"] + w["self_attn"][layer]["bias"]
+            return made.reshape(len(x), n, 2)
+
+        q, k, v = heads("q_proj", 8), heads("k_proj", 4), heads("v_proj", 4)
+        k, v = (jnp.repeat(z, 2, axis=1) for z in (k, v))
+        p = jax.nn.softmax(jnp.einsum("qhd,khd->hqk", q, k))
+        out = jnp.einsum("hqk,khd->qhd", p, v).reshape(len(x), 16)
+        x = x + out @ w["self_attn"]["o_proj"]["kernel"] + w["self_attn"]["o_proj"]["bias"]
+        return jnp.square(x + mlp(x, w)).mean()
+
+    run = jax.jit(jax.value_and_grad(attend))
+    x = jnp.linspace(-1, 1, 80).reshape(5, 16)
+    expected, gradients = run(weights, x)
+    placed = tp.parallelize(weights, mesh, rules="llama", config=CONFIG)
+    value, made = run(placed, x)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5),
+                 made, gradients)  # fmt: skip
+
+
+def test_shapes_come_back_with_their_shardings() -> None:
+    mesh = jax.make_mesh((4,), ("tp",))
+    made = tp.parallelize(jax.eval_shape(block), mesh, rules="llama", config=CONFIG)
+    kernel = made["mlp"]["down_proj"]["kernel"]
+    assert isinstance(kernel, jax.ShapeDtypeStruct)
+    assert kernel.sharding == NamedSharding(mesh, P("tp"))
+
+
+def test_layers_in_a_list_are_numbered() -> None:
+    mesh = jax.make_mesh((4,), ("tp",))
+    weights = {"layers": [block()["mlp"], (block()["mlp"],)], "key": jax.random.key(0)}
+    rules = [tp.Rule("layers.0.up_proj", "column"), tp.Rule("layers.1.0.up_proj", "column")]
+    made = tp.parallelize(weights, mesh, rules=rules)
+    assert jax.tree.structure(made) == jax.tree.structure(weights)
+    for layer in (made["layers"][0], made["layers"][1][0]):
+        assert tuple(layer["up_proj"]["kernel"].sharding.spec) == (None, "tp")
+        assert tuple(layer["down_proj"]["kernel"].sharding.spec) == ()
+
+
+def test_a_model_of_flax_is_updated_with_its_own_state() -> None:
+    nnx = pytest.importorskip("flax.nnx")
+    mesh = jax.make_mesh((4,), ("tp",), (jax.sharding.AxisType.Auto,))
+    model = nnx.Sequential(nnx.Linear(4, 8, rngs=nnx.Rngs(0)), nnx.Dropout(0.1, rngs=nnx.Rngs(1)))
+    expected = model.layers[0](jnp.ones((2, 4)))
+    rules = [tp.Rule("layers.0", "column")]
+    nnx.update(model, tp.parallelize(nnx.state(model), mesh, rules=rules))
+    assert tuple(model.layers[0].kernel[...].sharding.spec) == (None, "tp")
+    np.testing.assert_allclose(model.layers[0](jnp.ones((2, 4))), expected, rtol=1e-6)
+
+
+def test_weights_of_another_framework_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    text = r"model\['mlp.up_proj.weight'\]: a Tensor; wanted an array of JAX or numpy"
+    with pytest.raises(TypeError, match=text):
+        tp.parallelize({"mlp.up_proj.weight": torch.ones(4, 4)}, jax.make_mesh((4,), ("tp",)),
+                       rules="llama")  # fmt: skip

@@ -183,6 +183,52 @@ def test_copies_that_differ_are_refused(backend: Framework, name: str) -> None:
     assert np.isnan(backend.numpy(merge(given, made)[name])[0])  # equal bits, though no number is
 
 
+@pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fn", "int4"])
+def test_copies_of_small_numbers_are_compared(kind: str) -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    x = {"mlp.up_proj.weight": jnp.arange(8).reshape(4, 2).astype(kind)}
+    x["norm.weight"] = jnp.arange(2).astype(kind)
+    made = plan(x, 2, rules="llama")
+    shards = [shard(x, made, rank) for rank in range(2)]
+    np.testing.assert_array_equal(merge(shards, made)["norm.weight"], x["norm.weight"])
+    shards[1]["norm.weight"] = shards[1]["norm.weight"][::-1]
+    with pytest.raises(ShapeError, match="differs from the copy"):
+        merge(shards, made)
+
+
+def test_parameters_that_are_trained_are_put_together() -> None:
+    torch = pytest.importorskip("torch")
+    shapes = {"mlp.up_proj.weight": (2, 2), "norm.weight": (2,)}
+    shards = [{k: torch.nn.Parameter(torch.ones(s)) for k, s in shapes.items()} for _ in range(2)]
+    made = plan({**shapes, "mlp.up_proj.weight": (4, 2)}, 2, rules="llama")
+    assert merge(shards, made)["norm.weight"].tolist() == [1, 1]
+
+
+def test_copies_that_have_no_memory_yet_are_not_compared() -> None:
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    x = weights()
+    made = planned(x, 2)
+    shards = [shard(x, made, rank) for rank in range(2)]
+    text = r"shards\[0\]\['self_attn.o_proj.bias'\]: cannot be compared .* check=False takes the"
+    meta = [{k: torch.empty(a.shape, device="meta") for k, a in part.items()} for part in shards]
+    with pytest.raises(TypeError, match=text):
+        merge(meta, made)
+    with pytest.raises(TypeError, match=text):
+        jax.jit(lambda parts: merge(parts, made))(shards)
+    assert merge(meta, made, check=False)["norm.weight"].shape == (24,)
+
+
+def test_what_cannot_be_run_is_told_by_name() -> None:
+    x = weights()
+    made = planned(x, 2)
+    shards = [shard(x, made, rank) for rank in range(2)]
+    shards[1]["self_attn.o_proj.weight"] = shards[1]["self_attn.o_proj.weight"].astype("f8")
+    with pytest.raises(TypeError, match=r"shards, 'self_attn.o_proj.weight': arrays: 0 is floa"):
+        merge(shards, made)
+    with pytest.raises(BufferError, match=r"weights\['self_attn.qkv_proj.weight'\]: copy=False"):
+        shard(x, made, 0, copy=False)
+
+
 def test_copies_of_keys_that_differ_are_refused() -> None:
     x = weights()
     made = planned(x, 12)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xlayout.errors import ShardingError, SizeError
@@ -36,7 +37,21 @@ def parallelize(
 ) -> dict[str, Any]:
     """The weights by their names, on the mesh; see `xlayout.tp.parallelize`."""
     places = {name: _place(name, placed, mesh, plan.parts) for name, placed in plan.items()}
-    return {name: jax.device_put(arrays[name], place) for name, place in places.items()}
+    for name in places:
+        inside = jax.tree.leaves(arrays[name])  # a variable of flax holds an array
+        if not all(isinstance(x, (jax.Array, jax.ShapeDtypeStruct, np.ndarray)) for x in inside):
+            raise TypeError(
+                f"model[{name!r}]: a {type(arrays[name]).__name__}; wanted an array of JAX or "
+                "numpy (xlayout.to_jax takes a whole dict), or a jax.ShapeDtypeStruct"
+            )
+    return {name: _put(arrays[name], place) for name, place in places.items()}
+
+
+def _put(array: Any, place: NamedSharding) -> Any:
+    if isinstance(array, jax.ShapeDtypeStruct):
+        shaped: Any = jax.ShapeDtypeStruct
+        return shaped(array.shape, array.dtype, sharding=place)
+    return jax.device_put(array, place)
 
 
 def _place(name: str, placed: Placed, mesh: tuple[Mesh, str], parts: int) -> NamedSharding:

@@ -33,13 +33,14 @@ def parallelize(
     Make the optimizer afterwards. What a layer does not do through its `forward` is not seen.
 
     Nested dicts of JAX arrays are placed on a mesh, with the shardings of the plan, and come back
-    as new ones: the compiler sees to the rest. JAX cuts evenly; fused weights are cut without
+    as new ones: the compiler sees to the rest on axes of type Auto; on Explicit ones a row-parallel
+    product names its `out_sharding`. JAX cuts evenly; fused weights are cut without
     regard to their segments, which costs communication and no correctness, and what would be
     copied to a few neighbours is whole on all.
 
     Args:
         model: an `nn.Module`, the same on all ranks (on the meta device too); or nested dicts of
-            JAX arrays.
+            JAX arrays, or of `jax.ShapeDtypeStruct`, which come back with their shardings.
         mesh: a `DeviceMesh` of one axis, or with an axis "tp"; or a `jax.sharding.Mesh` likewise.
         plan: from `plan`; else one is made of the remaining arguments, which are explained there.
         rules: see `plan`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xlayout.algebra.layout import Layout
 from xlayout.algebra.shapes import Shape, integer
 from xlayout.bridge import to_numpy
 from xlayout.errors import ShapeError, SizeError
@@ -45,7 +46,9 @@ def shard(weights: Any, plan: TensorPlan, rank: int, /, *, copy: bool | None = T
     plan.mesh.coordinates(rank)
     arrays = check_weights(weights, plan, "weights")
     made = {
-        name: call(placed.sharding.layout(rank, placed.shape), arrays[name], copy=copy)
+        name: _run(
+            placed.sharding.layout(rank, placed.shape), [arrays[name]], f"weights[{name!r}]", copy
+        )
         for name, placed in plan.items()
     }
     return renamed(_tree(weights), made.__getitem__)
@@ -103,12 +106,19 @@ def check_weights(weights: Any, plan: TensorPlan, argument: str) -> dict[str, An
 
 
 def _merged(name: str, placed: Placed, parts: Sequence[Any], check: bool) -> Any:
-    made = call(whole(placed.sharding, placed.shape), *parts)
+    made = _run(whole(placed.sharding, placed.shape), parts, f"shards, {name!r}", True)
     if not check or not _has_copies(placed):
         return made
     for rank, part in enumerate(parts):
-        again = call(placed.sharding.layout(rank, placed.shape), made, copy=None)
-        if not _equal(again, part):
+        layout = placed.sharding.layout(rank, placed.shape)
+        try:
+            equal = _bits(call(layout, made, copy=None)) == _bits(part)
+        except TypeError as error:
+            raise TypeError(
+                f"shards[{rank}][{name!r}]: cannot be compared with the copies that other ranks "
+                f"hold; check=False takes the first. {error}"
+            ) from error
+        if not equal:
             raise ShapeError(
                 f"shards[{rank}][{name!r}]: differs from the copy that another rank holds; they "
                 "were trained apart, or cut by another plan. check=False takes the first"
@@ -121,10 +131,26 @@ def _has_copies(placed: Placed) -> bool:
     return not sharding.spec or sharding.split(len(sharding.spec) - 1).overlaps
 
 
-def _equal(x: Any, y: Any) -> bool:
-    """Whether two arrays hold the same bits: NaNs too, and numbers that torch cannot compare."""
-    a, b = (to_numpy(z).reshape(-1).view("u1") for z in (x, y))
-    return bool((a == b).all())
+def _run(layout: Layout, arrays: Sequence[Any], what: str, copy: bool | None) -> Any:
+    """Run a layout; what cannot be run is told by its name."""
+    try:
+        return call(layout, *arrays, copy=copy)
+    except (TypeError, BufferError) as error:
+        raise type(error)(f"{what}: {error}") from error
+
+
+def _bits(x: Any) -> bytes:
+    """What an array holds, NaNs and numbers that no framework can compare too."""
+    if callable(getattr(x, "detach", None)):
+        x = x.detach()
+    try:
+        array = to_numpy(x)
+    except TypeError:  # the small numbers of JAX, of which numpy has a kind of its own
+        array = x.__array__()
+    if array.dtype.hasobject:
+        raise TypeError("they are objects of Python")
+    held: bytes = array.tobytes()
+    return held
 
 
 def check_plan(plan: Any) -> TensorPlan:

@@ -1,17 +1,18 @@
-"""Tree: nested dicts of weights as one dict of dotted names, and back."""
+"""Tree: nested weights as one dict of dotted names, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from xlayout.algebra.shapes import is_size
 from xlayout.errors import LayoutError
 
 __all__ = ["named", "renamed"]
 
 
 def named(weights: Any, argument: str) -> dict[str, Any]:
-    """All leaves by their dotted names, in order.
+    """All leaves by their dotted names, in order; layers in a list have their numbers for names.
 
     Raises:
         TypeError: for something that is neither a mapping nor a module with a state dict.
@@ -25,26 +26,43 @@ def named(weights: Any, argument: str) -> dict[str, Any]:
             "not, or a module"
         )
     found: dict[str, Any] = {}
-    _walk(weights, "", found, argument)
+    _walk(weights.items(), "", found, argument)
     return found
 
 
-def _walk(weights: Mapping[Any, Any], before: str, found: dict[str, Any], argument: str) -> None:
-    for key, value in weights.items():
+def _branches(value: Any) -> Iterable[tuple[Any, Any]] | None:
+    """What hangs on a node; None for a leaf, which a tuple or list of ints is: a shape."""
+    if isinstance(value, Mapping):
+        return value.items()
+    if type(value) in (list, tuple) and any(map(_hangs, value)):
+        return enumerate(value)
+    return None
+
+
+def _hangs(value: Any) -> bool:
+    return isinstance(value, (Mapping, list, tuple)) or (
+        hasattr(value, "shape") and not is_size(value)
+    )
+
+
+def _walk(
+    branches: Iterable[tuple[Any, Any]], before: str, found: dict[str, Any], argument: str
+) -> None:
+    for key, value in branches:
         name = f"{before}{key}"
-        if isinstance(value, Mapping):
-            _walk(value, f"{name}.", found, argument)
+        inner = _branches(value)
+        if inner is not None:
+            _walk(inner, f"{name}.", found, argument)
         elif name in found:
             raise LayoutError(f"{argument}: {name!r} is there twice, once with a dot in a key")
         else:
             found[name] = value
 
 
-def renamed(like: Mapping[Any, Any], leaf: Callable[[str], Any], before: str = "") -> Any:
-    """Nested dicts with the keys of others, and `leaf(dotted name)` for what stands there."""
-    return {
-        key: renamed(value, leaf, f"{before}{key}.")
-        if isinstance(value, Mapping)
-        else leaf(f"{before}{key}")
-        for key, value in like.items()
-    }
+def renamed(like: Any, leaf: Callable[[str], Any], before: str = "") -> Any:
+    """Weights nested as others, and `leaf(dotted name)` for what stands there."""
+    branches = _branches(like)
+    if branches is None:
+        return leaf(before.removesuffix("."))
+    made = {key: renamed(value, leaf, f"{before}{key}.") for key, value in branches}
+    return made if isinstance(like, Mapping) else type(like)(made.values())
