@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xlayout.errors import ShardingError, SizeError
+from xlayout.registry import backend_of
 
 if TYPE_CHECKING:
     from xlayout.tp.planning import Placed, TensorPlan
@@ -39,12 +39,16 @@ def parallelize(
     places = {name: _place(name, placed, mesh, plan.parts) for name, placed in plan.items()}
     for name in places:
         inside = jax.tree.leaves(arrays[name])  # a variable of flax holds an array
-        if not all(isinstance(x, (jax.Array, jax.ShapeDtypeStruct, np.ndarray)) for x in inside):
+        if not all(isinstance(x, jax.ShapeDtypeStruct) or _is_array(x) for x in inside):
             raise TypeError(
                 f"model[{name!r}]: a {type(arrays[name]).__name__}; wanted an array of JAX or "
                 "numpy (xlayout.to_jax takes a whole dict), or a jax.ShapeDtypeStruct"
             )
     return {name: _put(arrays[name], place) for name, place in places.items()}
+
+
+def _is_array(x: Any) -> bool:
+    return backend_of(x).name in ("jax", "numpy")
 
 
 def _put(array: Any, place: NamedSharding) -> Any:
