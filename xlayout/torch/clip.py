@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -57,7 +58,9 @@ def _own(model: nn.Module, rank: int) -> Iterator[torch.Tensor]:
             if parameter is None or parameter.grad is None or id(parameter) in seen:
                 continue
             seen.add(id(parameter))
-            gradient = parameter.grad
+            gradient: Any = parameter.grad
+            if hasattr(gradient, "full_tensor"):  # FSDP has cut it once more
+                gradient = gradient.full_tensor()
             if leaf in counted:
                 axis, stretches = counted[leaf]
                 for start, length in stretches:

@@ -7,7 +7,6 @@ attributes, or ask their config.
 from __future__ import annotations
 
 import inspect
-from copy import copy
 from typing import Any
 
 from torch import nn
@@ -38,17 +37,38 @@ def counts_own_heads(module: nn.Module, whole: tuple[int, int], own: tuple[int, 
         _replace(module, _KV_WIDTHS, whole[1] * size, own[1] * size)
     config: Any = getattr(module, "config", None)
     if config is not None:
-        mine = copy(config)  # the other layers' stays as it is
-        _replace(mine, _HEADS, whole[0], own[0])
-        _replace(mine, _KV_HEADS, whole[1], own[1])
-        module.config = mine
+        numbers = {
+            **_replaced(config, _HEADS, whole[0], own[0]),
+            **_replaced(config, _KV_HEADS, whole[1], own[1]),
+        }
+        if numbers:
+            counted: Any = OwnHeads(config, numbers)
+            module.config = counted
+
+
+class OwnHeads:
+    """A config with the numbers of heads that one rank has; all else is that of the model, now."""
+
+    def __init__(self, config: Any, numbers: dict[str, int]) -> None:
+        self.__dict__.update(numbers, xlayout_config=config)
+
+    def __getattr__(self, name: str) -> Any:
+        if "xlayout_config" not in self.__dict__:  # while it is copied
+            raise AttributeError(name)
+        return getattr(self.__dict__["xlayout_config"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["xlayout_config"], name, value)
 
 
 def _replace(owner: Any, names: tuple[str, ...], before: int, now: int) -> None:
     """Where a number of one of these names is the whole's, make it the rank's."""
-    found = [name for name in names if getattr(owner, name, None) == before]
-    for name in found:
-        setattr(owner, name, now)
+    for name, number in _replaced(owner, names, before, now).items():
+        setattr(owner, name, number)
+
+
+def _replaced(owner: Any, names: tuple[str, ...], before: int, now: int) -> dict[str, int]:
+    return {name: now for name in names if getattr(owner, name, None) == before}
 
 
 def slices_alibi(module: nn.Module, heads: int, first: int, own: int) -> None:

@@ -136,7 +136,8 @@ def _same(x: torch.Tensor) -> torch.Tensor:
 
 
 def _linear(forward: _Map, backward: _Map, x: torch.Tensor) -> torch.Tensor:
-    made: torch.Tensor = _Linear.apply(x, forward, backward)  # type: ignore[no-untyped-call]
+    kind = _Linear if torch.compiler.is_compiling() else _LinearForAll
+    made: torch.Tensor = kind.apply(x, forward, backward)  # type: ignore[no-untyped-call]
     return made
 
 
@@ -144,11 +145,33 @@ class _Linear(torch.autograd.Function):
     """A linear map with its transpose; Dynamo follows it."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, forward: _Map, backward: _Map) -> torch.Tensor:
-        ctx.maps = forward, backward
+    def forward(x: torch.Tensor, forward: _Map, _backward: _Map) -> torch.Tensor:
         return forward(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, _output: Any) -> None:
+        ctx.maps = inputs[1:]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         forward, backward = ctx.maps
         return _linear(backward, forward, gradient.contiguous()), None, None
+
+
+class _LinearForAll(_Linear):
+    """The same for the transforms of `torch.func`, which have methods that Dynamo refuses."""
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:
+        forward, backward = ctx.maps
+        return _linear(forward, backward, tangent)
+
+    @staticmethod
+    def vmap(_info: Any, in_dims: Any, x: torch.Tensor, forward: _Map, backward: _Map) -> Any:
+        rows = x.movedim(in_dims[0], 0)
+        return _linear(_each(forward), _each(backward), rows), 0
+
+
+def _each(f: _Map) -> _Map:
+    """A map for every one of a batch."""
+    return lambda rows: torch.stack([f(row) for row in rows.unbind()])

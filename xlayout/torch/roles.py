@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,9 +33,10 @@ class Column:
     line: Line
     gather: Features | None
 
-    def run(self, _module: nn.Module, forward: _Forward, x: Any, *rest: Any, **named: Any) -> Any:
+    def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
         """The layer's results; the gradients of what goes in are summed."""
-        made = forward(self.line.shared(x), *rest, **named)
+        given, named = _with_input(self.line.shared, given, named)
+        made = forward(*given, **named)
         return made if self.gather is None else self.line.gathered(made, self.gather)
 
 
@@ -52,16 +54,18 @@ class Row:
     scatter: Features | None
     transposed: bool
 
-    def run(self, module: nn.Module, forward: _Forward, x: Any, *rest: Any, **named: Any) -> Any:
+    def run(self, module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
         """The layer's results, summed; then its bias, once."""
         if self.scatter is not None:
-            x = self.line.scattered(x, self.scatter)
+            own = partial(self.line.scattered, features=self.scatter)
+            given, named = _with_input(own, given, named)
         bias: Any = getattr(module, "bias", None)
         if bias is None:
-            return self.line.summed(forward(x, *rest, **named))
+            return self.line.summed(forward(*given, **named))
         weight: Any = module.weight
+        (x,) = (*given, *named.values())
         made = nn.functional.linear(x, weight.mT if self.transposed else weight)
-        return self.line.summed(made) + bias
+        return self.line.summed(made) + bias.to(made.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +80,9 @@ class Vocab:
     line: Line
     rows: range
 
-    def run(self, _module: nn.Module, forward: _Forward, ids: Any) -> Any:
+    def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
         """What each rank finds of the rows, added up: one of them finds it."""
+        (ids,) = (*given, *named.values())
         own = (ids >= self.rows.start) & (ids < self.rows.stop)
         made = forward(torch.where(own, ids - self.rows.start, 0))
         return self.line.summed(made.masked_fill(~own[..., None], 0))
@@ -136,6 +141,14 @@ class Alone:
         return forward(*given, **named)
 
 
+def _with_input(change: Callable[[Any], Any], given: Any, named: dict[str, Any]) -> Any:
+    """What a layer is given, with its input changed, which comes first or by name."""
+    if given:
+        return (change(given[0]), *given[1:]), named
+    name = next(iter(named))
+    return given, {**named, name: change(named[name])}
+
+
 Role = Alone | Column | Row | Vocab | Experts | Tail
 
 
@@ -145,10 +158,23 @@ class Played(nn.Module):
     xlayout_role: Role
     xlayout_copies: Mapping[str, Copies]
     xlayout_counted: Mapping[str, Counted]
+    xlayout_runs: bool = False
 
     def forward(self, *given: Any, **named: Any) -> Any:
         """The pass of the layer's own class, and what is sent before and after."""
-        return self.xlayout_role.run(self, super().forward, *given, **named)
+        if not self.xlayout_copies:
+            return self.xlayout_role.run(self, super().forward, *given, **named)
+        self.xlayout_runs = True
+        try:
+            return self.xlayout_role.run(self, super().forward, *given, **named)
+        finally:
+            self.xlayout_runs = False
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As that of the layer's own class, which is made again where the copy is."""
+        reduced: Any = super().__reduce_ex__(protocol)
+        _, _, state, *rest = reduced
+        return _remade, (type(self).__mro__[2], tuple(self.xlayout_copies)), state, *rest
 
 
 Counted = tuple[int, tuple[tuple[int, int], ...]]
@@ -168,23 +194,33 @@ def runs_as(
         copies: its parameters of which other ranks hold parts too.
         counted: its parameters that are cut.
     """
-    key = type(module), tuple(copies)
-    if key not in _DERIVED:
-        members = {leaf: property(_summed(leaf)) for leaf in copies}
-        _DERIVED[key] = type(f"Parallel{key[0].__name__}", (Played, key[0]), members)
-    module.__class__ = _DERIVED[key]
+    module.__class__ = _derived(type(module), tuple(copies))
     module.xlayout_role, module.xlayout_copies, module.xlayout_counted = role, copies, counted
 
 
+def _derived(kind: type[nn.Module], leaves: tuple[str, ...]) -> Any:
+    if (kind, leaves) not in _DERIVED:
+        members = {leaf: property(_summed(leaf)) for leaf in leaves}
+        _DERIVED[kind, leaves] = type(f"Parallel{kind.__name__}", (Played, kind), members)
+    return _DERIVED[kind, leaves]
+
+
+def _remade(kind: type[nn.Module], leaves: tuple[str, ...]) -> Any:
+    derived = _derived(kind, leaves)
+    return derived.__new__(derived)
+
+
 def _summed(leaf: str) -> Callable[[Played], Any]:
-    """What a layer reads as a parameter, where it has but a part of the gradient.
+    """What a layer reads as a parameter while it runs, where it has but a part of the gradient.
 
     It is no hook on the parameter, which a copied or loaded module would not have.
     """
 
     def read(self: Played) -> Any:
         parameter = self._parameters[leaf]
-        if parameter is None or not parameter.requires_grad or not torch.is_grad_enabled():
+        if parameter is None or not self.xlayout_runs or not torch.is_grad_enabled():
+            return parameter
+        if not parameter.requires_grad:
             return parameter
         return self.xlayout_role.line.held(parameter, self.xlayout_copies[leaf])
 
