@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from tests.tp.models import batch, made
+from tests.tp.on_ranks_refused import LAYERS
 from xlayout import tp
 from xlayout.torch import clip_grad_norm_
 from xlayout.torch.roles import Played
@@ -237,6 +238,7 @@ def _buffer() -> nn.Module:
 
 
 CASES: dict[str, Any] = {
+    **LAYERS,
     "other ties": lambda: (_tied(), [tp.Rule("embed", "vocab")], {}),
     "bias that is not added": lambda: (
         nn.ModuleDict({"x": Bilinear()}), [tp.Rule("x", "row")], {}),

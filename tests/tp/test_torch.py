@@ -147,7 +147,8 @@ def test_a_block_compiles_in_one_graph(two: Ranks, backend: str, rules: Any) -> 
         ("other ties", "ShardingError: model: 'embed.weight' and 'head.weight' are one parameter, "
          "cut as (tp, axis 0 by balanced) on tp=2 and as () on tp=2; give both one rule"),
         ("bias that is not added", "ShardingError: model: 'x.weight' belongs to a Bilinear, whose "
-         "bias is to be added once; of layers with a bias only linear ones can be cut by rows"),
+         "bias is to be added once; of layers with a bias only linear ones, with the forward of "
+         "nn.Linear, can be cut by rows"),
         ("no role", "ShardingError: model: 'x.up' is cut, and nothing says what its module Bank "
          "sends to other ranks; give a rule Rule('x', 'sum') if its results are to be summed"),
         ("bias of a sum", "ShardingError: model: 'x.down_bias' is whole on every rank, in a module "

@@ -10,6 +10,14 @@ from torch import nn
 
 from xlayout.errors import ShardingError
 from xlayout.shard.sharding import stored
+from xlayout.torch.castable import (
+    refuse_bias,
+    refuse_class,
+    refuse_embedding,
+    refuse_kind,
+    refuse_layer,
+    refuse_whole,
+)
 from xlayout.torch.line import Copies, Features, Line
 from xlayout.torch.roles import Alone, Column, Counted, Experts, Played, Role, Row, Tail, Vocab
 
@@ -81,14 +89,25 @@ def weights_of(model: nn.Module, plan: TensorPlan) -> list[Weight]:
             if placed.sharding.spec:
                 raise ShardingError(f"model: {name!r} is a buffer, and only parameters are cut")
             continue
+        if placed.sharding.spec:
+            refuse_class(name, weight.parameter)
         other = first.setdefault(id(weight.parameter), weight)
         if other.placed.sharding != placed.sharding:
             raise ShardingError(
                 f"model: {other.name!r} and {name!r} are one parameter, cut as "
                 f"{other.placed.sharding} and as {placed.sharding}; give both one rule"
             )
+        if other.module is weight.module and _sends(other) != _sends(weight):
+            raise ShardingError(
+                f"model: {other.name!r} and {name!r} are one layer; give both the same rule"
+            )
         found.append(weight)
     return found
+
+
+def _sends(weight: Weight) -> Any:
+    rule = weight.placed.rule
+    return rule and (rule.cut, rule.features, rule.gather, rule.scatter, rule.partial_grads)
 
 
 def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: Line) -> list[Part]:
@@ -115,11 +134,15 @@ def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: L
                 role = Alone(line)
             if role is None:
                 continue
+            refuse_layer(weight.owner, module)
             found[id(module)] = Part(module, role)
         if shared:
             found[id(module)].copies[weight.leaf] = _copies(weight.placed, line.rank)
         if weight.axis is not None:
             found[id(module)].counted[weight.leaf] = _counted(weight, weight.axis, line.rank)
+    for weight in weights:
+        if weight.axis is None and id(weight.module) in cut:
+            refuse_whole(weight, found[id(weight.module)].role)
     return list(found.values())
 
 
@@ -194,26 +217,11 @@ def _of_layer(weight: Weight, axis: int, plan: TensorPlan, line: Line) -> Role:
     rule: Any = placed.rule
     runs = [placed.sharding.owned(rank, placed.shape)[axis] for rank in range(plan.parts)]
     features = Features(tuple(runs))
+    refuse_kind(weight.name, module, len(placed.shape))
     if rule.cut == "row":
-        linear = isinstance(module, nn.Linear) or hasattr(module, "nf")
-        if getattr(module, "bias", None) is not None and not linear:
-            raise ShardingError(
-                f"model: {weight.name!r} belongs to a {type(module).__name__}, whose bias is to be "
-                "added once; of layers with a bias only linear ones can be cut by rows"
-            )
+        refuse_bias(weight.name, module)
         return Row(line, features if rule.scatter else None, axis == len(placed.shape) - 2)
     if rule.cut == "vocab" and isinstance(module, nn.Embedding):
-        _refuse_embedding(weight.name, module, plan.parts)
+        refuse_embedding(weight.name, module, plan.parts)
         return Vocab(line, runs[line.rank][0])
     return Column(line, features if rule.gather or rule.cut == "vocab" else None)
-
-
-def _refuse_embedding(name: str, module: nn.Embedding, parts: int) -> None:
-    for option in ("max_norm", "scale_grad_by_freq", "sparse"):
-        if getattr(module, option):
-            raise ShardingError(f"model: {name!r} has {option}, which needs the whole embedding")
-    if module.num_embeddings < parts:
-        raise ShardingError(
-            f"model: {name!r} has {module.num_embeddings} rows for {parts} ranks; wanted at least "
-            "one for each"
-        )

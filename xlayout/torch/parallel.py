@@ -68,6 +68,7 @@ def _cut(weight: Weight, rank: int, made: dict[int, nn.Parameter]) -> None:
         layout = sharding.layout(rank, shape)
         data = whole.new_empty(local) if whole.is_meta else layout(whole.detach())
         part = nn.Parameter(data, requires_grad=whole.requires_grad)
+        part.__dict__.update(whole.__dict__)
         made[id(whole)] = made[id(part)] = part
     weight.module._parameters[weight.leaf] = made[id(whole)]
     rule: Any = weight.placed.rule

@@ -1,0 +1,71 @@
+"""Models with a layer that cannot be cut, though its name and shape are those of one that can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from xlayout import tp
+
+__all__ = ["LAYERS"]
+
+
+class Scaled(nn.Linear):
+    """A linear layer that does more."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Twice the product."""
+        return 2 * super().forward(x)
+
+
+class Adapted(nn.Linear):
+    """A linear layer with a weight more."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4, bias=False)
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The product, scaled."""
+        return super().forward(x) * self.gain
+
+
+class Packed(nn.Parameter):
+    """A parameter of another class."""
+
+
+def _hooked() -> nn.Module:
+    layer = nn.Linear(4, 4)
+    layer.forward = lambda x: x  # type: ignore[method-assign, assignment]
+    return layer
+
+
+def _packed() -> nn.Module:
+    layer = nn.Linear(4, 4)
+    layer.weight = Packed(torch.ones(4, 4))
+    return layer
+
+
+def _shared() -> tuple[nn.Module, Any, Any]:
+    layer = nn.Linear(4, 4)
+    rules = [tp.Rule("x", "column", gather=True), tp.Rule("y", "column")]
+    return nn.ModuleDict({"x": layer, "y": layer}), rules, {}
+
+
+def _layer(make: Callable[[], nn.Module], cut: Any) -> Callable[[], tuple[nn.Module, Any, Any]]:
+    return lambda: (nn.ModuleDict({"x": make()}), [tp.Rule("x", cut)], {})
+
+
+LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
+    "more than linear": _layer(lambda: Scaled(4, 4), "row"),
+    "one weight more": _layer(Adapted, "row"),
+    "one weight more, by columns": _layer(Adapted, "column"),
+    "a forward of its own": _layer(_hooked, "row"),
+    "a parameter of its own": _layer(_packed, "column"),
+    "a norm": _layer(lambda: nn.LayerNorm(4), "column"),
+    "a convolution": _layer(lambda: nn.Conv1d(4, 4, 1), "column"),
+    "one layer, two rules": _shared,
+}

@@ -1,0 +1,118 @@
+"""Castable: which layers cannot be cut, because what they compute is not what their role sends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch._subclasses import FakeTensor
+from torch.nn.modules.conv import _ConvNd
+
+from xlayout.errors import ShardingError
+from xlayout.torch.roles import Column, Role, Row, Vocab
+
+if TYPE_CHECKING:
+    from xlayout.torch.casting import Weight
+
+__all__ = [
+    "refuse_bias",
+    "refuse_class",
+    "refuse_embedding",
+    "refuse_kind",
+    "refuse_layer",
+    "refuse_whole",
+]
+
+
+def refuse_layer(name: str, module: nn.Module) -> None:
+    """Refuse a layer whose class is not asked for what it computes.
+
+    Raises:
+        ShardingError: for one with a `forward` of its own, as hooks of accelerate leave it.
+    """
+    if "forward" in module.__dict__:
+        raise ShardingError(
+            f"model: {name!r} has a forward of its own, which its {type(module).__name__} does not "
+            "see; take it away (`del layer.forward`, accelerate's remove_hook_from_module), and "
+            "put it there again afterwards"
+        )
+
+
+def refuse_class(name: str, parameter: nn.Parameter) -> None:
+    """Refuse a parameter whose values are packed, or cut already.
+
+    Raises:
+        ShardingError: for one of another class than nn.Parameter.
+    """
+    if type(parameter) is not nn.Parameter and not isinstance(parameter, FakeTensor):
+        raise ShardingError(
+            f"model: {name!r} is a {type(parameter).__name__}; only a plain nn.Parameter is cut. "
+            "Parallelize before FSDP or quantization"
+        )
+
+
+def refuse_kind(name: str, module: nn.Module, ndim: int) -> None:
+    """Refuse a layer that is cut as no product of a matrix is.
+
+    Raises:
+        ShardingError: for a norm, or a convolution.
+    """
+    if ndim < 2 or isinstance(module, _ConvNd):
+        raise ShardingError(
+            f"model: {name!r} belongs to a {type(module).__name__}; only layers with a matrix are "
+            "cut, and a norm of each head is 'whole' with partial_grads=True"
+        )
+
+
+def refuse_bias(name: str, module: nn.Module) -> None:
+    """Refuse a layer cut by rows whose bias could not be added once, after the sum.
+
+    Raises:
+        ShardingError: for a layer with a bias that is not linear, or computes more than that.
+    """
+    kind: Any = type(module)
+    if getattr(module, "bias", None) is None or kind.forward is nn.Linear.forward:
+        return
+    if any(base.__name__ == "Conv1D" and "forward" in vars(base) and base.forward is kind.forward
+           for base in kind.__mro__):  # fmt: skip
+        return
+    raise ShardingError(
+        f"model: {name!r} belongs to a {kind.__name__}, whose bias is to be added once; of layers "
+        "with a bias only linear ones, with the forward of nn.Linear, can be cut by rows"
+    )
+
+
+def refuse_whole(weight: Weight, role: Role) -> None:
+    """Refuse what is whole in a layer that is cut, and of whose gradient each rank has a part.
+
+    Raises:
+        ShardingError: for such a parameter, if its rule does not say so.
+    """
+    rule = weight.placed.rule
+    if not isinstance(role, Column | Row | Vocab) or (rule is not None and rule.partial_grads):
+        return
+    if weight.leaf == "bias" and isinstance(role, Row):
+        return
+    parameter = weight.parameter
+    if parameter is not None and parameter.requires_grad:
+        raise ShardingError(
+            f"model: {weight.name!r} is whole on every rank, in a layer that is cut: each would "
+            f"have a part of its gradient. Give a rule that cuts it, or Rule({weight.name!r}, "
+            "'whole', partial_grads=True)"
+        )
+
+
+def refuse_embedding(name: str, module: nn.Embedding, parts: int) -> None:
+    """Refuse an embedding whose rows so many ranks cannot share.
+
+    Raises:
+        ShardingError: for options that need the whole; for fewer rows than ranks.
+    """
+    for option in ("max_norm", "scale_grad_by_freq", "sparse"):
+        if getattr(module, option):
+            raise ShardingError(f"model: {name!r} has {option}, which needs the whole embedding")
+    if module.num_embeddings < parts:
+        raise ShardingError(
+            f"model: {name!r} has {module.num_embeddings} rows for {parts} ranks; wanted at least "
+            "one for each"
+        )
