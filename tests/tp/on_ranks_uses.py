@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.func import functional_call, grad, jacrev, jvp, vmap
+from torch.utils.checkpoint import checkpoint
 
 from tests.tp.on_ranks import mesh_of
 from xlayout import tp
@@ -117,6 +118,18 @@ def transformed(_rank: int, ranks: int, how: str) -> None:
     torch.testing.assert_close(found(model), found(whole), rtol=1e-4, atol=1e-5)
 
 
+def checkpointed(_rank: int, ranks: int, reentrant: bool) -> None:
+    """Gradients of a pass that is run again are those of the whole."""
+    whole, model, _ = both(ranks)
+    seen = []
+    for m in (whole, model):
+        given = x(3, 8).requires_grad_()
+        made: Any = checkpoint(m, given, use_reentrant=reentrant)
+        made.square().sum().backward()
+        seen.append((given.grad, m.self_attn.k_proj.weight.grad))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
 def cast(_rank: int, ranks: int) -> list[str]:
     """The dtypes of what layers make under autocast."""
     whole, model, _ = both(ranks)
@@ -151,6 +164,43 @@ def read(_rank: int, ranks: int) -> None:
     model(x(3, 8)).square().sum().backward()
     assert layer.weight.grad is not None
     torch.optim.SGD([layer.weight], lr=0.1).step()
+
+
+class Spelled(nn.Module):
+    """Attention with the number of its heads under another name."""
+
+    def __init__(self, name: str, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        setattr(self, name, heads)
+        self.name, self.attn_dropout = name, dropout
+        for leaf in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            setattr(self, leaf, nn.Linear(12, 12, bias=False))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = getattr(self, self.name)
+        q, k, v = (
+            self.get_submodule(leaf)(x).unflatten(-1, (heads, -1)).transpose(-2, -3)
+            for leaf in ("q_proj", "k_proj", "v_proj")
+        )
+        y: torch.Tensor = self.o_proj(((q @ k.mT).softmax(-1) @ v).transpose(-2, -3).flatten(-2))
+        return y
+
+
+def spelled(_rank: int, ranks: int, name: str, heads: int, dropout: float = 0.0) -> str:
+    """The error of attention that counts its heads under such a name; none if it is right."""
+    whole = nn.ModuleDict({"self_attn": Spelled(name, heads, dropout)})
+    config = {"num_attention_heads": 6}
+    try:
+        model = tp.parallelize(
+            copy.deepcopy(whole), mesh_of(ranks), rules="llama", config=config
+        ).eval()
+        found = model["self_attn"](x(3, 12))
+        torch.testing.assert_close(found, whole["self_attn"](x(3, 12)))
+        model.train()["self_attn"](x(3, 12))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def cut_once_more(rank: int, kind: str) -> None:

@@ -36,6 +36,11 @@ def test_transforms_of_functions(two: Pool, how: str) -> None:
     two(on_ranks_uses.transformed, 2, how)
 
 
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_passes_are_run_again(two: Pool, reentrant: bool) -> None:
+    two(on_ranks_uses.checkpointed, 2, reentrant)
+
+
 def test_layers_under_autocast_make_what_those_of_the_whole_make(two: Pool) -> None:
     assert two(on_ranks_uses.cast, 2) == [["torch.bfloat16"] * 4] * 2
 
@@ -46,6 +51,28 @@ def test_inputs_are_given_by_name(two: Pool) -> None:
 
 def test_parameters_are_themselves(two: Pool) -> None:
     two(on_ranks_uses.read, 2)
+
+
+@pytest.mark.parametrize("name", ["num_heads", "nheads", "heads", "n_heads_q"])
+def test_heads_are_counted_under_other_names(two: Pool, name: str) -> None:
+    assert two(on_ranks_uses.spelled, 2, name, 6) == [""] * 2
+
+
+def test_other_heads_than_the_config_names_are_refused(two: Pool) -> None:
+    """As those of an image encoder beside a text model."""
+    assert two(on_ranks_uses.spelled, 2, "num_heads", 3) == [
+        "model: 'self_attn' has num_heads=3; the config names 6 heads, between which its layers "
+        "would be cut. Name it in a rule of its own, Rule('self_attn.*', 'whole')"
+    ] * 2  # fmt: skip
+
+
+def test_unequal_heads_with_dropout_are_refused_in_training(two: Pool, four: Pool) -> None:
+    assert two(on_ranks_uses.spelled, 2, "num_heads", 6, 0.1) == [""] * 2
+    assert four(on_ranks_uses.spelled, 4, "num_heads", 6, 0.1) == [
+        "model: attn_dropout=0.1 in training, in a Spelled of whose heads some ranks have more: "
+        "they would draw unlike random numbers ever after. Set it to 0, or take a number of ranks "
+        "that divides the heads"
+    ] * 4  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "ddp"])

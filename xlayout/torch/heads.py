@@ -7,11 +7,14 @@ attributes, or ask their config.
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from torch import nn
 
-__all__ = ["counts_own_heads", "slices_alibi"]
+from xlayout.errors import ShardingError
+
+__all__ = ["counts_own_heads", "refuse_other_heads", "refuses_dropout", "slices_alibi"]
 
 _HEADS = ("num_heads", "num_attention_heads", "n_head", "n_heads", "num_q_heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads")
@@ -28,8 +31,8 @@ def counts_own_heads(module: nn.Module, whole: tuple[int, int], own: tuple[int, 
         whole: (heads, key-value heads) of the model.
         own: the same of the rank.
     """
-    _replace(module, _HEADS, whole[0], own[0])
-    _replace(module, _KV_HEADS, whole[1], own[1])
+    _replace(module, _spelled(module, _HEADS, kv=False), whole[0], own[0])
+    _replace(module, _spelled(module, _KV_HEADS, kv=True), whole[1], own[1])
     _replace(module, _GROUPS, whole[0] // whole[1], own[0] // max(own[1], 1))
     size: Any = getattr(module, "head_dim", None)
     if isinstance(size, int):
@@ -61,6 +64,61 @@ class OwnHeads:
         setattr(self.__dict__["xlayout_config"], name, value)
 
 
+def refuse_other_heads(name: str, module: nn.Module, heads: int) -> None:
+    """Refuse an attention module with another number of heads than the config names.
+
+    Raises:
+        ShardingError: for such a one: its heads would be cut in two.
+    """
+    for attribute in _HEADS:
+        number = getattr(module, attribute, None)
+        if isinstance(number, int) and number != heads:
+            raise ShardingError(
+                f"model: {name!r} has {attribute}={number}; the config names {heads} heads, "
+                f"between which its layers would be cut. Name it in a rule of its own, "
+                f"Rule('{name}.*', 'whole')"
+            )
+
+
+def refuses_dropout(module: nn.Module) -> None:
+    """Let an attention module refuse to drop scores in training, where ranks have unequal heads.
+
+    They would draw unequally many random numbers, and from then on drop different elements of
+    what is the same on all ranks.
+    """
+    module.register_forward_pre_hook(_refuse_dropout)
+
+
+def _refuse_dropout(module: nn.Module, _given: Any) -> None:
+    if not module.training:
+        return
+    rates = {
+        name: getattr(x, "p", x)
+        for name, x in (*vars(module).items(), *module.named_children())
+        if "drop" in name and not re.search("resid|hidden|out_|output", name)
+    }
+    for name, rate in rates.items():
+        if isinstance(rate, float) and rate > 0:
+            raise ShardingError(
+                f"model: {name}={rate} in training, in a {type(module).__name__} of whose heads "
+                "some ranks have more: they would draw unlike random numbers ever after. Set it to "
+                "0, or take a number of ranks that divides the heads"
+            )
+
+
+def _spelled(module: nn.Module, names: tuple[str, ...], *, kv: bool) -> tuple[str, ...]:
+    """Names of a number of heads, and others that a module has for it."""
+    found = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, int)
+        and re.search("head", name, re.IGNORECASE)
+        and not re.search("dim|size|width|per", name, re.IGNORECASE)
+        and bool(re.search("kv|key|value", name, re.IGNORECASE)) == kv
+    ]
+    return tuple(dict.fromkeys((*names, *found)))
+
+
 def _replace(owner: Any, names: tuple[str, ...], before: int, now: int) -> None:
     """Where a number of one of these names is the whole's, make it the rank's."""
     for name, number in _replaced(owner, names, before, now).items():
@@ -68,7 +126,8 @@ def _replace(owner: Any, names: tuple[str, ...], before: int, now: int) -> None:
 
 
 def _replaced(owner: Any, names: tuple[str, ...], before: int, now: int) -> dict[str, int]:
-    return {name: now for name in names if getattr(owner, name, None) == before}
+    found = {name: getattr(owner, name, None) for name in names}
+    return {name: now for name, n in found.items() if n == before and not isinstance(n, bool)}
 
 
 def slices_alibi(module: nn.Module, heads: int, first: int, own: int) -> None:

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from xlayout.errors import ShardingError
 from xlayout.torch.casting import Weight, parts, weights_of
-from xlayout.torch.heads import counts_own_heads, slices_alibi
+from xlayout.torch.heads import counts_own_heads, refuse_other_heads, refuses_dropout, slices_alibi
 from xlayout.torch.line import Line
 from xlayout.torch.roles import runs_as
 
@@ -94,6 +94,8 @@ def _attention(model: nn.Module, plan: TensorPlan) -> list[nn.Module]:
         if rule is None or rule.cut != "column" or rule.gather or "plain" in rule.terms:
             continue
         found[name.rpartition(".")[0].rpartition(".")[0]] = None
+    for name in found:
+        refuse_other_heads(name, model.get_submodule(name), plan.numbers.heads or 0)
     return [model.get_submodule(name) for name in found]
 
 
@@ -104,4 +106,6 @@ def _count_heads(parents: list[nn.Module], plan: TensorPlan, rank: int) -> None:
     first = sum(before for before, _ in own[:rank])
     for module in parents:
         counts_own_heads(module, whole, own[rank])
+        if len(set(own)) > 1:
+            refuses_dropout(module)
         slices_alibi(module, whole[0], first, own[rank][0])
