@@ -37,6 +37,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3": ("Phi3", {**_LLAMA, "num_key_value_heads": 6}),
     "phi3, one kv head": ("Phi3", {**_LLAMA, "num_key_value_heads": 1}),
     "phi": ("Phi", {**_LLAMA, "num_key_value_heads": 4, "partial_rotary_factor": 0.5}),
+    "phi, norms of heads": (
+        "Phi", {**_LLAMA, "num_key_value_heads": 4, "qk_layernorm": True}),
     "opt": ("OPT", {**_SMALL, "ffn_dim": 40, "word_embed_proj_dim": 48}),
     "bloom": ("Bloom", {k: v for k, v in _SMALL.items() if k != "max_position_embeddings"}),
     "gpt_neox": ("GPTNeoX", _LLAMA),

@@ -55,6 +55,12 @@ def _shared() -> tuple[nn.Module, Any, Any]:
     return nn.ModuleDict({"x": layer, "y": layer}), rules, {}
 
 
+def _norm() -> tuple[nn.Module, Any, Any]:
+    attention = nn.ModuleDict({"q_proj": nn.Linear(4, 4), "q_norm": nn.LayerNorm(2)})
+    rules = [tp.Rule("q_proj", "column", "heads")]
+    return nn.ModuleDict({"x": attention}), rules, {"config": {"num_attention_heads": 2}}
+
+
 def _layer(make: Callable[[], nn.Module], cut: Any) -> Callable[[], tuple[nn.Module, Any, Any]]:
     return lambda: (nn.ModuleDict({"x": make()}), [tp.Rule("x", cut)], {})
 
@@ -67,5 +73,6 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "a parameter of its own": _layer(_packed, "column"),
     "a norm": _layer(lambda: nn.LayerNorm(4), "column"),
     "a convolution": _layer(lambda: nn.Conv1d(4, 4, 1), "column"),
+    "a norm of heads": _norm,
     "one layer, two rules": _shared,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -20,6 +21,7 @@ __all__ = [
     "refuse_embedding",
     "refuse_kind",
     "refuse_layer",
+    "refuse_norm",
     "refuse_whole",
 ]
 
@@ -80,6 +82,20 @@ def refuse_bias(name: str, module: nn.Module) -> None:
         f"model: {name!r} belongs to a {kind.__name__}, whose bias is to be added once; of layers "
         "with a bias only linear ones, with the forward of nn.Linear, can be cut by rows"
     )
+
+
+def refuse_norm(name: str, rule: object) -> None:
+    """Refuse a norm of queries or keys that no rule names, in attention whose heads are cut.
+
+    Raises:
+        ShardingError: for one that is called so.
+    """
+    layer = name.rpartition(".")[0].rpartition(".")[2]
+    if rule is None and re.fullmatch("(q|k|query|key)_?(layer_?)?norm", layer):
+        raise ShardingError(
+            f"model: {name!r} is whole on every rank, in attention whose heads are cut: each would "
+            f"have a part of its gradient. Give Rule({layer!r}, 'whole', partial_grads=True)"
+        )
 
 
 def refuse_whole(weight: Weight, role: Role) -> None:

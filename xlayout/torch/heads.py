@@ -76,7 +76,7 @@ def refuse_other_heads(name: str, module: nn.Module, heads: int) -> None:
             raise ShardingError(
                 f"model: {name!r} has {attribute}={number}; the config names {heads} heads, "
                 f"between which its layers would be cut. Name it in a rule of its own, "
-                f"Rule('{name}.*', 'whole')"
+                f"Rule('{re.sub(r'[0-9]+', '*', name)}.*', 'whole')"
             )
 
 

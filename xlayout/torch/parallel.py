@@ -8,6 +8,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from xlayout.errors import ShardingError
+from xlayout.torch.castable import refuse_norm
 from xlayout.torch.casting import Weight, parts, weights_of
 from xlayout.torch.heads import counts_own_heads, refuse_other_heads, refuses_dropout, slices_alibi
 from xlayout.torch.line import Line
@@ -94,6 +95,9 @@ def _attention(model: nn.Module, plan: TensorPlan) -> list[nn.Module]:
         if rule is None or rule.cut != "column" or rule.gather or "plain" in rule.terms:
             continue
         found[name.rpartition(".")[0].rpartition(".")[0]] = None
+    for name, placed in plan.items():
+        if name.rpartition(".")[0].rpartition(".")[0] in found:
+            refuse_norm(name, placed.rule)
     for name in found:
         refuse_other_heads(name, model.get_submodule(name), plan.numbers.heads or 0)
     return [model.get_submodule(name) for name in found]

@@ -118,6 +118,8 @@ PRESETS: dict[str, tuple[Rule, ...]] = {
     ),
     "phi": (
         *_ATTENTION[:3],
+        Rule("self_attn.q_layernorm", "whole", partial_grads=True),
+        Rule("self_attn.k_layernorm", "whole", partial_grads=True),
         Rule("self_attn.dense", "row", "heads"),
         Rule("mlp.fc1", "column"),
         Rule("mlp.fc2", "row"),
