@@ -14,7 +14,7 @@ from tests.tp.models import batch, made
 from tests.tp.on_ranks_refused import LAYERS
 from xlayout import tp
 from xlayout.torch import clip_grad_norm_
-from xlayout.torch.roles import Played
+from xlayout.torch.parallel.roles import Played
 
 __all__ = ["Block", "clipped", "compared", "compiled", "forgotten", "loaded", "refused", "trained"]
 

@@ -1,10 +1,10 @@
 """Torch: what is idiomatic to torch alone."""
 
 from xlayout.torch.cast_before_gather import CastBeforeGather as CastBeforeGather
-from xlayout.torch.clip import clip_grad_norm_ as clip_grad_norm_
+from xlayout.torch.parallel.clip import clip_grad_norm_ as clip_grad_norm_
 from xlayout.torch.regather import regather as regather
-from xlayout.torch.tiled_linear import TiledLinear as TiledLinear
-from xlayout.torch.tiled_linear import TiledLinearReturnBias as TiledLinearReturnBias
+from xlayout.torch.tiled import TiledLinear as TiledLinear
+from xlayout.torch.tiled import TiledLinearReturnBias as TiledLinearReturnBias
 
 __all__ = [
     "CastBeforeGather",

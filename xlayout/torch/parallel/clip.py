@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from xlayout.errors import ShardingError
-from xlayout.torch.roles import Played
+from xlayout.torch.parallel.roles import Played
 
 __all__ = ["clip_grad_norm_"]
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from xlayout.errors import ShardingError
 from xlayout.shard.sharding import stored
-from xlayout.torch.castable import (
+from xlayout.torch.parallel.castable import (
     refuse_bias,
     refuse_class,
     refuse_embedding,
@@ -18,8 +18,18 @@ from xlayout.torch.castable import (
     refuse_layer,
     refuse_whole,
 )
-from xlayout.torch.line import Copies, Features, Line
-from xlayout.torch.roles import Alone, Column, Counted, Experts, Played, Role, Row, Tail, Vocab
+from xlayout.torch.parallel.line import Copies, Features, Line
+from xlayout.torch.parallel.roles import (
+    Alone,
+    Column,
+    Counted,
+    Experts,
+    Played,
+    Role,
+    Row,
+    Tail,
+    Vocab,
+)
 
 if TYPE_CHECKING:
     from xlayout.tp.planning import Placed, TensorPlan

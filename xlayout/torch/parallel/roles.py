@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from xlayout.torch.line import Copies, Features, Line
+from xlayout.torch.parallel.line import Copies, Features, Line
 
 __all__ = ["Alone", "Column", "Experts", "Played", "Role", "Row", "Tail", "Vocab", "runs_as"]
 

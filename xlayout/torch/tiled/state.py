@@ -1,4 +1,4 @@
-"""Tiled state: entries of a state dict, of a dense layer or of any grid, cut for another grid."""
+"""State: entries of a state dict, of a dense layer or of any grid, cut for another grid."""
 
 from __future__ import annotations
 

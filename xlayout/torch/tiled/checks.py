@@ -1,4 +1,4 @@
-"""Tiled checks: the arguments of a tiled layer, refused before any tile is made or written."""
+"""Checks: the arguments of a tiled layer, refused before any tile is made or written."""
 
 from __future__ import annotations
 

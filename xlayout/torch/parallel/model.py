@@ -1,4 +1,4 @@
-"""Parallel: a module of torch on several ranks, each with its part of the weights."""
+"""Model: a module of torch on several ranks, each with its part of the weights."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from xlayout.errors import ShardingError
-from xlayout.torch.castable import refuse_norm
-from xlayout.torch.casting import Weight, parts, weights_of
-from xlayout.torch.heads import counts_own_heads, refuse_other_heads, refuses_dropout, slices_alibi
-from xlayout.torch.line import Line
-from xlayout.torch.roles import runs_as
+from xlayout.torch.parallel.castable import refuse_norm
+from xlayout.torch.parallel.casting import Weight, parts, weights_of
+from xlayout.torch.parallel.heads import (
+    counts_own_heads,
+    refuse_other_heads,
+    refuses_dropout,
+    slices_alibi,
+)
+from xlayout.torch.parallel.line import Line
+from xlayout.torch.parallel.roles import runs_as
 
 if TYPE_CHECKING:
     from xlayout.tp.planning import TensorPlan

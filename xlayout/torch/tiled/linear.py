@@ -1,4 +1,4 @@
-"""TiledLinear: a linear layer as a grid of small ones, with DeepSpeed's names and parameters."""
+"""Linear: a linear layer as a grid of small ones, with DeepSpeed's names and parameters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import nn
 
 from xlayout.algebra import partition
 from xlayout.algebra.shapes import integer, type_name
-from xlayout.torch.parameters import gathered, read, write
-from xlayout.torch.tiled_checks import check_dense, flag, splits
-from xlayout.torch.tiled_input import parts_of, whole_of
-from xlayout.torch.tiled_state import recut
+from xlayout.torch.tiled.checks import check_dense, flag, splits
+from xlayout.torch.tiled.input import parts_of, whole_of
+from xlayout.torch.tiled.parameters import gathered, read, write
+from xlayout.torch.tiled.state import recut
 
 __all__ = ["TiledLinear", "TiledLinearReturnBias"]
 

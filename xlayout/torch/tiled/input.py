@@ -1,4 +1,4 @@
-"""Tiled input: what each column of tiles is given, checked before the first of them runs."""
+"""Input: what each column of tiles is given, checked before the first of them runs."""
 
 from __future__ import annotations
 

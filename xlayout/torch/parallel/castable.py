@@ -10,10 +10,10 @@ from torch._subclasses import FakeTensor
 from torch.nn.modules.conv import _ConvNd
 
 from xlayout.errors import ShardingError
-from xlayout.torch.roles import Column, Role, Row, Vocab
+from xlayout.torch.parallel.roles import Column, Role, Row, Vocab
 
 if TYPE_CHECKING:
-    from xlayout.torch.casting import Weight
+    from xlayout.torch.parallel.casting import Weight
 
 __all__ = [
     "refuse_bias",

@@ -1,0 +1,115 @@
+"""What a plan would get silently wrong is refused, where names and shapes show it."""
+
+from __future__ import annotations
+
+import pytest
+
+from xlayout.errors import LayoutError, ShardingError
+from xlayout.tp import PRESETS, Rule, plan
+
+
+def attention(q: int, k: int, v: int, o: int, width: int = 64) -> dict[str, tuple[int, ...]]:
+    sizes = {"q": q, "k": k, "v": v}
+    shapes = {f"self_attn.{name}_proj.weight": (n, width) for name, n in sizes.items()}
+    return {**shapes, "self_attn.o_proj.weight": (width, o)}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "kv_heads"),
+    [
+        (attention(64, 32, 32, 64), 4),
+        (attention(128, 32, 32, 64), 4),  # queries with a gate each
+        (attention(96, 48, 32, 64), 4),  # values of another size
+        ({k: v for k, v in attention(64, 32, 32, 64).items() if "o_proj" not in k}, 4),
+        ({k: v for k, v in attention(64, 32, 32, 64).items() if "v_proj" not in k}, 4),
+    ],
+)
+def test_a_number_of_heads_that_a_layer_shows_to_be_wrong_is_refused(
+    shapes: dict[str, tuple[int, ...]], kv_heads: int
+) -> None:
+    config = {"num_attention_heads": 8, "num_key_value_heads": kv_heads}
+    plan(shapes, 2, rules="llama", config=config)
+    text = r"8 heads with 2 for keys and values make these of \d+ features in 'self_attn.[kv]_proj"
+    with pytest.raises(ShardingError, match=text):
+        plan(shapes, 2, rules="llama", config={**config, "num_key_value_heads": 2})
+    if "self_attn.o_proj.weight" in shapes:
+        with pytest.raises(ShardingError, match="config: 8 heads with 8 for keys and values make"):
+            plan(shapes, 2, rules="llama", config={"num_attention_heads": 8})
+
+
+def test_a_layer_with_other_heads_than_the_rest_is_refused() -> None:
+    usual = {f"layers.0.{k}": v for k, v in attention(64, 32, 32, 64).items()}
+    other = {f"layers.1.{k}": v for k, v in attention(128, 32, 32, 128).items()}
+    config = {"num_attention_heads": 8, "num_key_value_heads": 4}
+    with pytest.raises(ShardingError, match=r"in 'layers\.1\.self_attn\.v_proj\.weight', and"):
+        plan({**usual, **other}, 2, rules="llama", config=config)
+    whole = Rule("layers.1.self_attn.*", "whole")
+    made = plan({**usual, **other}, 2, rules=[whole, *PRESETS["llama"]], config=config)
+    assert made.local_shape("layers.1.self_attn.v_proj.weight", 0) == (32, 64)
+
+
+def test_fused_weights_agree_too() -> None:
+    shapes = {
+        "self_attention.query_key_value.weight": (64 + 2 * 32, 64),
+        "self_attention.dense.weight": (64, 64),
+    }
+    right = {"num_attention_heads": 8, "num_kv_heads": 4}
+    plan(shapes, 2, rules="falcon", config=right)
+    with pytest.raises(ShardingError, match="make these of 5 features in"):
+        plan(shapes, 2, rules="falcon", config={**right, "num_kv_heads": 8})
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("mlp.up_proj.weight_scale", (8,)),
+        ("mlp.up_proj.weight_scale_inv", (2, 2)),
+        ("mlp.up_proj.weight.absmax", (4,)),
+        ("mlp.up_proj.lora_A", (2, 4)),
+        ("mlp.experts.gate_up_proj_bias", (2, 8)),
+    ],
+)
+def test_what_belongs_to_a_cut_weight_needs_a_rule(name: str, shape: tuple[int, ...]) -> None:
+    rules = [*PRESETS["llama"], *PRESETS["mixtral"]]
+    weights = {"mlp.up_proj.weight": (8, 4), "mlp.experts.gate_up_proj": (2, 8, 4), name: shape}
+    last = ".".join(name.split(".")[-2:])
+    text = rf"weights\['{name}'\]: no rule names it, and .* give a Rule\('{last}', …\)"
+    with pytest.raises(ShardingError, match=text):
+        plan(weights, 2, rules=rules)
+    plan(weights, 2, rules=[Rule(last, "whole"), *rules])
+    plan({**weights, name: ()}, 2, rules=rules)  # one number for all
+
+
+def test_rules_of_a_text_model_leave_the_others_beside_it_whole() -> None:
+    names = "language_model.layers.0", "vision_tower.encoder.layers.0"
+    weights = {f"{name}.{k}": v for name in names for k, v in attention(64, 64, 64, 64).items()}
+    text = {"model_type": "llama", "num_attention_heads": 32}
+    made = plan(weights, 2, config={"model_type": "llava", "text_config": text})
+    assert {name for name, placed in made.items() if placed.rule} == {
+        name for name in weights if name.startswith("language_model.")
+    }
+    assert len(made.unmatched) == 4
+
+
+def test_what_a_rule_asks_of_a_config_is_asked_of_the_text_model() -> None:
+    text = {"model_type": "deepseek_v2", "num_attention_heads": 4, "qk_rope_head_dim": 3}
+    name = "self_attn.kv_a_proj_with_mqa.weight"
+    assert plan({name: (8, 4)}, 2, config={"text_config": text})[name].tail == 3
+    text["qk_rope_head_dim"] = 0
+    assert plan({name: (8, 4)}, 2, config={"text_config": text})[name].tail == 0
+
+
+def test_heads_on_an_axis_of_their_own_are_refused() -> None:
+    config = {"num_attention_heads": 4}
+    for kernel in ({"kernel": (8, 4, 4)}, {"bias": (4, 4)}):
+        with pytest.raises(ShardingError, match="Merge the axes of heads and of their features"):
+            plan({"self_attn": {"q_proj": kernel}}, 2, rules="llama", config=config)
+
+
+def test_rules_that_name_nothing_are_told() -> None:
+    made = plan(
+        {"mlp.up_proj.weight": (4, 4)}, 2, rules=[Rule("up_proj", "column"), Rule("x", "row")]
+    )
+    assert made.unused == (Rule("x", "row"),)
+    with pytest.raises(LayoutError, match="weights: there are none"):
+        plan({}, 2, rules="llama")

@@ -1,0 +1,60 @@
+"""A plan is a value that reads well, and what cannot be planned is told by name."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+from tests.tp.block import CONFIG, planned, weights
+from xlayout.errors import ShardingError, SizeError
+from xlayout.tp import plan
+
+
+def test_a_plan_is_a_table_with_layers_together() -> None:
+    x = {f"layers.{k}.{name}": a for k in range(3) for name, a in weights().items()}
+    made = planned(x, 4)
+    lines = [re.sub("  +", " | ", line) for line in str(made).splitlines()]
+    assert lines == [
+        "24 weights for 4 ranks",
+        "weight | number | shape | cut | between | a rank holds",
+        lines[2],
+        "layers.*.self_attn.qkv_proj.weight | 3 | 48x24 | column | heads + kv_heads + kv_heads"
+        " | 16x24 or 8x24",
+        "layers.*.self_attn.qkv_proj.bias | 3 | 48 | column | heads + kv_heads + kv_heads"
+        " | 16 or 8",
+        "layers.*.self_attn.o_proj.weight | 3 | 24x24 | row | heads | 24x8 or 24x4",
+        "layers.*.self_attn.o_proj.bias | 3 | 24 | whole | 24",
+        "layers.*.mlp.gate_up_proj.weight | 3 | 20x24 | column | features + features"
+        " | 6x24 or 4x24",
+        "layers.*.mlp.down_proj.weight | 3 | 24x10 | row | features | 24x3 or 24x2",
+        "layers.*.norm.weight | 3 | 24 | whole | 24",
+        "layers.*.embed.weight | 3 | 30x24 | whole | 30x24",
+        "a rank holds 4,728 of 9,792 numbers at most",
+        "no rule names 3 of the matrices: layers.0.embed.weight, layers.1.embed.weight, "
+        "layers.2.embed.weight",
+    ]
+    assert made.unmatched == tuple(f"layers.{k}.embed.weight" for k in range(3))
+    assert [made.heads_on(rank) for rank in range(4)] == [(4, 2), (4, 2), (2, 1), (2, 1)]
+
+
+def test_plans_are_values() -> None:
+    made = planned(weights(), 4)
+    assert made == pickle.loads(pickle.dumps(made)) == planned(weights(), 4)
+    assert hash(made) == hash(planned(weights(), 4))
+    assert made != planned(weights(), 2)
+    assert repr(made) == "<TensorPlan of 8 weights for 4 ranks>"
+
+
+def test_a_weight_that_cannot_be_cut_is_named() -> None:
+    x = {"self_attn.q_proj.weight": np.ones((10, 4))}
+    text = r"weights\['self_attn.q_proj.weight'\], shape \(10, 4\), axis 0: 10 features do not"
+    with pytest.raises(SizeError, match=text):
+        plan(x, 2, rules="llama", config=CONFIG)
+    with pytest.raises(ShardingError, match="axis 0: config: names no heads, and the rule cuts"):
+        plan(x, 2, rules="llama")
+    latent = {"self_attn.kv_a_proj_with_mqa.weight": (6, 4)}
+    with pytest.raises(ShardingError, match="config: names no qk_rope_head_dim, which the rule '"):
+        plan(latent, 2, rules="deepseek_v2", config=CONFIG)

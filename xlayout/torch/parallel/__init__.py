@@ -1,0 +1,17 @@
+"""Parallel: modules of torch on several ranks, each with its part of the weights.
+
+Its modules, from the bottom up:
+
+    line        the ranks; sums and gathers between them, with their gradients
+    roles       what a layer sends before it runs and after
+    castable    which layers cannot play one
+    casting     which role each module plays, by a plan
+    heads       the numbers of heads that attention believes in
+    model       all of it, on a model
+    clip        gradients clipped by the norm of the whole
+"""
+
+from xlayout.torch.parallel.model import along as along
+from xlayout.torch.parallel.model import parallelize as parallelize
+
+__all__ = ["along", "parallelize"]
