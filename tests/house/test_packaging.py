@@ -24,11 +24,20 @@ def build(kind: str, out: Path) -> Path:
     return wheel
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What users install."""
+    return build("wheel", tmp_path_factory.mktemp("dist"))
+
+
 @pytest.fixture(scope="module", params=["wheel", "editable"])
-def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The interpreter of a new environment that holds xlayout and numpy, and nothing else."""
     folder = tmp_path_factory.mktemp(request.param)
-    wheel = build(request.param, folder)
+    if request.param == "editable":
+        wheel = build("editable", folder)
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps")
@@ -41,10 +50,10 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return python
 
 
-def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
-    with zipfile.ZipFile(build("wheel", tmp_path)) as wheel:
-        held = {name for name in wheel.namelist() if ".dist-info/" not in name}
-        notes = {Path(name).name for name in wheel.namelist() if ".dist-info/" in name}
+def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        notes = {Path(name).name for name in archive.namelist() if ".dist-info/" in name}
     expected = {
         path.relative_to(package.parent).as_posix()
         for package in PACKAGES

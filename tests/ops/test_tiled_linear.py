@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xlayout as xl
@@ -36,6 +36,7 @@ def blocks(w: np.ndarray, heights: Sequence[int], widths: Sequence[int]) -> list
     return [[w[r, c] for c in columns] for r in rows]
 
 
+@settings(max_examples=20)  # JAX compiles for each shape
 @given(data=st.data(), batch=st.sampled_from([(), (2,), (2, 3), (0, 2)]), bias=st.booleans())
 @pytest.mark.parametrize("framework", HERE, ids=lambda f: f.name)
 def test_it_is_the_dense_layer(

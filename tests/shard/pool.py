@@ -16,7 +16,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "Ranks"]
+
+Ranks = Callable[..., list[Any]]
+"""What a pool does when it is called."""
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(

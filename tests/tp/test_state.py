@@ -16,7 +16,7 @@ from xlayout.errors import LayoutError, ShapeError, SizeError
 from xlayout.tp import Rule, merge, plan, shard
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 4, 5, 6, 12])
+@pytest.mark.parametrize("parts", [1, 4, 5, 12])
 def test_shards_put_together_are_the_whole(backend: Framework, parts: int) -> None:
     x = weights()
     made = planned(x, parts)

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from tests.shard.pool import Pool
+from tests.shard.pool import Ranks
 from tests.tp import on_ranks
 from tests.tp.models import MODELS
 from xlayout import tp
 from xlayout.errors import ShardingError
 
 pytestmark = pytest.mark.distributed
-
-
-Ranks = Callable[..., list[Any]]
-"""A pool whose ranks have time to import transformers when they are first asked."""
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    pool = Pool(2)
-    yield partial(pool, timeout=300)
-    pool.close()
-
-
-@pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    pool = Pool(4)
-    yield partial(pool, timeout=300)
-    pool.close()
 
 
 def close(answers: list[dict[str, float]]) -> None:
@@ -135,8 +115,11 @@ WHOLE_BETWEEN = [
 ]
 
 
-@pytest.mark.parametrize("rules", ["llama", WHOLE_BETWEEN], ids=["cut", "whole between"])
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    ("rules", "backend"),
+    [("llama", "inductor"), (WHOLE_BETWEEN, "aot_eager")],
+    ids=["cut", "whole between"],
+)
 def test_a_block_compiles_in_one_graph(two: Ranks, backend: str, rules: Any) -> None:
     two(on_ranks.compiled, 2, backend, rules)
 

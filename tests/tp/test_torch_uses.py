@@ -2,63 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.shard.pool import Pool
+from tests.shard.pool import Ranks
 from tests.tp import on_ranks, on_ranks_uses
 
 pytestmark = pytest.mark.distributed
 
 
-@pytest.fixture(scope="module")
-def two() -> Iterator[Pool]:
-    pool = Pool(2)
-    yield pool
-    pool.close()
-
-
-@pytest.fixture(scope="module")
-def four() -> Iterator[Pool]:
-    pool = Pool(4)
-    yield pool
-    pool.close()
-
-
-def test_attention_hears_what_the_config_is_told_later(two: Pool) -> None:
+def test_attention_hears_what_the_config_is_told_later(two: Ranks) -> None:
     """As `set_attn_implementation` does it; a copy would go on as before."""
     two(on_ranks_uses.told, 2)
 
 
 @pytest.mark.parametrize("how", ["grad", "vmap", "each", "jvp", "second"])
-def test_transforms_of_functions(two: Pool, how: str) -> None:
+def test_transforms_of_functions(two: Ranks, how: str) -> None:
     two(on_ranks_uses.transformed, 2, how)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_passes_are_run_again(two: Pool, reentrant: bool) -> None:
+def test_passes_are_run_again(two: Ranks, reentrant: bool) -> None:
     two(on_ranks_uses.checkpointed, 2, reentrant)
 
 
-def test_layers_under_autocast_make_what_those_of_the_whole_make(two: Pool) -> None:
+def test_layers_under_autocast_make_what_those_of_the_whole_make(two: Ranks) -> None:
     assert two(on_ranks_uses.cast, 2) == [["torch.bfloat16"] * 4] * 2
 
 
-def test_inputs_are_given_by_name(two: Pool) -> None:
+def test_inputs_are_given_by_name(two: Ranks) -> None:
     two(on_ranks_uses.named, 2)
 
 
-def test_parameters_are_themselves(two: Pool) -> None:
+def test_parameters_are_themselves(two: Ranks) -> None:
     two(on_ranks_uses.read, 2)
 
 
 @pytest.mark.parametrize("name", ["num_heads", "nheads", "heads", "n_heads_q"])
-def test_heads_are_counted_under_other_names(two: Pool, name: str) -> None:
+def test_heads_are_counted_under_other_names(two: Ranks, name: str) -> None:
     assert two(on_ranks_uses.spelled, 2, name, 6) == [""] * 2
 
 
-def test_other_heads_than_the_config_names_are_refused(two: Pool) -> None:
+def test_other_heads_than_the_config_names_are_refused(two: Ranks) -> None:
     """As those of an image encoder beside a text model."""
     assert two(on_ranks_uses.spelled, 2, "num_heads", 3) == [
         "model: 'self_attn' has num_heads=3; the config names 6 heads, between which its layers "
@@ -66,7 +50,7 @@ def test_other_heads_than_the_config_names_are_refused(two: Pool) -> None:
     ] * 2  # fmt: skip
 
 
-def test_unequal_heads_with_dropout_are_refused_in_training(two: Pool, four: Pool) -> None:
+def test_unequal_heads_with_dropout_are_refused_in_training(two: Ranks, four: Ranks) -> None:
     assert two(on_ranks_uses.spelled, 2, "num_heads", 6, 0.1) == [""] * 2
     assert four(on_ranks_uses.spelled, 4, "num_heads", 6, 0.1) == [
         "model: attn_dropout=0.1 in training, in a Spelled of whose heads some ranks have more: "
@@ -76,7 +60,7 @@ def test_unequal_heads_with_dropout_are_refused_in_training(two: Pool, four: Poo
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "ddp"])
-def test_another_axis_shares_the_batch(four: Pool, kind: str) -> None:
+def test_another_axis_shares_the_batch(four: Ranks, kind: str) -> None:
     four(on_ranks_uses.cut_once_more, kind)
 
 
@@ -108,6 +92,6 @@ def test_another_axis_shares_the_batch(four: Pool, kind: str) -> None:
          "same rule"),
     ],
 )  # fmt: skip
-def test_layers_that_compute_something_else_are_refused(two: Pool, case: str, text: str) -> None:
+def test_layers_that_compute_something_else_are_refused(two: Ranks, case: str, text: str) -> None:
     """Each gave wrong results, or an error in the middle of its first step."""
     assert two(on_ranks.refused, 2, case) == [f"ShardingError: {text}"] * 2
