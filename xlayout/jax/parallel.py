@@ -12,7 +12,7 @@ from xlayout.errors import ShardingError, SizeError
 from xlayout.registry import backend_of
 
 if TYPE_CHECKING:
-    from xlayout.tp.planning import Placed, TensorPlan
+    from xlayout.tp.value import Placed, TensorPlan
 
 __all__ = ["along", "parallelize"]
 
@@ -59,9 +59,9 @@ def _put(array: Any, place: NamedSharding) -> Any:
 
 
 def _place(name: str, placed: Placed, mesh: tuple[Mesh, str], parts: int) -> NamedSharding:
-    sharding, (devices, axis) = placed.sharding, mesh
-    cut = len(sharding.spec) - 1
-    if cut < 0 or sharding.split(cut).overlaps:
+    devices, axis = mesh
+    cut = placed.axis
+    if cut is None or placed.overlaps:
         return NamedSharding(devices, PartitionSpec())  # type: ignore[no-untyped-call]
     n = placed.shape[cut]
     if n % parts:

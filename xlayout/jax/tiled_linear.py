@@ -18,6 +18,7 @@ from xlayout.algebra import partition
 from xlayout.algebra.shapes import integer, type_name
 from xlayout.errors import AxisError, LayoutError, SizeError
 from xlayout.ops import from_tiles, to_tiles
+from xlayout.ops.grid import splits
 from xlayout.registry import backend_of
 
 __all__ = ["TiledLinear"]
@@ -83,8 +84,8 @@ class TiledLinear(nnx.Module):
     ) -> None:
         self.in_features = integer(in_features, "in_features", 1)
         self.out_features = integer(out_features, "out_features", 1)
-        self.in_splits = _splits(in_splits, "in_splits", self.in_features)
-        self.out_splits = _splits(out_splits, "out_splits", self.out_features)
+        self.in_splits = splits(in_splits, "in_splits", self.in_features)
+        self.out_splits = splits(out_splits, "out_splits", self.out_features)
         self.use_bias = use_bias
         self.in_parts = _edges(self.in_features, self.in_splits)
         self.out_parts = _edges(self.out_features, self.out_splits)
@@ -197,16 +198,8 @@ class TiledLinear(nnx.Module):
         )
 
 
-def _splits(value: Any, name: str, features: int) -> int:
-    number = integer(value, name, 1)
-    if number > features:
-        of = name.replace("splits", "features")
-        raise SizeError(f"{name}: {number}; wanted 1 to {of} = {features}")
-    return number
-
-
-def _edges(features: int, splits: int) -> tuple[int, ...]:
-    return tuple(accumulate(partition(features, splits), initial=0))
+def _edges(features: int, number: int) -> tuple[int, ...]:
+    return tuple(accumulate(partition(features, number), initial=0))
 
 
 def _check_width(x: Any, name: str, wanted: str, width: int) -> None:

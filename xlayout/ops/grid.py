@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from xlayout.algebra.shapes import Shape
+from xlayout.algebra.shapes import Shape, integer
 from xlayout.errors import AxisError, SizeError
 
-__all__ = ["fitted", "flat"]
+__all__ = ["fitted", "flat", "splits"]
 
 A = TypeVar("A")
 
@@ -73,3 +73,20 @@ def fitted(shapes: Sequence[Shape], columns: int) -> tuple[Shape, list[int], lis
                     f"{(*batch, heights[i], widths[j])}"
                 )
     return batch, heights, widths
+
+
+def splits(value: Any, name: str, features: int) -> int:
+    """A number of tiles along an axis of a layer, at most one for each feature.
+
+    Raises:
+        TypeError: for something that is no int.
+        SizeError: for one below 1, or above the number of features.
+
+    >>> splits(2, "in_splits", 10)
+    2
+    """
+    number = integer(value, name, 1)
+    if number > features:
+        of = name.replace("splits", "features")
+        raise SizeError(f"{name}: {number}; wanted 1 to {of} = {features}")
+    return number

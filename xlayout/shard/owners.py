@@ -19,7 +19,7 @@ from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharding import Sharding, Stretches, part, stored
 from xlayout.shard.split import Runs, merged
 
-__all__ = ["Region", "held", "local_shapes", "regions", "sender", "whole"]
+__all__ = ["Region", "common", "held", "local_shapes", "regions", "sender", "whole"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def held(
         elif region.array == array:
             owned = sharding.owned(rank, shape)
             pieces = part(
-                [_common(mine, box) for mine, box in zip(owned, region.owned, strict=True)],
+                [common(mine, box) for mine, box in zip(owned, region.owned, strict=True)],
                 sharding.shape(shape),
                 sharding.local_shape(rank, shape),
             )
@@ -132,7 +132,7 @@ def held(
     return tuple(found)
 
 
-def _common(mine: Runs, box: Runs) -> Stretches:
+def common(mine: Runs, box: Runs) -> Stretches:
     """Where the runs of a box are stored among the runs that a rank holds."""
     if mine == box:
         return stored(mine)

@@ -5,18 +5,18 @@ Its modules, from the bottom up:
     rules, presets      how layers are cut, as data
     numbers, features   heads, and how an axis made of them is cut
     tree                nested weights by dotted names
-    agreement           weights that show a plan to be wrong
+    value, agreement    what a plan says; weights that show it to be wrong
     planning            the sharding of every weight, from names and shapes
     state               the weights of one rank; those of all put together
     run                 a model that runs so
 """
 
-from xlayout.tp.planning import TensorPlan as TensorPlan
 from xlayout.tp.planning import plan as plan
 from xlayout.tp.presets import PRESETS as PRESETS
 from xlayout.tp.rules import Rule as Rule
 from xlayout.tp.run import parallelize as parallelize
 from xlayout.tp.state import merge as merge
 from xlayout.tp.state import shard as shard
+from xlayout.tp.value import TensorPlan as TensorPlan
 
 __all__ = ["PRESETS", "Rule", "TensorPlan", "merge", "parallelize", "plan", "shard"]

@@ -16,7 +16,7 @@ from xlayout.tp.numbers import Numbers
 from xlayout.tp.rules import LEAVES
 
 if TYPE_CHECKING:
-    from xlayout.tp.planning import Placed
+    from xlayout.tp.value import Placed
 
 __all__ = ["check_companions", "check_heads"]
 
@@ -33,7 +33,7 @@ def check_heads(placed: Mapping[str, Placed], numbers: Numbers) -> None:
     keys: dict[str, dict[str, int]] = defaultdict(dict)
     others: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     for name, one in placed.items():
-        if one.rule is None or not one.sharding.spec or "plain" in one.rule.terms:
+        if one.rule is None or one.axis is None or "plain" in one.rule.terms:
             continue
         size = _head_size(one, numbers)
         attention = _layer(name).rpartition(".")[0]
@@ -53,7 +53,7 @@ def check_heads(placed: Mapping[str, Placed], numbers: Numbers) -> None:
             name, size = list(found.items())[-1]
             other, wanted = next(iter((rows or queries).items()))
             raise ShardingError(
-                f"config: {numbers.heads} heads with {numbers.kv_heads or numbers.heads} for keys "
+                f"config: {numbers.heads} heads with {numbers.kv_heads} for keys "
                 f"and values make these of {size} features in {name!r}, and heads of {wanted} in "
                 f"{other!r}. Give the numbers of this layer; if layers differ, leave some 'whole'"
             )
@@ -65,7 +65,7 @@ def check_companions(placed: Mapping[str, Placed]) -> None:
     Raises:
         ShardingError: for one that has none.
     """
-    cut = {name for name, one in placed.items() if one.sharding.spec}
+    cut = {name for name, one in placed.items() if one.axis is not None}
     layers = {_layer(name) for name in cut if name.rpartition(".")[2] in LEAVES}
     for name, one in placed.items():
         if one.rule is not None or math.prod(one.shape) <= 1:
@@ -89,8 +89,10 @@ def _beginnings(name: str) -> Iterator[str]:
 
 def _head_size(one: Placed, numbers: Numbers) -> int:
     assert one.rule is not None
+    assert one.axis is not None
     assert numbers.heads is not None
-    kv_heads = numbers.kv_heads or numbers.heads
+    assert numbers.kv_heads is not None
+    kv_heads = numbers.kv_heads
     both = numbers.heads + 2 * kv_heads
     counts = {"heads": numbers.heads, "kv_heads": kv_heads, "groups": both}
-    return one.shape[len(one.sharding.spec) - 1] // sum(counts[term] for term in one.rule.terms)
+    return one.shape[one.axis] // sum(counts[term] for term in one.rule.terms)

@@ -78,12 +78,12 @@ def heads_on(rank: int, parts: int, numbers: Numbers) -> Numbers:
 
 
 def _known(numbers: Numbers) -> tuple[int, int]:
-    if numbers.heads is None:
+    if numbers.heads is None or numbers.kv_heads is None:
         raise ShardingError(
             "config: names no heads, and the rule cuts between them; give a config with "
             "num_attention_heads, and num_key_value_heads if these are fewer"
         )
-    return numbers.heads, numbers.kv_heads or numbers.heads
+    return numbers.heads, numbers.kv_heads
 
 
 def _each(n: int, count: int, what: str) -> int:

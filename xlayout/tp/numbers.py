@@ -20,11 +20,12 @@ _KV_HEADS = (
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The heads of a model; None where nobody said.
+    """The heads of a model; None where nobody said anything.
 
     Args:
         heads: of queries.
-        kv_heads: of keys and values, each for the same number of query heads.
+        kv_heads: of keys and values, each for the same number of query heads; as many as of
+            queries where nobody said.
 
     Raises:
         SizeError: if the groups are not equal.
@@ -37,6 +38,8 @@ class Numbers:
         for name in ("heads", "kv_heads"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, integer(getattr(self, name), name, 1))
+        if self.kv_heads is None:
+            object.__setattr__(self, "kv_heads", self.heads)
         if self.heads and self.kv_heads and self.heads % self.kv_heads:
             raise SizeError(
                 f"kv_heads: {self.kv_heads} does not divide {self.heads} heads into equal groups"
@@ -69,7 +72,7 @@ def numbers_of(config: Any) -> Numbers:
     """The heads that a config names; that of a text model inside another is asked first."""
     config = text_of(config)
     heads = next((n for n in (said(config, name) for name in _HEADS) if n is not None), None)
-    kv = next((n for n in (said(config, name) for name in _KV_HEADS) if n is not None), heads)
+    kv = next((n for n in (said(config, name) for name in _KV_HEADS) if n is not None), None)
     if said(config, "multi_query") and not said(config, "new_decoder_architecture"):
         kv = 1
     if said(config, "multi_query_attention") is False:  # ChatGLM, which names a number all the same

@@ -2,158 +2,21 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xlayout.algebra.shapes import Shape, as_shape, integer
 from xlayout.errors import LayoutError, ShardingError, SizeError
 from xlayout.shard import Mesh, Sharding
-from xlayout.table import Table
 from xlayout.tp.agreement import check_companions, check_heads
-from xlayout.tp.features import heads_on, split_of
+from xlayout.tp.features import split_of
 from xlayout.tp.numbers import Numbers, numbers_of, said, text_of
 from xlayout.tp.presets import PRESETS, preset_of
 from xlayout.tp.rules import Rule, as_rules, cut_axis, first_match
 from xlayout.tp.tree import named
+from xlayout.tp.value import AXIS, Placed, TensorPlan
 
-__all__ = ["Placed", "TensorPlan", "plan"]
-
-AXIS = "tp"
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """One weight of a plan.
-
-    Attributes:
-        shape: of the whole weight.
-        sharding: who holds what of it.
-        rule: the rule that says so; None where no rule named it, and every rank holds the whole.
-        tail: how many of a layer's last results are used for every rank's own heads.
-    """
-
-    shape: Shape
-    sharding: Sharding
-    rule: Rule | None
-    tail: int = 0
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class TensorPlan(Mapping[str, Placed]):
-    """Where the weights of a model go, by name; `str` shows it as a table.
-
-    Attributes:
-        parts: how many ranks share the model.
-        rules: all rules, in the order in which they were tried.
-        numbers: the heads of the model.
-    """
-
-    parts: int
-    rules: tuple[Rule, ...]
-    numbers: Numbers
-    _placed: dict[str, Placed] = field(hash=False)
-
-    def __getitem__(self, name: str) -> Placed:
-        return self._placed[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._placed)
-
-    def __len__(self) -> int:
-        return len(self._placed)
-
-    @property
-    def mesh(self) -> Mesh:
-        """The ranks: one axis, "tp"."""
-        return Mesh(self.parts, AXIS)
-
-    @property
-    def unused(self) -> tuple[Rule, ...]:
-        """Rules that name no weight: those of layers that this model lacks, or a wrong pattern."""
-        used = {placed.rule for placed in self.values()}
-        return tuple(rule for rule in self.rules if rule not in used and rule.cut != "sum")
-
-    @property
-    def unmatched(self) -> tuple[str, ...]:
-        """Matrices that no rule names: every rank holds the whole of them."""
-        return tuple(
-            name for name, placed in self.items() if placed.rule is None and len(placed.shape) > 1
-        )
-
-    def local_shape(self, name: str, rank: int) -> Shape:
-        """The shape of what a rank holds of a weight.
-
-        Raises:
-            KeyError: for a name that the plan does not have.
-            SizeError: for a rank that there is not.
-        """
-        placed = self[name]
-        return placed.sharding.local_shape(rank, placed.shape)
-
-    def elements(self, rank: int) -> int:
-        """How many numbers a rank holds of all weights together.
-
-        Raises:
-            SizeError: for a rank that there is not.
-        """
-        alike = Counter((p.sharding, p.shape) for p in self.values())
-        return sum(n * math.prod(s.local_shape(rank, x)) for (s, x), n in alike.items())
-
-    def heads_on(self, rank: int) -> tuple[int, int]:
-        """How many heads a rank has: of queries; of keys and values.
-
-        Raises:
-            ShardingError: for a model whose heads nobody counted.
-            SizeError: for a rank that there is not.
-        """
-        self.mesh.coordinates(rank)
-        own = heads_on(rank, self.parts, self.numbers)
-        return own.heads or 0, own.kv_heads or 0
-
-    def table(self) -> Table:
-        """The plan as a table; layers that are cut alike share a row."""
-        alike = Counter(
-            (re.sub(r"(?<![^._])\d+(?![^._])", "*", name), placed) for name, placed in self.items()
-        )
-        rows: dict[tuple[str, ...], int] = {}
-        for (name, placed), n in alike.items():
-            row = name, *_told(placed, self.parts)
-            rows[row] = rows.get(row, 0) + n
-        total = sum(math.prod(placed.shape) for placed in self.values())
-        most = max(map(self.elements, range(self.parts)))
-        notes = [f"a rank holds {most:,} of {total:,} numbers at most"]
-        if self.unmatched:
-            some = ", ".join(self.unmatched[:3]) + (", …" if len(self.unmatched) > 3 else "")
-            notes.append(f"no rule names {len(self.unmatched)} of the matrices: {some}")
-        return Table(
-            f"{len(self)} weights for {self.parts} ranks",
-            ("weight", ">number", "shape", "cut", "between", "a rank holds"),
-            tuple((name, str(n), *rest) for (name, *rest), n in rows.items()),
-            tuple(notes),
-        )
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def __repr__(self) -> str:
-        return f"<TensorPlan of {len(self)} weights for {self.parts} ranks>"
-
-
-def _told(placed: Placed, parts: int) -> tuple[str, str, str, str]:
-    """(shape, cut, features, local shapes) of a weight in words."""
-    shape = "x".join(map(str, placed.shape))
-    locals_ = list(
-        dict.fromkeys(placed.sharding.local_shape(rank, placed.shape) for rank in range(parts))
-    )
-    held = " or ".join("x".join(map(str, local)) for local in locals_[:3])
-    held += " or …" if len(locals_) > 3 else ""
-    if placed.rule is None or not placed.sharding.spec:
-        return shape, "whole", "", held
-    return shape, placed.rule.cut, placed.rule.features.replace("plain", "features"), held
+__all__ = ["plan"]
 
 
 def plan(
@@ -210,7 +73,7 @@ def plan(
             continue
         rule, leaf = found
         sharding = _sharding(name, shape, rule, leaf, mesh, numbers, grain)
-        placed[name] = Placed(shape, sharding, rule, _tail(rule, text_of(config)))
+        placed[name] = Placed(shape, sharding, rule, _tail(rule, config))
     if not any(p.rule for p in placed.values()):
         some = next(iter(placed), None)
         raise ShardingError(
@@ -244,7 +107,7 @@ def _rules(given: Any, config: Any) -> tuple[Rule, ...]:
 def _tail(rule: Rule, config: Any) -> int:
     if rule.tail is None:
         return 0
-    size = said(config, rule.tail)
+    size = said(text_of(config), rule.tail)
     if size is None:
         raise ShardingError(f"config: names no {rule.tail}, which the rule {rule.pattern!r} needs")
     return integer(size, rule.tail)

@@ -5,18 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 from xlayout.tp.numbers import said
-from xlayout.tp.rules import Rule
+from xlayout.tp.rules import Rule, Stored
 
 __all__ = ["PRESETS", "preset_of"]
 
 _QKV = "heads + kv_heads + kv_heads"
 
-_ATTENTION = (
-    Rule("self_attn.q_proj", "column", "heads"),
-    Rule("self_attn.k_proj", "column", "kv_heads"),
-    Rule("self_attn.v_proj", "column", "kv_heads"),
-    Rule("self_attn.o_proj", "row", "heads"),
-)
+
+def _separate(attention: str, out: str, keys: str) -> tuple[Rule, ...]:
+    """Queries, keys and values as three layers."""
+    return (
+        Rule(f"{attention}.q_proj", "column", "heads"),
+        Rule(f"{attention}.k_proj", "column", keys),
+        Rule(f"{attention}.v_proj", "column", keys),
+        Rule(f"{attention}.{out}", "row", "heads"),
+    )
+
+
+def _fused(attention: str, features: str) -> tuple[Rule, ...]:
+    return (
+        Rule(f"{attention}.query_key_value", "column", features),
+        Rule(f"{attention}.dense", "row", "heads"),
+    )
+
+
+def _two(up: str, down: str, stored: Stored = "out_in") -> tuple[Rule, ...]:
+    """An MLP of two layers."""
+    return Rule(up, "column", stored=stored), Rule(down, "row", stored=stored)
+
+
+_ATTENTION = _separate("self_attn", "o_proj", "kv_heads")
 _NORMS_OF_HEADS = (
     Rule("self_attn.q_norm", "whole", partial_grads=True),
     Rule("self_attn.k_norm", "whole", partial_grads=True),
@@ -35,21 +53,10 @@ _FUSED_GATED = (
     Rule("mlp.gate_up_proj", "column", "plain + plain"),
     Rule("mlp.down_proj", "row"),
 )
-_FOUR_TIMES = (
-    Rule("mlp.dense_h_to_4h", "column"),
-    Rule("mlp.dense_4h_to_h", "row"),
-)
+_FOUR_TIMES = _two("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
 
 _LLAMA = (*_ATTENTION, *_GATED)
 _QWEN3 = (*_LLAMA, *_NORMS_OF_HEADS)
-
-
-def _fused(attention: str, features: str) -> tuple[Rule, ...]:
-    return (
-        Rule(f"{attention}.query_key_value", "column", features),
-        Rule(f"{attention}.dense", "row", "heads"),
-    )
-
 
 PRESETS: dict[str, tuple[Rule, ...]] = {
     **dict.fromkeys(("gemma", "gemma2", "granite", "llama", "mistral", "qwen2"), _LLAMA),
@@ -82,24 +89,15 @@ PRESETS: dict[str, tuple[Rule, ...]] = {
     "gpt2": (
         Rule("attn.c_attn", "column", "heads + heads + heads", stored="in_out"),
         Rule("attn.c_proj", "row", "heads", stored="in_out"),
-        Rule("mlp.c_fc", "column", stored="in_out"),
-        Rule("mlp.c_proj", "row", stored="in_out"),
+        *_two("mlp.c_fc", "mlp.c_proj", "in_out"),
     ),
     "gpt_bigcode": (
         Rule("attn.c_attn", "column", _QKV),
         Rule("attn.c_proj", "row", "heads"),
-        Rule("mlp.c_fc", "column"),
-        Rule("mlp.c_proj", "row"),
+        *_two("mlp.c_fc", "mlp.c_proj"),
     ),
     "gpt_neox": (*_fused("attention", "heads"), *_FOUR_TIMES),
-    "gptj": (
-        Rule("attn.q_proj", "column", "heads"),
-        Rule("attn.k_proj", "column", "heads"),
-        Rule("attn.v_proj", "column", "heads"),
-        Rule("attn.out_proj", "row", "heads"),
-        Rule("mlp.fc_in", "column"),
-        Rule("mlp.fc_out", "row"),
-    ),
+    "gptj": (*_separate("attn", "out_proj", "heads"), *_two("mlp.fc_in", "mlp.fc_out")),
     "mixtral": (
         *_ATTENTION,
         *_EXPERTS,
@@ -108,28 +106,19 @@ PRESETS: dict[str, tuple[Rule, ...]] = {
         Rule("block_sparse_moe.experts.*.w2", "row"),
         Rule("block_sparse_moe.gate", "whole"),
     ),
-    "opt": (
-        Rule("self_attn.q_proj", "column", "heads"),
-        Rule("self_attn.k_proj", "column", "heads"),
-        Rule("self_attn.v_proj", "column", "heads"),
-        Rule("self_attn.out_proj", "row", "heads"),
-        Rule("fc1", "column"),
-        Rule("fc2", "row"),
-    ),
+    "opt": (*_separate("self_attn", "out_proj", "heads"), *_two("fc1", "fc2")),
     "phi": (
-        *_ATTENTION[:3],
+        *_separate("self_attn", "dense", "kv_heads"),
         Rule("self_attn.q_layernorm", "whole", partial_grads=True),
         Rule("self_attn.k_layernorm", "whole", partial_grads=True),
-        Rule("self_attn.dense", "row", "heads"),
-        Rule("mlp.fc1", "column"),
-        Rule("mlp.fc2", "row"),
+        *_two("mlp.fc1", "mlp.fc2"),
     ),
     "phi3": (
         Rule("self_attn.qkv_proj", "column", _QKV),
         Rule("self_attn.o_proj", "row", "heads"),
         *_FUSED_GATED,
     ),
-    "starcoder2": (*_ATTENTION, Rule("mlp.c_fc", "column"), Rule("mlp.c_proj", "row")),
+    "starcoder2": (*_ATTENTION, *_two("mlp.c_fc", "mlp.c_proj")),
 }
 
 

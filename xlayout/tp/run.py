@@ -7,10 +7,10 @@ from typing import Any
 
 from xlayout.errors import SizeError
 from xlayout.tp import planning
-from xlayout.tp.planning import TensorPlan
 from xlayout.tp.rules import Rule
 from xlayout.tp.state import check_plan, check_weights
 from xlayout.tp.tree import renamed
+from xlayout.tp.value import TensorPlan
 
 __all__ = ["parallelize"]
 

@@ -11,8 +11,8 @@ from xlayout.bridge import to_numpy
 from xlayout.errors import ShapeError, SizeError
 from xlayout.lower import call
 from xlayout.shard.owners import whole
-from xlayout.tp.planning import Placed, TensorPlan
 from xlayout.tp.tree import named, renamed
+from xlayout.tp.value import Placed, TensorPlan
 
 __all__ = ["check_plan", "check_weights", "merge", "shard"]
 
@@ -51,7 +51,7 @@ def shard(weights: Any, plan: TensorPlan, rank: int, /, *, copy: bool | None = T
         )
         for name, placed in plan.items()
     }
-    return renamed(_tree(weights), made.__getitem__)
+    return renamed(weights if isinstance(weights, Mapping) else arrays, made.__getitem__)
 
 
 def merge(shards: Sequence[Any], plan: TensorPlan, /, *, check: bool = True) -> Any:
@@ -90,7 +90,8 @@ def merge(shards: Sequence[Any], plan: TensorPlan, /, *, check: bool = True) -> 
         name: _merged(name, placed, [part[name] for part in arrays], check)
         for name, placed in plan.items()
     }
-    return renamed(_tree(shards[0]), made.__getitem__)
+    first = shards[0] if isinstance(shards[0], Mapping) else arrays[0]
+    return renamed(first, made.__getitem__)
 
 
 def check_weights(weights: Any, plan: TensorPlan, argument: str) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def check_weights(weights: Any, plan: TensorPlan, argument: str) -> dict[str, An
 
 def _merged(name: str, placed: Placed, parts: Sequence[Any], check: bool) -> Any:
     made = _run(whole(placed.sharding, placed.shape), parts, f"shards, {name!r}", True)
-    if not check or not _has_copies(placed):
+    if not check or not (placed.axis is None or placed.overlaps):
         return made
     for rank, part in enumerate(parts):
         layout = placed.sharding.layout(rank, placed.shape)
@@ -124,11 +125,6 @@ def _merged(name: str, placed: Placed, parts: Sequence[Any], check: bool) -> Any
                 "were trained apart, or cut by another plan. check=False takes the first"
             )
     return made
-
-
-def _has_copies(placed: Placed) -> bool:
-    sharding = placed.sharding
-    return not sharding.spec or sharding.split(len(sharding.spec) - 1).overlaps
 
 
 def _run(layout: Layout, arrays: Sequence[Any], what: str, copy: bool | None) -> Any:
@@ -157,10 +153,6 @@ def check_plan(plan: Any) -> TensorPlan:
     if not isinstance(plan, TensorPlan):
         raise TypeError(f"plan: a {type(plan).__name__}; wanted what xlayout.tp.plan returns")
     return plan
-
-
-def _tree(weights: Any) -> Mapping[Any, Any]:
-    return weights if isinstance(weights, Mapping) else named(weights, "weights")
 
 
 def _check(arrays: Mapping[str, Any], shapes: Mapping[str, Shape], argument: str) -> None:

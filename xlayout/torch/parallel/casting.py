@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from xlayout.errors import ShardingError
-from xlayout.shard.sharding import stored
+from xlayout.shard.owners import common, regions
 from xlayout.torch.parallel.castable import (
     refuse_bias,
     refuse_class,
@@ -32,7 +32,7 @@ from xlayout.torch.parallel.roles import (
 )
 
 if TYPE_CHECKING:
-    from xlayout.tp.planning import Placed, TensorPlan
+    from xlayout.tp.value import Placed, TensorPlan
 
 __all__ = ["Part", "Weight", "parts", "weights_of"]
 
@@ -63,8 +63,7 @@ class Weight:
     @property
     def axis(self) -> int | None:
         """Which axis is cut."""
-        spec = self.placed.sharding.spec
-        return len(spec) - 1 if spec else None
+        return self.placed.axis
 
 
 @dataclass(slots=True)
@@ -96,10 +95,10 @@ def weights_of(model: nn.Module, plan: TensorPlan) -> list[Weight]:
         owner, _, leaf = name.rpartition(".")
         weight = Weight(name, owner, model.get_submodule(owner), leaf, placed)
         if weight.parameter is None:
-            if placed.sharding.spec:
+            if placed.axis is not None:
                 raise ShardingError(f"model: {name!r} is a buffer, and only parameters are cut")
             continue
-        if placed.sharding.spec:
+        if placed.axis is not None:
             refuse_class(name, weight.parameter)
         other = first.setdefault(id(weight.parameter), weight)
         if other.placed.sharding != placed.sharding:
@@ -149,7 +148,7 @@ def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: L
         if shared:
             found[id(module)].copies[weight.leaf] = _copies(weight.placed, line.rank)
         if weight.axis is not None:
-            found[id(module)].counted[weight.leaf] = _counted(weight, weight.axis, line.rank)
+            found[id(module)].counted[weight.leaf] = _counted(weight.placed, weight.axis, line.rank)
     for weight in weights:
         if weight.axis is None and id(weight.module) in cut:
             refuse_whole(weight, found[id(weight.module)].role)
@@ -167,40 +166,27 @@ def _summed(model: nn.Module, plan: TensorPlan) -> set[int]:
 
 def _has_part_of_gradient(placed: Placed) -> bool:
     """Whether every rank has but a part of the gradient of what it holds."""
-    sharding = placed.sharding
-    if sharding.spec:
-        return sharding.split(len(sharding.spec) - 1).overlaps
+    if placed.axis is not None:
+        return placed.overlaps
     return placed.rule is not None and placed.rule.partial_grads
 
 
 def _copies(placed: Placed, rank: int) -> Copies:
-    if not placed.sharding.spec:
+    if placed.axis is None:
         return Copies()
     own = placed.sharding.layout(rank, placed.shape)
     return Copies(own, own.inverse())
 
 
-def _counted(weight: Weight, axis: int, rank: int) -> Counted:
-    def owned(rank: int) -> Sequence[range]:
-        return weight.placed.sharding.owned(rank, weight.placed.shape)[axis]
-
-    before = [run for r in range(rank) for run in owned(r)]
+def _counted(placed: Placed, axis: int, rank: int) -> Counted:
+    own = placed.sharding.owned(rank, placed.shape)[axis]
     found = [
-        (at + rest.start - start, len(rest))
-        for start, at, n in stored(tuple(owned(rank)))
-        for rest in _without(range(start, start + n), before)
+        (at, n)
+        for region in regions((placed.sharding,), (placed.shape,))
+        if region.ranks[0] == rank
+        for _, at, n in common(own, region.owned[axis])
     ]
     return axis, tuple(found)
-
-
-def _without(run: range, others: Sequence[range]) -> list[range]:
-    """What of a run lies in no other."""
-    left = [run]
-    for other in others:
-        cut = [(range(r.start, min(r.stop, other.start)), range(max(r.start, other.stop), r.stop))
-               for r in left]  # fmt: skip
-        left = [r for both in cut for r in both if r]
-    return left
 
 
 def _role(weight: Weight, plan: TensorPlan, line: Line, *, module_is_summed: bool) -> Role | None:
@@ -226,7 +212,7 @@ def _of_layer(weight: Weight, axis: int, plan: TensorPlan, line: Line) -> Role:
     placed, module = weight.placed, weight.module
     rule: Any = placed.rule
     runs = [placed.sharding.owned(rank, placed.shape)[axis] for rank in range(plan.parts)]
-    features = Features(tuple(runs))
+    features = Features.of(runs)
     refuse_kind(weight.name, module, len(placed.shape))
     if rule.cut == "row":
         refuse_bias(weight.name, module)

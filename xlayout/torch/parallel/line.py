@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -87,8 +87,7 @@ class Line:
         return torch.cat([x[..., run.start : run.stop] for run in runs] or [x[..., :0]], dim=-1)
 
     def _whole(self, features: Features, x: torch.Tensor) -> torch.Tensor:
-        widest = max(sum(map(len, runs)) for runs in features.runs)
-        padded = nn.functional.pad(x, (0, widest - x.shape[-1]))
+        padded = nn.functional.pad(x, (0, features.widest - x.shape[-1]))
         parts = self.every(padded)
         return torch.cat(
             [parts[self.order[r]][..., at : at + n] for r, at, n in features.order], dim=-1
@@ -116,19 +115,22 @@ class Features:
 
     Attributes:
         runs: the stretches that each rank has.
+        widest: the most features that a rank has.
+        order: (rank, where it is among its features, how many), from the first feature to the last.
     """
 
     runs: tuple[tuple[range, ...], ...]
+    widest: int
+    order: tuple[tuple[int, int, int], ...]
 
-    @property
-    def order(self) -> list[tuple[int, int, int]]:
-        """(rank, where it is among its features, how many), from the first feature to the last."""
-        found = [
-            (run.start, rank, at, n)
-            for rank, runs in enumerate(self.runs)
-            for run, (_, at, n) in zip(runs, stored(runs), strict=True)
-        ]
-        return [place for _, *place in sorted(found)]  # type: ignore[misc]
+    @classmethod
+    def of(cls, runs: Sequence[tuple[range, ...]]) -> Features:
+        """The features of ranks that have these stretches."""
+        found = sorted(
+            (start, rank, at, n) for rank, own in enumerate(runs) for start, at, n in stored(own)
+        )
+        order = tuple((rank, at, n) for _, rank, at, n in found)
+        return cls(tuple(runs), max(sum(map(len, own)) for own in runs), order)
 
 
 def _same(x: torch.Tensor) -> torch.Tensor:

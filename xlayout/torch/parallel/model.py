@@ -20,7 +20,7 @@ from xlayout.torch.parallel.line import Line
 from xlayout.torch.parallel.roles import runs_as
 
 if TYPE_CHECKING:
-    from xlayout.tp.planning import TensorPlan
+    from xlayout.tp.value import TensorPlan
 
 __all__ = ["along", "parallelize"]
 
@@ -110,8 +110,7 @@ def _attention(model: nn.Module, plan: TensorPlan) -> list[nn.Module]:
 
 def _count_heads(parents: list[nn.Module], plan: TensorPlan, rank: int) -> None:
     own = [plan.heads_on(r) for r in range(plan.parts)]
-    heads = plan.numbers.heads or 0
-    whole = heads, plan.numbers.kv_heads or heads
+    whole = plan.numbers.heads or 0, plan.numbers.kv_heads or 0
     first = sum(before for before, _ in own[:rank])
     for module in parents:
         counts_own_heads(module, whole, own[rank])

@@ -6,19 +6,10 @@ from typing import Any
 
 import torch
 
-from xlayout.algebra.shapes import integer, type_name
+from xlayout.algebra.shapes import type_name
 from xlayout.errors import SizeError
 
-__all__ = ["check_dense", "flag", "splits"]
-
-
-def splits(value: Any, name: str, features: int) -> int:
-    """A number of tiles, at least one and at most one a feature."""
-    number = integer(value, name, 1)
-    if number > features:
-        of = name.replace("splits", "features")
-        raise SizeError(f"{name}: {number}; wanted 1 to {of} = {features}")
-    return number
+__all__ = ["check_dense", "flag"]
 
 
 def flag(value: Any, name: str) -> bool:

@@ -11,7 +11,8 @@ from torch import nn
 
 from xlayout.algebra import partition
 from xlayout.algebra.shapes import integer, type_name
-from xlayout.torch.tiled.checks import check_dense, flag, splits
+from xlayout.ops.grid import splits
+from xlayout.torch.tiled.checks import check_dense, flag
 from xlayout.torch.tiled.input import parts_of, whole_of
 from xlayout.torch.tiled.parameters import gathered, read, write
 from xlayout.torch.tiled.state import recut
