@@ -1,4 +1,4 @@
-"""Tiny random Llamas, saved as transformers saves them."""
+"""Tiny random models, saved as transformers saves them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,20 @@ MODELS: dict[str, dict[str, Any]] = {
     "one kv head, llama3 rope": {"num_key_value_heads": 1, "rope_parameters": LLAMA3_ROPE},
 }
 
+_EXPERTS = {"num_experts_per_tok": 2, "num_key_value_heads": 2}
+
+DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mistral": ("Mistral", {"num_key_value_heads": 2, "head_dim": 24, "sliding_window": None}),
+    "mixtral": ("Mixtral", {"num_local_experts": 5, **_EXPERTS}),
+    "qwen2": ("Qwen2", {"num_key_value_heads": 2}),
+    "qwen2, tied": ("Qwen2", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {"num_key_value_heads": 2, "head_dim": 24}),
+    "qwen3-moe": (
+        "Qwen3Moe",
+        {"num_experts": 6, "moe_intermediate_size": 48, "norm_topk_prob": True, **_EXPERTS},
+    ),
+}
+
 DIALECTS = [
     "maxtext",
     "maxtext-unscanned",
@@ -59,6 +73,11 @@ PAIRS = [
 
 def save_llama(path: Path, /, *, dtype: str = "bfloat16", **config: Any) -> Path:
     """Save a random Llama whose attention is far from uniform, and return the path."""
+    return save_model(path, "Llama", dtype=dtype, **config)
+
+
+def save_model(path: Path, kind: str, /, *, dtype: str = "bfloat16", **config: Any) -> Path:
+    """Save a random model of one of transformers' classes, no norm or bias as it was set up."""
     import torch
     import transformers
 
@@ -66,10 +85,11 @@ def save_llama(path: Path, /, *, dtype: str = "bfloat16", **config: Any) -> Path
     transformers.logging.disable_progress_bar()
     torch.manual_seed(0)
     config = {"initializer_range": 0.15, **SIZES, **config}
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
+    shape = getattr(transformers, f"{kind}Config")(**config)
+    model = getattr(transformers, f"{kind}ForCausalLM")(shape)
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if "norm" in name:
+            if "norm" in name or name.endswith("bias"):
                 weight.add_(0.2 * torch.randn_like(weight))
     model.to(getattr(torch, dtype)).save_pretrained(path)
     return path
@@ -80,7 +100,7 @@ def torch_logits(path: Path, ids: list[int]) -> Any:
     import torch
     import transformers
 
-    model = transformers.LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
     with torch.no_grad():
         return model(torch.tensor([ids])).logits[0].numpy()
 

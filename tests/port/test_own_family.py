@@ -20,7 +20,7 @@ def with_other_names(dialect: Dialect) -> Dialect:
 
 
 def of_llamas_under_other_names() -> Family:
-    (llama,) = port.families()
+    llama = port.families()[0]
     dialects = {key: with_other_names(dialect) for key, dialect in llama.dialects.items()}
     architectures = ("NetForCausalLM",)
     return replace(llama, name="net", architectures=architectures, dialects=dialects)

@@ -17,7 +17,7 @@ IDS = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 38, 32, 79]
 def jax_logits(path: Path, **overridden: object) -> np.ndarray:
     import jax.numpy as jnp
 
-    from xlayout.port.demo.llama_jax import forward, load
+    from xlayout.port.demo.decoder_jax import forward, load
 
     tree, config = load(path)
     return np.asarray(forward(tree, jnp.asarray(IDS), {**config, **overridden}))

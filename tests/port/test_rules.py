@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -19,12 +20,16 @@ CONFIG = {
     "vocab_size": 7,
     "hidden_size": 5,
     "intermediate_size": 9,
+    "moe_intermediate_size": 9,
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "head_dim": 8,
+    "num_experts": 3,
+    "num_experts_per_tok": 2,
 }
-N, G, D, H = 6, 2, 8, 5
+D = 8
 HALF = D // 2
+LAYER, EXPERT = 1, 2
 
 Index = tuple[int, ...]
 Formula = Callable[[Index], Index]
@@ -60,27 +65,60 @@ def out_kernel(at: Index) -> Index:
     return at[1] // D, at[1] % D, at[0]
 
 
-LAYER = "model.layers.{layer}."
-PROJECTIONS = {
-    LAYER + "self_attn.v_proj.weight": kernel,
-    LAYER + "self_attn.o_proj.weight": out_kernel,
-    LAYER + "mlp.gate_proj.weight": transposed,
-    LAYER + "mlp.up_proj.weight": transposed,
-    LAYER + "mlp.down_proj.weight": transposed,
-    "lm_head.weight": transposed,
-}
-QUERY_KEY = (LAYER + "self_attn.q_proj.weight", LAYER + "self_attn.k_proj.weight")
+def bias(at: Index) -> Index:
+    return at[0] // D, at[0] % D
 
-FORMULAS: dict[str, dict[str, Formula]] = {
-    "hf": {},
-    "gguf": dict.fromkeys(QUERY_KEY, paired_rows),
-    "maxtext": PROJECTIONS | dict.fromkeys(QUERY_KEY, paired_kernel),
-    "maxtext-default-rope": PROJECTIONS | dict.fromkeys(QUERY_KEY, kernel),
+
+def of_an_expert(at: Index) -> Index:
+    return EXPERT, *at
+
+
+def transposed_of_an_expert(at: Index) -> Index:
+    return EXPERT, at[1], at[0]
+
+
+QUERY_KEY = ("q_proj.weight", "k_proj.weight")
+OF_EXPERTS = (
+    "gate_proj.weight",
+    "up_proj.weight",
+    "down_proj.weight",
+    *(f"w{i}.weight" for i in (1, 2, 3)),
+)
+MAXTEXT = {
+    "v_proj.weight": kernel,
+    "o_proj.weight": out_kernel,
+    **dict.fromkeys(OF_EXPERTS, transposed),
+    "gate.weight": transposed,
+    "lm_head.weight": transposed,
+    **dict.fromkeys(("q_proj.bias", "k_proj.bias", "v_proj.bias"), bias),
 }
+PAIRS = {  # the dialects whose rope turns neighbours, and in which families
+    "gguf": ("llama", "mixtral"),
+    "maxtext": ("llama",),
+}
+
+
+def formula(family: Family, key: str, name: str) -> Formula:
+    """Where an element of a weight goes, by the tail of its name."""
+    tail = name if name == "lm_head.weight" else ".".join(name.split(".")[-2:])
+    pairs = family.name in PAIRS.get(key, ())
+    expert = "expert" in name
+    if key == "hf":
+        return same
+    if key == "gguf":
+        turns = paired_rows if pairs and tail in QUERY_KEY else same
+        return of_an_expert if expert else turns
+    if expert:
+        return transposed_of_an_expert
+    if tail in QUERY_KEY:
+        return paired_kernel if pairs else kernel
+    return MAXTEXT.get(tail, same)
+
 
 EVERY_RULE = [
-    pytest.param(key, rule, id=f"{key}-{rule.target}")
-    for key, dialect in LLAMA.dialects.items()
+    pytest.param(family, key, rule, id=f"{family.name}-{key}-{rule.name}")
+    for family in families()
+    for key, dialect in family.dialects.items()
     for rule in dialect.rules
 ]
 
@@ -89,29 +127,36 @@ def indices(shape: Index) -> Iterator[Index]:
     return product(*map(range, shape))
 
 
-@pytest.mark.parametrize(("key", "rule"), EVERY_RULE)
-def test_every_element_goes_where_the_formula_says(key: str, rule: Rule) -> None:
-    formula = FORMULAS[key.removesuffix("-unscanned")].get(rule.name, same)
-    sizes = LLAMA.model_sizes(CONFIG)
-    layer = 1 if rule.per_layer else None
+def placed(rule: Rule) -> Place:
+    layer, expert = (
+        at if what in rule.counted else None for what, at in (("layer", LAYER), ("expert", EXPERT))
+    )
+    return Place(rule, layer, expert)
+
+
+@pytest.mark.parametrize(("family", "key", "rule"), EVERY_RULE)
+def test_every_element_goes_where_the_formula_says(family: Family, key: str, rule: Rule) -> None:
+    goes = formula(family, key.removesuffix("-unscanned"), rule.name)
+    sizes = family.model_sizes(CONFIG)
     source = np.arange(np.prod(rule.shape(sizes))).reshape(rule.shape(sizes))
     target = np.full(rule.target_shape(sizes), -1)
-    region = Place(rule, layer).region(sizes, 0, sizes[rule.lead])
+    region = placed(rule).region(sizes, 0, sizes[rule.lead])
     target[region] = rule.layout(sizes)(source).reshape(target[region].shape)
     for at in indices(source.shape):
-        there = list(formula(at))
-        if rule.per_layer and key.startswith("maxtext") and "unscanned" not in key:
-            there.insert(1, 1)  # the stack is axis 1, and this is layer 1 of it
+        there = list(goes(at))
+        if "layer" in rule.name and key.startswith("maxtext") and "unscanned" not in key:
+            there.insert(1, LAYER)  # the stack is axis 1, of experts too
         assert target[tuple(there)] == source[at]
     assert (target != -1).sum() == source.size
 
 
-@pytest.mark.parametrize("rule", [case.values[1] for case in EVERY_RULE], ids=str)
-def test_tiles_are_the_whole_cut_up(rule: Rule) -> None:
-    sizes = LLAMA.model_sizes(CONFIG)
-    place = Place(rule, 1 if rule.per_layer else None)
-    home = LLAMA.dialects["hf"].rules
-    canonical = Place(next(r for r in home if r.name == rule.name), place.layer)
+@pytest.mark.parametrize(("family", "key", "rule"), EVERY_RULE)
+def test_tiles_are_the_whole_cut_up(family: Family, key: str, rule: Rule) -> None:
+    del key
+    sizes = family.model_sizes(CONFIG)
+    place = placed(rule)
+    home = family.dialects["hf"].rules
+    canonical = replace(place, rule=next(r for r in home if r.name == rule.name))
     whole = np.arange(np.prod(rule.shape(sizes))).reshape(rule.shape(sizes))
     target = np.full(rule.target_shape(sizes), -1)
     for start in range(0, sizes[rule.lead], 2):
@@ -134,15 +179,35 @@ def test_every_rule_can_be_undone(family: Family) -> None:
             assert (layout >> layout.inverse()).is_identity
 
 
-def test_query_kernels_alone_are_scaled_and_only_in_maxtext() -> None:
+@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+def test_every_canonical_tensor_has_its_own_place_in_every_dialect(family: Family) -> None:
+    sizes = family.model_sizes(CONFIG)
+    for dialect in family.dialects.values():
+        places = dialect.places(sizes)
+        assert len({place.name for place in places}) == len(places)
+        taken: dict[str, int] = {}
+        for place in places:
+            region = place.region(sizes, 0, sizes[place.rule.lead])
+            extent = np.prod([cut.stop - cut.start for cut in region], dtype=int)
+            taken[place.tensor] = taken.get(place.tensor, 0) + int(extent)
+        for place in places:  # stacks are filled by what they stack
+            assert taken[place.tensor] == np.prod(place.rule.target_shape(sizes))
+
+
+def test_query_kernels_alone_are_scaled_and_only_where_maxtexts_attention_is_not() -> None:
     scaled = {
-        (key, rule.name, str(rule.scale))
-        for key, dialect in LLAMA.dialects.items()
+        (family.name, key, rule.name, str(rule.scale))
+        for family in families()
+        for key, dialect in family.dialects.items()
         for rule in dialect.rules
         if rule.scale
     }
-    keys = [key for key in LLAMA.dialects if key.startswith("maxtext")]
-    assert scaled == {(key, QUERY_KEY[0], "1/√dim") for key in keys}
+    assert scaled == {
+        (family.name, key, "model.layers.{layer}.self_attn.q_proj.weight", "1/√dim")
+        for family in families()
+        for key in family.dialects
+        if key.startswith("maxtext") and family.name in ("llama", "mistral", "mixtral")
+    }
     assert Power("dim", -0.5).of({"dim": 64}) == 0.125
 
 
@@ -153,6 +218,7 @@ def test_query_kernels_alone_are_scaled_and_only_in_maxtext() -> None:
         ("b", "(g h) w -> (h g) w", "'g', which leads the canonical tensor, must come first"),
         ("b.{layer}", "h -> h layer", "wanted `layer` among the target's axes where"),
         ("b", "h -> h", "wanted `layer` among the target's axes where"),
+        ("b.{layer}", "layer h -> h", "both sides must name the same"),
     ],
 )
 def test_a_rule_that_cannot_work_is_refused(target: str, pattern: str, text: str) -> None:

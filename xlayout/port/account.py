@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from xlayout.errors import PortError
@@ -44,7 +45,7 @@ def account(
     Raises:
         PortError: Names are missing or unexpected, or shapes are not what the config says.
     """
-    places = dialect.places(sizes["layer"], absent)
+    places = dialect.places(sizes, absent)
     expected: dict[str, list[Place]] = {}
     for place in places:
         expected.setdefault(place.tensor, []).append(place)
@@ -56,7 +57,7 @@ def account(
         problems.append(f"missing ({len(missing)}): {_listed(fold(missing))}")
     if unexpected:
         kinds = _one_each(unexpected)
-        hints = [_hint(name, expected, missing, sizes["layer"]) for name in kinds[:_SHOWN]]
+        hints = [_hint(name, expected, missing, sizes) for name in kinds[:_SHOWN]]
         hints += kinds[_SHOWN:]
         problems.append(f"unexpected ({len(unexpected)}): {_listed(hints)}")
     odd: dict[str, list[str]] = {}
@@ -78,30 +79,49 @@ def account(
 
 
 def fold(names: Iterable[str], /) -> list[str]:
-    """Fold names that differ only in their layer into one, with the range of layers.
+    """Fold names that differ only in a layer or an expert into one, with the range of them.
 
     >>> fold(["blk.0.attn_q.weight", "blk.1.attn_q.weight", "output.weight"])
     ['blk.{0..1}.attn_q.weight', 'output.weight']
+    >>> fold(["layers.0.experts.0.w1", "layers.1.experts.0.w1", "layers.1.experts.1.w1"])
+    ['layers.0.experts.0.w1', 'layers.1.experts.{0..1}.w1']
     """
-    layers: dict[str, list[int]] = {}
+    kinds: dict[tuple[str, int], tuple[str, list[tuple[int, ...]]]] = {}
     for name in names:
-        kind, layer = general(name)
-        layers.setdefault(kind, []).extend([] if layer is None else [layer])
-    return [kind.replace("{}", _ranges(found), 1) for kind, found in layers.items()]
+        kind, numbers = general(name)
+        _, found = kinds.setdefault((kind, len(numbers)), (name, []))
+        found.append(numbers)
+    folded = []
+    for name, found in kinds.values():
+        for box in _boxes(found):
+            pieces = _NUMBER.split(name)
+            folded.append("".join(chain(*zip_longest(pieces, box, fillvalue=""))))
+    return folded
 
 
-_LAYER = re.compile(r"(?<=layers_)\d{1,9}(?=/)|(?<=\.)\d{1,9}(?=\.)")  # no model has more
+_NUMBER = re.compile(r"(?<=layers_)\d{1,9}(?=/)|(?<=\.)\d{1,9}(?=\.)")  # no model has more
 
 
-def general(name: str, /) -> tuple[str, int | None]:
-    """Return a name with its layer taken out, and the layer.
+def general(name: str, /) -> tuple[str, tuple[int, ...]]:
+    """Return a name with its layer and expert taken out, and these.
 
-    >>> general("blk.7.attn_q.weight")
-    ('blk.{}.attn_q.weight', 7)
+    >>> general("model.layers.7.mlp.experts.3.up_proj.weight")
+    ('model.layers.{}.mlp.experts.{}.up_proj.weight', (7, 3))
     """
-    if (found := _LAYER.search(name)) is None:
-        return name, None
-    return f"{name[: found.start()]}{{}}{name[found.end() :]}", int(found[0])
+    return _NUMBER.sub("{}", name), tuple(map(int, _NUMBER.findall(name)))
+
+
+def _boxes(found: Sequence[tuple[int, ...]]) -> list[tuple[str, ...]]:
+    """Return ranges that together hold exactly these numbers: a box of them where they fill one."""
+    if not found[0]:
+        return [()]
+    rests: dict[int, list[tuple[int, ...]]] = {}
+    for first, *rest in found:
+        rests.setdefault(first, []).append(tuple(rest))
+    alike: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for first, inner in rests.items():
+        alike.setdefault(tuple(sorted(set(inner))), []).append(first)
+    return [(_ranges(firsts), *box) for inner, firsts in alike.items() for box in _boxes(inner)]
 
 
 def _ranges(layers: Sequence[int]) -> str:
@@ -126,10 +146,12 @@ def _one_each(names: Iterable[str]) -> list[str]:
     return list({general(name)[0]: name for name in names}.values())
 
 
-def _hint(name: str, expected: Iterable[str], missing: Sequence[str], layers: int) -> str:
-    kind, layer = general(name)
-    if layer is not None and layer >= layers and kind in {general(e)[0] for e in expected}:
-        return f"{name} (the config has {layers} layers, 0 to {layers - 1})"
+def _hint(name: str, expected: Iterable[str], missing: Sequence[str], sizes: Sizes) -> str:
+    kind, numbers = general(name)
+    if numbers and kind in {general(e)[0] for e in expected}:
+        for number, what in zip(numbers, ("layer", "expert"), strict=False):
+            if number >= (most := sizes.get(what, number + 1)):
+                return f"{name} (the config has {most} {what}s, 0 to {most - 1})"
     near = difflib.get_close_matches(name, list(missing) or list(expected), n=1, cutoff=0.6)
     return f"{name} (did you mean {near[0]}?)" if near else name
 

@@ -121,6 +121,9 @@ def open_checkpoint(
 def _dialect(family: Family, format: str, config: Mapping[str, Any]) -> str:  # noqa: A002
     """Return which of the family's dialects a checkpoint speaks: declared, never guessed."""
     spoken = {key: d for key, d in family.dialects.items() if d.format == format}
+    if not spoken:
+        known = ", ".join(dict.fromkeys(d.format for d in family.dialects.values()))
+        raise PortError(f"family: {family.name!r} has no rules for {format}; it has {known}")
     if len(spoken) == 1:
         return next(iter(spoken))
     said = section(config, format)

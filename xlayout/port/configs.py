@@ -10,22 +10,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import PortError
+
+if TYPE_CHECKING:
+    from xlayout.port.family import Family
 
 __all__ = ["plain_config", "rope_parameters", "section", "with_maxtext"]
 
 _OURS = ("maxtext", "xlayout")
-_KEYS = {
-    "base_emb_dim": "hidden_size",
-    "base_num_query_heads": "num_attention_heads",
-    "base_mlp_dim": "intermediate_size",
-    "base_num_decoder_layers": "num_hidden_layers",
-    "vocab_size": "vocab_size",
-    "max_target_length": "max_position_embeddings",
+_SIZES = {
+    "base_emb_dim": "embed",
+    "base_num_query_heads": "heads",
+    "base_num_kv_heads": "kv",
+    "head_dim": "dim",
+    "base_mlp_dim": "mlp",
+    "base_moe_mlp_dim": "mlp",
+    "base_num_decoder_layers": "layer",
+    "vocab_size": "vocab",
+    "num_experts": "expert",
+    "num_experts_per_tok": "active",
 }
-_EPSILON = 1e-6  # Hugging Face's where a Llama's config is silent; MaxText has another default
+_OF_EXPERTS = ("base_moe_mlp_dim", "num_experts", "num_experts_per_tok")
+_UNSET = ("sliding_window",)  # null says that there is none; of other keys, that it is as usual
+_DEFAULTS = {"rms_norm_eps": 1e-6}  # transformers' for most of them; MaxText has another
 _LLAMA31 = {  # what MaxText's rope_use_scale computes with, fixed in its code
     "factor": 8.0,
     "low_freq_factor": 1.0,
@@ -46,6 +55,7 @@ def plain_config(config: Mapping[str, Any], /, dtype: str | None = None) -> dict
 def with_maxtext(
     config: Mapping[str, Any],
     sizes: Mapping[str, int],
+    family: Family,
     choices: Mapping[str, Any],
     /,
     *,
@@ -56,33 +66,37 @@ def with_maxtext(
     Args:
         config: Hugging Face's keys.
         sizes: The model's sizes.
+        family: The model's family.
         choices: What the dialect chose: `scan_layers`, `rope_type`.
         origin: The dtype to come back to, for tensors that are stored wider.
 
     Raises:
-        PortError: MaxText's Llama has no key for this model's activation or rope, or a value
+        PortError: MaxText has no key for this model's activation, rope or window, or a value
             that it needs is no number.
     """
-    rope = rope_parameters(config)
-    _expect("hidden_act", config.get("hidden_act"), "silu", "swish")
+    known = {key: value for key, value in config.items() if value is not None or key in _UNSET}
+    known = {**_DEFAULTS, **family.defaults, **known}
+    rope = rope_parameters(known)
+    _refuse_foreign(known, rope, family)
     length = config.get("max_position_embeddings")
     if length is not None and (type(length) is not int or length < 1):
         raise PortError(
             f"config: max_position_embeddings is {length!r:.80}; wanted a positive whole number"
         )
-    for place in (config, rope):
-        _expect("partial_rotary_factor", place.get("partial_rotary_factor"), 1.0)
     maxtext = {
-        "decoder_block": "llama2",
+        **family.maxtext,
         "mlp_activations": ["silu", "linear"],
         "enable_dropout": False,
-        "base_num_kv_heads": sizes["kv"],
-        "head_dim": sizes["dim"],
         "logits_via_embedding": bool(config.get("tie_word_embeddings", False)),
         "normalize_embedding_logits": False,  # MaxText's default divides tied logits by √hidden
-        "normalization_layer_epsilon": _epsilon(config),
+        "normalization_layer_epsilon": _epsilon(known["rms_norm_eps"]),
         "rope_max_timescale": rope["rope_theta"],
-        **{key: config[ours] for key, ours in _KEYS.items() if config.get(ours) is not None},
+        **{
+            key: sizes[size]
+            for key, size in _SIZES.items()
+            if size in sizes and ("expert" in sizes or key not in _OF_EXPERTS)
+        },
+        **({} if length is None else {"max_target_length": length}),
         **_scaling(rope, choices["rope_type"]),
         **choices,
     }
@@ -124,17 +138,27 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
-def _expect(key: str, said: Any, *wanted: Any) -> None:
-    if said is not None and said not in wanted:
+def _refuse_foreign(known: Mapping[str, Any], rope: Mapping[str, Any], family: Family) -> None:
+    """Refuse what MaxText's form of the family does not compute."""
+    name = family.name.capitalize()
+    wanted = {"hidden_act": ("silu", "swish"), "partial_rotary_factor": (1.0,)}
+    wanted |= {key: (value,) for key, value in family.maxtext.items()}
+    for place in (known, {"partial_rotary_factor": rope.get("partial_rotary_factor")}):
+        for key, values in wanted.items():
+            if (said := place.get(key)) is not None and said not in values:
+                raise PortError(
+                    f"config: {key} is {said!r:.80}; wanted {values[0]!r}, MaxText's {name} has no "
+                    "other"
+                )
+    window = known.get("sliding_window")
+    if window is not None and known.get("use_sliding_window", True):
         raise PortError(
-            f"config: {key} is {said!r:.80}; wanted {wanted[0]!r}, MaxText's Llama has no other"
+            f"config: sliding_window is {window!r:.80}; MaxText's {name} has none. Where no text "
+            "will be longer, it does nothing: set it to null"
         )
 
 
-def _epsilon(config: Mapping[str, Any]) -> float:
-    said = config.get("rms_norm_eps")
-    if said is None:
-        return _EPSILON
+def _epsilon(said: Any) -> float:
     if not (_is_number(said) and said >= 0):
         raise PortError(f"config: rms_norm_eps is {said!r:.80}; wanted a number from 0 on")
     return float(said)

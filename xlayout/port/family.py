@@ -9,11 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from xlayout.errors import PortError
-from xlayout.port.rules import Place, Rule
+from xlayout.port.rules import Place, Rule, Sizes
 
 __all__ = ["Dialect", "Family"]
 
 _MOST_LAYERS = 10_000  # rules are written out for each, so a config that lies must not reach us
+_MOST_EXPERTS = 1_000_000  # of all layers together, for the same reason
 _MOST = 2**40  # of any other size; what is computed with it then stays a number
 
 
@@ -33,12 +34,17 @@ class Dialect:
     ignored: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
-    def places(self, layers: int, /, absent: frozenset[str] = frozenset()) -> list[Place]:
+    def places(self, sizes: Sizes, /, absent: frozenset[str] = frozenset()) -> list[Place]:
         """Return where every canonical tensor of a model lives, but those that are absent."""
         present = [rule for rule in self.rules if rule.name not in absent]
-        once = [Place(rule, None) for rule in present if not rule.per_layer]
-        inside = [rule for rule in present if rule.per_layer]
-        return once + [Place(rule, layer) for layer in range(layers) for rule in inside]
+        once = [Place(rule) for rule in present if not rule.counted]
+        return once + [
+            Place(rule, layer, expert)
+            for layer in range(sizes["layer"])
+            for rule in present
+            if rule.counted
+            for expert in (range(sizes["expert"]) if "expert" in rule.counted else (None,))
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,9 @@ class Family:
             `config_key | other size | a / b`, the first that is there.
         dialects: The rules per format; "hf" holds the canonical form.
         tied: Canonical tensors that do not exist where `tie_word_embeddings` is true.
+        maxtext: What MaxText's config says of all of them. A key that a model's own config has too
+            must say the same there.
+        defaults: What transformers takes where the config is silent, as far as MaxText asks.
 
     Raises:
         PortError: Two rules of a dialect share a name, or a dialect does not cover the same
@@ -63,6 +72,8 @@ class Family:
     sizes: Mapping[str, str]
     dialects: Mapping[str, Dialect]
     tied: frozenset[str] = frozenset()
+    maxtext: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         canonical = {rule.name for rule in self.dialects["hf"].rules}
@@ -97,6 +108,15 @@ class Family:
             if value > (most := _MOST_LAYERS if name == "layer" else _MOST):
                 raise PortError(f"config: {way} is {f'{value:,}':.80}; wanted at most {most:,}")
             found[name] = value
+        if found.get("layer", 1) * found.get("expert", 1) > _MOST_EXPERTS:
+            raise PortError(
+                f"config: {found['layer']:,} layers of {found['expert']:,} experts; wanted at most "
+                f"{_MOST_EXPERTS:,} in all"
+            )
+        if (active := found.get("active", 0)) > (most := found.get("expert", active)):
+            raise PortError(
+                f"config: num_experts_per_tok is {active}; wanted at most {most}, the experts"
+            )
         return found
 
     def absent(self, config: Mapping[str, Any], /) -> frozenset[str]:

@@ -26,7 +26,13 @@ _NOTHING: Mapping[str, tuple[Any, ...]] = {  # the values with which a key chang
     "attention.sliding_window": (0,),
     "attn_logit_softcapping": (0.0,),
     "embedding_scale": (0.0, 1.0),
+    "expert_gating_func": (0, 1),  # 1 is a softmax, and what 0 leaves open
+    "expert_group_count": (0, 1),
+    "expert_shared_count": (0,),
+    "expert_weights_norm": (True,),
+    "expert_weights_scale": (0.0, 1.0),
     "final_logit_softcapping": (0.0,),
+    "leading_dense_block_count": (0,),
     "logit_scale": (0.0, 1.0),
     "residual_scale": (0.0, 1.0),
     "rope.scaling.attn_factor": (0.0, 1.0),

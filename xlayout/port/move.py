@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -119,7 +119,7 @@ def homeward(
 ) -> Move:
     """Return the move that takes a stored tensor to its canonical layout, values untouched."""
     left = place.rule.pattern.partition(" -> ")[0]
-    home = Place(Rule(place.rule.name, place.rule.name, left), place.layer)
+    home = replace(place, rule=Rule(place.rule.name, place.rule.name, left))
     return Move(place, home, Change(dtype, dtype), sizes, 1, chunk=chunk)
 
 

@@ -215,7 +215,7 @@ def _dialect(checkpoint: Checkpoint, to: str) -> tuple[str, Dialect]:
 def _moves(checkpoint: Checkpoint, dialect: Dialect, dtype: str | None, exact: bool) -> list[Move]:
     absent = checkpoint.family.absent(checkpoint.config)
     moves = []
-    for target in dialect.places(checkpoint.sizes["layer"], absent):
+    for target in dialect.places(checkpoint.sizes, absent):
         source = checkpoint.places[target.name]
         change = _change(checkpoint, source, target, dtype, exact)
         checked = exact and not change.always_exact
@@ -285,6 +285,7 @@ def _config(
         stored[dtype] = stored.get(dtype, 0) + move.layout().size
     config = plain_config(checkpoint.config, max(stored, key=lambda dtype: stored[dtype]))
     if dialect.format == "maxtext":
-        config = with_maxtext(config, checkpoint.sizes, dialect.config, origin=widened)
+        family = checkpoint.family
+        config = with_maxtext(config, checkpoint.sizes, family, dialect.config, origin=widened)
     render_config(config)  # what JSON cannot hold is refused now, not when it is written
     return config

@@ -5,9 +5,9 @@
 
 The left side is the canonical form, which is Hugging Face's. The pattern is a layout in xlayout's
 notation, its sizes are the model's; the way back is `Layout.inverse()` and is never written down.
-A `layer` on the right, with no `{layer}` in the target's name, is a stack of all layers along that
-axis. Every canonical tensor can be cut along the first factor of its first axis, the *lead*: a
-tile is the same rule with a smaller lead.
+A `{layer}` or an `{expert}` in a name stands for each of them. One that the target's name lacks is
+an axis on the right, along which they are stacked. Every canonical tensor can be cut along the
+first factor of its first axis, the *lead*: a tile is the same rule with a smaller lead.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ Region: TypeAlias = tuple[slice, ...]
 Sizes: TypeAlias = Mapping[str, int]
 _Side: TypeAlias = tuple[tuple[str, ...], ...]
 
+_COUNTED = ("layer", "expert")
 _AXIS = re.compile(r"\(([^()]*)\)|(\w+)")
 
 
@@ -57,10 +58,10 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one canonical tensor, or one per layer, is named and laid out in another format.
+    """How one canonical tensor, or one of each layer or expert, lies in another format.
 
     Args:
-        name: The canonical name; `{layer}` stands for every layer.
+        name: The canonical name; `{layer}` and `{expert}` stand for every one of them.
         target: The name in the other format.
         pattern: The layout from canonical to target; without an arrow, the same on both sides.
         scale: What the target's values are multiplied by.
@@ -78,12 +79,14 @@ class Rule:
     def __post_init__(self) -> None:
         left, right = self.sides
         names, there = sorted(sum(left, ())), sorted(sum(right, ()))
-        if ("layer" in there) is not ("{layer}" in self.name and "{layer}" not in self.target):
-            raise PatternError(
-                f"{self.target}: {self.pattern!r}; wanted `layer` among the target's axes where "
-                "its name has no {layer}, and only there"
-            )
-        if names != [name for name in there if name != "layer"]:
+        for what in _COUNTED:
+            stacked = what in self.stacked
+            if stacked is not ((what,) in right and (what not in names)):
+                raise PatternError(
+                    f"{self.target}: {self.pattern!r}; wanted `{what}` among the target's axes "
+                    f"where its name has no {{{what}}}, and only there"
+                )
+        if names != [name for name in there if name not in self.stacked]:
             raise PatternError(f"{self.target}: {self.pattern!r}; both sides must name the same")
         if not any(group[0] == self.lead for group in right):
             raise PatternError(
@@ -103,56 +106,73 @@ class Rule:
         return self.sides[0][0][0]
 
     @property
-    def per_layer(self) -> bool:
-        """Whether the rule stands for one canonical tensor in every layer."""
-        return "{layer}" in self.name
+    def counted(self) -> tuple[str, ...]:
+        """What the rule stands for each of: "layer", "expert", both or neither."""
+        return tuple(what for what in _COUNTED if f"{{{what}}}" in self.name)
 
     @property
-    def stack_axis(self) -> int | None:
-        """The axis of the target that counts the layers; None where each layer is a tensor."""
+    def stacked(self) -> tuple[str, ...]:
+        """Those of the counted that share a tensor in the target."""
+        return tuple(what for what in self.counted if f"{{{what}}}" not in self.target)
+
+    @property
+    def stack_axes(self) -> dict[str, int]:
+        """The axis of the target that counts each of the stacked."""
         right = self.sides[1]
-        return right.index(("layer",)) if ("layer",) in right else None
+        return {what: right.index((what,)) for what in self.stacked}
 
     def shape(self, sizes: Sizes, /) -> tuple[int, ...]:
         """Return the canonical shape."""
         return tuple(math.prod(sizes[name] for name in group) for group in self.sides[0])
 
     def target_shape(self, sizes: Sizes, /) -> tuple[int, ...]:
-        """Return the target's shape, the stacked layers included."""
+        """Return the target's shape, stacks included."""
         return tuple(math.prod(sizes[name] for name in group) for group in self.sides[1])
 
     def layout(self, sizes: Sizes, /, lead: int | None = None) -> Layout:
-        """Return the layout of one layer, or of a tile of it that is `lead` long."""
-        used = {name: sizes[name] for group in self.sides[0] for name in group}
+        """Return the layout of one canonical tensor, or of a tile of it that is `lead` long."""
+        left, right = self.sides
+        used = {name: sizes[name] for group in left for name in group}
         if lead is not None:
             used[self.lead] = lead
-        return _layout(self.sides, tuple(used.items()))
+        alone = tuple(group for group in right if group[0] not in self.stacked)
+        return _layout((left, alone), tuple(used.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one canonical tensor lives in a checkpoint: a tensor, or one layer of a stack."""
+    """Where one canonical tensor lives in a checkpoint: a tensor, or one slice of a stack.
+
+    Args:
+        rule: Its rule.
+        layer: Which of the layers; None where the rule does not count them.
+        expert: Which of the experts; None where the rule does not count them.
+    """
 
     rule: Rule
-    layer: int | None
+    layer: int | None = None
+    expert: int | None = None
 
     @property
     def name(self) -> str:
         """The canonical name."""
-        return self.rule.name.format(layer=self.layer)
+        return self.rule.name.format(layer=self.layer, expert=self.expert)
 
     @property
     def tensor(self) -> str:
         """The name of the tensor that holds it."""
-        return self.rule.target.format(layer=self.layer)
+        return self.rule.target.format(layer=self.layer, expert=self.expert)
 
     def region(self, sizes: Sizes, start: int, stop: int, /) -> Region:
         """Return the part of the tensor that holds the leads from start to stop."""
+        at = {"layer": self.layer, "expert": self.expert}
+        stacked = self.rule.stacked
         cuts = []
         for group in self.rule.sides[1]:
-            if group == ("layer",):
-                assert self.layer is not None
-                cuts.append(slice(self.layer, self.layer + 1))
+            if group[0] in stacked:
+                index = at[group[0]]
+                assert index is not None
+                cuts.append(slice(index, index + 1))
                 continue
             inner = math.prod(sizes[name] for name in group[1:])
             span = (start, stop) if group[0] == self.rule.lead else (0, sizes[group[0]])
@@ -166,9 +186,7 @@ def _groups(side: str) -> _Side:
 
 @cache
 def _layout(sides: tuple[_Side, _Side], sizes: tuple[tuple[str, int], ...]) -> Layout:
-    left, right = (
-        " ".join(f"({' '.join(group)})" for group in side if group != ("layer",)) for side in sides
-    )
+    left, right = (" ".join(f"({' '.join(group)})" for group in side) for side in sides)
     known = dict(sizes)
     shape = tuple(math.prod(known[name] for name in group) for group in sides[0])
     return Layout.parse(f"{left} -> {right}", shape, **known)

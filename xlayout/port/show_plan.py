@@ -50,8 +50,9 @@ def _prefix(names: Iterable[str]) -> str:
 def _row(moves: Sequence[Move], plan: PortPlan, cuts: tuple[str, str]) -> tuple[str, ...]:
     first = moves[0]
     layout = "as it is" if first.layout().is_identity else str(first.layout())
-    if (axis := first.target.rule.stack_axis) is not None:
-        layout += f", {len(moves)} along axis {axis}"
+    for what, axis in first.target.rule.stack_axes.items():
+        count = len({getattr(move.target, what) for move in moves})
+        layout += f", {count} along axis {axis}"
     values = str(first.change)
     if (factor := first.change.factor) != 1.0:
         values += f", × {first.power} = {factor:.6g}"

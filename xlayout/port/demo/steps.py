@@ -72,7 +72,7 @@ def jax_step(path: str, start: list[int], ids: list[int], out: str) -> dict[str,
     import numpy as np
     import transformers
 
-    from xlayout.port.demo.llama_jax import forward, generate, load
+    from xlayout.port.demo.decoder_jax import forward, generate, load
 
     tree, config = load(path)
     named = (Path(path) / "tokenizer_config.json").is_file()

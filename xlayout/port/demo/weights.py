@@ -71,7 +71,7 @@ def make_tiny(path: Path, /) -> Path:
     writer.add_rope_freq_base(10_000.0)
     sizes = {**_TINY, "two": 2, "half": _TINY["dim"] // 2}
     random = np.random.default_rng(0)
-    for place in LLAMA.dialects["gguf"].places(_TINY["layer"], LLAMA.tied):
+    for place in LLAMA.dialects["gguf"].places(_TINY, LLAMA.tied):
         shape = place.rule.target_shape(sizes)
         values = random.normal(1.0 if len(shape) == 1 else 0.0, 0.1, shape)
         writer.add_tensor(place.tensor, values.astype(np.float32))

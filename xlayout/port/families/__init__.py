@@ -7,18 +7,22 @@ from typing import Any
 
 from xlayout.errors import PortError
 from xlayout.port.families.llama import LLAMA
+from xlayout.port.families.mistral import MISTRAL, MIXTRAL
+from xlayout.port.families.qwen import QWEN2, QWEN3, QWEN3_MOE
 from xlayout.port.family import Family
 
 __all__ = ["FAMILIES", "families", "find_family"]
 
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (LLAMA,)}
+FAMILIES: Mapping[str, Family] = {
+    family.name: family for family in (LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE)
+}
 
 
 def families() -> tuple[Family, ...]:
     """Return the families that can be ported, each with its dialects and rules.
 
     >>> [family.name for family in families()]
-    ['llama']
+    ['llama', 'mistral', 'mixtral', 'qwen2', 'qwen3', 'qwen3-moe']
     """
     return tuple(FAMILIES.values())
 

@@ -53,12 +53,25 @@ _CONFIG: Mapping[str, tuple[str, type]] = {
     "block_count": ("num_hidden_layers", int),
     "context_length": ("max_position_embeddings", int),
     "embedding_length": ("hidden_size", int),
+    "expert_count": ("num_experts", int),
+    "expert_feed_forward_length": ("moe_intermediate_size", int),
+    "expert_used_count": ("num_experts_per_tok", int),
     "feed_forward_length": ("intermediate_size", int),
     "rope.dimension_count": ("head_dim", int),
     "rope.freq_base": ("rope_theta", float),
 }
 _TOKENS = (("bos", "bos"), ("eos", "eos"), ("padding", "pad"))
-_ARCHITECTURES = {"llama": "LlamaForCausalLM"}
+_MODELS: Mapping[tuple[str, bool], dict[str, Any]] = {  # by GGUF's name, and whether it has experts
+    ("llama", False): {"model_type": "llama", "architectures": ["LlamaForCausalLM"]},
+    ("llama", True): {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]},
+    ("qwen2", False): {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]},
+    ("qwen3", False): {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]},
+    ("qwen3moe", True): {
+        "model_type": "qwen3_moe",
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "norm_topk_prob": True,  # llama.cpp has it in code
+    },
+}
 
 
 class GGUFSource(Source):
@@ -223,13 +236,12 @@ def _config(
     arch = metadata.get("general.architecture")
     if not isinstance(arch, str):
         return {}
-    config: dict[str, Any] = {"model_type": arch}
-    if arch in _ARCHITECTURES:
-        config["architectures"] = [_ARCHITECTURES[arch]]
+    experts = metadata.get(f"{arch}.expert_count") not in (None, 0)
+    config = dict(_MODELS.get((arch, experts), {"model_type": arch}))
     keys = {f"{arch}.{key}": target for key, target in _CONFIG.items()}
     keys |= {f"tokenizer.ggml.{key}_token_id": (f"{name}_token_id", int) for key, name in _TOKENS}
     for key, (target, kind) in keys.items():
-        if key not in metadata:
+        if key not in metadata or (not experts and target.startswith("num_experts")):
             continue
         value = single(metadata[key])
         if type(value) is not kind:

@@ -1,9 +1,9 @@
-"""Llama in JAX on MaxText's parameter tree, written to be read: the check that a port is right.
+"""Decoders in JAX on MaxText's parameter trees, written to be read: the check that a port is right.
 
-Kernels are `[embed, heads, dim]`, the query kernel carries 1/√dim, "llama3.1" rope turns
-neighbouring pairs and "default" rope turns halves, scanned layers lie along axis 1. Everything is
-computed in float32 at the highest precision. Sizes are letters: t tokens, e embed, h heads,
-k kv heads, d dim, f mlp, v vocab.
+Kernels are `[embed, heads, dim]`. The query kernel carries 1/√dim, but for Qwen's decoders.
+"llama3.1" rope turns neighbouring pairs and "default" rope turns halves, scanned layers lie along
+axis 1. Everything is computed in float32 at the highest precision. Sizes are letters: t tokens,
+e embed, h heads, k kv heads, d dim, f mlp, x experts, v vocab.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ def forward(tree: Tree, ids: jax.Array, config: Mapping[str, Any], /) -> jax.Arr
         rotate = _rope(len(ids), config)
 
         def layer(x: jax.Array, w: Tree) -> tuple[jax.Array, None]:
-            x += _attention(_norm(x, w["pre_self_attention_layer_norm"], config), w, rotate)
-            x += _mlp(_norm(x, w["post_self_attention_layer_norm"], config), w["mlp"])
+            y = _norm(x, w["pre_self_attention_layer_norm"], config)
+            x += _attention(y, w["self_attention"], rotate, config)
+            y = _norm(x, w["post_self_attention_layer_norm"], config)
+            x += _mlp(y, w["mlp"]) if "mlp" in w else _experts(y, w, config)
             return x, None
 
         x, _ = jax.lax.scan(layer, x, tree["decoder"]["layers"])
@@ -71,22 +73,38 @@ def _norm(x: jax.Array, w: Tree, config: Mapping[str, Any]) -> jax.Array:
     return x * jax.lax.rsqrt(variance + config["normalization_layer_epsilon"]) * scale
 
 
-def _attention(x: jax.Array, w: Tree, rotate: Any) -> jax.Array:
-    w = {name: part["kernel"] for name, part in w["self_attention"].items()}
-    q = rotate(jnp.einsum("te,ehd->thd", x, w["query"]))
-    k = rotate(jnp.einsum("te,ekd->tkd", x, w["key"]))
-    v = jnp.einsum("te,ekd->tkd", x, w["value"])
+def _attention(x: jax.Array, w: Tree, rotate: Any, config: Mapping[str, Any]) -> jax.Array:
+    q, k, v = (
+        jnp.einsum("te,ehd->thd", x, w[name]["kernel"]) + w[name].get("bias", 0.0)
+        for name in ("query", "key", "value")
+    )
+    if "query_norm" in w:
+        q, k = _norm(q, w["query_norm"], config), _norm(k, w["key_norm"], config)
+    q, k = rotate(q), rotate(k)
+    if config["decoder_block"].startswith("qwen"):
+        q *= config["head_dim"] ** -0.5
     k, v = (jnp.repeat(part, q.shape[1] // part.shape[1], axis=1) for part in (k, v))
     scores = jnp.einsum("thd,shd->hts", q, k)
     causal = jnp.tril(jnp.ones(scores.shape[1:], bool))
     weights = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf), axis=-1)
-    return jnp.einsum("hts,shd,hde->te", weights, v, w["out"])
+    return jnp.einsum("hts,shd,hde->te", weights, v, w["out"]["kernel"])
 
 
 def _mlp(x: jax.Array, w: Tree) -> jax.Array:
     gate = jnp.einsum("te,ef->tf", x, w["wi_0"]["kernel"])
     up = jnp.einsum("te,ef->tf", x, w["wi_1"]["kernel"])
     return jnp.einsum("tf,fe->te", jax.nn.silu(gate) * up, w["wo"]["kernel"])
+
+
+def _experts(x: jax.Array, w: Tree, config: Mapping[str, Any]) -> jax.Array:
+    """Weigh the best experts of each token by a softmax over their scores alone."""
+    w = w["MoeBlock_0" if config["decoder_block"] == "mixtral" else "moe_block"]
+    scores = jnp.einsum("te,ex->tx", x, w["gate"]["kernel"])
+    best, which = jax.lax.top_k(scores, config["num_experts_per_tok"])
+    share = jnp.zeros_like(scores).at[jnp.arange(len(x))[:, None], which].set(jax.nn.softmax(best))
+    gate = jax.nn.silu(jnp.einsum("te,xef->txf", x, w["wi_0"]))
+    up = jnp.einsum("te,xef->txf", x, w["wi_1"])
+    return jnp.einsum("txf,xfe,tx->te", gate * up, w["wo"], share)
 
 
 def _rope(length: int, config: Mapping[str, Any]) -> Any:
