@@ -40,14 +40,12 @@ app = typer.Typer(
 app.command()(bench)
 
 Src = Annotated[
-    Path, typer.Argument(help="A safetensors file or folder, a GGUF file, or an Orbax folder.")
+    Path, typer.Argument(help="A safetensors file or folder, a GGUF file, an Orbax or DCP folder.")
 ]
 Dst = Annotated[
     Path, typer.Argument(help="Where the output will appear: absent, or an empty folder.")
 ]
-To = Annotated[
-    str, typer.Option(help="Names and layouts to write: hf, maxtext, maxtext-unscanned, …")
-]
+To = Annotated[str, typer.Option(help="Names and layouts to write: hf, dcp, maxtext, …")]
 Family = Annotated[str | None, typer.Option(help="The rules; by default the config names them.")]
 Dtype = Annotated[
     str | None, typer.Option(help="The dtype to write; by default each tensor's own.")

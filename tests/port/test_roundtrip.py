@@ -47,7 +47,7 @@ def test_dialects_port_into_one_another_without_a_stop_at_hf(
     assert same_bytes(wide_llama, tmp_path / "hf")
 
 
-@pytest.mark.parametrize("to", ["hf", "maxtext"])
+@pytest.mark.parametrize("to", ["hf", "maxtext", "dcp"])
 def test_any_amount_of_memory_gives_the_same_tensors(
     wide_llama: Path, tmp_path: Path, to: str
 ) -> None:

@@ -103,7 +103,7 @@ def formula(family: Family, key: str, name: str) -> Formula:
     tail = name if name == "lm_head.weight" else ".".join(name.split(".")[-2:])
     pairs = family.name in PAIRS.get(key, ())
     expert = "expert" in name
-    if key == "hf":
+    if key in ("hf", "dcp"):
         return same
     if key == "gguf":
         turns = paired_rows if pairs and tail in QUERY_KEY else same

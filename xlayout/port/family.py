@@ -23,7 +23,7 @@ class Dialect:
     """The names and layouts of one family in one format.
 
     Args:
-        format: The file format: "safetensors", "gguf" or "maxtext".
+        format: The file format: "safetensors", "gguf", "maxtext" or "dcp".
         rules: One rule per canonical tensor.
         ignored: Names that carry nothing of their own, such as tables that code recomputes.
         config: What the format's own config calls these choices.

@@ -21,6 +21,7 @@ from xlayout.port.family import Dialect, Family
 from xlayout.port.fit import fit
 from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.config import render_config
+from xlayout.port.formats.dcp_sink import dcp_files
 from xlayout.port.formats.maxtext import stored_bytes
 from xlayout.port.formats.safetensors_index import natural_key, shard
 from xlayout.port.losses import Loss, measure, refusal
@@ -93,11 +94,14 @@ class PortPlan:
 
         Chunks at the edge of a tensor are stored whole, so they may come to more than its bytes.
         """
-        if self.format != "safetensors":
+        if self.format == "maxtext":
             specs = self.specs.items()
             return {"0/items": sum(stored_bytes(spec, self.chunks[name]) for name, spec in specs)}
         if self.dst.suffix == ".safetensors":
             return {self.dst.name: self.write_bytes}
+        if self.format == "dcp":
+            dealt = dcp_files(self.specs, SHARD_BYTES).items()
+            return {file: sum(self.specs[name].nbytes for name in names) for file, names in dealt}
         named = {name: self.specs[name] for name in sorted(self.specs, key=natural_key)}
         return {
             file: sum(spec.nbytes for spec, _ in entries.values())
@@ -130,10 +134,10 @@ def plan(
     """Plan a port: names, layouts, dtypes, bytes, memory, and what would be lost.
 
     Args:
-        src: A checkpoint: safetensors file or directory, GGUF file, or Orbax directory.
+        src: A checkpoint: safetensors file or directory, GGUF file, Orbax or DCP directory.
         dst: Where the new checkpoint will appear: absent, or an empty directory.
-        to: The names and layouts to write: "hf", "maxtext", "maxtext-unscanned", …; `families()`
-            lists them. "safetensors" means "hf".
+        to: The names and layouts to write: "hf", "dcp", "maxtext", …; `families()` lists them.
+            "safetensors" means "hf".
         family: The rules to follow, a `Family` or the name of one that `families()` lists; None
             goes by the config's `architectures`.
         dtype: The dtype to write; None keeps each tensor's own.

@@ -19,7 +19,12 @@ SPECS = {"x": TensorSpec("float32", (2,))}
 
 @pytest.mark.parametrize(
     ("path", "format_"),
-    [("x.safetensors", "safetensors"), ("dir", "safetensors"), ("tree", "maxtext")],
+    [
+        ("x.safetensors", "safetensors"),
+        ("dir", "safetensors"),
+        ("tree", "maxtext"),
+        ("saved", "dcp"),
+    ],
 )
 def test_what_is_written_is_recognised(tmp_path: Path, path: str, format_: str) -> None:
     with create_sink(tmp_path / path, format_, SPECS) as sink:
@@ -44,7 +49,7 @@ def test_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:
     ):
         sniff(tmp_path / "notes.txt")
     with pytest.raises(
-        FormatError, match=r"a directory with notes\.txt; wanted \*\.safetensors or 0/it"
+        FormatError, match=r"a directory with notes\.txt; wanted \*\.safetensors, 0/items or \.m"
     ):
         sniff(tmp_path)
     with pytest.raises(
@@ -58,10 +63,10 @@ def test_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:
 
 def test_refuses_an_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(
-        FormatError, match="format: 'pickle'; wanted 'safetensors', 'gguf' or 'maxtext'"
+        FormatError, match="format: 'pickle'; wanted 'safetensors', 'gguf', 'maxtext' or 'dcp'"
     ):
         open_source(tmp_path, "pickle")
-    with pytest.raises(FormatError, match="format: 'gguf' cannot be written; 'safetensors' or"):
+    with pytest.raises(FormatError, match="format: 'gguf' cannot be written; 'safetensors', 'm"):
         create_sink(tmp_path / "out", "gguf", SPECS)
 
 
@@ -76,8 +81,9 @@ def test_every_dtype_has_the_size_that_we_say(dtype: str) -> None:
     assert str(numpy_dtype(dtype)) == dtype
 
 
-def test_headers_are_opened_without_any_framework(tmp_path: Path) -> None:
-    with create_sink(tmp_path / "x.safetensors", "safetensors", SPECS) as sink:
+@pytest.mark.parametrize("path", ["x.safetensors", "dcp"])
+def test_headers_are_opened_without_any_framework(tmp_path: Path, path: str) -> None:
+    with create_sink(tmp_path / path, Path(path).suffix[1:] or path, SPECS) as sink:
         sink.write("x", np.zeros(2, np.float32))
         sink.commit()
     program = (
@@ -85,7 +91,7 @@ def test_headers_are_opened_without_any_framework(tmp_path: Path) -> None:
         "print([m for m in ('numpy', 'torch', 'jax', 'tensorstore', 'gguf') if m in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "x.safetensors")],
+        [sys.executable, "-c", program, str(tmp_path / path)],
         capture_output=True,
         text=True,
         check=True,

@@ -170,7 +170,11 @@ def decoder_dialects(
         scaled_queries: Whether MaxText's query kernels carry 1/√head_dim.
         ignored: Names in Hugging Face's files that carry nothing of their own.
     """
-    found = {"hf": Dialect("safetensors", _rules(layer, "hf"), ignored=ignored)}
+    hf = _rules(layer, "hf")
+    found = {
+        "hf": Dialect("safetensors", hf, ignored=ignored),
+        "dcp": Dialect("dcp", hf, ignored=ignored),
+    }
     if gguf is not None:
         found["gguf"] = Dialect(
             "gguf",

@@ -10,6 +10,7 @@
 | `safetensors` | a file; a directory, with an index or without | the same | its key |
 | `gguf` | a file; quantised tensors come in float32 | nothing | its GGUF name |
 | `maxtext` | an Orbax checkpoint: items, or what holds it | `<path>/0/items` | its path, with "/" |
+| `dcp` | a directory of torch.distributed.checkpoint | the same | its key, nested ones with "." |
 
 `Source.config` is the model's config in Hugging Face keys whatever the format. Broken files raise
 `FormatError`, wrong regions `ShapeError`, an output that exists or a full disk `PortError`.
@@ -57,8 +58,12 @@ def sniff(path: str | PathLike[str], /) -> str:
             return "safetensors"
         if tree_folders(where):
             return "maxtext"
+        if (where / ".metadata").is_file():
+            return "dcp"
         found = ", ".join(sorted(p.name for p in where.iterdir())[:8]) or "nothing"
-        raise FormatError(f"{where}: a directory with {found}; wanted *.safetensors or 0/items")
+        raise FormatError(
+            f"{where}: a directory with {found}; wanted *.safetensors, 0/items or .metadata"
+        )
     if not where.exists():
         raise FormatError(f"{where}: nothing is there; wanted a checkpoint file or directory")
     if not where.is_file():  # to open a pipe would wait for someone to write
@@ -69,7 +74,7 @@ def sniff(path: str | PathLike[str], /) -> str:
         return "gguf"
     if where.suffix == ".safetensors":
         return "safetensors"
-    raise FormatError(f"{where}: not a checkpoint we read; wanted safetensors, GGUF or Orbax")
+    raise FormatError(f"{where}: not a checkpoint we read; wanted safetensors, GGUF, Orbax or DCP")
 
 
 def open_source(
@@ -80,15 +85,16 @@ def open_source(
     """Open a checkpoint for reading, from its headers alone.
 
     Args:
-        path: A `.safetensors` or `.gguf` file, a directory of shards, or an Orbax checkpoint.
-        format: "safetensors", "gguf" or "maxtext"; None looks at the file.
+        path: A `.safetensors` or `.gguf` file, a directory of shards, an Orbax checkpoint, or a
+            directory of torch.distributed.checkpoint.
+        format: "safetensors", "gguf", "maxtext" or "dcp"; None looks at the file.
 
     Raises:
         FormatError: The checkpoint is broken, hostile, or of no known format.
 
     >>> open_source("absent", "pickle")
     Traceback (most recent call last):
-    xlayout.errors.FormatError: format: 'pickle'; wanted 'safetensors', 'gguf' or 'maxtext'
+    xlayout.errors.FormatError: format: 'pickle'; wanted 'safetensors', 'gguf', 'maxtext' or 'dcp'
     """
     match format or sniff(path):
         case "safetensors":
@@ -103,8 +109,14 @@ def open_source(
             from xlayout.port.formats.maxtext import MaxTextSource
 
             return MaxTextSource(path)
+        case "dcp":
+            from xlayout.port.formats.dcp import DCPSource
+
+            return DCPSource(path)
         case other:
-            raise FormatError(f"format: {other!r}; wanted 'safetensors', 'gguf' or 'maxtext'")
+            raise FormatError(
+                f"format: {other!r}; wanted 'safetensors', 'gguf', 'maxtext' or 'dcp'"
+            )
 
 
 def create_sink(
@@ -123,10 +135,10 @@ def create_sink(
 
     Args:
         path: A directory that is absent or empty; for safetensors also a `*.safetensors` file.
-        format: "safetensors" or "maxtext".
+        format: "safetensors", "maxtext" or "dcp".
         specs: Every tensor that will be written.
         config: The model's config in Hugging Face keys, published with the weights.
-        max_shard_size: For safetensors: bytes per file, as a number or "5GB", "200MiB".
+        max_shard_size: For safetensors and dcp: bytes per file, as a number or "5GB", "200MiB".
         chunks: For maxtext: the extent of the regions that will be written, per tensor; the
             default is one layer of a stack, or the whole tensor. Regions lie on its grid.
         key: What is being written. With one, a run that was interrupted leaves its files, and the
@@ -166,7 +178,18 @@ def create_sink(
             from xlayout.port.formats.maxtext import MaxTextSink
 
             return MaxTextSink(path, specs, config=config, chunks=chunks, key=key, beside=beside)
+        case "dcp":
+            from xlayout.port.formats.dcp_sink import DCPSink
+
+            return DCPSink(
+                path,
+                specs,
+                config=config,
+                max_shard_size=max_shard_size,
+                key=key,
+                beside=beside,
+            )
         case other:
             raise FormatError(
-                f"format: {other!r} cannot be written; 'safetensors' or 'maxtext' can"
+                f"format: {other!r} cannot be written; 'safetensors', 'maxtext' or 'dcp' can"
             )

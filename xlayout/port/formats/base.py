@@ -112,13 +112,13 @@ class Source(Protocol):
     """A checkpoint opened for reading; as a context manager it closes itself.
 
     Attributes:
-        format: "safetensors", "gguf" or "maxtext".
+        format: "safetensors", "gguf", "maxtext" or "dcp".
         path: The file or directory that was opened.
         tensors: Every tensor by name: what `read` yields, known from headers alone.
         config: The model's config in Hugging Face keys, as stored; empty where there is none.
         home: The folder of the file that the config is from; None where it is from no such file.
         files: Bytes per file, by path relative to `path` (a single file by its own name).
-        notes: Keys of a header's own metadata, as far as no sink writes what they say.
+        notes: Keys of a header's own metadata, and of what is no tensor, as no sink writes them.
     """
 
     format: str
@@ -159,7 +159,7 @@ class Sink(Protocol):
     """A checkpoint being written: invisible until `commit`, gone without a trace otherwise.
 
     Attributes:
-        format: "safetensors" or "maxtext".
+        format: "safetensors", "maxtext" or "dcp".
         path: Where the checkpoint will appear.
         tensors: What was declared; `commit` wants every element of it written exactly once.
     """

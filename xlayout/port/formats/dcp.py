@@ -1,0 +1,153 @@
+"""Directories of torch.distributed.checkpoint (DCP) as byte ranges, without torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xlayout.errors import FormatError
+from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_out, resolve
+from xlayout.port.formats.config import read_config
+from xlayout.port.formats.dcp_items import ItemFiles, Place
+from xlayout.port.formats.dcp_metadata import Chunk, Contents, parse_metadata
+from xlayout.port.formats.runs import read_box
+from xlayout.port.formats.safetensors_index import refuse_outside
+from xlayout.port.formats.system_errors import named
+
+if TYPE_CHECKING:
+    from xlayout.port.formats.base import Array
+
+__all__ = ["METADATA", "DCPSource"]
+
+METADATA = ".metadata"
+
+_MAX_METADATA = 1 << 30
+_PIECE = 4 << 20  # bytes, of what is read beside its place and then put there
+
+
+class DCPSource(Source):
+    """A directory that `torch.distributed.checkpoint.save` wrote, from however many ranks.
+
+    What is no tensor, such as an optimizer's step, is named in `notes` and not looked into.
+
+    Raises:
+        FormatError: The metadata is broken or hostile, or a file is missing, shorter than it says,
+            or outside the directory.
+    """
+
+    format = "dcp"
+
+    def __init__(self, path: str | os.PathLike[str], /) -> None:
+        self.path = Path(path)
+        contents = _read_metadata(self.path / METADATA)
+        self.config: Mapping[str, Any] = read_config(self.path / "config.json")
+        self.home = self.path if self.config else None
+        self.files: Mapping[str, int] = _sizes(self.path, contents)
+        self.notes = tuple(sorted(contents.others))
+        self._entries = contents.tensors
+        self._files = ItemFiles(self.path, self.files)
+        self.tensors: Mapping[str, TensorSpec] = {
+            name: entry.spec for name, entry in self._entries.items()
+        }
+
+    def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:
+        """Read one region of one tensor from the chunks that it meets; see `Source.read`."""
+        entry = self._entries[name]
+        box = resolve(region, entry.spec.shape)
+        out = check_out(out, entry.spec.dtype, tuple(stop - start for start, stop in box))
+        for chunk in entry.chunks:
+            common = _meet(box, chunk.box)
+            if common is not None:
+                cuts: tuple[Any, ...] = tuple(
+                    slice(a - start, b - start)
+                    for (a, b), (start, _) in zip(common, box, strict=True)
+                )
+                self._read_chunk(name, chunk, common, out[(*cuts, ...)])
+        return out
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+    def _read_chunk(self, name: str, chunk: Chunk, box: Bounds, into: Array) -> None:
+        shape = tuple(stop - start for start, stop in chunk.box)
+        spec = TensorSpec(self._entries[name].spec.dtype, shape)
+        place = self._files.place(name, spec, chunk)
+        inner = tuple(
+            (a - start, b - start) for (a, b), (start, _) in zip(box, chunk.box, strict=True)
+        )
+        order = place.order
+        lying = TensorSpec(spec.dtype, tuple(shape[axis] for axis in order))
+        try:
+            with named(self.path / chunk.item.file):
+                _fill(
+                    self._files.handle(chunk.item.file),
+                    place,
+                    lying,
+                    tuple(inner[axis] for axis in order),
+                    into.transpose(order),
+                )
+        except EOFError as error:
+            raise FormatError(
+                f"{self.path / chunk.item.file}: {name!r:.200}: {error}; the file was cut short"
+            ) from error
+
+
+def _fill(handle: int, place: Place, spec: TensorSpec, box: Bounds, into: Array) -> None:
+    """Read a box, whose axes are in the order in which they lie, into a strided array."""
+    import numpy as np
+
+    if into.flags.c_contiguous:
+        read_box(handle, place.offset, spec, box, into)
+    elif into.nbytes <= _PIECE:
+        piece = np.empty(into.shape, into.dtype)
+        read_box(handle, place.offset, spec, box, piece)
+        into[...] = piece
+    else:
+        axis = next(axis for axis, n in enumerate(into.shape) if n > 1)
+        start, stop = box[axis]
+        half = (stop - start) // 2
+        for a, b in ((start, start + half), (start + half, stop)):
+            part = into[(slice(None),) * axis + (slice(a - start, b - start),)]
+            _fill(handle, place, spec, (*box[:axis], (a, b), *box[axis + 1 :]), part)
+
+
+def _read_metadata(path: Path) -> Contents:
+    if not path.is_file():
+        raise FormatError(f"{path}: no such file; wanted a regular file, as every rank's save has")
+    refuse_outside(path.parent, path.name)
+    size = path.stat().st_size
+    if size > _MAX_METADATA:
+        raise FormatError(f"{path}: {size:,} bytes; wanted at most {_MAX_METADATA:,}")
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise FormatError(f"{path}: {error.strerror}; wanted a readable file") from error
+    return parse_metadata(raw, where=str(path))
+
+
+def _sizes(folder: Path, contents: Contents) -> dict[str, int]:
+    """Return the bytes of each file, none of which ends before what lies in it."""
+    items = [chunk.item for entry in contents.tensors.values() for chunk in entry.chunks]
+    sizes = {METADATA: (folder / METADATA).stat().st_size}
+    for item in items:
+        path = folder / item.file
+        if item.file not in sizes:
+            if not path.is_file():
+                raise FormatError(f"{path}: no such file; wanted a regular file")
+            refuse_outside(folder, item.file)
+            sizes[item.file] = path.stat().st_size
+        if item.offset + item.length > sizes[item.file]:
+            raise FormatError(
+                f"{path}: {sizes[item.file]} bytes, of which the metadata gives a chunk those up "
+                f"to {item.offset + item.length}; the file may be cut short"
+            )
+    return sizes
+
+
+def _meet(a: Bounds, b: Bounds) -> Bounds | None:
+    """Return the box that two boxes share; None where there is nothing in it."""
+    common = tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
+    return common if all(start < stop for start, stop in common) else None

@@ -1,0 +1,151 @@
+"""The files of a DCP directory, and where in them the bytes of each chunk lie.
+
+An item is what torch serialized of one chunk: an archive as `torch.save` makes it, or a tensor of
+the safetensors file that all of a file's chunks are in. It is looked into when the chunk is first
+read, for there may be hundreds of thousands, and what the plan needs is in the metadata.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from xlayout.errors import FormatError
+from xlayout.port.formats.base import TensorSpec
+from xlayout.port.formats.dcp_metadata import Chunk, Item
+from xlayout.port.formats.safetensors_header import MAX_HEADER, Entry, parse_header
+from xlayout.port.formats.strict_json import parse_json
+from xlayout.port.formats.system_errors import named
+from xlayout.port.formats.torch_archive import Record, read_archive
+from xlayout.port.formats.torch_tensor import STORAGE, parse_tensor
+
+__all__ = ["ItemFiles", "Place"]
+
+_OPEN = 64  # files at a time; a save by thousands of ranks has more than a process may open
+_PICKLE = 1 << 16  # bytes at most of what says a tensor's dtype and shape
+_SHARDING = "DCP_SHARDING_INFO"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a chunk's bytes begin in its file, and the order in which its axes lie there."""
+
+    offset: int
+    order: tuple[int, ...]
+
+
+class ItemFiles:
+    """The files, opened as they are needed.
+
+    Args:
+        folder: The directory.
+        sizes: Bytes of each file, by its name.
+    """
+
+    def __init__(self, folder: Path, sizes: Mapping[str, int], /) -> None:
+        self._folder, self._sizes = folder, sizes
+        self._handles: dict[str, int] = {}
+        self._places: dict[tuple[Item, str], Place] = {}
+        self._headers: dict[tuple[str, int], dict[str, tuple[Entry, object]]] = {}
+
+    def handle(self, file: str, /) -> int:
+        """Return an open handle of a file, good until the next is asked for.
+
+        Raises:
+            FormatError: The file cannot be read.
+        """
+        if file not in self._handles:
+            if len(self._handles) >= _OPEN:
+                os.close(self._handles.pop(next(iter(self._handles))))
+            try:
+                self._handles[file] = os.open(self._folder / file, os.O_RDONLY)
+            except OSError as error:
+                raise FormatError(
+                    f"{self._folder / file}: {error.strerror}; wanted a readable file"
+                ) from error
+        return self._handles[file]
+
+    def place(self, name: str, spec: TensorSpec, chunk: Chunk, /) -> Place:
+        """Return where the bytes of a chunk lie.
+
+        Args:
+            name: Its tensor.
+            spec: Its own dtype and shape.
+            chunk: The chunk.
+
+        Raises:
+            FormatError: What was serialized there is not this chunk.
+        """
+        known = self._places.get((chunk.item, name))
+        if known is None:
+            with named(self._folder / chunk.item.file):
+                known = self._places[chunk.item, name] = self._find(name, spec, chunk)
+        return known
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._handles:
+            os.close(self._handles.popitem()[1])
+
+    def _find(self, name: str, spec: TensorSpec, chunk: Chunk) -> Place:
+        item = chunk.item
+        starts = [start for start, _ in chunk.box]
+        where = f"{self._folder / item.file}: {name!r:.200}: its chunk at {starts}"
+
+        def refuse(what: str, wanted: str) -> NoReturn:
+            raise FormatError(f"{where}: {what}; wanted {wanted}")
+
+        handle = self.handle(item.file)
+        if os.pread(handle, 4, item.offset) == b"PK\3\4":
+            records = read_archive(handle, item.offset, item.length, where=where)
+
+            def content(record: str) -> bytes:
+                place = records.get(record, Record(0, 0))
+                return os.pread(handle, min(place.size, _PICKLE), item.offset + place.offset)
+
+            if (order := content("byteorder")) not in (b"", b"little"):
+                refuse(f"byte order {order!r:.40}", "little-endian values")
+            strided = parse_tensor(content("data.pkl"), where=where)
+            data = records.get(f"data/{STORAGE}")
+            if strided.spec != spec or data is None or data.size != spec.nbytes:
+                stored = "no" if data is None else data.size
+                refuse(f"{strided.spec} and {stored} bytes", f"{spec} and {spec.nbytes} bytes")
+            return Place(item.offset + data.offset, strided.order)
+        entry, offsets = self._header(item, where).get(name, (None, None))
+        if entry is None or offsets not in (None, starts) or entry.spec != spec:
+            found = f"{entry.spec} from {offsets}" if entry else "nothing under its name"
+            refuse(found, f"{spec} from {starts}")
+        if item.length != spec.nbytes:
+            refuse(f"{item.length} bytes in the metadata", f"{spec.nbytes}")
+        return Place(item.offset + entry.offset, tuple(range(len(spec.shape))))
+
+    def _header(self, item: Item, where: str) -> dict[str, tuple[Entry, object]]:
+        """Return the tensors of the safetensors file that begins where an item does.
+
+        Each with the place that it says it has in the whole tensor.
+        """
+        key = (item.file, item.offset)
+        if key not in self._headers:
+            handle = self.handle(item.file)
+            room = self._sizes[item.file] - item.offset
+            length = int.from_bytes(os.pread(handle, 8, item.offset), "little")
+            if length > min(MAX_HEADER, room - 8):
+                raise FormatError(
+                    f"{where}: neither an archive of torch.save nor a safetensors file; wanted one"
+                )
+            raw = os.pread(handle, length, item.offset + 8)
+            entries, notes = parse_header(raw, data_size=room - 8 - length, file=where)
+            said = parse_json(notes.get(_SHARDING, "{}").encode(), file=where)
+            self._headers[key] = {
+                name: (entry, _saved_offsets(said, name)) for name, entry in entries.items()
+            }
+        return self._headers[key]
+
+
+def _saved_offsets(said: object, name: str) -> object:
+    """Return where in the whole tensor a file says that its part lies; None where it does not."""
+    of = said.get(name) if isinstance(said, dict) else None
+    return of.get("saved_offsets") if isinstance(of, dict) else None

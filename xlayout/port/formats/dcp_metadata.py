@@ -1,0 +1,217 @@
+"""The `.metadata` of a DCP directory: which bytes of which file are which chunk of a tensor.
+
+It is a pickle of torch's classes, read as data. Nothing of it is believed that the rest
+contradicts: every chunk has its bytes, and the chunks of a tensor cover it, each element once.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xlayout.errors import FormatError, PortError
+from xlayout.port.formats import dcp_names as names
+from xlayout.port.formats.base import DTYPES, Bounds, TensorSpec
+from xlayout.port.formats.coverage import Coverage
+from xlayout.port.formats.pickle_tree import Made, Name, read_pickle, show
+from xlayout.port.formats.torch_tensor import DTYPE_NAMES
+
+__all__ = ["VERSION", "Chunk", "Contents", "Entry", "Item", "parse_metadata"]
+
+VERSION = "1.0.0"
+"""What torch calls the form of the metadata; earlier it called it nothing."""
+
+_MAX_AXES = 64  # what numpy can hold
+_MAX_BYTES = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Bytes of a file, in which one chunk is serialized."""
+
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A box of a tensor, and where it lies."""
+
+    box: Bounds
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tensor, and the chunks that cover it."""
+
+    spec: TensorSpec
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The tensors by name, and the names of what is none."""
+
+    tensors: Mapping[str, Entry]
+    others: tuple[str, ...]
+
+
+class _WrongError(Exception):
+    """What is wrong with one entry, without its name."""
+
+
+def parse_metadata(raw: bytes, /, *, where: str) -> Contents:
+    """Return what a directory holds.
+
+    Args:
+        raw: The file's content.
+        where: What to call it in errors.
+
+    Raises:
+        FormatError: It names what has no place in it, or says what cannot be: a chunk outside its
+            tensor or in no file, chunks that overlap or leave a hole, a file outside the directory.
+    """
+    tree = read_pickle(raw, names.ALLOWED, where=where)
+    try:
+        fields = _fields(tree, names.METADATA)
+        version, said = fields.get("version"), fields.get("state_dict_metadata")
+        if version not in (None, VERSION):
+            raise _WrongError(f"version {show(version)}; wanted {VERSION!r}")
+        if not isinstance(said, dict) or not all(isinstance(name, str) for name in said):
+            raise _WrongError(f"state_dict_metadata {show(said)}; wanted a dict of names")
+        items = _items(fields.get("storage_data"))
+    except _WrongError as error:
+        raise FormatError(f"{where}: {error}") from None
+    tensors, others = {}, []
+    for name, value in said.items():
+        if isinstance(value, Made) and value.what == names.BYTES:
+            others.append(name)
+            continue
+        try:
+            tensors[name] = _entry(name, value, items)
+        except _WrongError as error:
+            raise FormatError(f"{where}: {name!r:.200}: {error}") from None
+    _refuse_cover(tensors, where)
+    return Contents(tensors, tuple(others))
+
+
+def _items(storage: Any) -> dict[tuple[str, tuple[int, ...]], Item]:
+    """Return where each chunk lies, by its tensor's name and its place in it."""
+    if not isinstance(storage, dict):
+        raise _WrongError(f"storage_data {show(storage)}; wanted a dict")
+    items: dict[tuple[str, tuple[int, ...]], Item] = {}
+    for key, value in storage.items():
+        index, info = _fields(key, names.INDEX), _fields(value, names.STORAGE_INFO)
+        name, offset = index.get("fqn"), index.get("offset")
+        if not isinstance(name, str):
+            raise _WrongError(f"storage_data of {show(name)}; wanted a name")
+        if offset is None:  # not of a tensor
+            continue
+        try:
+            place = name, _size(offset)
+            if place in items:
+                raise _WrongError(f"two items for the chunk at {place[1]}; wanted one")
+            items[place] = _item(info)
+        except _WrongError as error:
+            raise _WrongError(f"{name!r:.200}: {error}") from None
+    return items
+
+
+def _item(info: dict[Any, Any]) -> Item:
+    file, offset, length = info.get("relative_path"), info.get("offset"), info.get("length")
+    if not isinstance(file, str) or not re.fullmatch(r"(?!\.+$)[^/\\\0:]+", file):
+        raise _WrongError(f"{show(file)}; wanted the plain name of a file in this directory")
+    if type(offset) is not int or type(length) is not int or offset < 0 or length < 0:
+        raise _WrongError(f"bytes {show(length)} from {show(offset)}; wanted integers from 0")
+    if how := info.get("transform_descriptors"):
+        raise _WrongError(f"stored by way of {show(how)}; wanted a checkpoint without extensions")
+    return Item(file, offset, length)
+
+
+def _entry(name: str, value: Any, items: Mapping[tuple[str, tuple[int, ...]], Item]) -> Entry:
+    fields = _fields(value, names.TENSOR)
+    spec = TensorSpec(_dtype(fields.get("properties")), _size(fields.get("size")))
+    extent = math.prod(filter(None, spec.shape), start=spec.itemsize)
+    if len(spec.shape) > _MAX_AXES or extent > _MAX_BYTES:
+        raise _WrongError(
+            f"shape {show(spec.shape)}; wanted {_MAX_AXES} axes at most, and less than 2^63 bytes"
+        )
+    said = fields.get("chunks")
+    if not isinstance(said, list):
+        raise _WrongError(f"chunks {show(said)}; wanted a list")
+    chunks = []
+    for one in said:
+        parts = _fields(one, names.CHUNK)
+        starts, sizes = _size(parts.get("offsets")), _size(parts.get("sizes"))
+        if len(starts) != len(spec.shape) or len(sizes) != len(spec.shape):
+            raise _WrongError(
+                f"a chunk of {sizes} at {starts}; wanted one of {len(spec.shape)} axes"
+            )
+        if 0 in sizes:  # of a rank for which nothing was left
+            continue
+        box = tuple((start, start + n) for start, n in zip(starts, sizes, strict=True))
+        if any(stop > n for (_, stop), n in zip(box, spec.shape, strict=True)):
+            raise _WrongError(f"a chunk of {sizes} at {starts}; wanted one within {spec.shape}")
+        item = items.get((name, starts))
+        if item is None:
+            raise _WrongError(f"its chunk at {starts} lies in no file; wanted an item for each")
+        if item.length < (nbytes := math.prod(sizes) * spec.itemsize):
+            raise _WrongError(
+                f"its chunk at {starts} has {item.length} bytes in a file; wanted {nbytes} or more"
+            )
+        chunks.append(Chunk(box, item))
+    return Entry(spec, tuple(sorted(chunks, key=lambda chunk: chunk.box)))
+
+
+def _refuse_cover(tensors: Mapping[str, Entry], where: str) -> None:
+    """Refuse chunks that overlap or leave a hole."""
+    coverage = Coverage({name: entry.spec for name, entry in tensors.items()})
+    for name, entry in tensors.items():
+        for chunk in entry.chunks:
+            try:
+                coverage.claim(name, chunk.box)
+            except PortError:
+                raise FormatError(
+                    f"{where}: {name!r:.200}: its chunk at {[a for a, _ in chunk.box]} overlaps "
+                    "another; wanted each element once"
+                ) from None
+    for name, count in coverage.missing().items():
+        raise FormatError(
+            f"{where}: {name!r:.200}: {count:,} elements are in no chunk; wanted each element once"
+        )
+
+
+def _dtype(properties: Any) -> str:
+    state = properties.state if _is(properties, names.PROPERTIES) else None
+    if type(state) is not tuple or len(state) != 5:
+        raise _WrongError(f"properties {show(state)}; wanted dtype, layout and three more")
+    dtype, layout = state[:2]
+    if not isinstance(dtype, Name) or dtype not in DTYPE_NAMES:
+        raise _WrongError(f"dtype {show(dtype)}; known are {', '.join(DTYPES)}")
+    if not _is(layout, names.LAYOUT) or layout.args != ("torch.strided",):
+        said = layout.args if isinstance(layout, Made) else layout
+        raise _WrongError(f"layout {show(said)}; wanted that of a dense tensor, 'torch.strided'")
+    return DTYPE_NAMES[dtype]
+
+
+def _size(value: Any) -> tuple[int, ...]:
+    sizes = value.args[0] if _is(value, names.SIZE) and len(value.args) == 1 else None
+    if type(sizes) is not tuple or not all(type(n) is int and n >= 0 for n in sizes):
+        raise _WrongError(f"size {show(sizes)}; wanted integers from 0")
+    return sizes
+
+
+def _fields(value: Any, kind: str) -> dict[Any, Any]:
+    state = value.state if _is(value, kind) else None
+    if not isinstance(state, dict):
+        raise _WrongError(f"{show(value)} where a {kind.rpartition('.')[2]} stands; wanted one")
+    return state
+
+
+def _is(value: Any, kind: str) -> bool:
+    return isinstance(value, Made) and value.what == kind

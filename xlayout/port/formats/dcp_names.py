@@ -1,0 +1,65 @@
+"""The names that the pickle of a DCP directory's `.metadata` is made of, and no others."""
+
+from __future__ import annotations
+
+from xlayout.port.formats.torch_tensor import DTYPE_NAMES
+
+__all__ = [
+    "ALLOWED",
+    "BYTES",
+    "CHUNK",
+    "ENCODING",
+    "INDEX",
+    "LAYOUT",
+    "METADATA",
+    "PROPERTIES",
+    "SIZE",
+    "STORAGE_INFO",
+    "TENSOR",
+]
+
+_CLASSES = "torch.distributed.checkpoint.metadata."
+
+METADATA = _CLASSES + "Metadata"
+TENSOR = _CLASSES + "TensorStorageMetadata"
+BYTES = _CLASSES + "BytesStorageMetadata"
+PROPERTIES = _CLASSES + "TensorProperties"
+ENCODING = _CLASSES + "_MEM_FORMAT_ENCODING"
+CHUNK = _CLASSES + "ChunkStorageMetadata"
+INDEX = _CLASSES + "MetadataIndex"
+STORAGE_INFO = "torch.distributed.checkpoint.filesystem._StorageInfo"
+SIZE = "torch.Size"
+LAYOUT = "torch.serialization._get_layout"
+
+# What stands where nothing is looked up: whose save it was, and where it was saved.
+_UNREAD = (
+    _CLASSES + "StorageMeta",
+    "collections.OrderedDict",
+    "builtins.getattr",  # so Python 3.11's first releases write a member of an enum
+    *(
+        f"{module}.{kind}Path"
+        for module in ("pathlib", "pathlib._local")
+        for kind in ("Posix", "Windows")
+    ),
+)
+
+# Dtypes of torch that have none of ours: allowed here, so that the tensor can be named.
+_OTHER_DTYPES = ("complex32", "float4_e2m1fn_x2", "qint8", "quint8", "qint32")
+
+ALLOWED = frozenset(
+    {
+        METADATA,
+        TENSOR,
+        BYTES,
+        PROPERTIES,
+        ENCODING,
+        CHUNK,
+        INDEX,
+        STORAGE_INFO,
+        SIZE,
+        LAYOUT,
+        *_UNREAD,
+        *DTYPE_NAMES,
+        *(f"torch.{name}" for name in _OTHER_DTYPES),
+    }
+)

@@ -1,0 +1,148 @@
+"""The zip archive that `torch.save` makes of one tensor, as ranges of bytes in a file.
+
+All records are stored as they are, so a tensor's bytes lie there in one piece. What the central
+directory says is believed only as far as the archive's size and the records' own headers agree.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import NoReturn
+
+from xlayout.errors import FormatError
+
+__all__ = ["Record", "read_archive"]
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_END = struct.Struct("<4s4H2IH")
+_END64 = struct.Struct("<4sQ2H2I4Q")
+_LOCATOR = struct.Struct("<4sIQI")
+_TAIL = _END64.size + _LOCATOR.size + _END.size
+
+_MOST = 1 << 16  # bytes of a directory; that of one tensor has a few hundred
+_WIDE = 0xFFFFFFFF  # stands for a number of 64 bits in the extra field
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where in its archive the bytes of a record begin, and how many they are."""
+
+    offset: int
+    size: int
+
+
+def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict[str, Record]:
+    """Return the records of an archive in a file, by name without the folder that holds them all.
+
+    Args:
+        handle: The file.
+        start: The archive's first byte.
+        length: Bytes of the archive.
+        where: What to call it in errors.
+
+    Raises:
+        FormatError: It is no archive, or none as torch makes them: a record is compressed or
+            encrypted, is there twice, or leaves its place.
+
+    >>> import io, tempfile, zipfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     with zipfile.ZipFile(file, "w") as archive:
+    ...         archive.writestr("archive/data/0", b"hello")
+    ...     size = file.tell()
+    ...     read_archive(file.fileno(), 0, size, where="x")
+    {'data/0': Record(offset=44, size=5)}
+    """
+
+    def refuse(what: str, wanted: str) -> NoReturn:
+        raise FormatError(f"{where}: {what}; wanted {wanted}")
+
+    begin, size = _directory(handle, start, length, where)
+    if size > _MOST:
+        refuse(f"a directory of {size} bytes", f"at most {_MOST}, as for one tensor")
+    entries = _entries(os.pread(handle, size, start + begin), where)
+    ends = sorted([*(offset for _, offset, _, _ in entries), begin])
+    records: dict[str, Record] = {}
+    for path, offset, size, plain in entries:
+        shown = f"{path!r:.200}"
+        if not plain:
+            refuse(f"{shown} is compressed or encrypted", "records stored as they are")
+        raw = path.encode()
+        head = os.pread(handle, _LOCAL.size + len(raw), start + offset) if offset < begin else b""
+        if head[:4] != b"PK\3\4" or head[_LOCAL.size :] != raw:
+            refuse(f"{shown} does not begin at byte {offset}", "a header with its name")
+        named, extra = _LOCAL.unpack_from(head)[9:]
+        first = offset + _LOCAL.size + named + extra
+        limit = next(end for end in ends if end > offset)
+        if first + size > limit:
+            refuse(f"{shown} ends at byte {first + size}", f"no more than {limit}: another follows")
+        folder, _, name = path.partition("/")
+        if folder != entries[0][0].partition("/")[0] or name in records:
+            refuse(f"{shown} is there twice, or in a folder of its own", "one folder of records")
+        records[name] = Record(first, size)
+    return records
+
+
+def _directory(handle: int, start: int, length: int, where: str) -> tuple[int, int]:
+    """Return where in the archive its central directory begins, and its bytes."""
+    tail = os.pread(handle, min(length, _TAIL), start + max(length - _TAIL, 0))
+    end = tail[-_END.size :]
+    if len(end) < _END.size or end[:4] != b"PK\5\6" or end[-2:] != b"\0\0":
+        raise FormatError(
+            f"{where}: no end of an archive in {length} bytes; wanted what torch.save writes, "
+            "the file may be cut short"
+        )
+    _, _, _, _, _, size, begin, _ = _END.unpack(end)
+    stop = length - _END.size
+    locator = tail[-_END.size - _LOCATOR.size : -_END.size]
+    if locator[:4] == b"PK\6\7":
+        stop = length - _TAIL
+        if tail[:4] != b"PK\6\6" or _LOCATOR.unpack(locator)[2] != stop:
+            raise FormatError(f"{where}: no end of 64 bits at byte {stop}; wanted it just before")
+        *_, size, begin = _END64.unpack_from(tail)
+    if begin + size != stop:
+        raise FormatError(
+            f"{where}: a directory at bytes {begin}:{begin + size}; wanted one that ends at {stop}"
+        )
+    return begin, size
+
+
+def _entries(raw: bytes, where: str) -> list[tuple[str, int, int, bool]]:
+    """Return the path, header, size and plainness of each record of a central directory."""
+    entries: list[tuple[str, int, int, bool]] = []
+    position = 0
+    while position < len(raw):
+        try:
+            fields = _CENTRAL.unpack_from(raw, position)
+            magic, _, _, flags, method, _, _, _, packed, size, named, extra, comment = fields[:13]
+            if magic != b"PK\1\2":
+                raise ValueError(f"begins with {magic!r}")
+            middle = position + _CENTRAL.size + named
+            path = raw[position + _CENTRAL.size : middle].decode()
+            position = middle + extra + comment
+            if position > len(raw):
+                raise ValueError("leaves the directory")
+            size, packed, offset = _widened(raw[middle : middle + extra], size, packed, fields[16])
+        except (struct.error, ValueError) as error:
+            raise FormatError(
+                f"{where}: record {len(entries)} of the directory: {error}; wanted a zip archive"
+            ) from error
+        entries.append((path, offset, size, method == 0 and not flags & 1 and packed == size))
+    return entries
+
+
+def _widened(extra: bytes, *numbers: int) -> list[int]:
+    """Return the numbers, those that 32 bits do not hold from the extra field."""
+    found: list[int] = []
+    while len(extra) >= 4:
+        kind, size = struct.unpack_from("<2H", extra)
+        if kind == 1:
+            found = [n for (n,) in struct.iter_unpack("<Q", extra[4 : 4 + size // 8 * 8])]
+        extra = extra[4 + size :]
+    wide = iter(found)
+    numbers_ = [next(wide, None) if n == _WIDE else n for n in numbers]
+    if None in numbers_:
+        raise ValueError("a size of 64 bits that is not there")
+    return [n for n in numbers_ if n is not None]
