@@ -21,7 +21,7 @@ from xlayout.port.resume import key_of
 
 MAX_RAM = 100_000  # the embedding goes through in several tiles
 SHARD = 120_000
-DIALECTS = ["hf", "maxtext", "maxtext-unscanned"]
+DIALECTS = ["hf", "maxtext", "maxtext-unscanned", "dcp"]
 
 KILLED = f"""
 import os, signal, sys

@@ -12,7 +12,7 @@ from tests.port.formats.programs import script
 from xlayout.errors import PortError
 from xlayout.port.formats import TensorSpec, create_sink
 
-FORMATS = ["safetensors", "maxtext"]
+FORMATS = ["safetensors", "maxtext", "dcp"]
 
 
 def test_refuses_before_writing_when_the_disk_is_too_small(tmp_path: Path) -> None:
@@ -27,6 +27,7 @@ FULL_DISK = {
     "claimed in advance": ("safetensors", "pass"),
     "found while writing": ("safetensors", "del os.posix_fallocate"),
     "found by tensorstore": ("maxtext", "pass"),
+    "claimed in advance, of archives": ("dcp", "pass"),
 }
 
 

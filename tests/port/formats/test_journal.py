@@ -14,7 +14,7 @@ from xlayout.port.formats import TensorSpec, create_sink, numpy_dtype, open_sour
 from xlayout.port.formats.journal import JOURNAL, Journal, checksum
 
 SPECS = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("bfloat16", (2, 3))}
-FORMATS = ["safetensors", "maxtext"]
+FORMATS = ["safetensors", "maxtext", "dcp"]
 
 
 def interrupted(out: Path, format_: str, key: str | None = "key") -> None:

@@ -19,7 +19,7 @@ from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source, sta
 from xlayout.port.formats.stages import try_lock
 
 SPECS = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("int8", (6,))}
-FORMATS = ["safetensors", "maxtext"]
+FORMATS = ["safetensors", "maxtext", "dcp"]
 
 
 def fill(sink: Sink) -> None:

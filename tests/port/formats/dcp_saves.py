@@ -1,0 +1,58 @@
+"""Directories that torch saved, and the same with one thing in their metadata changed."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+
+from tests.port.formats.arrays import Array
+
+__all__ = ["change", "load", "save_dcp", "to_torch"]
+
+
+def to_torch(array: Array) -> torch.Tensor:
+    """The same bits as a tensor of its own."""
+    raw = torch.from_numpy(np.frombuffer(array.tobytes(), np.uint8).copy())
+    dtype = getattr(torch, str(array.dtype))
+    return (
+        raw.view(dtype).reshape(array.shape)
+        if array.size
+        else torch.empty(array.shape, dtype=dtype)
+    )
+
+
+def save_dcp(path: Path, state: dict[str, Any], **options: Any) -> Path:
+    """Save what one process has."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is one process
+        dcp.save(state, storage_writer=FileSystemWriter(path, **options))
+    return path
+
+
+def load(path: Path, arrays: dict[str, Array]) -> dict[str, torch.Tensor]:
+    """Load tensors of the shapes and dtypes of some arrays."""
+    state = {
+        name: torch.empty(array.shape, dtype=getattr(torch, str(array.dtype)))
+        for name, array in arrays.items()
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.load(state, checkpoint_id=path)
+    return state
+
+
+def change(path: Path, how: Callable[[Any], object]) -> Path:
+    """Let a function change the metadata of a directory, as torch has it."""
+    file = path / ".metadata"
+    metadata = pickle.loads(file.read_bytes())
+    how(metadata)
+    file.write_bytes(pickle.dumps(metadata))
+    return path
