@@ -136,7 +136,9 @@ class _Machine:
 
     def line(self) -> str:
         end = self.raw.find(b"\n", self.position)
-        return self.take(max(end - self.position, 0) + 1)[:-1].decode()
+        if end < 0:
+            raise _RefusedError(f"byte {self.position}: the line does not end; wanted a name")
+        return self.take(end + 1 - self.position)[:-1].decode()
 
     def marked(self) -> list[Any]:
         inner, self.stack = self.stack, self.outer.pop()

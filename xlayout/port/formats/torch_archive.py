@@ -22,6 +22,7 @@ _END64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR = struct.Struct("<4sIQI")
 _TAIL = _END64.size + _LOCATOR.size + _END.size
 
+_BEHIND = (16, 24)  # bytes of the checksum and sizes behind a record, and what marks them
 _MOST = 1 << 16  # bytes of a directory; that of one tensor has a few hundred
 _WIDE = 0xFFFFFFFF  # stands for a number of 64 bits in the extra field
 
@@ -45,7 +46,7 @@ def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict
 
     Raises:
         FormatError: It is no archive, or none as torch makes them: a record is compressed or
-            encrypted, is there twice, or leaves its place.
+            encrypted, is there twice, or does not end where the next begins.
 
     >>> import io, tempfile, zipfile
     >>> with tempfile.TemporaryFile() as file:
@@ -63,6 +64,8 @@ def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict
     if size > _MOST:
         refuse(f"a directory of {size} bytes", f"at most {_MOST}, as for one tensor")
     entries = _entries(os.pread(handle, size, start + begin), where)
+    if entries and min(offset for _, offset, _, _ in entries):
+        refuse("bytes before the first record", "none")
     ends = sorted([*(offset for _, offset, _, _ in entries), begin])
     records: dict[str, Record] = {}
     for path, offset, size, plain in entries:
@@ -75,9 +78,11 @@ def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict
             refuse(f"{shown} does not begin at byte {offset}", "a header with its name")
         named, extra = _LOCAL.unpack_from(head)[9:]
         first = offset + _LOCAL.size + named + extra
-        limit = next(end for end in ends if end > offset)
-        if first + size > limit:
-            refuse(f"{shown} ends at byte {first + size}", f"no more than {limit}: another follows")
+        stop, limit = first + size, next(end for end in ends if end > offset)
+        # A maker that learns a record's checksum last writes it behind the bytes.
+        told = os.pread(handle, 4, start + stop) == b"PK\7\x08" and limit - stop in _BEHIND
+        if stop != limit and not told:
+            refuse(f"{shown} ends at byte {stop}", f"{limit}, where the next begins")
         folder, _, name = path.partition("/")
         if folder != entries[0][0].partition("/")[0] or name in records:
             refuse(f"{shown} is there twice, or in a folder of its own", "one folder of records")
