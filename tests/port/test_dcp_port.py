@@ -1,0 +1,108 @@
+"""A Llama goes to DCP and comes back as it was, and torch loads it into the model it is of."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+from tests.port.formats.dcp_saves import save_dcp
+from tests.port.models import same_bytes
+from xlayout import port
+from xlayout.errors import PortError
+
+
+def test_a_model_comes_back_from_dcp_byte_for_byte(any_llama: Path, tmp_path: Path) -> None:
+    report = port.run(any_llama, tmp_path / "dcp", to="dcp")
+    assert report.comparison is not None
+    assert report.comparison.identical
+    port.run(tmp_path / "dcp", tmp_path / "hf", to="hf")
+    assert same_bytes(any_llama, tmp_path / "hf")
+    configs = [
+        json.loads((path / "config.json").read_text())
+        for path in (any_llama, tmp_path / "dcp", tmp_path / "hf")
+    ]
+    assert configs[0] == configs[1] == configs[2]
+
+
+def test_a_maxtext_tree_becomes_what_torch_loads_into_the_model(
+    wide_llama: Path, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    port.run(wide_llama, tmp_path / "maxtext", to="maxtext")
+    port.run(tmp_path / "maxtext", tmp_path / "dcp", to="dcp")
+    assert port.verify(wide_llama, tmp_path / "dcp").identical
+    wanted = transformers.AutoModelForCausalLM.from_pretrained(wide_llama).state_dict()
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "dcp")
+    state = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).state_dict()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.load(state, checkpoint_id=tmp_path / "dcp")
+    assert state.keys() == wanted.keys()
+    assert all(state[name].equal(tensor) for name, tensor in wanted.items())
+
+
+def test_what_torch_saved_becomes_a_maxtext_tree(wide_llama: Path, tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    state = safetensors.load_file(wide_llama / "model.safetensors")
+    save_dcp(tmp_path / "dcp", {**state, "step": 3}, thread_count=2)
+    (tmp_path / "dcp" / "config.json").write_bytes((wide_llama / "config.json").read_bytes())
+    plan = port.plan(tmp_path / "dcp", tmp_path / "maxtext", to="maxtext")
+    assert plan.unkept == ("step",)
+    assert "!lost, as only tensors are carried over: metadata 'step'" in str(plan).replace(
+        "\n", " "
+    )
+    port.run(tmp_path / "dcp", tmp_path / "maxtext", to="maxtext")
+    assert port.verify(wide_llama, tmp_path / "maxtext").identical
+
+
+def test_the_plan_says_which_files_there_will_be(
+    wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("plan", "run"):
+        monkeypatch.setattr(sys.modules[f"xlayout.port.{module}"], "SHARD_BYTES", 100_000)
+    plan = port.plan(wide_llama, tmp_path / "dcp", to="dcp")
+    assert (plan.format, plan.dialects) == ("dcp", ("hf", "dcp"))
+    assert sum(plan.files.values()) == plan.write_bytes
+    assert len(plan.files) > 3
+    assert "files: __0_0.distcp " in str(plan)
+    port.run(wide_llama, tmp_path / "dcp", to="dcp")
+    written = {path.name: path.stat().st_size for path in (tmp_path / "dcp").iterdir()}
+    assert written.keys() == {".metadata", "config.json", *plan.files}
+    assert all(0 < written[file] - size < 20_000 for file, size in plan.files.items())
+
+
+def test_it_is_inspected_and_compared_like_any_other(wide_llama: Path, tmp_path: Path) -> None:
+    port.run(wide_llama, tmp_path / "dcp", to="dcp")
+    inspection = port.inspect(tmp_path / "dcp")
+    assert inspection.format == "dcp"
+    assert inspection.verdict == "family llama, dcp: every tensor accounted for"
+    assert port.diff(wide_llama, tmp_path / "dcp").lines == ()
+
+
+def test_the_tokenizer_goes_along(own_llama: Path, tmp_path: Path) -> None:
+    (own_llama / "tokenizer.json").write_text("{}")
+    report = port.run(own_llama, tmp_path / "dcp", to="dcp")
+    assert report.companions == ("tokenizer.json",)
+    port.run(tmp_path / "dcp", tmp_path / "hf", to="hf")
+    assert (tmp_path / "hf" / "tokenizer.json").read_text() == "{}"
+
+
+def test_a_name_of_a_safetensors_file_is_refused(wide_llama: Path, tmp_path: Path) -> None:
+    with pytest.raises(PortError, match="to='dcp' writes a directory; wanted a name that does not"):
+        port.plan(wide_llama, tmp_path / "x.safetensors", to="dcp")
+
+
+def test_names_of_a_whole_trainer_are_told_one_by_one(wide_llama: Path, tmp_path: Path) -> None:
+    """A model beside its optimizer is not guessed: their names are not the model's."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    state = safetensors.load_file(wide_llama / "model.safetensors")
+    save_dcp(tmp_path / "dcp", {"model": state, "optim": {"exp_avg": torch.zeros(2)}})
+    (tmp_path / "dcp" / "config.json").write_bytes((wide_llama / "config.json").read_bytes())
+    with pytest.raises(PortError, match=r"model\.model\.embed_tokens\.weight"):
+        port.plan(tmp_path / "dcp", tmp_path / "hf", to="hf")
