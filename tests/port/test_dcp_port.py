@@ -54,7 +54,7 @@ def test_what_torch_saved_becomes_a_maxtext_tree(wide_llama: Path, tmp_path: Pat
     (tmp_path / "dcp" / "config.json").write_bytes((wide_llama / "config.json").read_bytes())
     plan = port.plan(tmp_path / "dcp", tmp_path / "maxtext", to="maxtext")
     assert plan.unkept == ("step",)
-    assert "!lost, as only tensors are carried over: metadata 'step'" in str(plan).replace(
+    assert "!lost, as only a model's weights are carried over: 'step'" in str(plan).replace(
         "\n", " "
     )
     port.run(tmp_path / "dcp", tmp_path / "maxtext", to="maxtext")

@@ -135,5 +135,5 @@ def test_a_tokenizer_in_the_metadata_is_not_carried_over_and_named(
     file = saying(tmp_path / "words.gguf", monkeypatch, **ids, **words)
     plan = port.plan(file, tmp_path / "out", to="maxtext")
     assert plan.unkept == ("tokenizer.*",)
-    lost = "lost, as only tensors are carried over: metadata 'tokenizer.*'"
+    lost = "lost, as only a model's weights are carried over: 'tokenizer.*'"
     assert lost in str(plan).splitlines()

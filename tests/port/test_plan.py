@@ -106,7 +106,7 @@ def test_the_plan_says_what_metadata_is_lost(own_llama: Path, tmp_path: Path, to
     save_file(arrays, file, metadata={"format": "pt", "made by": "hand", "license": "mit"})
     plan = port.plan(own_llama, tmp_path / "out", to=to)
     assert plan.unkept == ("license", "made by")
-    lost = "lost, as only tensors are carried over: metadata 'license', 'made by'"
+    lost = "lost, as only a model's weights are carried over: 'license', 'made by'"
     assert lost in str(plan).splitlines()
     save_file(arrays, file, metadata={f"{n:02}": "" for n in range(20)})
     assert "'07' and 12 more" in str(port.plan(own_llama, tmp_path / "out", to=to))

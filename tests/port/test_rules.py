@@ -2,118 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.port.formulas import CONFIG, EXPERT, LAYER, Index, formula
 from xlayout.errors import PatternError, PortError
 from xlayout.port import families
 from xlayout.port.families.llama import LLAMA
 from xlayout.port.family import Dialect, Family
-from xlayout.port.rules import Place, Power, Rule
+from xlayout.port.places import Place
+from xlayout.port.rules import Part, Power, Rule
 
-CONFIG = {
-    "num_hidden_layers": 2,
-    "vocab_size": 7,
-    "hidden_size": 5,
-    "intermediate_size": 9,
-    "moe_intermediate_size": 9,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "num_experts": 3,
-    "num_experts_per_tok": 2,
-}
-D = 8
-HALF = D // 2
-LAYER, EXPERT = 1, 2
-
-Index = tuple[int, ...]
-Formula = Callable[[Index], Index]
-
-
-def transposed(at: Index) -> Index:
-    return at[::-1]
-
-
-def same(at: Index) -> Index:
-    return at
-
-
-def turned(row: int) -> int:
-    """Where a row of q or k goes: in its head, half s and place j become pair j, side s."""
-    head, s, j = row // D, (row % D) // HALF, row % HALF
-    return head * D + 2 * j + s
-
-
-def paired_rows(at: Index) -> Index:
-    return turned(at[0]), at[1]
-
-
-def kernel(at: Index) -> Index:
-    return at[1], at[0] // D, at[0] % D
-
-
-def paired_kernel(at: Index) -> Index:
-    return at[1], at[0] // D, turned(at[0]) % D
-
-
-def out_kernel(at: Index) -> Index:
-    return at[1] // D, at[1] % D, at[0]
-
-
-def bias(at: Index) -> Index:
-    return at[0] // D, at[0] % D
-
-
-def of_an_expert(at: Index) -> Index:
-    return EXPERT, *at
-
-
-def transposed_of_an_expert(at: Index) -> Index:
-    return EXPERT, at[1], at[0]
-
-
-QUERY_KEY = ("q_proj.weight", "k_proj.weight")
-OF_EXPERTS = (
-    "gate_proj.weight",
-    "up_proj.weight",
-    "down_proj.weight",
-    *(f"w{i}.weight" for i in (1, 2, 3)),
-)
-MAXTEXT = {
-    "v_proj.weight": kernel,
-    "o_proj.weight": out_kernel,
-    **dict.fromkeys(OF_EXPERTS, transposed),
-    "gate.weight": transposed,
-    "lm_head.weight": transposed,
-    **dict.fromkeys(("q_proj.bias", "k_proj.bias", "v_proj.bias"), bias),
-}
-PAIRS = {  # the dialects whose rope turns neighbours, and in which families
-    "gguf": ("llama", "mixtral"),
-    "maxtext": ("llama",),
-}
-
-
-def formula(family: Family, key: str, name: str) -> Formula:
-    """Where an element of a weight goes, by the tail of its name."""
-    tail = name if name == "lm_head.weight" else ".".join(name.split(".")[-2:])
-    pairs = family.name in PAIRS.get(key, ())
-    expert = "expert" in name
-    if key in ("hf", "dcp"):
-        return same
-    if key == "gguf":
-        turns = paired_rows if pairs and tail in QUERY_KEY else same
-        return of_an_expert if expert else turns
-    if expert:
-        return transposed_of_an_expert
-    if tail in QUERY_KEY:
-        return paired_kernel if pairs else kernel
-    return MAXTEXT.get(tail, same)
-
+Array = np.ndarray[Any, np.dtype[np.int64]]
 
 EVERY_RULE = [
     pytest.param(family, key, rule, id=f"{family.name}-{key}-{rule.name}")
@@ -134,24 +39,39 @@ def placed(rule: Rule) -> Place:
     return Place(rule, layer, expert)
 
 
+def fill(
+    target: np.ndarray, place: Place, sizes: dict[str, int], start: int, stop: int, x: np.ndarray
+) -> None:
+    """Put what a rule makes of a tile where its place says."""
+    begin = 0
+    for region in place.regions(sizes, start, stop):
+        shape = target[region].shape
+        target[region] = x.reshape(-1)[begin : begin + np.prod(shape, dtype=int)].reshape(shape)
+        begin += np.prod(shape, dtype=int)
+    assert begin == x.size
+
+
 @pytest.mark.parametrize(("family", "key", "rule"), EVERY_RULE)
 def test_every_element_goes_where_the_formula_says(family: Family, key: str, rule: Rule) -> None:
     goes = formula(family, key.removesuffix("-unscanned"), rule.name)
     sizes = family.model_sizes(CONFIG)
     source = np.arange(np.prod(rule.shape(sizes))).reshape(rule.shape(sizes))
     target = np.full(rule.target_shape(sizes), -1)
-    region = placed(rule).region(sizes, 0, sizes[rule.lead])
-    target[region] = rule.layout(sizes)(source).reshape(target[region].shape)
+    fill(target, placed(rule), sizes, 0, sizes[rule.lead], rule.layout(sizes)(source))
+    stack = {"megatron": 0}.get(
+        key, 1 if key.startswith("maxtext") and "unscanned" not in key else None
+    )
     for at in indices(source.shape):
         there = list(goes(at))
-        if "layer" in rule.name and key.startswith("maxtext") and "unscanned" not in key:
-            there.insert(1, LAYER)  # the stack is axis 1, of experts too
+        if "layer" in rule.name and stack is not None:
+            there.insert(stack, LAYER)  # of experts too
         assert target[tuple(there)] == source[at]
     assert (target != -1).sum() == source.size
 
 
 @pytest.mark.parametrize(("family", "key", "rule"), EVERY_RULE)
-def test_tiles_are_the_whole_cut_up(family: Family, key: str, rule: Rule) -> None:
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_tiles_are_the_whole_cut_up(family: Family, key: str, rule: Rule, step: int) -> None:
     del key
     sizes = family.model_sizes(CONFIG)
     place = placed(rule)
@@ -159,14 +79,12 @@ def test_tiles_are_the_whole_cut_up(family: Family, key: str, rule: Rule) -> Non
     canonical = replace(place, rule=next(r for r in home if r.name == rule.name))
     whole = np.arange(np.prod(rule.shape(sizes))).reshape(rule.shape(sizes))
     target = np.full(rule.target_shape(sizes), -1)
-    for start in range(0, sizes[rule.lead], 2):
-        stop = min(start + 2, sizes[rule.lead])
-        region = place.region(sizes, start, stop)
-        tile = whole[canonical.region(sizes, start, stop)]
-        target[region] = rule.layout(sizes, stop - start)(tile).reshape(target[region].shape)
+    for start in range(0, sizes[rule.lead], step):
+        stop = min(start + step, sizes[rule.lead])
+        (region,) = canonical.regions(sizes, start, stop)
+        fill(target, place, sizes, start, stop, rule.layout(sizes, stop - start)(whole[region]))
     once = np.full_like(target, -1)
-    region = place.region(sizes, 0, sizes[rule.lead])
-    once[region] = rule.layout(sizes)(whole).reshape(once[region].shape)
+    fill(once, place, sizes, 0, sizes[rule.lead], rule.layout(sizes)(whole))
     assert np.array_equal(target, once)
 
 
@@ -187,9 +105,9 @@ def test_every_canonical_tensor_has_its_own_place_in_every_dialect(family: Famil
         assert len({place.name for place in places}) == len(places)
         taken: dict[str, int] = {}
         for place in places:
-            region = place.region(sizes, 0, sizes[place.rule.lead])
-            extent = np.prod([cut.stop - cut.start for cut in region], dtype=int)
-            taken[place.tensor] = taken.get(place.tensor, 0) + int(extent)
+            for region in place.regions(sizes, 0, sizes[place.rule.lead]):
+                extent = np.prod([cut.stop - cut.start for cut in region], dtype=int)
+                taken[place.tensor] = taken.get(place.tensor, 0) + int(extent)
         for place in places:  # stacks are filled by what they stack
             assert taken[place.tensor] == np.prod(place.rule.target_shape(sizes))
 
@@ -227,6 +145,17 @@ def test_a_rule_that_cannot_work_is_refused(target: str, pattern: str, text: str
         Rule(name, target, pattern)
 
 
+def test_a_part_that_does_not_lead_its_target_is_refused() -> None:
+    part = Part(("h", "h"), 0)
+    assert Rule("a.{layer}", "b", "h w -> layer h w", part=part).target_shape(
+        {"layer": 3, "h": 2, "w": 5}
+    ) == (3, 4, 5)
+    for pattern in ("h w -> w h", "h w -> h layer w"):
+        name = "a.{layer}" if "layer" in pattern else "a"
+        with pytest.raises(PatternError, match=r"'h', which leads .*, must lead the target"):
+            Rule(name, "b", pattern, part=part)
+
+
 def test_a_family_must_cover_the_same_tensors_in_every_dialect() -> None:
     one, other = Rule("a", "a", "h"), Rule("b", "b", "h")
 
@@ -239,6 +168,18 @@ def test_a_family_must_cover_the_same_tensors_in_every_dialect() -> None:
         family(one)
     with pytest.raises(PortError, match=r"f, x: \['a'\] stand in two rules"):
         family(one, Rule("b", "a", "h"))
+    first, second = (Part(("h", "h"), index) for index in range(2))
+    fused = Rule("a", "ab", "h", part=first)
+    family(fused, Rule("b", "ab", "h", part=second))
+    with pytest.raises(PortError, match=r"f, x: \['ab'\] stand in two rules"):
+        family(fused, Rule("b", "ab", "h", part=first))
+    for odd in (None, Part(("h", "h", "h"), 1)):
+        with pytest.raises(
+            PortError, match=r"f, x: ab: its parts are .*; wanted each of \('h', 'h'\)"
+        ):
+            family(fused, Rule("b", "ab", "h", part=odd))
+    with pytest.raises(PortError, match=r"f, x: ab: its parts are .*; wanted each of \('h', 'h'\)"):
+        family(fused, other)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from xlayout.port.inspect import diff as diff
 from xlayout.port.inspect import inspect as inspect
 from xlayout.port.plan import PortPlan as PortPlan
 from xlayout.port.plan import plan as plan
+from xlayout.port.rules import Part as Part
 from xlayout.port.rules import Power as Power
 from xlayout.port.rules import Rule as Rule
 from xlayout.port.run import Report as Report
@@ -33,6 +34,7 @@ __all__ = [
     "Difference",
     "Family",
     "Inspection",
+    "Part",
     "PortPlan",
     "Power",
     "Report",

@@ -13,13 +13,14 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from xlayout.errors import PortError
-from xlayout.port.rules import Place, Sizes
+from xlayout.port.places import Place
+from xlayout.port.rules import Sizes
 
 if TYPE_CHECKING:
     from xlayout.port.family import Dialect
     from xlayout.port.formats import TensorSpec
 
-__all__ = ["account", "fold", "general"]
+__all__ = ["account", "fold", "general", "matches"]
 
 _SHOWN = 12
 
@@ -33,7 +34,7 @@ def account(
     absent: frozenset[str],
     where: str,
 ) -> tuple[list[Place], tuple[str, ...]]:
-    """Return the place of every canonical tensor, and the names that are declared ignored.
+    """Return the place of every canonical tensor, and the names that are declared as no weights.
 
     Args:
         there: The checkpoint's tensors.
@@ -49,7 +50,7 @@ def account(
     expected: dict[str, list[Place]] = {}
     for place in places:
         expected.setdefault(place.tensor, []).append(place)
-    ignored = tuple(name for name in there if _matches(name, dialect.ignored))
+    ignored = tuple(name for name in there if matches(name, (*dialect.ignored, *dialect.other)))
     missing = [name for name in expected if name not in there]
     unexpected = [name for name in there if name not in expected and name not in ignored]
     problems = []
@@ -136,9 +137,15 @@ def _ranges(layers: Sequence[int]) -> str:
     return "{" + ",".join(f"{a}..{b}" if a < b else str(a) for a, b in runs) + "}"
 
 
-def _matches(name: str, patterns: Iterable[str]) -> bool:
+def matches(name: str, patterns: Iterable[str], /) -> bool:
+    """Whether a name is one of the patterns, where `{layer}` is a number and `*` any text.
+
+    >>> matches("optimizer.state.exp_avg", ["optimizer.*"])
+    True
+    """
     return any(
-        re.fullmatch(re.escape(pattern).replace(r"\{layer\}", r"\d+"), name) for pattern in patterns
+        re.fullmatch(re.escape(pattern).replace(r"\{layer\}", r"\d+").replace(r"\*", ".*"), name)
+        for pattern in patterns
     )
 
 

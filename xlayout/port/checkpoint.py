@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 from xlayout.errors import PortError
-from xlayout.port.account import account
+from xlayout.port.account import account, fold, matches
 from xlayout.port.configs import plain_config, section
 from xlayout.port.families import find_family
 from xlayout.port.family import Dialect, Family
 from xlayout.port.formats import Source, open_source
 from xlayout.port.formats.maxtext import MaxTextSource
 from xlayout.port.gguf_metadata import with_metadata
+from xlayout.port.places import Place
 from xlayout.port.rope_factors import with_rope_scaling
-from xlayout.port.rules import Place
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
@@ -35,6 +35,7 @@ class Checkpoint:
         sizes: The model's sizes.
         places: Where each canonical tensor lives.
         ignored: Names that carry nothing of their own.
+        unkept: What is no weight of the model, and is not carried over.
         chunks: The shape of the pieces in which a tensor lies, where each is read whole.
     """
 
@@ -46,6 +47,7 @@ class Checkpoint:
     sizes: Mapping[str, int]
     places: Mapping[str, Place]
     ignored: tuple[str, ...]
+    unkept: tuple[str, ...]
     chunks: Mapping[str, tuple[int, ...]]
 
     def dtype(self, place: Place, /) -> str:
@@ -95,12 +97,13 @@ def open_checkpoint(
                 "beside the weights"
             )
         found = find_family(family, said)
-        dialect = _dialect(found, source.format, said)
+        dialect = _dialect(found, source, said)
         plain = plain_config(with_rope_scaling(source, with_metadata(source, said)))
         sizes = found.model_sizes(plain)
-        places, ignored = account(
+        rules = found.dialects[dialect]
+        places, declared = account(
             source.tensors,
-            found.dialects[dialect],
+            rules,
             sizes,
             absent=found.absent(plain),
             where=str(path),
@@ -113,27 +116,38 @@ def open_checkpoint(
             origin=_origin(said),
             sizes=sizes,
             places={place.name: place for place in places},
-            ignored=ignored,
+            ignored=tuple(name for name in declared if matches(name, rules.ignored)),
+            unkept=(*source.notes, *fold(name for name in declared if matches(name, rules.other))),
             chunks=source.chunks if isinstance(source, MaxTextSource) and config is None else {},
         )
 
 
-def _dialect(family: Family, format: str, config: Mapping[str, Any]) -> str:  # noqa: A002
-    """Return which of the family's dialects a checkpoint speaks: declared, never guessed."""
-    spoken = {key: d for key, d in family.dialects.items() if d.format == format}
+def _dialect(family: Family, source: Source, config: Mapping[str, Any]) -> str:
+    """Return which of the family's dialects a checkpoint speaks.
+
+    What names do not tell apart must be declared, as MaxText's trees are: it is never guessed.
+    """
+    form = source.format
+    spoken = {key: d for key, d in family.dialects.items() if d.format == form}
     if not spoken:
         known = ", ".join(dict.fromkeys(d.format for d in family.dialects.values()))
-        raise PortError(f"family: {family.name!r} has no rules for {format}; it has {known}")
-    if len(spoken) == 1:
-        return next(iter(spoken))
-    said = section(config, format)
+        raise PortError(f"family: {family.name!r} has no rules for {form}; it has {known}")
+    if named := {key: d for key, d in spoken.items() if not d.config}:
+        return max(named, key=lambda key: _heard(named[key], source.tensors))
+    said = section(config, form)
     for key, dialect in spoken.items():
         if _says(said, dialect):
             return key
     wanted = "; ".join(f"{key}: {dict(dialect.config)}" for key, dialect in spoken.items())
     raise PortError(
-        f"config: {format!r} is {said!r}; it must say how the tree is laid out, as one of: {wanted}"
+        f"config: {form!r} is {said!r}; it must say how the tree is laid out, as one of: {wanted}"
     )
+
+
+def _heard(dialect: Dialect, names: Container[str]) -> int:
+    """Return how many of a dialect's names are there, of the first layer and expert."""
+    firsts = {Place(rule, layer=0, expert=0).tensor for rule in dialect.rules}
+    return sum(name in names for name in firsts)
 
 
 def _origin(config: Mapping[str, Any]) -> Mapping[str, str]:

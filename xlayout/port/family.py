@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from xlayout.errors import PortError
-from xlayout.port.rules import Place, Rule, Sizes
+from xlayout.port.places import Place
+from xlayout.port.rules import Part, Rule, Sizes
 
 __all__ = ["Dialect", "Family"]
 
@@ -26,13 +27,18 @@ class Dialect:
         format: The file format: "safetensors", "gguf", "maxtext" or "dcp".
         rules: One rule per canonical tensor.
         ignored: Names that carry nothing of their own, such as tables that code recomputes.
+        other: Names of what is no weight of the model, such as an optimizer's states; `*` is any
+            text. It is left behind, and a plan says so.
         config: What the format's own config calls these choices.
+        files: What the format's own readers want beside the tensors, by name.
     """
 
     format: str
     rules: tuple[Rule, ...]
     ignored: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
 
     def places(self, sizes: Sizes, /, absent: frozenset[str] = frozenset()) -> list[Place]:
         """Return where every canonical tensor of a model lives, but those that are absent."""
@@ -63,8 +69,8 @@ class Family:
         defaults: What transformers takes where the config is silent, as far as MaxText asks.
 
     Raises:
-        PortError: Two rules of a dialect share a name, or a dialect does not cover the same
-            canonical tensors as "hf".
+        PortError: Two rules of a dialect share a name, the parts of a tensor do not fill it, or a
+            dialect does not cover the same canonical tensors as "hf".
     """
 
     name: str
@@ -78,10 +84,15 @@ class Family:
     def __post_init__(self) -> None:
         canonical = {rule.name for rule in self.dialects["hf"].rules}
         for key, dialect in self.dialects.items():
-            for what in ("name", "target"):
-                counts = Counter(getattr(rule, what) for rule in dialect.rules)
-                if twice := [name for name, n in counts.items() if n > 1]:
-                    raise PortError(f"{self.name}, {key}: {twice} stand in two rules; wanted one")
+            names = Counter(rule.name for rule in dialect.rules)
+            targets = Counter((rule.target, rule.part) for rule in dialect.rules)
+            twice = [name for name, n in names.items() if n > 1]
+            if twice := twice + [name for (name, _), n in targets.items() if n > 1]:
+                raise PortError(f"{self.name}, {key}: {twice} stand in two rules; wanted one")
+            for target in dict.fromkeys(rule.target for rule in dialect.rules):
+                _refuse_gaps(
+                    f"{self.name}, {key}: {target}", [p for t, p in targets if t == target]
+                )
             if odd := canonical.symmetric_difference(rule.name for rule in dialect.rules):
                 raise PortError(
                     f"{self.name}, {key}: rules for {sorted(odd)} are missing or unknown; wanted "
@@ -129,6 +140,18 @@ class Family:
         if tied is not None and not isinstance(tied, bool):  # "false" would count as true
             raise PortError(f"config: tie_word_embeddings is {tied!r:.80}; wanted true or false")
         return self.tied if tied else frozenset()
+
+
+def _refuse_gaps(where: str, parts: list[Part | None]) -> None:
+    """Refuse a tensor that its rules do not fill, part by part."""
+    if parts == [None]:
+        return
+    fused = [part for part in parts if part is not None]
+    segments = fused[0].segments
+    if {part.index for part in fused} != set(range(len(segments))) or any(
+        part is None or part.segments != segments for part in parts
+    ):
+        raise PortError(f"{where}: its parts are {fused}; wanted each of {segments} once")
 
 
 def _look_up(way: str, config: Mapping[str, Any], found: Mapping[str, int]) -> Any:

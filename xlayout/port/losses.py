@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from xlayout.errors import PortError
 from xlayout.port.change import Change, exact_dtype, roomy_dtype
 from xlayout.port.formats import numpy_dtype
+from xlayout.port.regions import gather
 from xlayout.port.rules import Power
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
             continue
         per_lead = move.layout(1).size
         leads = min(move.sizes[rule.lead], max(1, _SAMPLE // per_lead))
-        x = source.read(move.source.tensor, move.source.region(move.sizes, 0, leads))
+        sample = np.empty(move.layout(leads).size, numpy_dtype(change.source))
+        x = gather(source, move.source.tensor, move.source.regions(move.sizes, 0, leads), sample)
         y = change.apply(x, np.empty(x.shape, numpy_dtype(change.target)))
         lost, overflowed = change.losses(x, y), change.overflows(x, y)
         loss = Loss(rule.target, change, move.power, lost, x.size, overflowed)

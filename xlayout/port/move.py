@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from xlayout.algebra import Layout
 from xlayout.port.change import Change
 from xlayout.port.formats import TensorSpec
-from xlayout.port.rules import Place, Power, Region, Rule
+from xlayout.port.places import Place, Region
+from xlayout.port.rules import Power, Rule
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,11 +26,17 @@ _LINE = 64  # bytes; buffers start on a cache line
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A part of a move that is read, laid out, changed and written at once."""
+    """A part of a move that is read, laid out, changed and written at once.
+
+    Args:
+        layout: The layout from what is read to what is written.
+        read: The regions of the source's tensor, one after another in what is read.
+        write: The regions of the target's tensor, one after another in what is written.
+    """
 
     layout: Layout
-    read: Region
-    write: Region
+    read: tuple[Region, ...]
+    write: tuple[Region, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +82,8 @@ class Move:
             stop = min(start + self.lead, leads)
             yield Tile(
                 self.layout(stop - start),
-                self.source.region(self.sizes, start, stop),
-                self.target.region(self.sizes, start, stop),
+                self.source.regions(self.sizes, start, stop),
+                self.target.regions(self.sizes, start, stop),
             )
 
     def buffers(self, lead: int, /) -> tuple[int, int, int]:
@@ -97,7 +104,7 @@ class Move:
         """Bytes of a chunk that is read for a part of it, stored and decoded; 0 if none is cut."""
         if not self.chunk:
             return 0
-        tile = self.source.region(self.sizes, 0, self.lead)
+        tile, *_ = self.source.regions(self.sizes, 0, self.lead)
         whole = self.source.rule.target_shape(self.sizes)
         if all(
             cut.stop - cut.start == n or (cut.stop - cut.start) % c == 0

@@ -26,6 +26,7 @@ from xlayout.port.formats.maxtext import stored_bytes
 from xlayout.port.formats.safetensors_index import natural_key, shard
 from xlayout.port.losses import Loss, measure, refusal
 from xlayout.port.move import Move
+from xlayout.port.places import Place
 from xlayout.port.refusals import (
     refuse_dtype,
     refuse_mesh,
@@ -33,7 +34,6 @@ from xlayout.port.refusals import (
     refuse_place,
     refuse_unless_bool,
 )
-from xlayout.port.rules import Place
 from xlayout.port.show_plan import plan_table
 from xlayout.port.units import parse_bytes
 
@@ -61,10 +61,11 @@ class PortPlan:
         exact: Whether nothing may be lost; what the dtypes do not prove is then checked.
         ignored: Source names that carry nothing of their own.
         losses: What does not come back, of a sample; empty where the port is exact.
-        unkept: Keys of the source's metadata, as far as it is not carried over.
+        unkept: What the source has beside its weights, as far as it is not carried over.
         widened: Tensors stored wider than they were, to be exact, with the dtype they had.
         config: What is written beside the weights.
         companions: Files that are copied along, by name: the tokenizer and its kin.
+        extras: Small files that the format's own readers want, by name.
         unplaced: Files that a directory would hold, and one file has no place for.
     """
 
@@ -86,6 +87,7 @@ class PortPlan:
     widened: Mapping[str, str]
     config: Mapping[str, Any]
     companions: Mapping[str, Path]
+    extras: Mapping[str, bytes]
     unplaced: tuple[str, ...]
 
     @property
@@ -199,10 +201,11 @@ def plan_open(
         exact=exact,
         ignored=checkpoint.ignored,
         losses=() if exact else tuple(loss for loss in losses if loss.lost),
-        unkept=checkpoint.source.notes,
+        unkept=checkpoint.unkept,
         widened=widened,
         config=_config(checkpoint, dialect, moves, widened),
         companions={} if single else companions,
+        extras=dialect.files,
         unplaced=("config.json", *companions) if single else (),
     )
 
@@ -276,7 +279,7 @@ def _widened(checkpoint: Checkpoint, moves: Sequence[Move]) -> dict[str, str]:
 
 
 def _extent(move: Move) -> tuple[int, ...]:
-    cuts = move.target.region(move.sizes, 0, move.lead)
+    cuts, *_ = move.target.regions(move.sizes, 0, move.lead)
     return tuple(cut.stop - cut.start for cut in cuts)
 
 

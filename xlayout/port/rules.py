@@ -6,8 +6,9 @@
 The left side is the canonical form, which is Hugging Face's. The pattern is a layout in xlayout's
 notation, its sizes are the model's; the way back is `Layout.inverse()` and is never written down.
 A `{layer}` or an `{expert}` in a name stands for each of them. One that the target's name lacks is
-an axis on the right, along which they are stacked. Every canonical tensor can be cut along the
-first factor of its first axis, the *lead*: a tile is the same rule with a smaller lead.
+an axis on the right, along which they are stacked. A `Part` says that the target holds other
+tensors beside this one, such as a fused QKV. Every canonical tensor can be cut along the first
+factor of its first axis, the *lead*: a tile is the same rule with a smaller lead.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ from typing import TypeAlias
 from xlayout.algebra import Layout
 from xlayout.errors import PatternError
 
-__all__ = ["Place", "Power", "Region", "Rule", "Sizes"]
+__all__ = ["Part", "Power", "Rule", "Sizes"]
 
-Region: TypeAlias = tuple[slice, ...]
 Sizes: TypeAlias = Mapping[str, int]
 _Side: TypeAlias = tuple[tuple[str, ...], ...]
 
@@ -57,6 +57,31 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Which part of a fused tensor a canonical one is: a segment, as often as it takes.
+
+    Grouped queries, keys and values are `Part(("group dim", "dim", "dim"), 0)`, `1` and `2`: for
+    every group of heads the queries of the group, then its key and its value. A gate before an up
+    projection is `Part(("mlp", "mlp"), 0)`: all of the one, then all of the other.
+
+    Args:
+        segments: The lengths of all segments in turn, each a product of the model's sizes.
+        index: Which of them this is.
+
+    >>> Part(("group dim", "dim", "dim"), 1).span({"group": 4, "dim": 64})
+    (256, 64, 384)
+    """
+
+    segments: tuple[str, ...]
+    index: int
+
+    def span(self, sizes: Sizes, /) -> tuple[int, int, int]:
+        """Return where the segment begins in a turn, its length, and that of the whole turn."""
+        lengths = [math.prod(sizes[name] for name in each.split()) for each in self.segments]
+        return sum(lengths[: self.index]), lengths[self.index], sum(lengths)
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """How one canonical tensor, or one of each layer or expert, lies in another format.
 
@@ -65,16 +90,19 @@ class Rule:
         target: The name in the other format.
         pattern: The layout from canonical to target; without an arrow, the same on both sides.
         scale: What the target's values are multiplied by.
+        part: Which part of the target's first axis it is; None for all of it. The pattern then is
+            that of the part alone.
 
     Raises:
-        PatternError: The two sides name different sizes, or the lead does not lead an axis of
-            the target.
+        PatternError: The two sides name different sizes, the lead does not lead an axis of the
+            target, or not the first where it is a part.
     """
 
     name: str
     target: str
     pattern: str
     scale: Power | None = None
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         left, right = self.sides
@@ -92,6 +120,11 @@ class Rule:
             raise PatternError(
                 f"{self.target}: {self.pattern!r}; {self.lead!r}, which leads the canonical "
                 "tensor, must come first in an axis of the target, so that tiles stay regions"
+            )
+        if self.part is not None and right[len(self.stacked)][0] != self.lead:
+            raise PatternError(
+                f"{self.target}: {self.pattern!r}; {self.lead!r}, which leads the canonical "
+                "tensor, must lead the target, of which it is a part, behind what is stacked"
             )
 
     @property
@@ -126,58 +159,27 @@ class Rule:
         return tuple(math.prod(sizes[name] for name in group) for group in self.sides[0])
 
     def target_shape(self, sizes: Sizes, /) -> tuple[int, ...]:
-        """Return the target's shape, stacks included."""
-        return tuple(math.prod(sizes[name] for name in group) for group in self.sides[1])
+        """Return the target's shape, with all that is stacked or fused in it."""
+        shape = [math.prod(sizes[name] for name in group) for group in self.sides[1]]
+        if self.part is not None:
+            _, own, turn = self.part.span(sizes)
+            shape[len(self.stacked)] *= turn
+            shape[len(self.stacked)] //= own
+        return tuple(shape)
 
     def layout(self, sizes: Sizes, /, lead: int | None = None) -> Layout:
         """Return the layout of one canonical tensor, or of a tile of it that is `lead` long."""
-        left, right = self.sides
+        left = self.sides[0]
         used = {name: sizes[name] for group in left for name in group}
         if lead is not None:
             used[self.lead] = lead
-        alone = tuple(group for group in right if group[0] not in self.stacked)
-        return _layout((left, alone), tuple(used.items()))
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where one canonical tensor lives in a checkpoint: a tensor, or one slice of a stack.
-
-    Args:
-        rule: Its rule.
-        layer: Which of the layers; None where the rule does not count them.
-        expert: Which of the experts; None where the rule does not count them.
-    """
-
-    rule: Rule
-    layer: int | None = None
-    expert: int | None = None
+        return _layout((left, self._alone), tuple(used.items()))
 
     @property
-    def name(self) -> str:
-        """The canonical name."""
-        return self.rule.name.format(layer=self.layer, expert=self.expert)
-
-    @property
-    def tensor(self) -> str:
-        """The name of the tensor that holds it."""
-        return self.rule.target.format(layer=self.layer, expert=self.expert)
-
-    def region(self, sizes: Sizes, start: int, stop: int, /) -> Region:
-        """Return the part of the tensor that holds the leads from start to stop."""
-        at = {"layer": self.layer, "expert": self.expert}
-        stacked = self.rule.stacked
-        cuts = []
-        for group in self.rule.sides[1]:
-            if group[0] in stacked:
-                index = at[group[0]]
-                assert index is not None
-                cuts.append(slice(index, index + 1))
-                continue
-            inner = math.prod(sizes[name] for name in group[1:])
-            span = (start, stop) if group[0] == self.rule.lead else (0, sizes[group[0]])
-            cuts.append(slice(span[0] * inner, span[1] * inner))
-        return tuple(cuts)
+    def _alone(self) -> _Side:
+        """The target's axes without those that are stacked."""
+        stacked = self.stacked
+        return tuple(group for group in self.sides[1] if group[0] not in stacked)
 
 
 def _groups(side: str) -> _Side:

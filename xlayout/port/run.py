@@ -144,7 +144,7 @@ def run(
             max_shard_size=SHARD_BYTES,
             chunks=plan.chunks,
             key=key_of(plan, checkpoint.source) if resume else None,
-            beside=plan.companions,
+            beside={**plan.companions, **plan.extras},
         ) as sink:
             kept = stream(checkpoint.source, sink, plan, progress)
             sealed = sink.seal()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from xlayout.port.account import fold
+from xlayout.port.formats import TensorSpec
 from xlayout.port.units import show_bytes, show_count
 from xlayout.table import Table
 
@@ -36,7 +37,7 @@ def plan_table(plan: PortPlan, /) -> Table:
     return Table(
         title=f"{plan.src} ({old}) → {plan.dst} ({new}), family {plan.family}",
         columns=(*heads, "layout", "values", ">bytes"),
-        rows=tuple(_row(moves, plan, cuts) for moves in groups.values()),
+        rows=tuple(_row(moves, cuts) for moves in groups.values()),
         notes=tuple(_notes(plan)),
     )
 
@@ -47,22 +48,25 @@ def _prefix(names: Iterable[str]) -> str:
     return shared + "/" if shared else ""
 
 
-def _row(moves: Sequence[Move], plan: PortPlan, cuts: tuple[str, str]) -> tuple[str, ...]:
+def _row(moves: Sequence[Move], cuts: tuple[str, str]) -> tuple[str, ...]:
     first = moves[0]
     layout = "as it is" if first.layout().is_identity else str(first.layout())
     for what, axis in first.target.rule.stack_axes.items():
         count = len({getattr(move.target, what) for move in moves})
         layout += f", {count} along axis {axis}"
+    if part := first.target.rule.part:
+        layout += f", part {part.index + 1} of {len(part.segments)}"
     values = str(first.change)
     if (factor := first.change.factor) != 1.0:
         values += f", × {first.power} = {factor:.6g}"
     names = dict.fromkeys(move.target.tensor for move in moves)
+    itemsize = TensorSpec(first.change.target, ()).itemsize
     return (
         fold(dict.fromkeys(move.source.tensor for move in moves))[0].removeprefix(cuts[0]),
         fold(names)[0].removeprefix(cuts[1]),
         layout,
         values,
-        show_bytes(sum(plan.specs[name].nbytes for name in names)),
+        show_bytes(sum(move.layout().size for move in moves) * itemsize),
     )
 
 
@@ -76,6 +80,8 @@ def _notes(plan: PortPlan) -> list[str]:
         f"files: {', '.join(f'{file} {show_bytes(size)}' for file, size in plan.files.items())}",
         "every source tensor is accounted for",
     ]
+    if plan.extras:
+        notes.append(f"writes beside them: {', '.join(plan.extras)}")
     if plan.companions:
         notes.append(f"copies along: {', '.join(plan.companions)}")
     notes += [f"ignored, as code computes it anew: {name}" for name in fold(plan.ignored)]
@@ -87,7 +93,7 @@ def _notes(plan: PortPlan) -> list[str]:
     if plan.unkept:
         more = f" and {len(plan.unkept) - _SHOWN} more" if len(plan.unkept) > _SHOWN else ""
         shown = ", ".join(map(repr, plan.unkept[:_SHOWN]))
-        notes.append(f"!lost, as only tensors are carried over: metadata {shown}{more}")
+        notes.append(f"!lost, as only a model's weights are carried over: {shown}{more}")
     if plan.unplaced:
         notes.append(
             f"!lost, as one file has no place for it: {', '.join(plan.unplaced)}; a directory, a "

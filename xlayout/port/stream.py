@@ -10,6 +10,7 @@ from xlayout.port.change import roomy_dtype
 from xlayout.port.formats import numpy_dtype
 from xlayout.port.losses import Loss
 from xlayout.port.move import Buffers
+from xlayout.port.regions import gather, held, scatter
 
 if TYPE_CHECKING:
     from xlayout.port.formats import Sink, Source
@@ -36,14 +37,14 @@ def stream(
     for move in plan.moves:
         name, dtype = move.target.tensor, numpy_dtype(move.change.target)
         for tile in move.tiles():
-            shape = tuple(cut.stop - cut.start for cut in tile.write)
-            y = buffers.carve(0, dtype, shape)
-            if sink.holds(name, tile.write, y):
+            y = buffers.carve(0, dtype, (tile.layout.size,))
+            there = held(sink, name, tile.write, y)
+            if len(there) == len(tile.write):
                 kept += y.nbytes
             else:
                 x = laid_out(source, move, tile, buffers)
-                y = _changed(move, x, buffers)
-                sink.write(name, y.reshape(shape), tile.write)
+                y = _changed(move, x, buffers).reshape(-1)
+                scatter(sink, name, tile.write, y, but=there)
             if progress is not None:
                 progress(y.nbytes)
     return kept
@@ -52,9 +53,8 @@ def stream(
 def laid_out(source: Source, move: Move, tile: Tile, buffers: Buffers) -> Array:
     """Read a tile and return it in the target's layout, its values as they are stored."""
     dtype = numpy_dtype(move.change.source)
-    shape = tuple(cut.stop - cut.start for cut in tile.read)
-    read = buffers.carve(0, dtype, shape)
-    source.read(move.source.tensor, tile.read, out=read)
+    read = buffers.carve(0, dtype, (tile.layout.size,))
+    gather(source, move.source.tensor, tile.read, read)
     read = read.reshape(tile.layout.in_shape)
     if tile.layout.is_identity:
         return read.reshape(tile.layout.out_shape)

@@ -5,7 +5,8 @@ GGUF and MaxText's "llama3.1" rotate neighbouring pairs of a head.
 
 from __future__ import annotations
 
-from xlayout.port.families.decoder import ATTENTION, MLP, SIZES, TIED, decoder_dialects
+from xlayout.port.families.decoder import decoder_dialects
+from xlayout.port.families.weights import ATTENTION, MLP, SIZES, TIED
 from xlayout.port.family import Family
 
 __all__ = ["LLAMA"]

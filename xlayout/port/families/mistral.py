@@ -6,7 +6,8 @@ is nothing that MaxText's Mistral has.
 
 from __future__ import annotations
 
-from xlayout.port.families.decoder import ATTENTION, MLP, SIZES, TIED, decoder_dialects, experts
+from xlayout.port.families.decoder import decoder_dialects
+from xlayout.port.families.weights import ATTENTION, MLP, SIZES, TIED, experts
 from xlayout.port.family import Family
 
 __all__ = ["MISTRAL", "MIXTRAL"]

@@ -5,14 +5,15 @@ All of them rotate halves of a head, in every format, and their attention has it
 
 from __future__ import annotations
 
-from xlayout.port.families.decoder import (
+from xlayout.port.families.decoder import decoder_dialects
+from xlayout.port.families.weights import (
     ATTENTION,
     MLP,
     SIZES,
     TIED,
     Weight,
-    decoder_dialects,
     experts,
+    qkv,
 )
 from xlayout.port.family import Family
 
@@ -20,22 +21,46 @@ __all__ = ["QWEN2", "QWEN3", "QWEN3_MOE"]
 
 _BIASES = (
     Weight(
-        "self_attn.q_proj.bias",
-        "attn_q.bias",
-        "self_attention/query/bias",
-        "(heads dim) -> heads dim",
+        hf="self_attn.q_proj.bias",
+        gguf="attn_q.bias",
+        maxtext="self_attention/query/bias",
+        mcore="self_attention.linear_qkv.bias",
+        pattern="(heads dim) -> heads dim",
+        part=qkv(0),
     ),
-    Weight("self_attn.k_proj.bias", "attn_k.bias", "self_attention/key/bias", "(kv dim) -> kv dim"),
     Weight(
-        "self_attn.v_proj.bias", "attn_v.bias", "self_attention/value/bias", "(kv dim) -> kv dim"
+        hf="self_attn.k_proj.bias",
+        gguf="attn_k.bias",
+        maxtext="self_attention/key/bias",
+        mcore="self_attention.linear_qkv.bias",
+        pattern="(kv dim) -> kv dim",
+        part=qkv(1),
+    ),
+    Weight(
+        hf="self_attn.v_proj.bias",
+        gguf="attn_v.bias",
+        maxtext="self_attention/value/bias",
+        mcore="self_attention.linear_qkv.bias",
+        pattern="(kv dim) -> kv dim",
+        part=qkv(2),
     ),
 )
 
 _NORMS_OF_HEADS = (
     Weight(
-        "self_attn.q_norm.weight", "attn_q_norm.weight", "self_attention/query_norm/scale", "dim"
+        hf="self_attn.q_norm.weight",
+        gguf="attn_q_norm.weight",
+        maxtext="self_attention/query_norm/scale",
+        mcore="self_attention.q_layernorm.weight",
+        pattern="dim",
     ),
-    Weight("self_attn.k_norm.weight", "attn_k_norm.weight", "self_attention/key_norm/scale", "dim"),
+    Weight(
+        hf="self_attn.k_norm.weight",
+        gguf="attn_k_norm.weight",
+        maxtext="self_attention/key_norm/scale",
+        mcore="self_attention.k_layernorm.weight",
+        pattern="dim",
+    ),
 )
 
 _SIZES_OF_3 = {**SIZES, "dim": "head_dim | 128"}

@@ -129,7 +129,7 @@ def create_sink(
     max_shard_size: int | str = "5GB",
     chunks: Mapping[str, tuple[int, ...]] | None = None,
     key: str | None = None,
-    beside: Mapping[str, Path] | None = None,
+    beside: Mapping[str, Path | bytes] | None = None,
 ) -> Sink:
     """Create a checkpoint that will hold exactly `specs`, hidden until it is committed.
 
@@ -143,7 +143,8 @@ def create_sink(
             default is one layer of a stack, or the whole tensor. Regions lie on its grid.
         key: What is being written. With one, a run that was interrupted leaves its files, and the
             next with the same key goes on in them (`Sink.holds`).
-        beside: Files to publish with the tensors, by the name they will have there.
+        beside: Files to publish with the tensors, by the name they will have there: where they are
+            now, or what is in them.
 
     Raises:
         FormatError: The format cannot be written, or cannot hold one of the tensors.

@@ -31,8 +31,13 @@ STORAGE_INFO = "torch.distributed.checkpoint.filesystem._StorageInfo"
 SIZE = "torch.Size"
 LAYOUT = "torch.serialization._get_layout"
 
-# What stands where nothing is looked up: whose save it was, and where it was saved.
+# What stands where nothing is looked up: whose save it was, where it was saved, and the plans of
+# all ranks, which Megatron-core keeps to save the same way again.
 _UNREAD = (
+    *(
+        f"torch.distributed.checkpoint.planner.{kind}"
+        for kind in ("SavePlan", "TensorWriteData", "WriteItem", "WriteItemType")
+    ),
     _CLASSES + "StorageMeta",
     "collections.OrderedDict",
     "builtins.getattr",  # so Python 3.11's first releases write a member of an enum

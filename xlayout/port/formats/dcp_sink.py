@@ -67,7 +67,7 @@ class DCPSink(StagedSink):
         config: Mapping[str, Any] | None = None,
         max_shard_size: int | str = "5GB",
         key: str | None = None,
-        beside: Mapping[str, Path] | None = None,
+        beside: Mapping[str, Path | bytes] | None = None,
     ) -> None:
         files = dcp_files(specs, parse_bytes(max_shard_size, name="max_shard_size"))
         self._archives = {name: render_archive(spec) for name, spec in specs.items()}

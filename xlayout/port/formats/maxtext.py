@@ -130,7 +130,7 @@ class MaxTextSink(StagedSink):
         config: Mapping[str, Any] | None = None,
         chunks: Mapping[str, tuple[int, ...]] | None = None,
         key: str | None = None,
-        beside: Mapping[str, Path] | None = None,
+        beside: Mapping[str, Path | bytes] | None = None,
     ) -> None:
         refuse_path(path)
         require("tensorstore")  # now, while what an interrupted run wrote is not touched

@@ -145,7 +145,7 @@ class SafetensorsSink(StagedSink):
         config: Mapping[str, Any] | None = None,
         max_shard_size: int | str = "5GB",
         key: str | None = None,
-        beside: Mapping[str, Path] | None = None,
+        beside: Mapping[str, Path | bytes] | None = None,
     ) -> None:
         single = Path(path).suffix == ".safetensors"
         if single and (config or beside):

@@ -41,7 +41,8 @@ class StagedSink(Sink):
         key: What is being written. With one, a run that was interrupted, or that the system failed,
             leaves its files, and the next with the same key goes on in them; None starts afresh and
             leaves nothing.
-        beside: Files that are published with the tensors, by the name they will have.
+        beside: Files that are published with the tensors, by the name they will have: where they
+            are now, or what is in them.
     """
 
     def __init__(
@@ -54,12 +55,15 @@ class StagedSink(Sink):
         parts: Collection[str],
         single: bool = False,
         key: str | None = None,
-        beside: Mapping[str, Path] | None = None,
+        beside: Mapping[str, Path | bytes] | None = None,
     ) -> None:
         self.tensors = dict(specs)
         self._coverage = Coverage(self.tensors)
         self._beside = beside or {}
-        needed += sum(file.stat().st_size for file in self._beside.values())
+        needed += sum(
+            len(file) if isinstance(file, bytes) else file.stat().st_size
+            for file in self._beside.values()
+        )
         self._staging = Staging(path, needed=needed, single=single, key=key)
         self._key, self._parts = key, parts
         self._journal: Journal | None = None
@@ -144,7 +148,10 @@ class StagedSink(Sink):
             with self._staging.watch():
                 self._finish()
                 for file, source in self._beside.items():
-                    shutil.copyfile(source, self._staging.folder / file)
+                    if isinstance(source, bytes):
+                        (self._staging.folder / file).write_bytes(source)
+                    else:
+                        shutil.copyfile(source, self._staging.folder / file)
         except BaseException as error:
             self._stop(error)
             raise
