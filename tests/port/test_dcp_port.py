@@ -54,9 +54,7 @@ def test_what_torch_saved_becomes_a_maxtext_tree(wide_llama: Path, tmp_path: Pat
     (tmp_path / "dcp" / "config.json").write_bytes((wide_llama / "config.json").read_bytes())
     plan = port.plan(tmp_path / "dcp", tmp_path / "maxtext", to="maxtext")
     assert plan.unkept == ("step",)
-    assert "!lost, as only a model's weights are carried over: 'step'" in str(plan).replace(
-        "\n", " "
-    )
+    assert "lost, as only a model's weights are carried over: 'step'" in str(plan)
     port.run(tmp_path / "dcp", tmp_path / "maxtext", to="maxtext")
     assert port.verify(wide_llama, tmp_path / "maxtext").identical
 
@@ -73,7 +71,7 @@ def test_the_plan_says_which_files_there_will_be(
     assert "files: __0_0.distcp " in str(plan)
     port.run(wide_llama, tmp_path / "dcp", to="dcp")
     written = {path.name: path.stat().st_size for path in (tmp_path / "dcp").iterdir()}
-    assert written.keys() == {".metadata", "config.json", *plan.files}
+    assert written.keys() == {".metadata", "config.json", *plan.companions, *plan.files}
     assert all(0 < written[file] - size < 20_000 for file, size in plan.files.items())
 
 
@@ -88,7 +86,7 @@ def test_it_is_inspected_and_compared_like_any_other(wide_llama: Path, tmp_path:
 def test_the_tokenizer_goes_along(own_llama: Path, tmp_path: Path) -> None:
     (own_llama / "tokenizer.json").write_text("{}")
     report = port.run(own_llama, tmp_path / "dcp", to="dcp")
-    assert report.companions == ("tokenizer.json",)
+    assert "tokenizer.json" in report.companions
     port.run(tmp_path / "dcp", tmp_path / "hf", to="hf")
     assert (tmp_path / "hf" / "tokenizer.json").read_text() == "{}"
 

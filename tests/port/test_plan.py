@@ -16,7 +16,7 @@ from xlayout.errors import FormatError
 from xlayout.port.formats import open_source
 
 
-@pytest.mark.parametrize("to", ["hf", "maxtext", "maxtext-unscanned"])
+@pytest.mark.parametrize("to", ["hf", "maxtext", "maxtext-unscanned", "dcp"])
 def test_the_run_writes_exactly_what_the_plan_names(
     wide_llama: Path, tmp_path: Path, to: str
 ) -> None:
