@@ -51,12 +51,7 @@ def decoder_dialects(
         ignored: Names in Hugging Face's files that carry nothing of their own.
     """
     hf, mcore = _rules(layer, "hf"), _rules(layer, "mcore")
-    found = {
-        "hf": Dialect("safetensors", hf, ignored=ignored),
-        "dcp": Dialect("dcp", hf, ignored=ignored),
-        "megatron": Dialect("dcp", _stacked(mcore, axis=0), other=_TRAINING, files=FILES),
-        "megatron-per-layer": Dialect("dcp", mcore, other=_TRAINING, files=FILES),
-    }
+    found = {"hf": Dialect("safetensors", hf, ignored=ignored)}
     if gguf is not None:
         found["gguf"] = Dialect(
             "gguf",
@@ -73,7 +68,11 @@ def decoder_dialects(
         found[f"maxtext{suffix}-unscanned"] = Dialect(
             "maxtext", rules, config={"scan_layers": False, "rope_type": rope}
         )
-    return found
+    return found | {
+        "dcp": Dialect("dcp", hf, ignored=ignored),
+        "megatron": Dialect("dcp", _stacked(mcore, axis=0), other=_TRAINING, files=FILES),
+        "megatron-per-layer": Dialect("dcp", mcore, other=_TRAINING, files=FILES),
+    }
 
 
 def _rules(

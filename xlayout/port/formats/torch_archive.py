@@ -64,9 +64,9 @@ def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict
     if size > _MOST:
         refuse(f"a directory of {size} bytes", f"at most {_MOST}, as for one tensor")
     entries = _entries(os.pread(handle, size, start + begin), where)
-    if entries and min(offset for _, offset, _, _ in entries):
+    if min((entry[1] for entry in entries), default=0):
         refuse("bytes before the first record", "none")
-    ends = sorted([*(offset for _, offset, _, _ in entries), begin])
+    ends = sorted([*(entry[1] for entry in entries), begin])
     records: dict[str, Record] = {}
     for path, offset, size, plain in entries:
         shown = f"{path!r:.200}"
