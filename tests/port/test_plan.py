@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from safetensors.numpy import save_file
 from tests.port.models import tensors
 from xlayout import port
 from xlayout.errors import FormatError
-from xlayout.port.formats import open_source
+from xlayout.port.formats import TensorSpec, open_source
 
 
 @pytest.mark.parametrize("to", ["hf", "maxtext", "maxtext-unscanned", "dcp"])
@@ -36,6 +37,9 @@ def test_the_plan_knows_the_shards(
     plan = port.plan(wide_llama, tmp_path / "out", to="hf")
     assert len(plan.files) == 3
     assert "files: model-00001-of-00003.safetensors 2" in str(plan)
+    many = replace(plan, specs={f"{i:03}.w": TensorSpec("int8", (200_000,)) for i in range(10)})
+    names = (f"model-{i:05}-of-00010.safetensors" for i in (1, 10))
+    assert f"files: 10 files of at most 200 kB, {' to '.join(names)}" in str(many)
     port.run(wide_llama, tmp_path / "out", to="hf")
     with open_source(tmp_path / "out") as written:
         assert written.files.keys() == plan.files.keys()
@@ -75,7 +79,7 @@ def test_a_plan_reads_headers_alone(
 ) -> None:
     from xlayout.port.formats.safetensors import SafetensorsSource
 
-    def read(*_: object) -> None:
+    def read(*_: object, **__: object) -> None:
         raise AssertionError("a tensor was read")
 
     monkeypatch.setattr(SafetensorsSource, "read", read)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from xlayout.errors import PortError
 from xlayout.port.move import Move
 
 __all__ = ["fit"]
+
+_Kind: TypeAlias = tuple[tuple[object, ...], ...]
 
 
 def fit(groups: Sequence[Sequence[Move]], max_ram: int, /) -> list[tuple[Move, ...]]:
@@ -25,31 +28,48 @@ def fit(groups: Sequence[Sequence[Move]], max_ram: int, /) -> list[tuple[Move, .
     Raises:
         PortError: Not even the shortest tiles fit.
     """
+    # A model has thousands of moves of a few kinds: those of layers and experts.
+    kinds = [tuple(_kind(move) for move in group) for group in groups]
+    one: dict[_Kind, Sequence[Move]] = {}
+    for kind, group in zip(kinds, groups, strict=True):
+        one.setdefault(kind, group)
+    leasts = {kind: _least(group) for kind, group in one.items()}
+    worst = max(one, key=lambda kind: leasts[kind])
     room, beside = max_ram, ""
-    worst = max(groups, key=_least)
     while True:
-        if (least := _least(worst)) > room:
-            need = least + max_ram - room
+        if leasts[worst] > room:
+            need = leasts[worst] + max_ram - room
             raise PortError(
-                f"max_ram: {max_ram:,} bytes; one slice of {worst[0].source.tensor}{beside} needs "
-                f"{need:,}, which is the least that works"
+                f"max_ram: {max_ram:,} bytes; one slice of {one[worst][0].source.tensor}{beside} "
+                f"needs {need:,}, which is the least that works"
             )
-        fitted = [_stretched(group, room) for group in groups]
-        cut = max((move for group in fitted for move in group), key=lambda move: move.held)
+        fitted = {kind: _stretched(group, room // leasts[kind]) for kind, group in one.items()}
+        cut = max((move for group in fitted.values() for move in group), key=lambda m: m.held)
         if cut.held <= max_ram - room:
-            return fitted
+            break
         room = max_ram - cut.held
         beside = f" beside {cut.held:,} for a chunk of {cut.source.tensor}, which is read whole,"
+    leads = {kind: group[0].lead for kind, group in fitted.items()}
+    return [
+        tuple(replace(move, lead=leads[kind]) for move in group)
+        for kind, group in zip(kinds, groups, strict=True)
+    ]
+
+
+def _kind(move: Move) -> tuple[object, ...]:
+    """Return all that the memory of a move follows from."""
+    return move.source.rule, move.target.rule, move.change, move.chunk
 
 
 def _least(group: Sequence[Move]) -> int:
     return sum(sum(move.buffers(1)) for move in group)
 
 
-def _stretched(group: Sequence[Move], room: int) -> tuple[Move, ...]:
+def _stretched(group: Sequence[Move], most: int) -> tuple[Move, ...]:
+    """Return moves with tiles of at most so many leads."""
     first = group[0]
     whole = first.sizes[first.source.rule.lead]
-    most = min(whole, room // _least(group))
+    most = min(whole, most)
     longest, even = (
         tuple(replace(move, lead=lead) for move in group)
         for lead in (most, -(-whole // -(-whole // most)))

@@ -125,8 +125,7 @@ def homeward(
     place: Place, dtype: str, sizes: Mapping[str, int], chunk: tuple[int, ...] = (), /
 ) -> Move:
     """Return the move that takes a stored tensor to its canonical layout, values untouched."""
-    left = place.rule.pattern.partition(" -> ")[0]
-    home = replace(place, rule=Rule(place.rule.name, place.rule.name, left))
+    home = replace(place, rule=_canonical(place.rule))
     return Move(place, home, Change(dtype, dtype), sizes, 1, chunk=chunk)
 
 
@@ -150,6 +149,11 @@ class Buffers:
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // _LINE) * _LINE
+
+
+@cache
+def _canonical(rule: Rule) -> Rule:
+    return Rule(rule.name, rule.name, rule.pattern.partition(" -> ")[0])
 
 
 @cache

@@ -130,8 +130,7 @@ class Rule:
     @property
     def sides(self) -> tuple[_Side, _Side]:
         """The axes of both sides, each a tuple of the factors merged in it."""
-        left, _, right = self.pattern.partition("->")
-        return _groups(left), _groups(right or left)
+        return _sides(self.pattern)
 
     @property
     def lead(self) -> str:
@@ -180,6 +179,12 @@ class Rule:
         """The target's axes without those that are stacked."""
         stacked = self.stacked
         return tuple(group for group in self.sides[1] if group[0] not in stacked)
+
+
+@cache  # a model has a place for each rule in every layer and expert, and all of them ask
+def _sides(pattern: str) -> tuple[_Side, _Side]:
+    left, _, right = pattern.partition("->")
+    return _groups(left), _groups(right or left)
 
 
 def _groups(side: str) -> _Side:

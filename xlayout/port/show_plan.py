@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xlayout.port.account import fold
@@ -70,6 +70,14 @@ def _row(moves: Sequence[Move], cuts: tuple[str, str]) -> tuple[str, ...]:
     )
 
 
+def _files(files: Mapping[str, int]) -> str:
+    if len(files) <= _SHOWN:
+        return ", ".join(f"{file} {show_bytes(size)}" for file, size in files.items())
+    first, *_, last = files
+    most = show_bytes(max(files.values()))
+    return f"{show_count(len(files), 'file')} of at most {most}, {first} to {last}"
+
+
 def _notes(plan: PortPlan) -> list[str]:
     tensors = show_count(len(plan.specs), "tensor")
     held = max(move.held for move in plan.moves)
@@ -77,7 +85,7 @@ def _notes(plan: PortPlan) -> list[str]:
         f"reads {show_bytes(plan.read_bytes)}; writes {tensors}, {show_bytes(plan.write_bytes)}; "
         f"holds at most {show_bytes(plan.buffer_bytes)} of {show_bytes(plan.max_ram)} in buffers"
         + (f", and {show_bytes(held)} for a chunk that is read whole" if held else ""),
-        f"files: {', '.join(f'{file} {show_bytes(size)}' for file, size in plan.files.items())}",
+        f"files: {_files(plan.files)}",
         "every source tensor is accounted for",
     ]
     if plan.extras:
