@@ -12,7 +12,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from tests.port.formats.dcp_saves import save_dcp
-from tests.port.models import same_bytes
+from tests.port.models import MODELS, same_bytes, save_llama
 from xlayout import port
 from xlayout.errors import PortError
 
@@ -104,3 +104,22 @@ def test_names_of_a_whole_trainer_are_told_one_by_one(wide_llama: Path, tmp_path
     (tmp_path / "dcp" / "config.json").write_bytes((wide_llama / "config.json").read_bytes())
     with pytest.raises(PortError, match=r"model\.model\.embed_tokens\.weight"):
         port.plan(tmp_path / "dcp", tmp_path / "hf", to="hf")
+
+
+def test_a_tied_model_has_one_embedding_and_its_second_name_is_left_out(tmp_path: Path) -> None:
+    """As in safetensors; torch's state dict has the two names, and neither side guesses."""
+    transformers = pytest.importorskip("transformers")
+    source = save_llama(tmp_path / "hf", **MODELS["multi-head, tied"])
+    state = transformers.AutoModelForCausalLM.from_pretrained(source).state_dict()
+    save_dcp(tmp_path / "both", state)
+    (tmp_path / "both" / "config.json").write_bytes((source / "config.json").read_bytes())
+    with pytest.raises(PortError, match=r"unexpected \(1\): lm_head\.weight"):
+        port.plan(tmp_path / "both", tmp_path / "out", to="hf")
+    head = state.pop("lm_head.weight")
+    port.run(source, tmp_path / "dcp", to="dcp")
+    state["model.embed_tokens.weight"].zero_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.load(state, checkpoint_id=tmp_path / "dcp")
+    assert state["model.embed_tokens.weight"].equal(head)
+    assert head.any()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,7 +114,11 @@ def test_what_is_much_in_another_order_goes_through_small_buffers(tmp_path: Path
     tensor = to_torch(bits("float32", (1500, 3000))).T
     with open_source(save_dcp(tmp_path / "d", {"x": tensor})) as source:
         out = np.empty((2990, 1499), np.float32)
+        tracemalloc.start()
         source.read("x", (slice(5, 2995), slice(1, 1500)), out)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 9 << 20 < out.nbytes
         assert same(out, tensor.numpy()[5:2995, 1:])
 
 

@@ -13,7 +13,7 @@ import pytest
 from torch.distributed.checkpoint.filesystem import SerializationFormat
 
 from tests.port.formats.arrays import bits, same
-from tests.port.formats.dcp_saves import save_dcp, to_torch
+from tests.port.formats.dcp_saves import change, save_dcp, to_torch
 from xlayout.errors import FormatError
 from xlayout.port.formats import open_source
 
@@ -66,5 +66,21 @@ def test_refuses_a_safetensors_file_of_something_else(tmp_path: Path, case: str)
     with (
         open_source(path) as source,
         pytest.raises(FormatError, match=f"'x': its chunk at \\[0, 0\\]: .*{re.escape(text)}"),
+    ):
+        source.read("x")
+
+
+def test_refuses_a_length_that_is_not_the_chunks(tmp_path: Path) -> None:
+    path = save_dcp(
+        tmp_path / "d", {"x": to_torch(X)}, serialization_format=SerializationFormat.SAFETENSORS
+    )
+
+    def longer(metadata: Any) -> None:
+        (info,) = metadata.storage_data.values()
+        info.length += 1
+
+    with (
+        open_source(change(path, longer)) as source,
+        pytest.raises(FormatError, match="at \\[0, 0\\]: 49 bytes in the metadata; wanted 48"),
     ):
         source.read("x")

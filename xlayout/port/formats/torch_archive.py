@@ -80,7 +80,7 @@ def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict
         first = offset + _LOCAL.size + named + extra
         stop, limit = first + size, next(end for end in ends if end > offset)
         # A maker that learns a record's checksum last writes it behind the bytes.
-        told = os.pread(handle, 4, start + stop) == b"PK\7\x08" and limit - stop in _BEHIND
+        told = limit - stop in _BEHIND and os.pread(handle, 4, start + stop) == b"PK\7\x08"
         if stop != limit and not told:
             refuse(f"{shown} ends at byte {stop}", f"{limit}, where the next begins")
         folder, _, name = path.partition("/")
@@ -147,7 +147,7 @@ def _widened(extra: bytes, *numbers: int) -> list[int]:
             found = [n for (n,) in struct.iter_unpack("<Q", extra[4 : 4 + size // 8 * 8])]
         extra = extra[4 + size :]
     wide = iter(found)
-    numbers_ = [next(wide, None) if n == _WIDE else n for n in numbers]
-    if None in numbers_:
-        raise ValueError("a size of 64 bits that is not there")
-    return [n for n in numbers_ if n is not None]
+    try:
+        return [next(wide) if n == _WIDE else n for n in numbers]
+    except StopIteration:
+        raise ValueError("a number of 64 bits that is not there") from None
