@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.filesystem import FileSystemWriter, SerializationFormat
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
@@ -78,15 +79,19 @@ def load_dtensors(rank: int, path: Path, mesh_shape: tuple[int, ...]) -> bool:
 
 
 def save_fsdp(rank: int, path: Path) -> dict[str, np.ndarray]:
-    """Save a model under FSDP with its optimizer; what its weights are as a whole."""
+    """Save a model under FSDP and its optimizer, a step in; what their tensors are as a whole."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(*WIDTHS), torch.nn.Linear(WIDTHS[1], 1))
-    whole = {name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items()}
     for layer in model:
         fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
     optimizer = torch.optim.Adam(model.parameters())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dcp.save({"model": model.state_dict(), "optim": optimizer.state_dict()}, checkpoint_id=path)
+        model(torch.ones(2, WIDTHS[0])).sum().backward()
+        optimizer.step()
+        optimizer_state = get_optimizer_state_dict(model, optimizer)
+        dcp.save({"model": model.state_dict(), "optim": optimizer_state}, checkpoint_id=path)
     assert rank == dist.get_rank()
-    return whole
+    first = {"optim.state.0.weight.exp_avg": optimizer_state["state"]["0.weight"]["exp_avg"]}
+    weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    return {name: tensor.full_tensor().numpy() for name, tensor in (weights | first).items()}
