@@ -75,6 +75,10 @@ def parse_metadata(raw: bytes, /, *, where: str) -> Contents:
     Raises:
         FormatError: It names what has no place in it, or says what cannot be: a chunk outside its
             tensor or in no file, chunks that overlap or leave a hole, a file outside the directory.
+
+    >>> parse_metadata(b"N.", where=".metadata")
+    Traceback (most recent call last):
+    xlayout.errors.FormatError: .metadata: None where a Metadata stands; wanted one
     """
     tree = read_pickle(raw, names.ALLOWED, where=where)
     try:
