@@ -68,7 +68,7 @@ def test_the_plan_says_which_files_there_will_be(
     assert (plan.format, plan.dialects) == ("dcp", ("hf", "dcp"))
     assert sum(plan.files.values()) == plan.write_bytes
     assert len(plan.files) > 3
-    assert "files: __0_0.distcp " in str(plan)
+    assert f"files: {len(plan.files)} files of at most 98.4 kB, __0_0.distcp to" in str(plan)
     port.run(wide_llama, tmp_path / "dcp", to="dcp")
     written = {path.name: path.stat().st_size for path in (tmp_path / "dcp").iterdir()}
     assert written.keys() == {".metadata", "config.json", *plan.companions, *plan.files}
