@@ -21,6 +21,7 @@ from tests.port.models import (
     torch_logits,
 )
 from xlayout import port
+from xlayout.port.show_family import rules_table
 
 pytestmark = pytest.mark.distributed
 
@@ -104,6 +105,15 @@ def test_every_byte_comes_back(made: Path, tmp_path: Path, name: str, to: str) -
     assert port.verify(tmp_path / "there", made / name / "ported").identical
     port.run(tmp_path / "there", tmp_path / "back", to="hf")
     assert same_bytes(source, tmp_path / "back")
+
+
+def test_the_plan_and_the_rules_name_the_parts(made: Path, tmp_path: Path) -> None:
+    plan = str(port.plan(made / "mixtral" / "hf", tmp_path / "out", to="megatron"))
+    assert "as it is, 3 along axis 0, part 2 of group dim + dim + dim" in plan
+    assert "as it is, 3 along axis 0, 5 along axis 1, part 1 of mlp + mlp" in plan
+    assert "writes beside them: metadata.json, common.pt" in plan
+    rules = str(rules_table("mixtral", "megatron"))
+    assert "(kv dim) embed -> layer (kv dim) embed, part 3 of group dim + dim + dim" in rules
 
 
 def test_two_ranks_of_tensor_parallelism_take_their_parts(made: Path, tmp_path: Path) -> None:

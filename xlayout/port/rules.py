@@ -80,6 +80,9 @@ class Part:
         lengths = [math.prod(sizes[name] for name in each.split()) for each in self.segments]
         return sum(lengths[: self.index]), lengths[self.index], sum(lengths)
 
+    def __str__(self) -> str:
+        return f"part {self.index + 1} of {' + '.join(self.segments)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:

@@ -29,7 +29,12 @@ def rules_table(name: str, dialect: str, /) -> Table:
     if dialect not in family.dialects:
         raise PortError(f"to: {dialect!r}; {', '.join(family.dialects)} are known")
     rows = tuple(
-        (rule.name, rule.target, rule.pattern, f"× {rule.scale}" if rule.scale else "")
+        (
+            rule.name,
+            rule.target,
+            rule.pattern + (f", {rule.part}" if rule.part else ""),
+            f"× {rule.scale}" if rule.scale else "",
+        )
         for rule in family.dialects[dialect].rules
     )
     return Table(f"{name}: hf ↔ {dialect}", ("hf", dialect, "layout", "values"), rows)

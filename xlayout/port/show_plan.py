@@ -55,7 +55,7 @@ def _row(moves: Sequence[Move], cuts: tuple[str, str]) -> tuple[str, ...]:
         count = len({getattr(move.target, what) for move in moves})
         layout += f", {count} along axis {axis}"
     if part := first.target.rule.part:
-        layout += f", part {part.index + 1} of {len(part.segments)}"
+        layout += f", {part}"
     values = str(first.change)
     if (factor := first.change.factor) != 1.0:
         values += f", × {first.power} = {factor:.6g}"
