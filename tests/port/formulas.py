@@ -110,7 +110,7 @@ def formula(family: Family, key: str, name: str) -> Formula:
     tail = name if name == "lm_head.weight" else ".".join(name.split(".")[-2:])
     pairs = family.name in PAIRS.get(key, ())
     expert = "expert" in name
-    if key in ("hf", "dcp"):
+    if key in ("hf", "dcp", "dcp-model"):
         return same
     if key.startswith("megatron"):
         return lambda at: megatron(at, tail, name)

@@ -59,6 +59,27 @@ def test_what_torch_saved_becomes_a_maxtext_tree(wide_llama: Path, tmp_path: Pat
     assert port.verify(wide_llama, tmp_path / "maxtext").identical
 
 
+def test_what_a_trainer_saved_is_told_by_its_names(wide_llama: Path, tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    state = safetensors.load_file(wide_llama / "model.safetensors")
+    moments = {name: torch.zeros(2) for name in state}
+    save_dcp(tmp_path / "dcp", {"model": state, "optim": {"exp_avg": moments}, "step": 3})
+    (tmp_path / "dcp" / "config.json").write_bytes((wide_llama / "config.json").read_bytes())
+    plan = port.plan(tmp_path / "dcp", tmp_path / "hf", to="hf")
+    assert plan.dialects == ("dcp-model", "hf")
+    assert "optim.exp_avg.model.layers.{0..2}.mlp.down_proj.weight" in plan.unkept
+    assert "step" in plan.unkept
+    port.run(tmp_path / "dcp", tmp_path / "hf", to="hf")
+    assert same_bytes(wide_llama, tmp_path / "hf")
+
+    port.run(tmp_path / "hf", tmp_path / "again", to="dcp-model")
+    loaded = {"model": {name: torch.empty_like(weight) for name, weight in state.items()}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.load(loaded, checkpoint_id=tmp_path / "again")
+    assert all(torch.equal(weight, state[name]) for name, weight in loaded["model"].items())
+
+
 def test_the_plan_says_which_files_there_will_be(
     wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,13 +117,12 @@ def test_a_name_of_a_safetensors_file_is_refused(wide_llama: Path, tmp_path: Pat
         port.plan(wide_llama, tmp_path / "x.safetensors", to="dcp")
 
 
-def test_names_of_a_whole_trainer_are_told_one_by_one(wide_llama: Path, tmp_path: Path) -> None:
-    """A model beside its optimizer is not guessed: their names are not the model's."""
+def test_names_of_another_trainer_are_told_one_by_one(wide_llama: Path, tmp_path: Path) -> None:
     safetensors = pytest.importorskip("safetensors.torch")
     state = safetensors.load_file(wide_llama / "model.safetensors")
-    save_dcp(tmp_path / "dcp", {"model": state, "optim": {"exp_avg": torch.zeros(2)}})
+    save_dcp(tmp_path / "dcp", {"net": state, "adam": {"exp_avg": torch.zeros(2)}})
     (tmp_path / "dcp" / "config.json").write_bytes((wide_llama / "config.json").read_bytes())
-    with pytest.raises(PortError, match=r"model\.model\.embed_tokens\.weight"):
+    with pytest.raises(PortError, match=r"net\.model\.embed_tokens\.weight"):
         port.plan(tmp_path / "dcp", tmp_path / "hf", to="hf")
 
 

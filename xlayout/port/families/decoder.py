@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from xlayout.port.families.megatron import FILES
 from xlayout.port.families.weights import FIRST, LAST, Weight
@@ -21,7 +22,9 @@ from xlayout.port.rules import Power, Rule
 
 __all__ = ["decoder_dialects"]
 
-_TRAINING = ("optimizer.*",)  # of Megatron-core, whose weights have no prefix
+# What trainers save beside a model: Megatron-core under the first name, others as they like.
+_OF_TRAINERS = "optim optimizer optimizers lr_scheduler lr_schedulers dataloader train_state"
+_TRAINING = (*(f"{name}.*" for name in _OF_TRAINERS.split()), "step", "epoch")
 _OUTSIDE = {"hf": "", "gguf": "", "maxtext": "params/params/", "mcore": ""}
 _INSIDE = {
     "hf": "model.layers.{layer}.",
@@ -70,6 +73,12 @@ def decoder_dialects(
         )
     return found | {
         "dcp": Dialect("dcp", hf, ignored=ignored),
+        "dcp-model": Dialect(
+            "dcp",
+            tuple(replace(rule, target=f"model.{rule.target}") for rule in hf),
+            ignored=tuple(f"model.{name}" for name in ignored),
+            other=_TRAINING,
+        ),
         "megatron": Dialect("dcp", _stacked(mcore, axis=0), other=_TRAINING, files=FILES),
         "megatron-per-layer": Dialect("dcp", mcore, other=_TRAINING, files=FILES),
     }
