@@ -156,6 +156,16 @@ def test_a_part_that_does_not_lead_its_target_is_refused() -> None:
             Rule(name, "b", pattern, part=part)
 
 
+def test_a_part_that_does_not_divide_its_axis_is_refused() -> None:
+    rule = Rule("a", "b", "(h d) w", part=Part(("g d", "d"), 0))
+    sizes = {"h": 6, "d": 4, "w": 5, "g": 3}
+    assert rule.target_shape(sizes) == (32, 5)
+    with pytest.raises(
+        PatternError, match=r"b: part 1 of g d \+ d, of 16, in an axis of 24"
+    ):
+        rule.target_shape({**sizes, "g": 4})
+
+
 def test_a_family_must_cover_the_same_tensors_in_every_dialect() -> None:
     one, other = Rule("a", "a", "h"), Rule("b", "b", "h")
 

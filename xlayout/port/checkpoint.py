@@ -132,6 +132,8 @@ def _dialect(family: Family, source: Source, config: Mapping[str, Any]) -> str:
     if not spoken:
         known = ", ".join(dict.fromkeys(d.format for d in family.dialects.values()))
         raise PortError(f"family: {family.name!r} has no rules for {form}; it has {known}")
+    if len(spoken) == 1:
+        return next(iter(spoken))
     if named := {key: d for key, d in spoken.items() if not d.config}:
         return max(named, key=lambda key: _heard(named[key], source.tensors))
     said = section(config, form)

@@ -161,12 +161,21 @@ class Rule:
         return tuple(math.prod(sizes[name] for name in group) for group in self.sides[0])
 
     def target_shape(self, sizes: Sizes, /) -> tuple[int, ...]:
-        """Return the target's shape, with all that is stacked or fused in it."""
+        """Return the target's shape, with all that is stacked or fused in it.
+
+        Raises:
+            PatternError: The axis does not hold the part a whole number of times.
+        """
         shape = [math.prod(sizes[name] for name in group) for group in self.sides[1]]
         if self.part is not None:
             _, own, turn = self.part.span(sizes)
-            shape[len(self.stacked)] *= turn
-            shape[len(self.stacked)] //= own
+            turns, rest = divmod(shape[len(self.stacked)], own)
+            if rest:
+                raise PatternError(
+                    f"{self.target}: {self.part}, of {own}, in an axis of {turns * own + rest}; "
+                    "wanted a length that divides it"
+                )
+            shape[len(self.stacked)] = turns * turn
         return tuple(shape)
 
     def layout(self, sizes: Sizes, /, lead: int | None = None) -> Layout:
