@@ -160,9 +160,7 @@ def test_a_part_that_does_not_divide_its_axis_is_refused() -> None:
     rule = Rule("a", "b", "(h d) w", part=Part(("g d", "d"), 0))
     sizes = {"h": 6, "d": 4, "w": 5, "g": 3}
     assert rule.target_shape(sizes) == (32, 5)
-    with pytest.raises(
-        PatternError, match=r"b: part 1 of g d \+ d, of 16, in an axis of 24"
-    ):
+    with pytest.raises(PatternError, match=r"b: part 1 of g d \+ d, of 16, in an axis of 24"):
         rule.target_shape({**sizes, "g": 4})
 
 
