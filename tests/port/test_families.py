@@ -105,6 +105,16 @@ def test_the_plan_folds_layers_and_experts(tmp_path: Path) -> None:
     ("name", "change", "text"),
     [
         ("mistral", {"sliding_window": 4096}, "sliding_window is 4096; MaxText's Mistral has none"),
+        (
+            "mistral",  # whose transformers' form knows no switch
+            {"sliding_window": 4096, "use_sliding_window": False},
+            "sliding_window is 4096; MaxText's Mistral has none",
+        ),
+        (
+            "mixtral",
+            {"sliding_window": 4096, "use_sliding_window": False},
+            "sliding_window is 4096; MaxText's Mixtral has none",
+        ),
         ("qwen2", {"use_sliding_window": True, "sliding_window": 32}, "sliding_window is 32"),
         ("qwen3-moe", {"norm_topk_prob": False}, "norm_topk_prob is False; wanted True, MaxText's"),
         ("qwen3-moe", {"norm_topk_prob": None}, "norm_topk_prob is False; wanted True, MaxText's"),

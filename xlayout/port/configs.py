@@ -151,7 +151,10 @@ def _refuse_foreign(known: Mapping[str, Any], rope: Mapping[str, Any], family: F
                     "other"
                 )
     window = known.get("sliding_window")
-    if window is not None and known.get("use_sliding_window", True):
+    # Where transformers has a window of its own accord, it asks for no switch.
+    if window is not None and (
+        "sliding_window" in family.defaults or known.get("use_sliding_window", True)
+    ):
         raise PortError(
             f"config: sliding_window is {window!r:.80}; MaxText's {name} has none. Where no text "
             "will be longer, it does nothing: set it to null"

@@ -36,5 +36,5 @@ MIXTRAL = Family(
     ),
     tied=TIED,
     maxtext={"decoder_block": "mixtral"},
-    defaults={"rms_norm_eps": 1e-5, "rope_theta": 1e6},
+    defaults={"rms_norm_eps": 1e-5, "rope_theta": 1e6, "sliding_window": None},
 )
