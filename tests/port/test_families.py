@@ -123,6 +123,16 @@ def test_the_plan_folds_layers_and_experts(tmp_path: Path) -> None:
             {"attention_bias": True},
             "attention_bias is True; wanted False, MaxText's",
         ),
+        (
+            "qwen3",  # as told to do for long texts, but beside what transformers saved
+            {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+            "rope_parameters is .* and rope_scaling is .*; wanted one of the two",
+        ),
+        (
+            "qwen3",
+            {"rope_parameters": {"full_attention": {"rope_theta": 1e6}}},
+            "a rope for each of .'full_attention'.; wanted one for all kinds of layers",
+        ),
         ("mixtral", {"num_local_experts": 10**6}, "3 layers of 1,000,000 experts; wanted at most"),
         ("mixtral", {"num_experts_per_tok": 0}, "num_experts_per_tok is 0; wanted a positive"),
         ("mixtral", {"num_experts_per_tok": 9}, "num_experts_per_tok is 9; wanted at most 5, the"),

@@ -108,12 +108,28 @@ def rope_parameters(config: Mapping[str, Any], /) -> dict[str, Any]:
     """Return `rope_type`, `rope_theta` and what scales them, however the config spells it.
 
     Raises:
-        PortError: What stands there is no object, or its base no positive number.
+        PortError: What stands there is no object, or its base no positive number; or it says two
+            things, or one for each kind of layer.
 
     >>> rope_parameters({"rope_theta": 1e5})
     {'rope_type': 'default', 'rope_theta': 100000.0}
     """
-    found = dict(section(config, "rope_parameters") or section(config, "rope_scaling"))
+    keys = [key for key in ("rope_parameters", "rope_scaling") if section(config, key)]
+    ways = [_rope(section(config, key), config) for key in keys] or [_rope({}, config)]
+    if ways[0] != ways[-1]:  # transformers takes the one or the other, as its version is
+        raise PortError(
+            f"config: rope_parameters is {config['rope_parameters']!r:.200} and rope_scaling is "
+            f"{config['rope_scaling']!r:.200}; wanted one of the two, or the same in both"
+        )
+    return ways[0]
+
+
+def _rope(said: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(said)
+    if layers := [key for key, value in found.items() if isinstance(value, Mapping)]:
+        raise PortError(
+            f"config: a rope for each of {layers!r:.200}; wanted one for all kinds of layers"
+        )
     kind = found.pop("rope_type", found.pop("type", "default"))
     theta = found.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
     if not (_is_number(theta) and theta > 0):
