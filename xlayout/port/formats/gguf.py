@@ -249,6 +249,8 @@ def _config(
         if isinstance(value, float) and not math.isfinite(value):
             raise FormatError(f"{file}: {key}: {value!r}; wanted a finite number")
         config.setdefault(target, value)
+    if config["model_type"] == "mixtral":  # whose key is another one
+        config["num_local_experts"] = config.pop("num_experts")
     if "num_attention_heads" in config:
         config.setdefault("num_key_value_heads", config["num_attention_heads"])
     if (embedding := tensors.get("token_embd.weight")) and len(embedding.shape) == 2:
