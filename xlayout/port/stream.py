@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -39,9 +40,9 @@ def stream(
         for tile in move.tiles():
             y = buffers.carve(0, dtype, (tile.layout.size,))
             there = held(sink, name, tile.write, y)
-            if len(there) == len(tile.write):
-                kept += y.nbytes
-            else:
+            sizes = (math.prod(cut.stop - cut.start for cut in region) for region in there)
+            kept += sum(sizes) * y.itemsize
+            if len(there) < len(tile.write):
                 x = laid_out(source, move, tile, buffers)
                 y = _changed(move, x, buffers).reshape(-1)
                 scatter(sink, name, tile.write, y, but=there)

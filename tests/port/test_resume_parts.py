@@ -1,0 +1,33 @@
+"""A run that was killed between the parts of a tile goes on from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlayout import port
+from xlayout.port.demo.weights import make_tiny
+from xlayout.port.formats.base import Bounds
+from xlayout.port.formats.dcp_sink import DCPSink
+
+
+def test_a_tile_whose_parts_are_half_there_counts_as_far_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gguf = make_tiny(tmp_path / "tiny.gguf")
+    put, written = DCPSink._put, [0]
+
+    def tear(self: DCPSink, name: str, array: Any, box: Bounds) -> None:
+        if "linear_qkv" in name and box[-2] == (320, 384):  # in one tile with (128, 192)
+            raise KeyboardInterrupt("by hand")
+        put(self, name, array, box)
+        written[0] += array.nbytes
+
+    monkeypatch.setattr(DCPSink, "_put", tear)
+    with pytest.raises(KeyboardInterrupt, match="by hand"):
+        port.run(gguf, tmp_path / "out", to="megatron", max_ram=100_000)
+    monkeypatch.setattr(DCPSink, "_put", put)
+    report = port.run(gguf, tmp_path / "out", to="megatron", max_ram=100_000)
+    assert report.kept_bytes == written[0]
