@@ -86,6 +86,26 @@ def test_numbers_at_the_end_of_the_range_are_stored_wider(tmp_path: Path) -> Non
     assert same_bytes(model, tmp_path / "back")
 
 
+def test_a_part_that_needs_more_room_than_the_others_is_refused_in_the_plan(
+    tmp_path: Path,
+) -> None:
+    source = save_llama(tmp_path / "hf", num_key_value_heads=2)
+    port.run(source, tmp_path / "tree", to="maxtext")
+    with (
+        open_source(tmp_path / "tree") as tree,
+        create_sink(tmp_path / "big", "maxtext", tree.tensors, config=tree.config) as sink,
+    ):
+        for name in tree.tensors:
+            values = tree.read(name)
+            if "query" in name:
+                values.flat[0] = 3e38  # four times that is no bfloat16
+            sink.write(name, values)
+        sink.commit()
+    text = "linear_qkv.weight: its parts are float64 and bfloat16; a tensor has one dtype"
+    refused(tmp_path / "big", tmp_path / "out", text, to="megatron")
+    port.run(tmp_path / "big", tmp_path / "out", to="megatron", dtype="float64")
+
+
 def test_layers_of_several_dtypes_are_each_measured_and_stored_wider_on_their_own(
     tmp_path: Path,
 ) -> None:

@@ -177,6 +177,7 @@ def plan_open(
     losses = measure(checkpoint.source, moves)
     if exact and any(loss.lost for loss in losses):
         moves = _roomier(moves, losses, dtype)
+    refuse_mixed_stacks(moves)
     ways = [(move,) for move in moves] + [move.back() for move in moves]  # ported, then compared
     moves = [move for move, *_ in fit(ways, max_ram)[: len(moves)]]
     specs = {
@@ -228,7 +229,6 @@ def _moves(checkpoint: Checkpoint, dialect: Dialect, dtype: str | None, exact: b
         checked = exact and not change.always_exact
         chunk = checkpoint.chunk(source)
         moves.append(Move(source, target, change, checkpoint.sizes, 1, checked, chunk))
-    refuse_mixed_stacks(moves)
     return moves
 
 
