@@ -15,6 +15,7 @@ from tests.port.formats.dcp_saves import save_dcp
 from tests.port.models import MODELS, same_bytes, save_llama
 from xlayout import port
 from xlayout.errors import PortError
+from xlayout.port.formats import open_source
 
 
 def test_a_model_comes_back_from_dcp_byte_for_byte(any_llama: Path, tmp_path: Path) -> None:
@@ -124,6 +125,21 @@ def test_names_of_another_trainer_are_told_one_by_one(wide_llama: Path, tmp_path
     (tmp_path / "dcp" / "config.json").write_bytes((wide_llama / "config.json").read_bytes())
     with pytest.raises(PortError, match=r"net\.model\.embed_tokens\.weight"):
         port.plan(tmp_path / "dcp", tmp_path / "hf", to="hf")
+
+
+def test_what_a_training_run_of_megatron_has_beside_the_weights_stays_behind(
+    wide_llama: Path, tmp_path: Path
+) -> None:
+    port.run(wide_llama, tmp_path / "megatron", to="megatron-per-layer")
+    with open_source(tmp_path / "megatron") as source:
+        state = {name: torch.from_numpy(source.read(name).view("i2")) for name in source.tensors}
+    state = {name: values.view(torch.bfloat16) for name, values in state.items()}
+    others = ["optimizer.state.exp_avg.decoder.x", "chained_1.optimizer.state.exp_avg.decoder.x"]
+    save_dcp(tmp_path / "saved", state | {name: torch.zeros(3) for name in others})
+    (tmp_path / "saved" / "config.json").write_bytes((wide_llama / "config.json").read_bytes())
+    report = port.run(tmp_path / "saved", tmp_path / "hf", to="hf")
+    assert sorted(report.plan.unkept) == sorted(others)
+    assert same_bytes(wide_llama, tmp_path / "hf")
 
 
 def test_a_tied_model_has_one_embedding_and_its_second_name_is_left_out(tmp_path: Path) -> None:

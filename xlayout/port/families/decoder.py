@@ -22,9 +22,10 @@ from xlayout.port.rules import Power, Rule
 
 __all__ = ["decoder_dialects"]
 
-# What trainers save beside a model: Megatron-core under the first name, others as they like.
+# What trainers save beside a model: Megatron-core under the first name, and with "chained_" before
+# it where experts have an optimizer of their own; others as they like.
 _OF_TRAINERS = "optim optimizer optimizers lr_scheduler lr_schedulers dataloader train_state"
-_TRAINING = (*(f"{name}.*" for name in _OF_TRAINERS.split()), "step", "epoch")
+_TRAINING = (*(f"{name}.*" for name in _OF_TRAINERS.split()), "chained_*.*", "step", "epoch")
 _OUTSIDE = {"hf": "", "gguf": "", "maxtext": "params/params/", "mcore": ""}
 _INSIDE = {
     "hf": "model.layers.{layer}.",
