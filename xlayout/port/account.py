@@ -58,7 +58,13 @@ def account(
         problems.append(f"missing ({len(missing)}): {_listed(fold(missing))}")
     if unexpected:
         kinds = _one_each(unexpected)
-        hints = [_hint(name, expected, missing, sizes) for name in kinds[:_SHOWN]]
+        tied = {rule.target for rule in dialect.rules if rule.name in absent}
+        hints = [
+            f"{name} (tie_word_embeddings is true; where it is false, the model has it)"
+            if name in tied
+            else _hint(name, expected, missing, sizes)
+            for name in kinds[:_SHOWN]
+        ]
         hints += kinds[_SHOWN:]
         problems.append(f"unexpected ({len(unexpected)}): {_listed(hints)}")
     odd: dict[str, list[str]] = {}
