@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.port.models import edit_config, save_tensors, tensors
+from tests.port.models import edit_config, refused, save_llama, save_tensors, tensors
 from xlayout import port
 from xlayout.port import Dialect, Family, PortPlan
 
@@ -42,3 +42,12 @@ def test_a_model_is_ported_there_and_back(wide_llama: Path, tmp_path: Path) -> N
     port.run(tmp_path / "tree", tmp_path / "back", to="hf", family=family)
     assert port.verify(net, tmp_path / "back", family=family).identical
     assert not port.diff(net, tmp_path / "back", family=family).lines
+
+
+def test_a_dialect_for_maxtext_without_a_rope_is_refused(tmp_path: Path) -> None:
+    source = save_llama(tmp_path / "hf", num_key_value_heads=2)
+    llama = port.families()[0]
+    bare = replace(llama.dialects["maxtext"], config={})
+    family = replace(llama, dialects={**llama.dialects, "maxtext": bare})
+    text = r"family: 'llama' has a dialect for MaxText whose config is \{\}; wanted a rope_type"
+    refused(source, tmp_path / "out", text, family=family)

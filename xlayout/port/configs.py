@@ -72,8 +72,13 @@ def with_maxtext(
 
     Raises:
         PortError: MaxText has no key for this model's activation, rope or window, or a value
-            that it needs is no number.
+            that it needs is no number; or the dialect chose no rope.
     """
+    if "rope_type" not in choices:
+        raise PortError(
+            f"family: {family.name!r} has a dialect for MaxText whose config is {dict(choices)}; "
+            "wanted a rope_type in it, 'default' or 'llama3.1'"
+        )
     known = {key: value for key, value in config.items() if value is not None or key in _UNSET}
     known = {**_DEFAULTS, **family.defaults, **known}
     rope = rope_parameters(known)
