@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,8 @@ def account(
     sizes: Sizes,
     /,
     *,
-    absent: frozenset[str],
+    absent: Container[str],
+    doubles: Container[str] = (),
     where: str,
 ) -> tuple[list[Place], tuple[str, ...]]:
     """Return the place of every canonical tensor, and the names that are declared as no weights.
@@ -41,6 +42,7 @@ def account(
         dialect: The rules the names should follow.
         sizes: The model's sizes.
         absent: Canonical tensors this model does not have.
+        doubles: Names of what is there once more under another name.
         where: The checkpoint, for the message.
 
     Raises:
@@ -50,7 +52,8 @@ def account(
     expected: dict[str, list[Place]] = {}
     for place in places:
         expected.setdefault(place.tensor, []).append(place)
-    ignored = tuple(name for name in there if matches(name, (*dialect.ignored, *dialect.other)))
+    declared = (*dialect.ignored, *dialect.other)
+    ignored = {name: None for name in there if name in doubles or matches(name, declared)}
     missing = [name for name in expected if name not in there]
     unexpected = [name for name in there if name not in expected and name not in ignored]
     problems = []
@@ -60,7 +63,7 @@ def account(
         kinds = _one_each(unexpected)
         tied = {rule.target for rule in dialect.rules if rule.name in absent}
         hints = [
-            f"{name} (tie_word_embeddings is true; where it is false, the model has it)"
+            f"{name} (tie_word_embeddings is true, and it is not the embedding once more)"
             if name in tied
             else _hint(name, expected, missing, sizes)
             for name in kinds[:_SHOWN]
@@ -82,7 +85,7 @@ def account(
         raise PortError(
             "\n  ".join([f"{where}: the tensors are not what the rules say:", *problems])
         )
-    return places, ignored
+    return places, tuple(ignored)
 
 
 def fold(names: Iterable[str], /) -> list[str]:

@@ -18,6 +18,7 @@ from xlayout.port.formats.maxtext import MaxTextSource
 from xlayout.port.gguf_metadata import with_metadata
 from xlayout.port.places import Place
 from xlayout.port.rope_factors import with_rope_scaling
+from xlayout.port.twice import find_doubles
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
@@ -34,7 +35,7 @@ class Checkpoint:
         origin: The dtype a tensor had before it was stored wider, where that is known.
         sizes: The model's sizes.
         places: Where each canonical tensor lives.
-        ignored: Names that carry nothing of their own.
+        ignored: Names that carry nothing of their own: tables, or a tied head.
         unkept: What is no weight of the model, and is not carried over.
         chunks: The shape of the pieces in which a tensor lies, where each is read whole.
     """
@@ -101,12 +102,10 @@ def open_checkpoint(
         plain = plain_config(with_rope_scaling(source, with_metadata(source, said)))
         sizes = found.model_sizes(plain)
         rules = found.dialects[dialect]
+        absent = found.absent(plain)
+        doubles = find_doubles(source, rules, sizes, absent)
         places, declared = account(
-            source.tensors,
-            rules,
-            sizes,
-            absent=found.absent(plain),
-            where=str(path),
+            source.tensors, rules, sizes, absent=absent, doubles=doubles, where=str(path)
         )
         yield Checkpoint(
             source=source,
@@ -116,7 +115,7 @@ def open_checkpoint(
             origin=_origin(said),
             sizes=sizes,
             places={place.name: place for place in places},
-            ignored=tuple(name for name in declared if matches(name, rules.ignored)),
+            ignored=tuple(name for name in declared if not matches(name, rules.other)),
             unkept=(*source.notes, *fold(name for name in declared if matches(name, rules.other))),
             chunks=source.chunks if isinstance(source, MaxTextSource) and config is None else {},
         )

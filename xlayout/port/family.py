@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -40,7 +40,7 @@ class Dialect:
     config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
 
-    def places(self, sizes: Sizes, /, absent: frozenset[str] = frozenset()) -> list[Place]:
+    def places(self, sizes: Sizes, /, absent: Container[str] = ()) -> list[Place]:
         """Return where every canonical tensor of a model lives, but those that are absent."""
         present = [rule for rule in self.rules if rule.name not in absent]
         once = [Place(rule) for rule in present if not rule.counted]
@@ -63,7 +63,8 @@ class Family:
         sizes: Where a pattern's sizes stand in the config, as `config_key` or
             `config_key | other size | a / b`, the first that is there.
         dialects: The rules per format; "hf" holds the canonical form.
-        tied: Canonical tensors that do not exist where `tie_word_embeddings` is true.
+        tied: Canonical tensors that do not exist where `tie_word_embeddings` is true, with those
+            that serve in their place.
         maxtext: What MaxText's config says of all of them. A key that a model's own config has too
             must say the same there.
         defaults: What transformers takes where the config is silent, as far as MaxText asks.
@@ -77,7 +78,7 @@ class Family:
     architectures: tuple[str, ...]
     sizes: Mapping[str, str]
     dialects: Mapping[str, Dialect]
-    tied: frozenset[str] = frozenset()
+    tied: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     maxtext: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -130,8 +131,10 @@ class Family:
             )
         return found
 
-    def absent(self, config: Mapping[str, Any], /) -> frozenset[str]:
+    def absent(self, config: Mapping[str, Any], /) -> Mapping[str, str]:
         """Return the canonical tensors that a model with this config does not have.
+
+        With each stands the one that serves in its place.
 
         Raises:
             PortError: The config does not say whether the embeddings are tied.
@@ -139,7 +142,7 @@ class Family:
         tied = config.get("tie_word_embeddings")
         if tied is not None and not isinstance(tied, bool):  # "false" would count as true
             raise PortError(f"config: tie_word_embeddings is {tied!r:.80}; wanted true or false")
-        return self.tied if tied else frozenset()
+        return self.tied if tied else {}
 
 
 def _refuse_gaps(where: str, parts: list[Part | None]) -> None:

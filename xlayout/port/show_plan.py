@@ -92,7 +92,7 @@ def _notes(plan: PortPlan) -> list[str]:
         notes.append(f"writes beside them: {', '.join(plan.extras)}")
     if plan.companions:
         notes.append(f"copies along: {', '.join(plan.companions)}")
-    notes += [f"ignored, as code computes it anew: {name}" for name in fold(plan.ignored)]
+    notes += [f"ignored, as it holds nothing of its own: {name}" for name in fold(plan.ignored)]
     notes += [
         f"!{name} is stored wider than its origin, which makes its factor exactly invertible"
         for name in fold(plan.widened)

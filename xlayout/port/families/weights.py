@@ -62,8 +62,8 @@ SIZES: Mapping[str, str] = {
 }
 """Where the config of nearly every one of them says its sizes."""
 
-TIED = frozenset({"lm_head.weight"})
-"""What is not there where the embedding serves at both ends."""
+TIED = {"lm_head.weight": "model.embed_tokens.weight"}
+"""What is not there where embeddings are tied, and what serves in its place."""
 
 FIRST = (
     Weight(

@@ -1,0 +1,64 @@
+"""A head beside tied embeddings: the embedding once more, as torch's state dicts have it.
+
+A model whose embeddings are tied has one tensor for both ends. Files may still hold it under both
+names. Equal bytes lose nothing when one of them is left; so these are looked at, the one thing that
+opening a checkpoint reads beyond its headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from xlayout.port.fit import fit
+from xlayout.port.move import Buffers, homeward
+from xlayout.port.places import Place
+from xlayout.port.stream import laid_out
+
+if TYPE_CHECKING:
+    from xlayout.port.family import Dialect
+    from xlayout.port.formats import Source
+    from xlayout.port.rules import Sizes
+
+__all__ = ["find_doubles"]
+
+_ROOM = 32 << 20  # bytes, for the parts of both that are compared at a time
+
+
+def find_doubles(
+    source: Source, dialect: Dialect, sizes: Sizes, absent: Mapping[str, str], /
+) -> tuple[str, ...]:
+    """Return the tensors that hold what another one holds, bit for bit.
+
+    Args:
+        source: The checkpoint.
+        dialect: The rules its names follow.
+        sizes: The model's sizes.
+        absent: Canonical tensors that the model does not have, with what serves in their place.
+    """
+    places = {rule.name: Place(rule) for rule in dialect.rules if not rule.counted}
+    return tuple(
+        places[name].tensor
+        for name, other in absent.items()
+        if _are_equal(source, places[name], places[other], sizes)
+    )
+
+
+def _are_equal(source: Source, a: Place, b: Place, sizes: Sizes) -> bool:
+    import numpy as np
+
+    for place in (a, b):
+        spec = source.tensors.get(place.tensor)
+        if spec is None or spec.shape != place.rule.target_shape(sizes):
+            return False
+    dtype = source.tensors[a.tensor].dtype
+    if source.tensors[b.tensor].dtype != dtype:
+        return False
+    ((one, other),) = fit([[homeward(place, dtype, sizes) for place in (a, b)]], _ROOM)
+    buffers = [Buffers(sum(move.buffers(move.lead))) for move in (one, other)]
+    for first, second in zip(one.tiles(), other.tiles(), strict=True):
+        x = laid_out(source, one, first, buffers[0])
+        y = laid_out(source, other, second, buffers[1])
+        if not np.array_equal(x.reshape(-1).view(np.uint8), y.reshape(-1).view(np.uint8)):
+            return False
+    return True
