@@ -10,21 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from xlayout.port.formats.base import Bounds, TensorSpec
+from xlayout.port.formats.base import TensorSpec
 from xlayout.port.formats.config import render_config
 from xlayout.port.formats.dcp import METADATA
 from xlayout.port.formats.dcp_metadata import Item
 from xlayout.port.formats.dcp_metadata_write import render_metadata
-from xlayout.port.formats.runs import read_box, write_box, write_full
+from xlayout.port.formats.laid_out import LaidOutSink
 from xlayout.port.formats.safetensors_index import natural_key, shard
-from xlayout.port.formats.sink import StagedSink
 from xlayout.port.formats.torch_archive_write import ALIGNMENT, render_archive
 from xlayout.port.units import parse_bytes
-
-if TYPE_CHECKING:
-    from xlayout.port.formats.base import Array
 
 __all__ = ["DCPSink", "dcp_files"]
 
@@ -40,7 +36,7 @@ def dcp_files(specs: Mapping[str, TensorSpec], limit: int, /) -> dict[str, list[
     return {f"__0_{number}.distcp": group for number, group in enumerate(groups)}
 
 
-class DCPSink(StagedSink):
+class DCPSink(LaidOutSink):
     """A DCP directory being written: files of at most `max_shard_size` bytes, and `.metadata`.
 
     Args:
@@ -70,61 +66,30 @@ class DCPSink(StagedSink):
         beside: Mapping[str, Path | bytes] | None = None,
     ) -> None:
         files = dcp_files(specs, parse_bytes(max_shard_size, name="max_shard_size"))
-        self._archives = {name: render_archive(spec) for name, spec in specs.items()}
-        self._items: dict[str, Item] = {}
-        self._sizes: dict[str, int] = {}
+        sizes: dict[str, int] = {}
+        fixed: list[tuple[str, int, bytes]] = []
+        places: dict[str, tuple[str, int]] = {}
+        placed: dict[str, tuple[TensorSpec, Item]] = {}
         for file, names in files.items():
-            position = 0
+            end = 0
             for name in names:
-                start = -(-position // ALIGNMENT) * ALIGNMENT
-                length = specs[name].nbytes + sum(map(len, self._archives[name]))
-                self._items[name] = Item(file, start, length)
-                position = start + length
-            self._sizes[file] = position
-        placed = {name: (specs[name], item) for name, item in self._items.items()}
-        self._extras = {"config.json": render_config(config)} if config else {}
-        self._extras[METADATA] = render_metadata(placed)
-        needed = sum(self._sizes.values()) + sum(map(len, self._extras.values()))
+                start = -(-end // ALIGNMENT) * ALIGNMENT
+                front, back = render_archive(specs[name])
+                places[name] = file, start + len(front)
+                behind = start + len(front) + specs[name].nbytes
+                fixed += [(file, start, front), (file, behind, back)]
+                end = behind + len(back)
+                placed[name] = specs[name], Item(file, start, end - start)
+            sizes[file] = end
+        extras = {"config.json": render_config(config)} if config else {}
+        extras[METADATA] = render_metadata(placed)
         super().__init__(
             path,
-            {name: specs[name] for name in self._items},
-            needed=needed,
-            parts=self._sizes,
+            {name: specs[name] for name in placed},
+            sizes=sizes,
+            fixed=fixed,
+            places=places,
+            extras=extras,
             key=key,
             beside=beside,
         )
-        self._handles: dict[str, int] = {}
-        self._begin()
-
-    def _create(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-        for file, size in self._sizes.items():
-            handle = self._handles[file] = os.open(self._staging.folder / file, flags, 0o666)
-            # Where the system can, claim the space now: a disk that is too small says so at once.
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(handle, 0, size)
-            os.ftruncate(handle, size)
-        for name, item in self._items.items():
-            front, back = self._archives[name]
-            write_full(self._handles[item.file], front, item.offset)
-            write_full(self._handles[item.file], back, item.offset + item.length - len(back))
-
-    def _place(self, name: str) -> tuple[int, int]:
-        item = self._items[name]
-        return self._handles[item.file], item.offset + len(self._archives[name][0])
-
-    def _get(self, name: str, box: Bounds, out: Array) -> bool:
-        read_box(*self._place(name), self.tensors[name], box, out)
-        return True
-
-    def _put(self, name: str, array: Array, box: Bounds) -> None:
-        write_box(*self._place(name), self.tensors[name], box, array)
-
-    def _finish(self) -> None:
-        self._release()
-        for file, content in self._extras.items():
-            (self._staging.folder / file).write_bytes(content)
-
-    def _release(self) -> None:
-        while self._handles:
-            os.close(self._handles.popitem()[1])

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError
-from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_out, resolve
+from xlayout.port.formats.base import Region, Source, TensorSpec, check_out, resolve
 from xlayout.port.formats.config import read_config, render_config
-from xlayout.port.formats.runs import read_box, write_box, write_full
+from xlayout.port.formats.laid_out import LaidOutSink
+from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.safetensors_header import (
     MAX_HEADER,
     STANDARD,
@@ -27,7 +28,6 @@ from xlayout.port.formats.safetensors_index import (
     render_index,
     shard,
 )
-from xlayout.port.formats.sink import StagedSink
 from xlayout.port.formats.system_errors import named
 from xlayout.port.units import parse_bytes
 
@@ -115,7 +115,7 @@ class SafetensorsSource(Source):
         return *parse_header(raw, data_size=size - 8 - length, file=str(path)), size
 
 
-class SafetensorsSink(StagedSink):
+class SafetensorsSink(LaidOutSink):
     """A safetensors checkpoint being written: `*.safetensors` is one file, else a directory.
 
     Tensors are placed in natural order of their names (layer 2 before layer 10), whatever the
@@ -157,46 +157,21 @@ class SafetensorsSink(StagedSink):
         if len(shards) > 1:
             extras[INDEX] = render_index(shards)
         headers = {file: render_header(entries) for file, entries in shards.items()}
-        total = sum(spec.nbytes for spec in specs.values())
-        needed = total + sum(map(len, headers.values())) + sum(map(len, extras.values()))
-        named = {name: specs[name] for name in names}
         super().__init__(
-            path, named, needed=needed, parts=shards, single=single, key=key, beside=beside
+            path,
+            {name: specs[name] for name in names},
+            sizes={
+                file: len(headers[file]) + sum(spec.nbytes for spec, _ in entries.values())
+                for file, entries in shards.items()
+            },
+            fixed=[(file, 0, header) for file, header in headers.items()],
+            places={
+                name: (file, len(headers[file]) + offset)
+                for file, entries in shards.items()
+                for name, (_, offset) in entries.items()
+            },
+            extras=extras,
+            single=single,
+            key=key,
+            beside=beside,
         )
-        self._extras = extras
-        self._shards = {file: (headers[file], entries) for file, entries in shards.items()}
-        self._handles: dict[str, int] = {}
-        self._places: dict[str, tuple[int, int]] = {}
-        self._begin()
-
-    def _create(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-        for file, (header, entries) in self._shards.items():
-            handle = os.open(self._staging.folder / file, flags, 0o666)
-            self._handles[file] = handle
-            size = len(header) + sum(spec.nbytes for spec, _ in entries.values())
-            # Where the system can, claim the space now: a disk that is too small says so at once.
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(handle, 0, size)
-            os.ftruncate(handle, size)
-            write_full(handle, header, 0)
-            for name, (_, offset) in entries.items():
-                self._places[name] = (handle, len(header) + offset)
-
-    def _get(self, name: str, box: Bounds, out: Array) -> bool:
-        handle, offset = self._places[name]
-        read_box(handle, offset, self.tensors[name], box, out)
-        return True
-
-    def _put(self, name: str, array: Array, box: Bounds) -> None:
-        handle, offset = self._places[name]
-        write_box(handle, offset, self.tensors[name], box, array)
-
-    def _finish(self) -> None:
-        self._release()
-        for file, content in self._extras.items():
-            (self._staging.folder / file).write_bytes(content)
-
-    def _release(self) -> None:
-        while self._handles:
-            os.close(self._handles.popitem()[1])
