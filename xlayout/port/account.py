@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xlayout.port.family import Dialect
     from xlayout.port.formats import TensorSpec
 
-__all__ = ["account", "fold", "general", "matches"]
+__all__ = ["account", "fold", "general"]
 
 _SHOWN = 12
 
@@ -34,8 +34,8 @@ def account(
     absent: Container[str],
     doubles: Container[str] = (),
     where: str,
-) -> tuple[list[Place], tuple[str, ...]]:
-    """Return the place of every canonical tensor, and the names that are declared as no weights.
+) -> tuple[list[Place], tuple[str, ...], tuple[str, ...]]:
+    """Return the place of every canonical tensor, the names ignored, and those of other things.
 
     Args:
         there: The checkpoint's tensors.
@@ -52,10 +52,11 @@ def account(
     expected: dict[str, list[Place]] = {}
     for place in places:
         expected.setdefault(place.tensor, []).append(place)
-    declared = (*dialect.ignored, *dialect.other)
-    ignored = {name: None for name in there if name in doubles or matches(name, declared)}
+    ignored = {n: None for n in there if n in doubles or _matches(n, dialect.ignored)}
+    others = {n: None for n in there if n not in ignored and _matches(n, dialect.other)}
     missing = [name for name in expected if name not in there]
-    unexpected = [name for name in there if name not in expected and name not in ignored]
+    known = expected.keys() | ignored.keys() | others.keys()
+    unexpected = [name for name in there if name not in known]
     problems = []
     if missing:
         problems.append(f"missing ({len(missing)}): {_listed(fold(missing))}")
@@ -85,7 +86,7 @@ def account(
         raise PortError(
             "\n  ".join([f"{where}: the tensors are not what the rules say:", *problems])
         )
-    return places, tuple(ignored)
+    return places, tuple(ignored), tuple(others)
 
 
 def fold(names: Iterable[str], /) -> list[str]:
@@ -146,10 +147,10 @@ def _ranges(layers: Sequence[int]) -> str:
     return "{" + ",".join(f"{a}..{b}" if a < b else str(a) for a, b in runs) + "}"
 
 
-def matches(name: str, patterns: Iterable[str], /) -> bool:
+def _matches(name: str, patterns: Iterable[str]) -> bool:
     """Whether a name is one of the patterns, where `{layer}` is a number and `*` any text.
 
-    >>> matches("optimizer.state.exp_avg", ["optimizer.*"])
+    >>> _matches("optimizer.state.exp_avg", ["optimizer.*"])
     True
     """
     return any(

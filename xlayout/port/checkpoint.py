@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Any
 
 from xlayout.errors import PortError
-from xlayout.port.account import account, fold, matches
+from xlayout.port.account import account, fold
 from xlayout.port.configs import plain_config, section
 from xlayout.port.families import find_family
 from xlayout.port.family import Dialect, Family
@@ -104,7 +104,7 @@ def open_checkpoint(
         rules = found.dialects[dialect]
         absent = found.absent(plain)
         doubles = find_doubles(source, rules, sizes, absent)
-        places, declared = account(
+        places, ignored, others = account(
             source.tensors, rules, sizes, absent=absent, doubles=doubles, where=str(path)
         )
         yield Checkpoint(
@@ -115,8 +115,8 @@ def open_checkpoint(
             origin=_origin(said),
             sizes=sizes,
             places={place.name: place for place in places},
-            ignored=tuple(name for name in declared if not matches(name, rules.other)),
-            unkept=(*source.notes, *fold(name for name in declared if matches(name, rules.other))),
+            ignored=ignored,
+            unkept=(*source.notes, *fold(others)),
             chunks=source.chunks if isinstance(source, MaxTextSource) and config is None else {},
         )
 

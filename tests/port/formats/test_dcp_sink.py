@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import subprocess
 import warnings
 import zipfile
@@ -17,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from tests.port.formats.arrays import Array, bits, same, save
+from tests.port.formats.arrays import Array, bits, same, save, save_in_regions
 from tests.port.formats.dcp_saves import load, save_dcp, to_torch
 from tests.port.formats.programs import script
 from tests.port.formats.test_dcp import everything
@@ -135,17 +134,8 @@ def test_regions_may_be_written_in_any_order(
     tmp_path: Path, shape: list[int], seed: int, data: st.DataObject
 ) -> None:
     array = bits("float16", tuple(shape), seed)
-    cuts = [
-        sorted({0, n, data.draw(st.integers(0, n)), data.draw(st.integers(0, n))}) for n in shape
-    ]
-    boxes = list(
-        itertools.product(*[[slice(a, b) for a, b in itertools.pairwise(c)] for c in cuts])
-    )
     path = Path(mkdtemp(dir=tmp_path)) / "d"
-    with create_sink(path, "dcp", {"x": TensorSpec("float16", array.shape)}) as sink:
-        for box in data.draw(st.permutations(boxes)):
-            sink.write("x", np.asfortranarray(array[box]), box)
-        sink.commit()
+    save_in_regions(path, "dcp", array, data)
     assert equal(load(path, {"x": array}), {"x": array})
 
 

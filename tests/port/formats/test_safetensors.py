@@ -16,9 +16,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.port.formats.arrays import Array, bits, same, save
+from tests.port.formats.arrays import Array, bits, same, save, save_in_regions
 from xlayout.errors import ShapeError
-from xlayout.port.formats import TensorSpec, create_sink, numpy_dtype, open_source
+from xlayout.port.formats import numpy_dtype, open_source
 from xlayout.port.formats.safetensors_header import CODES
 
 SHAPES = [(), (1,), (0,), (3, 0, 2), (5,), (4, 3), (2, 3, 4)]
@@ -142,17 +142,8 @@ def test_regions_may_be_written_in_any_order(
     tmp_path: Path, shape: list[int], seed: int, data: st.DataObject
 ) -> None:
     array = bits("float16", tuple(shape), seed)
-    cuts = [
-        sorted({0, n, data.draw(st.integers(0, n)), data.draw(st.integers(0, n))}) for n in shape
-    ]
-    boxes = list(
-        itertools.product(*[[slice(a, b) for a, b in itertools.pairwise(c)] for c in cuts])
-    )
     path = Path(mkdtemp(dir=tmp_path)) / "x.safetensors"
-    with create_sink(path, "safetensors", {"x": TensorSpec("float16", array.shape)}) as sink:
-        for box in data.draw(st.permutations(boxes)):
-            sink.write("x", np.asfortranarray(array[box]), box)
-        sink.commit()
+    save_in_regions(path, "safetensors", array, data)
     with open_source(path) as source:
         assert same(source.read("x"), array)
 

@@ -63,7 +63,6 @@ _NORMS_OF_HEADS = (
     ),
 )
 
-_SIZES_OF_3 = {**SIZES, "dim": "head_dim | 128"}
 _UNWINDOWED = {"use_sliding_window": False}
 
 QWEN2 = Family(
@@ -81,7 +80,7 @@ QWEN2 = Family(
 QWEN3 = Family(
     name="qwen3",
     architectures=("Qwen3ForCausalLM",),
-    sizes=_SIZES_OF_3,
+    sizes={**SIZES, "dim": "head_dim | 128"},
     dialects=decoder_dialects(
         ATTENTION + _NORMS_OF_HEADS + MLP,
         gguf="halves",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_out, resolve
 from xlayout.port.formats.config import read_config
-from xlayout.port.formats.dcp_items import ItemFiles, Place
+from xlayout.port.formats.dcp_items import ItemFiles, Lying
 from xlayout.port.formats.dcp_metadata import Chunk, Contents, parse_metadata
 from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.safetensors_index import refuse_outside
@@ -95,7 +95,7 @@ class DCPSource(Source):
             ) from error
 
 
-def _fill(handle: int, place: Place, spec: TensorSpec, box: Bounds, into: Array) -> None:
+def _fill(handle: int, place: Lying, spec: TensorSpec, box: Bounds, into: Array) -> None:
     """Read a box, whose axes are in the order in which they lie, into a strided array."""
     import numpy as np
 

@@ -22,7 +22,7 @@ from xlayout.port.formats.system_errors import named
 from xlayout.port.formats.torch_archive import Record, read_archive
 from xlayout.port.formats.torch_tensor import STORAGE, parse_tensor
 
-__all__ = ["ItemFiles", "Place"]
+__all__ = ["ItemFiles", "Lying"]
 
 _OPEN = 64  # files at a time; a save by thousands of ranks has more than a process may open
 _PICKLE = 1 << 16  # bytes at most of what says a tensor's dtype and shape
@@ -30,7 +30,7 @@ _SHARDING = "DCP_SHARDING_INFO"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Lying:
     """Where a chunk's bytes begin in its file, and the order in which its axes lie there."""
 
     offset: int
@@ -48,7 +48,7 @@ class ItemFiles:
     def __init__(self, folder: Path, sizes: Mapping[str, int], /) -> None:
         self._folder, self._sizes = folder, sizes
         self._handles: dict[str, int] = {}
-        self._places: dict[tuple[Item, str], Place] = {}
+        self._places: dict[tuple[Item, str], Lying] = {}
         self._headers: dict[tuple[str, int], dict[str, tuple[Entry, object]]] = {}
 
     def handle(self, file: str, /) -> int:
@@ -68,7 +68,7 @@ class ItemFiles:
                 ) from error
         return self._handles[file]
 
-    def place(self, name: str, spec: TensorSpec, chunk: Chunk, /) -> Place:
+    def place(self, name: str, spec: TensorSpec, chunk: Chunk, /) -> Lying:
         """Return where the bytes of a chunk lie.
 
         Args:
@@ -90,7 +90,7 @@ class ItemFiles:
         while self._handles:
             os.close(self._handles.popitem()[1])
 
-    def _find(self, name: str, spec: TensorSpec, chunk: Chunk) -> Place:
+    def _find(self, name: str, spec: TensorSpec, chunk: Chunk) -> Lying:
         item = chunk.item
         starts = [start for start, _ in chunk.box]
         where = f"{self._folder / item.file}: {name!r:.200}: its chunk at {starts}"
@@ -113,14 +113,14 @@ class ItemFiles:
             if strided.spec != spec or data is None or data.size != spec.nbytes:
                 stored = "no" if data is None else data.size
                 refuse(f"{strided.spec} and {stored} bytes", f"{spec} and {spec.nbytes} bytes")
-            return Place(item.offset + data.offset, strided.order)
+            return Lying(item.offset + data.offset, strided.order)
         entry, offsets = self._header(item, where).get(name, (None, None))
         if entry is None or offsets not in (None, starts) or entry.spec != spec:
             found = f"{entry.spec} from {offsets}" if entry else "nothing under its name"
             refuse(found, f"{spec} from {starts}")
         if item.length != spec.nbytes:
             refuse(f"{item.length} bytes in the metadata", f"{spec.nbytes}")
-        return Place(item.offset + entry.offset, tuple(range(len(spec.shape))))
+        return Lying(item.offset + entry.offset, tuple(range(len(spec.shape))))
 
     def _header(self, item: Item, where: str) -> dict[str, tuple[Entry, object]]:
         """Return the tensors of the safetensors file that begins where an item does.

@@ -13,18 +13,20 @@ from typing import NoReturn
 
 from xlayout.errors import FormatError
 
-__all__ = ["Record", "read_archive"]
+__all__ = ["CENTRAL", "END", "END64", "LOCAL", "LOCATOR", "WIDE", "Record", "read_archive"]
 
-_LOCAL = struct.Struct("<4s5H3I2H")
-_CENTRAL = struct.Struct("<4s6H3I5H2I")
-_END = struct.Struct("<4s4H2IH")
-_END64 = struct.Struct("<4sQ2H2I4Q")
-_LOCATOR = struct.Struct("<4sIQI")
-_TAIL = _END64.size + _LOCATOR.size + _END.size
+LOCAL = struct.Struct("<4s5H3I2H")
+CENTRAL = struct.Struct("<4s6H3I5H2I")
+END = struct.Struct("<4s4H2IH")
+END64 = struct.Struct("<4sQ2H2I4Q")
+LOCATOR = struct.Struct("<4sIQI")
+WIDE = 0xFFFFFFFF
+"""What stands for a number of 64 bits, which is in the extra field."""
+
+_TAIL = END64.size + LOCATOR.size + END.size
 
 _BEHIND = (16, 24)  # bytes of the checksum and sizes behind a record, and what marks them
 _MOST = 1 << 16  # bytes of a directory; that of one tensor has a few hundred
-_WIDE = 0xFFFFFFFF  # stands for a number of 64 bits in the extra field
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,11 @@ def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict
         if not plain:
             refuse(f"{shown} is compressed or encrypted", "records stored as they are")
         raw = path.encode()
-        head = os.pread(handle, _LOCAL.size + len(raw), start + offset) if offset < begin else b""
-        if head[:4] != b"PK\3\4" or head[_LOCAL.size :] != raw:
+        head = os.pread(handle, LOCAL.size + len(raw), start + offset) if offset < begin else b""
+        if head[:4] != b"PK\3\4" or head[LOCAL.size :] != raw:
             refuse(f"{shown} does not begin at byte {offset}", "a header with its name")
-        named, extra = _LOCAL.unpack_from(head)[9:]
-        first = offset + _LOCAL.size + named + extra
+        named, extra = LOCAL.unpack_from(head)[9:]
+        first = offset + LOCAL.size + named + extra
         stop, limit = first + size, next(end for end in ends if end > offset)
         # A maker that learns a record's checksum last writes it behind the bytes.
         told = limit - stop in _BEHIND and os.pread(handle, 4, start + stop) == b"PK\7\x08"
@@ -93,20 +95,20 @@ def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict
 def _directory(handle: int, start: int, length: int, where: str) -> tuple[int, int]:
     """Return where in the archive its central directory begins, and its bytes."""
     tail = os.pread(handle, min(length, _TAIL), start + max(length - _TAIL, 0))
-    end = tail[-_END.size :]
-    if len(end) < _END.size or end[:4] != b"PK\5\6" or end[-2:] != b"\0\0":
+    end = tail[-END.size :]
+    if len(end) < END.size or end[:4] != b"PK\5\6" or end[-2:] != b"\0\0":
         raise FormatError(
             f"{where}: no end of an archive in {length} bytes; wanted what torch.save writes, "
             "the file may be cut short"
         )
-    _, _, _, _, _, size, begin, _ = _END.unpack(end)
-    stop = length - _END.size
-    locator = tail[-_END.size - _LOCATOR.size : -_END.size]
+    _, _, _, _, _, size, begin, _ = END.unpack(end)
+    stop = length - END.size
+    locator = tail[-END.size - LOCATOR.size : -END.size]
     if locator[:4] == b"PK\6\7":
         stop = length - _TAIL
-        if tail[:4] != b"PK\6\6" or _LOCATOR.unpack(locator)[2] != stop:
+        if tail[:4] != b"PK\6\6" or LOCATOR.unpack(locator)[2] != stop:
             raise FormatError(f"{where}: no end of 64 bits at byte {stop}; wanted it just before")
-        *_, size, begin = _END64.unpack_from(tail)
+        *_, size, begin = END64.unpack_from(tail)
     if begin + size != stop:
         raise FormatError(
             f"{where}: a directory at bytes {begin}:{begin + size}; wanted one that ends at {stop}"
@@ -120,12 +122,12 @@ def _entries(raw: bytes, where: str) -> list[tuple[str, int, int, bool]]:
     position = 0
     while position < len(raw):
         try:
-            fields = _CENTRAL.unpack_from(raw, position)
+            fields = CENTRAL.unpack_from(raw, position)
             magic, _, _, flags, method, _, _, _, packed, size, named, extra, comment = fields[:13]
             if magic != b"PK\1\2":
                 raise ValueError(f"begins with {magic!r}")
-            middle = position + _CENTRAL.size + named
-            path = raw[position + _CENTRAL.size : middle].decode()
+            middle = position + CENTRAL.size + named
+            path = raw[position + CENTRAL.size : middle].decode()
             position = middle + extra + comment
             if position > len(raw):
                 raise ValueError("leaves the directory")
@@ -148,6 +150,6 @@ def _widened(extra: bytes, *numbers: int) -> list[int]:
         extra = extra[4 + size :]
     wide = iter(found)
     try:
-        return [next(wide) if n == _WIDE else n for n in numbers]
+        return [next(wide) if n == WIDE else n for n in numbers]
     except StopIteration:
         raise ValueError("a number of 64 bits that is not there") from None

@@ -11,18 +11,18 @@ import struct
 import zlib
 
 from xlayout.port.formats.base import TensorSpec
+from xlayout.port.formats.torch_archive import CENTRAL, END, END64, LOCAL, LOCATOR, WIDE
 from xlayout.port.formats.torch_tensor import STORAGE, render_tensor
 
-__all__ = ["ALIGNMENT", "render_archive"]
+__all__ = ["ALIGNMENT", "render_archive", "render_object"]
 
 ALIGNMENT = 64
 """What torch aligns a tensor's bytes to, and a cache line."""
 
-_WIDE = 0xFFFFFFFF  # says that the number stands in the extra field
 _NEEDED = 45  # the version of zip that has numbers of 64 bits
 _FILLER = b"FB"  # the kind of extra field with which torch aligns
 _FOLDER = "archive/"
-_VERSION = b"3\n"
+_RECORDS = {"byteorder": b"little", "version": b"3\n"}
 
 
 def render_archive(spec: TensorSpec, /) -> tuple[bytes, bytes]:
@@ -34,24 +34,39 @@ def render_archive(spec: TensorSpec, /) -> tuple[bytes, bytes]:
     >>> len(front) % 64, front[:4], back[-22:-18]
     (0, b'PK\x03\x04', b'PK\x05\x06')
     """
-    front, directory = b"", b""
-    records = {"data.pkl": render_tensor(spec), "byteorder": b"little", "version": _VERSION}
-    for name, content in records.items():
-        local, central = _headers(name, len(content), zlib.crc32(content), len(front), fill=0)
-        front, directory = front + local + content, directory + central
+    front, directory = _front(render_tensor(spec))
     bare, _ = _headers(f"data/{STORAGE}", spec.nbytes, 0, len(front), fill=4)
     fill = 4 + -(len(front) + len(bare)) % ALIGNMENT
     local, central = _headers(f"data/{STORAGE}", spec.nbytes, 0, len(front), fill=fill)
     front, directory = front + local, directory + central
-    begin = len(front) + spec.nbytes
-    count = len(records) + 1
-    end = struct.pack(
-        "<4sQ2H2I4Q", b"PK\6\6", 44, _NEEDED, _NEEDED, 0, 0, count, count, len(directory), begin
-    )
-    locator = struct.pack("<4sIQI", b"PK\6\7", 0, begin + len(directory), 1)
-    least = min(begin, _WIDE)
-    last = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(directory), least, 0)
-    return front, directory + end + locator + last
+    return front, _back(directory, len(front) + spec.nbytes, len(_RECORDS) + 2)
+
+
+def render_object(pickle: bytes, /) -> bytes:
+    r"""Return the archive of an object that has no tensors, by its pickle.
+
+    >>> render_object(b"\x80\x02}.")[:4]
+    b'PK\x03\x04'
+    """
+    front, directory = _front(pickle)
+    return front + _back(directory, len(front), len(_RECORDS) + 1)
+
+
+def _front(pickle: bytes) -> tuple[bytes, bytes]:
+    """Return the records that say what an archive is, and their part of its directory."""
+    front, directory = b"", b""
+    for name, content in {"data.pkl": pickle, **_RECORDS}.items():
+        local, central = _headers(name, len(content), zlib.crc32(content), len(front), fill=0)
+        front, directory = front + local + content, directory + central
+    return front, directory
+
+
+def _back(directory: bytes, begin: int, count: int) -> bytes:
+    """Return a directory of so many records that begins at a byte, and the end of the archive."""
+    end = END64.pack(b"PK\6\6", 44, _NEEDED, _NEEDED, 0, 0, count, count, len(directory), begin)
+    locator = LOCATOR.pack(b"PK\6\7", 0, begin + len(directory), 1)
+    last = END.pack(b"PK\5\6", 0, 0, count, count, len(directory), min(begin, WIDE), 0)
+    return directory + end + locator + last
 
 
 def _headers(name: str, size: int, crc: int, offset: int, *, fill: int) -> tuple[bytes, bytes]:
@@ -59,8 +74,8 @@ def _headers(name: str, size: int, crc: int, offset: int, *, fill: int) -> tuple
     raw = (_FOLDER + name).encode()
     wide = struct.pack("<2H2Q", 1, 16, size, size)
     filler = struct.pack("<2sH", _FILLER, fill - 4) + b"Z" * (fill - 4) if fill else b""
-    common = (_NEEDED, 0, 0, 0, 0, crc, _WIDE, _WIDE, len(raw))
-    local = struct.pack("<4s5H3I2H", b"PK\3\4", *common, len(wide + filler))
+    common = (_NEEDED, 0, 0, 0, 0, crc, WIDE, WIDE, len(raw))
+    local = LOCAL.pack(b"PK\3\4", *common, len(wide + filler))
     rest = (len(wide), 0, 0, 0, 0, offset)
-    central = struct.pack("<4s6H3I5H2I", b"PK\1\2", _NEEDED, *common, *rest)
+    central = CENTRAL.pack(b"PK\1\2", _NEEDED, *common, *rest)
     return local + raw + wide + filler, central + raw + wide
