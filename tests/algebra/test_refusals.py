@@ -53,6 +53,10 @@ def test_a_piece_is_refused(args: tuple[Any, ...], message: str) -> None:
             (Piece(0, 0, ((3, 1, 2),)), Piece(3, 1, ((2, 1, 3),))),
             r"write the same output position",
         ),
+        (
+            (Piece(0, 0, ((2, 2, 2),)), Piece(2, 2, ((4, 1, 1),))),  # as many as the identity has
+            r"write the same output position",
+        ),
     ],
 )
 def test_pieces_that_make_no_layout_are_refused(pieces: tuple[Piece, ...], message: str) -> None:

@@ -4,8 +4,8 @@ Its modules, from the bottom up:
 
     shapes                       checks that every door shares
     piece                        one affine box: pairs of input and output positions
-    join, merge                  where two boxes meet; fewer boxes, the same pairs
-    compose, fingerprint         sets of boxes composed and compared; one number for a set
+    fingerprint, merge           one number for a set of boxes; fewer boxes, the same pairs
+    join, compose                where two boxes meet; sets of boxes composed and compared
     strided                      boxes as copies between addresses, and as views
     index                        the table that boxes stand for: the oracle
     grammar, solver, pattern     from text to boxes

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.piece import Loop, Piece, meets_itself
 
 __all__ = ["equal_steps", "merge"]
@@ -54,7 +55,8 @@ def _whole(pieces: list[Piece]) -> tuple[Piece, ...] | None:
         return None
     if any(p.in_offset != p.out_offset or any(x != z for _, x, z in p.loops) for p in pieces):
         return None
-    return (Piece(0, 0, ((size, 1, 1),)),)
+    whole = (Piece(0, 0, ((size, 1, 1),)),)
+    return whole if fingerprint(pieces) == fingerprint(whole) else None  # not where two overlap
 
 
 def _order(piece: Piece) -> tuple[int, int]:
