@@ -90,6 +90,12 @@ def test_cost_names_how_it_will_be_run(layout: Layout, lowering: str) -> None:
     assert layout.cost(4).lowering == lowering
 
 
+def test_cost_of_what_no_machine_holds() -> None:
+    cost = xl.regroup.layout((3 * 2**65,), sizes=(2**65, 2**66), groups=2).cost(2)
+    assert (cost.bytes_read, cost.run, cost.pieces) == (3 * 2**66, 2**65, 2)
+    assert cost.lowering == "concatenate"
+
+
 def test_cost_prints_in_one_line() -> None:
     assert str(xl.interleave.layout((6,)).cost(4)) == (
         "24 B read, 24 B written, contiguous 12 B in, 8 B out; 1 piece, a permute; peak 48 B"

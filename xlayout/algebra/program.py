@@ -101,7 +101,7 @@ class Writer:
         shape = self.shapes[x]
         if (start, stop, step) == (0, shape[axis], 1):
             return x
-        size = len(range(start, stop, step))
+        size = -((start - stop) // step)  # `len` of a range gives up at 2^63
         return self.step(
             "slice", (x,), (axis, start, stop, step), (*shape[:axis], size, *shape[axis + 1 :])
         )
