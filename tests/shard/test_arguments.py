@@ -105,6 +105,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a number in a spec": (
         lambda: Sharding(TP, ("tp", 1)), TypeError,  # type: ignore[arg-type]
         "spec: ('tp', 1); wanted for each array axis a mesh axis, several or None"),
+    "a mesh axis by its position": (
+        lambda: Sharding(TP, (0,)), TypeError,  # type: ignore[arg-type]
+        "spec: (0,); wanted for each array axis a mesh axis, several or None"),
     "a number as a split": (
         lambda: Sharding(TP, ("tp",), splits={0: 2}), TypeError,  # type: ignore[dict-item]
         "splits: 2; wanted a Split, the name of its rule or its sizes"),

@@ -74,7 +74,7 @@ class Sharding:
         if isinstance(spec, str):
             raise TypeError(f"spec: {spec!r} is a string; wanted one entry for each array axis")
         try:
-            entries = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
+            entries = [(e,) if isinstance(e, str) else () if e is None else tuple(e) for e in spec]
         except TypeError:
             raise TypeError(
                 f"spec: {spec!r}; wanted for each array axis a mesh axis, several or None"
