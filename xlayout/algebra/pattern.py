@@ -27,7 +27,7 @@ from xlayout.algebra.grammar import (
 )
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
-from xlayout.algebra.shapes import Shape, as_shape, as_shapes, integer
+from xlayout.algebra.shapes import Shape, as_shapes, each_shape, integer
 from xlayout.algebra.solver import Solver, size_of
 
 __all__ = ["solve"]
@@ -76,7 +76,7 @@ def _shapes(pattern: Pattern, shape: Any) -> tuple[Shape, ...] | None:
         return None
     count = len(pattern.inputs)
     # Of several inputs each int is a shape: two vectors may be given as (3, 4).
-    shapes = as_shapes(shape) if count == 1 else tuple(map(as_shape, shape))
+    shapes = as_shapes(shape) if count == 1 else each_shape(shape, "shape")
     if len(shapes) != count:
         few = len(shapes) < count
         raise fail(
