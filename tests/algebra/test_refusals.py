@@ -32,9 +32,9 @@ SIX = ((6,),)
         ((0, 0, ((-2, 1, 1),)), r"piece: loop \(-2, 1, 1\); wanted \(n >= 0, in_stride >= 0"),
         ((0, 0, ((2, -1, 1),)), r"piece: loop \(2, -1, 1\); wanted"),
         ((0, 0, ((2, 1, 0),)), r"piece: loop \(2, 1, 0\); wanted .*out_stride >= 1"),
-        ((0, 0, ((3, 1, 2), (3, 9, 3))), r"reach one position twice; split the piece"),
-        ((0, 0, ((3, 2, 1), (3, 3, 9))), r"reach one position twice; split the piece"),
-        ((0, 0, ((2, 1, 1), (2, 1, 2))), r"reach one position twice; split the piece"),
+        ((0, 0, ((3, 1, 2), (3, 9, 3))), r"overlap on one side; split the piece"),
+        ((0, 0, ((3, 2, 1), (3, 3, 9))), r"overlap on one side; split the piece"),
+        ((0, 0, ((2, 1, 1), (2, 1, 2))), r"overlap on one side; split the piece"),
     ],
 )
 def test_a_piece_is_refused(args: tuple[Any, ...], message: str) -> None:

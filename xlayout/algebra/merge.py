@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from xlayout.algebra.fingerprint import fingerprint
-from xlayout.algebra.piece import Loop, Piece, meets_itself
+from xlayout.algebra.piece import Loop, Piece, are_nested
 
 __all__ = ["equal_steps", "merge"]
 
@@ -94,4 +94,4 @@ def _fuse(p: Piece, q: Piece) -> Piece | None:
 
 def _stepped(p: Piece, loop: Loop) -> Piece | None:
     loops = (*p.loops, loop)
-    return None if meets_itself(loops) else Piece(p.in_offset, p.out_offset, loops)
+    return Piece(p.in_offset, p.out_offset, loops) if are_nested(loops) else None

@@ -18,7 +18,7 @@ from typing import Any
 from xlayout.algebra.shapes import integer
 from xlayout.errors import SizeError
 
-__all__ = ["Loop", "Piece", "fused", "is_nested", "meets_itself", "span"]
+__all__ = ["Loop", "Piece", "are_nested", "fused", "span"]
 
 Loop = tuple[int, int, int]
 """(n, in_stride, out_stride): `n` steps, each so many elements further on either side."""
@@ -29,26 +29,19 @@ def span(steps: Iterable[tuple[int, int]]) -> int:
     return sum((n - 1) * stride for n, stride in steps)
 
 
-def is_nested(steps: Iterable[tuple[int, int]]) -> bool:
-    """Whether each stride is larger than the span of all smaller ones.
+def are_nested(loops: Sequence[Loop]) -> bool:
+    """Whether each stride is larger than the span of all smaller ones, on either side.
 
-    Nested steps never reach a position twice, and their digits can be read off by division.
+    Nested loops never reach a position twice, and their digits can be read off by division. A
+    broadcast reads one again at every step, which is meant.
     """
-    reach = 0
-    for n, stride in sorted(steps, key=lambda step: step[1]):
-        if stride <= reach:
-            return False
-        reach += (n - 1) * stride
+    for steps in ([(x, n) for n, x, _ in loops if x], [(z, n) for n, _, z in loops]):
+        reach = 0
+        for stride, n in sorted(steps):
+            if stride <= reach:
+                return False
+            reach += (n - 1) * stride
     return True
-
-
-def meets_itself(loops: Sequence[Loop]) -> bool:
-    """Whether a piece of these loops would reach a position twice, on either side.
-
-    A broadcast reads one again at every step, which is meant.
-    """
-    ins, outs = ((n, x) for n, x, _ in loops if x), ((n, z) for n, _, z in loops)
-    return not (is_nested(outs) and is_nested(ins))
 
 
 def fused(loops: Iterable[Loop]) -> tuple[Loop, ...]:
@@ -116,9 +109,9 @@ class Piece:
                 )
         loops = fused(given)
         object.__setattr__(self, "loops", loops)
-        if meets_itself(loops):
+        if not are_nested(loops):
             raise SizeError(
-                f"piece: loops {loops} reach one position twice; split the piece until each "
+                f"piece: loops {loops} overlap on one side; split the piece until each "
                 "stride is larger than the span of the smaller ones"
             )
 

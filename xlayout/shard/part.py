@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.merge import equal_steps, merge
-from xlayout.algebra.piece import meets_itself
+from xlayout.algebra.piece import are_nested
 from xlayout.shard.owners import whole
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _laddered(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[P
     while k < len(moved):
         i, o, pieces = moved[k]
         n, x, z = equal_steps(moved, k)
-        if n == 1 or x < 0 or z <= 0 or any(meets_itself((*p.loops, (n, x, z))) for p in pieces):
+        if n == 1 or x < 0 or z <= 0 or not all(are_nested((*p.loops, (n, x, z))) for p in pieces):
             yield from (p.shifted(i, o) for p in pieces)
             k += 1
         else:
