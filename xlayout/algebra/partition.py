@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from xlayout.algebra.shapes import divisors, integer, one_of
+from xlayout.algebra.shapes import divisors, in_short, integer, one_of
 from xlayout.errors import SizeError
 
 __all__ = ["Rule", "partition"]
@@ -45,12 +45,8 @@ def partition(
     units, residue = divmod(total, unit)
     each, extra = divmod(units, parts)
     if rule == "even" and (extra or residue):
-        fit = [d for d in divisors(total // unit) if d] if not residue else []
-        ways = (
-            f"parts that would: {', '.join(map(str, fit))}"
-            if fit
-            else f"the total must be a multiple of {unit}"
-        )
+        fit = f"parts that would: {in_short(divisors(units))}"
+        ways = f"the total must be a multiple of {unit}" if residue else fit
         of = f" of whole units of {unit}" if unit > 1 else ""
         raise SizeError(f"total: {total} does not share out evenly into {parts} parts{of}; {ways}")
     if rule == "ceil":

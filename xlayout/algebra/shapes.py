@@ -19,6 +19,7 @@ __all__ = [
     "divisors",
     "each_shape",
     "ends",
+    "in_short",
     "integer",
     "integers",
     "is_size",
@@ -159,18 +160,24 @@ def divide(n: int, by: int, what: str, parts: str) -> int:
         SizeError: naming `what` has size n, which `parts` do not divide it, and the sizes that
             would.
     """
-    if by and n % by == 0:
+    if n % by == 0:
         return n // by
-    below = n - n % by if by else 0
+    below = n - n % by
     near = f"{below} or {below + by}" if below else str(by)
     raise SizeError(
         f"{what} = {n} does not divide into {parts} = {by}; it would at {near}, "
-        f"or in parts of {', '.join(map(str, _some(divisors(n))))}"
+        f"or in parts of {in_short(divisors(n))}"
     )
 
 
-def _some(numbers: list[int]) -> list[Any]:
-    return numbers if len(numbers) <= 12 else [*numbers[:6], "...", *numbers[-5:]]
+def in_short(numbers: Sequence[int]) -> str:
+    """Numbers as messages list them: of many the first and the last ones.
+
+    >>> in_short(range(100))
+    '0, 1, 2, 3, 4, 5, ..., 95, 96, 97, 98, 99'
+    """
+    shown = numbers if len(numbers) <= 12 else [*numbers[:6], "...", *numbers[-5:]]
+    return ", ".join(map(str, shown))
 
 
 def ends(shapes: Iterable[Shape]) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from xlayout.algebra.grammar import Factor, Group, Name, One, Pattern, Product, begins, fail, names
-from xlayout.algebra.shapes import Shape, divisors
+from xlayout.algebra.shapes import Shape, divisors, in_short
 
 __all__ = ["Solver", "size_of"]
 
@@ -92,7 +92,6 @@ class Solver:
             raise fail(
                 self.pattern.text,
                 at,
-                f"pattern: {n} does not divide by {known}; it does by "
-                f"{', '.join(map(str, divisors(n)))}",
+                f"pattern: {n} does not divide by {known}; it does by {in_short(divisors(n))}",
             )
         self._factor(unknown[0], n // known)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.boxes import Box, Run, boxes
 from xlayout.algebra.compose import restrict
-from xlayout.algebra.shapes import Shape, divisors, ends
+from xlayout.algebra.shapes import Shape, divisors, ends, in_short
 from xlayout.algebra.strided import row_major
 from xlayout.errors import SizeError
 from xlayout.shard.mesh import Mesh
@@ -190,5 +190,5 @@ def _teach(sharding: Sharding, n: int, axis: int, cut: int, step: int, runs: Seq
     return (
         f"cannot shard axis {axis} = {n} into {parts}: the cut at {cut} falls inside a factor of "
         f"{step} (of {' x '.join(str(r.n) for r in runs)}). "
-        f"Clean cuts: {', '.join(map(str, clean))}; anything else must communicate"
+        f"Clean cuts: {in_short(clean)}; anything else must communicate"
     )

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any, Literal, get_args
 
 from xlayout.algebra.partition import partition
-from xlayout.algebra.shapes import divisors, integer, integers, is_size, one_of
+from xlayout.algebra.shapes import divisors, in_short, integer, integers, is_size, one_of
 from xlayout.errors import SizeError
 
 __all__ = ["Rule", "Runs", "Split", "Splits", "as_splits", "merged", "per_segment"]
@@ -154,7 +154,7 @@ class Split:
         if ranks % copies:
             raise SizeError(
                 f"copies: {copies}; {ranks} ranks do not divide into groups of {copies}, they do "
-                f"into groups of {', '.join(map(str, divisors(ranks)))}"
+                f"into groups of {in_short(divisors(ranks))}"
             )
         if self._nests and copies == 1:
             return self._nested(n, cuts, unit)
@@ -179,7 +179,7 @@ class Split:
         if self.rule == "even" and n % (parts * unit):
             cut = -(-n // parts)
             if n % unit or not cut % unit:
-                clean = ", ".join(map(str, divisors(n // unit)))
+                clean = in_short(divisors(n // unit))
                 segment = " (a segment)" if self.segments is not None else ""
                 raise SizeError(
                     f"{what}{segment}: parts would differ. Clean cuts: {clean}; or name a rule "
@@ -257,5 +257,5 @@ def merged(runs: Iterator[range]) -> Runs:
 
 
 def _inside(what: str, cut: int, unit: int, n: int) -> str:
-    clean = ", ".join(map(str, divisors(n // unit)))
+    clean = in_short(divisors(n // unit))
     return f"{what}: the cut at {cut} falls inside a unit of {unit}. Clean cuts: {clean}"
