@@ -129,6 +129,8 @@ def test_repr_evaluates_and_replace_replaces() -> None:
         (Split(rule="even", segments=(6, 6)), 12, r"cannot shard axis 0 = 6 into 4 \(a segment\)"),
         (Split(rule="even", unit=4), 24, r"the cut at 6 falls inside a unit of 4\. Clean cuts: 1, "
                                          r"2, 3, 6"),
+        (Split(rule="even", unit=4), 26, r"into 4: parts would differ\. Clean cuts: none in units "
+                                         r"of 4; or name a rule"),
         (Split(sizes=(1, 2, 3)), 6, r"into 4: sizes \(1, 2, 3\) are 3 parts of 6"),
         (Split(sizes=(1, 2, 1, 2), unit=2), 6, r"the cut at 1 falls inside a unit of 2"),
         (Split(segments=(2, 3)), 6, r"segments: \(2, 3\) add up to 5; axis 0 is 6"),

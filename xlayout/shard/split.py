@@ -179,7 +179,7 @@ class Split:
         if self.rule == "even" and n % (parts * unit):
             cut = -(-n // parts)
             if n % unit or not cut % unit:
-                clean = in_short(divisors(n // unit))
+                clean = f"none in units of {unit}" if n % unit else in_short(divisors(n // unit))
                 segment = " (a segment)" if self.segments is not None else ""
                 raise SizeError(
                     f"{what}{segment}: parts would differ. Clean cuts: {clean}; or name a rule "
