@@ -90,6 +90,10 @@ def test_cost_names_how_it_will_be_run(layout: Layout, lowering: str) -> None:
     assert layout.cost(4).lowering == lowering
 
 
+def test_cost_of_nothing_made_of_nothing() -> None:
+    assert Layout((), ((0, 3),), ()).cost(4).lowering == "concatenate"
+
+
 def test_cost_of_what_no_machine_holds() -> None:
     cost = xl.regroup.layout((3 * 2**65,), sizes=(2**65, 2**66), groups=2).cost(2)
     assert (cost.bytes_read, cost.run, cost.pieces) == (3 * 2**66, 2**65, 2)

@@ -259,6 +259,11 @@ def test_nothing_moves_where_there_is_nothing(backend: Framework) -> None:
         assert backend.numpy(made).shape == layout.out_shape
 
 
+def test_a_layout_without_outputs_makes_nothing(backend: Framework) -> None:
+    x = backend.array(np.zeros(2, np.float32))
+    assert backend.call(Layout(((2,), (2,)), (), ()), x, x) == ()
+
+
 def test_several_shapes_in_a_pattern_may_be_given_as_one() -> None:
     for shape in ((2, 3), ((2,), (3,))):
         made = xl.rearrange.layout(shape, "a, b -> (a + b)")

@@ -29,7 +29,7 @@ def bound(
         if verb == "stack" and sources == tuple(range(outputs[0])):
             return backend.stack(*argument)  # of all inputs in order: one call, and none around it
     calls = [_call(backend, step, tables, fill) for step in steps]
-    only = None if outputs[1:] else outputs[0]
+    only = outputs[0] if outputs and not outputs[1:] else None
 
     def run(*arrays: Any) -> Any:
         values = [*arrays]
