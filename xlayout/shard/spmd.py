@@ -42,15 +42,14 @@ class Program:
 
 def program(plan: Plan) -> Program:
     """The program of a plan whose parts are equally large on all ranks."""
-    sent: list[list[Piece]] = [[] for _ in range(plan.ranks)]
+    sent: list[dict[Piece, None]] = [{} for _ in range(plan.ranks)]
     got: list[list[Piece]] = [[] for _ in range(plan.ranks)]
     together = plan.collective
     ways = _by_rounds(plan) if together is None else _together(plan, together)
     outbox, inbox = _boxes(plan)
     travelled = set()
     for m, packs, unpacks in ways:
-        # What everyone gathers is the same for all receivers.
-        sent[m.src] += [p for p in packs if p not in sent[m.src]]
+        sent[m.src] |= dict.fromkeys(packs)  # what everyone gathers is the same for all receivers
         got[m.dst] += unpacks
         travelled.add((m.src, m.dst))
     for m in plan.messages:
