@@ -57,9 +57,9 @@ def same_pairs(left: Iterable[Piece], right: tuple[Piece, ...]) -> bool:
     sides = [_out_side(p) for p in right]
     met = total = 0
     for piece in left:
-        total += piece.size
+        here, total = _out_side(piece), total + piece.size
         for other in sides:
-            for x, z, loops in join(_out_side(piece), other):
+            for x, z, loops in join(here, other):
                 if x != z or any(a != b for n, a, b in loops if n > 1):
                     return False
                 met += math.prod([n for n, _, _ in loops])
@@ -68,12 +68,12 @@ def same_pairs(left: Iterable[Piece], right: tuple[Piece, ...]) -> bool:
 
 def disjoint(pieces: tuple[Piece, ...]) -> bool:
     """Whether no output position is written twice."""
-    ordered = sorted(pieces, key=lambda p: p.out_offset)
-    for k, piece in enumerate(ordered):
-        for other in ordered[k + 1 :]:
-            if other.out_offset >= piece.out_end:
+    sides = [(_out_side(p), p.out_end) for p in sorted(pieces, key=lambda p: p.out_offset)]
+    for k, (here, end) in enumerate(sides):
+        for there, _ in sides[k + 1 :]:
+            if there[0] >= end:
                 break
-            if any(True for _ in join(_out_side(piece), _out_side(other))):
+            if any(True for _ in join(here, there)):
                 return False
     return True
 
