@@ -238,12 +238,9 @@ def _given(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _check_known(pattern: Pattern, known: Mapping[str, int]) -> None:
-    missing: list[Name] = []
-    for n in (n for array in pattern.inputs for n in names(array)):
-        if n.name not in known and n.name not in [m.name for m in missing]:
-            missing.append(n)
-    if missing:
-        listed = ", ".join(n.name for n in missing)
+    every = (n for array in pattern.inputs for n in names(array))
+    if missing := [n for n in every if n.name not in known]:
+        listed = ", ".join(dict.fromkeys(n.name for n in missing))
         raise fail(
             pattern.text,
             missing[0].at,
