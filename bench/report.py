@@ -7,8 +7,9 @@ from typing import Any
 
 from bench.record import write_rows
 from xlayout.bench.machine import machine
+from xlayout.table import Table
 
-__all__ = ["machine", "save", "show"]
+__all__ = ["save", "show"]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -21,21 +22,6 @@ def save(name: str, rows: list[dict[str, Any]]) -> Path:
 
 
 def show(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """A table: rich's where it is installed, else plain columns."""
-    try:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        print(title)
-        for row in (header, *rows):
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
-        return
-    table = Table(title=title, box=box.SIMPLE)
-    for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number > 1 else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    console = Console()
-    Console(width=None if console.is_terminal else 130).print(table)
+    """Print a table; figures stand from the third column on."""
+    heads = (*header[:2], *(f">{name}" for name in header[2:]))
+    print(Table(title, heads, tuple(rows)))
