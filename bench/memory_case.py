@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import xlayout as xl
+from xlayout.bench.peak import resident
 
 COLUMNS = 4096
 HEADS = {"heads": 24, "kv_heads": 4}
@@ -89,12 +90,6 @@ def framework_of(name: str, form: str) -> tuple[Any, Callable[[np.ndarray], Any]
         order = (1, 0) if form == "transposed" else (0, 1)
         return jnp, lambda x: jax.device_put(jnp.array(x), Format(Layout(order), device))
     return np, lambda x: x
-
-
-def resident(field: str) -> int:
-    """Bytes: VmRSS is what is held now, VmHWM the most since the last reset."""
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def settled() -> int:
