@@ -13,7 +13,9 @@ import torch
 from numpy import ascontiguousarray as row_major
 
 import xlayout as xl
+from xlayout.bench.answers import answer
 from xlayout.bench.cases import Cut, Hand, Join, Permute, Stack
+from xlayout.bench.contest import parts_of
 
 __all__ = ["CONTENDERS", "INTO", "OPS", "WRITTEN", "cached_jit", "flattened", "given"]
 
@@ -28,38 +30,33 @@ PERMUTE = xl.interleave.layout((16, 16))
 SUM = xl.regroup.layout((16, 16), **SEGMENTS)
 
 
-def by_table(layout: xl.Layout, *inputs: np.ndarray, fill: float = 0) -> Any:
-    """The answer, element by element from the layout's table."""
-    flat = np.concatenate([*(x.ravel() for x in inputs), [np.float32(fill)]])
-    made, at = [], 0
-    table = layout.index()
-    for shape in layout.out_shapes:
-        size = int(np.prod(shape))
-        made.append(flat[table[at : at + size]].reshape(shape))
-        at += size
+def by_definition(layout: xl.Layout, *inputs: np.ndarray) -> Any:
+    """The answer, every piece read and written as it is defined; holes are 0."""
+    flat = answer(layout, np.concatenate([x.ravel() for x in inputs]))
+    made = parts_of(flat, layout.out_shapes)
     return made if len(made) > 1 else made[0]
 
 
 OPS: dict[str, tuple[tuple[Any, ...], Any]] = {
-    "interleave": ((X,), by_table(xl.interleave.layout((16, 16)), X)),
-    "deinterleave": ((X,), by_table(xl.deinterleave.layout((16, 16)), X)),
+    "interleave": ((X,), by_definition(xl.interleave.layout((16, 16)), X)),
+    "deinterleave": ((X,), by_definition(xl.deinterleave.layout((16, 16)), X)),
     "matrix_transpose": ((X,), X.T),
     "permute_dims": ((CUBE,), CUBE.transpose(2, 0, 1)),
-    "rope_halves": ((X,), by_table(xl.rope_halves.layout((16, 16), heads=2), X)),
-    "rope_pairs": ((X,), by_table(xl.rope_pairs.layout((16, 16), heads=2), X)),
-    "fuse_qkv": (QKV, by_table(xl.fuse_qkv.layout(*(x.shape for x in QKV), **HEADS), *QKV)),
-    "split_qkv": ((X,), by_table(xl.split_qkv.layout((16, 16), **HEADS), X)),
-    "regroup": ((X,), by_table(SUM, X)),
-    "ungroup": ((X,), by_table(xl.ungroup.layout((16, 16), **SEGMENTS), X)),
+    "rope_halves": ((X,), by_definition(xl.rope_halves.layout((16, 16), heads=2), X)),
+    "rope_pairs": ((X,), by_definition(xl.rope_pairs.layout((16, 16), heads=2), X)),
+    "fuse_qkv": (QKV, by_definition(xl.fuse_qkv.layout(*(x.shape for x in QKV), **HEADS), *QKV)),
+    "split_qkv": ((X,), by_definition(xl.split_qkv.layout((16, 16), **HEADS), X)),
+    "regroup": ((X,), by_definition(SUM, X)),
+    "ungroup": ((X,), by_definition(xl.ungroup.layout((16, 16), **SEGMENTS), X)),
     "to_tiles": ((X,), TILES),
     "from_tiles": ((TILES,), X),
     "stack": ((ROWS,), CUBE),
     "unstack": ((CUBE,), ROWS),
-    "pad": ((X,), by_table(xl.pad.layout((16, 16), to=20), X)),
+    "pad": ((X,), by_definition(xl.pad.layout((16, 16), to=20), X)),
     "trim": ((X,), X[:12]),
-    "rearrange": ((X,), by_table(PERMUTE, X)),
-    "layout(x)": ((X,), by_table(PERMUTE, X)),
-    "layout(x), 3 pieces": ((X,), by_table(SUM, X)),
+    "rearrange": ((X,), by_definition(PERMUTE, X)),
+    "layout(x)": ((X,), by_definition(PERMUTE, X)),
+    "layout(x), 3 pieces": ((X,), by_definition(SUM, X)),
 }
 """Inputs and the right answer."""
 
