@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -18,13 +16,6 @@ TP, GRID = Mesh(4, "tp"), Mesh((2, 2), ("dp", "tp"))
 ROWS, COLUMNS = Sharding(TP, ("tp",)), Sharding(TP, (None, "tp"))
 FUSED = Sharding(TP, ("tp",), splits={0: Split(segments=2)})
 SHAPE = (24, 10)
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Pool]:
-    pool = Pool(4)
-    yield pool
-    pool.close()
 
 
 def values(shape: tuple[int, ...] = SHAPE) -> np.ndarray:

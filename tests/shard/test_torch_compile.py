@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -20,13 +18,6 @@ FUSED = Sharding(TP, ("tp",), splits={0: Split(segments=2)})
 SHAPE = (24, 10)
 GLU = xl.interleave.layout(SHAPE, block=2)
 OUT_OF_ORDER = (2, 0, 3, 1)
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Pool]:
-    pool = Pool(4)
-    yield pool
-    pool.close()
 
 
 def values(shape: tuple[int, ...] = SHAPE) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +18,6 @@ pytestmark = pytest.mark.distributed
 TP, GRID = Mesh(4, "tp"), Mesh((2, 2), ("dp", "tp"))
 ROWS, COLUMNS = Sharding(TP, ("tp",)), Sharding(TP, (None, "tp"))
 SIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Pool]:
-    pool = Pool(4)
-    yield pool
-    pool.close()
 
 
 @pytest.mark.parametrize(

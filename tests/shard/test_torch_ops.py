@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.shard import on_ranks_ops
@@ -15,13 +13,6 @@ pytestmark = pytest.mark.distributed
 
 GRID = Mesh((2, 2), ("dp", "tp"))
 LINE = Mesh((1, 4), ("dp", "tp"))
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Pool]:
-    pool = Pool(4)
-    yield pool
-    pool.close()
 
 
 @pytest.mark.parametrize("on", [GRID, LINE], ids=str)

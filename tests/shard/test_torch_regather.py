@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,6 @@ pytestmark = pytest.mark.distributed
 
 FSDP, GRID = Mesh(4, "fsdp"), Mesh((2, 2), ("dp", "fsdp"))
 ROWS = Sharding(FSDP, ("fsdp",))
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Pool]:
-    pool = Pool(4)
-    yield pool
-    pool.close()
 
 
 @pytest.mark.parametrize("local", [True, False], ids=["local tensors", "DTensors"])
