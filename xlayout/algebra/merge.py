@@ -7,13 +7,13 @@ unique, which is why equality of layouts does not rest on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.piece import Loop, Piece, are_nested
 
-__all__ = ["equal_steps", "merge"]
+__all__ = ["merge", "progressions"]
 
 T = TypeVar("T")
 
@@ -33,19 +33,29 @@ def merge(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     return _whole(done) or tuple(done)
 
 
-def equal_steps(items: Sequence[tuple[int, int, T]], k: int) -> tuple[int, int, int]:
-    """How many items from the k-th on are alike and stand at equal distances, and these.
+def progressions(
+    items: Sequence[tuple[int, int, T]], fits: Callable[[T, Loop], bool]
+) -> Iterator[tuple[int, int, T, Loop]]:
+    """Items that are alike and stand at equal distances, as the first and a loop over them all.
 
-    >>> equal_steps([(0, 0, "a"), (5, 2, "a"), (10, 4, "a"), (15, 6, "b")], 0)
-    (3, 5, 2)
+    `fits`: whether a loop may go around such an item; one of a single step may have any strides.
+
+    >>> items = [(0, 0, "a"), (5, 2, "a"), (10, 4, "a"), (15, 6, "b")]
+    >>> list(progressions(items, lambda what, loop: True))
+    [(0, 0, 'a', (3, 5, 2)), (15, 6, 'b', (1, 0, 0))]
     """
-    i, o, what = items[k]
-    n, x, z = 1, 0, 0
-    if k + 1 < len(items):
-        x, z = items[k + 1][0] - i, items[k + 1][1] - o
-    while k + n < len(items) and items[k + n] == (i + n * x, o + n * z, what):
-        n += 1
-    return n, x, z
+    k = 0
+    while k < len(items):
+        i, o, what = items[k]
+        n, x, z = 1, 0, 0
+        if k + 1 < len(items):
+            x, z = items[k + 1][0] - i, items[k + 1][1] - o
+        while k + n < len(items) and items[k + n] == (i + n * x, o + n * z, what):
+            n += 1
+        if n > 1 and not fits(what, (n, x, z)):
+            n = 1
+        yield i, o, what, (n, x, z)
+        k += n
 
 
 def _whole(pieces: list[Piece]) -> tuple[Piece, ...] | None:

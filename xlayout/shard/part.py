@@ -8,8 +8,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from xlayout.algebra import Layout, Piece
-from xlayout.algebra.merge import equal_steps, merge
-from xlayout.algebra.piece import are_nested
+from xlayout.algebra.merge import merge, progressions
+from xlayout.algebra.piece import Loop, are_nested
 from xlayout.shard.owners import whole
 
 if TYPE_CHECKING:
@@ -62,17 +62,12 @@ def part_of(plan: Plan, rank: int) -> Part:
 
 def _laddered(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[Piece]:
     """Pieces, moved by so much on either side; what is the same at equal distances, as a loop."""
-    k = 0
-    while k < len(moved):
-        i, o, pieces = moved[k]
-        n, x, z = equal_steps(moved, k)
-        if n == 1 or x < 0 or z <= 0 or not all(are_nested((*p.loops, (n, x, z))) for p in pieces):
-            yield from (p.shifted(i, o) for p in pieces)
-            k += 1
-        else:
-            for p in pieces:
-                yield Piece(p.in_offset + i, p.out_offset + o, (*p.loops, (n, x, z)))
-            k += n
+
+    def fits(pieces: tuple[Piece, ...], loop: Loop) -> bool:
+        return loop[1] >= 0 and loop[2] > 0 and all(are_nested((*p.loops, loop)) for p in pieces)
+
+    for i, o, pieces, loop in progressions(moved, fits):
+        yield from (Piece(p.in_offset + i, p.out_offset + o, (*p.loops, loop)) for p in pieces)
 
 
 def simulated(plan: Plan, arrays: tuple[Any, ...]) -> Any:

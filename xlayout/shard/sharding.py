@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout, Piece
-from xlayout.algebra.merge import equal_steps, merge
+from xlayout.algebra.merge import merge, progressions
 from xlayout.algebra.shapes import Shape, as_shape
 from xlayout.algebra.strided import row_major
 from xlayout.errors import AxisError, ShapeError, SizeError
@@ -264,14 +264,8 @@ def part(owned: Sequence[Stretches], shape: Shape, local: Shape) -> tuple[Piece,
 
 def _equidistant(stretches: Stretches) -> Iterator[Piece]:
     """Stretches as pieces; those of one size at equal distances as one."""
-    k = 0
-    while k < len(stretches):
-        i, o, m = stretches[k]
-        n, x, z = equal_steps(stretches, k)
-        if x < m:
-            n = 1
-        yield Piece(i, o, ((n, x, z), (m, 1, 1)) if n > 1 else ((m, 1, 1),))
-        k += n
+    for i, o, m, loop in progressions(stretches, lambda m, loop: loop[1] >= m):
+        yield Piece(i, o, (loop, (m, 1, 1)))
 
 
 def stored(runs: Runs) -> Stretches:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from xlayout.algebra import Piece
-from xlayout.algebra.merge import equal_steps
+from xlayout.algebra.merge import progressions
 from xlayout.algebra.shapes import Shape
 from xlayout.algebra.strided import row_major
 from xlayout.shard.mesh import Mesh
@@ -144,21 +144,12 @@ def _strands(
 
 
 def _laddered(strands: Sequence[Strand]) -> list[Strand]:
-    """Strands that stand at equal distances as loops, as far as neighbours go."""
+    """Strands that stand at equal distances as loops, which go up on either side."""
     by_form: dict[_Form, list[tuple[int, int, _Form]]] = defaultdict(list)
     for position, rank, at, loops in strands:
         by_form[at, loops].append((position, rank, (at, loops)))
-    return [strand for group in by_form.values() for strand in _ladder(group)]
-
-
-def _ladder(group: list[tuple[int, int, _Form]]) -> list[Strand]:
-    found: list[Strand] = []
-    k = 0
-    while k < len(group):
-        position, rank, (at, loops) = group[k]
-        n, p, r = equal_steps(group, k)
-        if p <= 0 or r <= 0:  # a loop goes up on either side
-            n = 1
-        found.append((position, rank, at, loops if n == 1 else ((n, p, r, 0), *loops)))
-        k += n
-    return found
+    return [
+        (position, rank, at, ((n, p, r, 0), *loops))
+        for group in by_form.values()
+        for position, rank, (at, loops), (n, p, r) in progressions(group, lambda _, to: min(to) > 0)
+    ]
