@@ -131,3 +131,7 @@ def test_shapes_that_are_told_twice_must_agree() -> None:
 def test_sizes_of_numpy_are_sizes(shape: Any) -> None:
     wanted = Layout.permute((2, 3), (1, 0))
     assert Layout.parse("a b -> b a", shape) == rearrange.layout(shape, "a b -> b a") == wanted
+
+
+def test_sizes_may_come_from_an_iterator() -> None:
+    assert Layout.parse("a b -> b a", iter((2, 3))) == Layout.permute((2, 3), (1, 0))

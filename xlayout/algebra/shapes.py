@@ -85,10 +85,10 @@ def as_shapes(given: Any) -> tuple[Shape, ...]:
         TypeError: when it is neither.
     """
     try:
-        single = is_size(given) or all(map(is_size, given))
+        shape = (given,) if is_size(given) else tuple(given)  # an iterator gives them once
     except TypeError:
         raise TypeError(f"shape: {given!r}; wanted a sequence of ints, or several") from None
-    return tuple(map(as_shape, (given,) if single else given))
+    return tuple(map(as_shape, (shape,) if all(map(is_size, shape)) else shape))
 
 
 def type_name(value: Any) -> str:
