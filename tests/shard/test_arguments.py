@@ -186,9 +186,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "neither yes nor no nor either": (
         lambda: xl.apply(EIGHT, eight(), copy=3), TypeError,  # type: ignore[arg-type]
         "copy: 3; wanted True, False or None"),
-    "sizes and a rule": (
-        lambda: Split(rule="even", sizes=(1, 2)), xl.LayoutError,
-        "sizes: (1, 2) say every part; leave rule and segments out"),
     "what an array knows better": (
         lambda: xl.reshard(eight(), P(), in_sharding=P()), xl.LayoutError,
         "in_sharding: () on tp=4, but x lies as (tp) on tp=4; leave it out, or reshard x first"),

@@ -212,8 +212,6 @@ def test_a_rank_is_an_int(rank: object, kind: str) -> None:
 
 def test_a_spec_names_axes_that_are_there_and_each_once() -> None:
     mesh = Mesh((2, 2), ("dp", "tp"))
-    with pytest.raises(AxisError, match=r"^spec: 'pp'; the mesh \(dp=2 tp=2\) has dp, tp"):
-        Sharding(mesh, ("pp",))
     with pytest.raises(AxisError, match="mesh axis 'tp' is used twice; it can cut one axis once"):
         Sharding(mesh, ("tp", "tp"))
     with pytest.raises(AxisError, match="for a flat array, which has one axis"):
@@ -222,9 +220,5 @@ def test_a_spec_names_axes_that_are_there_and_each_once() -> None:
         Sharding(mesh, ("tp",), splits={1: Split(unit=2)})
     with pytest.raises(TypeError, match="spec: 'tp' is a string; wanted one entry for each array"):
         Sharding(mesh, "tp")
-    with pytest.raises(
-        TypeError, match="splits: 2; wanted a Split, the name of its rule or its sizes"
-    ):
-        Sharding(mesh, ("tp",), splits={0: 2})  # type: ignore[dict-item]
     with pytest.raises(ShapeError, match=r"shape: \(4,\) has 1 axes; the sharding \(-, tp\)"):
         Sharding(mesh, (None, "tp")).owned(0, (4,))
