@@ -26,6 +26,7 @@ import torch
 
 from bench.contenders import CONTENDERS, OPS, cached_jit, flattened, given
 from bench.report import save, show
+from xlayout.bench.timing import spread_of
 
 LIMITS = {"numpy": 3.0, "torch": 2.0, "jax": 1.5}
 """Of the hand-written form; of the cached `jax.jit` call in JAX. And never above einops."""
@@ -53,11 +54,7 @@ def timed(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Timed]:
     for _ in range(rounds):
         for name, call in calls.items():
             spent[name].append(_loop(call, counts[name]) / counts[name] * 1e6)
-    found = {}
-    for name, times in spent.items():
-        low, median, high = statistics.quantiles(times, n=4)
-        found[name] = Timed(median, (high - low) / 2)
-    return found
+    return {name: Timed(statistics.median(us), spread_of(us)) for name, us in spent.items()}
 
 
 def _once(call: Callable[[], Any]) -> float:
