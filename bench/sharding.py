@@ -7,9 +7,9 @@ Bytes are those that a device receives on average, as multiples of what it needs
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import statistics
-import sys
 from typing import Any
 
 from bench.report import save, show
@@ -67,7 +67,10 @@ def _times(moved: float | None, needed: float) -> str:
 
 
 def main() -> None:
-    """Print the tables; with `--save` keep the rows too."""
+    """Print the tables, save them if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--save", action="store_true", help="keep the rows too")
+    options = parser.parse_args()
     whole = reshards()
     show(
         f"{whole[0]['reshards']} reshards between specs of a (2, 4) grid, by the lower bound",
@@ -91,7 +94,7 @@ def main() -> None:
           f"{r['DTensor'] * 1e3:.1f}" if "DTensor" in r else "cannot",
           f"{r['DTensor'] / r['xlayout']:.1f}" if "DTensor" in r else "") for r in seconds],
     )  # fmt: skip
-    if "--save" in sys.argv:
+    if options.save:
         print("rows in", save("sharding", [*whole, *each, *seconds]))
 
 
