@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,7 +40,8 @@ def small_contest(op: str, framework: str, settings: Settings) -> Contest:
     if op in INTO and framework != "jax":
         calls |= _reused(op, framework, args)
     source, target = np.ones((2, SIZE), np.uint8)
-    return Contest(calls, memcpys(source, target, settings.threads), _finish, _seen, lambda: None)
+    units = memcpys(source, target, settings.threads)
+    return Contest(calls, units, jax.block_until_ready, _seen, lambda: None)
 
 
 def _on(form: Callable[..., Any], args: Any) -> Callable[[], Any]:
@@ -78,14 +80,6 @@ def _compiled(framework: str, form: Callable[..., Any], arity: int) -> Callable[
     torch._dynamo.reset()
     compiled: Callable[..., Any] = torch.compile(lambda *xs: form(*xs), dynamic=False)
     return compiled
-
-
-def _finish(made: Any) -> None:
-    for part in made if isinstance(made, (list, tuple)) else [made]:
-        if isinstance(part, (list, tuple)):
-            _finish(part)
-        elif hasattr(part, "block_until_ready"):
-            part.block_until_ready()
 
 
 def _seen(made: Any) -> Iterator[NDArray[np.uint8]]:
