@@ -37,24 +37,30 @@ def small_contest(op: str, framework: str, settings: Settings) -> Contest:
     for name, form in (("compiled fresh", "hand"), ("xlayout compiled", "xlayout")):
         if framework != "numpy" and (settings.compiled or framework == "jax"):
             calls[name] = _on(_compiled(framework, forms[form], len(args)), args)
+    wanted = OPS[op][1]
+    listed = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+    ys: list[Any] = []
     if op in INTO and framework != "jax":
-        calls |= _reused(op, framework, args)
+        ys = given(framework, [np.zeros(y.shape, y.dtype) for y in listed])
+        calls |= _reused(op, framework, args, ys)
     source, target = np.ones((2, SIZE), np.uint8)
     units = memcpys(source, target, settings.threads)
-    return Contest(calls, units, jax.block_until_ready, _seen, lambda: None)
+
+    def clear() -> None:
+        for y in ys:
+            y[...] = 0
+
+    return Contest(calls, units, jax.block_until_ready, _seen, clear)
 
 
 def _on(form: Callable[..., Any], args: Any) -> Callable[[], Any]:
     return lambda: form(*args)
 
 
-def _reused(op: str, framework: str, args: Any) -> dict[str, Callable[[], Any]]:
-    wanted = OPS[op][1]
-    several = isinstance(wanted, (list, tuple))
-    ys = given(framework, [np.zeros(y.shape, y.dtype) for y in (wanted if several else [wanted])])
+def _reused(op: str, framework: str, args: Any, ys: list[Any]) -> dict[str, Callable[[], Any]]:
     xs = args[0] if isinstance(args[0], list) else args
     by_hand = into(INTO[op], _words(framework))
-    out = tuple(ys) if several else ys[0]
+    out = tuple(ys) if len(ys) > 1 else ys[0]
     written = WRITTEN[op]
     return {
         "xlayout reused": lambda: written(*args, out),
