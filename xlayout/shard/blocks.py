@@ -7,6 +7,7 @@ receives.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,13 +20,13 @@ from xlayout.shard.message import Form, settled
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.spread import Owners, places_in, spread
 
-__all__ = ["Block", "Blocks", "Starts"]
+__all__ = ["Block", "Blocks"]
 
 Block = tuple[int, int, int, Form]
 """(the other rank, first address on the sender, first address on the receiver, form)"""
 
-Starts = Callable[[int, int], int]
-"""(rank, array) -> where the rank stores it, among all that it stores."""
+_Held = Callable[[int], tuple[Shape, ...]]
+"""rank -> the shapes of what it holds, one after the other."""
 
 _Jump = tuple[int, int, int, int]
 """(over sending ranks, within the sender, over receiving ranks, within the receiver)"""
@@ -68,9 +69,10 @@ class Blocks:
         layout: Layout,
         src: tuple[Sharding, ...],
         dst: tuple[Sharding, ...],
-        starts: tuple[Starts, Starts],
+        stores: _Held,
+        makes: _Held,
     ) -> None:
-        self._starts = starts
+        self._stores, self._makes = stores, makes
         step = 1 << (max(layout.in_size, layout.out_size).bit_length() + 2)
         self._strips = [
             _strip(piece, (array, made), step, copies)
@@ -84,32 +86,34 @@ class Blocks:
     def sent(self, rank: int) -> list[Block]:
         """What one rank sends, in the order of the receivers."""
         found: dict[int, list[tuple[int, int, tuple[Loop, ...]]]] = defaultdict(list)
-        in_start, out_start = self._starts
         for strip in self._strips:
             array, made = strip.arrays
             copies = strip.copies
-            start = in_start(rank, array) + strip.at[0]
+            start = _start(self._stores, rank, array) + strip.at[0]
             for _, x, base, z in strip.from_sender.get(rank - copies[rank], ()):
                 for _, more_x, over, more_z in strip.to_receivers:
                     to = base + over
                     if copies[to] == copies[rank]:
-                        there = out_start(to, made) + strip.at[1] + z + more_z
+                        there = _start(self._makes, to, made) + strip.at[1] + z + more_z
                         found[to].append((start + x + more_x, there, strip.loops))
         return [(to, *settled(tuple(atoms))) for to, atoms in sorted(found.items())]
 
     def received(self, rank: int) -> list[Block]:
         """What one rank receives, in the order of the senders."""
         found: dict[int, list[tuple[int, int, tuple[Loop, ...]]]] = defaultdict(list)
-        in_start, out_start = self._starts
         for strip in self._strips:
             array, made = strip.arrays
-            start = out_start(rank, made) + strip.at[1]
+            start = _start(self._makes, rank, made) + strip.at[1]
             for base, x, _, z in strip.from_receiver.get(rank, ()):
                 for over, more_x, _, more_z in strip.to_senders:
                     sender = base + over + strip.copies[rank]
-                    at = in_start(sender, array) + strip.at[0] + x + more_x
+                    at = _start(self._stores, sender, array) + strip.at[0] + x + more_x
                     found[sender].append((at, start + z + more_z, strip.loops))
         return [(sender, *settled(tuple(atoms))) for sender, atoms in sorted(found.items())]
+
+
+def _start(held: _Held, rank: int, array: int) -> int:
+    return sum(map(math.prod, held(rank)[:array])) if array else 0
 
 
 def _all(

@@ -9,7 +9,6 @@ so every rank receives exactly what it needs and does not have: the lower bound.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from xlayout.algebra.shapes import Shape, integer
 from xlayout.errors import CompositionError, ShapeError, SizeError
 from xlayout.lower.run import check_shapes
 from xlayout.registry import backend_of
-from xlayout.shard.blocks import Block, Blocks, Starts
+from xlayout.shard.blocks import Block, Blocks
 from xlayout.shard.collective import Collective, as_collective
 from xlayout.shard.explain import explained
 from xlayout.shard.message import Message, packed
@@ -118,17 +117,8 @@ class Plan:
     def _blocks(self) -> Blocks | Pairs:
         if all(map(has_owners, self.src, self.layout.in_shapes)):
             with suppress(CompositionError):  # between all ranks at once it may be too many pieces
-                return Blocks(self.layout, self.src, self.dst, (self._start(0), self._start(1)))
+                return Blocks(self.layout, self.src, self.dst, self.stores, self.makes)
         return Pairs(self.layout, self.src, self.dst)
-
-    def _start(self, side: int) -> Starts:
-        """Where a rank stores an array among its inputs (0) or outputs (1)."""
-
-        def start(rank: int, array: int) -> int:
-            shapes = (self.makes if side else self.stores)(rank) if array else ()
-            return sum(map(math.prod, shapes[:array]))
-
-        return start
 
     def _message(self, src: int, dst: int, block: Block) -> Message:
         _, at, there, form = block
