@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable
 from typing import Any, get_args
@@ -38,6 +39,12 @@ def test_messages_are_triples_whose_parts_have_names() -> None:
 def test_arguments_have_names() -> None:
     assert plan_reshard(layout=EIGHT, src=ROWS, dst=WHOLE) is plan_reshard(EIGHT, ROWS, WHOLE)
     assert xl.reshard(x=eight(), to=P()).sharding.is_fully_replicated
+
+
+def test_a_plan_that_was_used_may_be_pickled() -> None:
+    plan = plan_reshard(EIGHT, ROWS, WHOLE)
+    assert plan.messages
+    assert pickle.loads(pickle.dumps(plan)) is plan
 
 
 def test_a_rule_or_sizes_alone_are_a_split() -> None:

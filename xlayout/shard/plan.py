@@ -134,6 +134,11 @@ class Plan:
         found: T = self._memo[key]
         return found
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled, it is what it was made of: the rest is worked out again where it is asked for.
+        parts = self.layout.in_shapes, self.layout.out_shapes, self.layout.pieces
+        return _planned, (parts, self.src, self.dst, self.itemsize)
+
     # -- figures ----------------------------------------------------------------------------------
 
     @property
