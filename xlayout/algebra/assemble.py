@@ -168,7 +168,7 @@ def _assemble(
             return _side_by_side(assembly, groups, axis, peeled, sizes)
     for axis in axes:
         period = max((r.out_step for runs in below for r in runs[axis]), default=0)
-        if period and any(r.n > 1 for runs in below for r in runs[axis]):
+        if period:
             node = _period(
                 assembly, found, [runs[axis] for runs in below], axis, period, peeled, sizes
             )
@@ -231,8 +231,6 @@ def _period(
                     )
         return _assemble(assembly, parts, peeled, sizes) if len(parts) > len(found) else None
     first, last = cuts
-    if any(outer is None for _, _, outer in ranges):
-        return None
     moved = [box.moved(axis, -first * period) for box in found]
     outer_axes = [(*p, last - first) if a == axis else p for a, p in enumerate(peeled)]
     node = _assemble(assembly, moved, outer_axes, _with(sizes, axis, period))
