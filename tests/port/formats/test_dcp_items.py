@@ -147,6 +147,12 @@ def stored(kind: str = "torch.FloatStorage", key: object = "0", count: object = 
     return Stored(("storage", Name(kind), key, "cpu", count))
 
 
+def later_pickle(dtype: object) -> bytes:
+    """Of a dtype that has no storage of its own."""
+    args = (stored("torch.storage.UntypedStorage"), 0, (4, 3), (3, 1), False, None, dtype)
+    return write_pickle(Made(Name("torch._utils._rebuild_tensor_v3"), args))
+
+
 WRONG_PICKLES: dict[str, tuple[bytes, str]] = {
     "too few arguments": (
         tensor_pickle(stored(), 0, (4, 3)),
@@ -167,6 +173,18 @@ WRONG_PICKLES: dict[str, tuple[bytes, str]] = {
     "a dtype that is none": (
         tensor_pickle(stored("torch.storage.UntypedStorage"), 0, (4, 3), (3, 1), False, None),
         "a dtype None in torch.storage.UntypedStorage; wanted one of bool",
+    ),
+    "a dtype that is a list": (
+        later_pickle([]),
+        "a dtype [] in torch.storage.UntypedStorage; wanted one of bool",
+    ),
+    "a dtype that is too deep to be looked up": (
+        later_pickle([]).replace(b"](e", b")" + b"\x85" * 60_000),
+        "a dtype ((((...),),),) in torch.storage.UntypedStorage",
+    ),
+    "more bytes than Python shows": (
+        tensor_pickle(stored(), 0, (1 << 2000,) * 12, (1,) * 12, False, None),
+        "wanted 64 axes at most, and less than 2^63 bytes",
     ),
     "fewer strides": (
         tensor_pickle(stored(), 0, (4, 3), (3,), False, None),

@@ -107,6 +107,11 @@ class TensorSpec:
         """Bytes of the whole tensor."""
         return self.size * self.itemsize
 
+    @property
+    def fits(self) -> bool:
+        """Whether numpy can hold it: 64 axes at most, less than 2^63 bytes, sizes of 0 left out."""
+        return len(self.shape) <= 64 and self.itemsize * math.prod(filter(None, self.shape)) < 2**63
+
 
 class Source(Protocol):
     """A checkpoint opened for reading; as a context manager it closes itself.

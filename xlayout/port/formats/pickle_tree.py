@@ -170,10 +170,6 @@ def _bytes(size: int) -> Callable[[_Machine], None]:
     return _push(lambda m: m.take(m.number(size)))
 
 
-def _long(size: int) -> Callable[[_Machine], None]:
-    return _push(lambda m: int.from_bytes(m.take(m.number(size)), "little", signed=True))
-
-
 def _tuple(m: _Machine) -> None:
     items = tuple(m.marked())
     m.stack.append(items)
@@ -252,8 +248,8 @@ _STEPS: dict[bytes, Callable[[_Machine], None]] = {
     b"K": _push(lambda m: m.number(1)),
     b"M": _push(lambda m: m.number(2)),
     b"J": _push(lambda m: int.from_bytes(m.take(4), "little", signed=True)),
-    b"\x8a": _long(1),
-    b"\x8b": _long(4),
+    # At most 255 bytes: nobody writes a longer one, and Python would not show it.
+    b"\x8a": _push(lambda m: int.from_bytes(m.take(m.number(1)), "little", signed=True)),
     b"G": _push(lambda m: struct.unpack(">d", m.take(8))[0]),
     b"\x8c": _text(1),
     b"X": _text(4),

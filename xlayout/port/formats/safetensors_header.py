@@ -47,8 +47,6 @@ CODES: Mapping[str, str] = {
 }
 """The format's dtype codes, and our names for them; its sub-byte codes are not read."""
 
-_MAX_AXES = 64  # what numpy can hold
-_MAX_BYTES = 2**63 - 1
 _ALIGNMENT = 64  # a cache line, so that a mapped tensor is aligned for every instruction set
 
 
@@ -141,17 +139,13 @@ def _span(entry: Any, *, where: str) -> tuple[TensorSpec, int, int]:
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in CODES:
         refuse(f"dtype {code!r:.80}", f"one of {', '.join(CODES)}")
-    if not _counts(shape) or len(shape) > _MAX_AXES:
-        refuse(f"shape {shape!r:.80}", f"a list of at most {_MAX_AXES} integers from 0")
+    if not _counts(shape):
+        refuse(f"shape {shape!r:.80}", "a list of integers from 0")
     if not _counts(offsets) or len(offsets) != 2:
         refuse(f"data_offsets {offsets!r:.80}", "a list of two integers from 0")
     spec = TensorSpec(CODES[code], tuple(shape))
-    # Sizes of zero do not excuse the others: numpy could not hold such a shape.
-    extent = spec.itemsize
-    for size in filter(None, shape):
-        extent *= size
-        if extent > _MAX_BYTES:
-            refuse(f"shape {shape!r:.80} overflows", "less than 2^63 bytes")
+    if not spec.fits:
+        refuse(f"shape {shape!r:.80}", "64 axes at most, and less than 2^63 bytes")
     start, stop = offsets
     if stop - start != spec.nbytes:
         refuse(f"bytes {start}:{stop}", f"a span of {spec.nbytes} for {code} of shape {shape}")

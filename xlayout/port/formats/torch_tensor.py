@@ -83,7 +83,9 @@ def parse_tensor(raw: bytes, /, *, where: str) -> Strided:
         refuse(f"a view that is yet to be computed: {show(more)}", "a tensor that was resolved")
     match storage.key if isinstance(storage, Stored) else None:
         case ("storage", Name() as kind, "0", str(), int(count)):
-            dtype = DTYPE_NAMES.get(said) if kind == _UNTYPED else _STORAGES.get(kind)
+            dtype = _STORAGES.get(kind)
+            if kind == _UNTYPED and isinstance(said, Name):
+                dtype = DTYPE_NAMES.get(said)
         case key:
             refuse(f"a storage {show(key)}", f"the one named {STORAGE!r}")
     if dtype is None:
@@ -91,6 +93,8 @@ def parse_tensor(raw: bytes, /, *, where: str) -> Strided:
     if not (_counts(shape) and _counts(strides) and len(shape) == len(strides)):
         refuse(f"shape {show(shape)}, strides {show(strides)}", "as many integers from 0")
     spec = TensorSpec(dtype, shape)
+    if not spec.fits:
+        refuse(f"shape {show(shape)}", "64 axes at most, and less than 2^63 bytes")
     order = _order(shape, strides)
     stored = count if kind == _UNTYPED else count * spec.itemsize
     if offset != 0 or stored != spec.nbytes or order is None:
