@@ -70,15 +70,15 @@ def index(metadata: Any) -> Any:
 
 
 WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
-    "a hole": (chunks(((0, 0), (3, 3))), "3 elements are in no chunk; wanted each element once"),
-    "no chunk at all": (chunks(), "12 elements are in no chunk"),
+    "a hole": (chunks(((0, 0), (3, 3))), "its element at [3, 0] is in 0 chunks; wanted each"),
+    "no chunk at all": (chunks(), "its element at [0, 0] is in 0 chunks"),
     "an overlap": (
         chunks(((0, 0), (3, 3)), ((2, 0), (2, 3))),
-        "its chunk at [2, 0] overlaps another; wanted each element once",
+        "its element at [2, 0] is in 2 chunks; wanted each element in one",
     ),
     "the same chunk twice": (
         chunks(((0, 0), (4, 3)), ((0, 0), (4, 3))),
-        "its chunk at [0, 0] overlaps another",
+        "its element at [0, 0] is in 2 chunks",
     ),
     "a chunk outside": (
         chunks(((0, 0), (4, 2)), ((0, 2), (4, 2))),
@@ -100,7 +100,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         put(info, length=47),
         "its chunk at (0, 0) has 47 bytes in a file; wanted 48 or more",
     ),
-    "another shape": (put(tensor, size=torch.Size((5, 3))), "3 elements are in no chunk"),
+    "another shape": (put(tensor, size=torch.Size((5, 3))), "its element at [4, 0] is in 0 chunks"),
     "a size that is none": (
         put(tensor, size=(4, 3)),
         "'x': size None; wanted integers from 0",
@@ -143,6 +143,10 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         "'x': bytes 1577 from -1; wanted integers from 0",
     ),
     "an offset that is no integer": (put(info, offset=True), "'x': bytes 1577 from True"),
+    "a number that Python does not show": (
+        put(info, offset=1 << 20_000),
+        "the instruction b'\\x8b'; wanted one that picklers",
+    ),
     "an item of no tensor's name": (
         put(index, fqn=3),
         "storage_data of 3; wanted a name",

@@ -57,7 +57,7 @@ class DCPSource(Source):
         entry = self._entries[name]
         box = resolve(region, entry.spec.shape)
         out = check_out(out, entry.spec.dtype, tuple(stop - start for start, stop in box))
-        for chunk in entry.chunks:
+        for chunk in entry.near(box):
             common = _meet(box, chunk.box)
             if common is not None:
                 cuts: tuple[Any, ...] = tuple(

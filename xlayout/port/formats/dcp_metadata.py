@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
-from xlayout.errors import FormatError, PortError
+from xlayout.errors import FormatError
 from xlayout.port.formats import dcp_names as names
 from xlayout.port.formats.base import DTYPES, Bounds, TensorSpec
-from xlayout.port.formats.coverage import Coverage
 from xlayout.port.formats.pickle_tree import Made, Name, read_pickle, show
 from xlayout.port.formats.torch_tensor import DTYPE_NAMES
 
@@ -24,8 +27,7 @@ __all__ = ["VERSION", "Chunk", "Contents", "Entry", "Item", "parse_metadata"]
 VERSION = "1.0.0"
 """What torch calls the form of the metadata; earlier it called it nothing."""
 
-_MAX_AXES = 64  # what numpy can hold
-_MAX_BYTES = 2**63 - 1
+_MOST_CUT = 4  # axes along which a tensor is cut into chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,31 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor, and the chunks that cover it."""
+    """A tensor, and the chunks that cover it.
+
+    Args:
+        spec: The tensor.
+        chunks: The chunks, sorted by their boxes.
+        longest: The length of the longest along each axis.
+    """
 
     spec: TensorSpec
     chunks: tuple[Chunk, ...]
+    longest: tuple[int, ...]
+
+    def near(self, box: Bounds, /) -> tuple[Chunk, ...]:
+        """Return few chunks, and among them all that a box meets: there may be 100,000 in all.
+
+        Those that are alike along the first axes are sorted by the next one.
+        """
+        low, high = 0, len(self.chunks)
+        for axis, (start, stop) in enumerate(box):
+            begin = partial(_begin, axis)
+            low = bisect_right(self.chunks, start - self.longest[axis], low, high, key=begin)
+            high = bisect_left(self.chunks, stop, low, high, key=begin)
+            if low >= high or self.chunks[low].box[axis] != self.chunks[high - 1].box[axis]:
+                break
+        return self.chunks[low:high]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +123,6 @@ def parse_metadata(raw: bytes, /, *, where: str) -> Contents:
             tensors[name] = _entry(name, value, items)
         except _WrongError as error:
             raise FormatError(f"{where}: {name!r:.200}: {error}") from None
-    _refuse_cover(tensors, where)
     return Contents(tensors, tuple(others))
 
 
@@ -140,10 +162,9 @@ def _item(info: dict[Any, Any]) -> Item:
 def _entry(name: str, value: Any, items: Mapping[tuple[str, tuple[int, ...]], Item]) -> Entry:
     fields = _fields(value, names.TENSOR)
     spec = TensorSpec(_dtype(fields.get("properties")), _size(fields.get("size")))
-    extent = math.prod(filter(None, spec.shape), start=spec.itemsize)
-    if len(spec.shape) > _MAX_AXES or extent > _MAX_BYTES:
+    if not spec.fits:
         raise _WrongError(
-            f"shape {show(spec.shape)}; wanted {_MAX_AXES} axes at most, and less than 2^63 bytes"
+            f"shape {show(spec.shape)}; wanted 64 axes at most, and less than 2^63 bytes"
         )
     said = fields.get("chunks")
     if not isinstance(said, list):
@@ -154,7 +175,7 @@ def _entry(name: str, value: Any, items: Mapping[tuple[str, tuple[int, ...]], It
         starts, sizes = _size(parts.get("offsets")), _size(parts.get("sizes"))
         if len(starts) != len(spec.shape) or len(sizes) != len(spec.shape):
             raise _WrongError(
-                f"a chunk of {sizes} at {starts}; wanted one of {len(spec.shape)} axes"
+                f"a chunk of {show(sizes)} at {show(starts)}; wanted one of {len(spec.shape)} axes"
             )
         if 0 in sizes:  # of a rank for which nothing was left
             continue
@@ -169,24 +190,41 @@ def _entry(name: str, value: Any, items: Mapping[tuple[str, tuple[int, ...]], It
                 f"its chunk at {starts} has {item.length} bytes in a file; wanted {nbytes} or more"
             )
         chunks.append(Chunk(box, item))
-    return Entry(spec, tuple(sorted(chunks, key=lambda chunk: chunk.box)))
+    _refuse_cover(spec.shape, [chunk.box for chunk in chunks])
+    longest = tuple(
+        max((chunk.box[axis][1] - chunk.box[axis][0] for chunk in chunks), default=0)
+        for axis in range(len(spec.shape))
+    )
+    return Entry(spec, tuple(sorted(chunks, key=lambda chunk: chunk.box)), longest)
 
 
-def _refuse_cover(tensors: Mapping[str, Entry], where: str) -> None:
-    """Refuse chunks that overlap or leave a hole."""
-    coverage = Coverage({name: entry.spec for name, entry in tensors.items()})
-    for name, entry in tensors.items():
-        for chunk in entry.chunks:
-            try:
-                coverage.claim(name, chunk.box)
-            except PortError:
-                raise FormatError(
-                    f"{where}: {name!r:.200}: its chunk at {[a for a, _ in chunk.box]} overlaps "
-                    "another; wanted each element once"
-                ) from None
-    for name, count in coverage.missing().items():
-        raise FormatError(
-            f"{where}: {name!r:.200}: {count:,} elements are in no chunk; wanted each element once"
+def _begin(axis: int, chunk: Chunk) -> int:
+    return chunk.box[axis][0]
+
+
+def _refuse_cover(shape: tuple[int, ...], boxes: Sequence[Bounds]) -> None:
+    """Refuse chunks that overlap or leave a hole.
+
+    In how many chunks an element lies changes at their corners alone, up and down by turns. So it
+    is one everywhere if all these steps add up to those of the whole, and if not, the first that
+    is left over is where it is another. That takes as long however the chunks lie.
+    """
+    cut = [axis for axis, n in enumerate(shape) if any(box[axis] != (0, n) for box in boxes)]
+    if len(cut) > _MOST_CUT:
+        raise _WrongError(f"chunks cut along axes {show(cut)}; wanted at most {_MOST_CUT} of them")
+    whole = tuple((0, n) for n in shape)
+    steps: Counter[tuple[int, ...]] = Counter()
+    for ends in product((0, 1), repeat=len(cut)):
+        up = (-1) ** sum(ends)
+        steps[tuple(whole[axis][end] for axis, end in zip(cut, ends, strict=True))] -= up
+        for box in boxes:
+            steps[tuple(box[axis][end] for axis, end in zip(cut, ends, strict=True))] += up
+    left = min((place for place, step in steps.items() if step), default=None)
+    if left is not None and 0 not in shape:
+        at = dict(zip(cut, left, strict=True))
+        raise _WrongError(
+            f"its element at {[at.get(axis, 0) for axis in range(len(shape))]} is in "
+            f"{1 + steps[left]} chunks; wanted each element in one"
         )
 
 
