@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_tiny(folder / "tiny.gguf")
     for name, to in (("hf", "hf"), ("tree", "maxtext")):
         port.run(folder / "tiny.gguf", folder / name, to=to)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("plan", "run"):
+            patch.setattr(sys.modules[f"xlayout.port.{module}"], "SHARD_BYTES", 500_000)
+        port.run(folder / "tiny.gguf", folder / "dcp", to="dcp")
     return folder
 
 
@@ -54,7 +59,10 @@ def test_a_source_that_cannot_be_read_for_now(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_tree_whose_files_cannot_be_opened_for_now(models: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "file"), [("tree", "tree: params/"), ("dcp", "dcp/__0_")])
+def test_files_that_cannot_be_opened_for_now(
+    models: Path, tmp_path: Path, name: str, file: str
+) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def starve(_nbytes: int) -> None:
@@ -62,13 +70,13 @@ def test_a_tree_whose_files_cannot_be_opened_for_now(models: Path, tmp_path: Pat
 
     try:
         with pytest.raises(OSError, match="Too many open files") as caught:
-            port.run(models / "tree", tmp_path / "out", to="hf", progress=starve)
+            port.run(models / name, tmp_path / "out", to="hf", progress=starve)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert caught.value.errno == errno.EMFILE
-    assert caught.value.filename.startswith(f"{models}/tree: params/")
+    assert caught.value.filename.startswith(f"{models}/{file}")
     assert caught.value.__notes__ == [KEPT]
-    assert port.run(models / "tree", tmp_path / "out", to="hf").kept_bytes > 0
+    assert port.run(models / name, tmp_path / "out", to="hf").kept_bytes > 0
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])

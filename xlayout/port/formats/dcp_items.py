@@ -55,17 +55,12 @@ class ItemFiles:
         """Return an open handle of a file, good until the next is asked for.
 
         Raises:
-            FormatError: The file cannot be read.
+            OSError: The file cannot be opened, though it was there.
         """
         if file not in self._handles:
             if len(self._handles) >= _OPEN:
                 os.close(self._handles.pop(next(iter(self._handles))))
-            try:
-                self._handles[file] = os.open(self._folder / file, os.O_RDONLY)
-            except OSError as error:
-                raise FormatError(
-                    f"{self._folder / file}: {error.strerror}; wanted a readable file"
-                ) from error
+            self._handles[file] = os.open(str(self._folder / file), os.O_RDONLY)
         return self._handles[file]
 
     def place(self, name: str, spec: TensorSpec, chunk: Chunk, /) -> Lying:
