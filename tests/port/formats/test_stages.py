@@ -78,3 +78,18 @@ def test_a_run_without_a_key_marks_its_folder_and_leaves_no_mark(tmp_path: Path)
         assert (stage / JOURNAL).read_bytes() == b""
     committed(tmp_path / "out", key=None)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.safetensors"]
+
+
+def test_a_folder_that_another_run_is_done_with_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ".out.00000000.partial"
+    folder.mkdir()
+
+    def lock_later(handle: int, **how: bool) -> bool:
+        folder.rename(tmp_path / "out")
+        return try_lock(handle, **how)
+
+    monkeypatch.setattr("xlayout.port.formats.stages.try_lock", lock_later)
+    assert dead_stages(tmp_path / "out") == []
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -130,6 +130,11 @@ def try_lock(handle: int, /, *, wait: bool = False) -> bool:
 
 
 def _marked(folder: Path) -> bool:
-    """Whether a folder holds a journal's file, or nothing: its run died before it made one."""
+    """Whether a folder holds a journal's file, or nothing: its run died before it made one.
+
+    It may be gone: another run was done with it just before it was locked.
+    """
     journal = folder / JOURNAL
+    if not folder.is_dir():
+        return False
     return (journal.is_file() and not journal.is_symlink()) or not any(folder.iterdir())
