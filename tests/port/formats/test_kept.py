@@ -16,7 +16,7 @@ import pytest
 from tests.port.formats.programs import script
 from tests.port.formats.test_journal import FORMATS, SPECS, finish, interrupted
 from xlayout.errors import PortError
-from xlayout.port.formats import TensorSpec, create_sink
+from xlayout.port.formats import TensorSpec, create_sink, open_source
 
 KEPT = "what was written is kept, and the same command goes on from there"
 
@@ -197,6 +197,32 @@ def test_a_run_that_is_killed_before_the_rename_is_gone_on_with(
     assert finish(tmp_path / "out", format_, "key") == ["a", "b"]
 
 
+@pytest.mark.parametrize("step", ["rename", "unlink"])
+def test_a_run_that_is_killed_while_its_folder_appears_loses_nothing(
+    tmp_path: Path, step: str
+) -> None:
+    program = script(
+        """
+        import signal
+        import ml_dtypes
+        setattr(Path, sys.argv[2], lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+        specs = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("bfloat16", (2, 3))}
+        with create_sink(sys.argv[1], "safetensors", specs, key="key") as sink:
+            sink.write("a", np.arange(4, dtype=np.int8))
+            sink.write("b", np.ones((2, 3), ml_dtypes.bfloat16))
+            sink.commit()
+        """,
+        tmp_path / "out",
+        step,
+    )
+    assert ran(program).returncode == -signal.SIGKILL
+    if step == "rename":
+        assert finish(tmp_path / "out", "safetensors", "key") == ["a", "b"]
+    with open_source(tmp_path / "out") as source:
+        assert source.read("a").tolist() == [0, 1, 2, 3]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def committed(out: Path, key: str | None = "key") -> None:
     with create_sink(out, "safetensors", SPECS, key=key) as sink:
         sink.write("a", np.arange(4, dtype=np.int8))
@@ -205,7 +231,7 @@ def committed(out: Path, key: str | None = "key") -> None:
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o500])
-def test_a_rename_that_is_interrupted_puts_the_journal_back(
+def test_a_rename_that_is_interrupted_leaves_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     def interrupt(*_: object) -> None:

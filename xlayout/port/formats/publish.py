@@ -82,7 +82,7 @@ class Staging:
             self._parents = _make_parents(self.path.parent)
             self._stage = found or new_stage(self.path)
             self.folder = self._stage.folder
-            self._take_mode(stat.S_IRWXU)
+            self._take_mode()
         except OSError as error:
             where = error.filename or self.path.parent
             raise PortError(
@@ -131,18 +131,13 @@ class Staging:
         self.discard()
 
     def _rename(self) -> None:
-        """Let the folder appear without its journal, which is put back where it does not."""
-        journal = self.folder / JOURNAL
-        kept = journal.read_bytes()
-        try:
-            journal.unlink()
-            self._take_mode()
-            self.folder.rename(self.path)
-        except BaseException:
-            if self.folder.exists():
-                self.folder.chmod(stat.S_IMODE(self.folder.stat().st_mode) | stat.S_IRWXU)
-                journal.write_bytes(kept)
-            raise
+        """Let the folder appear, and then rid it of its journal: a kill between loses nothing."""
+        self._take_mode()
+        mode = stat.S_IMODE(self.path.stat().st_mode) if self.path.is_dir() else None
+        self.folder.rename(self.path)
+        (self.path / JOURNAL).unlink(missing_ok=True)
+        if mode is not None:
+            self.path.chmod(mode)
 
     def clear(self, keep: Collection[str] = ()) -> None:
         """Remove what is in the folder, but for these names and the mark."""
@@ -182,10 +177,10 @@ class Staging:
         """Return the error for a disk that filled up while we were writing."""
         return PortError(f"{self.path}: {_room(self.needed, _free(self.path.parent))}")
 
-    def _take_mode(self, more: int = 0) -> None:
+    def _take_mode(self) -> None:
         """Let the folder be as private as the empty directory whose place it takes, if any."""
         if not self._single and self.path.is_dir():
-            self.folder.chmod(stat.S_IMODE(self.path.stat().st_mode) | more)
+            self.folder.chmod(stat.S_IMODE(self.path.stat().st_mode) | stat.S_IRWXU)
 
     def _refuse_taken_or_clear(self, dead: Sequence[Stage]) -> None:
         try:
