@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from tests.port.models import MODELS, edit_config, save_llama, save_tensors, tensors
 from xlayout import port
 from xlayout.errors import PortError
+from xlayout.port.demo.weights import make_tiny
+from xlayout.port.move import Buffers
 
 K = "model.layers.1.self_attn.k_proj.weight"
 
@@ -79,6 +82,16 @@ def test_models_of_different_sizes_are_not_compared(wide_llama: Path, tmp_path: 
     other = save_llama(tmp_path / "other", **MODELS["grouped"])
     with pytest.raises(PortError, match=r"llama and llama differ in \['dim', 'half'\]"):
         port.verify(wide_llama, other)
+
+
+def test_models_of_two_families_are_compared_as_the_one_that_is_named(
+    wide_llama: Path, own_llama: Path
+) -> None:
+    edit_config(own_llama, architectures=["MistralForCausalLM"])
+    text = r"llama and mistral; wanted one family: if both follow it, name it with family="
+    with pytest.raises(PortError, match=text):
+        port.verify(wide_llama, own_llama)
+    assert port.verify(wide_llama, own_llama, family="llama").identical
 
 
 def test_a_port_that_wrote_something_else_is_found_out(
@@ -151,3 +164,23 @@ def test_a_summary_says_which_side_was_rounded(wide_llama: Path, tmp_path: Path)
     assert back.faithful
     assert not back.ported
     assert back.summary.endswith(", 3 of them rounded on one side or the other")
+
+
+def test_both_sides_together_stay_within_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the embedding each takes half of it; of queries that GGUF turned, one takes two thirds."""
+    gguf, out = make_tiny(tmp_path / "tiny.gguf"), tmp_path / "hf"
+    taken: list[int] = []
+    port.run(gguf, out, to="hf")
+
+    class Counted(Buffers):
+        def __init__(self, nbytes: int, /) -> None:
+            taken.append(nbytes)
+            super().__init__(nbytes)
+
+    monkeypatch.setattr(sys.modules["xlayout.port.verify"], "Buffers", Counted)
+    for sides in ((gguf, out), (out, gguf)):
+        taken.clear()
+        assert port.verify(*sides, max_ram=160_000).identical
+        assert 140_000 < sum(taken) <= 160_000

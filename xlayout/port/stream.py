@@ -51,15 +51,19 @@ def stream(
     return kept
 
 
-def laid_out(source: Source, move: Move, tile: Tile, buffers: Buffers) -> Array:
-    """Read a tile and return it in the target's layout, its values as they are stored."""
+def laid_out(source: Source, move: Move, tile: Tile, buffers: Buffers, start: int = 0) -> Array:
+    """Read a tile and return it in the target's layout, its values as they are stored.
+
+    The buffers are used from the byte `start` on.
+    """
     dtype = numpy_dtype(move.change.source)
-    read = buffers.carve(0, dtype, (tile.layout.size,))
+    read = buffers.carve(start, dtype, (tile.layout.size,))
     gather(source, move.source.tensor, tile.read, read)
     read = read.reshape(tile.layout.in_shape)
     if tile.layout.is_identity:
         return read.reshape(tile.layout.out_shape)
-    moved = buffers.carve(move.buffers(move.lead)[0], dtype, tile.layout.out_shape)
+    behind = start + move.buffers(move.lead)[0]
+    moved = buffers.carve(behind, dtype, tile.layout.out_shape)
     tile.layout(read, out=moved)
     return moved
 

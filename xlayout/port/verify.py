@@ -172,18 +172,21 @@ def compare(first: Checkpoint, second: Checkpoint, /, *, max_ram: int) -> Compar
     Raises:
         PortError: The two are not models of the same family and sizes.
     """
-    if first.family is not second.family or first.sizes != second.sizes:
-        odd = {name for name, n in first.sizes.items() if second.sizes.get(name) != n}
+    names = f"{first.family.name} and {second.family.name}"
+    paths = f"{first.source.path} and {second.source.path}"
+    if first.family is not second.family:
         raise PortError(
-            f"{first.source.path} and {second.source.path}: {first.family.name} and "
-            f"{second.family.name} differ in {sorted(odd)}; wanted models of one family and size"
+            f"{paths}: {names}; wanted one family: if both follow it, name it with family= "
+            "(--family)"
         )
+    if odd := sorted(name for name, n in first.sizes.items() if second.sizes[name] != n):
+        raise PortError(f"{paths}: {names} differ in {odd}; wanted models of one size")
     both = [name for name in first.places if name in second.places]
     pairs = fit(
         [[homeward(*side.stored(name)) for side in (first, second)] for name in both], max_ram
     )
-    needs = zip(*((sum(a.buffers(a.lead)), sum(b.buffers(b.lead))) for a, b in pairs), strict=True)
-    buffers = tuple(Buffers(max(need)) for need in needs)
+    needs = (sum(sum(move.buffers(move.lead)) for move in pair) for pair in pairs)
+    buffers = Buffers(max(needs))
     return Comparison(
         first=str(first.source.path),
         second=str(second.source.path),
@@ -194,16 +197,17 @@ def compare(first: Checkpoint, second: Checkpoint, /, *, max_ram: int) -> Compar
 
 
 def _compare(
-    first: Checkpoint, second: Checkpoint, pair: tuple[Move, ...], buffers: tuple[Buffers, ...]
+    first: Checkpoint, second: Checkpoint, pair: tuple[Move, ...], buffers: Buffers
 ) -> TensorComparison:
     a, b = pair
     scales = second.scale(b.source), first.scale(a.source)
     change = Change(a.change.source, b.change.source, *scales)
     digest, size = hashlib.blake2b(digest_size=16), 0
+    behind = sum(a.buffers(a.lead))
     not_forward = not_back = overflowed = 0
     for one, other in zip(a.tiles(), b.tiles(), strict=True):
-        x = laid_out(first.source, a, one, buffers[0])
-        y = laid_out(second.source, b, other, buffers[1])
+        x = laid_out(first.source, a, one, buffers)
+        y = laid_out(second.source, b, other, buffers, behind)
         digest.update(x.reshape(-1).view("u1").data)
         size += x.size
         forward, back = change.departures(x, y), change.losses(x, y)
