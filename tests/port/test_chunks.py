@@ -15,8 +15,9 @@ from xlayout import port
 from xlayout.errors import PortError
 from xlayout.port.checkpoint import open_checkpoint
 from xlayout.port.fit import fit
-from xlayout.port.formats import open_source
+from xlayout.port.formats import TensorSpec, open_source
 from xlayout.port.formats.maxtext import MaxTextSource, stored_bytes
+from xlayout.port.formats.tensorstore_specs import write_spec
 from xlayout.port.plan import plan_open
 from xlayout.port.units import show_bytes
 
@@ -117,3 +118,31 @@ def test_even_tiles_cut_no_chunk_that_longer_ones_do_not(
     ((longest,),) = fit([[cut]], sum(move.buffers(64)))
     ((even,),) = fit([[alone]], sum(move.buffers(64)))
     assert (longest.lead, longest.held, even.lead) == (64, 0, 40)
+
+
+def test_no_chunk_is_read_before_it_is_known_to_fit(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> None:
+        raise AssertionError("a chunk was read")
+
+    monkeypatch.setattr(MaxTextSource, "read", read)
+    refused(tree, tmp_path / "out", "which is the least that works", to="hf", max_ram=LEAST - 1)
+
+
+def test_a_chunk_that_is_larger_than_its_array_is_read_whole_too(
+    wide_llama: Path, tmp_path: Path
+) -> None:
+    import tensorstore as ts
+
+    tree, name = tmp_path / "tree", "params/params/decoder/decoder_norm/scale"
+    port.run(wide_llama, tree, to="maxtext")
+    with open_source(tree) as source:
+        values = source.read(name)
+    spec = write_spec(tree / "0" / "items", name, TensorSpec("bfloat16", (64,)), (1 << 24,))
+    spec["metadata"]["codecs"].append({"name": "zstd", "configuration": {"level": 1}})
+    ts.open(spec, create=True, delete_existing=True).result().write(values).result()
+    text = f"beside {2 << 25:,} for a chunk of {name}, which is read whole"
+    refused(tree, tmp_path / "out", text, to="hf", max_ram="48MiB")
+    port.run(tree, tmp_path / "out", to="hf", max_ram="128MiB")
+    assert same_bytes(wide_llama, tmp_path / "out")

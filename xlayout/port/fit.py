@@ -9,7 +9,7 @@ from typing import TypeAlias
 from xlayout.errors import PortError
 from xlayout.port.move import Move
 
-__all__ = ["fit"]
+__all__ = ["fit", "fit_port"]
 
 _Kind: TypeAlias = tuple[tuple[object, ...], ...]
 
@@ -54,6 +54,16 @@ def fit(groups: Sequence[Sequence[Move]], max_ram: int, /) -> list[tuple[Move, .
         tuple(replace(move, lead=leads[kind]) for move in group)
         for kind, group in zip(kinds, groups, strict=True)
     ]
+
+
+def fit_port(moves: Sequence[Move], max_ram: int, /) -> list[Move]:
+    """Return moves with the longest tiles that fit, as they are ported and as they are compared.
+
+    Raises:
+        PortError: Not even the shortest tiles fit.
+    """
+    ways = [(move,) for move in moves] + [move.back() for move in moves]
+    return [move for move, *_ in fit(ways, max_ram)[: len(moves)]]
 
 
 def _kind(move: Move) -> tuple[object, ...]:

@@ -107,7 +107,7 @@ class Move:
         tile, *_ = self.source.regions(self.sizes, 0, self.lead)
         whole = self.source.rule.target_shape(self.sizes)
         if all(
-            cut.stop - cut.start == n or (cut.stop - cut.start) % c == 0
+            (cut.stop - cut.start) % c == 0 or c <= n == cut.stop - cut.start
             for cut, c, n in zip(tile, self.chunk, whole, strict=True)
         ):
             return 0

@@ -18,7 +18,7 @@ from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.companions import find_companions
 from xlayout.port.configs import plain_config, with_maxtext
 from xlayout.port.family import Dialect, Family
-from xlayout.port.fit import fit
+from xlayout.port.fit import fit_port
 from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.config import render_config
 from xlayout.port.formats.dcp_sink import dcp_files
@@ -173,13 +173,12 @@ def plan_open(
     companions = find_companions(checkpoint.source)
     single = dst.suffix == ".safetensors"
     refuse_dtype(dtype)
-    moves = _moves(checkpoint, dialect, dtype, exact)
+    moves = fit_port(_moves(checkpoint, dialect, dtype, exact), max_ram)
+    # What is measured is read, in chunks that are known to fit by now.
     losses = measure(checkpoint.source, moves)
     if exact and any(loss.lost for loss in losses):
-        moves = _roomier(moves, losses, dtype)
+        moves = fit_port(_roomier(moves, losses, dtype), max_ram)
     refuse_mixed_stacks(moves)
-    ways = [(move,) for move in moves] + [move.back() for move in moves]  # ported, then compared
-    moves = [move for move, *_ in fit(ways, max_ram)[: len(moves)]]
     specs = {
         move.target.tensor: TensorSpec(
             move.change.target, move.target.rule.target_shape(checkpoint.sizes)
