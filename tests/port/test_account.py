@@ -1,4 +1,4 @@
-"""What does not fit is told in bounded time, however much of it there is."""
+"""What does not fit is told in bounded time, whatever it is called and however much there is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import difflib
 import pytest
 
 from xlayout.errors import PortError
-from xlayout.port.account import account
+from xlayout.port.account import _matches, account, fold
 from xlayout.port.families.llama import LLAMA
+from xlayout.port.families.qwen import QWEN3_MOE
 from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.safetensors_index import natural_key
 
@@ -45,3 +46,36 @@ def test_only_what_is_shown_gets_a_hint(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(PortError, match=r"unexpected \(100\): .*; and 88 more") as error:
         account(there, LLAMA.dialects["hf"], SIZES, absent=frozenset(), where="here")
     assert str(error.value).count("did you mean model.norm.weight?") == len(asked) == 12
+
+
+def test_a_hint_is_looked_for_among_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    near = difflib.get_close_matches
+
+    def count(word: str, among: list[str], **options: object) -> list[str]:
+        looked.append(len(among))
+        return near(word, among, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(difflib, "get_close_matches", count)
+    sizes = {**SIZES, "layer": 8, "expert": 100, "active": 2}
+    there = {
+        f"model.layers.{layer}.mlp.experts.{expert}.gate_prj.weight": TensorSpec("int8", (1,))
+        for layer in range(8)
+        for expert in range(100)
+    }
+    with pytest.raises(PortError, match=r"unexpected \(800\)") as error:
+        account(there, QWEN3_MOE.dialects["hf"], sizes, absent=frozenset(), where="here")
+    experts = "model.layers.7.mlp.experts.99.gate_prj.weight (did you mean "
+    assert f"{experts}{experts.replace('prj', 'proj')[:-15]}?)" in str(error.value)
+    assert max(looked) < 30
+
+
+def test_a_name_may_have_more_numbers_than_python_calls() -> None:
+    long = "x" + ".1" * 5000 + ".y"
+    assert fold([long, long.replace("x.1", "x.2")]) == [f"x.{{1..2}}{long[3:]}"]
+
+
+def test_a_star_is_any_text() -> None:
+    assert _matches("optimizer.a\nb", ["optimizer.*"])
+    assert _matches("chained_" + "." * 100_000 + "\n", ["chained_*.*"])
+    assert not _matches("chained_" + "x" * 100_000, ["chained_*.*"])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["account", "fold", "general"]
 
 _SHOWN = 12
+_COUNTED = 8  # numbers in a name; a layer and an expert are two
 
 
 def account(
@@ -63,11 +64,12 @@ def account(
     if unexpected:
         kinds = _one_each(unexpected)
         tied = {rule.target for rule in dialect.rules if rule.name in absent}
+        told = kinds[:_SHOWN]
         hints = [
             f"{name} (tie_word_embeddings is true, and it is not the embedding once more)"
             if name in tied
-            else _hint(name, expected, missing, sizes)
-            for name in kinds[:_SHOWN]
+            else hint
+            for name, hint in zip(told, _hints(told, expected, missing, sizes), strict=True)
         ]
         hints += kinds[_SHOWN:]
         problems.append(f"unexpected ({len(unexpected)}): {_listed(hints)}")
@@ -105,7 +107,7 @@ def fold(names: Iterable[str], /) -> list[str]:
     folded = []
     for name, found in kinds.values():
         for box in _boxes(found):
-            pieces = _NUMBER.split(name)
+            pieces = _NUMBER.split(name, _COUNTED)
             folded.append("".join(chain(*zip_longest(pieces, box, fillvalue=""))))
     return folded
 
@@ -119,7 +121,8 @@ def general(name: str, /) -> tuple[str, tuple[int, ...]]:
     >>> general("model.layers.7.mlp.experts.3.up_proj.weight")
     ('model.layers.{}.mlp.experts.{}.up_proj.weight', (7, 3))
     """
-    return _NUMBER.sub("{}", name), tuple(map(int, _NUMBER.findall(name)))
+    numbers = _NUMBER.findall(name)[:_COUNTED]
+    return _NUMBER.sub("{}", name, count=_COUNTED), tuple(map(int, numbers))
 
 
 def _boxes(found: Sequence[tuple[int, ...]]) -> list[tuple[str, ...]]:
@@ -154,7 +157,11 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     True
     """
     return any(
-        re.fullmatch(re.escape(pattern).replace(r"\{layer\}", r"\d+").replace(r"\*", ".*"), name)
+        re.fullmatch(
+            re.escape(pattern).replace(r"\{layer\}", r"\d+").replace(r"\*", ".*"),
+            name,
+            re.DOTALL,
+        )
         for pattern in patterns
     )
 
@@ -163,13 +170,25 @@ def _one_each(names: Iterable[str]) -> list[str]:
     return list({general(name)[0]: name for name in names}.values())
 
 
-def _hint(name: str, expected: Iterable[str], missing: Sequence[str], sizes: Sizes) -> str:
+def _hints(
+    names: Sequence[str], expected: Iterable[str], missing: Sequence[str], sizes: Sizes
+) -> list[str]:
+    wanted = missing or list(expected)
+    known = {general(name)[0] for name in expected}
+    few = _one_each(wanted)  # to compare with each of a model's many experts would take minutes
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for name in wanted:
+        alike.setdefault(general(name)[1], []).append(name)
+    return [_hint(name, known, [*alike.get(general(name)[1], ()), *few], sizes) for name in names]
+
+
+def _hint(name: str, known: Container[str], wanted: Sequence[str], sizes: Sizes) -> str:
     kind, numbers = general(name)
-    if numbers and kind in {general(e)[0] for e in expected}:
+    if numbers and kind in known:
         for number, what in zip(numbers, ("layer", "expert"), strict=False):
             if number >= (most := sizes.get(what, number + 1)):
                 return f"{name} (the config has {most} {what}s, 0 to {most - 1})"
-    near = difflib.get_close_matches(name, list(missing) or list(expected), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, wanted, n=1, cutoff=0.6)
     return f"{name} (did you mean {near[0]}?)" if near else name
 
 
