@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,14 @@ def test_what_a_port_into_it_left_unfinished_is_no_part_of_a_tree(tmp_path: Path
     with open_source(tree) as source:
         assert dict(source.files) == before
         assert "0/items/_METADATA" in before
+
+
+@pytest.mark.parametrize("name", ["manifest.ocdbt", "d"])
+def test_a_pipe_where_a_file_is_wanted_is_not_waited_at(tmp_path: Path, name: str) -> None:
+    save(tmp_path / "out", "maxtext", model())
+    items = tmp_path / "out" / "0" / "items"
+    file = items / name if name != "d" else next((items / name).iterdir())
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(FormatError, match=rf"{file.name}: no such file; wanted a regular file"):
+        open_source(tmp_path / "out")

@@ -59,6 +59,7 @@ class MaxTextSource(Source):
         self.path = Path(path).resolve()
         items = find_items(self.path)
         tree = read_tree(items)
+        _refuse_pipes(items)
         ts = require("tensorstore")
         opening = {
             name: ts.open(read_spec(items, key, tree), read=True) for name, key in tree.keys.items()
@@ -253,6 +254,14 @@ def _refuse_unfit(name: str, spec: TensorSpec, chunk: tuple[int, ...]) -> None:
         0 < c <= n for c, n in zip(chunk, spec.shape, strict=True)
     ):
         raise ShapeError(f"chunks: {chunk} for {name}; wanted from 1 to {spec.shape}")
+
+
+def _refuse_pipes(items: Path) -> None:
+    """Refuse what is neither a file nor a folder: tensorstore would wait for someone to write."""
+    for root, _, names in os.walk(items):
+        for file in (Path(root) / name for name in names):
+            if file.exists() and not file.is_file():
+                raise FormatError(f"{file}: no such file; wanted a regular file")
 
 
 def _config_above(items: Path) -> tuple[Path | None, Mapping[str, Any]]:
