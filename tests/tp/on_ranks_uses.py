@@ -130,6 +130,22 @@ def checkpointed(_rank: int, ranks: int, reentrant: bool) -> None:
     torch.testing.assert_close(seen[1], seen[0])
 
 
+def sorted_plan(_rank: int, ranks: int) -> None:
+    """Gradients, and their norm, by a plan that lists biases before their matrices."""
+    whole = Attention()
+    weights = dict(sorted(whole.state_dict().items()))
+    plan = tp.plan(weights, ranks, rules="llama", config=whole.config)
+    model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), plan=plan)
+    seen = []
+    for m in (whole, model):
+        given = x(3, 8).requires_grad_()
+        m(given).square().sum().backward()
+        seen.append(given.grad)
+    torch.testing.assert_close(seen[1], seen[0])
+    expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), 1.0)
+    torch.testing.assert_close(clip_grad_norm_(model, 1.0), expected)
+
+
 def cast(_rank: int, ranks: int) -> list[str]:
     """The dtypes of what layers make under autocast."""
     whole, model, _ = both(ranks)

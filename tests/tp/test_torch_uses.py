@@ -25,6 +25,11 @@ def test_passes_are_run_again(two: Ranks, reentrant: bool) -> None:
     two(on_ranks_uses.checkpointed, 2, reentrant)
 
 
+def test_a_plan_may_list_weights_in_any_order(two: Ranks) -> None:
+    """As one of a checkpoint whose names are sorted."""
+    two(on_ranks_uses.sorted_plan, 2)
+
+
 def test_layers_under_autocast_make_what_those_of_the_whole_make(two: Ranks) -> None:
     assert two(on_ranks_uses.cast, 2) == [["torch.bfloat16"] * 4] * 2
 

@@ -128,7 +128,8 @@ def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: L
     found: dict[int, Part] = {}
     summed = _summed(model, plan)
     cut = {id(weight.module) for weight in weights if weight.axis is not None}
-    for weight in weights:
+    # What a layer sends is told by its cut matrix, whatever a plan lists before that.
+    for weight in sorted(weights, key=lambda w: w.axis is None or w.leaf == "bias"):
         module, shared = weight.module, _has_part_of_gradient(weight.placed)
         if isinstance(module, Played):
             raise ShardingError(f"model: {weight.owner!r} is on several ranks already")
