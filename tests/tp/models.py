@@ -42,6 +42,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "opt": ("OPT", {**_SMALL, "ffn_dim": 40, "word_embed_proj_dim": 48}),
     "bloom": ("Bloom", {k: v for k, v in _SMALL.items() if k != "max_position_embeddings"}),
     "gpt_neox": ("GPTNeoX", _LLAMA),
+    "gpt_bigcode": ("GPTBigCode", _GPT),
     "falcon": ("Falcon", {
         **_SMALL, "new_decoder_architecture": True, "num_kv_heads": 4, "alibi": False}),
     "falcon, one kv head": ("Falcon", {

@@ -19,7 +19,7 @@ __all__ = ["counts_own_heads", "refuse_other_heads", "refuses_dropout", "slices_
 _HEADS = ("num_heads", "num_attention_heads", "n_head", "n_heads", "num_q_heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads")
 _GROUPS = ("num_key_value_groups", "n_rep")
-_WIDTHS = ("split_size", "all_head_size")
+_WIDTHS = ("split_size", "embed_dim", "all_head_size")
 _KV_WIDTHS = ("kv_dim",)
 
 
