@@ -248,6 +248,8 @@ CASES: dict[str, Any] = {
         [tp.Rule("x", "sum"), tp.Rule("x.up", "column"), tp.Rule("x.down_bias", "row")], {}),
     "few rows": lambda: (
         nn.ModuleDict({"x": nn.Embedding(1, 4)}), [tp.Rule("x", "vocab")], {}),
+    "few rows in grains": lambda: (
+        nn.ModuleDict({"x": nn.Embedding(8, 4)}), [tp.Rule("x", "vocab")], {"grain": 8}),
     "norm": lambda: (
         nn.ModuleDict({"x": nn.Embedding(8, 4, max_norm=1.0)}), [tp.Rule("x", "vocab")], {}),
     "a buffer": lambda: (_buffer(), [tp.Rule("table", "column")], {}),

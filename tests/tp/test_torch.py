@@ -138,6 +138,8 @@ def test_a_block_compiles_in_one_graph(two: Ranks, backend: str, rules: Any) -> 
          "whose results are summed: it would count 2 times"),
         ("few rows", "ShardingError: model: 'x.weight' has 1 rows for 2 ranks; wanted at least one "
          "for each"),
+        ("few rows in grains", "ShardingError: model: 'x.weight' has 8 rows for 2 ranks; wanted at "
+         "least one for each, and a smaller grain"),
         ("norm", "ShardingError: model: 'x.weight' has max_norm, which needs the whole embedding"),
         ("a buffer", "ShardingError: model: 'table' is a buffer, and only parameters are cut"),
         ("both", "TypeError: plan: given together with what one is made of; leave one of them out"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -118,17 +119,18 @@ def refuse_whole(weight: Weight, role: Role) -> None:
         )
 
 
-def refuse_embedding(name: str, module: nn.Embedding, parts: int) -> None:
+def refuse_embedding(name: str, module: nn.Embedding, runs: Sequence[tuple[range, ...]]) -> None:
     """Refuse an embedding whose rows so many ranks cannot share.
 
     Raises:
-        ShardingError: for options that need the whole; for fewer rows than ranks.
+        ShardingError: for options that need the whole; for a rank that would have no row.
     """
     for option in ("max_norm", "scale_grad_by_freq", "sparse"):
         if getattr(module, option):
             raise ShardingError(f"model: {name!r} has {option}, which needs the whole embedding")
-    if module.num_embeddings < parts:
+    if not all(runs):
+        n, parts = module.num_embeddings, len(runs)
         raise ShardingError(
-            f"model: {name!r} has {module.num_embeddings} rows for {parts} ranks; wanted at least "
-            "one for each"
+            f"model: {name!r} has {n} rows for {parts} ranks; wanted at least one for each"
+            + (", and a smaller grain" if n >= parts else "")
         )

@@ -219,6 +219,6 @@ def _of_layer(weight: Weight, axis: int, plan: TensorPlan, line: Line) -> Role:
         refuse_bias(weight.name, module)
         return Row(line, features if rule.scatter else None, axis == len(placed.shape) - 2)
     if rule.cut == "vocab" and isinstance(module, nn.Embedding):
-        refuse_embedding(weight.name, module, plan.parts)
+        refuse_embedding(weight.name, module, runs)
         return Vocab(line, runs[line.rank][0])
     return Column(line, features if rule.gather or rule.cut == "vocab" else None)
