@@ -61,6 +61,12 @@ def _norm() -> tuple[nn.Module, Any, Any]:
     return nn.ModuleDict({"x": attention}), rules, {"config": {"num_attention_heads": 2}}
 
 
+def _activation() -> tuple[nn.Module, Any, Any]:
+    layers = {"up": nn.Linear(4, 4), "act_fn": nn.PReLU(), "down": nn.Linear(4, 4)}
+    rules = [tp.Rule("up", "column"), tp.Rule("down", "row")]
+    return nn.ModuleDict({"mlp": nn.ModuleDict(layers)}), rules, {}
+
+
 def _layer(make: Callable[[], nn.Module], cut: Any) -> Callable[[], tuple[nn.Module, Any, Any]]:
     return lambda: (nn.ModuleDict({"x": make()}), [tp.Rule("x", cut)], {})
 
@@ -74,5 +80,6 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "a norm": _layer(lambda: nn.LayerNorm(4), "column"),
     "a convolution": _layer(lambda: nn.Conv1d(4, 4, 1), "column"),
     "a norm of heads": _norm,
+    "an activation that is learned": _activation,
     "one layer, two rules": _shared,
 }

@@ -90,9 +90,12 @@ def test_another_axis_shares_the_batch(four: Ranks, kind: str) -> None:
          "and a norm of each head is 'whole' with partial_grads=True"),
         ("a convolution", "model: 'x.weight' belongs to a Conv1d; only layers with a matrix are "
          "cut, and a norm of each head is 'whole' with partial_grads=True"),
-        ("a norm of heads", "model: 'x.q_norm.weight' is whole on every rank, in attention whose "
-         "heads are cut: each would have a part of its gradient. Give Rule('q_norm', 'whole', "
+        ("a norm of heads", "model: 'x.q_norm.weight' is whole on every rank, between layers "
+         "that are cut: each would have a part of its gradient. Give Rule('q_norm', 'whole', "
          "partial_grads=True)"),
+        ("an activation that is learned", "model: 'mlp.act_fn.weight' is whole on every rank, "
+         "between layers that are cut: each would have a part of its gradient. Give "
+         "Rule('act_fn', 'whole', partial_grads=True)"),
         ("one layer, two rules", "model: 'x.weight' and 'y.weight' are one layer; give both the "
          "same rule"),
     ],

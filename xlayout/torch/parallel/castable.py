@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from xlayout.torch.parallel.casting import Weight
 
 __all__ = [
+    "refuse_between",
     "refuse_bias",
     "refuse_class",
     "refuse_embedding",
     "refuse_kind",
     "refuse_layer",
-    "refuse_norm",
     "refuse_whole",
 ]
 
@@ -85,18 +85,23 @@ def refuse_bias(name: str, module: nn.Module) -> None:
     )
 
 
-def refuse_norm(name: str, rule: object) -> None:
-    """Refuse a norm of queries or keys that no rule names, in attention whose heads are cut.
+def refuse_between(weight: Weight) -> None:
+    """Refuse what no rule names and layers that are cut have between them.
 
     Raises:
-        ShardingError: for one that is called so.
+        ShardingError: for a norm of queries or keys, or an activation with parameters, by its name.
     """
-    layer = name.rpartition(".")[0].rpartition(".")[2]
-    if rule is None and re.fullmatch("(q|k|query|key)_?(layer_?)?norm", layer):
-        raise ShardingError(
-            f"model: {name!r} is whole on every rank, in attention whose heads are cut: each would "
-            f"have a part of its gradient. Give Rule({layer!r}, 'whole', partial_grads=True)"
-        )
+    layer, parameter = weight.owner.rpartition(".")[2], weight.parameter
+    if parameter is None or not parameter.requires_grad:
+        return
+    if not re.fullmatch("(q|k|query|key)_?(layer_?)?norm|act(ivation)?(_fn|_func)?", layer):
+        return
+    if weight.leaf not in ("weight", "bias"):
+        layer = f"{layer}.{weight.leaf}"
+    raise ShardingError(
+        f"model: {weight.name!r} is whole on every rank, between layers that are cut: each would "
+        f"have a part of its gradient. Give Rule({layer!r}, 'whole', partial_grads=True)"
+    )
 
 
 def refuse_whole(weight: Weight, role: Role) -> None:

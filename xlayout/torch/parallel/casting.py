@@ -11,6 +11,7 @@ from torch import nn
 from xlayout.errors import ShardingError
 from xlayout.shard.owners import common, regions
 from xlayout.torch.parallel.castable import (
+    refuse_between,
     refuse_bias,
     refuse_class,
     refuse_embedding,
@@ -150,10 +151,24 @@ def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: L
             found[id(module)].copies[weight.leaf] = _copies(weight.placed, line.rank)
         if weight.axis is not None:
             found[id(module)].counted[weight.leaf] = _counted(weight.placed, weight.axis, line.rank)
+    inside = {_around(weight.owner) for weight in weights if _leaves_cut(weight)}
     for weight in weights:
         if weight.axis is None and id(weight.module) in cut:
             refuse_whole(weight, found[id(weight.module)].role)
+        if weight.placed.rule is None and _around(weight.owner) in inside:
+            refuse_between(weight)
     return list(found.values())
+
+
+def _around(owner: str) -> str:
+    """The name of the module that a module is in."""
+    return owner.rpartition(".")[0]
+
+
+def _leaves_cut(weight: Weight) -> bool:
+    """Whether a layer leaves what it makes cut, for others beside it."""
+    rule = weight.placed.rule
+    return weight.axis is not None and rule is not None and rule.cut == "column" and not rule.gather
 
 
 def _summed(model: nn.Module, plan: TensorPlan) -> set[int]:

@@ -8,7 +8,6 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from xlayout.errors import ShardingError
-from xlayout.torch.parallel.castable import refuse_norm
 from xlayout.torch.parallel.casting import Weight, parts, weights_of
 from xlayout.torch.parallel.heads import (
     counts_own_heads,
@@ -100,9 +99,6 @@ def _attention(model: nn.Module, plan: TensorPlan) -> list[nn.Module]:
         if rule is None or rule.cut != "column" or rule.gather or "plain" in rule.terms:
             continue
         found[name.rpartition(".")[0].rpartition(".")[0]] = None
-    for name, placed in plan.items():
-        if name.rpartition(".")[0].rpartition(".")[0] in found:
-            refuse_norm(name, placed.rule)
     for name in found:
         refuse_other_heads(name, model.get_submodule(name), plan.numbers.heads or 0)
     return [model.get_submodule(name) for name in found]
