@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.fx.traceback as fx_traceback
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Placement
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -109,6 +109,11 @@ def partial(x: DTensor, /) -> set[int]:
     return {
         k for k, p in enumerate(x.placements) if isinstance(p, Partial) and p.reduce_op == "sum"
     }
+
+
+def copies(placements: Sequence[Placement], /) -> list[Placement]:
+    """The same with copies where something is still to be summed."""
+    return [Replicate() if isinstance(p, Partial) else p for p in placements]
 
 
 LISTENERS: list[Callable[[DTensor, DTensor, Callable[[Any], torch.Tensor]], None]] = []

@@ -162,7 +162,7 @@ def _in_pairs(x: torch.Tensor, group: Any) -> bool:
 
 
 def _bits(x: torch.Tensor) -> torch.Tensor:
-    return x.contiguous().view(-1).view(torch.uint8)
+    return x.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
 def _cut(bits: torch.Tensor, sizes: list[int], ranks: Sequence[int]) -> dict[int, torch.Tensor]:

@@ -87,6 +87,22 @@ def gradient_as(rank: int, x: np.ndarray, src: Sharding, how: str) -> np.ndarray
     return local
 
 
+def gradient_of_parts(rank: int, src: Sharding, order: tuple[int, ...]) -> bool:
+    """Whether a gradient that comes in parts, from beside what lies so, is that of each part."""
+    leaf = dtensor(rank, np.ones((8, 2)), src, order).requires_grad_()
+    beside = dtensor(rank, np.arange(16.0).reshape(8, 2), src, order)
+    (xl.all_gather(leaf) * beside).to_local().sum().backward()
+    assert leaf.grad is not None
+    return torch.equal(leaf.grad.to_local(), beside.to_local())
+
+
+def conjugated(rank: int, src: Sharding) -> bool:
+    """Whether what is lazily conjugated is gathered conjugated."""
+    x = np.arange(16).reshape(8, 2) * (1 + 2j)
+    whole = xl.all_gather(dtensor(rank, x, src).conj()).to_local()
+    return bool((whole.resolve_conj().numpy() == x.conj()).all())
+
+
 def second_gradient(rank: int, x: np.ndarray, src: Sharding) -> np.ndarray:
     """Of the sum over all ranks of x³: 6x, of each rank's copy of the whole."""
     leaf = dtensor(rank, x, src).requires_grad_()

@@ -124,6 +124,16 @@ def test_a_gradient_may_come_back_in_any_form(ranks: Pool, how: str) -> None:
         np.testing.assert_array_equal(grad, wanted)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 0, 3, 1)])
+def test_a_gradient_comes_back_in_parts(ranks: Pool, order: tuple[int, ...]) -> None:
+    for src in (ROWS, Sharding(GRID, (("tp", "dp"),))):
+        assert all(ranks(on_ranks_gather.gradient_of_parts, src, order))
+
+
+def test_what_is_conjugated_in_name_only_travels_conjugated(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_gather.conjugated, ROWS))
+
+
 def test_a_gradient_has_a_gradient(ranks: Pool) -> None:
     for twice in ranks(on_ranks_gather.second_gradient, np.ones((9, 4), np.float32), ROWS):
         np.testing.assert_array_equal(twice, np.full_like(twice, 6 * 4))

@@ -8,6 +8,7 @@ moves least, and back the same messages the other way, added up where they arriv
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -63,25 +64,26 @@ def _summed(gradient: Any, held: Laid, gone: tuple[str, ...], rank: int) -> Any:
     """The gradient of the parts: summed along the mesh axes where it is partial, else cut."""
     torch = verbs("torch", "collective")
     src, mesh, shape = held.sharding, held.mesh, held.shape
-    partial = {src.mesh.names[k] for k in torch.partial(gradient)}
+    names = src.mesh.names
+    kept = {name for entry in src.spec for name in entry if name not in gone}
+    partial = {names[k] for k in torch.partial(gradient)} - kept
     summed = tuple(name for name in gone if name in partial)
-    kept = src.without(*(name for name in gone if name not in partial))  # as it lies once summed
-    whole = kept.without(*summed)
+    whole = src.without(*summed)
 
-    def partly(sharding: Sharding, names: set[str]) -> list[Any]:
-        named = zip(src.mesh.names, gradient.placements, spelled(held, sharding), strict=True)
-        return [before if name in names else after for name, before, after in named]
+    def partly(placements: Sequence[Any], left: set[str]) -> list[Any]:
+        named = zip(names, gradient.placements, placements, strict=True)
+        return [before if name in left else after for name, before, after in named]
 
-    # What is neither partial nor as the result was, DTensor brings there.
-    local = torch.local(torch.lay(gradient, partly(whole, partial)))
+    # Each plan sends along lines on which the mesh axes that are partial do not differ.
+    copies = torch.copies(gradient.placements)
+    local = torch.local(torch.lay(gradient, partly(copies, partial)))
+    lies = Sharding.from_torch(mesh, copies, len(shape))
+    if lies != whole:
+        (local,) = run_part(_plan(shape, lies, whole), [local], rank, mesh)
     if summed:
-        local = _back(local, _plan(shape, kept, whole), summed, rank, mesh)
-    made = torch.whole(local, mesh, partly(kept, partial.difference(gone)), shape)
-    made = torch.lay(made, spelled(held, kept))  # copies that differ, now that they are small
-    if kept == src:
-        return made
-    (local,) = run_part(_plan(shape, kept, src), [torch.local(made)], rank, mesh)  # nothing moves
-    return torch.whole(local, mesh, spelled(held, src), shape)
+        local = _back(local, _plan(shape, src, whole), summed, rank, mesh)
+    made = torch.whole(local, mesh, partly(spelled(held, src), partial.difference(gone)), shape)
+    return torch.lay(made, spelled(held, src))  # copies that differ, now that they are small
 
 
 def _along(part: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -> Any:
