@@ -32,13 +32,15 @@ def exchange(
 
     They travel as bytes: no dtype is strange to a transport, and none is widened.
     """
-    ranks, group = _everyone(mesh)
+    ranks, group = _everyone(mesh), _company(mesh)
     bits, size = _bits(buffer), buffer.element_size()
     out, into = [n * size for n in sends], [n * size for n in receives]
     if _in_pairs(buffer, group):
         got = bits.new_empty(sum(into))
         swap(_cut(bits, out, ranks), _cut(got, into, ranks), group)
         return got.view(buffer.dtype)
+    if mesh is not None and len(ranks) < group.size():
+        group = mesh._flatten().get_group()
     order = sorted(range(len(ranks)), key=ranks.__getitem__)  # groups sort their ranks
     sorts = order != list(range(len(ranks)))
     if sorts:
@@ -56,7 +58,7 @@ def exchange(
 
 def gather(part: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torch.Tensor:
     """The equal, flat parts of all ranks along some mesh axes, one after the other."""
-    group = dist.group.WORLD if mesh.ndim > 1 else mesh.get_group()
+    group = _company(mesh)
     if _in_pairs(part, group):
         ranks, me = _line(mesh, tuple(axes)), dist.get_rank()
         rows = part.new_empty(len(ranks), part.numel())
@@ -92,7 +94,7 @@ def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /)
 
     Over gloo it is added up in the order of the ranks, whoever adds.
     """
-    group = dist.group.WORLD if mesh.ndim > 1 else mesh.get_group()
+    group = _company(mesh)
     if _in_pairs(rows, group):
         ranks, me = _line(mesh, tuple(axes)), dist.get_rank()
         sent = rows.contiguous().view(len(ranks), rows.numel() // len(ranks))
@@ -117,14 +119,16 @@ def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /)
 # -- who is there --------------------------------------------------------------------------------
 
 
-def _everyone(mesh: DeviceMesh | None) -> tuple[tuple[int, ...], Any]:
-    """All ranks of a mesh, row-major, and a group of them."""
+def _everyone(mesh: DeviceMesh | None) -> tuple[int, ...]:
+    """All ranks of a mesh, row-major."""
     if mesh is None:
-        return tuple(range(dist.get_world_size())), dist.group.WORLD
-    ranks = _line(mesh, tuple(range(mesh.ndim)))
-    if len(ranks) == dist.get_world_size():
-        return ranks, dist.group.WORLD
-    return ranks, mesh.get_group() if mesh.ndim == 1 else mesh._flatten().get_group()
+        return tuple(range(dist.get_world_size()))
+    return _line(mesh, tuple(range(mesh.ndim)))
+
+
+def _company(mesh: DeviceMesh | None) -> Any:
+    """A group that is there and has all ranks of a mesh; to make one, others would be needed."""
+    return mesh.get_group() if mesh is not None and mesh.ndim == 1 else dist.group.WORLD
 
 
 def _line(mesh: DeviceMesh, axes: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from xlayout import Layout
 from xlayout.shard import Mesh, Sharding
@@ -191,6 +191,18 @@ def meets_in_pairs(rank: int, layout: Layout, halves: Sharding) -> str:
     except TimeoutError as error:
         return str(error)
     return "fine"
+
+
+def apart(rank: int) -> tuple[list[float], float]:
+    """What two ranks exchange on a mesh of their own, and then how many meet in a new group."""
+    mesh, found = DeviceMesh("cpu", [[0], [1]]), []
+    if rank < 2:
+        part = torch.arange(4.0)[2 * rank : 2 * rank + 2]
+        x = DTensor.from_local(part, mesh, [Shard(0), Replicate()], run_check=False)
+        found = reshard(x, [Replicate(), Replicate()]).to_local().tolist()
+    count = torch.ones(())
+    dist.all_reduce(count, group=dist.new_group())
+    return found, count.item()
 
 
 def _leave(rank: int, why: str) -> None:

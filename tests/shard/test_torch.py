@@ -157,6 +157,11 @@ def test_an_op_on_fused_shards_lands_in_rows_without_a_word(ranks: Pool, comm: s
         np.testing.assert_array_equal(local, ROWS.layout(rank, SHAPE)(glu(x)))
 
 
+def test_ranks_of_a_mesh_need_no_others(ranks: Pool) -> None:
+    """To make a group of theirs takes all ranks, or the next that all make has another name."""
+    assert ranks(on_ranks.apart) == [([0.0, 1.0, 2.0, 3.0], 4.0)] * 2 + [([], 4.0)] * 2
+
+
 def test_a_rank_that_fails_is_named(ranks: Pool) -> None:
     with pytest.raises(AssertionError, match=r"rank 1:(.|\n)*rank 1 has had enough"):
         ranks(on_ranks.fails)
