@@ -58,3 +58,10 @@ def test_on_automatic_axes_it_is_an_array_like_any() -> None:
     x = put(P("tp"), AxisType.Auto)
     assert xlayout_jax.spread(x) is False
     np.testing.assert_array_equal(xl.interleave(x), xl.interleave(values()))
+
+
+def test_a_mesh_may_have_no_axes() -> None:
+    alone = NamedSharding(jax.sharding.Mesh(np.array(jax.devices()[0]), ()), P())
+    x = jax.device_put(values(), alone)
+    np.testing.assert_array_equal(xl.interleave(x), xl.interleave(values()))
+    np.testing.assert_array_equal(xl.reshard(x, alone), values())

@@ -81,7 +81,7 @@ def _on_parts(
 def _plan(parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]) -> Plan:
     """The plan among ranks that differ along mesh axes that cut something; others do the same."""
     mesh = src[0].mesh
-    used = {name for s in (*src, *dst) for entry in s.spec for name in entry} or {mesh.names[0]}
+    used = {name for s in (*src, *dst) for entry in s.spec for name in entry} or set(mesh.names[:1])
     kept = [(name, n) for name, n in zip(mesh.names, mesh.shape, strict=True) if name in used]
     on = Mesh([n for _, n in kept], [name for name, _ in kept])
     sides = (
