@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -176,6 +177,20 @@ def test_the_holes_of_a_table_are_filled(backend: Framework) -> None:
     (values,) = numbered(UNCUT.in_shapes)
     made = backend.call(lambda x: layout(x, fill=-7), backend.array(values))
     assert backend.numpy(made).tolist() == by_table(layout, [values], -7)[0].tolist()
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
+def test_large_arrays_take_no_table(framework: Framework) -> None:
+    layout = UNCUT.lift((1 << 17,))
+    assert recipe.program_of(layout).gathers
+    (values,) = numbered(layout.in_shapes, np.int8)
+    x = framework.array(values)
+    tracemalloc.start()
+    made = layout(x)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * values.nbytes
+    assert np.array_equal(framework.numpy(made), by_table(layout, [values])[0])
 
 
 def test_a_table_goes_through_every_tracer() -> None:

@@ -64,9 +64,15 @@ def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, int]:
     """The straight-line program, and how many steps it has."""
     whole = program_of(layout)
     program = tuned(whole, layout, immutable=backend.immutable)
-    tables = tables_of(layout, whole)
-    made = bound(backend, program.steps, program.outputs, tables, fill)
-    return made, len(program.steps)
+
+    @cache
+    def made() -> Recipe:
+        tables = tables_of(layout, whole)
+        return bound(backend, program.steps, program.outputs, tables, fill)
+
+    # A table has 8 bytes for each element: only where a copy needs it.
+    run = (lambda *arrays: made()(*arrays)) if whole.gathers else made()
+    return run, len(program.steps)
 
 
 def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
