@@ -98,15 +98,29 @@ static void *help(void *unused)
     return NULL;
 }
 
+/* Signals are for the program's own threads: one that those block, to wait for it, would end the process on a
+ * helper. (But faults, whose handlers tell where they were.) */
+static void block_signals(sigset_t *before)
+{
+    static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+    sigset_t others;
+    sigfillset(&others);
+    for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) sigdelset(&others, faults[k]);
+    pthread_sigmask(SIG_SETMASK, &others, before);
+}
+
 /* Waits until they sleep: a child that is forked while a thread is on its way may inherit whatever locks
  * that thread has taken to get there. */
 static void start_helpers(int wanted)
 {
     pthread_attr_t detached;
-    if (pthread_attr_init(&detached)) return;
+    if (pool.helpers >= wanted || pthread_attr_init(&detached)) return;
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    sigset_t before;
+    block_signals(&before);
     pthread_t thread;
     while (pool.helpers < wanted && !pthread_create(&thread, &detached, help, NULL)) pool.helpers++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&detached);
     while (pool.ready < pool.helpers) pthread_cond_wait(&pool.left, &pool.lock);
 }

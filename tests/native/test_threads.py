@@ -194,6 +194,19 @@ print(len(os.listdir("/proc/self/task")) - before)
     return int(printed(code))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere other threads may be asked first")
+def test_a_signal_that_the_program_waits_for_is_not_a_helpers() -> None:
+    code = """
+import os, signal
+from tests.native.test_threads import transpose
+assert transpose(1)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+os.kill(os.getpid(), signal.SIGTERM)
+print(signal.sigwait({signal.SIGTERM}).name)
+"""
+    assert printed(code, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="1") == "SIGTERM"
+
+
 def test_runs_from_several_python_threads_do_not_mix() -> None:
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(transpose, range(12)))
