@@ -190,7 +190,8 @@ def one_move(shape: Sequence[int], strides: Sequence[int]) -> Moves:
     """
     loops, step = [], 1
     for n, x in zip(reversed(shape), reversed(strides), strict=True):
-        loops.append((n, x, step))
+        if n != 1:  # of a single element the stride leads nowhere, and may be any number
+            loops.append((n, x, step))
         step *= n
     return ((0, 0, (0, 0, tuple(reversed(loops)))),)
 

@@ -215,6 +215,7 @@ def test_the_rule() -> None:
         assert copied((128, 128), (1, 128), 4, rivals)
         assert copied((1 << 22,), (1,), 4, rivals)  # 16 MB
     assert not copied((2,) * 16, (1,) * 16, 4)  # more loops than a plan holds
+    assert copied((1,) * 16 + (128, 128), (1 << 61,) * 16 + (1, 128), 4)  # that lead nowhere
 
 
 def test_the_rule_without_vectors() -> None:
