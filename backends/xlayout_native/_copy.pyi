@@ -148,4 +148,7 @@ def get_isa() -> str:
     """Which kernels run."""
 
 def get_isas() -> list[str]:
-    """The kernels this machine can run, widest first: "avx512vbmi", "avx512", "avx2", "plain"."""
+    """The kernels this machine can run, widest first.
+
+    Of "avx512vbmi", "avx512", "avx2" and "ssse3", or "neon"; and "plain" everywhere.
+    """
