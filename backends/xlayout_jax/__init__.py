@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.backend import backends
-from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from xlayout_jax import exchange as exchange
 from xlayout_jax import native
@@ -226,8 +226,11 @@ def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -
 
 def _laid_beside(x: Any, values: np.ndarray) -> Any:
     """On the device of `x`, and bound to it only if `x` is."""
+    sharding = x.sharding
+    if isinstance(sharding, NamedSharding):  # of one device; its spec was for the axes of `x`
+        sharding = NamedSharding(sharding.mesh, PartitionSpec(), memory_kind=sharding.memory_kind)  # type: ignore[no-untyped-call]
     if x.committed:
-        return jax.device_put(values, x.sharding)
+        return jax.device_put(values, sharding)
     with jax.default_device(x.device):
         return jax.device_put(values)
 

@@ -65,3 +65,14 @@ def test_a_mesh_may_have_no_axes() -> None:
     x = jax.device_put(values(), alone)
     np.testing.assert_array_equal(xl.interleave(x), xl.interleave(values()))
     np.testing.assert_array_equal(xl.reshard(x, alone), values())
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("spec", [P("dp", "tp"), P(None, "tp"), P(None, None), P()])
+def test_a_view_may_have_fewer_axes_than_the_spec_of_its_array(spec: P, kind: AxisType) -> None:
+    x = put(spec, kind)
+    for op in (OPS["view"], lambda x: xl.rearrange(x, "(a b) c -> a b c", a=2, copy=None)):
+        made = op(x)
+        np.testing.assert_array_equal(made, op(values()))
+        assert made.sharding.mesh == x.sharding.mesh
+        assert not any(made.sharding.spec)  # which named axes of `x`
