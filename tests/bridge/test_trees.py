@@ -125,6 +125,23 @@ def test_a_dict_that_stores_in_its_own_way_is_stored_into_plainly() -> None:
     assert source["w"] is t
 
 
+class Layers(list[Any]):
+    """It is made of its items one by one, and knows more than these."""
+
+    def __init__(self, *items: Any, name: str = "") -> None:
+        super().__init__(items)
+        self.name = name
+
+
+def test_a_list_of_a_class_of_its_own_keeps_what_it_knows() -> None:
+    t = torch.ones(3)
+    source = Layers(t, [t], name="layers")
+    out = to_jax(source)
+    assert (type(out), len(out), out.name) == (Layers, 2, "layers")
+    assert [pointer(out[0]), pointer(out[1][0])] == [pointer(t)] * 2
+    assert source[0] is t
+
+
 def test_what_is_registered_with_jax_is_walked_and_built_anew() -> None:
     t = torch.ones(3)
     source = [Layer(t, {"x": [t, None]}, "first"), jax.tree_util.Partial(max, t)]

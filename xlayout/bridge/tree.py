@@ -99,6 +99,8 @@ def _like(tree: Any, children: list[Any]) -> Any:
         for key, child in items.items():  # a class may have its own idea of storing: Counter adds
             dict.__setitem__(mapping, key, child)
         return mapping
-    if kind is list:
-        return children
+    if isinstance(tree, list):
+        made = children if kind is list else copy(tree)
+        list.__setitem__(made, slice(None), children)
+        return made
     return kind._make(children) if hasattr(kind, "_make") else kind(children)
