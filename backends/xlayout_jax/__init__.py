@@ -218,7 +218,7 @@ def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -
         return None
     if len(x.sharding.device_set) > 1 or next(iter(x.devices())).platform != "cpu":
         return None
-    if is_key(x.dtype):  # numpy has no such elements
+    if is_key(x.dtype) or x.weak_type:  # numpy has neither such elements nor such a type
         return None
     regrouped = _laid_beside(x, np.asarray(x).reshape(shape))
     return regrouped if _pointer(regrouped) == _pointer(x) else None

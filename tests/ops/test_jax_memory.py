@@ -28,6 +28,14 @@ def test_a_view_is_bound_to_a_device_only_if_its_array_is() -> None:
     assert (flat(free) + jax.device_put(jnp.ones(24), jax.devices()[0])).sum() == 300
 
 
+def test_a_weak_type_stays_weak_where_a_view_would_have_lost_it() -> None:
+    weak = jnp.broadcast_to(jnp.asarray(2.0), (4, 6))
+    made = flat(weak)
+    assert made.weak_type
+    assert (made * jnp.ones(24, jnp.bfloat16)).dtype == jnp.bfloat16
+    assert xl.permute_dims(weak, (0, 1), copy=False) is weak
+
+
 def test_no_guard_sees_a_transfer() -> None:
     x, given = jnp.arange(24.0).reshape(4, 6), jnp.arange(24.0).reshape(4, 6)
     moved = xl.matrix_transpose(x)
