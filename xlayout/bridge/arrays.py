@@ -84,7 +84,8 @@ def to_numpy(x: Any, /, *, copy: bool | None = None) -> Any:
     Args:
         x: A torch.Tensor, jax.Array or numpy.ndarray, or a container of them (see `to_torch`).
         copy: None shares where it can and copies where it cannot (from an accelerator, say); False
-            shares or raises; True makes fresh memory. A view of a jax.Array is read-only.
+            shares or raises; True makes fresh memory. A view of a jax.Array is read-only; before
+            numpy 2.3, that of a tensor is too.
 
     Raises:
         TypeError: a tensor that requires grad, a tracer, a dtype that numpy does not have.
