@@ -53,7 +53,14 @@ def received(text: str, /) -> dict[str, int]:
 def _before(lowered: Any, step: str) -> str:
     """The program as it is before a step of the compiler."""
     with tempfile.TemporaryDirectory() as folder:
-        lowered.compile({"xla_dump_to": folder, "xla_dump_hlo_pass_re": step})
+        # The last finds nothing to dump: it is there so that the program differs from any that a
+        # persistent cache holds, compiled already, of which no step would be dumped.
+        options = {
+            "xla_dump_to": folder,
+            "xla_dump_hlo_pass_re": step,
+            "xla_dump_emitter_re": folder,
+        }
+        lowered.compile(options)
         (text,) = [path.read_text("utf-8") for path in Path(folder).glob(f"*.before_{step}.txt")]
     return text
 

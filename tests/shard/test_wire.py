@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
 import xlayout_jax.collective as collective
+from tests.bridge.memory import run_alone
 from xlayout.shard.wire import wire_bytes
 
 N = 64 * 64 * 4  # bytes of the array
@@ -115,3 +117,21 @@ def test_a_number_of_devices_that_does_not_come_is_refused() -> None:
 def test_arrays_in_containers_count_as_arrays() -> None:
     x = array(P("tp"), grid())
     assert wire_bytes(lambda tree: tree["w"][0] + 1, {"w": [x]}) == {}
+
+
+def test_what_a_persistent_cache_holds_is_compiled_all_the_same(tmp_path: Path) -> None:
+    code = """
+        import jax, xlayout as xl
+        lies = jax.NamedSharding(jax.make_mesh((8,), "d"), jax.P("d"))
+        x = jax.device_put(jax.numpy.ones((64, 8)), lies)
+        gather = lambda x: xl.all_gather(x)
+        for _ in range(2):
+            assert xl.wire_bytes(gather, x) == {"all_gather": 1792}
+        """
+    run_alone(
+        code,
+        XLA_FLAGS="--xla_force_host_platform_device_count=8",
+        JAX_COMPILATION_CACHE_DIR=str(tmp_path),
+        JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
+    )
+    assert [*tmp_path.iterdir()]
