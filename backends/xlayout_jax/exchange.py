@@ -63,7 +63,7 @@ class Offer:
         self, array: jax.Array, dtype: str, device: tuple[int, int], obstacle: str | None
     ) -> None:
         self._array = array
-        self.__dlpack__ = array.__dlpack__
+        self.__dlpack__ = array.__dlpack__ if device[0] != CUDA else _exporter(array)
         self.dtype = dtype
         self.shape = array.shape
         self.device = device
@@ -286,7 +286,13 @@ def _device(kind: int, ordinal: int) -> Any:
     return next(device for device in devices if device.local_hardware_id == ordinal)
 
 
+def _exporter(array: jax.Array) -> Any:
+    if not _ignores_streams():
+        return array.__dlpack__
+    return lambda **options: array.__dlpack__(**options | {"stream": None})  # waits for the array
+
+
 def _ignores_streams() -> bool:
-    """Whether XLA's GPU client takes a foreign buffer without waiting for the stream it is on."""
+    """Whether XLA's GPU client knows no streams of others: none to wait for, none to make wait."""
     setting = os.environ.get("XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT", "0")
     return setting.lower() in ("1", "true")

@@ -101,3 +101,16 @@ def test_nothing_is_exchanged_while_a_cuda_graph_is_captured(
     )
     with pytest.raises(TypeError, match="a CUDA graph is being captured; exchange it before that"):
         torch_exchange._refuse_device(tensor)
+
+
+@pytest.mark.parametrize(("setting", "stream"), [("1", None), ("0", 7)])
+def test_a_client_that_ignores_streams_is_told_of_none(
+    monkeypatch: pytest.MonkeyPatch, setting: str, stream: int | None
+) -> None:
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT", setting)
+    told: list[Any] = []
+    array: Any = SimpleNamespace(
+        shape=(3,), unsafe_buffer_pointer=lambda: 256, __dlpack__=lambda **given: told.append(given)
+    )
+    jax_exchange.Offer(array, "float32", (CUDA, 0), None).__dlpack__(stream=7, max_version=(1, 0))
+    assert told == [{"stream": stream, "max_version": (1, 0)}]
