@@ -23,10 +23,8 @@ Moves = tuple[Move, ...]
 WORDS = 40
 """Numbers for each piece."""
 
-GROUP = 16
-"""Programs of a job; more where the table would hold more than JOBS of them."""
-
 JOBS = 1 << 12
+"""Jobs of a launch, one program each; where there would be more, a job is several programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ def plan(pieces: Iterable[tuple[Cut, int, int]]) -> Plan:
     words: array[int] = array("q")
     launches, places = [], []
     for tile, members in kinds.items():
-        first, jobs, group = len(words), array("q"), GROUP
+        first, jobs, group = len(words), array("q"), 1
         while sum(one.count for one, _, _ in members) > group * JOBS:
             group *= 2
         for number, (one, source, target) in enumerate(members):

@@ -14,8 +14,7 @@ from tests.native.test_copy import copies
 from tests.triton.cases import FAMILIES, ITEMSIZES, prepared
 from tests.triton.conftest import INTERPRETED
 from xlayout.algebra import Layout
-from xlayout_torch import cuda
-from xlayout_torch.triton_plan import GROUP
+from xlayout_torch import cuda, triton_plan
 from xlayout_torch.triton_tile import OUTER, TILE
 
 # A tile takes the interpreter some ten milliseconds, and a GPU's compiler half a second.
@@ -139,8 +138,9 @@ def test_several_kinds_of_pieces_between_several_buffers(device: str) -> None:
     assert all(b.intact() for b in made)
 
 
-def test_pieces_of_more_tiles_than_a_job_takes(device: str) -> None:
-    size = (GROUP + 3) * TILE
+def test_jobs_of_several_tiles(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_plan, "JOBS", 4)
+    size = 19 * TILE
     moves: list[Move] = [(j, 0, (0, j * size, ((size, 1, 1),))) for j in range(2)]
     sources = [Buffer(size, fill=np.random.default_rng(k)) for k in range(2)]
     made = Buffer(2 * size)
