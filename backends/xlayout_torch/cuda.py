@@ -73,7 +73,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 
 def move_many(items: Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]]) -> bool:
     """`move` for many tensors at once, in as many launches as there are kinds of tiles."""
-    batch = Batch.of(items)
+    batch = Batch.of(items, once=True)
     if batch is not None:
         batch.run()
     return batch is not None
@@ -86,15 +86,22 @@ class Batch:
     made.
     """
 
-    def __init__(self, made: Plan, tensors: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __init__(
+        self, made: Plan, table: Any, tensors: Sequence[Any], outputs: Sequence[Any]
+    ) -> None:
         self._made = made
+        self._table = table
         self._tensors = tensors
         self._outputs = outputs
-        self._table = _table(made.words, outputs[0].device)
 
     @classmethod
-    def of(cls, items: Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]]) -> Batch | None:
-        """The batch of (moves, arrays, outputs), or None where torch should make the moves."""
+    def of(
+        cls, items: Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]], *, once: bool = False
+    ) -> Batch | None:
+        """The batch of (moves, arrays, outputs), or None where torch should make the moves.
+
+        `once`: it will run once, on the stream of now, so that nobody waits for its table.
+        """
         pieces: list[tuple[Cut, int, int]] = []
         tensors: list[Any] = []
         outputs: list[Any] = []
@@ -116,7 +123,8 @@ class Batch:
             outputs += made
         if not outputs or len({x.device for x in outputs}) > 1 or why_not(outputs[0].device):
             return None
-        return cls(plan(pieces).at(_addresses(tensors)), tensors, outputs)
+        there, upload = plan(pieces).at(_addresses(tensors)), _uploaded if once else _table
+        return cls(there, upload(there.words, outputs[0].device), tensors, outputs)
 
     @property
     def launches(self) -> int:
@@ -249,9 +257,9 @@ def _uploaded(words: array[int], device: torch.device) -> Any:
 
 
 def _words(words: array[int]) -> Any:
-    return (
-        torch.frombuffer(words, dtype=torch.int64) if words else torch.empty(0, dtype=torch.int64)
-    )
+    if words:
+        return torch.frombuffer(words, dtype=torch.int64)
+    return torch.empty(0, dtype=torch.int64, device="cpu")
 
 
 def _stream(device: torch.device) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -245,3 +246,22 @@ def test_a_batch_takes_nothing_that_is_watched() -> None:
         assert cuda.Batch.of([((), [x], [x]), ((), *watched)]) is None
     assert cuda.Batch.of([]) is None
     assert cuda.Batch.of([((), [x], [x])]) is not None
+
+
+def test_nobody_waits_for_the_table_of_a_batch_that_runs_once(
+    copies: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    for name in ("_table", "_uploaded"):
+        monkeypatch.setattr(cuda, name, lambda *_args, name=name: made.append(name))
+    monkeypatch.setattr(cuda, "launch", lambda *_args: None)
+    x = torch.zeros(4)
+    assert cuda.move_many([((), [x], [x])])
+    assert cuda.Batch.of([((), [x], [x])]) is not None
+    assert made == ["_uploaded", "_table"]
+    assert copies == []
+
+
+def test_a_table_is_made_on_the_host_whatever_device_is_the_default() -> None:
+    with torch.device("meta"):
+        assert {cuda._words(array("q", words)).device.type for words in ([], [1])} == {"cpu"}
