@@ -33,7 +33,7 @@ def pointers_both_ways() -> str:
     return f"{len(names) + 3} dtypes on {a.device}"
 
 
-@case()
+@case(risky=True)
 def copies_are_copies() -> str:
     """copy=True is fresh memory, and jit may not write through it into the source."""
     t = torch.zeros(4096, device=DEVICE)

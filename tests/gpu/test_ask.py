@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import time
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench.gpu_ask import ASK, KEPT, ask, lines_of, rows_of
+from bench.gpu_case import CASES, MODULES
 from tests.devices import HOST_DEVICES
 
 ON_CPU = {
@@ -67,6 +70,15 @@ def test_each_case_has_time_of_its_own() -> None:
     lines, how = lines_of(["-c", ASK, "ask", "tests.gpu.harmful", "2", "naps", "naps"], ON_CPU, 60)
     assert how is None
     assert len(rows_of(lines)) == 2
+
+
+def test_who_lets_jit_have_imported_memory_is_alone() -> None:
+    """On a GPU XLA may end the process for it: "ForeignRawSEDeviceMemory cannot be donated"."""
+    pytest.importorskip("jax")
+    for module in MODULES["jax"]:
+        importlib.import_module(module)
+    found = [case for case in CASES.values() if "donate_argnums" in inspect.getsource(case.ask)]
+    assert [case.risky for case in found] == [True, True]
 
 
 def test_without_time_nothing_is_begun() -> None:
