@@ -88,6 +88,13 @@ def test_an_op_explains_the_arguments_that_it_takes_and_no_others(name: str) -> 
     assert ", ".join(told).split(", ") == [stars.get(p.kind, "") + p.name for p in parameters]
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in OPS if "axis" in inspect.signature(VALUES[name]).parameters]
+)
+def test_an_op_along_an_axis_says_what_it_raises_where_there_is_none(name: str) -> None:
+    assert re.search(r"^    AxisError: when", inspect.getdoc(VALUES[name]) or "", re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_the_layout_of_an_op_shows_its_options_and_not_where_a_result_goes(name: str) -> None:
     on_arrays = inspect.signature(VALUES[name]).parameters.values()

@@ -34,6 +34,7 @@ def pad(
 
     Raises:
         SizeError: when `to` is less than the axis.
+        AxisError: when the array has no such axis.
         ShapeError: for a value that the dtype would wrap or cut, such as 300 in uint8.
 
     >>> import numpy as np
@@ -55,6 +56,7 @@ def trim(shape: Shape, /, *, to: int, axis: int = 0, **_options: Unpack[Options]
 
     Raises:
         SizeError: when `to` is more than the axis.
+        AxisError: when the array has no such axis.
 
     >>> import numpy as np
     >>> trim(np.array([1, 2, 3, -1, -1]), to=3)

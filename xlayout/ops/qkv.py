@@ -53,6 +53,7 @@ def fuse_qkv(
 
     Raises:
         SizeError: when head counts, order and shapes do not fit together.
+        AxisError: when the arrays have no such axis.
         LayoutError: for an order that is not known.
 
     >>> import numpy as np
@@ -107,6 +108,7 @@ def split_qkv(
 
     Raises:
         SizeError: when head counts, order and shape do not fit together.
+        AxisError: when the array has no such axis.
         LayoutError: for an order that is not known.
 
     >>> import numpy as np

@@ -30,6 +30,7 @@ def rope_halves(
 
     Raises:
         SizeError: when the axis does not divide into heads of even size.
+        AxisError: when the array has no such axis.
 
     >>> import numpy as np
     >>> rope_halves(np.array([0, 10, 1, 11]), heads=1)
@@ -54,6 +55,7 @@ def rope_pairs(
 
     Raises:
         SizeError: when the axis does not divide into heads of even size.
+        AxisError: when the array has no such axis.
 
     >>> import numpy as np
     >>> rope_pairs(np.array([0, 1, 10, 11]), heads=1)

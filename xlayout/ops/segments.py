@@ -44,6 +44,7 @@ def regroup(
 
     Raises:
         SizeError: when the sizes do not add up to the axis, or `groups` does not divide one.
+        AxisError: when the array has no such axis.
 
     >>> import numpy as np
     >>> regroup(np.array([0, 1, 2, 3, 10, 11, 20, 21]), sizes=(4, 2, 2), groups=2)
@@ -74,6 +75,7 @@ def ungroup(
 
     Raises:
         SizeError: when the sizes do not add up to the axis, or `groups` does not divide one.
+        AxisError: when the array has no such axis.
 
     >>> import numpy as np
     >>> ungroup(np.array([0, 1, 10, 20, 2, 3, 11, 21]), sizes=(4, 2, 2), groups=2)

@@ -58,6 +58,7 @@ def unstack(shape: Shape, /, *, axis: int = 0, **_options: Unpack[Options]) -> L
 
     Raises:
         AxisError: when the array has no such axis.
+        SizeError: for an axis of size 0, which has no slices.
 
     >>> import numpy as np
     >>> unstack(np.array([[0, 10], [1, 11]]), axis=1)
