@@ -28,7 +28,7 @@ def saying(
     def add(writer: Any) -> None:
         for key, value in said.items():
             name = key.replace("__", ".")
-            name = name if name.startswith("tokenizer.") else f"llama.{name}"
+            name = name if name.startswith(("tokenizer.", "split.")) else f"llama.{name}"
             getattr(writer, f"add_{kinds[type(value)]}")(name, value)
         if table is not None:
             writer.add_tensor(TABLE, table)
@@ -76,6 +76,7 @@ def test_linear_scaling_reaches_the_config(
         {"attention__sliding_window": 0, "attention__scale": 0.0, "attention__causal": True},
         {"logit_scale": 1.0, "residual_scale": 1.0, "embedding_scale": 0.0},
         {"attention__sliding_window": [0, 0]},
+        {"split__count": 0, "split__no": 0},
     ],
 )
 def test_what_changes_nothing_is_passed_over(
@@ -108,6 +109,15 @@ def test_what_has_no_place_in_the_config_stops_the_port(
     file = saying(tmp_path / "x.gguf", monkeypatch, **said)
     why = f"llama.{text}, because only that can be told to another format"
     refused(file, tmp_path / "out", f"^{re.escape(f'{file}: {why}')}$", to="hf")
+    assert why in str(port.inspect(file))
+
+
+def test_one_file_of_a_split_model_is_told_from_a_model_that_lacks_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = saying(tmp_path / "x-00001-of-00003.gguf", monkeypatch, split__count=3, split__no=0)
+    why = f"{file}: split.count: 3; wanted the whole model in one file, as "
+    refused(file, tmp_path / "out", re.escape(why), to="hf")
     assert why in str(port.inspect(file))
 
 

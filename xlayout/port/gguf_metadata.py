@@ -17,7 +17,7 @@ from xlayout.port.formats.gguf import GGUFSource, single
 if TYPE_CHECKING:
     from xlayout.port.formats import Source
 
-__all__ = ["with_metadata"]
+__all__ = ["refuse_part", "with_metadata"]
 
 _NOTHING: Mapping[str, tuple[Any, ...]] = {  # the values with which a key changes nothing
     "attention.causal": (True,),
@@ -38,6 +38,20 @@ _NOTHING: Mapping[str, tuple[Any, ...]] = {  # the values with which a key chang
     "rope.scaling.attn_factor": (0.0, 1.0),
     "use_parallel_residual": (False,),
 }
+
+
+def refuse_part(source: Source, /) -> None:
+    """Refuse one of the files into which llama.cpp splits a model: the rest would seem missing.
+
+    Raises:
+        PortError: The source is such a file.
+    """
+    parts = source.metadata.get("split.count", 0) if isinstance(source, GGUFSource) else 0
+    if parts not in (0, 1):  # 0 in one that was merged
+        raise PortError(
+            f"{source.path}: split.count: {parts!r:.80}; wanted the whole model in one file, as "
+            "`llama-gguf-split --merge` makes it"
+        )
 
 
 def with_metadata(source: Source, config: Mapping[str, Any], /) -> Mapping[str, Any]:
