@@ -44,14 +44,13 @@ def backend_named(name: str) -> Backend:
     """The backend of a framework, imported now.
 
     Raises:
-        ImportError: naming the extra to install, when the framework is not there.
+        ImportError: naming the extra to install, when the framework cannot be imported.
     """
     try:
         backend = _builtin(name)
     except ImportError as error:
-        raise ImportError(
-            f"{name} is not installed ({error}); pip install 'xlayout-arrays[{name}]'"
-        ) from error
+        why = "is not installed" if error.name == name else f"cannot be imported ({error})"
+        raise ImportError(f"{name} {why}; pip install 'xlayout-arrays[{name}]'") from error
     if backend is None:
         raise TypeError(f"backend: {name!r}; wanted 'numpy', 'torch' or 'jax'")
     return backend
@@ -61,7 +60,7 @@ def verbs(name: str, part: str) -> Any:
     """One module of the package of a framework's backend: verbs that not every program needs.
 
     Raises:
-        ImportError: naming the extra to install, when the framework is not there.
+        ImportError: naming the extra to install, when the framework cannot be imported.
     """
     return part_of(backend_named(name), part)
 

@@ -114,6 +114,24 @@ except ImportError as error:
     assert f"xlayout-arrays[{absent}]" in python(without(absent, f"{absent}lib") + code)
 
 
+def test_a_framework_that_is_broken_is_not_said_to_be_absent() -> None:
+    code = """
+import sys
+import numpy, xlayout
+class Broken:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ImportError("libc10.so: cannot open shared object file")
+sys.meta_path.insert(0, Broken())
+try:
+    xlayout.to_torch(numpy.arange(4))
+except ImportError as error:
+    print(error)
+"""
+    told = "torch cannot be imported (libc10.so: cannot open shared object file)"
+    assert python(code) == f"{told}; pip install 'xlayout-arrays[torch]'\n"
+
+
 def test_flax_waits_for_the_layer_that_is_made_of_it() -> None:
     pytest.importorskip("jax")
     assert "flax" not in loaded_by("import xlayout.jax")
