@@ -13,10 +13,22 @@ from xlayout.port import demo
 from xlayout.port.demo import Demo, run_demo, weights
 from xlayout.port.demo.summary import summary
 
+MINE = ("out/weights", "tiny.gguf")
+
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    return run_demo(tmp_path_factory.mktemp("demo"), tiny=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which someone works already."""
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / "out").mkdir()
+    for name in MINE:
+        (folder / name).write_text("mine", "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiny(cache: Path) -> Demo:
+    return run_demo(cache, tiny=True)
 
 
 def shown(found: Demo) -> str:
@@ -33,6 +45,11 @@ def test_every_check_holds_on_the_tiny_model(tiny: Demo) -> None:
     assert "20 of 20 tensors byte-identical" in page
     assert "every check held" in page
     assert "not the real model: it was asked for" in page
+
+
+def test_what_was_there_before_stays(tiny: Demo, cache: Path) -> None:
+    assert tiny.ok
+    assert [(cache / name).read_text("utf-8") for name in MINE] == ["mine", "mine"]
 
 
 @pytest.mark.parametrize(

