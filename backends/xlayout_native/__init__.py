@@ -37,6 +37,9 @@ try:
         share_threads,
         threads_awake,
     )
+except ModuleNotFoundError:
+    available = False
+    _reason = "not compiled, for which installation needs a C compiler and Python's headers"
 except ImportError as error:
     available = False
     _reason = str(error)
