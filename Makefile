@@ -118,7 +118,8 @@ clean:
 # a GPU.
 # jaxlib as well: the kernel is built against its headers, and the build runs before pip installs the
 # package's own dependencies.
-$(READY): pyproject.toml requirements/pins.txt
+# Where the source of the kernel is newer, all of it again: no test must run with an old one.
+$(READY): pyproject.toml requirements/pins.txt hatch_build.py $(wildcard backends/xlayout_native/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -c requirements/pins.txt torch jaxlib
 	$(PIP) -c requirements/pins.txt -e ".[test]"
