@@ -45,8 +45,12 @@ Src = Annotated[
 Dst = Annotated[
     Path, typer.Argument(help="Where the output will appear: absent, or an empty folder.")
 ]
-To = Annotated[str, typer.Option(help="Names and layouts to write: hf, dcp, maxtext, …")]
-Family = Annotated[str | None, typer.Option(help="The rules; by default the config names them.")]
+To = Annotated[
+    str, typer.Option(help="What to write: hf, maxtext, …; `xlayout families` lists all.")
+]
+Family = Annotated[
+    str | None, typer.Option(help="The family of models; by default the config names it.")
+]
 Dtype = Annotated[
     str | None, typer.Option(help="The dtype to write; by default each tensor's own.")
 ]
@@ -212,7 +216,7 @@ def explain(
 
 
 def _sizes(texts: list[str]) -> dict[str, int]:
-    if bad := [text for text in texts if not re.fullmatch(r"[^=]*=\d{1,18}", text)]:
+    if bad := [text for text in texts if not re.fullmatch(r"[^=]+=\d{1,18}", text)]:
         raise typer.BadParameter(f"{bad[0]!r:.80}; wanted sizes such as h=8, of at most 18 digits")
     return {name: int(n) for name, _, n in (text.partition("=") for text in texts)}
 
@@ -238,15 +242,17 @@ def info() -> None:
     rows.append(("copy kernel", xlayout_native.status()))
     try:
         rows.append(("on CUDA", verbs("torch", "cuda").status()))
-    except ImportError:
-        rows.append(("on CUDA", "not in use: torch is not installed"))
+    except (ImportError, OSError) as error:  # the latter where a library of CUDA's is missing
+        rows.append(("on CUDA", f"not in use: {error}"))
     with _refusals():
         _show(Table("", ("", ""), tuple(rows)))
 
 
 @app.command()
 def demo(
-    cache: Annotated[Path, typer.Option(help="Where the download and outputs go.")] = Path(".demo"),
+    cache: Annotated[
+        Path, typer.Option(help="Where the download goes, and outputs in xlayout-demo there.")
+    ] = Path(".demo"),
     tiny: Annotated[bool, typer.Option(help="A tiny random model, nothing downloaded.")] = False,
 ) -> None:
     """Port a real model from GGUF to Hugging Face to MaxText and back, and prove it."""

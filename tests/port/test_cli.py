@@ -126,12 +126,10 @@ def test_a_full_disk_behind_the_messages_is_no_failed_port(
 
 def test_explain_points_into_a_bad_pattern() -> None:
     assert xlayout("explain", "(h d m -> m h d", "h=2").exit_code == 1
-    result = xlayout("explain", "h d -> d h", "h:2")
-    assert result.exit_code == 2
-    assert "wanted sizes such as h=8, of at most 18 digits" in result.stderr
-    result = xlayout("explain", "h d -> d h", "h=" + 5000 * "9", "d=2")
-    assert result.exit_code == 2
-    assert "wanted sizes such as h=8, of at most 18 digits" in " ".join(result.stderr.split())
+    for size in ("h:2", "=2", "h=" + 5000 * "9"):
+        result = xlayout("explain", "h d -> d h", size, "d=2")
+        assert result.exit_code == 2
+        assert "wanted sizes such as h=8, of at most 18 digits" in " ".join(result.stderr.split())
 
 
 def process(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
@@ -156,6 +154,16 @@ def test_what_an_encoding_lacks_is_shown_as_its_escape(wide_llama: Path, tmp_pat
         shown, said = plan.communicate()
     assert said == b""
     assert shown.startswith(f"{wide_llama} (hf) \\u2192 {tmp_path}/out (hf)".encode("latin-1"))
+
+
+def test_info_bears_a_torch_that_cannot_be_loaded(tmp_path: Path) -> None:
+    why = "libcublas.so.12: cannot open shared object file"
+    (tmp_path / "torch.py").write_text(f"raise OSError({why!r})", "utf-8")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    with process("info", env={**os.environ, "PYTHONPATH": path}) as info:
+        shown, said = info.communicate()
+    assert said == b""
+    assert f"not in use: {why}".encode() in shown
 
 
 @pytest.mark.parametrize("verb", ["info", "families", "verify", "diff", "inspect"])
