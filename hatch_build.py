@@ -38,7 +38,7 @@ def flags(name: str) -> list[str]:
 
 def ffi() -> list[str]:
     """Flags that add the kernel as a call of XLA's, where the headers of a jaxlib are at hand."""
-    # Under build isolation only sysconfig still names the environment being installed into.
+    # Under pip's build isolation only sysconfig still names the environment being installed into.
     folders = [f"{p}/jaxlib/include" for p in (*sys.path, sysconfig.get_path("platlib"))]
     given, header = os.environ.get("XLAYOUT_FFI"), "xla/ffi/api/c_api.h"
     if given == "off":
