@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from xlayout.bench import contest as contest_module
 from xlayout.bench.cases import CASES
-from xlayout.bench.contest import FRAMEWORKS, NAMES, contest
+from xlayout.bench.contest import FRAMEWORKS, NAMES, contest, memcpys
 from xlayout.bench.rows import Row, Settings, Work, measure, raced, work
 
 MB = 1 << 20
@@ -101,3 +103,18 @@ def test_calls_that_are_left_out_are_not_made(held: Work) -> None:
     row = measure(held, "numpy", MB, ONCE, without={"eager fresh": "slow", "compiled fresh": "x"})
     assert "eager fresh" not in row.times
     assert row.left_out == {"eager fresh": "slow"}
+
+
+def test_a_memcpy_holds_its_memory_where_there_is_no_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contest_module, "find_spec", {}.get)
+    source, target = np.ones(MB, np.uint8), np.zeros(MB, np.uint8)
+    here, there = weakref.ref(source), weakref.ref(target)
+    (copy,) = memcpys(source, target, 1).values()
+    del source, target
+    assert here() is not None
+    made = there()
+    assert made is not None
+    copy()
+    assert made.all()

@@ -120,5 +120,10 @@ def memcpys(source: NDArray[np.uint8], target: NDArray[np.uint8], threads: int) 
     if xlayout_native.available:
         plan = xlayout_native.prepare([(0, 0, (0, 0, ((source.size, 1, 1),)))], 1, 1, 1)
         pointers = source.ctypes.data, target.ctypes.data
-        calls["streamed"] = lambda: xlayout_native.run(plan, threads, *pointers)
+
+        # By now the addresses are all that is left of the arrays, so the call holds on to both.
+        def streamed(_held: object = (source, target)) -> None:
+            xlayout_native.run(plan, threads, *pointers)
+
+        calls["streamed"] = streamed
     return calls or {"copyto": lambda: np.copyto(target, source)}
