@@ -1,9 +1,9 @@
 """Page: the figures of the guide, from runs of the grid, so that they cannot drift from them.
 
-python -m bench page [bench/results/grid.json [that of another machine ...]]
+python -m bench page
 
-Beside small calls of the first run stand those of `bench/results/overhead.json`, made over and
-over, if they are of the same processor.
+Beside small calls of `bench/results/grid.json` stand those of `overhead.json`, made over and over,
+if they are of the same processor. Runs on other machines have a page of their own.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from xlayout.bench.rows import Row
 from xlayout.bench.tables import SMALL, size_text
 from xlayout.table import Table
 
-__all__ = ["LOOPS", "OTHERS", "PAGE", "RESULTS", "figures", "looped", "main", "whole", "written"]
+__all__ = ["BEGIN", "END", "elsewhere", "figures", "looped", "main", "pages", "whole", "written"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "grid.json"
 OTHERS = (RESULTS.with_name("grid-xeon.json"),)
 LOOPS = RESULTS.with_name("overhead.json")
 PAGE = ROOT / "docs" / "guide" / "benchmarks.md"
+ELSEWHERE = PAGE.with_name("benchmarks-elsewhere.md")
 BEGIN = "<!-- figures: written by `python -m bench page` -->"
 END = "<!-- end of figures -->"
 
@@ -43,20 +44,25 @@ _TOLD = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the figures into the page."""
-    if arguments[:1] in (["-h"], ["--help"]):
+    """Write the figures into their pages."""
+    if arguments:
         print(__doc__)
-        return 0
-    paths = [Path(path) for path in arguments] or (RESULTS, *OTHERS)
+        return 0 if arguments[0] in ("-h", "--help") else 2
     try:
-        runs = [whole(path) for path in paths]
-        page = written(PAGE.read_text("utf-8"), *runs, loops=looped(LOOPS, runs[0]))
-        PAGE.write_text(page, "utf-8")
+        for path, text in pages().items():
+            path.write_text(text, "utf-8")
+            print(f"written to {path}")
     except (OSError, ValueError) as error:
         print(f"page: {error}", file=sys.stderr)
         return 2
-    print(f"written to {PAGE}")
     return 0
+
+
+def pages() -> dict[Path, str]:
+    """The pages as the results have them; nothing is written."""
+    run, others = whole(RESULTS), [whole(path) for path in OTHERS]
+    told = {PAGE: figures(run, looped(LOOPS, run)), ELSEWHERE: elsewhere(*others)}
+    return {path: written(path.read_text("utf-8"), text) for path, text in told.items()}
 
 
 def whole(path: Path) -> Results:
@@ -79,8 +85,8 @@ def looped(path: Path, results: Results) -> Loops:
     return found["rows"] if same else ()
 
 
-def written(page: str, *runs: Results, loops: Loops = ()) -> str:
-    """The page with the figures of these runs.
+def written(page: str, text: str) -> str:
+    """The page with this text between its marks.
 
     Raises:
         ValueError: for a page without the two marks.
@@ -89,18 +95,17 @@ def written(page: str, *runs: Results, loops: Loops = ()) -> str:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"the page has no place for figures: {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n\n{figures(*runs, loops=loops)}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
 
 
-def figures(results: Results, *others: Results, loops: Loops = ()) -> str:
-    """All figures, as Markdown: those of one run, and below them those of other machines."""
-    parts = _figures(results, "###", loops)
-    for other in others:
-        parts += [f"### On {other.machine['cpu']}", *_figures(other, "####")]
-    return "\n\n".join(parts)
+def elsewhere(*runs: Results) -> str:
+    """The figures of several machines, each under its processor and kernel."""
+    heads = [f"## {run.machine['cpu']}, {run.machine['copy kernel']}" for run in runs]
+    return "\n\n".join(f"{head}\n\n{figures(run)}" for head, run in zip(heads, runs, strict=True))
 
 
-def _figures(results: Results, head: str, loops: Loops = ()) -> list[str]:
+def figures(results: Results, loops: Loops = ()) -> str:
+    """All figures of a run, as Markdown."""
     rows = list(results.rows.values())
     machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     counts = ", ".join(f"{family} {len(results.of(family))}" for family in results.families)
@@ -108,12 +113,12 @@ def _figures(results: Results, head: str, loops: Loops = ()) -> list[str]:
     large = [row for row in rows if row.size >= LARGE]
     for family in FAMILIES[:3]:
         own = [row for row in large if row.family == family]
-        parts += [f"{head} {family.capitalize()}", _markdown(_family(own))] if own else []
+        parts += [f"### {family.capitalize()}", _markdown(_family(own))] if own else []
     small = [row for row in rows if row.size <= SMALL]
-    parts += [f"{head} Small calls", _markdown(_calls(small))] if small else []
-    parts += [f"{head} The same over and over", _markdown(_loops(loops))] if loops else []
-    parts += [f"{head} Against the targets", _markdown(targets_table(rows, loops))]
-    return [*parts, f"{head} Where a peer is faster", _behind(rows)]
+    parts += ["### Small calls", _markdown(_calls(small))] if small else []
+    parts += ["### The same over and over", _markdown(_loops(loops))] if loops else []
+    parts += ["### Against the targets", _markdown(targets_table(rows, loops))]
+    return "\n\n".join([*parts, "### Where a peer is faster", _behind(rows)])
 
 
 def _family(rows: Sequence[Row]) -> Table:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
+from bench import page
 from bench.page import (
     BEGIN,
     END,
-    LOOPS,
-    OTHERS,
-    PAGE,
-    RESULTS,
+    elsewhere,
     figures,
     looped,
-    main,
+    pages,
     whole,
     written,
 )
@@ -42,42 +39,50 @@ LOOP = [
 
 
 def test_the_guide_holds_the_figures_of_the_results() -> None:
-    page, runs = PAGE.read_text("utf-8"), [whole(path) for path in (RESULTS, *OTHERS)]
-    again = written(page, *runs, loops=looped(LOOPS, runs[0]))
-    assert again == page, "python -m bench page"
+    for path, text in pages().items():
+        assert path.read_text("utf-8") == text, "python -m bench page"
 
 
-def test_the_guide_is_not_written_from_a_part_of_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before, part = PAGE.read_text("utf-8"), tmp_path / "grid.json"
+def test_a_part_of_a_run_is_not_told(tmp_path: Path) -> None:
+    part = tmp_path / "grid.json"
     save(results(ROWS), part)
-    assert main([str(part)]) == 2
-    assert re.search(r"grid\.json: \d+ of 462 rows are not there; --resu", capsys.readouterr().err)
-    assert PAGE.read_text("utf-8") == before
+    with pytest.raises(ValueError, match=r"grid\.json: \d+ of 462 rows are not there; --resume"):
+        whole(part)
+
+
+def test_where_a_run_is_missing_no_page_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = tmp_path / "here.md", tmp_path / "there.md"
+    for path in (here, there):
+        path.write_text(f"{BEGIN}\nold\n{END}\n", "utf-8")
+    monkeypatch.setattr(page, "PAGE", here)
+    monkeypatch.setattr(page, "ELSEWHERE", there)
+    monkeypatch.setattr(page, "OTHERS", (tmp_path / "none.json",))
+    assert page.main([]) == 2
+    assert "none.json" in capsys.readouterr().err
+    assert "old" in here.read_text("utf-8")
 
 
 def test_only_what_stands_between_the_marks_is_replaced() -> None:
-    page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    once = written(page, results(ROWS))
+    before = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    once = written(before, "new")
     assert once.startswith(f"before\n{BEGIN}\n")
     assert once.endswith(f"{END}\nafter\n")
     assert "old" not in once
-    assert written(once, results(ROWS)) == once
+    assert written(once, "new") == once
 
 
-def test_another_machine_s_figures_stand_below() -> None:
-    other = results(ROWS[:1], cpu="another")
-    once = figures(results(ROWS), other)
-    assert once.startswith(figures(results(ROWS)))
-    below = once.removeprefix(figures(results(ROWS)))
-    assert below.startswith("\n\n### On another\n\nMeasured ")
-    assert "#### Zips" in below
+def test_every_other_machine_s_figures_stand_under_its_name() -> None:
+    kernel = {"copy kernel": "avx2"}
+    one, two = results(ROWS, cpu="one", **kernel), results(ROWS[:1], cpu="two", **kernel)
+    told = elsewhere(one, two)
+    assert told == f"## one, avx2\n\n{figures(one)}\n\n## two, avx2\n\n{figures(two)}"
 
 
 def test_a_page_without_the_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="the page has no place for figures: '<!-- figures"):
-        written("a page", results(ROWS))
+        written("a page", "new")
 
 
 def test_a_figure_is_a_median_beside_the_best_peer_s() -> None:
