@@ -5,6 +5,31 @@
  * times.
  */
 
+#if LANES < 4
+/* 16 bytes: so many from one place, and then from the other. What is before the start, or after the end, is not
+ * read, as it may be nobody's: of each block there are as many bytes as that. */
+INLINE __m128i N(end_and_start_16)(const uint8_t *end, const uint8_t *start, int64_t count)
+{
+    if (count <= 0) return LOAD_16(start);
+    if (count >= 16) return LOAD_16(end);
+    const __m128i last = _mm_shuffle_epi8(LOAD_16(end + count - 16), LOAD_16(PLACES + 32 - count));
+    return _mm_or_si128(last, _mm_shuffle_epi8(LOAD_16(start + count), LOAD_16(PLACES + 16 - count)));
+}
+
+/* The same, a vector. */
+INLINE VEC N(end_and_start)(const uint8_t *end, const uint8_t *start, int64_t count)
+{
+#if LANES == 1
+    return N(end_and_start_16)(end, start, count);
+#else
+    if (count <= 0) return LOAD(start);
+    if (count >= V) return LOAD(end);
+    const __m256i low = _mm256_castsi128_si256(N(end_and_start_16)(end, start, count));
+    return _mm256_inserti128_si256(low, N(end_and_start_16)(end + 16, start + 16, count - 16), 1);
+#endif
+}
+#endif
+
 /* The line that holds the end of one block, and the start of the next. */
 INLINE void N(put_seam)(const Seam *seam, const uint8_t *from, int64_t part)
 {
@@ -13,10 +38,9 @@ INLINE void N(put_seam)(const Seam *seam, const uint8_t *from, int64_t part)
     const VEC before = _mm512_maskz_loadu_epi8(~after, seam->from - part);
     STREAM(seam->to - part, _mm512_mask_loadu_epi8(before, after, from - part));
 #else
-    _Alignas(LINE) uint8_t line[LINE];
-    move_short(line, seam->from - part, part);
-    move_short(line + part, from, LINE - part);
-    N(put_line)(seam->to - part, line, true);
+    const uint8_t *ends = seam->from - part, *starts = from - part;
+    for (int64_t k = 0; k < LINE; k += V)
+        STREAM(seam->to - part + k, N(end_and_start)(ends + k, starts + k, part - k));
 #endif
 }
 
@@ -49,9 +73,8 @@ TARGET static void N(block)(uint8_t *to, const uint8_t *from, int64_t count, con
     N(put_block)(to, from, count, then, 0, seam, true);
 }
 
-/* Seams: none, one, or one of each column. */
-INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seams, bool each,
-                              bool past)
+/* With a seam, or without. */
+INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seam, bool past)
 {
     const int64_t blocks = ((past ? SOON : LATER) + b->width - 1) / b->width, turn = b->columns - blocks;
     for (int64_t k = 0; k < b->batch; k++)
@@ -61,18 +84,36 @@ INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Se
                                   : k + 1 < b->batch ? from + (k + 1) * b->batch_in : b->next;
             uint8_t *d = to + k * b->batch_out + r * b->row_out;
             for (int64_t c = 0; c < b->columns; c++, s += b->column_in, d += b->column_out) {
-                const uint8_t *then = each || c < turn ? s : next;
-                const int64_t soon = each ? SOON : (c < turn ? blocks : c - most(turn, 0)) * b->column_in;
-                if (seams && !each && b->column_out != b->width)
+                const uint8_t *then = c < turn ? s : next;
+                const int64_t soon = (c < turn ? blocks : c - most(turn, 0)) * b->column_in;
+                if (seam && b->column_out != b->width)
                     FETCH_TO_WRITE(d + b->column_out), FETCH_TO_WRITE(d + b->column_out + b->width);
-                N(put_block)(d, s, b->width, then, soon, each ? seams + c : seams, past);
+                N(put_block)(d, s, b->width, then, soon, seam, past);
             }
         }
 }
 
-TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *to)
+/* Columns that each go on row by row: in all but the first row a block follows the one before. Where columns meet, some
+ * lines of each are written in turn (see BURST), and what is fetched is as far ahead as that. */
+INLINE void N(rows_dealt)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seams)
 {
-    N(rows_of_blocks)(b, from, to, NULL, false, true);
+    const int64_t width = b->width, row = b->columns * width;
+    const bool bursts = b->columns <= FEW_BURSTS && columns_meet(b->columns, b->column_out);
+    const int64_t high = bursts ? most(BURST(LANES) / width, 1) : 1, soon = high > 1 ? high * row : SOON;
+    for (int64_t k = 0; k < b->batch; k++) {
+        const uint8_t *s = from + k * b->batch_in;
+        uint8_t *d = to + k * b->batch_out;
+        for (int64_t band = 0, end; band < b->rows; band = end) {
+            end = band ? least(band + high, b->rows) : 1;
+            for (int64_t c = 0; c < b->columns; c++) {
+                const uint8_t *x = s + band * b->row_in + c * width;
+                uint8_t *y = d + c * b->column_out + band * width;
+                if (!band) FETCH_TO_WRITE(y + b->rows * width);
+                for (int64_t r = band; r < end; r++, x += b->row_in, y += width)
+                    N(put_block)(y, x, width, x, soon, seams + c, true);
+            }
+        }
+    }
 }
 
 #if LANES == 4
@@ -92,18 +133,26 @@ TARGET static void N(blocks_across)(const Box *b, const uint8_t *from, uint8_t *
         return;
     }
 #endif
-    Seam seams[SEAMS];
     const bool each = has_seams(b);
-    for (int k = 0; k < (each ? b->columns : 1); k++) seams[k] = (Seam){0};
-    N(rows_of_blocks)(b, from, to, seams, each, true);
-    for (int k = 0; k < (each ? b->columns : 1); k++) close_seam(&seams[k]);
+    const int64_t count = each ? b->columns : 1;
+    Seam seams[SEAMS];
+    for (int64_t k = 0; k < count; k++) seams[k] = (Seam){0};
+    if (each) N(rows_dealt)(b, from, to, seams);
+    else N(rows_of_blocks)(b, from, to, seams, true);
+    for (int64_t k = 0; k < count; k++) close_seam(&seams[k]);
+}
+
+TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *to)
+{
+    if (BURST(LANES) && has_seams(b)) N(blocks_across)(b, from, to);
+    else N(rows_of_blocks)(b, from, to, NULL, true);
 }
 
 /* Through the caches. */
 TARGET static void N(blocks)(const Box *b, const uint8_t *from, uint8_t *to)
 {
     if (b->width > LINE && b->width <= ALONE) {
-        N(rows_of_blocks)(b, from, to, NULL, false, false);
+        N(rows_of_blocks)(b, from, to, NULL, false);
         return;
     }
 #if LANES == 4

@@ -32,6 +32,20 @@ enum {
     FEW_LONG = 1 << 16,      /* bytes of a row of those */
 };
 
+/* Bytes of a column that are written in turn, where columns meet; of no more columns than these. Processors with
+ * AVX-512 have not been seen to gain by it. */
+#define BURST(lanes) ((lanes) < 4 ? 8 * LINE : 0)
+enum { FEW_BURSTS = 8 };
+
+/* Whether some of these columns lie whole pages apart. A processor that writes a line of one and a line of the other
+ * in turn, past the caches, takes up to twice as long. */
+static inline bool columns_meet(int64_t columns, int64_t column_out)
+{
+    for (int64_t k = 1; k < columns; k++)
+        if (k * column_out % PAGE == 0) return true;
+    return false;
+}
+
 /* Whether each column goes on in the next row, so that rows may be read as they lie: not where columns
  * follow one another, and are short; nor long rows of many, as the block before each seam is read again. */
 static inline bool has_seams(const Box *b)
@@ -118,6 +132,15 @@ static void lay_tables(uint8_t (*tables)[16], int n, int width, bool apart)
         else tables[at / 16 * n + row][at % 16] = (uint8_t)place;
     }
 }
+
+#define LOAD_16(p) _mm_loadu_si128((const __m128i *)(p))
+
+/* Of a shuffle: to any place of 16, and nothing from 128. */
+static const uint8_t PLACES[48] = {
+    128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+    128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
+};
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)

@@ -165,8 +165,15 @@ INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, co
     if (past && at < count) N(zip_part)(from, to, b, ways, width, at, count - at);
 }
 
+/* Lines that were made, so many bytes of each of `ways` rows. */
+INLINE void N(put_burst)(uint8_t *to, int64_t column_out, uint8_t (*made)[BURST(LANES) + LINE], int ways, int64_t count)
+{
+    for (int k = 0; k < ways; k++)
+        for (int64_t x = 0; x < count; x += LINE) N(put_line)(to + k * column_out + x, made[k] + x, true);
+}
+
 /* The inverse: one row of `rows` groups becomes `ways` rows. Past the caches these start as far from a
- * line as one another. */
+ * line as one another; where they meet, several lines are made and then written in turn (see BURST). */
 INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
                          int width, bool past, bool far)
 {
@@ -176,6 +183,9 @@ INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, 
         for (int k = 0; k < ways; k++) FETCH_TO_WRITE(to + k * b->column_out + count);
     for (int64_t x = 0; x < head; x += V)
         N(unzip_part)(from, to, b, ways, width, x, least(head - x, V));
+    const int64_t burst = BURST(LANES), lines = (count - head) / LINE * LINE;
+    const int64_t bursts = past && burst && columns_meet(ways, b->column_out) ? head + lines : 0;
+    _Alignas(LINE) uint8_t made[8][BURST(LANES) + LINE];
     int64_t at = head;
     for (; at < count; at += V) {
         const bool edge = at + V > count;
@@ -187,7 +197,15 @@ INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, 
             const int64_t x = r * ways + k * V;
             if ((x - head * ways) % LINE == 0) FETCH_ONCE(x < turn ? from : next, x < turn ? x + SOON : x - turn);
         }
-        for (int k = 0; k < ways; k++) N(put)(to + k * b->column_out + r, v[k], past);
+        if (at >= bursts) {
+            for (int k = 0; k < ways; k++) N(put)(to + k * b->column_out + r, v[k], past);
+            continue;
+        }
+        const int64_t filled = (at - head) & (burst - 1);
+        for (int k = 0; k < ways; k++) STORE(made[k] + filled, v[k]);
+        uint8_t *start = to + at - filled;
+        if (filled + V == burst) N(put_burst)(start, b->column_out, made, ways, burst);
+        else if (at + V == bursts) N(put_burst)(start, b->column_out, made, ways, filled + V);
     }
     if (past && at < count) N(unzip_part)(from, to, b, ways, width, at, count - at);
 }
