@@ -18,6 +18,16 @@ from tests.port.formats.test_journal import FORMATS, SPECS, finish, interrupted
 from xlayout.errors import PortError
 from xlayout.port.formats import TensorSpec, create_sink, open_source
 
+COMMITS = """
+        import ml_dtypes
+        specs = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("bfloat16", (2, 3))}
+        with create_sink(*sys.argv[1:3], specs, key="key") as sink:
+            sink.write("a", np.arange(4, dtype=np.int8))
+            sink.write("b", np.ones((2, 3), ml_dtypes.bfloat16))
+            sink.commit()
+        """
+"""Of a program: a whole run, to the place and in the format that it is given."""
+
 KEPT = "what was written is kept, and the same command goes on from there"
 
 
@@ -183,13 +193,8 @@ def test_a_run_that_is_killed_before_the_rename_is_gone_on_with(
             fsync(handle)
 
         os.fsync = die
-        specs = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("bfloat16", (2, 3))}
-        import ml_dtypes
-        with create_sink(*sys.argv[1:], specs, key="key") as sink:
-            sink.write("a", np.arange(4, dtype=np.int8))
-            sink.write("b", np.ones((2, 3), ml_dtypes.bfloat16))
-            sink.commit()
-        """,
+        """
+        + COMMITS,
         tmp_path / "out",
         format_,
     )
@@ -204,15 +209,11 @@ def test_a_run_that_is_killed_while_its_folder_appears_loses_nothing(
     program = script(
         """
         import signal
-        import ml_dtypes
-        setattr(Path, sys.argv[2], lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
-        specs = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("bfloat16", (2, 3))}
-        with create_sink(sys.argv[1], "safetensors", specs, key="key") as sink:
-            sink.write("a", np.arange(4, dtype=np.int8))
-            sink.write("b", np.ones((2, 3), ml_dtypes.bfloat16))
-            sink.commit()
-        """,
+        setattr(Path, sys.argv[3], lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+        """
+        + COMMITS,
         tmp_path / "out",
+        "safetensors",
         step,
     )
     assert ran(program).returncode == -signal.SIGKILL
