@@ -26,7 +26,9 @@ def filled(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 def same(made: torch.Tensor, wanted: torch.Tensor) -> bool:
     """Whether two tensors have the same shape and bits."""
-    raw = [x.reshape(-1).view(torch.uint8) for x in (made, wanted)]
+    # A clone, for the stride of a single element can be any, and then it has no view in bytes.
+    raw = [x.clone(memory_format=torch.contiguous_format).view(-1) for x in (made, wanted)]
+    raw = [x.view(torch.uint8) for x in raw]
     return made.shape == wanted.shape and torch.equal(*raw)
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench.gpu_ask import ROOT
@@ -58,12 +59,27 @@ def table(rows: Rows, *, cuda: bool) -> Table:
         "share of the speed of a device-to-device copy of the same bytes, median ± half quartiles"
     )
     notes = (note,) if cuda else ("on a CPU, where only the answers mean something",)
+    if cuda:
+        notes = (*notes, *_hosts(rows))
     tuned = (
         f"tuned: {row['op']}, {row['dtype']}: {row['tuned']}" for row in rows if "tuned" in row
     )
     return Table(
         "Speed", ("op", "dtype", ">size", *(f">{head}" for head in heads)), body, (*notes, *tuned)
     )
+
+
+def _hosts(rows: Rows) -> Iterable[str]:
+    """How long calls keep their host, which waits for no device."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row["op"] in CASES and row["part"] != "compiled":
+            for name, figure in row.get("calls", {}).items():
+                if not isinstance(figure, str):
+                    found.setdefault(COLUMNS[row["framework"], name], []).append(figure["host"])
+    if found:
+        each = (f"{name} {median(some) * 1e6:.0f}" for name, some in found.items())
+        yield f"median time that a call keeps its host, in us: {', '.join(each)}"
 
 
 def misses(rows: Rows) -> Iterable[str]:

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import time
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bench.gpu_ask import LEAST, ask, lines_of, rows_of
@@ -18,6 +19,9 @@ PARTS = ("kernel", "promises", "speed", "state", "jax", "compiled", "questions",
 """In the order of what must not be missed, for the last may find no time."""
 
 EXTRA = ("tune",)
+ABREAST = 4
+"""Processes that are asked at a time: most of what one takes are its imports."""
+
 JAX = ("promises", "jax", "questions")
 
 _ON_GPU = {
@@ -42,6 +46,7 @@ _PYTEST = (
     *("-W", "default", "-o", "minversion=8", "-o", "addopts=--import-mode=importlib"),
 )
 _TESTED = "tests/triton"
+_ABREAST = ("-n", "8", "--dist", "loadfile")
 _TESTS = 180
 
 
@@ -89,15 +94,21 @@ class Run:
                 alone.append([name])
             else:
                 together.append(name)
-        for names in filter(None, (together, *alone)):
-            first = self._here.cases[names[0]]
-            environment = self._here.environment | first["environment"]
-            for name, answer in ask(first["module"], names, environment, self._end):
-                self._say(name, {"question": self._here.cases[name]["question"], **answer})
-                if answer["verdict"] == "LATE":
-                    self.unasked.append(name)
-                elif answer["verdict"] != "ok" and part != "questions":
-                    self.broken.append(name)
+        with ThreadPoolExecutor(ABREAST) as pool:
+            answers = [pair for some in pool.map(self._ask, [together, *alone]) for pair in some]
+        for name, answer in answers:
+            self._say(name, {"question": self._here.cases[name]["question"], **answer})
+            if answer["verdict"] == "LATE":
+                self.unasked.append(name)
+            elif answer["verdict"] != "ok" and part != "questions":
+                self.broken.append(name)
+
+    def _ask(self, names: list[str]) -> list[tuple[str, dict[str, Any]]]:
+        if not names:
+            return []
+        first = self._here.cases[names[0]]
+        environment = self._here.environment | first["environment"]
+        return list(ask(first["module"], names, environment, self._end))
 
     def _program(self, name: str) -> None:
         program, seconds = _ON_GPU[name]
@@ -126,7 +137,8 @@ class Run:
         environment = self._here.environment | {"COLUMNS": "200"}
         if not self._here.cuda:
             environment["TRITON_INTERPRET"] = "1"
-        arguments = ["-m", "pytest", *_PYTEST, _TESTED]
+        abreast = _ABREAST if importlib.util.find_spec("xdist") else ()
+        arguments = ["-m", "pytest", *_PYTEST, *abreast, _TESTED]
         lines, how = lines_of(arguments, environment, self._left(_TESTS))
         said = [line for line in lines if re.match(r"(FAILED|ERROR)\b", line)]
         if not said:  # cut off before the summary

@@ -32,7 +32,7 @@ LAYER = 9  # tensors read in each
 def state(mib: int) -> tuple[list[Layout], list[Any]]:
     """Layouts and their inputs, about `mib` MB of bfloat16 in all."""
     layers = TENSORS // LAYER
-    width = max(64, int(math.sqrt((mib << 20) / 2 / layers / 11)) // 64 * 64)
+    width = max(64, int(math.sqrt((mib << 20) / 2 / layers / 10.75)) // 16 * 16)
     wide = 3 * width - width % 64
     q, kv, up = (width, width), (width // 4, width), (wide, width)
     layouts = [

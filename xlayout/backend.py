@@ -203,6 +203,9 @@ class Backend(Protocol):
     ) -> bool:
         """Do all copies and return True; or return False, and `assign` will do them one by one."""
 
+    def joins(self, xs: Sequence[Any], axis: int, /) -> bool:
+        """Whether `concatenate` along an axis is as fast as `move` would be, as on a GPU."""
+
     def together(self, xs: Sequence[Any], /) -> bool:
         """Whether copies of such arrays should be batched in `move_many`, as on a GPU."""
 

@@ -251,6 +251,10 @@ def move(_moves: Any, _arrays: Sequence[Any], _outputs: Sequence[Any], /) -> boo
     return False
 
 
+def joins(_xs: Sequence[Any], _axis: int, /) -> bool:
+    return False
+
+
 def together(_xs: Sequence[Any], /) -> bool:
     return False
 

@@ -219,6 +219,10 @@ def assign(to: Any, source: Any, /) -> None:
     to[...] = source if isinstance(source, np.ndarray) else _filler(source, to.dtype)
 
 
+def joins(_xs: Sequence[Any], _axis: int, /) -> bool:
+    return False
+
+
 def together(_xs: Sequence[Any], /) -> bool:
     return False
 

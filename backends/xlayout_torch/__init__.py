@@ -278,5 +278,9 @@ def move(moves: cuda.Moves, arrays: Sequence[Any], outputs: Sequence[Any], /) ->
     return native.move(moves, arrays, outputs)
 
 
+def joins(xs: Sequence[Any], axis: int, /) -> bool:
+    return bool(xs[0].is_cuda) and cuda.joins(xs, axis)
+
+
 def together(xs: Sequence[Any], /) -> bool:
     return bool(xs[0].is_cuda)

@@ -18,8 +18,8 @@ import torch
 
 from xlayout_native.strided import one_move
 from xlayout_torch import native
-from xlayout_torch.memory import count_write
-from xlayout_torch.triton_plan import Moves, Plan, alignment, cuts, plan
+from xlayout_torch.memory import count_write, plain
+from xlayout_torch.triton_plan import Launch, Moves, Plan, alignment, cuts, plan
 from xlayout_torch.triton_tile import Cut, Tile
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Moves",
     "copy",
     "fresh",
+    "joins",
     "launch",
     "move",
     "move_many",
@@ -35,13 +36,18 @@ __all__ = [
     "why_not",
 ]
 
-SMALL = 1 << 20
-"""Bytes below which torch copies: its launches are on their way sooner."""
+SMALL = 1 << 23
+"""Bytes below which torch copies, whose launch is on its way in 10 us where this takes 30: call
+after call, both are as fast at 8 MB if the copy is a transpose, and at 28 MB if it moves rows."""
 
-WARPS = 4
+SEVERAL = 1 << 25
+"""The same of a call that reads or writes several tensors."""
+
+JOIN = 1 << 28
+"""Bytes below which torch's `cat` is the faster join of rows; of whole tensors it always is."""
 
 TABLES = 16
-"""Tables that a plan of several tensors keeps, for the addresses they were at before."""
+"""Tables that a plan of several tensors keeps, for the places where they lay before."""
 
 GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
     "device": lambda x: x.device.type != "cuda",
@@ -58,12 +64,19 @@ def fresh(x: Any) -> Any | None:
     if x.numel() * x.itemsize < SMALL or _watched(x) or x.is_contiguous():
         return None
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    return y if _moved(one_move(x.shape, x.stride()), (x,), (y,)) else None
+    return y if _moved(_one_move(x.shape, x.stride()), (x,), (y,)) else None
+
+
+def joins(xs: Sequence[Any], axis: int) -> bool:
+    """Whether torch's `cat` is the faster way to join these along an axis."""
+    if not all(x.is_contiguous() for x in xs):
+        return False
+    return axis == 0 or sum([x.nbytes for x in xs]) < JOIN
 
 
 def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """Whether all moves are made, between tensors of one dtype; if not, torch should make them."""
-    if _watched(*arrays, *outputs) or sum(y.nbytes for y in outputs) < SMALL:
+    if _watched(*arrays, *outputs) or sum([y.nbytes for y in outputs]) < SEVERAL:
         return False
     if not _moved(moves, arrays, outputs):
         return False
@@ -107,13 +120,14 @@ class Batch:
         outputs: list[Any] = []
         for moves, arrays, made in items:
             both = (*arrays, *made)
-            if _watched(*both) or {x.device for x in both} != {both[0].device}:
+            asked = _watched if not tensors else _held_back  # of the call once is enough
+            if any(map(asked, both)) or {x.device for x in both} != {both[0].device}:
                 return None
-            found = cuts(
+            found = _cuts(
                 moves,
                 arrays[0].itemsize,
-                [alignment(x.data_ptr()) for x in arrays],
-                [alignment(y.data_ptr()) for y in made],
+                tuple([alignment(x.data_ptr()) for x in arrays]),
+                tuple([alignment(y.data_ptr()) for y in made]),
             )
             if found is None:
                 return None
@@ -140,22 +154,35 @@ class Batch:
 
 def launch(made: Plan, table: Any, source: int = 0, target: int = 0) -> None:
     """Start a plan, with its table on the current device; addresses are added to the table's."""
+    for one in made.launches:
+        key = one.tile, one.jobs is None, one.streams, table.device
+        kernel, fixed = _kernels.get(key, (None, ()))
+        if kernel is None:
+            _kernels[key] = _first(one, table, source, target)
+        else:  # past the half of a launch's time in which Triton looks for it
+            arguments = table, source, target, one.pieces, one.jobs or 0, one.group
+            kernel[one.programs, 1, 1](*arguments, *fixed)
+
+
+_kernels: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
+"""(tile, whether it has one piece, whether it streams, device) -> kernel, its constants."""
+
+
+def _first(one: Launch, table: Any, source: int, target: int) -> tuple[Any, tuple[Any, ...]]:
+    """Start a launch of a new kind; what Triton compiled for it, which an interpreter does not."""
     from xlayout_torch.triton_copy import copy_tiles
 
-    for one in made.launches:
-        copy_tiles[(one.programs,)](
-            *(table, source, target, one.pieces, one.jobs or 0, one.group),
-            *constants(one.tile, several=one.jobs is not None),
-            num_warps=WARPS,
-            num_stages=1,
-        )
+    fixed = constants(one.tile, several=one.jobs is not None, streams=one.streams)
+    arguments = table, source, target, one.pieces, one.jobs or 0, one.group
+    options = {"num_warps": one.tile.warps, "num_stages": 1}
+    return copy_tiles[one.programs,](*arguments, *fixed, **options), fixed
 
 
-def constants(tile: Tile, *, several: bool) -> tuple[Any, ...]:
+def constants(tile: Tile, *, several: bool, streams: bool) -> tuple[Any, ...]:
     """What the kernel is compiled with."""
     from xlayout_torch.triton_copy import UNITS
 
-    return several, UNITS[tile.unit], *tile.sizes, *tile.runs, *tile.vectors, tile.wide
+    return several, streams, UNITS[tile.unit], *tile.sizes, *tile.runs, *tile.vectors, tile.wide
 
 
 def status() -> str:
@@ -209,17 +236,20 @@ def copy(
     if found is None:
         return False
     made, tables = found
-    both = *sources, *targets
-    alone = len(both) == 2  # the launch says where they are; else the table does
+    if not made.launches:
+        return True
+    # The launch says where the first ones are, and the table how far the others are from them.
+    source, target = sources[0], targets[0]
+    apart = *[x - source for x in sources], *[z - target for z in targets]
+    # Uploaded and read on one stream: nobody waits for it, and letting go of it is safe.
+    key = device, _stream(device), apart
     with _on(device):
-        # Uploaded and read on one stream: nobody waits for it, and letting go of it is safe.
-        key = device, _stream(device), () if alone else both
         table = tables.get(key)
         if table is None:
             if len(tables) == TABLES:
                 tables.clear()
-            table = tables[key] = _uploaded((made if alone else made.at(both)).words, device)
-        launch(made, table, *(both if alone else ()))
+            table = tables[key] = _uploaded(made.at(apart).words, device)
+        launch(made, table, source, target)
     return True
 
 
@@ -230,11 +260,14 @@ def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     )
 
 
+_cuts = lru_cache(4096)(cuts)
+
+
 @lru_cache(4096)
 def _prepared(
     moves: Moves, itemsize: int, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> tuple[Plan, dict[tuple[torch.device, int, tuple[int, ...]], Any]] | None:
-    """The plan of some moves, without addresses, and its tables: (device, stream, addresses)."""
+    """The plan of some moves, without addresses, and its tables: (device, stream, distances)."""
     found = cuts(moves, itemsize, inputs, outputs)
     if found is None:
         return None
@@ -263,16 +296,36 @@ def _words(words: array[int]) -> Any:
 
 
 def _stream(device: torch.device) -> int:
-    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    # What `torch.cuda.current_stream` makes an object of, which takes ten times as long.
+    return torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0
+
+
+_nowhere = nullcontext()
 
 
 def _on(device: torch.device) -> Any:
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    if device.type != "cuda" or torch.cuda.current_device() == device.index:
+        return _nowhere
+    return torch.cuda.device(device)
+
+
+_one_move = lru_cache(4096)(one_move)
 
 
 def _watched(*xs: Any) -> bool:
-    for gate, closed in GATES.items():
-        for x in xs[:1] if gate in _OF_THE_CALL else xs:
-            if closed(x):
-                return True
+    if any(map(_held_back, xs)):
+        return True
+    for gate in _OF_THE_CALL:  # of which some can be asked with CUDA alone
+        if gate in GATES and GATES[gate](xs[0]):
+            return True
+    return False
+
+
+def _held_back(x: Any) -> bool:
+    """Whether a gate is closed for a tensor itself."""
+    if plain(x) and x.is_cuda and not x.requires_grad:
+        return False  # and to ask each gate takes 3 us
+    for gate, closed in GATES.items():  # noqa: SIM110 -- a generator takes half as long again
+        if gate not in _OF_THE_CALL and closed(x):
+            return True
     return False

@@ -22,6 +22,7 @@ __all__ = [
     "dispatch_modes",
     "function_modes",
     "jit_tracing",
+    "plain",
     "recording",
     "refusal",
     "release",
@@ -103,6 +104,33 @@ GATES: dict[str, Callable[[Any], bool]] = {
 """Name -> whether it keeps what a tensor holds from being seen as plain strided memory."""
 
 
+def plain(x: Any) -> bool:
+    """Whether no gate that is about the tensor alone is closed, as torch's dispatcher sees it.
+
+    What it keeps lazily, wraps or lays out otherwise has a key of its own there; one question
+    answers for all. Where the answer is no, the gates say why.
+    """
+    if type(x) not in PLAIN:
+        return False
+    keys, kind = _keys_of(x).raw_repr(), x.device.type
+    return keys in (_plain_keys.get(kind) or _learned(kind))
+
+
+_keys_of = torch._C._dispatch_keys
+_plain_keys: dict[str, tuple[int, ...]] = {}
+"""Type of a device -> the keys of a plain tensor there, and of one that inference mode made."""
+
+
+def _learned(kind: str) -> tuple[int, ...]:
+    if watched() or kind == "meta":  # a mode may make others
+        return ()
+    found = []
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            found.append(_keys_of(torch.empty(0, device=kind)).raw_repr())
+    return _plain_keys.setdefault(kind, tuple(found))
+
+
 def any_closed(gates: Mapping[str, Callable[[Any], bool]], x: Any) -> bool:
     """Whether one of these gates is closed for a tensor."""
     for closed in gates.values():  # noqa: SIM110 -- a generator takes half as long again
@@ -137,7 +165,7 @@ def strides(x: Any, /) -> tuple[int, ...] | None:
 
 
 def view_strides(x: Any, /) -> tuple[int, ...] | None:
-    if any_closed(GATES, x):
+    if (watched() or not plain(x)) and any_closed(GATES, x):
         return None
     # Of a raw view of elements that share memory torch's gradient is the mean of theirs.
     if x.requires_grad and torch.is_grad_enabled() and meets_itself(_extent(x)):

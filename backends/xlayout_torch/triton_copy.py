@@ -85,6 +85,7 @@ def copy_tiles(
     jobs: tl.int32,
     group: tl.int32,
     SEVERAL: tl.constexpr,
+    STREAMS: tl.constexpr,
     UNIT: tl.constexpr,
     R: tl.constexpr,
     B: tl.constexpr,
@@ -129,7 +130,10 @@ def copy_tiles(
             read, length, strides, (n_r, n_b, n_a), (r, b, a, c),
             (R, B, A, C), READ_RUN, READ_VECTOR, UNIT, WIDE,
         )  # fmt: skip
-    values = tl.load(where, inside)
+    if STREAMS:  # what passes by once need not be kept
+        values = tl.load(where, inside, eviction_policy="evict_first")
+    else:
+        values = tl.load(where, inside)
     strides, length = piece + 34, tl.load(piece + 38)
     where, inside = _memory(
         write, length, strides, (n_r, n_a, n_b), (r, a, b, c),
@@ -138,4 +142,7 @@ def copy_tiles(
     if A > 1:
         values = tl.permute(tl.reshape(values, (R, B, A, C)), (0, 2, 1, 3))
         values = tl.reshape(values, where.shape)
-    tl.store(where, values, inside)
+    if STREAMS:
+        tl.store(where, values, inside, cache_modifier=".cs")
+    else:
+        tl.store(where, values, inside)

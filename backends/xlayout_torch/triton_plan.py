@@ -3,6 +3,9 @@
 A piece is a copy cut into tiles, 40 words of the table: the address of its input and of its output
 (or 0, where the launch says them), then `Cut.words`. Where a launch has several pieces, a job tells
 which of them a group of programs works on, and from which tile on: piece * 2**32 + tile.
+
+Programs are started in the order of the jobs. Pieces whose rows lie between each other in an
+output, as columns that are merged do, take turns in it: what is written at a time is then near.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ Moves = tuple[Move, ...]
 WORDS = 40
 """Numbers for each piece."""
 
+BEYOND = 1 << 25
+"""Bytes from which a copy is not kept in the cache: the half of an H200's, input and output."""
+
 JOBS = 1 << 12
 """Jobs of a launch, one program each; where there would be more, a job is several programs."""
 
@@ -37,6 +43,7 @@ class Launch:
         pieces: where the table tells of the pieces.
         jobs: where it tells of the jobs; None where there is one piece, which needs none.
         group: programs of a job.
+        streams: whether it passes by the cache, which what it moves would only empty.
     """
 
     tile: Tile
@@ -44,6 +51,7 @@ class Launch:
     pieces: int
     jobs: int | None
     group: int
+    streams: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +126,46 @@ def plan(pieces: Iterable[tuple[Cut, int, int]]) -> Plan:
     kinds: dict[Tile, list[tuple[Cut, int, int]]] = {}
     for piece in pieces:
         kinds.setdefault(piece[0].tile, []).append(piece)
+    moved = sum(t.nbytes * sum([one.count for one, _, _ in some]) for t, some in kinds.items())
     words: array[int] = array("q")
     launches, places = [], []
     for tile, members in kinds.items():
-        first, jobs, group = len(words), array("q"), 1
-        while sum(one.count for one, _, _ in members) > group * JOBS:
-            group *= 2
-        for number, (one, source, target) in enumerate(members):
+        first, group = len(words), 1
+        streams = moved >= BEYOND and min(tile.vectors) * tile.unit == VECTOR
+        for one, source, target in members:
             places.append((len(words), source, target))
             words.extend((0, 0, *one.words))
-            jobs.extend(range(number << 32, (number << 32) + one.count, group))
         if len(members) == 1:
-            launches.append(Launch(tile, members[0][0].count, first, None, 1))
+            launches.append(Launch(tile, members[0][0].count, first, None, 1, streams))
             continue
-        launches.append(Launch(tile, len(jobs) * group, first, len(words), group))
+        while sum(one.count for one, _, _ in members) > group * JOBS:
+            group *= 2
+        jobs = _jobs(members, group)
+        launches.append(Launch(tile, len(jobs) * group, first, len(words), group, streams))
         words.extend(jobs)
     return Plan(words, tuple(launches), tuple(places))
+
+
+def _jobs(members: Sequence[tuple[Cut, int, int]], group: int) -> array[int]:
+    """The jobs of some pieces, one piece after another but for those that take turns."""
+    jobs: array[int] = array("q")
+    first = 0
+    for last in range(1, len(members) + 1):
+        if last < len(members) and _mixed(members[last - 1], members[last]):
+            continue
+        own = [range(k << 32, (k << 32) + members[k][0].count, group) for k in range(first, last)]
+        if len(own) == 1:
+            jobs.extend(own[0])
+        else:  # by how far each piece is by then
+            turns = [(place / len(some), job) for some in own for place, job in enumerate(some)]
+            jobs.extend(job for _, job in sorted(turns))
+        first = last
+    return jobs
+
+
+def _mixed(first: tuple[Cut, int, int], second: tuple[Cut, int, int]) -> bool:
+    """Whether two pieces are written in rows that lie between each other."""
+    if first[2] != second[2] or first[0].tile.lengths[1] == first[0].tile.nbytes:
+        return False
+    (start, stop), (begin, end) = first[0].written, second[0].written
+    return start < end and begin < stop

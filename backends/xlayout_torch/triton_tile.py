@@ -20,15 +20,34 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
-__all__ = ["LINE", "OUTER", "TILE", "VECTOR", "WIDEST", "Cut", "Loop", "Tile", "cut"]
+__all__ = [
+    "LINE",
+    "OUTER",
+    "STRIP",
+    "TILE",
+    "VECTOR",
+    "WIDEST",
+    "Cut",
+    "Loop",
+    "Tile",
+    "cut",
+]
 
 Loop = tuple[int, int, int]
 """(n, in stride, out stride)."""
 
-TILE = 1 << 14
-"""Bytes of a tile: eight vectors for each of 128 threads."""
+STRIP = 1 << 12
+"""Bytes of a tile of long runs: four vectors for each of 64 threads.
+
+The sizes of tiles are what is fastest on an H200 (docs/adr/0033-tiles-on-hardware.md)."""
+
+TILE = 1 << 15
+"""Bytes of a tile of short rows, as of a transpose: 32 vectors for each of 64 threads."""
+
+LONG = 1 << 10
+"""Bytes from which a run within a tile is long."""
 
 LINE = 128
 """Bytes that the threads of a warp should find side by side."""
@@ -42,8 +61,11 @@ WIDEST = 8
 OUTER = 4
 """Axes that the number of a tile counts through."""
 
-SCALARS = 1 << 12
-"""Units of a tile where one side cannot be moved in vectors: 32 for each thread."""
+SCALARS = 1 << 13
+"""Units of a tile of short rows where one side cannot be moved in vectors: 128 for each thread."""
+
+WARPS, MORE_WARPS = 2, 8
+"""Groups of 32 threads for a tile, and for one of scalars too wide for 128 to be in registers."""
 
 MOST_TILES = 1 << 31
 
@@ -66,6 +88,7 @@ class Tile:
         runs: how many axes are one run of memory, counted from the last, in the input and output.
         vectors: units that are moved at once, on either side.
         wide: whether positions within a tile need 64 bits.
+        warps: groups of 32 threads that move it.
     """
 
     unit: int
@@ -73,6 +96,20 @@ class Tile:
     runs: tuple[int, int]
     vectors: tuple[int, int]
     wide: bool
+    warps: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a whole tile."""
+        return math.prod(self.sizes) * self.unit
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Bytes of a run of memory within a tile, in the input and output."""
+        r, b, a, c = self.sizes
+        read, written = ((r, b, a, c) if a > 1 else (r, a, b, c)), (r, a, b, c)
+        x, z = self.runs
+        return math.prod(read[4 - x :]) * self.unit, math.prod(written[4 - z :]) * self.unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +119,7 @@ class Cut:
     Args:
         tile: what the kernel is compiled for.
         count: how many tiles.
+        written: the first byte of the output, and the one behind its last.
         words: what the kernel reads while it runs; offsets, strides and lengths of runs count
             vectors of their side. In this order: the two offsets; a digit (see `_digit`) for the
             tiles along c, b, a and r; a digit, the in stride and the out stride of each outer axis,
@@ -91,6 +129,7 @@ class Cut:
 
     tile: Tile
     count: int
+    written: tuple[int, int]
     words: tuple[int, ...]
 
 
@@ -108,16 +147,19 @@ def cut(
         aligned: powers of two that divide the address of the input and that of the output.
 
     >>> cut(0, 0, ((4096, 1, 4096), (4096, 4096, 1)), 2, (16, 16)).tile
-    Tile(unit=2, sizes=(1, 128, 64, 1), runs=(2, 2), vectors=(8, 8), wide=False)
+    Tile(unit=2, sizes=(1, 128, 128, 1), runs=(2, 2), vectors=(8, 8), wide=False, warps=2)
     """
     run, axes = _in_bytes(loops, itemsize)
     steps = [step for _, *both in axes for step in both]
     offsets = start * itemsize, to * itemsize
     unit = math.gcd(WIDEST, run, *offsets, *steps, *aligned)
-    found = _tiled(axes, run // unit, unit, offsets, aligned, TILE // unit)
-    if found is not None and min(found.tile.vectors) == 1 and unit < WIDEST:
-        return _tiled(axes, run // unit, unit, offsets, aligned, SCALARS)
-    return found
+    tiled = partial(_tiled, axes, run // unit, unit, offsets, aligned)
+    strip = tiled(STRIP // unit, WARPS)
+    if strip is None or strip.tile.sizes[2] == 1 or min(strip.tile.lengths) >= LONG:
+        return strip
+    if min(strip.tile.vectors) == 1 and unit < WIDEST:
+        return tiled(SCALARS, MORE_WARPS if unit == 4 else WARPS)
+    return tiled(TILE // unit, WARPS)
 
 
 def _tiled(
@@ -127,6 +169,7 @@ def _tiled(
     offsets: tuple[int, int],
     aligned: tuple[int, int],
     room: int,
+    warps: int,
 ) -> Cut | None:
     """Axes with strides in bytes and a run in units, in tiles of up to `room` units."""
     r, b, a, sizes = _shape(axes, run, unit, room)
@@ -138,7 +181,7 @@ def _tiled(
     c = (run, unit, unit)
     written = ((r, tr), (a, ta), (b, tb), (c, tc))
     read = ((r, tr), (b, tb), (a, ta), (c, tc)) if ta > 1 else written
-    runs = _axes_in_run(1, read, unit), _axes_in_run(2, written, unit)
+    runs = (_axes_in_run(1, read, unit), _axes_in_run(2, written, unit)) if axes else (1, 1)
     if ta == 1:  # nothing to turn, if the rows of both sides are the same
         runs = min(runs), min(runs)
     x = _side(1, read, runs[0], outer, offsets[0], aligned[0], unit)
@@ -153,8 +196,10 @@ def _tiled(
     for (n, _, _), step, by in zip(outer, x.outer, z.outer, strict=True):
         words += [*_digit(n), step, by]
     words += [r[0], b[0], a[0], *x.strides, *z.strides, x.length, z.length]
-    tile = Tile(unit, sizes, runs, (x.vector, z.vector), x.wide or z.wide)
-    return Cut(tile, count, (*words, count))
+    tile = Tile(unit, sizes, runs, (x.vector, z.vector), x.wide or z.wide, warps)
+    reach = [(n - 1) * step for n, _, step in axes]
+    first, last = (offsets[1] + sum(f(0, far) for far in reach) for f in (min, max))
+    return Cut(tile, count, (first, last + run * unit), (*words, count))
 
 
 def _digit(n: int) -> tuple[int, int]:
@@ -191,7 +236,7 @@ def _shape(
     axes: Sequence[Loop], run: int, unit: int, room: int
 ) -> tuple[Loop, Loop, Loop, tuple[int, int, int, int]]:
     """The axes r, b and a, and the sizes of a tile of `room` units along r, b, a and c."""
-    if not axes and run <= room:  # one kernel for everything that is this small
+    if not axes:  # one kernel for runs of whatever length
         return _NO_AXIS, _NO_AXIS, _NO_AXIS, (1, 1, 1, room)
     line = LINE // unit
     tc = _fit(run, room, line)

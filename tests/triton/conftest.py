@@ -25,4 +25,4 @@ def device() -> str:
 
     if not torch.cuda.is_available():
         pytest.skip("no GPU; with TRITON_INTERPRET=1 the kernel runs on a CPU")
-    return "cuda"
+    return "cuda:0"

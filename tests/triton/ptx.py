@@ -29,10 +29,11 @@ def compiled(name: str, itemsize: int) -> dict[str, int]:
     parameters = copy_tiles.params
     kinds = {p.name: "constexpr" if p.is_constexpr else p.annotation or "*i64" for p in parameters}
     names = [p.name for p in parameters if p.is_constexpr]
-    values = cuda.constants(tile_of(name, itemsize), several=True)
+    tile = tile_of(name, itemsize)
+    values = cuda.constants(tile, several=True, streams=True)
     aligned = {(0,): [["tt.divisibility", 16]]}
     source = ASTSource(copy_tiles, kinds, dict(zip(names, values, strict=True)), aligned)
-    options = {"num_warps": cuda.WARPS, "num_stages": 1}
+    options = {"num_warps": tile.warps, "num_stages": 1}
     kernel = triton.compile(source, target=TARGET, options=options)
     ptx = kernel.asm["ptx"]
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -45,11 +46,13 @@ def compiled(name: str, itemsize: int) -> dict[str, int]:
             check=True,
         ).stdout
     registers, stack = map(int, re.findall(r"REG:(\d+) STACK:(\d+)", usage)[0])
-    wide = r"\.global\.(?:v4\.b32|v2\.b64)"
+    wide = r"\.global[\w.:]*\.(?:v4\.b32|v2\.b64)"
     return {
         "registers": registers,
         "stack": stack,
         "shared": kernel.metadata.shared,
+        "threads": 32 * tile.warps,
+        "vectors": tile.nbytes // 16 // (32 * tile.warps),
         "wide loads": len(re.findall("ld" + wide, ptx)),
         "wide stores": len(re.findall("st" + wide, ptx)),
         "narrow stores": len(re.findall(r"st\.global\.b", ptx)),
@@ -72,8 +75,9 @@ class Absent:
 def variants() -> int:
     """Kernels that launches compile which differ in addresses and in positions in the table."""
     triton.runtime.driver.set_active(Absent())
-    constants = cuda.constants(tile_of("transpose", 2), several=True)
-    options = {"grid": (1,), "num_warps": cuda.WARPS, "num_stages": 1}
+    tile = tile_of("transpose", 2)
+    constants = cuda.constants(tile, several=True, streams=False)
+    options = {"grid": (1,), "num_warps": tile.warps, "num_stages": 1}
     numbers = [(0, 0, 0, 1, 1), (1 << 46, 16, 1, 40, 16), (7, (1 << 47) + 1, 1 << 20, 0, 64)]
     made = [copy_tiles.warmup(torch.int64, *some, *constants, **options) for some in numbers]
     return len({kernel.hash for kernel in made})

@@ -23,6 +23,7 @@ def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     for gate, closed in OPEN.items():
         monkeypatch.setitem(cuda.GATES, gate, closed)
     monkeypatch.setattr(cuda, "SMALL", 0)
+    monkeypatch.setattr(cuda, "SEVERAL", 0)
 
 
 @pytest.fixture
@@ -84,7 +85,8 @@ def test_small_and_row_major_tensors_are_torchs(
     copies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cuda.fresh(torch.zeros(64, 512)) is None
-    monkeypatch.setattr(cuda, "SMALL", 64 * 512 * 4 + 1)
+    for least in ("SMALL", "SEVERAL"):
+        monkeypatch.setattr(cuda, least, 64 * 512 * 4 + 1)
     assert not reaches_the_kernel(torch.zeros(64, 512).t(), copies)
 
 
@@ -189,29 +191,29 @@ def test_several_tensors_are_joined_and_a_version_counted(device: str) -> None:
     assert out._version > before
 
 
-def test_tables_are_kept_for_the_addresses_they_are_about(
+def test_tables_are_kept_for_the_distances_they_are_about(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And of no more addresses than a few: whoever calls with others all the time keeps little."""
+    """And of no more than a few: whoever calls with others all the time keeps little."""
     used: list[Any] = []
     monkeypatch.setattr(cuda, "launch", lambda _made, table, *places: used.append((table, places)))
     moves = tuple((j, 0, (0, 21 * j, ((31, 21, 42), (21, 1, 1)))) for j in range(2))
     where = torch.device(device)
 
-    def table(*sources: int) -> torch.Tensor:
-        assert cuda.copy(moves[: len(sources)], 2, sources, [1 << 20], where)
+    def table(*sources: int, to: int = 1 << 20) -> torch.Tensor:
+        assert cuda.copy(moves[: len(sources)], 2, sources, [to], where)
+        assert used[-1][1] == (sources[0], to)  # the launch says where the first ones are
         return used[-1][0]
 
     first = table(256, 512)
     assert table(256, 512) is first
+    assert table(4096, 4352, to=1 << 21) is first
     others = [table(256, 512 * k) for k in range(2, 3 * cuda.TABLES)]
     assert not any(torch.equal(other, first) for other in others)
     _, tables = cuda._prepared(moves, 2, (16, 16), (16,))
     assert len(tables) <= cuda.TABLES
     assert torch.equal(table(256, 512), first)
-    assert all(places == () for _, places in used)
-    assert table(256) is table(512)  # one source: the launch says where it is
-    assert used[-1][1] == (512, 1 << 20)
+    assert table(256) is table(512)
 
 
 @pytest.mark.usefixtures("anywhere")

@@ -96,7 +96,7 @@ def test_the_kernel_makes_them_together(device: str, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(cuda, "launch", counted)
     xs = inputs(lambda x: torch.from_numpy(x).to(device))
-    cuda.why_not(torch.device(device))
+    cuda.why_not(xs[0].device if isinstance(xs[0], torch.Tensor) else xs[0][0].device)
     launched.clear()
     made = apply_many(LAYOUTS, xs, fill=-1)
     assert len(launched) == 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.native.test_copy import permuted
 from tests.triton.emulator import positions
-from xlayout_torch.triton_tile import LINE, OUTER, TILE, Loop, Tile, _digit, cut
+from xlayout_torch.triton_tile import LINE, OUTER, STRIP, TILE, Loop, Tile, _digit, cut
 
 LARGE = {
     "rows": ((2, 2048, 4096), (1, 0, 2)),
@@ -22,6 +22,10 @@ LARGE = {
     "transpose": ((4096, 8192), (1, 0)),
     "experts": ((64, 1024, 512), (0, 2, 1)),
 }
+
+
+TURNED = {"transpose", "experts"}
+"""Those whose sides are short rows, an axis of the one across those of the other."""
 
 
 def tile_of(name: str, itemsize: int) -> Tile:
@@ -37,21 +41,22 @@ def test_both_sides_are_moved_in_whole_vectors_and_lines(name: str, itemsize: in
     tile = tile_of(name, itemsize)
     r, b, a, c = tile.sizes
     assert tile.vectors == (16 // tile.unit, 16 // tile.unit)
-    assert r * b * a * c * tile.unit == TILE
-    for run, order in zip(tile.runs, [(r, b, a, c), (r, a, b, c)], strict=True):
-        assert np.prod(order[4 - run :]) * tile.unit >= LINE
+    assert r * b * a * c * tile.unit == tile.nbytes == (TILE if name in TURNED else STRIP)
+    orders = (r, b, a, c), (r, a, b, c)
+    for run, length, order in zip(tile.runs, tile.lengths, orders, strict=True):
+        assert np.prod(order[4 - run :]) * tile.unit == length >= LINE
 
 
 SHAPES = {
-    ("rows", 2): (8, (1, 2, 1, 1024), (1, 1)),
-    ("vectors", 2): (8, (2, 2, 256, 2), (4, 4)),
-    ("zip", 1): (1, (1, 2, 8192, 1), (2, 3)),
-    ("unzip rows", 2): (2, (2, 2048, 2, 1), (4, 4)),
-    ("rope", 2): (2, (64, 64, 2, 1), (4, 4)),
-    ("transpose", 1): (1, (1, 128, 128, 1), (2, 2)),
-    ("transpose", 2): (2, (1, 128, 64, 1), (2, 2)),
-    ("transpose", 4): (4, (1, 64, 64, 1), (2, 2)),
-    ("transpose", 16): (8, (1, 32, 32, 2), (2, 2)),
+    ("rows", 2): (8, (1, 1, 1, 512), (1, 1)),
+    ("vectors", 2): (8, (1, 2, 128, 2), (2, 3)),
+    ("zip", 1): (1, (1, 2, 2048, 1), (2, 3)),
+    ("unzip rows", 2): (2, (1, 1024, 2, 1), (3, 2)),
+    ("rope", 2): (2, (16, 64, 2, 1), (4, 4)),
+    ("transpose", 1): (1, (1, 256, 128, 1), (2, 2)),
+    ("transpose", 2): (2, (1, 128, 128, 1), (2, 2)),
+    ("transpose", 4): (4, (1, 128, 64, 1), (2, 2)),
+    ("transpose", 16): (8, (1, 64, 32, 2), (2, 2)),
 }
 
 
@@ -61,15 +66,24 @@ def test_the_shape_of_a_tile(case: tuple[str, int]) -> None:
     assert (tile.unit, tile.sizes, tile.runs) == SHAPES[case]
 
 
-def test_a_side_that_cannot_be_moved_in_vectors_makes_tiles_smaller() -> None:
-    found = cut(0, 0, permuted((4089, 8185), (1, 0)), 1, (16, 16))
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+def test_a_side_that_cannot_be_moved_in_vectors_makes_tiles_smaller(itemsize: int) -> None:
+    found = cut(0, 0, permuted((4089, 8185), (1, 0)), itemsize, (16, 16))
     assert found is not None
-    assert (found.tile.sizes, found.tile.vectors) == ((1, 64, 64, 1), (1, 1))
+    assert (found.tile.sizes, found.tile.vectors) == ((1, 128, 64, 1), (1, 1))
+    each = found.tile.nbytes // itemsize // (32 * found.tile.warps)
+    assert each == (32 if itemsize == 4 else 128)
 
 
-def test_small_copies_share_one_kernel() -> None:
+def test_runs_of_any_length_share_one_kernel() -> None:
     found = [cut(0, 0, ((n, 1, 1),), 4, (16, 16)) for n in range(4, 2048, 4)]
     assert len({one.tile for one in found if one is not None}) == 1
+
+
+def test_it_knows_the_first_byte_it_writes_and_the_one_behind_the_last() -> None:
+    found = cut(3, 5, ((4, 10, 100), (7, 1, -1)), 2, (2, 2))
+    assert found is not None
+    assert found.written == (2 * (5 - 6), 2 * (5 + 300 + 1))
 
 
 @pytest.mark.parametrize("aligned", [(1, 16), (2, 8), (16, 4)])

@@ -23,6 +23,7 @@ from xlayout.lower.tuned import tuned
 __all__ = ["Recipe", "recipe", "write_pieces"]
 
 _SMALL = 1 << 14  # elements; below, a strided copy costs more to set up than it saves
+_ROW = 256  # elements; shorter rows no framework puts side by side as fast as it copies
 
 Recipe = Callable[..., Any]
 """Arrays in, one array out, or a tuple of several."""
@@ -45,7 +46,7 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     program, steps = _program(layout, backend, fill)
     if small:
         return program if steps == 1 else _quick(layout, backend, program)
-    by_pieces = _by_pieces(layout, backend, fill, program)
+    by_pieces = _by_pieces(layout, backend, fill, program, _joined(layout, backend))
     return by_pieces if layout.has_holes else _written(layout, backend, by_pieces)
 
 
@@ -89,10 +90,25 @@ def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
     return run
 
 
-def _by_pieces(layout: Layout, backend: Backend, fill: Any, otherwise: Recipe) -> Recipe:
+def _joined(layout: Layout, backend: Backend) -> int | None:
+    """The axis of the one concatenation, of long rows, that the whole program is."""
+    steps = tuned(program_of(layout), layout, immutable=backend.immutable).steps
+    found = [step for step in steps if step[0] != "reshape"]
+    if len(found) != 1 or found[0][0] not in ("concatenate", "stack"):
+        return None
+    rows = [loops[-1] if loops else (1, 1, 1) for _, _, (_, _, loops) in moves_of(layout)]
+    axis: int = found[0][2][0]
+    return axis if all(n >= _ROW and x == z == 1 for n, x, z in rows) else None
+
+
+def _by_pieces(
+    layout: Layout, backend: Backend, fill: Any, otherwise: Recipe, joined: int | None = None
+) -> Recipe:
     """One strided copy per piece, where memory may be touched directly."""
 
     def by_pieces(*arrays: Any) -> Any:
+        if joined is not None and backend.joins(arrays, joined):
+            return otherwise(*arrays)
         strides = [backend.strides(x) for x in arrays]
         if None in strides or len({backend.kind(x) for x in arrays}) > 1:
             return otherwise(*arrays)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout
@@ -18,8 +19,10 @@ from xlayout.ops.apply import apply
 
 __all__ = ["apply_many"]
 
-_Item = tuple[Layout, Sequence[Any], Sequence[Any]]
-"""(layout, arrays, outputs)"""
+_Item = tuple[Layout, Sequence[Any], tuple[tuple[int, ...], ...], Sequence[Any]]
+"""(layout, arrays, their strides, outputs)"""
+
+_has_holes = lru_cache(1024)(lambda layout: layout.has_holes)  # of a thousand tensors few differ
 
 
 def apply_many(
@@ -63,14 +66,14 @@ def apply_many(
         check_layout(layout, f"layouts[{number}]", "apply_many(layouts, arrays)")
     for layout, x in zip(all_layouts, all_arrays, strict=True):
         xs = tuple(x) if isinstance(x, (tuple, list)) else (x,)
-        backend = _backend_that_waits(layout, xs)
+        backend, strides = _backend_that_waits(layout, xs)
         if backend is None:
             results.append(apply(layout, x, fill=fill))
             continue
-        if fill != 0 or layout.has_holes:  # not every dtype has a zero
+        if fill != 0 or _has_holes(layout):  # not every dtype has a zero
             check_fill(xs[0].dtype, fill)
         outputs = tuple([backend.empty(shape, xs[0]) for shape in layout.out_shapes])
-        waiting.setdefault(backend.name, []).append((layout, xs, outputs))
+        waiting.setdefault(backend.name, []).append((layout, xs, strides, outputs))
         results.append(outputs[0] if len(outputs) == 1 else outputs)
     for items in waiting.values():
         _write(common_backend(items[0][1]), items, fill)
@@ -85,22 +88,26 @@ def _listed(given: Any, name: str) -> list[Any]:
         raise TypeError(f"{name}: a {kind}; wanted a sequence of {name}") from None
 
 
-def _backend_that_waits(layout: Layout, xs: Sequence[Any]) -> Backend | None:
-    """The backend that would rather move these arrays together with others."""
+def _backend_that_waits(
+    layout: Layout, xs: Sequence[Any]
+) -> tuple[Backend | None, tuple[tuple[int, ...], ...]]:
+    """The backend that would rather move these arrays together with others; their strides."""
     backend = common_backend(xs) if xs else None
     if backend is None or tuple([x.shape for x in xs]) != layout.in_shapes:
-        return None  # `apply` says what is wrong
+        return None, ()  # `apply` says what is wrong
     if not backend.together(xs) or backend.tracing(*xs):
-        return None
-    return None if None in [backend.strides(x) for x in xs] else backend
+        return None, ()
+    strides = [backend.strides(x) for x in xs]
+    known = tuple([found for found in strides if found is not None])
+    return (backend, known) if len(known) == len(xs) else (None, ())
 
 
 def _write(backend: Backend, items: Sequence[_Item], fill: Any) -> None:
     moves = []
-    for layout, xs, outputs in items:
-        fill_holes(backend, layout, outputs, fill)
-        strides = [tuple([backend.strides(x) for x in side]) for side in (xs, outputs)]
-        moves.append((moves_of(layout, *strides), xs, outputs))
+    for layout, xs, strides, outputs in items:
+        if _has_holes(layout):
+            fill_holes(backend, layout, outputs, fill)
+        moves.append((moves_of(layout, strides), xs, outputs))
     if not backend.move_many(moves):
-        for layout, xs, outputs in items:
+        for layout, xs, _, outputs in items:
             write_pieces(backend, layout, xs, outputs, fill)
