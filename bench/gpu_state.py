@@ -21,7 +21,7 @@ from bench.gpu_speed import CUDA, DEVICE, options, raw
 from bench.gpu_timing import race
 from xlayout.algebra import Layout
 from xlayout.lower.moves import moves_of
-from xlayout_torch import cuda
+from xlayout_torch.batch import Batch
 
 __all__ = ["TENSORS", "figures", "main", "row", "state"]
 
@@ -86,7 +86,7 @@ def figures(op: str, mib: int) -> dict[str, Any]:
         "eager": lambda: [by_hand(xs) for xs in inputs],
     }
     many = {"each", "eager"}
-    batch = cuda.Batch.of(
+    batch = Batch.of(
         (moves_of(layout, tuple(x.stride() for x in xs), (y.stride(),)), xs, (y,))
         for layout, xs, y in zip(layouts, inputs, outputs, strict=True)
     )

@@ -7,8 +7,9 @@ Its modules, from the bottom up:
     operation                  a layout as one operation of torch
     autograd, primitive        that operation, recorded by autograd; recorded by Dynamo
     opaque, record             functions that Dynamo does not read; that it records as one call
-    triton_tile, triton_plan   copies cut for a GPU, as a table of numbers
-    triton_copy, cuda          the Triton kernel, and when it is used
+    triton_side, triton_tile   a copy cut into tiles for a GPU
+    triton_plan                many of them, as a table of numbers
+    triton_copy, cuda, batch   the Triton kernel, when it is used, and for many tensors at once
     exchange                   a tensor's memory, to and from another framework
     placement, collective      DTensors: how they lie, and what is asked of them
     transport, pairs           elements between ranks
@@ -30,7 +31,7 @@ from xlayout_native.strided import FEW
 from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
-from xlayout_torch.cuda import move_many as move_many
+from xlayout_torch.batch import move_many as move_many
 from xlayout_torch.memory import jit_tracing, strided
 from xlayout_torch.memory import refusal as refusal
 from xlayout_torch.memory import release as release

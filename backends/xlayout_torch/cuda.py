@@ -7,9 +7,10 @@ where that fails or comes out wrong. XLAYOUT_TRITON=off does without the kernel.
 
 from __future__ import annotations
 
+import operator
 import os
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
@@ -20,25 +21,29 @@ from xlayout_native.strided import one_move
 from xlayout_torch import native
 from xlayout_torch.memory import count_write, plain
 from xlayout_torch.triton_plan import Launch, Moves, Plan, alignment, cuts, plan
-from xlayout_torch.triton_tile import Cut, Tile
+from xlayout_torch.triton_tile import Tile
 
 __all__ = [
     "GATES",
-    "Batch",
     "Moves",
+    "addresses_of",
     "copy",
     "fresh",
+    "held_back",
     "joins",
     "launch",
     "move",
-    "move_many",
+    "on",
     "status",
+    "uploaded",
+    "watched",
     "why_not",
+    "words_of",
 ]
 
-SMALL = 1 << 23
-"""Bytes below which torch copies, whose launch is on its way in 10 us where this takes 30: call
-after call, both are as fast at 8 MB if the copy is a transpose, and at 28 MB if it moves rows."""
+SMALL = 1 << 24
+"""Bytes below which torch copies, whose call keeps its host for 10 us where this takes 35: one
+after another, both are as fast at 10 MB if they are transposes, and at 30 MB if they move rows."""
 
 SEVERAL = 1 << 25
 """The same of a call that reads or writes several tensors."""
@@ -55,13 +60,15 @@ GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
 }
 """Name -> whether it keeps the kernel away from a tensor."""
 
+_there = operator.attrgetter("is_cuda")
+
 _OF_THE_CALL = {"forward mode", "dispatch mode", "function mode", "tracing", "capture"}
 """Gates that are closed for every tensor or for none."""
 
 
 def fresh(x: Any) -> Any | None:
     """A row-major copy of a tensor, or None where torch should make it."""
-    if x.numel() * x.itemsize < SMALL or _watched(x) or x.is_contiguous():
+    if x.numel() * x.itemsize < SMALL or watched(x) or x.is_contiguous():
         return None
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     return y if _moved(_one_move(x.shape, x.stride()), (x,), (y,)) else None
@@ -76,80 +83,12 @@ def joins(xs: Sequence[Any], axis: int) -> bool:
 
 def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """Whether all moves are made, between tensors of one dtype; if not, torch should make them."""
-    if _watched(*arrays, *outputs) or sum([y.nbytes for y in outputs]) < SEVERAL:
+    if watched(*arrays, *outputs) or sum([y.nbytes for y in outputs]) < SEVERAL:
         return False
     if not _moved(moves, arrays, outputs):
         return False
     count_write(outputs)
     return True
-
-
-def move_many(items: Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]]) -> bool:
-    """`move` for many tensors at once, in as many launches as there are kinds of tiles."""
-    batch = Batch.of(items, once=True)
-    if batch is not None:
-        batch.run()
-    return batch is not None
-
-
-class Batch:
-    """Moves between many tensors, prepared once; each `run` is a few launches.
-
-    It keeps the tensors. Who runs it vouches that nobody looks on: the gates are asked when it is
-    made.
-    """
-
-    def __init__(
-        self, made: Plan, table: Any, tensors: Sequence[Any], outputs: Sequence[Any]
-    ) -> None:
-        self._made = made
-        self._table = table
-        self._tensors = tensors
-        self._outputs = outputs
-
-    @classmethod
-    def of(
-        cls, items: Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]], *, once: bool = False
-    ) -> Batch | None:
-        """The batch of (moves, arrays, outputs), or None where torch should make the moves.
-
-        `once`: it will run once, on the stream of now, so that nobody waits for its table.
-        """
-        pieces: list[tuple[Cut, int, int]] = []
-        tensors: list[Any] = []
-        outputs: list[Any] = []
-        for moves, arrays, made in items:
-            both = (*arrays, *made)
-            asked = _watched if not tensors else _held_back  # of the call once is enough
-            if any(map(asked, both)) or {x.device for x in both} != {both[0].device}:
-                return None
-            found = _cuts(
-                moves,
-                arrays[0].itemsize,
-                tuple([alignment(x.data_ptr()) for x in arrays]),
-                tuple([alignment(y.data_ptr()) for y in made]),
-            )
-            if found is None:
-                return None
-            sources, first = len(tensors), len(tensors) + len(arrays)
-            pieces += [(one, sources + source, first + target) for one, source, target in found]
-            tensors += both
-            outputs += made
-        if not outputs or len({x.device for x in outputs}) > 1 or why_not(outputs[0].device):
-            return None
-        there, upload = plan(pieces).at(_addresses(tensors)), _uploaded if once else _table
-        return cls(there, upload(there.words, outputs[0].device), tensors, outputs)
-
-    @property
-    def launches(self) -> int:
-        """Launches of each run."""
-        return len(self._made.launches)
-
-    def run(self) -> None:
-        """Make the moves."""
-        with _on(self._outputs[0].device):
-            launch(self._made, self._table)
-        count_write(self._outputs)
 
 
 def launch(made: Plan, table: Any, source: int = 0, target: int = 0) -> None:
@@ -214,7 +153,7 @@ def why_not(device: torch.device) -> str:
         copy(((0, 0, (0, 0, loops)),), 4, [x.data_ptr()], [turned.data_ptr()], device)
         halves = x, x[:, :, 40:]
         moves = tuple((j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2))
-        copy(moves, 4, _addresses(halves), [joined.data_ptr()], device)
+        copy(moves, 4, addresses_of(halves), [joined.data_ptr()], device)
         if not (torch.equal(turned, x.mT) and torch.equal(joined, x)):
             return "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, torch can copy
@@ -243,12 +182,12 @@ def copy(
     apart = *[x - source for x in sources], *[z - target for z in targets]
     # Uploaded and read on one stream: nobody waits for it, and letting go of it is safe.
     key = device, _stream(device), apart
-    with _on(device):
+    with on(device):
         table = tables.get(key)
         if table is None:
             if len(tables) == TABLES:
                 tables.clear()
-            table = tables[key] = _uploaded(made.at(apart).words, device)
+            table = tables[key] = uploaded(made.at(apart).words, device)
         launch(made, table, source, target)
     return True
 
@@ -256,11 +195,8 @@ def copy(
 def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     device = outputs[0].device
     return not why_not(device) and copy(
-        moves, arrays[0].itemsize, _addresses(arrays), _addresses(outputs), device
+        moves, arrays[0].itemsize, addresses_of(arrays), addresses_of(outputs), device
     )
-
-
-_cuts = lru_cache(4096)(cuts)
 
 
 @lru_cache(4096)
@@ -274,22 +210,19 @@ def _prepared(
     return plan([(one, source, len(inputs) + target) for one, source, target in found]), {}
 
 
-def _addresses(xs: Sequence[Any]) -> list[int]:
+def addresses_of(xs: Sequence[Any]) -> list[int]:
+    """Where the memory of each begins."""
     return [x.data_ptr() for x in xs]
 
 
-def _table(words: array[int], device: torch.device) -> Any:
-    """The words on a device, there for every stream."""
-    return _words(words).to(device)
-
-
-def _uploaded(words: array[int], device: torch.device) -> Any:
+def uploaded(words: array[int], device: torch.device) -> Any:
     """The words on a device for the stream of now, when it has done what it has to do before."""
-    host = _words(words)
+    host = words_of(words)
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
 
 
-def _words(words: array[int]) -> Any:
+def words_of(words: array[int]) -> Any:
+    """The words as a tensor on the host."""
     if words:
         return torch.frombuffer(words, dtype=torch.int64)
     return torch.empty(0, dtype=torch.int64, device="cpu")
@@ -303,7 +236,8 @@ def _stream(device: torch.device) -> int:
 _nowhere = nullcontext()
 
 
-def _on(device: torch.device) -> Any:
+def on(device: torch.device) -> Any:
+    """A context in which a device is the current one."""
     if device.type != "cuda" or torch.cuda.current_device() == device.index:
         return _nowhere
     return torch.cuda.device(device)
@@ -312,18 +246,19 @@ def _on(device: torch.device) -> Any:
 _one_move = lru_cache(4096)(one_move)
 
 
-def _watched(*xs: Any) -> bool:
-    if any(map(_held_back, xs)):
+def watched(*xs: Any) -> bool:
+    """Whether a gate is closed for a call on these; those of the call need CUDA, and come last."""
+    if any(map(held_back, xs)):
         return True
-    for gate in _OF_THE_CALL:  # of which some can be asked with CUDA alone
+    for gate in (*_OF_THE_CALL, "transform"):  # noqa: SIM110 -- a generator takes half as long again
         if gate in GATES and GATES[gate](xs[0]):
             return True
     return False
 
 
-def _held_back(x: Any) -> bool:
+def held_back(x: Any) -> bool:
     """Whether a gate is closed for a tensor itself."""
-    if plain(x) and x.is_cuda and not x.requires_grad:
+    if plain(x) and _there(x) and not x.requires_grad:
         return False  # and to ask each gate takes 3 us
     for gate, closed in GATES.items():  # noqa: SIM110 -- a generator takes half as long again
         if gate not in _OF_THE_CALL and closed(x):

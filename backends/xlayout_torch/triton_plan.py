@@ -165,7 +165,7 @@ def _jobs(members: Sequence[tuple[Cut, int, int]], group: int) -> array[int]:
 
 def _mixed(first: tuple[Cut, int, int], second: tuple[Cut, int, int]) -> bool:
     """Whether two pieces are written in rows that lie between each other."""
-    if first[2] != second[2] or first[0].tile.lengths[1] == first[0].tile.nbytes:
+    if first[2] != second[2] or first[0].reach[1] == first[0].tile.nbytes:
         return False
     (start, stop), (begin, end) = first[0].written, second[0].written
     return start < end and begin < stop

@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from xlayout_torch.triton_side import VECTOR, Loop, axes_in_run, reach_of, side_of
+
 __all__ = [
     "LINE",
     "OUTER",
@@ -34,9 +36,6 @@ __all__ = [
     "Tile",
     "cut",
 ]
-
-Loop = tuple[int, int, int]
-"""(n, in stride, out stride)."""
 
 STRIP = 1 << 12
 """Bytes of a tile of long runs: four vectors for each of 64 threads.
@@ -52,9 +51,6 @@ LONG = 1 << 10
 LINE = 128
 """Bytes that the threads of a warp should find side by side."""
 
-VECTOR = 16
-"""Bytes of the widest access."""
-
 WIDEST = 8
 """Bytes of the widest integer."""
 
@@ -68,9 +64,6 @@ WARPS, MORE_WARPS = 2, 8
 """Groups of 32 threads for a tile, and for one of scalars too wide for 128 to be in registers."""
 
 MOST_TILES = 1 << 31
-
-FAR = 1 << 31
-"""Units from which a position within a tile is not held in 32 bits."""
 
 WASTE = 1.25
 """Threads that may be there for each that has work, so that a tile can be larger."""
@@ -103,14 +96,6 @@ class Tile:
         """Bytes of a whole tile."""
         return math.prod(self.sizes) * self.unit
 
-    @property
-    def lengths(self) -> tuple[int, int]:
-        """Bytes of a run of memory within a tile, in the input and output."""
-        r, b, a, c = self.sizes
-        read, written = ((r, b, a, c) if a > 1 else (r, a, b, c)), (r, a, b, c)
-        x, z = self.runs
-        return math.prod(read[4 - x :]) * self.unit, math.prod(written[4 - z :]) * self.unit
-
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -119,6 +104,7 @@ class Cut:
     Args:
         tile: what the kernel is compiled for.
         count: how many tiles.
+        reach: bytes of a tile that lie side by side in the input, and in the output.
         written: the first byte of the output, and the one behind its last.
         words: what the kernel reads while it runs; offsets, strides and lengths of runs count
             vectors of their side. In this order: the two offsets; a digit (see `_digit`) for the
@@ -129,6 +115,7 @@ class Cut:
 
     tile: Tile
     count: int
+    reach: tuple[int, int]
     written: tuple[int, int]
     words: tuple[int, ...]
 
@@ -155,7 +142,7 @@ def cut(
     unit = math.gcd(WIDEST, run, *offsets, *steps, *aligned)
     tiled = partial(_tiled, axes, run // unit, unit, offsets, aligned)
     strip = tiled(STRIP // unit, WARPS)
-    if strip is None or strip.tile.sizes[2] == 1 or min(strip.tile.lengths) >= LONG:
+    if strip is None or strip.tile.sizes[2] == 1 or min(strip.reach) >= LONG:
         return strip
     if min(strip.tile.vectors) == 1 and unit < WIDEST:
         return tiled(SCALARS, MORE_WARPS if unit == 4 else WARPS)
@@ -181,11 +168,11 @@ def _tiled(
     c = (run, unit, unit)
     written = ((r, tr), (a, ta), (b, tb), (c, tc))
     read = ((r, tr), (b, tb), (a, ta), (c, tc)) if ta > 1 else written
-    runs = (_axes_in_run(1, read, unit), _axes_in_run(2, written, unit)) if axes else (1, 1)
+    runs = (axes_in_run(1, read, unit), axes_in_run(2, written, unit)) if axes else (1, 1)
     if ta == 1:  # nothing to turn, if the rows of both sides are the same
         runs = min(runs), min(runs)
-    x = _side(1, read, runs[0], outer, offsets[0], aligned[0], unit)
-    z = _side(2, written, runs[1], outer, offsets[1], aligned[1], unit)
+    x = side_of(1, read, runs[0], outer, offsets[0], aligned[0], unit)
+    z = side_of(2, written, runs[1], outer, offsets[1], aligned[1], unit)
     tiles = [-(-axis[0] // size) for axis, size in zip((r, b, a, c), sizes, strict=True)]
     count = math.prod(tiles) * math.prod(n for n, _, _ in outer)
     if count >= MOST_TILES:
@@ -197,9 +184,10 @@ def _tiled(
         words += [*_digit(n), step, by]
     words += [r[0], b[0], a[0], *x.strides, *z.strides, x.length, z.length]
     tile = Tile(unit, sizes, runs, (x.vector, z.vector), x.wide or z.wide, warps)
-    reach = [(n - 1) * step for n, _, step in axes]
-    first, last = (offsets[1] + sum(f(0, far) for far in reach) for f in (min, max))
-    return Cut(tile, count, (first, last + run * unit), (*words, count))
+    reach = reach_of(1, read, unit), reach_of(2, written, unit)
+    steps = [(n - 1) * step for n, _, step in axes]
+    first, last = (offsets[1] + sum(f(0, step) for step in steps) for f in (min, max))
+    return Cut(tile, count, reach, (first, last + run * unit), (*words, count))
 
 
 def _digit(n: int) -> tuple[int, int]:
@@ -265,54 +253,4 @@ def _fit(n: int, most: int, least: int) -> int:
     return next(
         (size for size, waste in zip(choices, wastes, strict=True) if waste <= WASTE),
         choices[wastes.index(min(wastes))],
-    )
-
-
-def _axes_in_run(side: int, axes: Sequence[tuple[Loop, int]], unit: int) -> int:
-    """How many axes, counted from the last, are one run of memory within a tile."""
-    (length, _, _), size = axes[3]
-    run, whole = 1, length == size
-    for axis, size in reversed(axes[:3]):
-        n = axis[0]
-        if not whole or (n > 1 and axis[side] != length * unit):
-            break
-        run, whole, length = run + 1, n == size, length * n
-    return run
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """The input's or the output's part of the words: strides in memory order, 0 within the run."""
-
-    vector: int
-    offset: int
-    strides: tuple[int, int, int]
-    length: int
-    outer: tuple[int, ...]
-    wide: bool
-
-
-def _side(
-    side: int,
-    axes: Sequence[tuple[Loop, int]],
-    run: int,
-    outer: Sequence[Loop],
-    offset: int,
-    aligned: int,
-    unit: int,
-) -> _Side:
-    """One side of a cut, from its four axes in memory order, each with its size in a tile."""
-    length = unit * math.prod(axis[0] for axis, _ in axes[4 - run :])
-    size = unit * math.prod(size for _, size in axes[4 - run :])
-    apart = [axis[side] if k < 4 - run else 0 for k, (axis, _) in enumerate(axes[:3])]
-    further = [axis[side] for axis in outer]
-    by = math.gcd(VECTOR, aligned, offset, *apart, *further, length, size)
-    reach = sum((size - 1) * abs(step) for (_, size), step in zip(axes, apart, strict=False))
-    return _Side(
-        by // unit,
-        offset // by,
-        (apart[0] // by, apart[1] // by, apart[2] // by),
-        length // by,
-        tuple(step // by for step in further),
-        (reach + size) // unit >= FAR,
     )

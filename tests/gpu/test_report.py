@@ -37,7 +37,11 @@ STATE = row(
 
 def test_the_parts_meet_in_one_line() -> None:
     text = str(table([row("zip", 0.91), COMPILED, JAX], cuda=True))
-    head, _, line, note = text.splitlines()[1:]
+    head, _, line, note, hosts = text.splitlines()[1:]
+    assert (
+        hosts
+        == "median time that a call keeps its host, in us: torch: xlayout 10, eager 10, jit 10"
+    )
     assert head.split() == [
         "op",
         "dtype",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._vmap_internals import _vmap
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
@@ -15,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import xlayout as xl
 import xlayout_native
-from xlayout_torch import native
+from xlayout_torch import memory, native
 
 Check = Callable[[Any], Any]
 Situation = Callable[[Check], Any]
@@ -171,6 +172,33 @@ def test_and_no_other_gate_does(
     seen = []
     SITUATIONS[gate](lambda x: seen.append(reaches_the_kernel(x, runs)))
     assert seen == [True]
+
+
+OF_THE_CALL = {"forward mode", "dispatch mode", "function mode", "tracing", "autograd"}
+
+
+@pytest.mark.parametrize("gate", sorted(SITUATIONS.keys() - OF_THE_CALL))
+def test_nothing_that_a_gate_is_about_is_plain(gate: str) -> None:
+    seen = []
+    SITUATIONS[gate](lambda x: seen.append(memory.plain(x)))
+    assert seen == [False]
+
+
+def test_a_tensor_is_plain_with_and_without_gradients_and_in_inference_mode() -> None:
+    assert memory.plain(tall())
+    assert memory.plain(torch.nn.Parameter(tall()))
+    with torch.inference_mode():
+        assert memory.plain(tall())
+
+
+def test_plain_is_not_learned_where_a_mode_makes_the_tensors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "_plain_keys", {})
+    x = tall()
+    with FakeTensorMode():
+        assert not memory.plain(x)
+    assert memory.plain(x)
 
 
 # -- the ops themselves, at a size that the kernel takes ------------------------------------------

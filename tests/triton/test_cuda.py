@@ -12,7 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import xlayout_torch
 from tests.native.test_gates import SITUATIONS
-from xlayout_torch import cuda
+from xlayout_torch import batch, cuda
+from xlayout_torch.batch import Batch, move_many
 
 OPEN = {"device": lambda _x: False, "capture": lambda _x: False}
 
@@ -22,6 +23,7 @@ def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors pass for the kernel's wherever they are, and however small."""
     for gate, closed in OPEN.items():
         monkeypatch.setitem(cuda.GATES, gate, closed)
+    monkeypatch.setattr(cuda, "_there", lambda _x: True)
     monkeypatch.setattr(cuda, "SMALL", 0)
     monkeypatch.setattr(cuda, "SEVERAL", 0)
 
@@ -70,11 +72,23 @@ def test_a_gate_keeps_the_kernel_away(
     assert seen == [False, True]
 
 
+def test_in_a_transform_what_it_does_not_wrap_is_kept_away_too(copies: list[Any]) -> None:
+    seen, plain = [], torch.zeros(64, 512).t()
+
+    def look(x: torch.Tensor) -> torch.Tensor:
+        seen.append(reaches_the_kernel(plain, copies))
+        return x
+
+    torch.func.vmap(look)(torch.zeros(2))
+    assert seen == [False]
+
+
 @pytest.mark.parametrize("gate", OPEN)
 def test_so_do_another_device_and_a_capture(
     gate: str, copies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = torch.zeros(64, 512).t()
+    monkeypatch.setattr(cuda, "_there", lambda _x: gate != "device")
     monkeypatch.setitem(cuda.GATES, gate, lambda _x: True)
     assert not reaches_the_kernel(x, copies)
     monkeypatch.setitem(cuda.GATES, gate, lambda _x: False)
@@ -121,7 +135,7 @@ def test_a_trial_that_fails_leaves_the_copies_to_torch(monkeypatch: pytest.Monke
     assert cuda.why_not(CPU) == "no compiler found"
     assert cuda.fresh(torch.zeros(64, 512).t()) is None
     assert not cuda.move((), [torch.zeros(4)], [torch.zeros(4)])
-    assert not cuda.move_many([((), [torch.zeros(4)], [torch.zeros(4)])])
+    assert not move_many([((), [torch.zeros(4)], [torch.zeros(4)])])
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -228,7 +242,7 @@ def test_a_state_dict_takes_a_few_launches(device: str) -> None:
         n, steps = view.shape, (*view.stride(), 1)
         loops = ((n[0], steps[0], out.stride()[0]), (n[-1] if x.ndim == 2 else 1, steps[1], 1))
         items.append((((0, 0, (0, 0, loops)),), [x], [out]))
-    batch = cuda.Batch.of(items)
+    batch = Batch.of(items)
     assert batch is not None
     assert batch.launches <= 12
     for _ in range(2):
@@ -245,25 +259,25 @@ def test_a_batch_takes_nothing_that_is_watched() -> None:
     x = torch.zeros(4)
     weight = torch.zeros(4, requires_grad=True)
     for watched in ([x], [weight]), ([weight], [x]):
-        assert cuda.Batch.of([((), [x], [x]), ((), *watched)]) is None
-    assert cuda.Batch.of([]) is None
-    assert cuda.Batch.of([((), [x], [x])]) is not None
+        assert Batch.of([((), [x], [x]), ((), *watched)]) is None
+    assert Batch.of([]) is None
+    assert Batch.of([((), [x], [x])]) is not None
 
 
 def test_nobody_waits_for_the_table_of_a_batch_that_runs_once(
     copies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    for name in ("_table", "_uploaded"):
-        monkeypatch.setattr(cuda, name, lambda *_args, name=name: made.append(name))
+    for module, name in ((batch, "_table"), (cuda, "uploaded")):
+        monkeypatch.setattr(module, name, lambda *_args, name=name: made.append(name))
     monkeypatch.setattr(cuda, "launch", lambda *_args: None)
     x = torch.zeros(4)
-    assert cuda.move_many([((), [x], [x])])
-    assert cuda.Batch.of([((), [x], [x])]) is not None
-    assert made == ["_uploaded", "_table"]
+    assert move_many([((), [x], [x])])
+    assert Batch.of([((), [x], [x])]) is not None
+    assert made == ["uploaded", "_table"]
     assert copies == []
 
 
 def test_a_table_is_made_on_the_host_whatever_device_is_the_default() -> None:
     with torch.device("meta"):
-        assert {cuda._words(array("q", words)).device.type for words in ([], [1])} == {"cpu"}
+        assert {cuda.words_of(array("q", words)).device.type for words in ([], [1])} == {"cpu"}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.native.test_copy import permuted
 from tests.triton.emulator import positions
-from xlayout_torch.triton_tile import LINE, OUTER, STRIP, TILE, Loop, Tile, _digit, cut
+from xlayout_torch.triton_tile import LINE, OUTER, STRIP, TILE, WARPS, Loop, Tile, _digit, cut
 
 LARGE = {
     "rows": ((2, 2048, 4096), (1, 0, 2)),
@@ -38,13 +38,16 @@ def tile_of(name: str, itemsize: int) -> Tile:
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("name", LARGE)
 def test_both_sides_are_moved_in_whole_vectors_and_lines(name: str, itemsize: int) -> None:
-    tile = tile_of(name, itemsize)
+    found = cut(0, 0, permuted(*LARGE[name]), itemsize, (16, 16))
+    assert found is not None
+    tile = found.tile
     r, b, a, c = tile.sizes
     assert tile.vectors == (16 // tile.unit, 16 // tile.unit)
     assert r * b * a * c * tile.unit == tile.nbytes == (TILE if name in TURNED else STRIP)
     orders = (r, b, a, c), (r, a, b, c)
-    for run, length, order in zip(tile.runs, tile.lengths, orders, strict=True):
-        assert np.prod(order[4 - run :]) * tile.unit == length >= LINE
+    for run, reach, order in zip(tile.runs, found.reach, orders, strict=True):
+        length = np.prod(order[4 - run :]) * tile.unit
+        assert LINE <= length <= reach <= tile.nbytes
 
 
 SHAPES = {
@@ -73,6 +76,13 @@ def test_a_side_that_cannot_be_moved_in_vectors_makes_tiles_smaller(itemsize: in
     assert (found.tile.sizes, found.tile.vectors) == ((1, 128, 64, 1), (1, 1))
     each = found.tile.nbytes // itemsize // (32 * found.tile.warps)
     assert each == (32 if itemsize == 4 else 128)
+
+
+def test_a_few_columns_are_long_runs_on_both_sides() -> None:
+    found = cut(0, 0, permuted((1 << 20, 3), (1, 0)), 2, (16, 16))
+    assert found is not None
+    assert (found.tile.sizes, found.tile.warps) == ((1, 512, 4, 1), WARPS)
+    assert found.reach == (2 * 3 * 512, 2 * 512)
 
 
 def test_runs_of_any_length_share_one_kernel() -> None:

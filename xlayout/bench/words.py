@@ -36,17 +36,19 @@ class Words:
 
 def fresh(hand: Hand, shapes: Sequence[Shape], words: Words) -> Callable[..., Any]:
     """The op as a function from arrays to an array, or to a list of arrays of these shapes."""
+    # As variables, for torch 2.11 compiles no call of what it finds in an object.
+    permute, own, concatenate, stack = words.permute, words.own, words.concatenate, words.stack
     match hand:
         case Stack():
-            return lambda *xs: words.stack(xs)
+            return lambda *xs: stack(xs)
         case Join(parts, axis):
-            return lambda *xs: words.concatenate(_seen(xs, parts), axis).reshape(shapes[0])
+            return lambda *xs: concatenate(_seen(xs, parts), axis).reshape(shapes[0])
         case Permute():
-            return lambda x: words.own(_views(hand, x, words)[0]).reshape(shapes[0])
+            return lambda x: own(_views(hand, x, permute)[0]).reshape(shapes[0])
         case Cut():
             return lambda x: [
-                words.own(view).reshape(shape)
-                for view, shape in zip(_views(hand, x, words), shapes, strict=True)
+                own(view).reshape(shape)
+                for view, shape in zip(_views(hand, x, permute), shapes, strict=True)
             ]
 
 
@@ -63,7 +65,7 @@ def into(hand: Hand, words: Words) -> Callable[[Sequence[Any], Sequence[Any]], A
 
     def write(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
         assert isinstance(hand, (Permute, Cut))
-        for y, view in zip(ys, _views(hand, xs[0], words), strict=True):
+        for y, view in zip(ys, _views(hand, xs[0], words.permute), strict=True):
             words.write(y.reshape(view.shape), view)
         return ys
 
@@ -108,11 +110,13 @@ def _seen(xs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
     return [x.reshape(shape) for x, shape in zip(xs, shapes, strict=True)]
 
 
-def _views(hand: Permute | Cut, x: Any, words: Words) -> list[Any]:
+def _views(
+    hand: Permute | Cut, x: Any, permute: Callable[[Any, tuple[int, ...]], Any]
+) -> list[Any]:
     """What each output is a copy of."""
     x = x.reshape(hand.split)
     if isinstance(hand, Permute):
-        return [words.permute(x, hand.axes)]
+        return [permute(x, hand.axes)]
     before = (slice(None),) * hand.axis
     stops = accumulate(hand.sizes)
     return [x[(*before, slice(b - n, b))] for b, n in zip(stops, hand.sizes, strict=True)]

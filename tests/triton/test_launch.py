@@ -1,0 +1,77 @@
+"""A kind of launch is looked for in Triton once, and then started as it was compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from xlayout_torch import cuda
+from xlayout_torch.triton_plan import Plan, plan
+from xlayout_torch.triton_tile import cut
+
+
+class Kernel:
+    """Stands for what Triton compiled: it tells how it was started."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[Any, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return lambda *arguments: self.started.append((grid, *arguments))
+
+
+def runs(count: int, size: int = 1 << 20) -> Plan:
+    """A plan of so many runs."""
+    one = cut(0, 0, ((size, 1, 1),), 4, (16, 16))
+    assert one is not None
+    return plan([(one, 2 * k, 2 * k + 1) for k in range(count)])
+
+
+@pytest.fixture
+def firsts(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
+    """The kernels of launches that were the first of their kind."""
+    found: list[Kernel] = []
+
+    def first(*_args: Any) -> tuple[Kernel, tuple[str, ...]]:
+        found.append(Kernel())
+        return found[-1], ("fixed",)
+
+    monkeypatch.setattr(cuda, "_first", first)
+    monkeypatch.setattr(cuda, "_kernels", {})
+    return found
+
+
+def test_the_next_of_a_kind_is_started_as_it_was_compiled(firsts: list[Kernel]) -> None:
+    table, made, longer = torch.zeros(4), runs(1), runs(1, 1 << 21)
+    for one, source in ((made, 16), (made, 32), (longer, 48)):
+        cuda.launch(one, table, source, 64)
+    (kernel,) = firsts
+    (first,), (second,) = made.launches, longer.launches
+    assert kernel.started == [
+        ((first.programs, 1, 1), table, 32, 64, first.pieces, 0, first.group, "fixed"),
+        ((second.programs, 1, 1), table, 48, 64, second.pieces, 0, second.group, "fixed"),
+    ]
+
+
+def test_other_tiles_several_pieces_streams_and_devices_are_other_kinds(
+    firsts: list[Kernel],
+) -> None:
+    turned = cut(0, 0, ((512, 1, 512), (512, 512, 1)), 4, (16, 16))
+    assert turned is not None
+    table = torch.zeros(4)
+    for made in (runs(1), runs(2), runs(1, 1 << 25), plan([(turned, 0, 1)])):
+        cuda.launch(made, table)
+    cuda.launch(runs(1), torch.zeros(4, device="meta"))
+    assert len(firsts) == 5
+    assert not any(kernel.started for kernel in firsts)
+
+
+def test_what_an_interpreter_runs_is_no_kernel_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(cuda, "_kernels", {})
+    monkeypatch.setattr(cuda, "_first", lambda *args: (asked.append(args), ()))  # (None, ())
+    for _ in range(2):
+        cuda.launch(runs(1), torch.zeros(4))
+    assert len(asked) == 2
