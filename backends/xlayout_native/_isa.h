@@ -17,6 +17,7 @@ typedef struct {
     uint8_t *laid_next;   /* where the next is laid meanwhile, */
     const uint8_t *next;  /* from here, */
     const uint8_t *soon;  /* and from here on lines are fetched; */
+    int together;         /* of a row at a time, by log2 */
     int64_t row_in;
     const uint8_t *made_soon; /* and here, lines of a result that stays in the caches; or NULL */
 } Block;
@@ -75,7 +76,7 @@ typedef struct {
     int64_t narrowest;                        /* bytes of a block that it takes there */
     PutBlock block;                           /* or NULL */
     Turn turn[5];                             /* by log2 of the width; or NULL */
-    bool every_way;                           /* they go; else HERE and PAST alone */
+    bool every_way;                           /* they go, for a vector is a line; else HERE alone */
     void (*write)(Waiting *, int64_t bytes);  /* about so many; or NULL */
 } Isa;
 
@@ -211,3 +212,6 @@ static const Isa *const ISAS[] = {&PLAIN};
 #endif
 
 static _Atomic(const Isa *) chosen = &PLAIN;
+
+/* Whether transposes write whole lines by themselves. */
+static bool makes_lines(void) { return atomic_load(&chosen)->every_way; }

@@ -73,8 +73,9 @@ static void swap_strip(const Squares *s, uint8_t *matrix, int64_t strip)
     for (int64_t k = 0; k <= strip; k++, a += across, b += down) {
         const bool more = k < strip;
         const int now = k & 1;
-        const Block to_high = {NULL, low[now], low[!now], more ? a + across : a, a + 8 * across, s->pitch, NULL};
-        const Block to_low = {NULL, high[now], high[!now], more ? b + down : b, b + (more ? 2 : 0) * down, s->pitch, NULL};
+        const Block to_high = {NULL, low[now], low[!now], more ? a + across : a, a + 8 * across, 0, s->pitch, NULL};
+        const Block to_low = {NULL, high[now], high[!now], more ? b + down : b, b + (more ? 2 : 0) * down, 0, s->pitch,
+                              NULL};
         s->turn(&to_high, b, s->pitch, HERE, NULL);
         if (more) s->turn(&to_low, a, s->pitch, HERE, NULL);
     }

@@ -7,7 +7,8 @@ enum {
     STAGED = 1 << 14,             /* of one that is put together first: stays in the first cache */
     ROW = 1024,                   /* bytes of an output row of a tile, if the input runs across */
     ROWS = 1024,                  /* rows of a transpose's tile, of single bytes or if these are all: each becomes */
-    FEWER_ROWS = 512,             /* a run in the output; or fewer: each is on pages of its own */
+    FEWER_ROWS = 512,             /* a run in the output; or fewer: each is on pages of its own; where vectors are no */
+                                  /* lines, half as many: what is staged is to stay in the second cache; */
     BYTES = 256,                  /* of as many bytes each, */
     MORE_BYTES = 512,             /* or of wide elements, which would be too few, */
     BAND = 64,                    /* and so many of them at most are read across it before the next ones */
@@ -42,6 +43,16 @@ static int64_t rows_held(int64_t stride)
     return BAND;
 }
 
+static bool makes_lines(void);
+
+/* Whether a transpose is staged though the rows of its output lie on lines, for vectors are none. */
+static bool is_staged_by_lines(const Copy *c)
+{
+    int64_t all = 0;
+    for (int k = 0; k < c->rank - 1; k++) all |= c->loop[k].out;
+    return all % LINE == 0 && !makes_lines();
+}
+
 /* Of a transpose: as many rows as make long runs in the output, and a few lines of each, read in bands of
  * rows. Where one side is short, the other is longer. */
 static int64_t shape_transpose(Copy *c)
@@ -49,7 +60,8 @@ static int64_t shape_transpose(Copy *c)
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
     const int64_t side = LINE / c->width, room = SMALL / c->width;
     const bool large = c->width >= 8, more = !large && (c->width == 1 || row->n <= ROWS);
-    const int64_t rows = more ? ROWS : FEWER_ROWS, columns = (large ? MORE_BYTES : BYTES) / c->width;
+    const int64_t columns = (large ? MORE_BYTES : BYTES) / c->width;
+    const int64_t rows = (more ? ROWS : FEWER_ROWS) / (is_staged_by_lines(c) ? 2 : 1);
     int64_t *high = &c->tile[c->rank - 1], *wide = &c->tile[c->along];
     *high = least(row->n, rows);
     *wide = least(column->n, whole(most(columns, room / *high), c->width));

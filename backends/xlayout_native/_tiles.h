@@ -32,6 +32,7 @@ typedef struct {
     Turn turn;             /* in place of the kernel, where the box is large enough */
     Way way;               /* of the lines that it makes, but for the first and the last */
     bool lay;              /* its squares are laid before they are turned */
+    bool by_rows;          /* and follow one another across all columns, before the next rows */
     bool first, last;      /* the tile has the start, the end, of the output's rows */
     int64_t lead;          /* rows before the tile that are read for lines that began there */
     Box box;
@@ -48,10 +49,12 @@ static inline void write_waiting(Worker *worker, int64_t bytes)
 typedef struct { int64_t band, row, column; } Spot;
 
 /* Down the band, across, then to the next band; false past the end. A result that stays in the caches is
- * made in one band: its rows, which are the box's columns, grow by more before others do. */
+ * made in one band: its rows, which are the box's columns, grow by more before others do. Where it is staged,
+ * bands are as high as a square, so that the lines of a row are read at a time. */
 static inline bool step(Spot *s, const Tile *t)
 {
-    const int64_t band = t->worker->stream ? t->copy->band : t->box.rows, side = LINE / t->box.width;
+    const int64_t side = LINE / t->box.width;
+    const int64_t band = t->by_rows ? side : t->worker->stream ? t->copy->band : t->box.rows;
     s->row += side;
     if (s->row < least(s->band + band, t->box.rows)) return true;
     s->row = s->band, s->column += side;
@@ -74,6 +77,24 @@ static inline void turn_one(const Tile *t, const Block *block, uint8_t *to, int6
     if (start || end || r < row) t->turn(block, to, out, HERE, kept); /* no line comes for all of it */
 }
 
+/* How many squares are side by side, by log2, where each can fetch so many lines of some rows. */
+static inline int side_by_side(const Tile *t)
+{
+    const int64_t side = LINE / t->box.width, squares = (t->box.columns + side - 1) / side;
+    return t->by_rows && squares <= side && !(squares & (squares - 1)) ? __builtin_ctzll((uint64_t)squares) : 0;
+}
+
+/* From where on a square fetches, of those that are read by rows: its share of the rows below, all lines of each. */
+static inline const uint8_t *below(const Tile *t, const Spot *at, const uint8_t *from, const uint8_t *after,
+                                   int together)
+{
+    const int64_t side = LINE / t->box.width, row_in = t->box.row_in;
+    const uintptr_t row = at->row + side < t->box.rows ? (uintptr_t)from + (uintptr_t)((at->row + side) * row_in)
+                                                       : (uintptr_t)after;
+    const int64_t share = together ? at->column / side * (side >> together) * row_in : at->column * t->box.width;
+    return (const uint8_t *)(row + (uintptr_t)share);
+}
+
 /* Squares of whole lines, which at the edges overlap. Between them the tile before is written, and the
  * lines of squares to come are fetched into the second cache: no prefetcher follows so many rows, and
  * the first cache waits for too few lines at a time. */
@@ -81,6 +102,7 @@ static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint
 {
     const Box *b = &t->box;
     const int64_t side = LINE / b->width;
+    const int together = side_by_side(t);
     _Alignas(LINE) uint8_t laid[2][LINE * LINE];
     for (int64_t k = 0; k < b->batch; k++, from += b->batch_in, to += b->batch_out) {
         const uint8_t *after = k + 1 < b->batch ? from + b->batch_in : next, *source = from;
@@ -99,8 +121,10 @@ static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint
                 .laid_next = laid[!now], .row_in = b->row_in,
                 .next = from + least(p->row, b->rows - side) * b->row_in +
                         least(p->column, b->columns - side) * b->width,
-                .soon = (const uint8_t *)((uintptr_t)source + (uintptr_t)(
-                    soon.row * b->row_in + soon.column * b->width)),
+                .soon = t->by_rows ? below(t, &at, from, after, together)
+                                   : (const uint8_t *)((uintptr_t)source + (uintptr_t)(
+                                         soon.row * b->row_in + soon.column * b->width)),
+                .together = together,
                 .made_soon = t->worker->stream || source != from ? NULL : (const uint8_t *)(
                     (uintptr_t)to + (uintptr_t)(soon.row * b->width + soon.column * b->column_out)),
             };
@@ -198,13 +222,15 @@ static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_
         t->kernel = worker->isa->across[TRANSPOSE], t->turn = NULL;
         return;
     }
-    if (t->turn && !odd)
+    const bool every_way = t->turn && worker->isa->every_way;
+    if (every_way && !odd)
         t->way = PAST;
-    else if (t->turn && worker->isa->every_way && c->tile[last] * c->width >= ROW && !is_run(c) &&
+    else if (every_way && c->tile[last] * c->width >= ROW && !is_run(c) &&
              begin_at(c, start, c->width)) /* an element may be several that stay together */
         t->way = ACROSS;
     else
         t->staged = true;
+    t->by_rows = t->turn && !every_way && (c->width < 4 || !odd); /* wide ones off lines are faster in bands */
     t->lead = odd && !t->first ? side : 0;
 }
 

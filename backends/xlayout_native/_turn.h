@@ -17,20 +17,14 @@ INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
 #undef PART
 }
 
-/* A column that was made, to where it belongs. `kept` holds the part before it: of a line that is several
- * vectors, those of rows above, so that all of it is written at once. `at` is where in its line it is. */
-INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept, int at)
+/* A column that was made, to where it belongs. `kept` holds the column before it, of the rows above. */
+INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept)
 {
-    if (way == PAST && at + V < LINE) {
-        STORE(kept + at, v);
-        return;
-    }
+#if LANES == 4
     if (way == PAST) {
-        for (int k = 0; k < at; k += V) STREAM(to - at + k, LOAD(kept + k));
         STREAM(to, v);
         return;
     }
-#if LANES == 4
     const int64_t part = (int64_t)((uintptr_t)to & (LINE - 1));
     if (way == ACROSS) STREAM(to - part, N(across)(LOAD(kept), v, LINE - part, width));
     if (way == ACROSS_BYTES) STREAM(to - part, N(across_bytes)(LOAD(kept), v, LINE - part));
@@ -39,14 +33,14 @@ INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept,
         return;
     }
 #endif
-    (void)width;
+    (void)width, (void)way, (void)kept;
     STORE(to, v);
 }
 
 /* One square a lane, n x n elements, n = 16 / width: lane k holds rows k*n to k*n + n - 1, so that
  * a column of all lanes is V bytes in a row. */
 INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out, int width,
-                    Way way, uint8_t *kept, int at)
+                    Way way, uint8_t *kept)
 {
     const int n = 16 / width;
     VEC v[16], w[16];
@@ -57,7 +51,7 @@ INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t co
         for (int k = 0; k < n; k++) v[k] = w[k];
     }
     for (int k = 0; k < n; k++)
-        N(put_column)(to + k * column_out, v[k], width, way, kept + k * LINE, at);
+        N(put_column)(to + k * column_out, v[k], width, way, kept + k * LINE);
 }
 
 /* Squares down the rows, then across. At the edges they overlap what is there already. */
@@ -69,7 +63,7 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
         for (int64_t column = 0; column < b->columns; column += n) {
             const int64_t c = least(column, b->columns - n);
             N(turn)(from + r * b->row_in + c * width, b->row_in, to + c * b->column_out + r * width,
-                    b->column_out, width, HERE, NULL, 0);
+                    b->column_out, width, HERE, NULL);
         }
     }
 }
@@ -85,11 +79,15 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, W
     const int n = 16 / width, rows = LINE / width;
     const uint8_t *from = laid ? block->laid : block->from;
     const int64_t row_in = laid ? LINE : block->row_in;
+    const int rest = (1 << block->together) - 1;
+    const int64_t to_next_row = block->row_in - ((int64_t)LINE << block->together);
+    const uint8_t *soon = block->soon;
     const bool split = ((uintptr_t)block->soon | (uintptr_t)block->row_in) % LINE;
     for (int x = 0; x < 4; x++) {
         for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++) {
-            FETCH(block->soon, r * block->row_in, 2);
-            if (split) FETCH(block->soon, r * block->row_in + LINE - 1, 2);
+            FETCH(soon, 0, 2);
+            if (split) FETCH(soon, LINE - 1, 2);
+            soon = (const uint8_t *)((uintptr_t)soon + (uintptr_t)(LINE + ((r & rest) == rest ? to_next_row : 0)));
             if (!laid) FETCH(block->next, r * block->row_in + LINE - 1, 3);
             for (int y = 0; laid && y < LINE; y += V)
                 STORE(block->laid_next + r * LINE + y, LOAD(block->next + r * block->row_in + y));
@@ -99,7 +97,7 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, W
                 FETCH_TO_WRITE((uintptr_t)block->made_soon + (uintptr_t)(r * column_out));
         for (int r = 0; r < rows; r += n * LANES)
             N(turn)(from + r * row_in + x * 16, row_in, to + x * n * column_out + r * width, column_out,
-                    width, way, kept + x * n * LINE, r * width);
+                    width, way, kept + x * n * LINE);
     }
 }
 
@@ -113,8 +111,8 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, W
     }
 #else
 #define WAYS(W, OVER, LAID)                                                                        \
-    if (way == PAST) N(turn_block)(block, to, column_out, PAST, kept, W, LAID);                    \
-    else N(turn_block)(block, to, column_out, HERE, kept, W, LAID);
+    (void)way;                                                                                     \
+    N(turn_block)(block, to, column_out, HERE, kept, W, LAID);
 #endif
 #define TURN(NAME, W, OVER)                                                                        \
     TARGET static void N(NAME)(const Block *block, uint8_t *to, int64_t column_out, Way way,       \
