@@ -60,7 +60,7 @@ GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
 }
 """Name -> whether it keeps the kernel away from a tensor."""
 
-_there = operator.attrgetter("is_cuda")
+_there = operator.attrgetter("is_cuda")  # what the gate "device" asks, sooner
 
 _OF_THE_CALL = {"forward mode", "dispatch mode", "function mode", "tracing", "capture"}
 """Gates that are closed for every tensor or for none."""
@@ -148,14 +148,15 @@ def why_not(device: torch.device) -> str:
         return "switched off by XLAYOUT_TRITON=off"
     try:
         x = torch.arange(3 * 66 * 80, dtype=torch.int32, device=device).view(3, 66, 80)
-        turned, joined = torch.zeros(3, 80, 66, dtype=x.dtype, device=device), torch.zeros_like(x)
-        loops = ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
-        copy(((0, 0, (0, 0, loops)),), 4, [x.data_ptr()], [turned.data_ptr()], device)
         halves = x, x[:, :, 40:]
+        loops = ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
         moves = tuple((j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2))
-        copy(moves, 4, addresses_of(halves), [joined.data_ptr()], device)
-        if not (torch.equal(turned, x.mT) and torch.equal(joined, x)):
-            return "a trial came out wrong"
+        for _ in range(2):  # as Triton finds what it compiled, and as it is kept here
+            turned, joined = torch.zeros_like(x.mT).contiguous(), torch.zeros_like(x)
+            copy(((0, 0, (0, 0, loops)),), 4, [x.data_ptr()], [turned.data_ptr()], device)
+            copy(moves, 4, addresses_of(halves), [joined.data_ptr()], device)
+            if not (torch.equal(turned, x.mT) and torch.equal(joined, x)):
+                return "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, torch can copy
         return (str(error) or type(error).__name__).partition("\n")[0]
     return ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -66,6 +68,28 @@ def test_other_tiles_several_pieces_streams_and_devices_are_other_kinds(
     cuda.launch(runs(1), torch.zeros(4, device="meta"))
     assert len(firsts) == 5
     assert not any(kernel.started for kernel in firsts)
+
+
+def test_a_trial_starts_what_was_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other:
+        def __getitem__(self, _grid: Any) -> Any:
+            raise RuntimeError("started in another way")
+
+    def first(_one: Any, _table: Any, source: int, target: int) -> tuple[Any, tuple[()]]:
+        size = 4 * 3 * 66 * 80
+        turned = not second
+        second.append(turned)
+        x = np.ctypeslib.as_array(ctypes.cast(source, ctypes.POINTER(ctypes.c_int32)), (3, 66, 80))
+        ctypes.memmove(target, (x.transpose(0, 2, 1) if turned else x).tobytes(), size)
+        return Other(), ()
+
+    second: list[bool] = []
+    monkeypatch.setattr(cuda, "_first", first)
+    monkeypatch.setattr(cuda, "_kernels", {})
+    cuda.why_not.cache_clear()
+    assert cuda.why_not(torch.device("cpu")) == "started in another way"
+    cuda.why_not.cache_clear()
+    assert second == [True, False]
 
 
 def test_what_an_interpreter_runs_is_no_kernel_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
