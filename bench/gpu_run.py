@@ -137,7 +137,8 @@ class Run:
         environment = self._here.environment | {"COLUMNS": "200"}
         if not self._here.cuda:
             environment["TRITON_INTERPRET"] = "1"
-        abreast = _ABREAST if importlib.util.find_spec("xdist") else ()
+        several = self._here.cuda and importlib.util.find_spec("xdist")
+        abreast = _ABREAST if several else ()  # a GPU's host has the processors for it
         arguments = ["-m", "pytest", *_PYTEST, *abreast, _TESTED]
         lines, how = lines_of(arguments, environment, self._left(_TESTS))
         said = [line for line in lines if re.match(r"(FAILED|ERROR)\b", line)]
