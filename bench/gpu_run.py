@@ -19,6 +19,7 @@ PARTS = ("kernel", "promises", "speed", "state", "jax", "compiled", "questions",
 """In the order of what must not be missed, for the last may find no time."""
 
 EXTRA = ("tune",)
+
 ABREAST = 4
 """Processes that are asked at a time: most of what one takes are its imports."""
 
