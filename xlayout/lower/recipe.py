@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from xlayout.algebra import Layout
+from xlayout.algebra.program import Step
 from xlayout.backend import Backend
 from xlayout.lower.bound import bound, tables_of
 from xlayout.lower.holes import fill_holes
@@ -45,8 +46,8 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         return lambda x: at_once(x) if backend.together((x,)) else each(x)
     program, steps = _program(layout, backend, fill)
     if small:
-        return program if steps == 1 else _quick(layout, backend, program)
-    by_pieces = _by_pieces(layout, backend, fill, program, _joined(layout, backend))
+        return program if len(steps) == 1 else _quick(layout, backend, program)
+    by_pieces = _by_pieces(layout, backend, fill, program, _joined(layout, steps))
     return by_pieces if layout.has_holes else _written(layout, backend, by_pieces)
 
 
@@ -61,8 +62,8 @@ def _compiled(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     return run
 
 
-def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, int]:
-    """The straight-line program, and how many steps it has."""
+def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, Sequence[Step]]:
+    """The straight-line program, and its steps."""
     whole = program_of(layout)
     program = tuned(whole, layout, immutable=backend.immutable)
 
@@ -73,7 +74,7 @@ def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, int]:
 
     # A table has 8 bytes for each element: only where a copy needs it.
     run = (lambda *arrays: made()(*arrays)) if whole.gathers else made()
-    return run, len(program.steps)
+    return run, program.steps
 
 
 def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
@@ -90,9 +91,8 @@ def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
     return run
 
 
-def _joined(layout: Layout, backend: Backend) -> int | None:
+def _joined(layout: Layout, steps: Sequence[Step]) -> int | None:
     """The axis of the one concatenation, of long rows, that the whole program is."""
-    steps = tuned(program_of(layout), layout, immutable=backend.immutable).steps
     found = [step for step in steps if step[0] != "reshape"]
     if len(found) != 1 or found[0][0] not in ("concatenate", "stack"):
         return None
