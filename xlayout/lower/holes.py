@@ -11,7 +11,7 @@ from xlayout.algebra.boxes import Box, boxes
 from xlayout.algebra.shapes import ends
 from xlayout.backend import Backend
 
-__all__ = ["fill_holes", "holes_of"]
+__all__ = ["fill_holes", "has_holes", "holes_of"]
 
 _MOST = 16  # boxes of holes in one output; filling more takes longer than filling all
 
@@ -19,9 +19,15 @@ Region = tuple[tuple[int, int], ...]
 """Where a box of an array begins and ends along each axis."""
 
 
+@lru_cache(1024)
+def has_holes(layout: Layout) -> bool:
+    """`Layout.has_holes`, looked up: of a thousand tensors of a state dict few layouts differ."""
+    return layout.has_holes
+
+
 def fill_holes(backend: Backend, layout: Layout, outputs: Sequence[Any], value: Any) -> None:
     """Fill what the layout will leave, in memory at hand; where holes are many, all there is."""
-    if not layout.has_holes:
+    if not has_holes(layout):
         return
     for output, regions in zip(outputs, holes_of(layout), strict=True):
         steps = cast(Sequence[int], backend.strides(output))

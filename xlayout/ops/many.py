@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout
@@ -12,7 +11,7 @@ from xlayout.backend import Backend
 from xlayout.errors import SizeError
 from xlayout.lower.calls import common_backend
 from xlayout.lower.fill import as_number, check_fill
-from xlayout.lower.holes import fill_holes
+from xlayout.lower.holes import fill_holes, has_holes
 from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import write_pieces
 from xlayout.ops.apply import apply
@@ -21,8 +20,6 @@ __all__ = ["apply_many"]
 
 _Item = tuple[Layout, Sequence[Any], tuple[tuple[int, ...], ...], Sequence[Any]]
 """(layout, arrays, their strides, outputs)"""
-
-_has_holes = lru_cache(1024)(lambda layout: layout.has_holes)  # of a thousand tensors few differ
 
 
 def apply_many(
@@ -70,7 +67,7 @@ def apply_many(
         if backend is None:
             results.append(apply(layout, x, fill=fill))
             continue
-        if fill != 0 or _has_holes(layout):  # not every dtype has a zero
+        if fill != 0 or has_holes(layout):  # not every dtype has a zero
             check_fill(xs[0].dtype, fill)
         outputs = tuple([backend.empty(shape, xs[0]) for shape in layout.out_shapes])
         waiting.setdefault(backend.name, []).append((layout, xs, strides, outputs))
@@ -105,8 +102,7 @@ def _backend_that_waits(
 def _write(backend: Backend, items: Sequence[_Item], fill: Any) -> None:
     moves = []
     for layout, xs, strides, outputs in items:
-        if _has_holes(layout):
-            fill_holes(backend, layout, outputs, fill)
+        fill_holes(backend, layout, outputs, fill)
         moves.append((moves_of(layout, strides), xs, outputs))
     if not backend.move_many(moves):
         for layout, xs, _, outputs in items:
