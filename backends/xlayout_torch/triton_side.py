@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["VECTOR", "Loop", "Side", "axes_in_run", "reach_of", "side_of"]
+__all__ = ["VECTOR", "Loop", "Side", "chained", "side_of"]
 
 Loop = tuple[int, int, int]
 """(n, in stride, out stride)."""
@@ -18,27 +18,24 @@ FAR = 1 << 31
 """Units from which a position within a tile is not held in 32 bits."""
 
 
-def axes_in_run(side: int, axes: Sequence[tuple[Loop, int]], unit: int) -> int:
-    """How many axes, counted from the last, are one run of memory within a tile."""
-    (length, _, _), size = axes[3]
-    run, whole = 1, length == size
-    for axis, size in reversed(axes[:3]):
-        n = axis[0]
-        if not whole or (n > 1 and axis[side] != length * unit):
-            break
-        run, whole, length = run + 1, n == size, length * n
-    return run
+def chained(
+    side: int, axes: Sequence[tuple[Loop, int]], unit: int, *, padded: bool
+) -> tuple[int, int]:
+    """How many axes, counted from the last, follow one another in a tile's memory, and their bytes.
 
-
-def reach_of(side: int, axes: Sequence[tuple[Loop, int]], unit: int) -> int:
-    """Bytes that lie side by side within a tile, whether or not it is wider than what they fill."""
-    reach, whole = unit, True
+    Args:
+        side: 1 for the input, 2 for the output.
+        axes: each with its size in a tile.
+        unit: bytes of what the sizes count.
+        padded: whether a tile may be wider than an axis that others follow.
+    """
+    count, reach, whole = 0, unit, True
     for axis, size in reversed(axes):
         n = axis[0]
         if not whole or (n > 1 and axis[side] != reach):
             break
-        reach, whole = reach * min(n, size), n <= size
-    return reach
+        count, reach, whole = count + 1, reach * min(n, size), n == size or (padded and n < size)
+    return count, reach
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from xlayout_torch.triton_side import VECTOR, Loop, axes_in_run, reach_of, side_of
+from xlayout_torch.triton_side import VECTOR, Loop, chained, side_of
 
 __all__ = [
     "LINE",
@@ -168,7 +168,9 @@ def _tiled(
     c = (run, unit, unit)
     written = ((r, tr), (a, ta), (b, tb), (c, tc))
     read = ((r, tr), (b, tb), (a, ta), (c, tc)) if ta > 1 else written
-    runs = (axes_in_run(1, read, unit), axes_in_run(2, written, unit)) if axes else (1, 1)
+    reads, writes = partial(chained, 1, read, unit), partial(chained, 2, written, unit)
+    runs = (reads(padded=False)[0], writes(padded=False)[0]) if axes else (1, 1)
+    reach = reads(padded=True)[1], writes(padded=True)[1]
     if ta == 1:  # nothing to turn, if the rows of both sides are the same
         runs = min(runs), min(runs)
     x = side_of(1, read, runs[0], outer, offsets[0], aligned[0], unit)
@@ -184,7 +186,6 @@ def _tiled(
         words += [*_digit(n), step, by]
     words += [r[0], b[0], a[0], *x.strides, *z.strides, x.length, z.length]
     tile = Tile(unit, sizes, runs, (x.vector, z.vector), x.wide or z.wide, warps)
-    reach = reach_of(1, read, unit), reach_of(2, written, unit)
     steps = [(n - 1) * step for n, _, step in axes]
     first, last = (offsets[1] + sum(f(0, step) for step in steps) for f in (min, max))
     return Cut(tile, count, reach, (first, last + run * unit), (*words, count))
