@@ -96,7 +96,8 @@ class Run:
             else:
                 together.append(name)
         with ThreadPoolExecutor(ABREAST) as pool:
-            answers = [pair for some in pool.map(self._ask, [together, *alone]) for pair in some]
+            groups = filter(None, (together, *alone))
+            answers = [pair for some in pool.map(self._ask, groups) for pair in some]
         for name, answer in answers:
             self._say(name, {"question": self._here.cases[name]["question"], **answer})
             if answer["verdict"] == "LATE":
@@ -105,8 +106,6 @@ class Run:
                 self.broken.append(name)
 
     def _ask(self, names: list[str]) -> list[tuple[str, dict[str, Any]]]:
-        if not names:
-            return []
         first = self._here.cases[names[0]]
         environment = self._here.environment | first["environment"]
         return list(ask(first["module"], names, environment, self._end))

@@ -54,8 +54,7 @@ class Batch:
         outputs: list[Any] = []
         for moves, arrays, made in items:
             both = (*arrays, *made)
-            asked = cuda.watched if not tensors else cuda.held_back  # of the call once is enough
-            if any(map(asked, both)) or {x.device for x in both} != {both[0].device}:
+            if cuda.watched(*both) or {x.device for x in both} != {both[0].device}:
                 return None
             found = _cuts_of(
                 moves,

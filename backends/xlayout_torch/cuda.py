@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from xlayout_native.strided import one_move
-from xlayout_torch import native
-from xlayout_torch.memory import count_write, plain
+from xlayout_torch import memory, native
 from xlayout_torch.triton_plan import Launch, Moves, Plan, alignment, cuts, plan
 from xlayout_torch.triton_tile import Tile
 
@@ -29,7 +28,6 @@ __all__ = [
     "addresses_of",
     "copy",
     "fresh",
-    "held_back",
     "joins",
     "launch",
     "move",
@@ -87,7 +85,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         return False
     if not _moved(moves, arrays, outputs):
         return False
-    count_write(outputs)
+    memory.count_write(outputs)
     return True
 
 
@@ -95,11 +93,11 @@ def launch(made: Plan, table: Any, source: int = 0, target: int = 0) -> None:
     """Start a plan, with its table on the current device; addresses are added to the table's."""
     for one in made.launches:
         key = one.tile, one.jobs is None, one.streams, table.device
+        arguments = table, source, target, one.pieces, one.jobs or 0, one.group
         kernel, fixed = _kernels.get(key, (None, ()))
         if kernel is None:
-            _kernels[key] = _first(one, table, source, target)
+            _kernels[key] = _first(one, arguments)
         else:  # past the half of a launch's time in which Triton looks for it
-            arguments = table, source, target, one.pieces, one.jobs or 0, one.group
             kernel[one.programs, 1, 1](*arguments, *fixed)
 
 
@@ -107,12 +105,11 @@ _kernels: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
 """(tile, whether it has one piece, whether it streams, device) -> kernel, its constants."""
 
 
-def _first(one: Launch, table: Any, source: int, target: int) -> tuple[Any, tuple[Any, ...]]:
+def _first(one: Launch, arguments: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """Start a launch of a new kind; what Triton compiled for it, which an interpreter does not."""
     from xlayout_torch.triton_copy import copy_tiles
 
     fixed = constants(one.tile, several=one.jobs is not None, streams=one.streams)
-    arguments = table, source, target, one.pieces, one.jobs or 0, one.group
     options = {"num_warps": one.tile.warps, "num_stages": 1}
     return copy_tiles[one.programs,](*arguments, *fixed, **options), fixed
 
@@ -248,20 +245,15 @@ _one_move = lru_cache(4096)(one_move)
 
 
 def watched(*xs: Any) -> bool:
-    """Whether a gate is closed for a call on these; those of the call need CUDA, and come last."""
-    if any(map(held_back, xs)):
-        return True
-    for gate in (*_OF_THE_CALL, "transform"):  # noqa: SIM110 -- a generator takes half as long again
-        if gate in GATES and GATES[gate](xs[0]):
-            return True
+    """Whether a gate is closed for a call on these."""
+    if not memory.watched() and all(map(_plain, xs)):
+        return GATES["capture"](xs[0])  # the one that is left; to ask each takes 3 us a tensor
+    for gate, closed in GATES.items():
+        for x in xs[:1] if gate in _OF_THE_CALL else xs:
+            if closed(x):
+                return True
     return False
 
 
-def held_back(x: Any) -> bool:
-    """Whether a gate is closed for a tensor itself."""
-    if plain(x) and _there(x) and not x.requires_grad:
-        return False  # and to ask each gate takes 3 us
-    for gate, closed in GATES.items():  # noqa: SIM110 -- a generator takes half as long again
-        if gate not in _OF_THE_CALL and closed(x):
-            return True
-    return False
+def _plain(x: Any) -> bool:
+    return memory.plain(x) and _there(x) and not x.requires_grad

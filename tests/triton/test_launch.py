@@ -75,7 +75,8 @@ def test_a_trial_starts_what_was_kept_too(monkeypatch: pytest.MonkeyPatch) -> No
         def __getitem__(self, _grid: Any) -> Any:
             raise RuntimeError("started in another way")
 
-    def first(_one: Any, _table: Any, source: int, target: int) -> tuple[Any, tuple[()]]:
+    def first(_one: Any, arguments: tuple[Any, ...]) -> tuple[Any, tuple[()]]:
+        _, source, target, *_ = arguments
         size = 4 * 3 * 66 * 80
         turned = not second
         second.append(turned)
