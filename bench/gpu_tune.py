@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -25,11 +27,11 @@ from xlayout_torch.triton_tile import Tile
 __all__ = ["main", "tuned"]
 
 SETTINGS = {
-    "STRIP": ("FEW_WARPS", [(1 << 12, 2), (1 << 13, 2), (1 << 13, 4), (1 << 14, 4)]),
-    "TILE": ("WARPS", [(1 << 14, 4), (1 << 14, 8), (1 << 15, 8), (1 << 16, 8)]),
-    "SCALARS": ("WARPS", [(1 << 11, 2), (1 << 12, 4), (1 << 13, 8), (1 << 14, 8), (1 << 14, 16)]),
+    "STRIP": [(1 << 12, 2), (1 << 13, 2), (1 << 13, 4), (1 << 14, 4)],
+    "TILE": [(1 << 14, 2), (1 << 14, 4), (1 << 15, 2), (1 << 15, 8), (1 << 16, 8)],
+    "SCALARS": [(1 << 11, 2), (1 << 12, 4), (1 << 13, 2), (1 << 13, 8), (1 << 14, 16)],
 }
-"""Name -> the name of its warps, and what both are tried with."""
+"""Name -> the sizes and warps that it is tried with."""
 
 
 def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
@@ -49,14 +51,13 @@ def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
         return found[0][0].tile if found else sys.exit(f"{op}: not for the kernel")
 
     usual, found = tile(), {}
-    for name, (warps, choices) in SETTINGS.items():
-        before = getattr(triton_tile, name), getattr(triton_tile, warps)
-        try:
-            for choice in choices:
-                use(name, warps, choice)
-                if tile() == usual and (choice != before or found):
-                    continue  # made by another setting, or known already
-                label = f"{name} {choice[0]}, {choice[1]} warps: {tile().sizes}"
+    for name, choices in SETTINGS.items():
+        with setting(name, 2 * getattr(triton_tile, name)):
+            if tile().sizes == usual.sizes:
+                continue  # made by another setting
+        for size_of_tile, warps in choices:
+            with setting(name, size_of_tile, warps):
+                label = f"{name} {size_of_tile}, {warps} warps: {tile().sizes}"
                 cell = contest(
                     op,
                     {label: lambda: case.ours(given)},
@@ -66,15 +67,27 @@ def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
                     ),
                 )[label]
                 found[label] = cell if isinstance(cell, str) else round(cell["share"], 3)
-        finally:
-            use(name, warps, before)
     return found
 
 
-def use(name: str, warps: str, choice: tuple[int, int]) -> None:
-    """Forget every plan, and make others from now on."""
-    setattr(triton_tile, name, choice[0])
-    setattr(triton_tile, warps, choice[1])
+@contextmanager
+def setting(name: str, size: int, warps: int | None = None) -> Iterator[None]:
+    """Plans made with another size of tiles, and with so many warps for all; none of others."""
+    names = (name,) if warps is None else (name, "WARPS", "MORE_WARPS")
+    before = {each: getattr(triton_tile, each) for each in names}
+    try:
+        for each in names:
+            setattr(triton_tile, each, size if each == name else warps)
+        forget()
+        yield
+    finally:
+        for each, value in before.items():
+            setattr(triton_tile, each, value)
+        forget()
+
+
+def forget() -> None:
+    """Forget every plan, so that others are made from now on."""
     triton_tile.cut.cache_clear()
     cuda._prepared.cache_clear()
 

@@ -9,9 +9,10 @@ import torch
 
 pytest.importorskip("jax")
 
-from bench import gpu_jax, gpu_speed, gpu_state, gpu_timing
+from bench import gpu_jax, gpu_speed, gpu_state, gpu_timing, gpu_tune
 from bench.gpu_checks import troubles
 from bench.gpu_timing import race
+from xlayout_torch import triton_tile
 
 
 def test_torch_is_raced() -> None:
@@ -127,3 +128,17 @@ def test_a_race_is_in_copies() -> None:
     found = race({"twice": lambda: x.clone() + 1}, lambda: x.clone(), rounds=3, cuda=False)
     assert found["twice"].share > 0
     assert found["twice"].asdict().keys() == {"share", "spread", "seconds", "host"}
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [("interleave rows", "STRIP"), ("transpose", "TILE"), ("transpose, odd", "SCALARS")],
+)
+def test_an_op_is_tuned_by_the_setting_that_its_tiles_are_made_by(op: str, name: str) -> None:
+    names = (*gpu_tune.SETTINGS, "WARPS", "MORE_WARPS")
+    before = [getattr(triton_tile, each) for each in names]
+    found = gpu_tune.tuned(op, "bfloat16", 2)
+    assert len(found) == len(gpu_tune.SETTINGS[name])
+    assert all(label.startswith(f"{name} ") for label in found)
+    assert all(isinstance(share, float) for share in found.values())
+    assert [getattr(triton_tile, each) for each in names] == before
