@@ -2,7 +2,7 @@
 
     python -m bench.gpu_tune [--mib 1024] [--dtype bfloat16] [--only transpose]
 
-What it finds goes into `xlayout_torch.triton_tile` by hand, where it holds for most ops. Each op is
+What it finds goes into `xlayout_triton.tile` by hand, where it holds for most ops. Each op is
 tried with the setting that its tiles are made by.
 """
 
@@ -20,9 +20,10 @@ from bench.gpu_speed import CUDA, DEVICE, options, raw
 from bench.gpu_timing import race
 from xlayout.bench.cases import CASES, Permute, make_case
 from xlayout.lower.moves import moves_of
-from xlayout_torch import cuda, triton_tile
-from xlayout_torch.triton_plan import cuts
-from xlayout_torch.triton_tile import Tile
+from xlayout_torch import cuda
+from xlayout_triton import tile as tiles
+from xlayout_triton.plan import cuts
+from xlayout_triton.tile import Tile
 
 __all__ = ["main", "tuned"]
 
@@ -52,7 +53,7 @@ def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
 
     usual, found = tile(), {}
     for name, choices in SETTINGS.items():
-        with setting(name, 2 * getattr(triton_tile, name)):
+        with setting(name, 2 * getattr(tiles, name)):
             if tile().sizes == usual.sizes:
                 continue  # made by another setting
         for size_of_tile, warps in choices:
@@ -74,21 +75,21 @@ def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
 def setting(name: str, size: int, warps: int | None = None) -> Iterator[None]:
     """Plans made with another size of tiles, and with so many warps for all; none of others."""
     names = (name,) if warps is None else (name, "WARPS", "MORE_WARPS")
-    before = {each: getattr(triton_tile, each) for each in names}
+    before = {each: getattr(tiles, each) for each in names}
     try:
         for each in names:
-            setattr(triton_tile, each, size if each == name else warps)
+            setattr(tiles, each, size if each == name else warps)
         forget()
         yield
     finally:
         for each, value in before.items():
-            setattr(triton_tile, each, value)
+            setattr(tiles, each, value)
         forget()
 
 
 def forget() -> None:
     """Forget every plan, so that others are made from now on."""
-    triton_tile.cut.cache_clear()
+    tiles.cut.cache_clear()
     cuda._prepared.cache_clear()
 
 

@@ -7,9 +7,7 @@ Its modules, from the bottom up:
     operation                  a layout as one operation of torch
     autograd, primitive        that operation, recorded by autograd; recorded by Dynamo
     opaque, record             functions that Dynamo does not read; that it records as one call
-    triton_side, triton_tile   a copy cut into tiles for a GPU
-    triton_plan                many of them, as a table of numbers
-    triton_copy, cuda, batch   the Triton kernel, when it is used, and for many tensors at once
+    cuda, batch                when a Triton kernel copies instead, and for many tensors at once
     exchange                   a tensor's memory, to and from another framework
     placement, collective      DTensors: how they lie, and what is asked of them
     transport, pairs           elements between ranks

@@ -12,8 +12,8 @@ import torch
 from xlayout_torch import cuda
 from xlayout_torch.cuda import Moves
 from xlayout_torch.memory import count_write
-from xlayout_torch.triton_plan import Plan, alignment, cuts, plan
-from xlayout_torch.triton_tile import Cut
+from xlayout_triton.plan import Plan, alignment, cuts, plan
+from xlayout_triton.tile import Cut
 
 __all__ = ["Batch", "move_many"]
 

@@ -19,8 +19,7 @@ import torch
 
 from xlayout_native.strided import one_move
 from xlayout_torch import memory, native
-from xlayout_torch.triton_plan import Launch, Moves, Plan, alignment, cuts, plan
-from xlayout_torch.triton_tile import Tile
+from xlayout_triton.plan import Launch, Moves, Plan, alignment, cuts, plan
 
 __all__ = [
     "GATES",
@@ -107,18 +106,11 @@ _kernels: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
 
 def _first(one: Launch, arguments: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """Start a launch of a new kind; what Triton compiled for it, which an interpreter does not."""
-    from xlayout_torch.triton_copy import copy_tiles
+    from xlayout_triton.copy import constants, copy_tiles
 
     fixed = constants(one.tile, several=one.jobs is not None, streams=one.streams)
     options = {"num_warps": one.tile.warps, "num_stages": 1}
     return copy_tiles[one.programs,](*arguments, *fixed, **options), fixed
-
-
-def constants(tile: Tile, *, several: bool, streams: bool) -> tuple[Any, ...]:
-    """What the kernel is compiled with."""
-    from xlayout_torch.triton_copy import UNITS
-
-    return several, streams, UNITS[tile.unit], *tile.sizes, *tile.runs, *tile.vectors, tile.wide
 
 
 def status() -> str:

@@ -12,7 +12,7 @@ pytest.importorskip("jax")
 from bench import gpu_jax, gpu_speed, gpu_state, gpu_timing, gpu_tune
 from bench.gpu_checks import troubles
 from bench.gpu_timing import race
-from xlayout_torch import triton_tile
+from xlayout_triton import tile as tiles
 
 
 def test_torch_is_raced() -> None:
@@ -136,9 +136,9 @@ def test_a_race_is_in_copies() -> None:
 )
 def test_an_op_is_tuned_by_the_setting_that_its_tiles_are_made_by(op: str, name: str) -> None:
     names = (*gpu_tune.SETTINGS, "WARPS", "MORE_WARPS")
-    before = [getattr(triton_tile, each) for each in names]
+    before = [getattr(tiles, each) for each in names]
     found = gpu_tune.tuned(op, "bfloat16", 2)
     assert len(found) == len(gpu_tune.SETTINGS[name])
     assert all(label.startswith(f"{name} ") for label in found)
     assert all(isinstance(share, float) for share in found.values())
-    assert [getattr(triton_tile, each) for each in names] == before
+    assert [getattr(tiles, each) for each in names] == before

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from tests.native.oracle import Buffer
-from xlayout_torch.triton_plan import WORDS, Plan
-from xlayout_torch.triton_tile import Tile
+from xlayout_triton.plan import WORDS, Plan
+from xlayout_triton.tile import Tile
 
 __all__ = ["emulate", "positions"]
 

@@ -13,8 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tests.triton.test_tile import LARGE, tile_of
-from xlayout_torch import cuda
-from xlayout_torch.triton_copy import copy_tiles
+from xlayout_triton.copy import constants, copy_tiles
 
 __all__ = ["FAMILIES", "compiled", "variants"]
 
@@ -30,7 +29,7 @@ def compiled(name: str, itemsize: int) -> dict[str, int]:
     kinds = {p.name: "constexpr" if p.is_constexpr else p.annotation or "*i64" for p in parameters}
     names = [p.name for p in parameters if p.is_constexpr]
     tile = tile_of(name, itemsize)
-    values = cuda.constants(tile, several=True, streams=True)
+    values = constants(tile, several=True, streams=True)
     aligned = {(0,): [["tt.divisibility", 16]]}
     source = ASTSource(copy_tiles, kinds, dict(zip(names, values, strict=True)), aligned)
     options = {"num_warps": tile.warps, "num_stages": 1}
@@ -76,8 +75,8 @@ def variants() -> int:
     """Kernels that launches compile which differ in addresses and in positions in the table."""
     triton.runtime.driver.set_active(Absent())
     tile = tile_of("transpose", 2)
-    constants = cuda.constants(tile, several=True, streams=False)
+    fixed = constants(tile, several=True, streams=False)
     options = {"grid": (1,), "num_warps": tile.warps, "num_stages": 1}
     numbers = [(0, 0, 0, 1, 1), (1 << 46, 16, 1, 40, 16), (7, (1 << 47) + 1, 1 << 20, 0, 64)]
-    made = [copy_tiles.warmup(torch.int64, *some, *constants, **options) for some in numbers]
+    made = [copy_tiles.warmup(torch.int64, *some, *fixed, **options) for some in numbers]
     return len({kernel.hash for kernel in made})

@@ -14,8 +14,9 @@ from tests.native.test_copy import copies
 from tests.triton.cases import FAMILIES, ITEMSIZES, prepared
 from tests.triton.conftest import INTERPRETED
 from xlayout.algebra import Layout
-from xlayout_torch import cuda, triton_plan
-from xlayout_torch.triton_tile import OUTER, TILE
+from xlayout_torch import cuda
+from xlayout_triton import plan
+from xlayout_triton.tile import OUTER, TILE
 
 # A tile takes the interpreter some ten milliseconds, and a GPU's compiler half a second.
 examples = settings(
@@ -139,7 +140,7 @@ def test_several_kinds_of_pieces_between_several_buffers(device: str) -> None:
 
 
 def test_jobs_of_several_tiles(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_plan, "JOBS", 4)
+    monkeypatch.setattr(plan, "JOBS", 4)
     size = 19 * TILE
     moves: list[Move] = [(j, 0, (0, j * size, ((size, 1, 1),))) for j in range(2)]
     sources = [Buffer(size, fill=np.random.default_rng(k)) for k in range(2)]

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from xlayout_torch import cuda
-from xlayout_torch.triton_plan import Plan, plan
-from xlayout_torch.triton_tile import cut
+from xlayout_triton.plan import Plan, plan
+from xlayout_triton.tile import cut
 
 
 class Kernel:

@@ -11,8 +11,8 @@ from tests.native.oracle import Buffer, Loops, Move, expect
 from tests.native.test_copy import copies
 from tests.triton.cases import FAMILIES, ITEMSIZES, prepared
 from tests.triton.emulator import emulate
-from xlayout_torch.triton_plan import BEYOND, JOBS, WORDS, alignment, cuts, plan
-from xlayout_torch.triton_tile import OUTER, cut
+from xlayout_triton.plan import BEYOND, JOBS, WORDS, alignment, cuts, plan
+from xlayout_triton.tile import OUTER, cut
 
 
 def agree(loops: Loops, itemsize: int, shift: int) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.native.test_copy import permuted
 from tests.triton.emulator import positions
-from xlayout_torch.triton_tile import LINE, OUTER, STRIP, TILE, WARPS, Loop, Tile, _digit, cut
+from xlayout_triton.tile import LINE, OUTER, STRIP, TILE, WARPS, Loop, Tile, _digit, cut
 
 LARGE = {
     "rows": ((2, 2048, 4096), (1, 0, 2)),

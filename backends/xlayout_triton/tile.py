@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from xlayout_torch.triton_side import VECTOR, Loop, chained, side_of
+from xlayout_triton.side import VECTOR, Loop, chained, side_of
 
 __all__ = [
     "LINE",

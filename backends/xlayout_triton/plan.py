@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from xlayout_torch.triton_tile import VECTOR, Cut, Loop, Tile, cut
+from xlayout_triton.tile import VECTOR, Cut, Loop, Tile, cut
 
 __all__ = ["WORDS", "Launch", "Moves", "Plan", "alignment", "cuts", "plan"]
 

@@ -1,19 +1,31 @@
 """Copy: the Triton kernel that moves strided copies between addresses, one tile a program.
 
-It knows no tensors: `triton_plan` writes a table of pieces, 40 numbers each, and says what a tile
-is. Loads and stores are rows of memory, so that Triton gives each side the layout in which they
-coalesce, and carries the values from one to the other through shared memory or shuffles.
+It knows no arrays: `plan` writes a table of pieces, 40 numbers each, and says what a tile is. Loads
+and stores are rows of memory, so that Triton gives each side the layout in which they coalesce, and
+carries the values from one to the other through shared memory or shuffles.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
 
-__all__ = ["UNITS", "copy_tiles"]
+from xlayout_triton.plan import WORDS
+from xlayout_triton.tile import Tile
+
+__all__ = ["UNITS", "constants", "copy_arrays", "copy_tiles"]
+
+_WORDS = tl.constexpr(WORDS)
 
 UNITS = {1: tl.uint8, 2: tl.uint16, 4: tl.uint32, 8: tl.uint64}
 """Bytes -> the integer they are moved as."""
+
+
+def constants(tile: Tile, *, several: bool, streams: bool) -> tuple[Any, ...]:
+    """What a kernel is compiled with."""
+    return several, streams, UNITS[tile.unit], *tile.sizes, *tile.runs, *tile.vectors, tile.wide
 
 
 @triton.constexpr_function
@@ -76,15 +88,34 @@ def _digit(rest, at):
     return rest - quotient * n, quotient
 
 
-@triton.jit(do_not_specialize=["source", "target", "pieces", "jobs", "group"])
-def copy_tiles(
-    table,
-    source: tl.int64,
-    target: tl.int64,
-    pieces: tl.int32,
-    jobs: tl.int32,
-    group: tl.int32,
-    SEVERAL: tl.constexpr,
+@triton.jit
+def _found(table, pieces, jobs, group, SEVERAL: tl.constexpr):
+    # The piece that a program works on, the tile, and whether there is such a tile.
+    tile = tl.program_id(0)
+    piece = table + pieces
+    if SEVERAL:
+        job = tl.load(table + jobs + tile // group)
+        piece += (job >> 32) * _WORDS
+        tile = job.to(tl.int32) + tile % group
+        return piece, tile, tile < tl.load(piece + 39)
+    return piece, tile, True
+
+
+@triton.jit
+def _picked(addresses, number):
+    # One of a tuple, whose length is known when the kernel is compiled.
+    address = addresses[0]
+    for k in tl.static_range(1, len(addresses)):
+        address = tl.where(number == k, addresses[k], address)
+    return address
+
+
+@triton.jit
+def _copied(
+    piece,
+    tile,
+    source,
+    target,
     STREAMS: tl.constexpr,
     UNIT: tl.constexpr,
     R: tl.constexpr,
@@ -97,18 +128,10 @@ def copy_tiles(
     WRITE_VECTOR: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """One tile of one piece; addresses are the sums of the arguments and the table's numbers."""
-    tile = tl.program_id(0)
-    piece = table + pieces
-    if SEVERAL:
-        job = tl.load(table + jobs + tile // group)
-        piece += (job >> 32) * 40
-        tile = job.to(tl.int32) + tile % group
-        if tile >= tl.load(piece + 39):
-            return
+    # One tile of one piece, between arrays at two addresses.
     WIDTH: tl.constexpr = UNIT.primitive_bitwidth // 8
-    read = (source + tl.load(piece)) // (READ_VECTOR * WIDTH) + tl.load(piece + 2)
-    write = (target + tl.load(piece + 1)) // (WRITE_VECTOR * WIDTH) + tl.load(piece + 3)
+    read = source // (READ_VECTOR * WIDTH) + tl.load(piece + 2)
+    write = target // (WRITE_VECTOR * WIDTH) + tl.load(piece + 3)
     rest = tile.to(tl.uint32)
     c, rest = _digit(rest, piece + 4)
     b, rest = _digit(rest, piece + 6)
@@ -146,3 +169,63 @@ def copy_tiles(
         tl.store(where, values, inside, cache_modifier=".cs")
     else:
         tl.store(where, values, inside)
+
+
+@triton.jit(do_not_specialize=["source", "target", "pieces", "jobs", "group"])
+def copy_tiles(
+    table,
+    source: tl.int64,
+    target: tl.int64,
+    pieces: tl.int32,
+    jobs: tl.int32,
+    group: tl.int32,
+    SEVERAL: tl.constexpr,
+    STREAMS: tl.constexpr,
+    UNIT: tl.constexpr,
+    R: tl.constexpr,
+    B: tl.constexpr,
+    A: tl.constexpr,
+    C: tl.constexpr,
+    READ_RUN: tl.constexpr,
+    WRITE_RUN: tl.constexpr,
+    READ_VECTOR: tl.constexpr,
+    WRITE_VECTOR: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """One tile of one piece; addresses are the sums of the arguments and the table's numbers."""
+    piece, tile, there = _found(table, pieces, jobs, group, SEVERAL)
+    if there:
+        _copied(
+            piece, tile, source + tl.load(piece), target + tl.load(piece + 1),
+            STREAMS, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
+        )  # fmt: skip
+
+
+@triton.jit
+def copy_arrays(
+    table,
+    sources,
+    targets,
+    pieces: tl.int32,
+    jobs: tl.int32,
+    group: tl.int32,
+    SEVERAL: tl.constexpr,
+    STREAMS: tl.constexpr,
+    UNIT: tl.constexpr,
+    R: tl.constexpr,
+    B: tl.constexpr,
+    A: tl.constexpr,
+    C: tl.constexpr,
+    READ_RUN: tl.constexpr,
+    WRITE_RUN: tl.constexpr,
+    READ_VECTOR: tl.constexpr,
+    WRITE_VECTOR: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """One tile of one piece; the table's numbers say which of the addresses are meant."""
+    piece, tile, there = _found(table, pieces, jobs, group, SEVERAL)
+    if there:
+        _copied(
+            piece, tile, _picked(sources, tl.load(piece)), _picked(targets, tl.load(piece + 1)),
+            STREAMS, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
+        )  # fmt: skip
