@@ -42,7 +42,8 @@ test-all: lint types
 # What H100 and TPU v5e would run, compiled here without them, and the Triton kernel interpreted. In an
 # environment of its own, because the compilers are a download of 580 MB.
 test-aot: $(READY_AOT)
-	$(VENV_AOT)/bin/pytest tests/shard/test_aot.py tests/gpu/test_pallas.py tests/triton
+	$(VENV_AOT)/bin/pytest tests/shard/test_aot.py tests/gpu/test_pallas.py \
+		tests/gpu/test_launches.py tests/triton
 	TRITON_INTERPRET=1 $(VENV_AOT)/bin/pytest tests/triton
 
 # The other end of what is supported: a newer Python, the next JAX, and no torch. The tests run on the

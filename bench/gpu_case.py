@@ -28,7 +28,10 @@ CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 LARGE = 1 << 26 if CUDA else 1 << 20  # elements
 
-MODULES = {"torch": ("bench.gpu_kernel",), "jax": ("bench.gpu_promises", "bench.gpu_questions")}
+MODULES = {
+    "torch": ("bench.gpu_kernel",),
+    "jax": ("bench.gpu_calls", "bench.gpu_promises", "bench.gpu_questions"),
+}
 """Framework -> the modules whose cases need it, JAX beside torch."""
 
 

@@ -1,9 +1,10 @@
-"""Speed on a GPU in JAX: what `jax.jit` makes of an op, beside a copy of the same bytes.
+"""Speed on a GPU in JAX: an op on arrays, and in `jax.jit`, beside a copy of the same bytes.
 
     python -m bench.gpu_jax [--mib 64 1024] [--dtype bfloat16] [--only transpose]
 
-The lines are those of `bench.gpu_speed`. xlayout's op is compiled by XLA like any other; beside it
-stand a Pallas kernel, where its tiles fit, and the op in torch on the same memory, there and back.
+The lines are those of `bench.gpu_speed`. xlayout's op is called with arrays, where the Triton
+kernel may copy; beside it stand what jit makes of the op written by hand, a Pallas kernel, where
+its tiles fit, and the op in torch on the same memory, there and back.
 """
 
 from __future__ import annotations
@@ -59,9 +60,8 @@ def figures(op: str, dtype: str, mib: int) -> dict[str, Any]:
         source = bits.view(KINDS[dtype])
     xs = parts_of(source, case.layout.in_shapes)
     hand = jax.jit(fresh(case.hand, case.layout.out_shapes, WORDS))
-    ours = jax.jit(lambda *xs: case.ours(*xs))
     calls: dict[str, Callable[[], Any]] = {
-        "xlayout": lambda: ours(*xs),
+        "xlayout": lambda: case.ours(*xs),
         "jit": lambda: hand(*xs),
         "by torch": lambda: by_torch(case.ours, xs),
     }

@@ -15,7 +15,7 @@ from bench.gpu_here import Here
 
 __all__ = ["EXTRA", "PARTS", "Run"]
 
-PARTS = ("kernel", "promises", "speed", "state", "jax", "compiled", "questions", "tests")
+PARTS = ("kernel", "calls", "promises", "speed", "state", "jax", "compiled", "questions", "tests")
 """In the order of what must not be missed, for the last may find no time."""
 
 EXTRA = ("tune",)
@@ -23,7 +23,7 @@ EXTRA = ("tune",)
 ABREAST = 4
 """Processes that are asked at a time: most of what one takes are its imports."""
 
-JAX = ("promises", "jax", "questions")
+JAX = ("calls", "promises", "jax", "questions")
 
 _ON_GPU = {
     "speed": (["bench.gpu_speed"], 130),

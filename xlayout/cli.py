@@ -240,10 +240,12 @@ def info() -> None:
         except PackageNotFoundError:
             rows.append((library, "not installed"))
     rows.append(("copy kernel", xlayout_native.status()))
-    try:
-        rows.append(("on CUDA", verbs("torch", "cuda").status()))
-    except (ImportError, OSError) as error:  # the latter where a library of CUDA's is missing
-        rows.append(("on CUDA", f"not in use: {error}"))
+    for framework in ("torch", "jax"):
+        try:
+            status = verbs(framework, "cuda").status()
+        except (ImportError, OSError) as error:  # the latter where a library of CUDA's is missing
+            status = f"not in use: {error}"
+        rows.append((f"on CUDA, {framework}", status))
     with _refusals():
         _show(Table("", ("", ""), tuple(rows)))
 

@@ -3,7 +3,10 @@
 Its modules, from the bottom up:
 
     tracers, dtypes            what tracers tell of the arrays that they stand for; casts, fillers
-    primitive, native          a layout as one operation of JAX; by the copy kernel, where that pays
+    primitive, programs        a layout as one operation of JAX; what is known where it is lowered
+    native                     the operation by the copy kernel, where that pays
+    launches, cuda             by Triton's, on a GPU, and when that pays
+    lowering                   one of these, or plain ops
     refusals                   what has no memory to share, in words
     exchange, pytree           an array's memory, to and from another framework; containers
     placement, distributed     how arrays lie on devices; those to and from another framework
@@ -25,10 +28,13 @@ from jax import lax
 from jax.extend.backend import backends
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from xlayout_jax import cuda as cuda
 from xlayout_jax import exchange as exchange
+from xlayout_jax import lowering as lowering
 from xlayout_jax import native
 from xlayout_jax.dtypes import filler, is_key, joined
 from xlayout_jax.placement import is_settled
+from xlayout_jax.primitive import alone
 from xlayout_jax.tracers import is_batched, is_explicit, is_staged, is_tracer, primal
 from xlayout_native.keys import find_by_place, keep_by_place
 from xlayout_native.strided import dense_strides
@@ -63,8 +69,8 @@ def keep(
     /,
 ) -> None:
     # Where no platform has two devices nothing can be spread, and no call needs to look.
-    alone = all(client.device_count() == 1 for client in backends().values())
-    keep_by_place(runs, x, args, options, run, alone)
+    single = all(client.device_count() == 1 for client in backends().values())
+    keep_by_place(runs, x, args, options, run, single)
 
 
 def told(_arrays: Sequence[Any], _args: Sequence[Any], _options: dict[str, Any], /) -> None:
@@ -161,15 +167,16 @@ def compiled(
     /,
 ) -> Callable[..., Any] | None:
     # Op by op, JAX on CPU writes a full copy for every reshape and transpose.
+    whole = alone(function)
     if elsewhere is None:
-        return jax.jit(function)
+        return jax.jit(whole)
 
     def chosen(run: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *xs: elsewhere(*xs) if any(map(spread, xs)) else run(*xs)
 
-    jitted = jax.jit(chosen(function))  # inside too: no key tells explicit axes of one device
-    alone = all(type(x.sharding) is SingleDeviceSharding for x in arrays)
-    return jitted if alone else chosen(jitted)
+    jitted = jax.jit(chosen(whole))  # inside too: no key tells explicit axes of one device
+    single = all(type(x.sharding) is SingleDeviceSharding for x in arrays)
+    return jitted if single else chosen(jitted)
 
 
 def quick(

@@ -8,6 +8,7 @@ whatever a platform knows also serves gradients, their gradients, and `vmap`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-__all__ = ["Linear", "common_kind", "lower_plain", "relayout_p"]
+__all__ = ["Linear", "alone", "common_kind", "is_alone", "lower_plain", "relayout_p"]
 
 
 class Linear(Protocol):
@@ -45,6 +46,29 @@ class Linear(Protocol):
 relayout_p: Any = Primitive("relayout")
 relayout_p.multiple_results = True
 
+_alone = ContextVar("xlayout_jax.alone", default=False)
+
+is_alone: Callable[[], bool] = _alone.get
+"""Whether what is traced is a program of its own: an op that was called with arrays."""
+
+
+def alone(function: Callable[..., Any], /) -> Callable[..., Any]:
+    """The function, to be traced as a program of its own.
+
+    >>> alone(lambda: is_alone())(), is_alone()
+    (True, False)
+    """
+
+    def run(*arrays: Any) -> Any:
+        token = _alone.set(True)
+        try:
+            return function(*arrays)
+        finally:
+            _alone.reset(token)
+
+    return run
+
+
 ad: Any = interpreters.ad  # they ship no types
 batching: Any = interpreters.batching
 
@@ -71,7 +95,7 @@ def _whole(mesh: Any, ndim: int) -> NamedSharding:
     return NamedSharding(mesh, spec(*[None] * ndim))
 
 
-def _run(*arrays: Any, linear: Linear) -> Any:
+def _run(*arrays: Any, linear: Linear, alone: bool = False) -> Any:
     # Else it would come here again, for ever: uncompiled, or compiled and then looked into.
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
         return _jitted(linear)(*arrays)
@@ -79,23 +103,25 @@ def _run(*arrays: Any, linear: Linear) -> Any:
 
 @lru_cache(1024)
 def _jitted(linear: Any) -> Callable[..., Any]:
-    return jax.jit(partial(relayout_p.bind, linear=linear))
+    return jax.jit(partial(relayout_p.bind, linear=linear, alone=True))
 
 
-def _results(*avals: Any, linear: Linear) -> list[Any]:
+def _results(*avals: Any, linear: Linear, alone: bool = False) -> list[Any]:
     like = avals[0]
     mesh = like.sharding.mesh
     return [like.update(shape=s, sharding=_whole(mesh, len(s))) for s in linear.out_shapes]
 
 
-def _transposed(cotangents: Sequence[Any], *operands: Any, linear: Linear) -> list[Any]:
+def _transposed(
+    cotangents: Sequence[Any], *operands: Any, linear: Linear, alone: bool = False
+) -> list[Any]:
     given = [ad.instantiate_zeros(c) for c in cotangents]
     back = relayout_p.bind(*given, linear=linear.inverse())
     return [c if ad.is_undefined_primal(x) else None for c, x in zip(back, operands, strict=True)]
 
 
 def _mapped(
-    arrays: Sequence[Any], axes: Sequence[Any], *, linear: Linear
+    arrays: Sequence[Any], axes: Sequence[Any], *, linear: Linear, alone: bool = False
 ) -> tuple[list[Any], list[int]]:
     pairs = list(zip(arrays, axes, strict=True))
     count = next(x.shape[axis] for x, axis in pairs if axis is not None)
@@ -107,7 +133,7 @@ def _mapped(
     return made, [0] * len(made)
 
 
-def _plain(*arrays: Any, linear: Linear) -> list[Any]:
+def _plain(*arrays: Any, linear: Linear, alone: bool = False) -> list[Any]:
     return linear.plain(arrays)
 
 

@@ -48,7 +48,7 @@ def test_without_torch_nothing_can_be_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nothing",), "no part 'nothing'; there are kernel, promises,"),
+        (("nothing",), "no part 'nothing'; there are kernel, calls,"),
         (("--only", "copies_are_copies", "none"), "no case 'none'; there are kernel_is_at_work,"),
     ],
 )

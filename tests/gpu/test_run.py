@@ -91,7 +91,7 @@ def test_a_run_in_which_all_was_asked_ends_well() -> None:
     assert conclude(run, cuda=True) == 0
 
 
-@pytest.mark.parametrize("part", ["promises", "jax", "questions"])
+@pytest.mark.parametrize("part", ["calls", "promises", "jax", "questions"])
 def test_without_jax_its_parts_are_left_out(part: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = ran(part, Here(CUDA.where, {}, {}, no_jax="ImportError: no"))
     assert capsys.readouterr().out.split(maxsplit=2)[1:] == [part, "no JAX: ImportError: no\n"]

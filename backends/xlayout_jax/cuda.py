@@ -1,0 +1,131 @@
+"""CUDA: a layout by the Triton kernel, where it is all that a program does and XLA is slower.
+
+A program that does more is XLA's, which makes one pass of a layout and what comes before and after.
+Before the kernel is used for the first time it copies a little, and XLA goes on copying where that
+fails or comes out wrong. XLAYOUT_TRITON=off does without it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from xlayout_jax.launches import capability, launched, planned
+from xlayout_jax.primitive import Linear, relayout_p
+from xlayout_jax.programs import nbytes, on, spread
+from xlayout_triton.plan import Moves, Plan
+from xlayout_triton.tile import VECTOR
+
+__all__ = ["GATES", "SMALL", "called", "status", "why_not"]
+
+SMALL = 1 << 25
+"""Bytes below which any program is done before its host has started the next."""
+
+WORD = 4
+"""Bytes of the narrowest element that XLA moves as fast, where rows are whole vectors."""
+
+FEW = 8
+"""Arrays that it joins as fast."""
+
+
+def _by_xla(context: Any, made: Plan) -> bool:
+    wide = context.avals_in[0].dtype.itemsize >= WORD
+    whole = all(min(one.tile.vectors) * one.tile.unit == VECTOR for one in made.launches)
+    return wide and whole and len(context.avals_in) <= FEW
+
+
+def _refused(_context: Any, _made: Plan) -> bool:
+    return why_not() != ""
+
+
+GATES: dict[str, Callable[[Any, Plan], bool]] = {
+    "off": lambda _context, _made: not on(),
+    "elsewhere": lambda context, _: tuple(context.module_context.platforms) != ("cuda",),
+    "exported": lambda context, _: context.module_context.lowering_parameters.for_export,
+    "spread": lambda context, _: spread(context),
+    "small": lambda context, _: nbytes(context.avals_in) < SMALL,
+    "by XLA": _by_xla,
+    "refused": _refused,
+}
+"""Name -> whether it keeps the kernel out of a program, given JAX's context and the plan."""
+
+
+def called(
+    context: Any, operands: Sequence[Any], orders: Sequence[Sequence[int]], moves: Moves
+) -> Sequence[Any] | None:
+    """The results by calls of the kernel, or None where one of the gates is closed.
+
+    Args:
+        context: JAX's, with what is known of operands and results.
+        operands: what is read.
+        orders: the axes of each operand, fastest first.
+        moves: the copies.
+    """
+    avals = context.avals_in
+    made = planned(moves, avals[0].dtype.itemsize, len(avals), len(context.avals_out))
+    gates = GATES.values() if moves != _TRIAL.moves(()) else ()
+    if made is None or any(closed(context, made) for closed in gates):
+        return None
+    return launched(context, operands, orders, made)
+
+
+def status() -> str:
+    """One line about the kernel: at work, and where, or why it is not.
+
+    >>> status().startswith("Triton" if jax.default_backend() == "gpu" else "not in use: ")
+    True
+    """
+    reason = why_not()
+    if reason:
+        return f"not in use: {reason}"
+    import triton
+
+    return f"Triton {triton.__version__}, {jax.devices('cuda')[0].device_kind}"
+
+
+@cache
+def why_not() -> str:
+    """Why the kernel is not to be used, or nothing; the first question is a trial."""
+    if os.environ.get("XLAYOUT_TRITON") == "off":
+        return "switched off by XLAYOUT_TRITON=off"
+    if capability() is None:
+        return "JAX sees no CUDA device, or several kinds of them"
+    try:
+        with jax.ensure_compile_time_eval():
+            halves = np.arange(2 * 3 * 66 * 40, dtype=np.int32).reshape(2, 3, 66, 40)
+            there = jax.device_put((*halves,), jax.devices("cuda")[0])
+            (made,) = relayout_p.bind(*there, linear=_TRIAL)
+            if not np.array_equal(made, _TRIAL.plain([*halves])[0]):
+                return "a trial came out wrong"
+    except Exception as error:  # noqa: BLE001 -- whatever it is, XLA can copy
+        return (str(error) or type(error).__name__).partition("\n")[0]
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """Two arrays, transposed and joined; nobody differentiates or maps it."""
+
+    out_shapes: tuple[tuple[int, ...], ...] = ((3, 80, 66),)
+
+    def moves(self, _strides: Sequence[tuple[int, ...]], /) -> Moves:
+        loops = ((3, 66 * 40, 80 * 66), (66, 40, 1), (40, 1, 66))
+        return tuple((k, 0, (0, k * 40 * 66, loops)) for k in range(2))
+
+    def plain(self, arrays: Sequence[Any], /) -> list[Any]:
+        return [np.concatenate([x.swapaxes(1, 2) for x in arrays], 1)]
+
+    def inverse(self) -> Linear:
+        raise NotImplementedError
+
+    def lifted(self, _count: int, /) -> Linear:
+        raise NotImplementedError
+
+
+_TRIAL = _Trial()

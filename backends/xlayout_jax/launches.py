@@ -1,0 +1,118 @@
+"""Launches: a plan for the Triton kernel as calls in a program of XLA's for CUDA.
+
+Triton compiles the kernel, and jaxlib has the call that starts it, on XLA's stream and its buffers:
+the one that `jax_triton` makes too. What a launch reads beside the arrays is a constant.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.interpreters import mlir
+
+from xlayout_triton.plan import Launch, Moves, Plan, cuts, plan
+from xlayout_triton.tile import VECTOR
+
+__all__ = ["TARGET", "capability", "launched", "planned"]
+
+TARGET = "triton_kernel_call"
+
+
+@lru_cache(1024)
+def planned(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
+    """The plan of some moves whose addresses are numbers of arrays, or None if they are too many.
+
+    Args:
+        moves: the copies.
+        itemsize: bytes of an element.
+        inputs: how many arrays are read; each begins at a vector, as XLA's and those it takes do.
+        outputs: how many are written.
+    """
+    found = cuts(moves, itemsize, [VECTOR] * inputs, [VECTOR] * outputs)
+    if found is None:
+        return None
+    made = plan([(one, source, inputs + target) for one, source, target in found])
+    return made.at([*range(inputs), *range(outputs)])
+
+
+def launched(
+    context: Any, operands: Sequence[Any], orders: Sequence[Sequence[int]], made: Plan
+) -> Sequence[Any]:
+    """The results of a plan, in what JAX lowers a program to.
+
+    Args:
+        context: JAX's, with what is known of operands and results.
+        operands: what is read.
+        orders: the axes of each operand, fastest first.
+        made: the plan; each of its launches is a call that writes on into the results so far.
+    """
+    numbers = np.frombuffer(made.words, np.int64)
+    table, words = mlir.ir_constant(numbers), jax.core.ShapedArray(numbers.shape, numbers.dtype)
+    rows = [tuple(reversed(range(aval.ndim))) for aval in context.avals_out]
+    results: Sequence[Any] = ()
+    for launch in made.launches:
+        before = len(results)
+        given = [table, *operands, *results]
+        known = [words, *context.avals_in, *context.avals_out[:before]]
+        rule = jax.ffi.ffi_lowering(
+            TARGET,
+            api_version=2,
+            backend_config=described(launch, len(given) - 1, len(rows), capability() or 0),
+            operand_layouts=[(0,), *orders, *rows[:before]],
+            result_layouts=rows,
+            operand_output_aliases={1 + len(operands) + k: k for k in range(before)},
+        )
+        results = rule(context.replace(avals_in=known), *given)
+    return results
+
+
+@lru_cache(1024)
+def described(launch: Launch, inputs: int, outputs: int, capability: int) -> Any:
+    """A launch and its kernel, as the call reads them."""
+    from jaxlib import gpu_triton
+
+    kernel = _kernel(launch, inputs, outputs, capability)
+    arrays = [gpu_triton.create_array_parameter(0, VECTOR) for _ in range(1 + inputs + outputs)]
+    numbers = launch.pieces, launch.jobs or 0, launch.group
+    scalars = [gpu_triton.create_scalar_parameter(n, "i32") for n in numbers]
+    call = gpu_triton.TritonKernelCall(kernel, launch.programs, 1, 1, [*arrays, *scalars])
+    return zlib.compress(call.to_proto("xlayout", b""))
+
+
+def _kernel(launch: Launch, inputs: int, outputs: int, capability: int) -> Any:
+    import triton
+    from jaxlib import gpu_triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from xlayout_triton.copy import constants, copy_arrays
+
+    tile = launch.tile
+    kinds: dict[str, Any] = {
+        "table": "*i64", "sources": ("i64",) * inputs, "targets": ("i64",) * outputs,
+        "pieces": "i32", "jobs": "i32", "group": "i32",
+    }  # fmt: skip
+    fixed = constants(tile, several=launch.jobs is not None, streams=launch.streams)
+    values = dict(zip(copy_arrays.arg_names[len(kinds) :], fixed, strict=True))
+    kinds |= dict.fromkeys(values, "constexpr")
+    source = ASTSource(copy_arrays, kinds, values, {(0,): [["tt.divisibility", VECTOR]]})
+    target = GPUTarget("cuda", capability, 32)
+    made = triton.compile(source, target, {"num_warps": tile.warps, "num_stages": 1})
+    name, shared = made.metadata.name, made.metadata.shared
+    ptx, ttir = made.asm["ptx"], made.asm["ttir"]
+    return gpu_triton.TritonKernel(name, tile.warps, 1, shared, ptx, ttir, capability)
+
+
+@cache
+def capability() -> int | None:
+    """What all CUDA devices can run, as 90 for 9.0; None where they differ, or there are none."""
+    try:
+        found = {device.compute_capability for device in jax.devices("cuda")}
+    except RuntimeError:
+        return None
+    return int(found.pop().replace(".", "")) if len(found) == 1 else None

@@ -1,0 +1,49 @@
+"""Programs: what decides, while JAX makes one, whether a kernel may be called in it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.interpreters import mlir
+
+from xlayout_native.switch import WATCHERS, wanted
+
+__all__ = ["nbytes", "on", "order_of", "spread"]
+
+_make_context: Any = jax.make_user_context  # ships no type
+_switch = _make_context(True)  # part of what jit remembers its results by
+WATCHERS.append(_switch)
+
+
+def on() -> bool:
+    """Whether kernels are wanted here and now."""
+    return bool(_switch.value) and wanted()
+
+
+def nbytes(arrays: Sequence[Any]) -> int:
+    """Bytes of all arrays, or of what stands for them."""
+    return int(sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays))
+
+
+def spread(context: Any) -> bool:
+    """Whether a program runs on several devices, and its arrays are not yet each device's own."""
+    # XLA cannot split a call: it would gather whole arrays before it. In shard_map it need not.
+    where = context.module_context.axis_context
+    if hasattr(where, "manual_axes"):
+        return bool(where.manual_axes != frozenset(where.mesh.axis_names))
+    return bool(getattr(where, "num_devices", 0) != 1)
+
+
+def order_of(operand: Any, ndim: int) -> tuple[int, ...]:
+    """The axes, fastest first, of an argument that the caller laid out; else row-major."""
+    attributes = ""
+    if isinstance(operand, mlir.ir.BlockArgument):
+        function: Any = operand.owner.owner.attributes
+        if "arg_attrs" in function:
+            attributes = str(function["arg_attrs"][operand.arg_number])
+    found = re.search(r'layout_mode = "\{(\d+(?:,\d+)*)\}"', attributes)
+    return tuple(map(int, found[1].split(","))) if found else tuple(reversed(range(ndim)))

@@ -1,0 +1,140 @@
+"""What xlayout promises of the Triton kernel in JAX: XLA's bits, and XLA's where it is no gain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+import xlayout as xl
+from bench.gpu_case import CUDA, busy, case
+from xlayout_jax import cuda
+
+DTYPES = ("bool", "int8", "float8_e4m3fn", "bfloat16", "float32", "complex64")
+OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "zip": (lambda x: xl.interleave(x, axis=1), ((130, 768),)),
+    "unzip": (lambda x: xl.deinterleave(x, axis=1), ((130, 768),)),
+    "transpose": (xl.matrix_transpose, ((130, 771),)),
+    "rope": (lambda x: xl.rope_halves(x, heads=4, axis=1), ((130, 512),)),
+    "regroup": (lambda x: xl.regroup(x, sizes=(8, 16, 24), groups=2, axis=1), ((131, 48),)),
+    "fuse": (
+        lambda *xs: xl.fuse_qkv(*xs, heads=4, kv_heads=1), ((256, 130), (64, 130), (64, 130)),
+    ),
+    "split": (lambda x: xl.split_qkv(x, heads=4, kv_heads=1), ((384, 130),)),
+    "stack": (lambda *xs: xl.stack(xs), ((33, 130),) * 40),
+}  # fmt: skip
+
+
+@contextmanager
+def counted(*, always: bool) -> Iterator[list[bool]]:
+    """Whether the kernel was called in each program that is made meanwhile."""
+    found, called, gates = [], cuda.called, dict(cuda.GATES)
+
+    def counting(*args: Any) -> Any:
+        made = called(*args)
+        found.append(made is not None)
+        return made
+
+    cuda.called = counting
+    if always:
+        for name in ("small", "by XLA"):
+            del cuda.GATES[name]
+    try:
+        yield found
+    finally:
+        cuda.called = called
+        cuda.GATES |= gates
+
+
+def filled(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
+    """Random bytes; truth values for bool."""
+    kind = jnp.dtype(dtype)
+    bits = np.random.default_rng(seed).integers(0, 256, (*shape, kind.itemsize), np.uint8)
+    return jnp.asarray(bits[..., 0] > 99 if dtype == "bool" else bits.view(kind)[..., 0])
+
+
+def same(made: Any, wanted: Any) -> bool:
+    """Whether arrays have the same shapes and bits."""
+    pairs = zip(jax.tree.leaves(made), jax.tree.leaves(wanted), strict=True)
+    return all(x.shape == y.shape and bits_of(x) == bits_of(y) for x, y in pairs)
+
+
+def bits_of(x: Any) -> bytes:
+    """The bytes of an array."""
+    return np.asarray(x).tobytes()
+
+
+def plain(op: Callable[..., Any], *xs: Any) -> Any:
+    """The op by XLA alone."""
+    with xl.native(False):
+        return jax.jit(lambda *xs: op(*xs))(*xs)
+
+
+@case(on_cpu=False)
+def calls_are_at_work() -> str:
+    """The kernel passes its trial in JAX and makes large ops on narrow elements; XLA those of jit."""
+    status = cuda.status()
+    assert status.startswith("Triton"), status
+    x = filled((8192, 4096), "int8").astype("bfloat16")
+    with counted(always=False) as found:
+        assert same(xl.interleave(x, axis=1), plain(lambda x: xl.interleave(x, axis=1), x))
+        jax.jit(lambda x: xl.interleave(x, axis=1))(x)
+        xl.interleave(x.astype("float32"), axis=1)
+    assert found == [True, False], found
+    return status
+
+
+@case()
+def calls_move_any_layout() -> str:
+    """One array and several, of elements of 1 to 8 bytes, in and out, as XLA moves them."""
+    with counted(always=True) as found:
+        for name, (op, shapes) in OPS.items():
+            for dtype in DTYPES:
+                xs = [filled(shape, dtype, seed) for seed, shape in enumerate(shapes)]
+                assert same(op(*xs), plain(op, *xs)), f"{name}, {dtype}"
+    assert found.count(True) >= len(OPS) * len(DTYPES) or not CUDA, found
+    return f"{len(OPS)} ops, {len(DTYPES)} dtypes"
+
+
+@case()
+def calls_read_memory_as_it_lies() -> str:
+    """A transposed array from torch is read where it is."""
+    t = torch.arange(770 * 512, device="cuda" if CUDA else "cpu", dtype=torch.int32).view(770, 512)
+    x = xl.to_jax(t.t(), layout="any", copy=False)
+    with counted(always=True) as found:
+        assert same(xl.interleave(x, axis=1), plain(lambda x: xl.interleave(x, axis=1), x))
+    assert True in found or not CUDA
+    return "as numpy has it"
+
+
+@case()
+def calls_have_derivatives() -> str:
+    """Gradients are the way back, and batches one call, also without jit."""
+    op, ((rows, columns),) = OPS["regroup"]
+    x = jnp.arange(float(rows * columns)).reshape(rows, columns)
+    with counted(always=True) as found:
+        y, back = jax.vjp(op, x)
+        assert same(back(y)[0], x)
+        batch = jnp.stack([x, 2 * x, 3 * x])
+        assert same(jax.vmap(op)(batch), jnp.stack([plain(op, each) for each in batch]))
+        assert same(jax.grad(lambda x: (op(x) ** 2).sum())(x), 2 * x)
+    assert found.count(True) >= 3 or not CUDA, found
+    return f"{len(found)} programs"
+
+
+@case()
+def calls_are_ordered() -> str:
+    """What a call reads is written before, and what it wrote is read after, with nobody waiting."""
+    op, ((rows, columns),) = OPS["transpose"]
+    slow, x = jnp.eye(2048 if CUDA else 64), filled((rows, columns), "int8").astype("float32")
+    with counted(always=True):
+        for k in range(8):
+            y = op(x + busy(slow) + k)
+            assert same(y - k, plain(op, x)), k
+            del y  # its memory is the next one's
+    return "8 times, behind a busy stream"

@@ -1,0 +1,247 @@
+"""On CUDA a layout that is a program of its own is a call of the Triton kernel, past its gates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import export
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+from xlayout_jax import cuda, launches, native, primitive
+
+SHAPE = (8192, 4096)
+Function = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that passed the trial; what Triton compiles for it is not looked at."""
+    monkeypatch.setattr(cuda, "why_not", lambda: "")
+    monkeypatch.setattr(launches, "described", lambda *_: "a kernel")
+
+
+def zipped(x: Any) -> Any:
+    return xl.interleave(x, axis=1)
+
+
+def halves(shape: tuple[int, ...] = SHAPE, dtype: str = "bfloat16") -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def lowered(function: Function, *arrays: Any, platforms: tuple[str, ...] = ("cuda",)) -> str:
+    """The program that is the function alone, before XLA compiles it."""
+    whole = jax.jit(primitive.alone(lambda *xs: function(*xs)))
+    text: str = whole.trace(*arrays).lower(lowering_platforms=platforms).as_text()
+    return text
+
+
+def calls(text: str) -> int:
+    return text.count(f"@{launches.TARGET}(")
+
+
+# -- when ------------------------------------------------------------------------------------------
+
+
+def off(function: Function) -> str:
+    traced = jax.jit(primitive.alone(function)).trace(halves())
+    with xl.native(False):
+        text: str = traced.lower(lowering_platforms=("cuda",)).as_text()
+    return text
+
+
+def elsewhere(function: Function) -> str:
+    return lowered(function, halves(), platforms=("cuda", "tpu"))
+
+
+def exported(function: Function) -> str:
+    whole = jax.jit(primitive.alone(function))
+    try:
+        return str(export.export(whole, platforms=["cuda"])(halves()).mlir_module())
+    except ValueError as error:  # the call went too far
+        return str(error).replace(launches.TARGET, f"@{launches.TARGET}(")
+
+
+def spread(function: Function) -> str:
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    there = NamedSharding(mesh, P("d"))
+    return lowered(function, jax.ShapeDtypeStruct(SHAPE, "bfloat16", sharding=there))
+
+
+def small(function: Function) -> str:
+    return lowered(function, halves((1024, 4096)))
+
+
+def by_xla(function: Function) -> str:
+    return lowered(function, halves(dtype="float32"))
+
+
+def refused(function: Function) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda, "why_not", lambda: "a trial came out wrong")
+        return lowered(function, halves())
+
+
+SITUATIONS: dict[str, Callable[[Function], str]] = {
+    "off": off,
+    "elsewhere": elsewhere,
+    "exported": exported,
+    "spread": spread,
+    "small": small,
+    "by XLA": by_xla,
+    "refused": refused,
+}
+
+
+def test_every_gate_has_a_situation() -> None:
+    assert SITUATIONS.keys() == cuda.GATES.keys()
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_gate_keeps_the_kernel_away(name: str) -> None:
+    assert calls(SITUATIONS[name](zipped)) == 0
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_and_no_other_gate_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(cuda.GATES, name)
+    assert calls(SITUATIONS[name](zipped)) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "arrays"),
+    [
+        (lambda *xs: xl.stack(xs), [halves((1024, 1024), "float32")] * 9),
+        (xl.matrix_transpose, [halves((4099, 8191), "float32")]),
+        (xl.matrix_transpose, [halves((8192, 8192), "int8")]),
+    ],
+    ids=["many arrays", "odd rows", "bytes"],
+)
+def test_what_xla_is_slower_at(function: Function, arrays: list[Any]) -> None:
+    assert calls(lowered(function, *arrays)) == 1
+
+
+def test_a_program_that_does_more_is_left_to_xla() -> None:
+    text = jax.jit(zipped).trace(halves()).lower(lowering_platforms=("cuda",)).as_text()
+    assert calls(text) == 0
+
+
+def test_ops_on_arrays_and_their_derivatives_are_programs_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(native, "called", lambda *_: None)
+    monkeypatch.setattr(
+        cuda, "called", lambda _context, _operands, _orders, moves: seen.append(moves)
+    )
+    x = jax.numpy.zeros((331, 512))
+    zipped(x)
+    assert len(seen) == 1
+    jax.vjp(zipped, x)[1](x)
+    assert len(seen) == 3
+    jax.jit(lambda x: zipped(x) + 1)(x)
+    assert len(seen) == 3
+
+
+def test_for_several_platforms_there_are_plain_ops() -> None:
+    whole = jax.jit(primitive.alone(zipped))
+    text = whole.trace(halves()).lower(lowering_platforms=("cuda", "cpu", "tpu")).as_text()
+    assert "custom_call" not in text
+
+
+# -- what ------------------------------------------------------------------------------------------
+
+
+def test_the_launches_after_the_first_write_on() -> None:
+    def function(x: Any) -> Any:
+        return xl.regroup(x, sizes=(8, 16, 24), groups=2, axis=1)
+
+    text = lowered(function, halves((1 << 20, 48)))
+    assert calls(text) == 3
+    table, given, *before = [line for line in text.splitlines() if "output_operand_alias" in line]
+    assert not before
+    for line in (table, given):
+        assert "operand_tuple_indices = []" in line
+        assert "operand_index = 2" in line
+
+
+def test_an_argument_is_read_as_it_lies() -> None:
+    from jax.experimental.layout import Format, Layout
+
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    whole = jax.jit(
+        primitive.alone(xl.matrix_transpose), in_shardings=Format(Layout((1, 0)), place)
+    )
+    text = whole.trace(halves()).lower(lowering_platforms=("cuda",)).as_text()
+    assert "operand_layouts = [dense<0> : tensor<1xindex>, dense<[0, 1]>" in text
+    assert calls(text) == 1
+
+
+def test_plans_count_their_arrays() -> None:
+    moves = tuple((k, 1 - k, (0, 0, ((64, 1, 1),))) for k in range(2))
+    made = launches.planned(moves, 4, 2, 2)
+    assert made is not None
+    found = [tuple(made.words[place : place + 2]) for place, _, _ in made.places]
+    assert found == [(0, 1), (1, 0)]
+    loops = tuple((3, 3**k * 5, 7 * 3 ** (8 - k)) for k in range(9))
+    assert launches.planned(((0, 0, (0, 0, loops)),), 4, 1, 1) is None
+
+
+# -- whether ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The trial, on a device that is really a CPU, with what it would bring about."""
+    trial = WHY_NOT
+
+    def ask(made: Callable[[], Any], capability: int | None = 90) -> str:
+        monkeypatch.setattr(cuda, "capability", lambda: capability)
+        devices = jax.devices
+        monkeypatch.setattr(jax, "devices", lambda *_: devices())
+        monkeypatch.setattr(cuda.relayout_p, "bind", lambda *_xs, linear: [made(), linear][:1])
+        trial.cache_clear()
+        found: str = trial()
+        trial.cache_clear()
+        monkeypatch.undo()
+        return found
+
+    return ask
+
+
+WHY_NOT: Any = cuda.why_not
+RIGHT = np.arange(2 * 3 * 66 * 40).reshape(2, 3, 66, 40)
+
+
+def right() -> Any:
+    return np.concatenate([x.swapaxes(1, 2) for x in RIGHT], 1)
+
+
+def broken() -> Any:
+    raise RuntimeError("no kernel image\nis available")
+
+
+@pytest.mark.parametrize(
+    ("made", "capability", "said"),
+    [
+        (right, 90, ""),
+        (lambda: right() + 1, 90, "a trial came out wrong"),
+        (broken, 90, "no kernel image"),
+        (right, None, "JAX sees no CUDA device, or several kinds of them"),
+    ],
+    ids=["right", "wrong", "broken", "none"],
+)
+def test_a_trial_decides(
+    made: Callable[[], Any], capability: int | None, said: str, asked: Callable[..., str]
+) -> None:
+    assert asked(made, capability) == said
+
+
+def test_it_can_be_switched_off(asked: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLAYOUT_TRITON", "off")
+    assert asked(right) == "switched off by XLAYOUT_TRITON=off"

@@ -1,0 +1,62 @@
+"""The kernel that finds its arrays by number, as JAX calls it, writes what the other one writes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import xlayout as xl
+from xlayout.algebra import Layout
+from xlayout.lower.moves import moves_of
+from xlayout_torch import cuda
+from xlayout_triton.plan import Plan, cuts, plan
+
+QKV = xl.fuse_qkv.layout((64, 48), (16, 48), (16, 48), heads=4, kv_heads=1)
+LAYOUTS: dict[str, Layout] = {
+    "one piece": xl.matrix_transpose.layout((70, 200)),
+    "zip": xl.interleave.layout((40, 512), axis=1),
+    "three inputs": xl.fuse_qkv.layout((64, 48), (16, 48), (16, 48), heads=4, kv_heads=1),
+    "three outputs": xl.fuse_qkv.layout(
+        (64, 48), (16, 48), (16, 48), heads=4, kv_heads=1
+    ).inverse(),
+    "many": xl.stack.layout([(7, 40)] * 20),
+    "three kinds of tiles": xl.regroup.layout((64, 24), sizes=(4, 8, 12), groups=2, axis=1),
+}
+
+
+def numbered(layout: Layout, itemsize: int) -> Plan:
+    """The plan of a layout whose addresses are numbers of arrays."""
+    inputs, outputs = len(layout.in_shapes), len(layout.out_shapes)
+    found = cuts(moves_of(layout), itemsize, [16] * inputs, [16] * outputs)
+    assert found is not None
+    made = plan([(one, source, inputs + target) for one, source, target in found])
+    return made.at([*range(inputs), *range(outputs)])
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 8])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_any_layout_by_its_table(name: str, itemsize: int, device: str) -> None:
+    from xlayout_triton.copy import constants, copy_arrays
+
+    layout = LAYOUTS[name]
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 256, (layout.in_size, itemsize), np.uint8)
+    ends = np.cumsum([0, *map(np.prod, layout.in_shapes)])
+    xs = [torch.tensor(values[a:b], device=device) for a, b in pairwise(ends)]
+    ys: list[Any] = [
+        torch.zeros((int(np.prod(s)), itemsize), dtype=torch.uint8, device=device)
+        for s in layout.out_shapes
+    ]
+    made = numbered(layout, itemsize)
+    table = cuda.uploaded(made.words, torch.device(device))
+    sources, targets = (tuple(cuda.addresses_of(zs)) for zs in (xs, ys))
+    for one in made.launches:
+        fixed = constants(one.tile, several=one.jobs is not None, streams=one.streams)
+        arguments = table, sources, targets, one.pieces, one.jobs or 0, one.group, *fixed
+        copy_arrays[one.programs,](*arguments, num_warps=one.tile.warps, num_stages=1)
+    wrote = np.concatenate([y.cpu().numpy() for y in ys])
+    assert np.array_equal(wrote, values[layout.index()])
