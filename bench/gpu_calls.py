@@ -77,7 +77,7 @@ def plain(op: Callable[..., Any], *xs: Any) -> Any:
 
 @case(on_cpu=False)
 def calls_are_at_work() -> str:
-    """The kernel passes its trial in JAX and makes large ops on narrow elements; XLA those of jit."""
+    """The kernel passes its trial in JAX and makes large ops on arrays; XLA makes those of jit."""
     status = cuda.status()
     assert status.startswith("Triton"), status
     x = filled((8192, 4096), "int8").astype("bfloat16")

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from xlayout_jax.launches import capability, launched, planned
-from xlayout_jax.primitive import Linear, relayout_p
+from xlayout_jax.primitive import relayout_p
 from xlayout_jax.programs import nbytes, on, spread
 from xlayout_triton.plan import Moves, Plan
 from xlayout_triton.tile import VECTOR
@@ -120,12 +120,5 @@ class _Trial:
 
     def plain(self, arrays: Sequence[Any], /) -> list[Any]:
         return [np.concatenate([x.swapaxes(1, 2) for x in arrays], 1)]
-
-    def inverse(self) -> Linear:
-        raise NotImplementedError
-
-    def lifted(self, _count: int, /) -> Linear:
-        raise NotImplementedError
-
 
 _TRIAL = _Trial()

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MAPPED = [
     "xlayout/algebra", "xlayout/lower", "xlayout/shard",
-    "backends/xlayout_jax", "backends/xlayout_torch",
+    "backends/xlayout_jax", "backends/xlayout_torch", "backends/xlayout_triton",
 ]  # fmt: skip
 
 

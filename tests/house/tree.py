@@ -14,6 +14,7 @@ PACKAGES = (
     ROOT / "backends" / "xlayout_native",
     ROOT / "backends" / "xlayout_numpy",
     ROOT / "backends" / "xlayout_torch",
+    ROOT / "backends" / "xlayout_triton",
 )
 
 # Without bytecode an import costs several times what it costs a user.
