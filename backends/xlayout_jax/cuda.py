@@ -121,4 +121,5 @@ class _Trial:
     def plain(self, arrays: Sequence[Any], /) -> list[Any]:
         return [np.concatenate([x.swapaxes(1, 2) for x in arrays], 1)]
 
+
 _TRIAL = _Trial()
