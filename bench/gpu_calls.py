@@ -17,15 +17,15 @@ from xlayout_jax import cuda
 
 DTYPES = ("bool", "int8", "float8_e4m3fn", "bfloat16", "float32", "complex64")
 OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
-    "zip": (lambda x: xl.interleave(x, axis=1), ((130, 768),)),
-    "unzip": (lambda x: xl.deinterleave(x, axis=1), ((130, 768),)),
-    "transpose": (xl.matrix_transpose, ((130, 771),)),
-    "rope": (lambda x: xl.rope_halves(x, heads=4, axis=1), ((130, 512),)),
-    "regroup": (lambda x: xl.regroup(x, sizes=(8, 16, 24), groups=2, axis=1), ((131, 48),)),
+    "zip": (lambda x: xl.interleave(x, axis=1), ((1300, 768),)),
+    "unzip": (lambda x: xl.deinterleave(x, axis=1), ((1300, 768),)),
+    "transpose": (xl.matrix_transpose, ((1300, 771),)),
+    "rope": (lambda x: xl.rope_halves(x, heads=4, axis=1), ((1300, 512),)),
+    "regroup": (lambda x: xl.regroup(x, sizes=(8, 16, 24), groups=2, axis=1), ((13_100, 48),)),
     "fuse": (
-        lambda *xs: xl.fuse_qkv(*xs, heads=4, kv_heads=1), ((256, 130), (64, 130), (64, 130)),
+        lambda *xs: xl.fuse_qkv(*xs, heads=4, kv_heads=1), ((1024, 130), (256, 130), (256, 130)),
     ),
-    "split": (lambda x: xl.split_qkv(x, heads=4, kv_heads=1), ((384, 130),)),
+    "split": (lambda x: xl.split_qkv(x, heads=4, kv_heads=1), ((1536, 130),)),
     "stack": (lambda *xs: xl.stack(xs), ((33, 130),) * 40),
 }  # fmt: skip
 
@@ -52,10 +52,10 @@ def counted(*, always: bool) -> Iterator[list[bool]]:
 
 
 def filled(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
-    """Random bytes; truth values for bool."""
+    """Random bytes, but no NaN, whose bits XLA may change; truth values for bool."""
     kind = jnp.dtype(dtype)
-    bits = np.random.default_rng(seed).integers(0, 256, (*shape, kind.itemsize), np.uint8)
-    return jnp.asarray(bits[..., 0] > 99 if dtype == "bool" else bits.view(kind)[..., 0])
+    bits = np.random.default_rng(seed).integers(0, 64, (*shape, kind.itemsize), np.uint8)
+    return jnp.asarray(bits[..., 0] > 31 if dtype == "bool" else bits.view(kind)[..., 0])
 
 
 def same(made: Any, wanted: Any) -> bool:
@@ -97,7 +97,7 @@ def calls_move_any_layout() -> str:
             for dtype in DTYPES:
                 xs = [filled(shape, dtype, seed) for seed, shape in enumerate(shapes)]
                 assert same(op(*xs), plain(op, *xs)), f"{name}, {dtype}"
-    assert found.count(True) >= len(OPS) * len(DTYPES) or not CUDA, found
+    assert found == [True] * len(OPS) * len(DTYPES) or not CUDA, found
     return f"{len(OPS)} ops, {len(DTYPES)} dtypes"
 
 
