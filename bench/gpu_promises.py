@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -73,6 +75,33 @@ def donation_hands_over() -> str:
     assert address(back) == where
     assert bool((back == 1).all())
     return "one owner at a time"
+
+
+@case(risky=True)
+def lent_memory_is_read_first() -> str:
+    """What torch was lent is JAX's again when torch's kernels have read it, and not before."""
+    a = jnp.full(LARGE, 1.0).block_until_ready()
+    t = to_torch(a)
+    stall()
+    late = t.clone()
+    del t, a
+    noise = [jnp.full(LARGE, 2.0).block_until_ready() for _ in range(4)]
+    settle()
+    wrong = int((late != 1).sum())
+    assert not wrong, f"{wrong} of {LARGE} elements wrong"
+    del noise, late
+    if not CUDA:
+        return "nothing is queued on a CPU"
+    device = jax.devices("gpu")[0]
+    before = device.memory_stats()["bytes_in_use"]
+    for k in range(20):
+        stall(1)
+        assert int((to_torch(jnp.full(LARGE, k, jnp.int32)) != k).sum()) == 0
+    settle()
+    time.sleep(0.5)
+    kept = device.memory_stats()["bytes_in_use"] - before
+    assert kept < 4 * LARGE, f"{kept} bytes were not given back"
+    return f"{LARGE} elements right, and 20 arrays given back"
 
 
 def ordered() -> str:

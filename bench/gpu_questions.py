@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from bench.gpu_case import CUDA, DEVICE, LARGE, address, busy, case, raised, settle, stall
+from bench.gpu_case import CUDA, DEVICE, LARGE, address, busy, case, raised, settle
 from xlayout.bridge import shards_to_jax, to_jax, to_torch
 from xlayout_jax.exchange import adopt
 from xlayout_torch.exchange import offer
@@ -39,20 +39,6 @@ def jax_copy_true() -> str:
     except Exception as error:  # noqa: BLE001 -- the kind of error is the finding
         return f"{type(error).__name__}: {str(error)[:120]}"
     return "aliases the source" if address(a) == address(t) else "a real copy"
-
-
-@case(risky=True)
-def torch_reads_what_jax_frees() -> str:
-    """Is JAX's memory reused while a torch kernel still reads it?"""
-    a = jnp.full(LARGE, 1.0).block_until_ready()
-    t = to_torch(a)
-    stall()
-    late = t.clone()
-    del t, a
-    noise = [jnp.full(LARGE, 2.0).block_until_ready() for _ in range(4)]
-    settle()
-    wrong = int((late != 1).sum())
-    return f"{wrong} of {LARGE} elements wrong, {len(noise)} arrays allocated meanwhile"
 
 
 @case(risky=True)

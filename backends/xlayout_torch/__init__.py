@@ -8,7 +8,7 @@ Its modules, from the bottom up:
     autograd, primitive        that operation, recorded by autograd; recorded by Dynamo
     opaque, record             functions that Dynamo does not read; that it records as one call
     cuda, batch                when a Triton kernel copies instead, and for many tensors at once
-    exchange                   a tensor's memory, to and from another framework
+    lent, exchange             a tensor's memory, from another framework and to it
     placement, collective      DTensors: how they lie, and what is asked of them
     transport, pairs           elements between ranks
     distributed                DTensors to and from another framework

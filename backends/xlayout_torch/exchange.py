@@ -12,6 +12,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.dlpack import from_dlpack
 
+from xlayout_torch.lent import guarded
 from xlayout_torch.memory import PLAIN, dispatch_modes, jit_tracing
 
 _SHARED = (
@@ -167,7 +168,7 @@ def adopt(offered: Any, /, *, copy: bool | None = None) -> torch.Tensor:
         x = from_dlpack(offered.__dlpack__() if kind == CPU else offered)
     if x.dtype is not dtype or x.shape != shape or x.data_ptr() != offered.pointer:
         raise RuntimeError(f"torch changed {offered.dtype}{list(shape)} into {_described(x)}")
-    return x
+    return guarded(x) if kind == CUDA else x
 
 
 def keep(x: Any, /, *, copy: bool | None = None) -> torch.Tensor:
