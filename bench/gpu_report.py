@@ -121,7 +121,8 @@ def record(file: Path, where: dict[str, Any], answers: dict[str, Any], rows: Row
         "cases": before.get("cases", {}) | answers,
         "rows": [*kept, *rows],
     }
-    write_whole(file, json.dumps(run, indent=1) + "\n")
+    told = json.dumps(run, indent=1).replace(f"{ROOT}/", "")  # a traceback's paths
+    write_whole(file, told + "\n")
 
 
 def _before(file: Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ JAX = ("calls", "promises", "jax", "questions")
 _ON_GPU = {
     "speed": (["bench.gpu_speed"], 130),
     "state": (["bench.gpu_state"], 40),
-    "jax": (["bench.gpu_jax"], 100),
+    "jax": (["bench.gpu_jax"], 120),
     "compiled": (["bench.gpu_speed", "--compiled", "--dtype", "bfloat16"], 80),
     "tune": (["bench.gpu_tune", "--mib", "1024"], 300),
 }

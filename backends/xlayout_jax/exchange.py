@@ -68,6 +68,8 @@ class Offer:
         self.shape = array.shape
         self.device = device
         self.obstacle = obstacle
+        if device[0] == CUDA and _ignores_streams():
+            array.block_until_ready()  # before that its memory may be another
         self.pointer: int = 0 if obstacle else array.unsafe_buffer_pointer()
 
     @property

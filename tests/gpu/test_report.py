@@ -139,3 +139,11 @@ def test_a_record_that_was_cut_off_holds_nothing(tmp_path: Path) -> None:
     file.write_text(file.read_text("utf-8")[:-9], "utf-8")
     record(file, HERE, {}, [JAX])
     assert [r["part"] for r in json.loads(file.read_text("utf-8"))["rows"]] == ["jax"]
+
+
+def test_a_record_names_no_folder_of_the_machine(tmp_path: Path) -> None:
+    told = {"verdict": "FAILS", "stderr": [f'  File "{ROOT}/bench/gpu.py", line 1']}
+    file = tmp_path / "gpu.json"
+    record(file, HERE, {"a promise": told}, [])
+    kept = json.loads(file.read_text("utf-8"))["cases"]["a promise"]["stderr"]
+    assert kept == ['  File "bench/gpu.py", line 1']
