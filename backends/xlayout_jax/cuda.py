@@ -34,18 +34,24 @@ FEW = 8
 """Arrays that it joins as fast."""
 
 
-def _by_xla(context: Any, made: Plan) -> bool:
-    wide = context.avals_in[0].dtype.itemsize >= WORD
-    whole = all(min(one.tile.vectors) * one.tile.unit == VECTOR for one in made.launches)
-    return wide and whole and len(context.avals_in) <= FEW
+def _planned(context: Any, moves: Moves) -> Plan | None:
+    given = context.avals_in
+    return planned(moves, given[0].dtype.itemsize, len(given), len(context.avals_out))
 
 
-def _refused(_context: Any, _made: Plan) -> bool:
+def _by_xla(context: Any, moves: Moves) -> bool:
+    given, made = context.avals_in, _planned(context, moves)
+    if made is None or given[0].dtype.itemsize < WORD or len(given) > FEW:
+        return False
+    return all(min(one.tile.vectors) * one.tile.unit == VECTOR for one in made.launches)
+
+
+def _refused(_context: Any, _moves: Moves) -> bool:
     return why_not() != ""
 
 
-GATES: dict[str, Callable[[Any, Plan], bool]] = {
-    "off": lambda _context, _made: not on(),
+GATES: dict[str, Callable[[Any, Moves], bool]] = {
+    "off": lambda _context, _moves: not on(),
     "elsewhere": lambda context, _: tuple(context.module_context.platforms) != ("cuda",),
     "exported": lambda context, _: context.module_context.lowering_parameters.for_export,
     "spread": lambda context, _: spread(context),
@@ -53,7 +59,7 @@ GATES: dict[str, Callable[[Any, Plan], bool]] = {
     "by XLA": _by_xla,
     "refused": _refused,
 }
-"""Name -> whether it keeps the kernel out of a program, given JAX's context and the plan."""
+"""Name -> whether it keeps the kernel out of a program, given JAX's context and the copies."""
 
 
 def called(
@@ -67,12 +73,11 @@ def called(
         orders: the axes of each operand, fastest first.
         moves: the copies.
     """
-    avals = context.avals_in
-    made = planned(moves, avals[0].dtype.itemsize, len(avals), len(context.avals_out))
     gates = GATES.values() if moves != _TRIAL.moves(()) else ()
-    if made is None or any(closed(context, made) for closed in gates):
+    if any(closed(context, moves) for closed in gates):
         return None
-    return launched(context, operands, orders, made)
+    made = _planned(context, moves)  # None where the copies have too many axes
+    return None if made is None else launched(context, operands, orders, made)
 
 
 def status() -> str:

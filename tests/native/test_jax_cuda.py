@@ -148,6 +148,17 @@ def test_ops_on_arrays_and_their_derivatives_are_programs_of_their_own(
     assert len(seen) == 3
 
 
+def test_what_has_too_many_axes_is_left_to_xla() -> None:
+    names = "abcdefghijkl"
+    layout = xl.Layout.parse(f"{' '.join(names)} -> {' '.join(names[::-1])}", (4,) * 12)
+    assert calls(lowered(layout, halves((4,) * 12))) == 0
+
+
+def test_nothing_is_planned_for_another_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "planned", None)  # it cannot be called
+    lowered(zipped, halves(), platforms=("cpu",))
+
+
 def test_for_several_platforms_there_are_plain_ops() -> None:
     whole = jax.jit(primitive.alone(zipped))
     text = whole.trace(halves()).lower(lowering_platforms=("cuda", "cpu", "tpu")).as_text()
