@@ -218,7 +218,11 @@ def explain(
 def _sizes(texts: list[str]) -> dict[str, int]:
     if bad := [text for text in texts if not re.fullmatch(r"[^=]+=\d{1,18}", text)]:
         raise typer.BadParameter(f"{bad[0]!r:.80}; wanted sizes such as h=8, of at most 18 digits")
-    return {name: int(n) for name, _, n in (text.partition("=") for text in texts)}
+    sizes: dict[str, int] = {}
+    for name, _, n in (text.partition("=") for text in texts):
+        if sizes.setdefault(name, int(n)) != int(n):
+            raise typer.BadParameter(f"{name}={n}; it was {name}={sizes[name]} before")
+    return sizes
 
 
 @app.command()

@@ -280,3 +280,11 @@ def test_holes_of_64_bits_are_filled_where_jax_makes_no_such_arrays(dtype: str) 
     ):
         assert made.dtype == dtype
         assert made.tolist() == wanted
+
+
+def test_a_bias_has_the_axes_that_strict_promotion_wants() -> None:
+    x, w, b = jnp.ones((2, 3, 8)), jnp.arange(32.0).reshape(4, 8), jnp.arange(4.0)
+    wanted = x @ w.T + b
+    with jax.numpy_rank_promotion("raise"):
+        made = xl.tiled_linear(x, xl.to_tiles(w, grid=(2, 2)), b)
+    assert np.allclose(made, wanted)

@@ -132,6 +132,13 @@ def test_explain_points_into_a_bad_pattern() -> None:
         assert "wanted sizes such as h=8, of at most 18 digits" in " ".join(result.stderr.split())
 
 
+def test_explain_refuses_two_sizes_of_one_axis() -> None:
+    assert xlayout("explain", "h d -> d h", "h=3", "d=2", "h=3").exit_code == 0
+    result = xlayout("explain", "h d -> d h", "h=3", "d=2", "h=4")
+    assert result.exit_code == 2
+    assert "h=4; it was h=3 before" in " ".join(result.stderr.split())
+
+
 def process(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     """The command line in a process of its own, whose two outputs are pipes."""
     command = [sys.executable, "-m", "xlayout.cli", *map(str, arguments)]

@@ -65,7 +65,9 @@ def tiled_linear(x: A | Sequence[A], tiles: Sequence[Sequence[A]], bias: A | Non
         y = _product(parts, blocks[row * columns : (row + 1) * columns])
         if bias is not None:
             part = bias if len(heights) == 1 else backend.slice(bias, 0, top, bottom, 1)
-            y = y + _in_its_dtype(part, y, blocks[0])
+            part = _in_its_dtype(part, y, blocks[0])
+            # By axes of its own, which JAX can be told to want.
+            y = y + backend.reshape(part, (1,) * (y.ndim - 1) + (bottom - top,))
         made.append(y)
     joined: A = made[0] if len(made) == 1 else backend.concatenate(made, made[0].ndim - 1)
     return joined
