@@ -33,6 +33,9 @@ WORD = 4
 FEW = 8
 """Arrays that it joins as fast."""
 
+MOST = 128
+"""Arrays whose addresses have room among a kernel's parameters, of which there are 4 KB."""
+
 
 def _planned(context: Any, moves: Moves) -> Plan | None:
     given = context.avals_in
@@ -56,6 +59,7 @@ GATES: dict[str, Callable[[Any, Moves], bool]] = {
     "exported": lambda context, _: context.module_context.lowering_parameters.for_export,
     "spread": lambda context, _: spread(context),
     "small": lambda context, _: nbytes(context.avals_in) < SMALL,
+    "many": lambda context, _: len(context.avals_in) + len(context.avals_out) > MOST,
     "by XLA": _by_xla,
     "refused": _refused,
 }

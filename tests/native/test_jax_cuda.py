@@ -77,6 +77,10 @@ def small(function: Function) -> str:
     return lowered(function, halves((1024, 4096)))
 
 
+def many(_function: Function) -> str:
+    return lowered(lambda *xs: xl.stack(xs), *[halves((1024, 1024))] * cuda.MOST)
+
+
 def by_xla(function: Function) -> str:
     return lowered(function, halves(dtype="float32"))
 
@@ -93,6 +97,7 @@ SITUATIONS: dict[str, Callable[[Function], str]] = {
     "exported": exported,
     "spread": spread,
     "small": small,
+    "many": many,
     "by XLA": by_xla,
     "refused": refused,
 }
