@@ -109,8 +109,17 @@ def test_a_client_that_ignores_streams_is_told_of_none(
 ) -> None:
     monkeypatch.setenv("XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT", setting)
     told: list[Any] = []
+
+    def found() -> int:
+        told.append("its address")
+        return 256
+
     array: Any = SimpleNamespace(
-        shape=(3,), unsafe_buffer_pointer=lambda: 256, __dlpack__=lambda **given: told.append(given)
+        shape=(3,),
+        block_until_ready=lambda: told.append("that it is there"),
+        unsafe_buffer_pointer=found,
+        __dlpack__=lambda **given: told.append(given),
     )
     jax_exchange.Offer(array, "float32", (CUDA, 0), None).__dlpack__(stream=7, max_version=(1, 0))
-    assert told == [{"stream": stream, "max_version": (1, 0)}]
+    first = ["that it is there"] if stream is None else []
+    assert told == [*first, "its address", {"stream": stream, "max_version": (1, 0)}]
