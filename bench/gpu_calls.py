@@ -13,6 +13,7 @@ import torch
 
 import xlayout as xl
 from bench.gpu_case import CUDA, busy, case
+from bench.gpu_jax import raw
 from xlayout_jax import cuda
 
 DTYPES = ("bool", "int8", "float8_e4m3fn", "bfloat16", "float32", "complex64")
@@ -60,13 +61,8 @@ def filled(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
 
 def same(made: Any, wanted: Any) -> bool:
     """Whether arrays have the same shapes and bits."""
-    pairs = zip(jax.tree.leaves(made), jax.tree.leaves(wanted), strict=True)
-    return all(x.shape == y.shape and bits_of(x) == bits_of(y) for x, y in pairs)
-
-
-def bits_of(x: Any) -> bytes:
-    """The bytes of an array."""
-    return np.asarray(x).tobytes()
+    shapes = [[x.shape for x in jax.tree.leaves(arrays)] for arrays in (made, wanted)]
+    return shapes[0] == shapes[1] and np.array_equal(raw(made), raw(wanted))
 
 
 def plain(op: Callable[..., Any], *xs: Any) -> Any:
@@ -108,7 +104,7 @@ def calls_read_memory_as_it_lies() -> str:
     x = xl.to_jax(t.t(), layout="any", copy=False)
     with counted(always=True) as found:
         assert same(xl.interleave(x, axis=1), plain(lambda x: xl.interleave(x, axis=1), x))
-    assert True in found or not CUDA
+    assert True in found or not CUDA  # on a CPU there is no kernel to call
     return "as numpy has it"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from xlayout_jax.launches import capability, launched, planned
+from xlayout_jax.launches import capability, launched, numbered
 from xlayout_jax.primitive import relayout_p
 from xlayout_jax.programs import nbytes, on, spread
 from xlayout_triton.plan import Moves, Plan
@@ -39,7 +39,7 @@ MOST = 128
 
 def _planned(context: Any, moves: Moves) -> Plan | None:
     given = context.avals_in
-    return planned(moves, given[0].dtype.itemsize, len(given), len(context.avals_out))
+    return numbered(moves, given[0].dtype.itemsize, len(given), len(context.avals_out))
 
 
 def _by_xla(context: Any, moves: Moves) -> bool:

@@ -15,16 +15,16 @@ import jax
 import numpy as np
 from jax.interpreters import mlir
 
-from xlayout_triton.plan import Launch, Moves, Plan, cuts, plan
+from xlayout_triton.plan import Launch, Moves, Plan, planned
 from xlayout_triton.tile import VECTOR
 
-__all__ = ["TARGET", "capability", "launched", "planned"]
+__all__ = ["TARGET", "capability", "launched", "numbered"]
 
 TARGET = "triton_kernel_call"
 
 
 @lru_cache(1024)
-def planned(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
+def numbered(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
     """The plan of some moves whose addresses are numbers of arrays, or None if they are too many.
 
     Args:
@@ -33,11 +33,8 @@ def planned(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | No
         inputs: how many arrays are read; each begins at a vector, as XLA's and those it takes do.
         outputs: how many are written.
     """
-    found = cuts(moves, itemsize, [VECTOR] * inputs, [VECTOR] * outputs)
-    if found is None:
-        return None
-    made = plan([(one, source, inputs + target) for one, source, target in found])
-    return made.at([*range(inputs), *range(outputs)])
+    made = planned(moves, itemsize, [VECTOR] * inputs, [VECTOR] * outputs)
+    return None if made is None else made.at([*range(inputs), *range(outputs)])
 
 
 def launched(

@@ -19,7 +19,7 @@ import torch
 
 from xlayout_native.strided import one_move
 from xlayout_torch import memory, native
-from xlayout_triton.plan import Launch, Moves, Plan, alignment, cuts, plan
+from xlayout_triton.plan import Launch, Moves, Plan, alignment, planned
 
 __all__ = [
     "GATES",
@@ -194,10 +194,8 @@ def _prepared(
     moves: Moves, itemsize: int, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> tuple[Plan, dict[tuple[torch.device, int, tuple[int, ...]], Any]] | None:
     """The plan of some moves, without addresses, and its tables: (device, stream, distances)."""
-    found = cuts(moves, itemsize, inputs, outputs)
-    if found is None:
-        return None
-    return plan([(one, source, len(inputs) + target) for one, source, target in found]), {}
+    made = planned(moves, itemsize, inputs, outputs)
+    return None if made is None else (made, {})
 
 
 def addresses_of(xs: Sequence[Any]) -> list[int]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from xlayout_triton.tile import VECTOR, Cut, Loop, Tile, cut
 
-__all__ = ["WORDS", "Launch", "Moves", "Plan", "alignment", "cuts", "plan"]
+__all__ = ["WORDS", "Launch", "Moves", "Plan", "alignment", "cuts", "plan", "planned"]
 
 Move = tuple[int, int, tuple[int, int, tuple[Loop, ...]]]
 Moves = tuple[Move, ...]
@@ -119,6 +119,23 @@ def _split(moves: Moves, itemsize: int) -> Iterator[Move]:
             yield source, target, (start + n - rest, to + n - rest, ((rest, 1, 1),))
         else:
             yield source, target, (start, to, loops)
+
+
+def planned(
+    moves: Moves, itemsize: int, inputs: Sequence[int], outputs: Sequence[int]
+) -> Plan | None:
+    """The plan of moves whose places count the inputs and then the outputs, or None as in `cuts`.
+
+    Args:
+        moves: the copies.
+        itemsize: bytes of an element.
+        inputs: what divides the address of each input.
+        outputs: what divides the address of each output.
+    """
+    found = cuts(moves, itemsize, inputs, outputs)
+    if found is None:
+        return None
+    return plan([(one, source, len(inputs) + target) for one, source, target in found])
 
 
 def plan(pieces: Iterable[tuple[Cut, int, int]]) -> Plan:

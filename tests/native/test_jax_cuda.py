@@ -160,7 +160,7 @@ def test_what_has_too_many_axes_is_left_to_xla() -> None:
 
 
 def test_nothing_is_planned_for_another_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "planned", None)  # it cannot be called
+    monkeypatch.setattr(cuda, "numbered", None)  # it cannot be called
     lowered(zipped, halves(), platforms=("cpu",))
 
 
@@ -200,12 +200,12 @@ def test_an_argument_is_read_as_it_lies() -> None:
 
 def test_plans_count_their_arrays() -> None:
     moves = tuple((k, 1 - k, (0, 0, ((64, 1, 1),))) for k in range(2))
-    made = launches.planned(moves, 4, 2, 2)
+    made = launches.numbered(moves, 4, 2, 2)
     assert made is not None
     found = [tuple(made.words[place : place + 2]) for place, _, _ in made.places]
     assert found == [(0, 1), (1, 0)]
     loops = tuple((3, 3**k * 5, 7 * 3 ** (8 - k)) for k in range(9))
-    assert launches.planned(((0, 0, (0, 0, loops)),), 4, 1, 1) is None
+    assert launches.numbered(((0, 0, (0, 0, loops)),), 4, 1, 1) is None
 
 
 # -- whether ---------------------------------------------------------------------------------------
@@ -214,16 +214,15 @@ def test_plans_count_their_arrays() -> None:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """The trial, on a device that is really a CPU, with what it would bring about."""
-    trial = WHY_NOT
 
     def ask(made: Callable[[], Any], capability: int | None = 90) -> str:
         monkeypatch.setattr(cuda, "capability", lambda: capability)
         devices = jax.devices
         monkeypatch.setattr(jax, "devices", lambda *_: devices())
-        monkeypatch.setattr(cuda.relayout_p, "bind", lambda *_xs, linear: [made(), linear][:1])
-        trial.cache_clear()
-        found: str = trial()
-        trial.cache_clear()
+        monkeypatch.setattr(cuda.relayout_p, "bind", lambda *_, **__: [made()])
+        WHY_NOT.cache_clear()
+        found: str = WHY_NOT()
+        WHY_NOT.cache_clear()
         monkeypatch.undo()
         return found
 

@@ -13,28 +13,17 @@ import xlayout as xl
 from xlayout.algebra import Layout
 from xlayout.lower.moves import moves_of
 from xlayout_torch import cuda
-from xlayout_triton.plan import Plan, cuts, plan
+from xlayout_triton.plan import planned
 
 QKV = xl.fuse_qkv.layout((64, 48), (16, 48), (16, 48), heads=4, kv_heads=1)
 LAYOUTS: dict[str, Layout] = {
     "one piece": xl.matrix_transpose.layout((70, 200)),
     "zip": xl.interleave.layout((40, 512), axis=1),
-    "three inputs": xl.fuse_qkv.layout((64, 48), (16, 48), (16, 48), heads=4, kv_heads=1),
-    "three outputs": xl.fuse_qkv.layout(
-        (64, 48), (16, 48), (16, 48), heads=4, kv_heads=1
-    ).inverse(),
+    "three inputs": QKV,
+    "three outputs": QKV.inverse(),
     "many": xl.stack.layout([(7, 40)] * 20),
     "three kinds of tiles": xl.regroup.layout((64, 24), sizes=(4, 8, 12), groups=2, axis=1),
 }
-
-
-def numbered(layout: Layout, itemsize: int) -> Plan:
-    """The plan of a layout whose addresses are numbers of arrays."""
-    inputs, outputs = len(layout.in_shapes), len(layout.out_shapes)
-    found = cuts(moves_of(layout), itemsize, [16] * inputs, [16] * outputs)
-    assert found is not None
-    made = plan([(one, source, inputs + target) for one, source, target in found])
-    return made.at([*range(inputs), *range(outputs)])
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 8])
@@ -51,7 +40,10 @@ def test_any_layout_by_its_table(name: str, itemsize: int, device: str) -> None:
         torch.zeros((int(np.prod(s)), itemsize), dtype=torch.uint8, device=device)
         for s in layout.out_shapes
     ]
-    made = numbered(layout, itemsize)
+    inputs, outputs = len(xs), len(ys)
+    made = planned(moves_of(layout), itemsize, [16] * inputs, [16] * outputs)
+    assert made is not None
+    made = made.at([*range(inputs), *range(outputs)])
     table = cuda.uploaded(made.words, torch.device(device))
     sources, targets = (tuple(cuda.addresses_of(zs)) for zs in (xs, ys))
     for one in made.launches:
