@@ -24,6 +24,7 @@ from xlayout.port.formats.system_errors import named
 __all__ = ["Staging"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 _TOO_LARGE = (
     "a file may not grow that large here; wanted a filesystem that lets it, and no lower limit "
     "(ulimit -f)"
@@ -119,7 +120,7 @@ class Staging:
         self._refuse_taken()
         try:
             if self._single:
-                os.link(self.content, self.path)
+                _let_appear(self.content, self.path)
             else:
                 self._rename()
         except OSError as error:
@@ -221,6 +222,25 @@ def _make_parents(folder: Path) -> list[Path]:
     missing = [p for p in (folder, *folder.parents) if not p.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     return missing
+
+
+def _let_appear(file: Path, path: Path) -> None:
+    """Give a file the name `path`, unless something has it.
+
+    Filesystems without hard links (exFAT, buckets) know no rename that replaces nothing: there the
+    name is taken by an empty file first, which is all that a kill in between leaves.
+    """
+    try:
+        os.link(file, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        path.touch(exist_ok=False)
+        try:
+            file.rename(path)
+        except BaseException:
+            path.unlink()
+            raise
 
 
 def _sync(path: Path) -> None:

@@ -1,0 +1,63 @@
+"""A single file is published on a filesystem that has no hard links, and replaces nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xlayout.errors import PortError
+from xlayout.port.formats import TensorSpec, create_sink, open_source
+
+
+def commit(out: Path) -> None:
+    with create_sink(out, "safetensors", {"a": TensorSpec("int8", (4,))}) as sink:
+        sink.write("a", np.arange(4, dtype=np.int8))
+        sink.commit()
+
+
+@pytest.fixture(autouse=True)
+def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on exFAT and on buckets that are mounted."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+
+
+def test_a_file_appears(tmp_path: Path) -> None:
+    commit(tmp_path / "x.safetensors")
+    with open_source(tmp_path / "x.safetensors") as source:
+        assert source.read("a").tolist() == [0, 1, 2, 3]
+    assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+def test_what_appeared_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "x.safetensors"
+    touch = Path.touch
+
+    def late(path: Path, *, exist_ok: bool = True) -> None:
+        if path == out:
+            path.write_text("of another")
+        touch(path, exist_ok=exist_ok)
+
+    monkeypatch.setattr(Path, "touch", late)
+    with pytest.raises(PortError, match="already holds something"):
+        commit(out)
+    assert out.read_text() == "of another"
+
+
+def test_a_rename_that_fails_leaves_no_empty_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        commit(tmp_path / "x.safetensors")
+    assert not (tmp_path / "x.safetensors").exists()
