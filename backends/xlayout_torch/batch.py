@@ -49,32 +49,25 @@ class Batch:
 
         `once`: it will run once, on the stream of now, so that nobody waits for its table.
         """
-        pieces: list[tuple[Cut, int, int]] = []
+        forms: list[_Form] = []
         tensors: list[Any] = []
         outputs: list[Any] = []
         for moves, arrays, made in items:
-            both = (*arrays, *made)
-            if cuda.watched(*both) or {x.device for x in both} != {both[0].device}:
-                return None
-            found = _cuts_of(
-                moves,
-                arrays[0].itemsize,
-                tuple([alignment(x.data_ptr()) for x in arrays]),
-                tuple([alignment(y.data_ptr()) for y in made]),
-            )
-            if found is None:
-                return None
-            sources, first = len(tensors), len(tensors) + len(arrays)
-            pieces += [(one, sources + source, first + target) for one, source, target in found]
-            tensors += both
+            forms.append((moves, arrays[0].itemsize, len(arrays), len(made)))
+            tensors += arrays
+            tensors += made
             outputs += made
-        if not outputs or len({x.device for x in outputs}) > 1 or cuda.why_not(outputs[0].device):
+        if not tensors or cuda.watched(*tensors) or len({x.device for x in tensors}) > 1:
             return None
-        there, upload = (
-            plan(pieces).at(cuda.addresses_of(tensors)),
-            cuda.uploaded if once else _table,
-        )
-        return cls(there, upload(there.words, outputs[0].device), tensors, outputs)
+        device = tensors[0].device
+        if cuda.why_not(device):
+            return None
+        addresses = cuda.addresses_of(tensors)
+        found = _plan_of(tuple(forms), tuple(map(alignment, addresses)))
+        if found is None:
+            return None
+        there, upload = found.at(addresses), cuda.uploaded if once else _table
+        return cls(there, upload(there.words, device), tensors, outputs)
 
     @property
     def launches(self) -> int:
@@ -88,7 +81,27 @@ class Batch:
         count_write(self._outputs)
 
 
-_cuts_of = lru_cache(4096)(cuts)
+_Form = tuple[Moves, int, int, int]
+"""(moves, bytes of an element, how many inputs, how many outputs)"""
+
+
+@lru_cache(8)  # a plan of a thousand tensors takes half a megabyte
+def _plan_of(forms: tuple[_Form, ...], aligned: tuple[int, ...]) -> Plan | None:
+    """The plan of what is moved between tensors, without their addresses; None as in `cuts`.
+
+    aligned: what divides the addresses of each one's inputs and outputs.
+    """
+    pieces: list[tuple[Cut, int, int]] = []
+    first = 0
+    for moves, itemsize, inputs, outputs in forms:
+        target = first + inputs
+        last = target + outputs
+        found = cuts(moves, itemsize, aligned[first:target], aligned[target:last])
+        if found is None:
+            return None
+        pieces += [(one, first + j, target + k) for one, j, k in found]
+        first = last
+    return plan(pieces)
 
 
 def _table(words: array[int], device: torch.device) -> Any:

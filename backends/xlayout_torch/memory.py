@@ -110,25 +110,26 @@ def plain(x: Any) -> bool:
     What it keeps lazily, wraps or lays out otherwise has a key of its own there; one question
     answers for all. Where the answer is no, the gates say why.
     """
-    if type(x) not in PLAIN:
-        return False
-    keys, kind = _keys_of(x).raw_repr(), x.device.type
-    return keys in (_plain_keys.get(kind) or _learned(kind))
+    return type(x) in PLAIN and (_keys_of(x).raw_repr() in _plain_keys or _learned(x))
 
 
 _keys_of = torch._C._dispatch_keys
-_plain_keys: dict[str, tuple[int, ...]] = {}
-"""Type of a device -> the keys of a plain tensor there, and of one that inference mode made."""
+_plain_keys: set[int] = set()
+"""The keys of plain tensors, and of those that inference mode made, on devices of known types."""
+_known = {"meta"}
+"""Types of devices whose keys have been asked for, and the one that has no memory to be seen."""
 
 
-def _learned(kind: str) -> tuple[int, ...]:
-    if watched() or kind == "meta":  # a mode may make others
-        return ()
-    found = []
+def _learned(x: Any) -> bool:
+    """Whether a tensor is plain, on a device of a type that had not been asked for."""
+    kind = x.device.type
+    if kind in _known or watched():  # a mode may make others
+        return False
     for inference in (False, True):
         with torch.inference_mode(inference):
-            found.append(_keys_of(torch.empty(0, device=kind)).raw_repr())
-    return _plain_keys.setdefault(kind, tuple(found))
+            _plain_keys.add(_keys_of(torch.empty(0, device=kind)).raw_repr())
+    _known.add(kind)
+    return plain(x)
 
 
 def any_closed(gates: Mapping[str, Callable[[Any], bool]], x: Any) -> bool:

@@ -73,7 +73,7 @@ def empty(shape: Sequence[int], like: Any, together: int = 0) -> Any:
 
     `together`: bytes of all that a call makes, where it makes several.
     """
-    y = torch.empty(shape, dtype=like.dtype, device=like.device)
+    y = like.new_empty(shape)
     large = y.nbytes >= LARGE or (together >= LARGE and y.nbytes >= PIECE)
     if large and xlayout_native.available and y.device.type == "cpu":
         xlayout_native.huge_pages(y.data_ptr(), y.nbytes)

@@ -194,7 +194,8 @@ def test_a_tensor_is_plain_with_and_without_gradients_and_in_inference_mode() ->
 def test_plain_is_not_learned_where_a_mode_makes_the_tensors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory, "_plain_keys", {})
+    monkeypatch.setattr(memory, "_plain_keys", set())
+    monkeypatch.setattr(memory, "_known", {"meta"})
     x = tall()
     with FakeTensorMode():
         assert not memory.plain(x)

@@ -98,13 +98,14 @@ def test_the_kernel_makes_them_together(device: str, monkeypatch: pytest.MonkeyP
     xs = inputs(lambda x: torch.from_numpy(x).to(device))
     cuda.why_not(xs[0].device if isinstance(xs[0], torch.Tensor) else xs[0][0].device)
     launched.clear()
-    made = apply_many(LAYOUTS, xs, fill=-1)
-    assert len(launched) == 1
     wanted = each(inputs(torch.from_numpy), -1)
-    assert all(
-        same(tuple(x.cpu() for x in y) if isinstance(y, tuple) else y.cpu(), z)
-        for y, z in zip(made, wanted, strict=True)
-    )
+    others = inputs(lambda x: torch.from_numpy(1000 + x).to(device))
+    for call, (some, more) in enumerate([(xs, 0), (others, 1000)], 1):  # the plan is found again
+        made = apply_many(LAYOUTS, some, fill=-1 + more)
+        assert len(launched) == call
+        for y, z in zip(made, wanted, strict=True):
+            y, z = (x if isinstance(x, tuple) else (x,) for x in (y, z))
+            assert same(tuple(x.cpu() - more for x in y), z)
 
 
 def test_several_outputs_are_moved_at_once_too(
