@@ -142,6 +142,37 @@ def test_a_list_of_a_class_of_its_own_keeps_what_it_knows() -> None:
     assert source[0] is t
 
 
+class Edge(tuple[Any, ...]):
+    """It is made of its ends one by one, and knows more than these."""
+
+    def __new__(cls, *ends: Any, name: str = "") -> Edge:
+        edge = super().__new__(cls, ends)
+        edge.name = name
+        return edge
+
+    name: str
+
+
+class Bare(tuple[Any, ...]):
+    __slots__ = ()
+
+
+def test_a_tuple_of_a_class_of_its_own_keeps_what_it_knows() -> None:
+    t = torch.ones(3)
+    source = Edge(t, (t,), name="edge")
+    out = to_jax(source)
+    assert (type(out), len(out), out.name) == (Edge, 2, "edge")
+    assert [pointer(out[0]), pointer(out[1][0])] == [pointer(t)] * 2
+    assert type(to_jax(Bare([t]))) is Bare
+
+
+def test_what_torch_returns_by_twos_stays_that() -> None:
+    best = torch.max(torch.tensor([[1.0, 3.0, 2.0]]), 1)
+    out: Any = to_numpy(best)
+    assert type(out) is type(best)
+    assert (out.values.tolist(), out.indices.tolist()) == ([3.0], [1])
+
+
 def test_what_is_registered_with_jax_is_walked_and_built_anew() -> None:
     t = torch.ones(3)
     source = [Layer(t, {"x": [t, None]}, "first"), jax.tree_util.Partial(max, t)]

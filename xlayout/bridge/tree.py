@@ -103,4 +103,11 @@ def _like(tree: Any, children: list[Any]) -> Any:
         made = children if kind is list else copy(tree)
         list.__setitem__(made, slice(None), children)
         return made
-    return kind._make(children) if hasattr(kind, "_make") else kind(children)
+    if hasattr(kind, "_make"):
+        return kind._make(children)
+    if hasattr(kind, "n_fields"):  # one of C's, as torch.max returns: not for `tuple` to make
+        return kind(children)
+    made = tuple.__new__(kind, children)
+    if hasattr(made, "__dict__"):
+        vars(made).update(vars(tree))
+    return made
