@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -66,6 +67,13 @@ OPS = [name for name in FUNCTIONS if hasattr(VALUES[name], "layout")]
 
 def test_ops_are_found() -> None:
     assert {"interleave", "stack", "rearrange", "fuse_qkv", "to_tiles", "from_tiles"} <= set(OPS)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_op_and_its_layout_go_to_other_processes(name: str) -> None:
+    op = VALUES[name]
+    assert pickle.loads(pickle.dumps(op)) is op
+    assert pickle.loads(pickle.dumps(op.layout)) is op.layout
 
 
 @pytest.mark.parametrize("name", OPS)

@@ -59,6 +59,36 @@ def test_fused_weights_agree_too() -> None:
         plan(shapes, 2, rules="falcon", config={**right, "num_kv_heads": 8})
 
 
+def test_segments_that_the_next_layer_does_not_take_are_refused() -> None:
+    def mlp(up: int, down: int) -> dict[str, tuple[int, ...]]:
+        names = "mlp.dense_h_to_4h.weight", "mlp.dense_h_to_4h.bias", "mlp.dense_4h_to_h.weight"
+        return dict(zip(names, ((up, 4), (up,), (4, down)), strict=True))
+
+    plan(mlp(32, 16), 2, rules="chatglm")
+    text = (
+        r"'plain \+ plain' makes 2 of 8 features in 'mlp.dense_h_to_4h.weight', and "
+        "'mlp.dense_4h_to_h.weight' takes 16. Give a rule"
+    )
+    with pytest.raises(ShardingError, match=text):  # the first ChatGLM, which has no gate
+        plan(mlp(16, 16), 2, rules="chatglm")
+    with pytest.raises(ShardingError, match="'plain' makes 1 of 32 features in"):
+        plan(mlp(32, 16), 2, rules="bloom")
+    whole = [Rule("dense_4h_to_h", "whole"), *PRESETS["bloom"]]
+    plan(mlp(32, 16), 2, rules=whole)
+    experts = {"mlp.experts.gate_up_proj": (3, 32, 4), "mlp.experts.down_proj": (3, 4, 16)}
+    plan(experts, 2, rules="mixtral")
+    with pytest.raises(ShardingError, match=r"in 'mlp\.experts\.gate_up_proj', and"):
+        plan({**experts, "mlp.experts.down_proj": (3, 4, 32)}, 2, rules="mixtral")
+
+
+def test_a_chatglm_whose_heads_hold_their_own_keys_has_no_preset() -> None:
+    config = {"model_type": "chatglm", "num_attention_heads": 4, "multi_query_group_num": 2}
+    shapes = {"self_attention.query_key_value.weight": (32, 8)}
+    assert plan(shapes, 2, config={**config, "multi_query_attention": True}).parts == 2
+    with pytest.raises(ShardingError, match="nothing is known of model_type 'chatglm'"):
+        plan(shapes, 2, config={**config, "multi_query_attention": False})
+
+
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

@@ -183,6 +183,7 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
     if function.__doc__:  # python -OO leaves none
         call.__doc__ = _told_for_arrays(function.__doc__, dict(zip(shapes, arrays, strict=True)))
     layout.__name__ = layout.__qualname__ = f"{call.__name__}.layout"
+    layout.__module__ = function.__module__  # where pickle looks for `call.layout`
     layout.__doc__ = f"`{call.__name__}` on shapes instead of arrays: the Layout it runs."
     call.layout = layout
     return call

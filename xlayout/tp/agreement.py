@@ -1,7 +1,7 @@
 """Agreement: what the names and shapes of a layer's weights tell of a plan that would be wrong.
 
-Heads that are miscounted, and weights that are left whole beside one that is cut, would make no
-error anywhere: the numbers would be wrong.
+Heads that are miscounted, halves of a fused weight that are none, and weights that are left whole
+beside one that is cut, would make no error anywhere: the numbers would be wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xlayout.tp.rules import LEAVES
 if TYPE_CHECKING:
     from xlayout.tp.value import Placed
 
-__all__ = ["check_companions", "check_heads"]
+__all__ = ["check_companions", "check_heads", "check_segments"]
 
 
 def check_heads(placed: Mapping[str, Placed], numbers: Numbers) -> None:
@@ -57,6 +57,35 @@ def check_heads(placed: Mapping[str, Placed], numbers: Numbers) -> None:
                 f"and values make these of {size} features in {name!r}, and heads of {wanted} in "
                 f"{other!r}. Give the numbers of this layer; if layers differ, leave some 'whole'"
             )
+
+
+def check_segments(placed: Mapping[str, Placed]) -> None:
+    """Check that each "row" layer of an MLP takes as many features as a segment beside it has.
+
+    Raises:
+        ShardingError: for a "column" layer whose segments fit none of the "row" layers beside it.
+    """
+    columns: dict[str, dict[str, int]] = defaultdict(dict)
+    rows: dict[str, dict[str, int]] = defaultdict(dict)
+    for name, one in placed.items():
+        rule = one.rule
+        if rule is None or one.axis is None or len(one.shape) < 2 or "plain" not in rule.terms:
+            continue
+        if rule.gather or rule.scatter or rule.cut == "vocab":  # they stand alone
+            continue
+        beside = (rows if rule.cut == "row" else columns)[_layer(name).rpartition(".")[0]]
+        beside[name] = one.shape[one.axis] // len(rule.terms)
+    for module, found in columns.items():
+        taken = rows[module]
+        for name, size in found.items():
+            if taken and size not in taken.values():
+                rule, (row, wanted) = placed[name].rule, next(iter(taken.items()))
+                assert rule is not None
+                raise ShardingError(
+                    f"rules: {rule.features!r} makes {len(rule.terms)} of {size} features in "
+                    f"{name!r}, and {row!r} takes {wanted}. Give a rule with the segments of this "
+                    "layer; if the two are not one after the other, leave one 'whole'"
+                )
 
 
 def check_companions(placed: Mapping[str, Placed]) -> None:

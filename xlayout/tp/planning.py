@@ -8,7 +8,7 @@ from typing import Any
 from xlayout.algebra.shapes import Shape, as_shape, integer
 from xlayout.errors import LayoutError, ShardingError, SizeError
 from xlayout.shard import Mesh, Sharding
-from xlayout.tp.agreement import check_companions, check_heads
+from xlayout.tp.agreement import check_companions, check_heads, check_segments
 from xlayout.tp.features import split_of
 from xlayout.tp.numbers import Numbers, numbers_of, said, text_of
 from xlayout.tp.presets import PRESETS, preset_of
@@ -50,7 +50,8 @@ def plan(
         TypeError: for weights that are no such thing, or rules that are none.
         ShardingError: if there are no rules for such a model; if none of them matches; for heads
             whose number nobody said, or that do not agree between the weights of a layer; for
-            weights of a layer that is cut, such as scales, of which no rule says how they are.
+            segments that the layer behind them does not take; for weights of a layer that is cut,
+            such as scales, of which no rule says how they are.
         SizeError: for a weight that cannot be cut so, naming it.
 
     >>> shapes = {"layers.0.self_attn.q_proj.weight": (8, 6), "norm.weight": (6,)}
@@ -80,6 +81,7 @@ def plan(
             f"rules: none of the {len(chosen)} names a weight of this model, such as {some!r}"
         )
     check_heads(placed, numbers)
+    check_segments(placed)
     check_companions(placed)
     return TensorPlan(parts, chosen, numbers, placed)
 
