@@ -55,7 +55,9 @@ def test_lifting_follows_composition(a: Layout, data: st.DataObject) -> None:
 
 @given(several())
 def test_the_outputs_apart_are_the_outputs_together(layout: Layout) -> None:
-    tables = [layout.only(k).index() for k in range(len(layout.out_shapes))]
+    parts = [layout.only(k) for k in range(len(layout.out_shapes))]
+    assert layout.each() == parts
+    tables = [part.index() for part in parts]
     assert reduce(lambda a, b: [*a, *b], tables, []) == layout.index().tolist()
 
 

@@ -32,6 +32,8 @@ class Relation:
     in_shapes: tuple[Shape, ...]
     out_shapes: tuple[Shape, ...]
     pieces: tuple[Piece, ...]
+    # Elements of all inputs and of all outputs: whoever goes through these asks each time.
+    _sizes: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
     _hash: int | None = field(default=None, init=False, repr=False)
     # What runs it, by the type of arrays: whoever meets arrays remembers it here.
     _runs: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
@@ -81,12 +83,12 @@ class Relation:
     @property
     def in_size(self) -> int:
         """Elements of all inputs together."""
-        return sum(math.prod(s) for s in self.in_shapes)
+        return self._sizes[0]
 
     @property
     def out_size(self) -> int:
         """Elements of all outputs together."""
-        return sum(math.prod(s) for s in self.out_shapes)
+        return self._sizes[1]
 
     @property
     def size(self) -> int:
@@ -202,10 +204,19 @@ class Relation:
         output, count = integer(output, "output", None), len(self.out_shapes)
         if not -count <= output < count:
             raise SizeError(f"output: {output}; the layout makes {count}, from 0")
-        stretch = ends(self.out_shapes)[output]
-        return self._of(
-            (self.in_shapes, (self.out_shapes[output],), self.between((0, self.in_size), stretch))
-        )
+        return self._part(self.out_shapes[output], ends(self.out_shapes)[output])
+
+    def each(self) -> list[Self]:
+        """`only` of every output, in a time that grows with their number and not with its square.
+
+        >>> from xlayout import Layout
+        >>> [part.out_shape for part in Layout.concat([(2,), (3,)]).inverse().each()]
+        [(2,), (3,)]
+        """
+        return list(map(self._part, self.out_shapes, ends(self.out_shapes)))
+
+    def _part(self, shape: Shape, stretch: tuple[int, int]) -> Self:
+        return self._of((self.in_shapes, (shape,), self.between((0, self.in_size), stretch)))
 
     # -- equality ---------------------------------------------------------------------------------
 
@@ -238,9 +249,10 @@ def _fill(
     out_shapes: tuple[Shape, ...],
     pieces: tuple[Piece, ...],
 ) -> None:
-    values: tuple[object, ...] = (in_shapes, out_shapes, pieces, None, {})
+    sizes = sum(map(math.prod, in_shapes)), sum(map(math.prod, out_shapes))
+    values: tuple[object, ...] = (in_shapes, out_shapes, pieces, sizes, None, {})
     for name, value in zip(
-        ("in_shapes", "out_shapes", "pieces", "_hash", "_runs"), values, strict=True
+        ("in_shapes", "out_shapes", "pieces", "_sizes", "_hash", "_runs"), values, strict=True
     ):
         object.__setattr__(relation, name, value)
 

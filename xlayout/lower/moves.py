@@ -48,4 +48,4 @@ def views_of(
     layout: Layout, strides: tuple[int, ...] | None = None
 ) -> list[tuple[int, tuple[int, ...]] | None]:
     """Each output as a strided view of the one input: see `Layout.as_view`."""
-    return [layout.only(k).as_view(strides) for k in range(len(layout.out_shapes))]
+    return [part.as_view(strides) for part in layout.each()]

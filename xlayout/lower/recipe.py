@@ -132,8 +132,7 @@ def _direct(layout: Layout, backend: Backend) -> Recipe | None:
     if len(layout.in_shapes) != 1 or (backend.immutable and len(layout.out_shapes) > 1):
         return None
     calls = []
-    for number in range(len(layout.out_shapes)):
-        only = layout.only(number)
+    for only in layout.each():
         steps = relayout_of(only)
         if steps is None:
             return None

@@ -161,10 +161,9 @@ def _inside(wanted: Runs, held: Runs) -> bool:
 
 def _why(layout: Layout, dst: tuple[Sharding, ...]) -> str:
     """The first cut of a result that falls inside a factor of the layout."""
-    for number, (sharding, shape) in enumerate(zip(dst, layout.out_shapes, strict=True)):
-        pieces = layout.only(number).pieces
-        shape = sharding.shape(shape)
-        for box in boxes(0, pieces, (layout.in_size,), shape) or ():
+    for sharding, part in zip(dst, layout.each(), strict=True):
+        shape = sharding.shape(part.out_shape)
+        for box in boxes(0, part.pieces, (layout.in_size,), shape) or ():
             for axis, cut in _cuts(sharding, shape):
                 runs, within = box.on_output(axis), cut - box.offsets[axis]
                 inside = [r.out_step for r in runs if within > 0 and within % r.out_step]

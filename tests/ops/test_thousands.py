@@ -1,0 +1,45 @@
+"""Ops of thousands of arrays are planned in a time that grows with their number, not its square."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xlayout as xl
+
+OPS: dict[str, Callable[[int], Any]] = {
+    "unstack": lambda n: xl.unstack(np.ones((n, 61))),
+    "unstack, views": lambda n: xl.unstack(np.ones((n, 62)), copy=None),
+    "stack": lambda n: xl.stack([np.ones(99)] * n),
+    "to_tiles": lambda n: xl.to_tiles(np.ones((4 * 16, n)), grid=(4, n // 4)),
+    "from_tiles": lambda n: xl.from_tiles([[np.ones((16, 5))] * (n // 4)] * 4),
+}
+
+
+def lines(function: Callable[[], Any]) -> int:
+    """Lines of Python that run in it, which no machine and no other work changes."""
+    count = 0
+
+    def trace(_frame: Any, event: str, _given: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_four_times_the_arrays_take_four_times_the_planning(op: str) -> None:
+    OPS[op](64)  # what is imported and made once
+    few, many = (lines(lambda n=n: OPS[op](n)) for n in (256, 1024))  # type: ignore[misc]
+    assert few < many < 5 * few
