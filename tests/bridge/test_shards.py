@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from tests.bridge.memory import at_offset, bits, pointer
 from xlayout.bridge import jax_to_dtensor, jax_to_shards, shards_to_jax, to_jax
+from xlayout.errors import SizeError
 
 SPECS = [
     P("dp", "tp"),
@@ -133,9 +134,9 @@ def test_a_shard_that_requires_grad_is_refused(mesh: Any) -> None:
 def test_missing_and_unexpected_shards_are_named(mesh: Any) -> None:
     sharding = NamedSharding(mesh, P("dp", "tp"))
     shards = list(pieces(torch.ones(SHAPE), sharding).items())
-    with pytest.raises(ValueError, match=r"shards: for .*; wanted one for each of"):
+    with pytest.raises(SizeError, match=r"shards: for .*; wanted one for each of"):
         shards_to_jax(dict(shards[:-1]), sharding, SHAPE)
-    with pytest.raises(ValueError, match="shards: 7; wanted one for each of"):
+    with pytest.raises(SizeError, match="shards: 7; wanted one for each of"):
         shards_to_jax([t for _, t in shards[:-1]], sharding, SHAPE)
     given: Any = None
     with pytest.raises(

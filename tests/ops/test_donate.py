@@ -18,6 +18,7 @@ from tests.frameworks import Framework, Jax, Torch
 from tests.native.test_gates import SITUATIONS, Subclass
 from tests.ops.examples import Example, flat, numbered
 from tests.ops.matrix import EXAMPLES
+from xlayout.errors import LayoutError
 from xlayout.lower.donated import run_donated
 from xlayout.lower.moves import moves_of
 from xlayout.registry import backend_of
@@ -178,9 +179,9 @@ def test_what_a_transform_looks_at_is_refused_before_anything_is_emptied() -> No
          "x is emptied; leave it out"),
         (lambda: xl.interleave(torch.zeros(4), donate=1), TypeError,
          "donate: 1; wanted True or False"),
-        (lambda: xl.interleave(torch.zeros(4), donate=True, copy=None), ValueError,
+        (lambda: xl.interleave(torch.zeros(4), donate=True, copy=None), LayoutError,
          "donate: True cannot be combined with out= or copy="),
-        (lambda: xl.interleave(torch.zeros(4), donate=True, out=torch.zeros(4)), ValueError,
+        (lambda: xl.interleave(torch.zeros(4), donate=True, out=torch.zeros(4)), LayoutError,
          "donate: True cannot be combined with out= or copy="),
         (lambda: xl.interleave(torch.zeros(4), donate=True, out_sharding=0), TypeError,
          "donate: the result of a sharded op is fresh; leave it out"),

@@ -266,3 +266,13 @@ def test_a_share_of_a_subclass_is_refused_and_a_copy_given() -> None:
     with pytest.raises(BufferError, match="memory that is out of sight"):
         xl.matrix_transpose(x, copy=False)
     assert not shares(x, xl.matrix_transpose(x, copy=None))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_of_several_outs_the_one_that_cannot_be_written_is_told_why(place: int) -> None:
+    out = [torch.empty(4), torch.empty(4)]
+    out[place].requires_grad_()
+    with pytest.raises(
+        xl.ShapeError, match="out: cannot be written: it requires grad, and autograd"
+    ):
+        xl.unstack(torch.zeros(2, 4), out=out)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from unicodedata import normalize
 
 from xlayout.algebra.shapes import MOST_DIGITS
 from xlayout.errors import PatternError
@@ -112,7 +113,7 @@ def _is_named(product: Product) -> bool:
 
 
 _DEEPEST = 32  # more than any layout has, and far from Python's own limit
-_TOKEN = re.compile(r"\s*(?:(->)|(\.\.\.)|([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)|([()+,=]))")
+_TOKEN = re.compile(r"\s*(?:(->)|(\.\.\.)|([^\W\d]\w*)|([0-9]+)|([()+,=]))")
 
 
 class _Reader:
@@ -124,7 +125,7 @@ class _Reader:
         at = 0
         while text[at:].strip():
             found = _TOKEN.match(text, at)
-            if found is None:
+            if found is None or not (found[3] or "_").isidentifier():
                 at += len(text[at:]) - len(text[at:].lstrip())
                 raise fail(
                     text,
@@ -133,7 +134,8 @@ class _Reader:
                     "and ->",
                 )
             token = found.group(found.lastindex or 0)
-            self.tokens.append((token, found.end() - len(token)))
+            # As Python reads the option of that name, which says the size.
+            self.tokens.append((normalize("NFKC", token), found.end() - len(token)))
             at = found.end()
         self.tokens.append(("", len(text)))
         self.next = 0

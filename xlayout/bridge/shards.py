@@ -7,6 +7,7 @@ from typing import Any
 
 from xlayout.algebra.shapes import as_shape, type_name
 from xlayout.bridge.offer import Offer, exchange_named, exchange_of
+from xlayout.errors import SizeError
 from xlayout.registry import verbs
 
 __all__ = ["dtensor_to_jax", "jax_to_dtensor", "jax_to_shards", "shards_to_jax"]
@@ -48,10 +49,10 @@ def shards_to_jax(
                 "sequence"
             ) from None
         if len(shards) != len(devices):
-            raise ValueError(f"shards: {len(shards)}; wanted one for each of {devices}")
+            raise SizeError(f"shards: {len(shards)}; wanted one for each of {devices}")
         shards = dict(zip(devices, shards, strict=True))
     if shards.keys() != set(devices):
-        raise ValueError(f"shards: for {list(shards)}; wanted one for each of {devices}")
+        raise SizeError(f"shards: for {list(shards)}; wanted one for each of {devices}")
     offers = {device: _offered(shards[device], device) for device in devices}
     return jax.assemble(offers, sharding, shape)
 

@@ -214,7 +214,7 @@ def _into(
     if len(outputs) != len(layout.out_shapes):
         raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
     kind = backend.kind(arrays[0])
-    for number, (y, shape) in enumerate(zip(outputs, layout.out_shapes, strict=True)):
+    for y, shape in zip(outputs, layout.out_shapes, strict=True):
         try:
             its = backend.kind(y) if backend_of(y) is backend else None
         except TypeError as error:  # to which every array is x
@@ -229,10 +229,10 @@ def _into(
                 f"{kind[1]}"
             )
         why = backend.refusal(y, arrays)
-        others = (*outputs[:number], *outputs[number + 1 :])
-        if why is None and others and backend.refusal(y, others):
-            why = "it overlaps another of them"
         if why is not None:
             raise (TypeError if backend.immutable else ShapeError)(f"out: cannot be written: {why}")
+    for number, y in enumerate(outputs):
+        if backend.refusal(y, (*outputs[:number], *outputs[number + 1 :])) is not None:
+            raise ShapeError("out: cannot be written: it overlaps another of them")
     write_pieces(backend, layout, arrays, outputs, fill)
     return out

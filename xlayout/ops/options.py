@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, get_args
 
+from xlayout.errors import LayoutError
 from xlayout.lower.calls import Comm
 from xlayout.lower.fill import HOLDERS
 from xlayout.lower.run import check_copy
@@ -79,7 +80,7 @@ def check_place(out: Any, copy: Any, donate: Any, layout: Callable[[], Any]) -> 
         layout()
         check_copy(copy)
     if donate and (out is not None or copy is not True):
-        raise ValueError("donate: True cannot be combined with out= or copy=")
+        raise LayoutError("donate: True cannot be combined with out= or copy=")
 
 
 def said_of_place(options: dict[str, Any]) -> dict[str, Any]:

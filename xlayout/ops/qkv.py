@@ -82,7 +82,7 @@ def fuse_qkv(
 
 @one_to_many()
 def split_qkv(
-    shape: Shape,
+    qkv_shape: Shape,
     /,
     *,
     heads: int,
@@ -95,7 +95,7 @@ def split_qkv(
     """The queries, keys and values of a fused array; undoes `fuse_qkv` with the same options.
 
     Args:
-        shape: the fused array, `axis` = (heads + 2 * kv_heads) * head_dim.
+        qkv_shape: the fused array, `axis` = (heads + 2 * kv_heads) * head_dim.
         heads: query heads.
         kv_heads: key/value heads.
         order: how they are fused; see `fuse_qkv`.
@@ -115,11 +115,11 @@ def split_qkv(
     >>> split_qkv(np.array([0, 1, 10, 20, 2, 3, 11, 21]), heads=4, kv_heads=2)
     (array([0, 1, 2, 3]), array([10, 11]), array([20, 21]))
     """
-    axis = axis_of(axis, len(shape))
+    axis = axis_of(axis, len(qkv_shape))
     heads, kv_heads = integer(heads, "heads", 1), integer(kv_heads, "kv_heads", 1)
-    d = divide(shape[axis], heads + 2 * kv_heads, f"qkv: axis {axis}", "heads + 2 * kv_heads")
+    d = divide(qkv_shape[axis], heads + 2 * kv_heads, f"qkv: axis {axis}", "heads + 2 * kv_heads")
     core = _fused(heads, kv_heads, d, order, blocks).inverse()
-    return core.lift(shape[:axis], shape[axis + 1 :])
+    return core.lift(qkv_shape[:axis], qkv_shape[axis + 1 :])
 
 
 def _fused(heads: int, kv_heads: int, d: int, order: Order, blocks: int) -> Layout:
