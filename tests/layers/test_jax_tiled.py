@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import AxisType
 
 import xlayout as xl
 from xlayout.errors import AxisError, LayoutError, SizeError
@@ -141,6 +142,28 @@ def test_how_it_is_computed_and_told_goes_there_and_back() -> None:
         )  # fmt: skip
         assert layer.bias.told == "bias"
     assert tiled.kernels[1][0].told == tiled.to_linear().kernel.told == "kernel"
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_what_an_initializer_tells_is_told_of_each_tile(kind: AxisType) -> None:
+    options: dict[str, Any] = {
+        "kernel_init": nnx.with_partitioning(nnx.initializers.normal(), (None, "tp"), told="init"),
+        "bias_init": nnx.with_partitioning(nnx.initializers.normal(), ("tp",)),
+        "kernel_metadata": {"told": "kernel", "more": 1},
+    }
+
+    def made() -> TiledLinear:
+        return TiledLinear(12, 16, in_splits=3, out_splits=2, rngs=nnx.Rngs(7), **options)
+
+    with jax.set_mesh(jax.make_mesh((4,), ("tp",), (kind,))):
+        of, tiled = nnx.Linear(12, 16, rngs=nnx.Rngs(7), **options), made()
+        back = tiled.to_linear()
+        assert same(state(back), state(of))
+        for layer in (tiled, nnx.eval_shape(made)):
+            tile = layer.kernels[2][1]
+            assert (type(tile), tile.shape) == (nnx.Param, (4, 8))
+            assert tile.get_metadata() == of.kernel.get_metadata() == back.kernel.get_metadata()
+        assert tiled.kernels[2][1][...].sharding == of.kernel[...].sharding
 
 
 def test_the_layers_share_no_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import accumulate, chain, pairwise
 from operator import add
@@ -45,7 +46,8 @@ class TiledLinear(nnx.Module):
         dtype: that of the computation; by default what inputs and parameters promote to.
         param_dtype: that of the parameters.
         precision: of the products, as in `jax.lax.dot_general`.
-        kernel_init: makes the dense kernel.
+        kernel_init: makes the dense kernel; what it tells of that (`nnx.with_partitioning`) is told
+            of each tile.
         bias_init: makes the bias.
         kernel_metadata: of each tile of the kernel, as of the kernel of an `nnx.Linear`.
         bias_metadata: of the bias.
@@ -92,7 +94,7 @@ class TiledLinear(nnx.Module):
         self.dtype, self.param_dtype, self.precision = dtype, param_dtype, precision
         shape = (self.in_features, self.out_features)
         kernel = kernel_init(rngs.params(), shape, param_dtype)
-        tiles = to_tiles(kernel, grid=(self.in_splits, self.out_splits))
+        tiles = _cut(kernel, (self.in_splits, self.out_splits))
         self.kernels = nnx.List(
             [nnx.List([nnx.Param(tile, **kernel_metadata) for tile in row]) for row in tiles]
         )
@@ -196,6 +198,14 @@ class TiledLinear(nnx.Module):
             bias_metadata={} if bias is None else bias.get_metadata(),
             rngs=nnx.Rngs(0),
         )
+
+
+def _cut(kernel: Any, grid: tuple[int, int]) -> Sequence[Sequence[Any]]:
+    """The tiles of a kernel, each with what its initializer tells, as `nnx.with_partitioning`."""
+    if not isinstance(kernel, nnx.VariableMetadata):
+        return to_tiles(kernel, grid=grid)
+    tiles = to_tiles(kernel.raw_value, grid=grid)
+    return [[replace(kernel, raw_value=tile) for tile in row] for row in tiles]
 
 
 def _edges(features: int, number: int) -> tuple[int, ...]:
