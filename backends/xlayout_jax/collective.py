@@ -15,6 +15,7 @@ from xlayout_jax.dtypes import asked, pinned, unpinned
 from xlayout_jax.dtypes import cast as _cast
 from xlayout_jax.dtypes import dtype_named as dtype_named
 from xlayout_jax.dtypes import dtype_of_sum as dtype_of_sum
+from xlayout_jax.dtypes import is_mistaken as is_mistaken
 from xlayout_jax.gathering import automatic as automatic
 from xlayout_jax.gathering import constrained as constrained
 from xlayout_jax.gathering import gather as gather

@@ -16,6 +16,7 @@ __all__ = [
     "dtype_of_sum",
     "filler",
     "is_key",
+    "is_mistaken",
     "joined",
     "pinned",
     "unpinned",
@@ -78,9 +79,16 @@ def joined(xs: Sequence[Any], axis: int, /) -> Any:
     return unpinned(lax.concatenate([_widened(x) for x in xs], axis), xs[0])
 
 
+def is_mistaken(dtype: Any, /) -> bool:
+    """Whether XLA on CPU mistakes the bytes of a dtype, as of those of two bits.
+
+    Joined they end the process; sent they are garbage, or end it.
+    """
+    return dtype.name in ("int2", "uint2")
+
+
 def _widened(x: Any) -> Any:
-    # Of two bits XLA on CPU mistakes the bytes: joined they end the process, sent they are garbage.
-    return lax.convert_element_type(x, jnp.int8) if x.dtype.name in ("int2", "uint2") else x
+    return lax.convert_element_type(x, jnp.int8) if is_mistaken(x.dtype) else x
 
 
 def pinned(x: Any, /) -> Any:

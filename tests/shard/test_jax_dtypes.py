@@ -131,5 +131,11 @@ def test_elements_of_two_bits_end_no_process(dtype: str) -> None:
         for spec in (P("tp", "dp"), P("dp"), P(None, "dp"), P()):
             assert np.array_equal(xl.reshard(spread, NamedSharding(mesh, spec)), plain)
         assert np.array_equal(xl.all_gather(spread, mesh_axis="dp"), plain)
+        assert np.array_equal(xl.to_tiles(spread, grid=(4, 5))[1][1], plain[4:8, 5:10])
+        assert np.array_equal(xl.trim(spread, to=13), plain[:13])
+        halved = xl.apply(xl.rearrange.layout((16, 24), "(a b) c -> (b c) a", a=2), spread)
+        assert np.array_equal(halved, plain.reshape(2, 8 * 24).T)
+        cut = jax.jit(lambda x: xl.trim(x, to=13, in_sharding=spread.sharding))(spread)
+        assert np.array_equal(cut, plain[:13])
     """
     run_alone(code, XLA_FLAGS="--xla_force_host_platform_device_count=8")

@@ -223,13 +223,14 @@ def _nearest(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sh
 
 
 def _misread(x: Laid) -> bool:
-    """Whether torch's own ops fail on an array, or mix up its parts.
+    """Whether the framework's own ops fail on an array, or mix up its parts.
 
-    They do not regroup an axis of one element that is cut, take ranks in ascending order, and do
-    not see how several mesh axes cut segments.
+    Torch's do not regroup an axis of one element that is cut, take ranks in ascending order, and do
+    not see how several mesh axes cut segments; what XLA sends of some dtypes is garbage.
     """
-    if x.framework != "torch":
-        return False
+    if x.framework == "jax":
+        mistaken: bool = verbs("jax", "collective").is_mistaken(x.x.dtype)
+        return mistaken
     cuts_one = any(entry and n == 1 for entry, n in zip(x.sharding.spec, x.shape, strict=False))
     if cuts_one or not can_hold(x, x.sharding, x.shape):
         return True
