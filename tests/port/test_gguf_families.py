@@ -133,6 +133,21 @@ def test_a_mixtrals_rows_are_unturned(tmp_path: Path) -> None:
                 assert np.array_equal(row, stored[head * 16 + 2 * pair + side])
 
 
+@pytest.mark.parametrize("arch", KINDS)
+def test_a_base_that_the_file_leaves_out_is_llama_cpps(
+    arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers
+
+    monkeypatch.setattr(gguf.GGUFWriter, "add_rope_freq_base", lambda *_: None)
+    source = save_gguf(tmp_path / "tiny.gguf", arch)
+    port.run(source, tmp_path / "hf", to="hf")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "hf")
+    assert config.rope_parameters["rope_theta"] == 10_000.0
+    tree = port.plan(source, tmp_path / "out", to="maxtext").config["maxtext"]
+    assert tree["rope_max_timescale"] == 10_000.0
+
+
 @pytest.mark.parametrize(
     ("key", "value", "text"),
     [

@@ -44,6 +44,7 @@ _PLAIN = {
     "I64": "int64",
 }
 _BLOCK = 1 << 20  # elements dequantised at a time
+_ROPE_BASE = 10_000.0  # llama.cpp's, for all architectures
 
 _CONFIG: Mapping[str, tuple[str, type]] = {
     "attention.head_count": ("num_attention_heads", int),
@@ -249,6 +250,7 @@ def _config(
         if isinstance(value, float) and not math.isfinite(value):
             raise FormatError(f"{file}: {key}: {value!r}; wanted a finite number")
         config.setdefault(target, value)
+    config.setdefault("rope_theta", _ROPE_BASE)  # transformers has another for some
     if config["model_type"] == "mixtral":  # whose key is another one
         config["num_local_experts"] = config.pop("num_experts")
     if "num_attention_heads" in config:
