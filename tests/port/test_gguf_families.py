@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,29 @@ def test_experts_of_another_kind_are_refused(
 ) -> None:
     source = save_gguf(tmp_path / "tiny.gguf", "qwen3moe", **{key: value})
     refused(source, tmp_path / "out", text)
+
+
+@pytest.mark.parametrize(
+    ("arch", "said", "shown"),
+    [
+        ("gemma2", {}, "'gemma2'"),
+        ("qwen2moe", {"expert_count": 4}, "'qwen2moe' with experts"),
+        ("qwen2", {"expert_count": 4}, "'qwen2' with experts"),
+    ],
+)
+def test_an_architecture_without_a_family_is_named_as_the_file_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str, said: dict[str, int], shown: str
+) -> None:
+    monkeypatch.setitem(KINDS, arch, KINDS["qwen2"])
+    source = save_gguf(tmp_path / "tiny.gguf", arch, **said)
+    text = (
+        f"{source}: general.architecture: {shown}; known are llama, llama with experts, qwen2, "
+        "qwen3, qwen3moe with experts. If the tensors follow one of llama, mixtral, qwen2, qwen3, "
+        "qwen3-moe, name it with family= (--family)"
+    )
+    refused(source, tmp_path / "out", f"^{re.escape(text)}$")
+    assert f"no family: {text}" in str(port.inspect(source))
+    assert port.plan(source, tmp_path / "out", to="hf", family="qwen2").moves
 
 
 def test_a_family_without_rules_for_the_format_says_so(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from xlayout.port.families import find_family
 from xlayout.port.family import Dialect, Family
 from xlayout.port.formats import Source, open_source
 from xlayout.port.formats.maxtext import MaxTextSource
-from xlayout.port.gguf_metadata import refuse_part, with_metadata
+from xlayout.port.gguf_metadata import refuse_part, refuse_stranger, with_metadata
 from xlayout.port.places import Place
 from xlayout.port.rope_factors import with_rope_scaling
 from xlayout.port.twice import find_doubles
@@ -92,6 +92,8 @@ def open_checkpoint(
     """
     with open_source(path) as source:
         refuse_part(source)
+        if family is None:
+            refuse_stranger(source)
         said = source.config if config is None else config
         if not said:
             raise PortError(

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import PortError
-from xlayout.port.formats.gguf import GGUFSource, single
+from xlayout.port.families import FAMILIES
+from xlayout.port.formats.gguf import MODELS, GGUFSource, single
 
 if TYPE_CHECKING:
     from xlayout.port.formats import Source
 
-__all__ = ["refuse_part", "with_metadata"]
+__all__ = ["refuse_part", "refuse_stranger", "with_metadata"]
 
 _NOTHING: Mapping[str, tuple[Any, ...]] = {  # the values with which a key changes nothing
     "attention.causal": (True,),
@@ -38,6 +39,7 @@ _NOTHING: Mapping[str, tuple[Any, ...]] = {  # the values with which a key chang
     "rope.scaling.attn_factor": (0.0, 1.0),
     "use_parallel_residual": (False,),
 }
+_WITH_EXPERTS = " with experts"
 
 
 def refuse_part(source: Source, /) -> None:
@@ -52,6 +54,24 @@ def refuse_part(source: Source, /) -> None:
             f"{source.path}: split.count: {parts!r:.80}; wanted the whole model in one file, as "
             "`llama-gguf-split --merge` makes it"
         )
+
+
+def refuse_stranger(source: Source, /) -> None:
+    """Refuse a GGUF file of a model that no family is known to follow.
+
+    Raises:
+        PortError: The source is such a file.
+    """
+    if not isinstance(source, GGUFSource) or "architectures" in source.config:
+        return
+    arch = source.metadata.get("general.architecture")
+    experts = source.metadata.get(f"{arch}.expert_count") not in (None, 0)
+    known = ", ".join(f"{name}{_WITH_EXPERTS * more}" for name, more in MODELS)
+    spoken = ", ".join(name for name, family in FAMILIES.items() if "gguf" in family.dialects)
+    raise PortError(
+        f"{source.path}: general.architecture: {arch!r:.80}{_WITH_EXPERTS * experts}; known are "
+        f"{known}. If the tensors follow one of {spoken}, name it with family= (--family)"
+    )
 
 
 def with_metadata(source: Source, config: Mapping[str, Any], /) -> Mapping[str, Any]:

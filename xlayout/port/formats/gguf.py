@@ -31,7 +31,7 @@ from xlayout.port.formats.system_errors import named
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
 
-__all__ = ["GGUFSource", "single"]
+__all__ = ["MODELS", "GGUFSource", "single"]
 
 _PLAIN = {
     "F32": "float32",
@@ -62,7 +62,7 @@ _CONFIG: Mapping[str, tuple[str, type]] = {
     "rope.freq_base": ("rope_theta", float),
 }
 _TOKENS = (("bos", "bos"), ("eos", "eos"), ("padding", "pad"))
-_MODELS: Mapping[tuple[str, bool], dict[str, Any]] = {  # by GGUF's name, and whether it has experts
+MODELS: Mapping[tuple[str, bool], dict[str, Any]] = {  # by GGUF's name, and whether it has experts
     ("llama", False): {"model_type": "llama", "architectures": ["LlamaForCausalLM"]},
     ("llama", True): {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]},
     ("qwen2", False): {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]},
@@ -238,7 +238,7 @@ def _config(
     if not isinstance(arch, str):
         return {}
     experts = metadata.get(f"{arch}.expert_count") not in (None, 0)
-    config = dict(_MODELS.get((arch, experts), {"model_type": arch}))
+    config = dict(MODELS.get((arch, experts), {"model_type": arch}))
     keys = {f"{arch}.{key}": target for key, target in _CONFIG.items()}
     keys |= {f"tokenizer.ggml.{key}_token_id": (f"{name}_token_id", int) for key, name in _TOKENS}
     for key, (target, kind) in keys.items():
