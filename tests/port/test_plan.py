@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from safetensors.numpy import save_file
 
 from tests.port.models import tensors
 from xlayout import port
-from xlayout.errors import FormatError
+from xlayout.errors import FormatError, PortError
 from xlayout.port.formats import TensorSpec, open_source
 
 
@@ -114,3 +115,16 @@ def test_the_plan_says_what_metadata_is_lost(own_llama: Path, tmp_path: Path, to
     assert lost in str(plan).splitlines()
     save_file(arrays, file, metadata={f"{n:02}": "" for n in range(20)})
     assert "'07' and 12 more" in str(port.plan(own_llama, tmp_path / "out", to=to))
+
+
+@pytest.mark.parametrize("name", ["out", "x.safetensors"])
+def test_the_plan_says_that_a_run_to_a_taken_place_is_refused(
+    wide_llama: Path, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / name
+    assert port.run(wide_llama, out, to="hf").plan.taken == ""
+    plan = port.plan(wide_llama, out, to="hf")
+    assert f"{out}: already holds something; wanted a" in plan.taken
+    with pytest.raises(PortError, match=f"^{re.escape(plan.taken)}$"):
+        port.run(wide_llama, out, to="hf")
+    assert f"a run is refused: {plan.taken}" in str(plan).splitlines()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from xlayout.errors import PortError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xlayout.port.formats import Source
     from xlayout.port.move import Move
 
-__all__ = ["Loss", "measure", "refusal"]
+__all__ = ["Loss", "measure", "roomier"]
 
 _SAMPLE = 1 << 20
 
@@ -79,7 +79,30 @@ def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
     return list(losses.values())
 
 
-def refusal(losses: Sequence[Loss], dtype: str | None, /) -> PortError:
+def roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None, /) -> list[Move]:
+    """Store wider what leaves its dtype's range, or refuse where that is not ours to choose.
+
+    A power of two leaves all bits of a number but those at the end of the range.
+
+    Raises:
+        PortError: The dtype was asked for, or is not the one that the source has.
+    """
+    lost = [(loss.tensor, loss.change) for loss in losses if loss.lost]
+    if dtype is not None or any(change.source != change.target for _, change in lost):
+        raise _refusal(losses, dtype)
+    wide = {
+        (tensor, change): replace(change, target=roomy_dtype(change.source, change.factor))
+        for tensor, change in lost
+    }
+    return [
+        replace(move, change=wide[key], checked=True)
+        if (key := (move.source.rule.target, move.change)) in wide
+        else move
+        for move in moves
+    ]
+
+
+def _refusal(losses: Sequence[Loss], dtype: str | None) -> PortError:
     """Return the error of an exact port that would lose something, with the exact form in it."""
     lost = [loss for loss in losses if loss.lost]
     lines = "\n  ".join(str(loss) for loss in lost)

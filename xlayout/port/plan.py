@@ -6,14 +6,15 @@ because how many is a property of the data.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from xlayout.errors import PortError
-from xlayout.port.change import Change, exact_dtype, roomy_dtype
+from xlayout.port.change import Change, exact_dtype
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.companions import find_companions
 from xlayout.port.configs import plain_config, with_maxtext
@@ -23,8 +24,9 @@ from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.config import render_config
 from xlayout.port.formats.dcp_sink import dcp_files
 from xlayout.port.formats.maxtext import stored_bytes
+from xlayout.port.formats.publish import refuse_taken
 from xlayout.port.formats.safetensors_index import natural_key, shard
-from xlayout.port.losses import Loss, measure, refusal
+from xlayout.port.losses import Loss, measure, roomier
 from xlayout.port.move import Move
 from xlayout.port.places import Place
 from xlayout.port.refusals import (
@@ -67,6 +69,7 @@ class PortPlan:
         companions: Files that are copied along, by name: the tokenizer and its kin.
         extras: Small files that the format's own readers want, by name.
         unplaced: Files that a directory would hold, and one file has no place for.
+        taken: Why a run to `dst` is refused as it is now; empty where nothing stands there.
     """
 
     src: Path
@@ -89,6 +92,7 @@ class PortPlan:
     companions: Mapping[str, Path]
     extras: Mapping[str, bytes]
     unplaced: tuple[str, ...]
+    taken: str
 
     @property
     def files(self) -> dict[str, int]:
@@ -137,7 +141,8 @@ def plan(
 
     Args:
         src: A checkpoint: safetensors file or directory, GGUF file, Orbax or DCP directory.
-        dst: Where the new checkpoint will appear: absent, or an empty directory.
+        dst: Where the new checkpoint will appear: absent, or an empty directory. Where something
+            stands, the plan says that a run is refused.
         to: The names and layouts to write: "hf", "dcp", "maxtext", …; `families()` lists them.
             "safetensors" means "hf".
         family: The rules to follow, a `Family` or the name of one that `families()` lists; None
@@ -177,7 +182,7 @@ def plan_open(
     # What is measured is read, in chunks that are known to fit by now.
     losses = measure(checkpoint.source, moves)
     if exact and any(loss.lost for loss in losses):
-        moves = fit_port(_roomier(moves, losses, dtype), max_ram)
+        moves = fit_port(roomier(moves, losses, dtype), max_ram)
     refuse_mixed_stacks(moves)
     specs = {
         move.target.tensor: TensorSpec(
@@ -207,7 +212,16 @@ def plan_open(
         companions={} if single else companions,
         extras=dialect.files,
         unplaced=("config.json", *companions) if single else (),
+        taken=_taken(dst, single=single),
     )
+
+
+def _taken(dst: Path, *, single: bool) -> str:
+    try:
+        refuse_taken(Path(os.path.realpath(dst)), single=single)
+    except PortError as error:
+        return str(error)
+    return ""
 
 
 def _dialect(checkpoint: Checkpoint, to: str) -> tuple[str, Dialect]:
@@ -245,26 +259,6 @@ def _change(
         return Change(stored, exact_dtype(origin, wanted) if exact else origin, wanted, there)
     roomy = exact_dtype(stored, wanted / there) if exact else stored
     return Change(stored, roomy, wanted, there)
-
-
-def _roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None) -> list[Move]:
-    """Store wider what leaves its dtype's range, or refuse where that is not ours to choose.
-
-    A power of two leaves all bits of a number but those at the end of the range.
-    """
-    lost = [(loss.tensor, loss.change) for loss in losses if loss.lost]
-    if dtype is not None or any(change.source != change.target for _, change in lost):
-        raise refusal(losses, dtype)
-    wide = {
-        (tensor, change): replace(change, target=roomy_dtype(change.source, change.factor))
-        for tensor, change in lost
-    }
-    return [
-        replace(move, change=wide[key], checked=True)
-        if (key := (move.source.rule.target, move.change)) in wide
-        else move
-        for move in moves
-    ]
 
 
 def _widened(checkpoint: Checkpoint, moves: Sequence[Move]) -> dict[str, str]:

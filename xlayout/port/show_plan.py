@@ -120,4 +120,6 @@ def _notes(plan: PortPlan) -> list[str]:
             "!a sample of each rule's first tensor lost nothing; the rest was not looked at, and "
             "the comparison after the run tells"
         )
+    if plan.taken:
+        notes.append(f"!a run is refused: {plan.taken}")
     return notes

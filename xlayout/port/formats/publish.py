@@ -21,7 +21,7 @@ from xlayout.port.formats.journal import JOURNAL, Journal
 from xlayout.port.formats.stages import Stage, dead_stages, new_stage
 from xlayout.port.formats.system_errors import named
 
-__all__ = ["Staging"]
+__all__ = ["Staging", "refuse_taken"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
@@ -194,17 +194,34 @@ class Staging:
             raise
 
     def _refuse_taken(self) -> None:
-        if self._single or not self.path.is_dir():
-            if os.path.lexists(self.path):
-                raise self._taken()
-        elif any(self.path.iterdir()):
-            raise self._taken()
-        elif os.path.ismount(self.path):
-            raise PortError(f"{self.path}: a mount point; name a directory inside it")
+        refuse_taken(self.path, single=self._single)
 
     def _taken(self) -> PortError:
-        wanted = "a path that is absent" if self._single else "an absent or empty directory"
-        return PortError(f"{self.path}: already holds something; wanted {wanted}")
+        return _taken(self.path, single=self._single)
+
+
+def refuse_taken(path: Path, /, *, single: bool) -> None:
+    """Refuse a place at which nothing can appear.
+
+    Args:
+        path: The place, links followed.
+        single: Whether one file will appear, and not a folder.
+
+    Raises:
+        PortError: It holds something, or is a mount point.
+    """
+    if single or not path.is_dir():
+        if os.path.lexists(path):
+            raise _taken(path, single=single)
+    elif any(path.iterdir()):
+        raise _taken(path, single=single)
+    elif os.path.ismount(path):
+        raise PortError(f"{path}: a mount point; name a directory inside it")
+
+
+def _taken(path: Path, /, *, single: bool) -> PortError:
+    wanted = "a path that is absent" if single else "an absent or empty directory"
+    return PortError(f"{path}: already holds something; wanted {wanted}")
 
 
 def _room(needed: int, free: int) -> str:
