@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
+from pathlib import Path
 
 import pytest
 
+from tests.port.models import edit_config, refused, save_tensors, tensors
+from xlayout import port
 from xlayout.errors import PortError
 from xlayout.port.account import _matches, account, fold
 from xlayout.port.families.llama import LLAMA
@@ -79,3 +83,20 @@ def test_a_star_is_any_text() -> None:
     assert _matches("optimizer.a\nb", ["optimizer.*"])
     assert _matches("chained_" + "." * 100_000 + "\n", ["chained_*.*"])
     assert not _matches("chained_" + "x" * 100_000, ["chained_*.*"])
+
+
+@pytest.mark.parametrize(
+    ("to", "name"),
+    [("hf", "lm_head.weight"), ("maxtext", "params/params/decoder/logits_dense/kernel")],
+)
+def test_a_missing_head_may_be_one_that_is_tied(
+    own_llama: Path, tmp_path: Path, to: str, name: str
+) -> None:
+    edit_config(own_llama, tie_word_embeddings=True)
+    arrays = tensors(own_llama)
+    del arrays["lm_head.weight"]
+    save_tensors(own_llama, arrays)
+    port.run(own_llama, tmp_path / "tied", to=to)
+    edit_config(tmp_path / "tied", tie_word_embeddings=None)
+    text = f"missing (1): {name} (or tie_word_embeddings: true in the config)"
+    refused(tmp_path / "tied", tmp_path / "out", f"{re.escape(text)}$")

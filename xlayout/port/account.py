@@ -34,6 +34,7 @@ def account(
     *,
     absent: Container[str],
     doubles: Container[str] = (),
+    tied: Container[str] = (),
     where: str,
 ) -> tuple[list[Place], tuple[str, ...], tuple[str, ...]]:
     """Return the place of every canonical tensor, the names ignored, and those of other things.
@@ -44,6 +45,7 @@ def account(
         sizes: The model's sizes.
         absent: Canonical tensors this model does not have.
         doubles: Names of what is there once more under another name.
+        tied: Canonical tensors that a model with tied embeddings does not have.
         where: The checkpoint, for the message.
 
     Raises:
@@ -60,14 +62,19 @@ def account(
     unexpected = [name for name in there if name not in known]
     problems = []
     if missing:
-        problems.append(f"missing ({len(missing)}): {_listed(fold(missing))}")
+        heads = {rule.target for rule in dialect.rules if rule.name in tied}
+        hints = [
+            f"{name} (or tie_word_embeddings: true in the config)" if name in heads else name
+            for name in fold(missing)
+        ]
+        problems.append(f"missing ({len(missing)}): {_listed(hints)}")
     if unexpected:
         kinds = _one_each(unexpected)
-        tied = {rule.target for rule in dialect.rules if rule.name in absent}
+        heads = {rule.target for rule in dialect.rules if rule.name in absent}
         told = kinds[:_SHOWN]
         hints = [
             f"{name} (tie_word_embeddings is true, and it is not the embedding once more)"
-            if name in tied
+            if name in heads
             else hint
             for name, hint in zip(told, _hints(told, expected, missing, sizes), strict=True)
         ]

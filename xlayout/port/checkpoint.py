@@ -108,7 +108,13 @@ def open_checkpoint(
         absent = found.absent(plain)
         doubles = find_doubles(source, rules, sizes, absent)
         places, ignored, others = account(
-            source.tensors, rules, sizes, absent=absent, doubles=doubles, where=str(path)
+            source.tensors,
+            rules,
+            sizes,
+            absent=absent,
+            doubles=doubles,
+            tied=found.tied,
+            where=str(path),
         )
         yield Checkpoint(
             source=source,
