@@ -6,6 +6,8 @@ import json
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from tests.port.models import PAIRS, same_bytes, save_llama, tensors
@@ -100,3 +102,21 @@ def test_progress_counts_every_byte_written(wide_llama: Path, tmp_path: Path) ->
     seen: list[int] = []
     report = port.run(wide_llama, tmp_path / "out", to="maxtext", progress=seen.append)
     assert sum(seen) == report.plan.write_bytes
+
+
+@pytest.mark.parametrize("to", ["maxtext", "maxtext-unscanned"])
+def test_the_state_of_a_training_run_stays_behind_and_is_named(
+    wide_llama: Path, tmp_path: Path, to: str
+) -> None:
+    port.run(wide_llama, tmp_path / "tree", to=to)
+    with ocp.PyTreeCheckpointer() as saver:
+        params = saver.restore(tmp_path / "tree" / "0" / "items")["params"]
+        moments = {"mu": params, "nu": params, "count": np.int32(3)}
+        state = {"params": params, "opt_state": moments, "step": np.int32(7)}
+        saver.save(tmp_path / "run" / "0" / "items", state)
+    (tmp_path / "run" / "config.json").write_bytes((tmp_path / "tree/config.json").read_bytes())
+    plan = port.run(tmp_path / "run", tmp_path / "hf", to="hf").plan
+    assert {"step", "opt_state/count", "opt_state/mu/params/token_embedder/embedding"} <= {
+        *plan.unkept
+    }
+    assert same_bytes(wide_llama, tmp_path / "hf")

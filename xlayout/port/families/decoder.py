@@ -26,6 +26,7 @@ __all__ = ["decoder_dialects"]
 # it where experts have an optimizer of their own; others as they like.
 _OF_TRAINERS = "optim optimizer optimizers lr_scheduler lr_schedulers dataloader train_state"
 _TRAINING = (*(f"{name}.*" for name in _OF_TRAINERS.split()), "chained_*.*", "step", "epoch")
+_OF_MAXTEXT = ("opt_state/*", "step")  # what its training state holds beside params
 _OUTSIDE = {"hf": "", "gguf": "", "maxtext": "params/params/", "mcore": ""}
 _INSIDE = {
     "hf": "model.layers.{layer}.",
@@ -67,10 +68,14 @@ def decoder_dialects(
         found[f"maxtext{suffix}"] = Dialect(
             "maxtext",
             _stacked(rules, axis=1),
+            other=_OF_MAXTEXT,
             config={"scan_layers": True, "param_scan_axis": 1, "rope_type": rope},
         )
         found[f"maxtext{suffix}-unscanned"] = Dialect(
-            "maxtext", rules, config={"scan_layers": False, "rope_type": rope}
+            "maxtext",
+            rules,
+            other=_OF_MAXTEXT,
+            config={"scan_layers": False, "rope_type": rope},
         )
     return found | {
         "dcp": Dialect("dcp", hf, ignored=ignored),
