@@ -120,7 +120,12 @@ def test_llama3_rope_is_refused_by_a_dialect_that_cannot_say_it(
 ) -> None:
     edit_config(own_llama, rope_parameters=LLAMA3_ROPE)
     text = "rope_type 'llama3'; MaxText's 'default' rope can say 'default' and 'linear'"
-    refused(own_llama, tmp_path / "out", text, to="maxtext-default-rope")
+    refused(own_llama, tmp_path / "out", f"{text}; to='maxtext' .--to", to="maxtext-default-rope")
+    edit_config(own_llama, rope_parameters={**LLAMA3_ROPE, "factor": 32.0})
+    refused(own_llama, tmp_path / "out", f"{text}$", to="maxtext-default-rope")
+    edit_config(own_llama, rope_parameters={"rope_type": "linear", "factor": 4.0})
+    way = re.escape("; to='maxtext-default-rope-unscanned' (--to) can say 'linear'")
+    refused(own_llama, tmp_path / "out", f"{way}$", to="maxtext-unscanned")
 
 
 def test_a_tree_that_does_not_say_its_layout_is_not_guessed(

@@ -102,7 +102,7 @@ def with_maxtext(
             if size in sizes and ("expert" in sizes or key not in _OF_EXPERTS)
         },
         **({} if length is None else {"max_target_length": length}),
-        **_scaling(rope, choices["rope_type"]),
+        **_scaling(rope, choices, family),
         **choices,
     }
     ours = {"xlayout": {"origin": dict(origin)}} if origin else {}
@@ -188,20 +188,35 @@ def _epsilon(said: Any) -> float:
     return float(said)
 
 
-def _scaling(rope: Mapping[str, Any], order: str) -> dict[str, Any]:
-    kind = rope["rope_type"]
+def _scaling(rope: Mapping[str, Any], choices: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    kind, order = rope["rope_type"], choices["rope_type"]
     if kind == "default":
         return {"rope_use_scale": False}
-    if kind == "llama3" and order == "llama3.1":
-        if all(rope.get(key) == value for key, value in _LLAMA31.items()):
+    if _can_say(rope, order):
+        if kind == "llama3":
             return {"rope_use_scale": True}
-        raise PortError(f"config: rope scaling {dict(rope)}; MaxText scales by {_LLAMA31} only")
-    if kind == "linear" and order == "default" and "factor" in rope:
         factor = rope["factor"]
         if not (_is_number(factor) and factor > 0):
             raise PortError(f"config: rope factor is {factor!r:.80}; wanted a positive number")
         return {"rope_linear_scaling_factor": factor}
+    if kind == "llama3" and order == "llama3.1":
+        raise PortError(f"config: rope scaling {dict(rope)}; MaxText scales by {_LLAMA31} only")
+    ways = [
+        f"; to={key!r} (--to) can say {kind!r}"
+        for key, dialect in family.dialects.items()
+        if dialect.config.get("scan_layers") == choices.get("scan_layers")
+        and _can_say(rope, dialect.config.get("rope_type"))
+    ]
     raise PortError(
         f"config: rope_type {kind!r}; MaxText's {order!r} rope can say 'default' and "
-        f"{'llama3' if order == 'llama3.1' else 'linear'!r}"
+        f"{'llama3' if order == 'llama3.1' else 'linear'!r}" + "".join(ways[:1])
     )
+
+
+def _can_say(rope: Mapping[str, Any], order: str | None) -> bool:
+    """Whether MaxText's rope of this order can scale as a config asks."""
+    if order == "llama3.1":
+        return rope["rope_type"] == "llama3" and all(
+            rope.get(key) == value for key, value in _LLAMA31.items()
+        )
+    return order == "default" and rope["rope_type"] == "linear" and "factor" in rope
