@@ -198,8 +198,8 @@ def test_layers_of_two_dtypes_do_not_stack(own_llama: Path, tmp_path: Path) -> N
         ({"to": ["hf"]}, r"to: \['hf'\]; hf, maxtext, maxtext-unscanned"),
         ({"family": "lama"}, "family: 'lama'; known: llama, mistral, .*; or give a Family"),
         ({"family": ["llama"]}, r"family: \['llama'\]; known: llama, .*; or give a Family"),
-        ({"dtype": "bf16"}, "dtype: 'bf16'; known are bool, "),
-        ({"dtype": ["float32"]}, r"dtype: \['float32'\]; known are bool, "),
+        ({"dtype": "bf16"}, "dtype: 'bf16'; float8_e4m3fn, float8_e5m2, float16, bfloat16, "),
+        ({"dtype": ["float32"]}, r"dtype: \['float32'\]; float8_.*, float64 can be written$"),
         ({"max_ram": "lots"}, "max_ram: 'lots'; wanted bytes, or text such as '512MiB'"),
         (
             {"max_ram": "9" * 400},

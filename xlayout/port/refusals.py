@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import PortError
+from xlayout.port.change import FLOATS
 from xlayout.port.formats.base import DTYPES, numpy_dtype
 from xlayout.port.formats.orbax_tree import refuse_path
 
@@ -38,7 +39,7 @@ def refuse_dtype(dtype: Any, /) -> None:
     if dtype is None:
         return
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise PortError(f"dtype: {dtype!r:.80}; known are {', '.join(DTYPES)}")
+        raise PortError(f"dtype: {dtype!r:.80}; {', '.join(FLOATS)} can be written")
     numpy_dtype(dtype)  # which says what is not installed
 
 
