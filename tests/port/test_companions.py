@@ -39,6 +39,28 @@ def test_the_plan_names_them_and_the_run_copies_them(own_llama: Path, tmp_path: 
     ]
 
 
+TOKENIZERS = ("sentencepiece.bpe.model", "tekken.json", "tokenizer.model.v3", "vocab.bpe")
+
+
+@pytest.mark.parametrize("part", ["", "model.safetensors"])
+def test_the_plan_tells_files_of_tokenizers_from_what_stays(
+    own_llama: Path, tmp_path: Path, part: str
+) -> None:
+    for name in (*TOKENIZERS, "README.md", ".gitattributes", "pytorch_model.bin"):
+        (own_llama / name).write_text("{}")
+    plan = port.plan(own_llama / part, tmp_path / "out", to="hf")
+    assert {*plan.companions} == {*TOKENIZERS, "generation_config.json"}
+    assert plan.strays == ("README.md", "pytorch_model.bin")
+    said = "not copied from beside the config: 'README.md', 'pytorch_model.bin'"
+    assert said in str(plan).splitlines()
+
+
+@pytest.mark.parametrize("to", ["hf", "maxtext", "dcp", "megatron"])
+def test_the_files_of_a_format_are_no_strays(own_llama: Path, tmp_path: Path, to: str) -> None:
+    port.run(own_llama, tmp_path / "there", to=to)
+    assert port.plan(tmp_path / "there", tmp_path / "out", to="hf").strays == ()
+
+
 def test_a_link_out_of_the_directory_is_not_followed(own_llama: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     (own_llama / "tokenizer.json").symlink_to("../secret.txt")

@@ -16,7 +16,7 @@ from typing import Any
 from xlayout.errors import PortError
 from xlayout.port.change import Change, exact_dtype
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
-from xlayout.port.companions import find_companions
+from xlayout.port.companions import find_companions, find_strays
 from xlayout.port.configs import plain_config, with_maxtext
 from xlayout.port.family import Dialect, Family
 from xlayout.port.fit import fit_port
@@ -67,6 +67,7 @@ class PortPlan:
         widened: Tensors stored wider than they were, to be exact, with the dtype they had.
         config: What is written beside the weights.
         companions: Files that are copied along, by name: the tokenizer and its kin.
+        strays: Files beside the source's config that are none of these, and are not copied.
         extras: Small files that the format's own readers want, by name.
         unplaced: Files that a directory would hold, and one file has no place for.
         taken: Why a run to `dst` is refused as it is now; empty where nothing stands there.
@@ -90,6 +91,7 @@ class PortPlan:
     widened: Mapping[str, str]
     config: Mapping[str, Any]
     companions: Mapping[str, Path]
+    strays: tuple[str, ...]
     extras: Mapping[str, bytes]
     unplaced: tuple[str, ...]
     taken: str
@@ -184,6 +186,7 @@ def plan_open(
     if exact and any(loss.lost for loss in losses):
         moves = fit_port(roomier(moves, losses, dtype), max_ram)
     refuse_mixed_stacks(moves)
+    spoken = checkpoint.family.dialects[checkpoint.dialect]
     specs = {
         move.target.tensor: TensorSpec(
             move.change.target, move.target.rule.target_shape(checkpoint.sizes)
@@ -210,6 +213,7 @@ def plan_open(
         widened=widened,
         config=_config(checkpoint, dialect, moves, widened),
         companions={} if single else companions,
+        strays=find_strays(checkpoint.source, {*companions, *spoken.files}),
         extras=dialect.files,
         unplaced=("config.json", *companions) if single else (),
         taken=_taken(dst, single=single),

@@ -78,6 +78,11 @@ def _files(files: Mapping[str, int]) -> str:
     return f"{show_count(len(files), 'file')} of at most {most}, {first} to {last}"
 
 
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
+
+
 def _notes(plan: PortPlan) -> list[str]:
     tensors = show_count(len(plan.specs), "tensor")
     held = max(move.held for move in plan.moves)
@@ -92,6 +97,8 @@ def _notes(plan: PortPlan) -> list[str]:
         notes.append(f"writes beside them: {', '.join(plan.extras)}")
     if plan.companions:
         notes.append(f"copies along: {', '.join(plan.companions)}")
+    if plan.strays:
+        notes.append(f"not copied from beside the config: {_first(plan.strays)}")
     notes += [f"ignored, as it holds nothing of its own: {name}" for name in fold(plan.ignored)]
     notes += [
         f"!{name} is stored wider than its origin, which makes its factor exactly invertible"
@@ -99,9 +106,7 @@ def _notes(plan: PortPlan) -> list[str]:
     ]
     notes += [f"!lost, as exact=False (--lossy) allows: {loss}" for loss in plan.losses]
     if plan.unkept:
-        more = f" and {len(plan.unkept) - _SHOWN} more" if len(plan.unkept) > _SHOWN else ""
-        shown = ", ".join(map(repr, plan.unkept[:_SHOWN]))
-        notes.append(f"!lost, as only a model's weights are carried over: {shown}{more}")
+        notes.append(f"!lost, as only a model's weights are carried over: {_first(plan.unkept)}")
     if plan.unplaced:
         notes.append(
             f"!lost, as one file has no place for it: {', '.join(plan.unplaced)}; a directory, a "
