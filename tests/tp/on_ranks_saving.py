@@ -1,0 +1,57 @@
+"""What the ranks of a pool save of a model that they share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import fully_shard
+
+from tests.tp.models import batch, made
+from tests.tp.on_ranks import mesh_of
+from xlayout import tp
+
+__all__ = ["each_its_own", "put_together"]
+
+
+def each_its_own(rank: int, ranks: int | tuple[int, int], path: Path) -> None:
+    """One DCP checkpoint for each rank along the tensor-parallel axis, which is loaded again."""
+    mesh, options = mesh_of(ranks), {"no_dist": True}
+    t = rank
+    if not isinstance(ranks, int):
+        t, options = mesh["tp"].get_local_rank(), {"process_group": mesh["dp"].get_group()}
+
+    def shared() -> Any:
+        model = tp.parallelize(made("llama"), mesh)
+        return model if isinstance(ranks, int) else fully_shard(model, mesh=mesh["dp"])
+
+    place = f"{path}/tp{t}"
+    dcp.save({"model": shared().state_dict()}, checkpoint_id=place, **options)
+    model = shared()
+    with torch.no_grad():
+        for x in model.parameters():
+            x.zero_()
+    state = {"model": model.state_dict()}
+    dcp.load(state, checkpoint_id=place, **options)
+    model.load_state_dict(state["model"])
+    torch.testing.assert_close(model(batch()).logits, made("llama")(batch()).logits)
+
+
+def put_together(rank: int, ranks: tuple[int, int], path: Path, name: str) -> None:
+    """What transformers loads is the whole model, bit for bit."""
+    import transformers
+
+    mesh, whole = mesh_of(ranks), made(name)
+    plan = tp.plan(whole, ranks[1])
+    model = tp.parallelize(made(name), mesh)
+    own = {key: x.cpu() for key, x in model.state_dict().items()}
+    shards: list[Any] = [None] * plan.parts
+    dist.all_gather_object(shards, own, group=mesh["tp"].get_group())
+    model.save_pretrained(path, rank == 0, state_dict=tp.merge(shards, plan))
+    dist.barrier()
+    found = transformers.AutoModelForCausalLM.from_pretrained(path)
+    for key, x in whole.state_dict().items():
+        assert torch.equal(found.state_dict()[key], x), key
