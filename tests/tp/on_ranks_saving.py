@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,9 @@ from torch.distributed.fsdp import fully_shard
 from tests.tp.models import batch, made
 from tests.tp.on_ranks import mesh_of
 from xlayout import tp
+from xlayout.errors import ShardingError
 
-__all__ = ["each_its_own", "put_together"]
+__all__ = ["alone", "each_its_own", "of_no_other", "put_together"]
 
 
 def each_its_own(rank: int, ranks: int | tuple[int, int], path: Path) -> None:
@@ -55,3 +59,30 @@ def put_together(rank: int, ranks: tuple[int, int], path: Path, name: str) -> No
     found = transformers.AutoModelForCausalLM.from_pretrained(path)
     for key, x in whole.state_dict().items():
         assert torch.equal(found.state_dict()[key], x), key
+
+
+def of_no_other(rank: int, ranks: int, path: Path) -> set[str]:
+    """The errors of saving what a model holds; its copies save what they are given as their own."""
+    model = tp.parallelize(made("llama"), mesh_of(ranks))
+    errors = set()
+    for n, m in enumerate((model, copy.deepcopy(model), pickle.loads(pickle.dumps(model)))):
+        for part in (m, m.model):
+            try:
+                part.save_pretrained(path)
+            except ShardingError as error:
+                errors.add(str(error))
+            else:
+                raise AssertionError("not refused")
+        m.config.eos_token_id = n
+        m.save_pretrained(path / str(n), rank == 0, made("llama").state_dict())
+        if rank == 0:
+            config = json.loads((path / str(n) / "config.json").read_text("utf-8"))
+            assert config["eos_token_id"] == n
+    assert not list(path.glob("*.json"))
+    return errors
+
+
+def alone(_rank: int, path: Path) -> None:
+    """One rank holds the whole."""
+    model = tp.parallelize(made("llama"), mesh_of((2, 1)))
+    model.save_pretrained(path)

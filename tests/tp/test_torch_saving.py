@@ -24,3 +24,15 @@ def test_each_rank_saves_its_part(
 def test_parts_put_together_are_saved_as_the_whole(four: Ranks, tmp_path: Path, name: str) -> None:
     """Of gemma two weights are tied, and keys are copied."""
     four(on_ranks_saving.put_together, (2, 2), tmp_path, name)
+
+
+def test_one_ranks_parts_are_not_saved_as_the_whole(two: Ranks, tmp_path: Path) -> None:
+    assert two(on_ranks_saving.of_no_other, 2, tmp_path) == [{
+        "save_pretrained: without state_dict=, of a model on several ranks; under the names of the "
+        "whole it would write the parts of one. Give what xlayout.tp.merge makes of the state "
+        "dicts of all ranks"
+    }] * 2  # fmt: skip
+
+
+def test_one_rank_saves_all(two: Ranks, tmp_path: Path) -> None:
+    two(on_ranks_saving.alone, tmp_path)

@@ -7,6 +7,7 @@ Its modules, from the bottom up:
     castable    which layers cannot play one
     casting     which role each module plays, by a plan
     heads       the numbers of heads that attention believes in
+    saving      what would write one rank's parts as the whole
     model       all of it, on a model
     clip        gradients clipped by the norm of the whole
 """

@@ -17,6 +17,7 @@ from xlayout.torch.parallel.heads import (
 )
 from xlayout.torch.parallel.line import Line
 from xlayout.torch.parallel.roles import runs_as
+from xlayout.torch.parallel.saving import saves_what_is_given
 
 if TYPE_CHECKING:
     from xlayout.tp.value import TensorPlan
@@ -58,6 +59,8 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, plan: TensorPlan) -> nn.Modu
         runs_as(part.module, part.role, part.copies, part.counted)
     if parents:
         _count_heads(parents, plan, line.rank)
+    if plan.parts > 1:
+        saves_what_is_given(model)
     return model
 
 
