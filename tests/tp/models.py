@@ -50,6 +50,9 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2", _GPT),
     "falcon, alibi": ("Falcon", {
         **_SMALL, "new_decoder_architecture": False, "multi_query": False, "alibi": True}),
+    "falcon, biased": ("Falcon", {
+        **_SMALL, "new_decoder_architecture": False, "multi_query": False, "alibi": True,
+        "bias": True}),
     "gptj": ("GPTJ", {**_GPT, "rotary_dim": 4}),
     "starcoder2": ("Starcoder2", {**_LLAMA, "num_key_value_heads": 2}),
     "mixtral": ("Mixtral", {

@@ -26,6 +26,8 @@ __all__ = [
     "refuse_whole",
 ]
 
+_LINEAR = ("Conv1D", "FalconLinear")  # of transformers, with a forward pass of their own
+
 
 def refuse_layer(name: str, module: nn.Module) -> None:
     """Refuse a layer whose class is not asked for what it computes.
@@ -76,7 +78,7 @@ def refuse_bias(name: str, module: nn.Module) -> None:
     kind: Any = type(module)
     if getattr(module, "bias", None) is None or kind.forward is nn.Linear.forward:
         return
-    if any(base.__name__ == "Conv1D" and "forward" in vars(base) and base.forward is kind.forward
+    if any(base.__name__ in _LINEAR and vars(base).get("forward") is kind.forward
            for base in kind.__mro__):  # fmt: skip
         return
     raise ShardingError(
