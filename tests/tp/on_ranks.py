@@ -220,15 +220,13 @@ def _tied() -> nn.ModuleDict:
     return model
 
 
-def _twice() -> nn.Module:
-    model = nn.ModuleDict({"x": nn.Linear(4, 4)})
-    return (
-        model
-        if torch.distributed.get_world_size() == 1
-        else tp.parallelize(
-            model, mesh_of(torch.distributed.get_world_size()), rules=[tp.Rule("x", "column")]
-        )
-    )
+def _twice() -> tuple[nn.Module, Any, Any]:
+    widths = {"q_proj": (8, 8), "k_proj": (8, 2), "v_proj": (8, 2), "o_proj": (8, 8)}
+    layers = {name: nn.Linear(*width) for name, width in widths.items()}
+    model = nn.ModuleDict({"self_attn": nn.ModuleDict(layers)})
+    config = {"num_attention_heads": 4, "num_key_value_heads": 1}
+    tp.parallelize(model, mesh_of(2), rules="llama", config=config)
+    return model, "llama", {"config": config}
 
 
 def _buffer() -> nn.Module:
@@ -239,6 +237,7 @@ def _buffer() -> nn.Module:
 
 CASES: dict[str, Any] = {
     **LAYERS,
+    "twice": _twice,
     "other ties": lambda: (_tied(), [tp.Rule("embed", "vocab")], {}),
     "bias that is not added": lambda: (
         nn.ModuleDict({"x": Bilinear()}), [tp.Rule("x", "row")], {}),

@@ -127,6 +127,7 @@ def test_a_block_compiles_in_one_graph(two: Ranks, backend: str, rules: Any) -> 
 @pytest.mark.parametrize(
     ("case", "text"),
     [
+        ("twice", "ShardingError: model: 'self_attn.q_proj' is on several ranks already"),
         ("other ties", "ShardingError: model: 'embed.weight' and 'head.weight' are one parameter, "
          "cut as (tp, axis 0 by balanced) on tp=2 and as () on tp=2; give both one rule"),
         ("bias that is not added", "ShardingError: model: 'x.weight' belongs to a Bilinear, whose "

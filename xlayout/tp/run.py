@@ -66,6 +66,8 @@ def parallelize(
     """
     side = _side(model)
     mesh, parts = side.along(mesh)
+    if not isinstance(model, Mapping):
+        side.refuse_twice(model)
     if plan is None:
         plan = planning.plan(model, parts, rules=rules, config=config, grain=grain)
     elif rules is not None or config is not None or grain != 1:

@@ -12,7 +12,8 @@ Its modules, from the bottom up:
     clip        gradients clipped by the norm of the whole
 """
 
+from xlayout.torch.parallel.castable import refuse_twice as refuse_twice
 from xlayout.torch.parallel.model import along as along
 from xlayout.torch.parallel.model import parallelize as parallelize
 
-__all__ = ["along", "parallelize"]
+__all__ = ["along", "parallelize", "refuse_twice"]

@@ -11,7 +11,7 @@ from torch._subclasses import FakeTensor
 from torch.nn.modules.conv import _ConvNd
 
 from xlayout.errors import ShardingError
-from xlayout.torch.parallel.roles import Column, Role, Row, Vocab
+from xlayout.torch.parallel.roles import Column, Played, Role, Row, Vocab
 
 if TYPE_CHECKING:
     from xlayout.torch.parallel.casting import Weight
@@ -23,10 +23,22 @@ __all__ = [
     "refuse_embedding",
     "refuse_kind",
     "refuse_layer",
+    "refuse_twice",
     "refuse_whole",
 ]
 
 _LINEAR = ("Conv1D", "FalconLinear")  # of transformers, with a forward pass of their own
+
+
+def refuse_twice(model: nn.Module) -> None:
+    """Refuse a model that is on several ranks, whose shapes no longer tell what the whole is.
+
+    Raises:
+        ShardingError: for one with a layer that has a role.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, Played):
+            raise ShardingError(f"model: {name!r} is on several ranks already")
 
 
 def refuse_layer(name: str, module: nn.Module) -> None:

@@ -25,7 +25,6 @@ from xlayout.torch.parallel.roles import (
     Column,
     Counted,
     Experts,
-    Played,
     Role,
     Row,
     Tail,
@@ -132,8 +131,6 @@ def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: L
     # What a layer sends is told by its cut matrix, whatever a plan lists before that.
     for weight in sorted(weights, key=lambda w: w.axis is None or w.leaf == "bias"):
         module, shared = weight.module, _has_part_of_gradient(weight.placed)
-        if isinstance(module, Played):
-            raise ShardingError(f"model: {weight.owner!r} is on several ranks already")
         if id(module) in summed and id(module) in cut and weight.axis is None:
             raise ShardingError(
                 f"model: {weight.name!r} is whole on every rank, in a module whose results are "
