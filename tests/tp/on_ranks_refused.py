@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tests.tp.models import made
 from xlayout import tp
 
 __all__ = ["LAYERS"]
@@ -67,6 +68,10 @@ def _activation() -> tuple[nn.Module, Any, Any]:
     return nn.ModuleDict({"mlp": nn.ModuleDict(layers)}), rules, {}
 
 
+def _exact() -> tuple[nn.Module, Any, Any]:
+    return made("bloom", slow_but_exact=True, pretraining_tp=2), None, {}
+
+
 def _layer(make: Callable[[], nn.Module], cut: Any) -> Callable[[], tuple[nn.Module, Any, Any]]:
     return lambda: (nn.ModuleDict({"x": make()}), [tp.Rule("x", cut)], {})
 
@@ -82,4 +87,5 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "a norm of heads": _norm,
     "an activation that is learned": _activation,
     "one layer, two rules": _shared,
+    "slices of a layer's weight": _exact,
 }

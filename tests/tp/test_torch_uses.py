@@ -98,6 +98,10 @@ def test_another_axis_shares_the_batch(four: Ranks, kind: str) -> None:
          "Rule('act_fn', 'whole', partial_grads=True)"),
         ("one layer, two rules", "model: 'x.weight' and 'y.weight' are one layer; give both the "
          "same rule"),
+        ("slices of a layer's weight", "model: 'transformer.h.0.self_attention' has "
+         "slow_but_exact=True and pretraining_tp=2, by which it multiplies with slices of the "
+         "whole weight of a layer that is cut; make the model with slow_but_exact=False in its "
+         "config"),
     ],
 )  # fmt: skip
 def test_layers_that_compute_something_else_are_refused(two: Ranks, case: str, text: str) -> None:

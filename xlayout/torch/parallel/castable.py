@@ -21,6 +21,7 @@ __all__ = [
     "refuse_bias",
     "refuse_class",
     "refuse_embedding",
+    "refuse_exact",
     "refuse_kind",
     "refuse_layer",
     "refuse_twice",
@@ -52,6 +53,21 @@ def refuse_layer(name: str, module: nn.Module) -> None:
             f"model: {name!r} has a forward of its own, which its {type(module).__name__} does not "
             "see; take it away (`del layer.forward`, accelerate's remove_hook_from_module), and "
             "put it there again afterwards"
+        )
+
+
+def refuse_exact(name: str, module: nn.Module) -> None:
+    """Refuse a module that takes slices of its layers' weights, where the whole would have them.
+
+    Raises:
+        ShardingError: for one of BLOOM's that adds up as several ranks did when it was trained.
+    """
+    ranks = getattr(module, "pretraining_tp", 1)
+    if getattr(module, "slow_but_exact", False) and ranks > 1:
+        raise ShardingError(
+            f"model: {name!r} has slow_but_exact=True and pretraining_tp={ranks}, by which it "
+            "multiplies with slices of the whole weight of a layer that is cut; make the model "
+            "with slow_but_exact=False in its config"
         )
 
 

@@ -15,6 +15,7 @@ from xlayout.torch.parallel.castable import (
     refuse_bias,
     refuse_class,
     refuse_embedding,
+    refuse_exact,
     refuse_kind,
     refuse_layer,
     refuse_whole,
@@ -148,6 +149,10 @@ def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: L
             found[id(module)].copies[weight.leaf] = _copies(weight.placed, line.rank)
         if weight.axis is not None:
             found[id(module)].counted[weight.leaf] = _counted(weight.placed, weight.axis, line.rank)
+    for name in dict.fromkeys(
+        _around(weight.owner) for weight in weights if weight.axis is not None
+    ):
+        refuse_exact(name, model.get_submodule(name))
     inside = {_around(weight.owner) for weight in weights if _leaves_cut(weight)}
     for weight in weights:
         if weight.axis is None and id(weight.module) in cut:
