@@ -58,3 +58,12 @@ def test_a_weight_that_cannot_be_cut_is_named() -> None:
     latent = {"self_attn.kv_a_proj_with_mqa.weight": (6, 4)}
     with pytest.raises(ShardingError, match="config: names no qk_rope_head_dim, which the rule '"):
         plan(latent, 2, rules="deepseek_v2", config=CONFIG)
+
+
+@pytest.mark.parametrize(("size", "known"), [(2, True), (8, False)])
+def test_norms_of_heads_that_a_plan_leaves_out_have_a_rule(size: int, known: bool) -> None:
+    """One of all heads together would see a part of them, and has none."""
+    x = {"0.self_attn.q_proj.weight": (8, 8), "0.self_attn.q_norm.weight": (size,)}
+    config = {"num_attention_heads": 4, "base_model_tp_plan": {"*.self_attn.q_proj": "colwise"}}
+    rule = plan(x, 2, config=config)["0.self_attn.q_norm.weight"].rule
+    assert (rule is not None and rule.partial_grads) == known

@@ -81,6 +81,15 @@ def test_results_are_gathered_and_inputs_scattered(two: Ranks, four: Ranks, rank
     close(pool(on_ranks.compared, ranks, "phi3", {"rules": plan}))
 
 
+def test_a_plan_may_leave_out_norms_of_heads(four: Ranks) -> None:
+    """As that of Qwen3-VL-MoE does; each rank has a part of their gradients."""
+    import transformers
+
+    plan = transformers.Qwen3MoeConfig.base_model_tp_plan
+    plan = {name: style for name, style in plan.items() if "norm" not in name}
+    close(four(on_ranks.compared, 4, "qwen3_moe", {"rules": plan}))
+
+
 @pytest.mark.parametrize("name", ["llama, one kv head", "phi3, one kv head", "qwen3", "bloom"])
 def test_after_training_the_ranks_hold_one_model(four: Ranks, name: str) -> None:
     """Copies have the same bits on all ranks, and the whole is what training it whole gives."""

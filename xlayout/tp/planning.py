@@ -11,7 +11,7 @@ from xlayout.shard import Mesh, Sharding
 from xlayout.tp.agreement import check_companions, check_heads, check_segments
 from xlayout.tp.features import split_of
 from xlayout.tp.numbers import Numbers, numbers_of, said, text_of
-from xlayout.tp.presets import PRESETS, preset_of
+from xlayout.tp.presets import NORMS_OF_HEADS, PRESETS, preset_of
 from xlayout.tp.rules import Rule, as_rules, cut_axis, first_match
 from xlayout.tp.tree import named
 from xlayout.tp.value import AXIS, Placed, TensorPlan
@@ -65,6 +65,8 @@ def plan(
     shapes = {name: _shape(name, x) for name, x in named(weights, "weights").items()}
     if not shapes:
         raise LayoutError("weights: there are none")
+    if rules is None or isinstance(rules, Mapping):
+        chosen = (*chosen, *_norms(chosen, shapes, numbers))
     text = _text_part(shapes, config) if rules is None or isinstance(rules, str) else None
     mesh, placed = Mesh(parts, AXIS), {}
     for name, shape in shapes.items():
@@ -104,6 +106,29 @@ def _rules(given: Any, config: Any) -> tuple[Rule, ...]:
         f"rules: nothing is known of model_type {said(config, 'model_type')!r}; give rules, the "
         f"name of a preset ({', '.join(PRESETS)}) or a config"
     )
+
+
+def _norms(rules: Sequence[Rule], shapes: Mapping[str, Shape], numbers: Numbers) -> list[Rule]:
+    """Rules for the norms of each head, where a plan of transformers cuts heads without them."""
+    made = []
+    for rule in NORMS_OF_HEADS:
+        names = [name for name in shapes if rule.match(name) == "weight"]
+        if names and all(_is_of_each_head(name, rules, shapes, numbers) for name in names):
+            made.append(rule)
+    return made
+
+
+def _is_of_each_head(
+    name: str, rules: Sequence[Rule], shapes: Mapping[str, Shape], numbers: Numbers
+) -> bool:
+    layer = name.replace("_norm.", "_proj.")
+    found = first_match(rules, layer)
+    if found is None or layer not in shapes or first_match(rules, name) is not None:
+        return False
+    heads = {"heads": numbers.heads, "kv_heads": numbers.kv_heads}.get(found[0].features)
+    if heads is None or found[0].cut != "column" or len(shapes[name]) != 1:
+        return False
+    return shapes[layer][:1] == (heads * shapes[name][0],)
 
 
 def _tail(rule: Rule, config: Any) -> int:

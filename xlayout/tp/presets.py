@@ -7,7 +7,7 @@ from typing import Any
 from xlayout.tp.numbers import said
 from xlayout.tp.rules import Rule, Stored
 
-__all__ = ["PRESETS", "preset_of"]
+__all__ = ["NORMS_OF_HEADS", "PRESETS", "preset_of"]
 
 _QKV = "heads + kv_heads + kv_heads"
 
@@ -35,7 +35,7 @@ def _two(up: str, down: str, stored: Stored = "out_in") -> tuple[Rule, ...]:
 
 
 _ATTENTION = _separate("self_attn", "o_proj", "kv_heads")
-_NORMS_OF_HEADS = (
+NORMS_OF_HEADS = (
     Rule("self_attn.q_norm", "whole", partial_grads=True),
     Rule("self_attn.k_norm", "whole", partial_grads=True),
 )
@@ -56,7 +56,7 @@ _FUSED_GATED = (
 _FOUR_TIMES = _two("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
 
 _LLAMA = (*_ATTENTION, *_GATED)
-_QWEN3 = (*_LLAMA, *_NORMS_OF_HEADS)
+_QWEN3 = (*_LLAMA, *NORMS_OF_HEADS)
 
 PRESETS: dict[str, tuple[Rule, ...]] = {
     **dict.fromkeys(("gemma", "gemma2", "granite", "llama", "mistral", "qwen2"), _LLAMA),
