@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from unicodedata import normalize
 
 from xlayout.algebra.shapes import MOST_DIGITS
 from xlayout.errors import PatternError
@@ -112,6 +111,15 @@ def _is_named(product: Product) -> bool:
     return any(isinstance(factor, Dots) for factor in product) or any(names(product))
 
 
+def _by_python(token: str) -> str:
+    """A name as Python reads it where it is that of an option, which says the size."""
+    if token.isascii():
+        return token
+    from unicodedata import normalize  # which few patterns need
+
+    return normalize("NFKC", token)
+
+
 _DEEPEST = 32  # more than any layout has, and far from Python's own limit
 _TOKEN = re.compile(r"\s*(?:(->)|(\.\.\.)|([^\W\d]\w*)|([0-9]+)|([()+,=]))")
 
@@ -134,8 +142,7 @@ class _Reader:
                     "and ->",
                 )
             token = found.group(found.lastindex or 0)
-            # As Python reads the option of that name, which says the size.
-            self.tokens.append((normalize("NFKC", token), found.end() - len(token)))
+            self.tokens.append((_by_python(token), found.end() - len(token)))
             at = found.end()
         self.tokens.append(("", len(text)))
         self.next = 0
