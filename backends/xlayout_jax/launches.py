@@ -33,7 +33,7 @@ def numbered(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | N
         inputs: how many arrays are read; each begins at a vector, as XLA's and those it takes do.
         outputs: how many are written.
     """
-    made = planned(moves, itemsize, [VECTOR] * inputs, [VECTOR] * outputs)
+    made = planned((moves, itemsize, [VECTOR] * inputs, [VECTOR] * outputs))
     return None if made is None else made.at([*range(inputs), *range(outputs)])
 
 

@@ -12,8 +12,7 @@ import torch
 from xlayout_torch import cuda
 from xlayout_torch.cuda import Moves
 from xlayout_torch.memory import count_write
-from xlayout_triton.plan import Plan, alignment, cuts, plan
-from xlayout_triton.tile import Cut
+from xlayout_triton.plan import Plan, alignment, planned
 
 __all__ = ["Batch", "move_many"]
 
@@ -49,24 +48,23 @@ class Batch:
 
         `once`: it will run once, on the stream of now, so that nobody waits for its table.
         """
-        forms: list[_Form] = []
-        tensors: list[Any] = []
-        outputs: list[Any] = []
-        for moves, arrays, made in items:
-            forms.append((moves, arrays[0].itemsize, len(arrays), len(made)))
-            tensors += arrays
-            tensors += made
-            outputs += made
+        calls = list(items)
+        outputs = [y for _, _, made in calls for y in made]
+        tensors = [x for _, arrays, made in calls for x in (*arrays, *made)]
         if not tensors or cuda.watched(*tensors) or len({x.device for x in tensors}) > 1:
             return None
         device = tensors[0].device
         if cuda.why_not(device):
             return None
-        addresses = cuda.addresses_of(tensors)
-        found = _plan_of(tuple(forms), tuple(map(alignment, addresses)))
+        found = _planned(
+            *[
+                (moves, arrays[0].itemsize, _aligned(arrays), _aligned(made))
+                for moves, arrays, made in calls
+            ]
+        )
         if found is None:
             return None
-        there, upload = found.at(addresses), cuda.uploaded if once else _table
+        there, upload = found.at(cuda.addresses_of(tensors)), cuda.uploaded if once else _table
         return cls(there, upload(there.words, device), tensors, outputs)
 
     @property
@@ -81,27 +79,11 @@ class Batch:
         count_write(self._outputs)
 
 
-_Form = tuple[Moves, int, int, int]
-"""(moves, bytes of an element, how many inputs, how many outputs)"""
+_planned = lru_cache(8)(planned)  # a plan of a thousand tensors takes half a megabyte
 
 
-@lru_cache(8)  # a plan of a thousand tensors takes half a megabyte
-def _plan_of(forms: tuple[_Form, ...], aligned: tuple[int, ...]) -> Plan | None:
-    """The plan of what is moved between tensors, without their addresses; None as in `cuts`.
-
-    aligned: what divides the addresses of each one's inputs and outputs.
-    """
-    pieces: list[tuple[Cut, int, int]] = []
-    first = 0
-    for moves, itemsize, inputs, outputs in forms:
-        target = first + inputs
-        last = target + outputs
-        found = cuts(moves, itemsize, aligned[first:target], aligned[target:last])
-        if found is None:
-            return None
-        pieces += [(one, first + j, target + k) for one, j, k in found]
-        first = last
-    return plan(pieces)
+def _aligned(xs: Sequence[Any]) -> tuple[int, ...]:
+    return tuple([alignment(x.data_ptr()) for x in xs])
 
 
 def _table(words: array[int], device: torch.device) -> Any:

@@ -194,7 +194,7 @@ def _prepared(
     moves: Moves, itemsize: int, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> tuple[Plan, dict[tuple[torch.device, int, tuple[int, ...]], Any]] | None:
     """The plan of some moves, without addresses, and its tables: (device, stream, distances)."""
-    made = planned(moves, itemsize, inputs, outputs)
+    made = planned((moves, itemsize, inputs, outputs))
     return None if made is None else (made, {})
 
 

@@ -121,21 +121,21 @@ def _split(moves: Moves, itemsize: int) -> Iterator[Move]:
             yield source, target, (start, to, loops)
 
 
-def planned(
-    moves: Moves, itemsize: int, inputs: Sequence[int], outputs: Sequence[int]
-) -> Plan | None:
-    """The plan of moves whose places count the inputs and then the outputs, or None as in `cuts`.
+def planned(*calls: tuple[Moves, int, Sequence[int], Sequence[int]]) -> Plan | None:
+    """The plan of all moves, or None as in `cuts`, of which each call has the arguments.
 
-    Args:
-        moves: the copies.
-        itemsize: bytes of an element.
-        inputs: what divides the address of each input.
-        outputs: what divides the address of each output.
+    Places count the inputs and then the outputs of one call after the other.
     """
-    found = cuts(moves, itemsize, inputs, outputs)
-    if found is None:
-        return None
-    return plan([(one, source, len(inputs) + target) for one, source, target in found])
+    pieces: list[tuple[Cut, int, int]] = []
+    first = 0
+    for moves, itemsize, inputs, outputs in calls:
+        found = cuts(moves, itemsize, inputs, outputs)
+        if found is None:
+            return None
+        target = first + len(inputs)
+        pieces += [(one, first + j, target + k) for one, j, k in found]
+        first = target + len(outputs)
+    return plan(pieces)
 
 
 def plan(pieces: Iterable[tuple[Cut, int, int]]) -> Plan:

@@ -41,7 +41,7 @@ def test_any_layout_by_its_table(name: str, itemsize: int, device: str) -> None:
         for s in layout.out_shapes
     ]
     inputs, outputs = len(xs), len(ys)
-    made = planned(moves_of(layout), itemsize, [16] * inputs, [16] * outputs)
+    made = planned((moves_of(layout), itemsize, [16] * inputs, [16] * outputs))
     assert made is not None
     made = made.at([*range(inputs), *range(outputs)])
     table = cuda.uploaded(made.words, torch.device(device))

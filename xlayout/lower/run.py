@@ -232,7 +232,8 @@ def _into(
         if why is not None:
             raise (TypeError if backend.immutable else ShapeError)(f"out: cannot be written: {why}")
     for number, y in enumerate(outputs):
-        if backend.refusal(y, (*outputs[:number], *outputs[number + 1 :])) is not None:
+        others = (*outputs[:number], *outputs[number + 1 :])
+        if others and backend.refusal(y, others) is not None:
             raise ShapeError("out: cannot be written: it overlaps another of them")
     write_pieces(backend, layout, arrays, outputs, fill)
     return out

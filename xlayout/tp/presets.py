@@ -126,9 +126,9 @@ def preset_of(config: Any) -> tuple[Rule, ...] | None:
     """The rules for a config's `model_type`, or None."""
     kind = said(config, "model_type")
     if kind == "gpt_bigcode" and not said(config, "multi_query"):
-        return None  # its heads hold their own q, k and v; nobody trained such a model
+        return None  # its heads hold their own q, k and v, and nobody trained such a model
     if kind == "chatglm" and said(config, "multi_query_attention") is False:
-        return None  # neither do these
+        return None  # likewise
     if kind == "falcon" and not said(config, "new_decoder_architecture"):
         kind = "falcon, one kv head" if said(config, "multi_query") else "falcon"
     return PRESETS.get(kind) if isinstance(kind, str) else None
