@@ -69,6 +69,7 @@ def transposed_of_an_expert(at: Index) -> Index:
 
 
 QUERY_KEY = ("q_proj.weight", "k_proj.weight")
+UP = ("up_proj.weight", "w3.weight")
 OF_EXPERTS = (
     "gate_proj.weight",
     "up_proj.weight",
@@ -97,12 +98,18 @@ def fused_row(row: int, tail: str) -> int:
     return (group * (R + 2) + slot) * D + inside
 
 
+def behind_gates(at: Index, tail: str) -> Index:
+    return (at[0] + CONFIG["intermediate_size"], at[1]) if tail in UP else at
+
+
+def fused(at: Index, tail: str) -> Index:
+    return of_an_expert(behind_gates(at, tail))
+
+
 def megatron(at: Index, tail: str, name: str) -> Index:
     if tail.split(".")[0] in ("q_proj", "k_proj", "v_proj"):
         return fused_row(at[0], tail), *at[1:]
-    if tail in ("up_proj.weight", "w3.weight"):
-        at = at[0] + CONFIG["intermediate_size"], at[1]
-    return of_an_expert(at) if "expert" in name else at
+    return fused(at, tail) if "expert" in name else behind_gates(at, tail)
 
 
 def formula(family: Family, key: str, name: str) -> Formula:
@@ -112,6 +119,8 @@ def formula(family: Family, key: str, name: str) -> Formula:
     expert = "expert" in name
     if key in ("hf", "dcp", "dcp-model"):
         return same
+    if key in ("hf-fused", "dcp-fused", "dcp-model-fused"):
+        return (lambda at: fused(at, tail)) if expert else same
     if key.startswith("megatron"):
         return lambda at: megatron(at, tail, name)
     if key == "gguf":

@@ -1,10 +1,12 @@
 """What the formats make of a decoder's weights: every dialect of a family, from the same rows.
 
-Families differ in their rows, and in three habits of the formats:
+Families differ in their rows, and in four habits of the formats:
 
 * Rope turns the halves of a head against each other (`two half`) in Hugging Face; where a format
   turns neighbouring pairs instead, its heads lie as `half two`.
 * MaxText has no 1/√head_dim in the attention of some decoders, so their query kernels carry it.
+* transformers 5 has all experts of a layer in one parameter, and their gates fused with what goes
+  up; its files have a tensor for each. Where a model itself is saved, its parameters are.
 * MaxText scans over layers, and then one tensor holds all of them along axis 1. Megatron-core holds
   them along axis 0, unless it was told that its layers differ.
 """
@@ -27,9 +29,10 @@ __all__ = ["decoder_dialects"]
 _OF_TRAINERS = "optim optimizer optimizers lr_scheduler lr_schedulers dataloader train_state"
 _TRAINING = (*(f"{name}.*" for name in _OF_TRAINERS.split()), "chained_*.*", "step", "epoch")
 _OF_MAXTEXT = ("opt_state/*", "step")  # what its training state holds beside params
-_OUTSIDE = {"hf": "", "gguf": "", "maxtext": "params/params/", "mcore": ""}
+_OUTSIDE = {"hf": "", "fused": "", "gguf": "", "maxtext": "params/params/", "mcore": ""}
 _INSIDE = {
     "hf": "model.layers.{layer}.",
+    "fused": "model.layers.{layer}.",
     "gguf": "blk.{layer}.",
     "maxtext": "params/params/decoder/layers_{layer}/",
     "mcore": "decoder.layers.{layer}.",
@@ -77,16 +80,29 @@ def decoder_dialects(
             other=_OF_MAXTEXT,
             config={"scan_layers": False, "rope_type": rope},
         )
+    found |= _of_torch(hf, ignored)
+    if any(weight.fused for weight in layer):
+        fused = _rules(layer, "fused")
+        found["hf-fused"] = Dialect("safetensors", fused, ignored=ignored)
+        found |= _of_torch(fused, ignored, "-fused")
     return found | {
-        "dcp": Dialect("dcp", hf, ignored=ignored),
-        "dcp-model": Dialect(
+        "megatron": Dialect("dcp", _stacked(mcore, axis=0), other=_TRAINING, files=FILES),
+        "megatron-per-layer": Dialect("dcp", mcore, other=_TRAINING, files=FILES),
+    }
+
+
+def _of_torch(
+    rules: tuple[Rule, ...], ignored: tuple[str, ...], suffix: str = "", /
+) -> dict[str, Dialect]:
+    """Return the dialects of a model's names in DCP: alone, and beside an optimizer's states."""
+    return {
+        f"dcp{suffix}": Dialect("dcp", rules, ignored=ignored),
+        f"dcp-model{suffix}": Dialect(
             "dcp",
-            tuple(replace(rule, target=f"model.{rule.target}") for rule in hf),
+            tuple(replace(rule, target=f"model.{rule.target}") for rule in rules),
             ignored=tuple(f"model.{name}" for name in ignored),
             other=_TRAINING,
         ),
-        "megatron": Dialect("dcp", _stacked(mcore, axis=0), other=_TRAINING, files=FILES),
-        "megatron-per-layer": Dialect("dcp", mcore, other=_TRAINING, files=FILES),
     }
 
 
@@ -99,10 +115,10 @@ def _rules(
     return tuple(
         Rule(
             home + weight.hf,
-            there + getattr(weight, key),
+            there + weight.called(key),
             _turned(_pattern(weight, key), pairs=pairs),
             scale=Power("dim", -0.5) if scaled and "q_proj" in weight.hf else None,
-            part=weight.part if key == "mcore" else None,
+            part=weight.part_in(key),
         )
         for home, there, weight in rows
     )

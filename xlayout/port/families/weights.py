@@ -2,7 +2,7 @@
 
 Names leave out what stands before them in every layer. Sources: `conversion/` of llama.cpp;
 `checkpoint_conversion/utils/param_mapping.py` of MaxText; `core/models/gpt/gpt_layer_specs.py` and
-the `sharded_state_dict` methods of Megatron-core.
+the `sharded_state_dict` methods of Megatron-core; `conversion_mapping.py` of transformers.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class Weight:
         mcore: Its name in Megatron-core's checkpoints, inside its layer.
         pattern: The layout from Hugging Face to MaxText, layers apart.
         part: Which part it is of what Megatron-core has under the name; None for all of it.
+        fused: Its name in a model of transformers 5, inside its layer, where all experts are one
+            parameter there, of which it is the same part; None where the name is `hf`.
     """
 
     hf: str
@@ -34,6 +36,16 @@ class Weight:
     mcore: str
     pattern: str
     part: Part | None = None
+    fused: str | None = None
+
+    def called(self, key: str, /) -> str:
+        """Return its name in a format, by the format's key."""
+        name: str | None = getattr(self, key)
+        return name or self.hf
+
+    def part_in(self, key: str, /) -> Part | None:
+        """Return which part it is of what a format has under the name."""
+        return self.part if key == "mcore" or (key == "fused" and self.fused) else None
 
     @property
     def axes(self) -> str:
@@ -185,6 +197,7 @@ def experts(hf: str, gate: str, up: str, down: str, /, *, maxtext: str) -> tuple
             maxtext=f"{maxtext}/gate/kernel",
             mcore="mlp.router.weight",
             pattern="expert embed -> embed expert",
+            fused="mlp.gate.weight",
         ),
         Weight(
             hf=f"{each}{gate}.weight",
@@ -193,6 +206,7 @@ def experts(hf: str, gate: str, up: str, down: str, /, *, maxtext: str) -> tuple
             mcore=f"{mcore}linear_fc1.weight",
             pattern="mlp embed -> expert embed mlp",
             part=_GATE,
+            fused="mlp.experts.gate_up_proj",
         ),
         Weight(
             hf=f"{each}{up}.weight",
@@ -201,6 +215,7 @@ def experts(hf: str, gate: str, up: str, down: str, /, *, maxtext: str) -> tuple
             mcore=f"{mcore}linear_fc1.weight",
             pattern="mlp embed -> expert embed mlp",
             part=_UP,
+            fused="mlp.experts.gate_up_proj",
         ),
         Weight(
             hf=f"{each}{down}.weight",
@@ -208,5 +223,6 @@ def experts(hf: str, gate: str, up: str, down: str, /, *, maxtext: str) -> tuple
             maxtext=f"{maxtext}/wo",
             mcore=f"{mcore}linear_fc2.weight",
             pattern="embed mlp -> expert mlp embed",
+            fused="mlp.experts.down_proj",
         ),
     )
