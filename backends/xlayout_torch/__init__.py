@@ -160,7 +160,8 @@ def _refuse_mixed(xs: Sequence[Any]) -> None:
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
-    return torch.constant_pad_nd(x, [0, 0] * (x.ndim - 1 - axis) + [before, after], value)
+    padded = torch.constant_pad_nd(x, [0, 0] * (x.ndim - 1 - axis) + [before, after], value)
+    return padded.contiguous()  # it keeps a channels-last order
 
 
 def expand(x: Any, shape: Sequence[Any], /) -> Any:

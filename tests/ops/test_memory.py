@@ -224,3 +224,19 @@ def test_odd_memory_of_numpy_is_copied_where_no_element_stride_can_say_it() -> N
 def test_copy_is_one_of_three(framework: Framework, copy: object) -> None:
     with pytest.raises(TypeError, match=rf"copy: {copy!r}; wanted True, False or None"):
         xl.interleave(framework.array(np.zeros(4, np.float32)), copy=copy)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("side", [2, 64])
+def test_images_and_volumes_by_channels_are_padded_row_major(
+    side: int, requires_grad: bool
+) -> None:
+    image, volume = (2, 4, side, side), (2, 4, side, side, 2)
+    for order, shape in ((torch.channels_last, image), (torch.channels_last_3d, volume)):
+        x = torch.randn(shape).contiguous(memory_format=order).requires_grad_(requires_grad)
+        for axis in range(x.ndim):
+            to = shape[axis] + 3
+            layout = xl.pad.layout(shape, to=to, axis=axis)
+            for padded in (xl.pad(x, to=to, axis=axis), layout(x), xl.apply(layout, x)):
+                assert padded.is_contiguous()
+                assert torch.equal(xl.trim(padded, to=shape[axis], axis=axis), x)
