@@ -191,6 +191,31 @@ def test_an_array_of_one_number_is_no_number(backend: Framework) -> None:
         backend.call(lambda x: layout(x, fill=np.array([3])), x)
 
 
+def test_a_number_that_asks_for_a_gradient_is_refused() -> None:
+    x, layout = torch.ones(2), xl.pad.layout((2,), to=3)
+
+    def calls(value: Any) -> list[tuple[str, Callable[[], Any]]]:
+        return [
+            ("value", lambda: xl.pad(x, to=3, value=value)),
+            ("value", lambda: xl.pad(x, to=3, value=value, copy=None)),
+            ("value", lambda: xl.pad(x, to=3, value=value, out=torch.ones(3))),
+            ("fill", lambda: layout(x, fill=value)),
+            ("fill", lambda: layout(x, fill=value, out=torch.ones(3))),
+            ("fill", lambda: xl.apply(layout, x, fill=value)),
+            ("fill", lambda: xl.apply_many([layout], [x], fill=value)[0]),
+        ]
+
+    for argument, call in calls(torch.tensor(3.0, requires_grad=True)):
+        with pytest.raises(TypeError, match=f"^{argument}: it requires grad"):
+            call()
+    for _, call in calls(torch.tensor(3.0)):
+        assert call().tolist() == [1, 1, 3]
+    with pytest.raises(TypeError, match=r"^value: it requires grad"):
+        torch.func.grad(lambda value: xl.pad(x, to=3, value=value).sum())(torch.tensor(3.0))
+    with pytest.raises(RuntimeError, match=r"vmap: .*\.item\(\)"):
+        torch.vmap(lambda value: xl.pad(x, to=3, value=value))(torch.ones(4))
+
+
 def test_random_keys_have_nothing_to_fill_with() -> None:
     jax = pytest.importorskip("jax")
     keys = jax.random.split(jax.random.key(0), 2)

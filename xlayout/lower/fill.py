@@ -47,6 +47,11 @@ def check_fill(dtype: Any, value: Any, argument: str = "fill") -> None:
         ShapeError: for a number that `dtype` cannot hold.
     """
     if not isinstance(value, (bool, int, float, complex)):
+        if getattr(value, "requires_grad", False):
+            raise TypeError(
+                f"{argument}: it requires grad, and no gradient goes back to what fills holes; "
+                f"pass {argument}.item(), or join it to the array by torch.cat"
+            )
         raise TypeError(f"{argument}: {value!r} is a {type(value).__name__}; wanted a number")
     name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
     wanted = _wanted(name, value)
@@ -108,12 +113,14 @@ HOLDERS = frozenset({"numpy", "jaxlib._jax", "torch"})
 def as_number(value: Any) -> Any:
     """A number that a framework holds as Python's own, which frameworks take alike.
 
+    One that asks for a gradient stays as it is, and is refused.
+
     >>> import numpy as np
     >>> as_number(np.int8(3)), as_number("3")
     (3, '3')
     """
     if type(value).__module__ in HOLDERS and not getattr(value, "shape", True):
-        return value.item()
+        return value if getattr(value, "requires_grad", False) else value.item()
     return value
 
 

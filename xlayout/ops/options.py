@@ -131,4 +131,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple, range, Iterator)):
         return tuple(map(plain, value))
     held = type(value).__module__ in HOLDERS and hasattr(value, "tolist")
-    return plain(value.tolist()) if held else value
+    if held and not getattr(value, "requires_grad", False):  # see `as_number`
+        # Of one number; where a transform works on many at a time, torch has words for it.
+        return plain(value.tolist() if getattr(value, "shape", ()) else value.item())
+    return value
