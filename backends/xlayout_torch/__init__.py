@@ -30,7 +30,7 @@ from xlayout_torch import cuda, native
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.batch import move_many as move_many
-from xlayout_torch.memory import jit_tracing, strided
+from xlayout_torch.memory import jit_tracing, recording, strided
 from xlayout_torch.memory import refusal as refusal
 from xlayout_torch.memory import release as release
 from xlayout_torch.memory import strides as strides
@@ -231,7 +231,7 @@ def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Ca
         return lambda x: rest(cut(x))
     if axes is None:
         shape = merged or split
-        return copy if shape is None else lambda x: copy(x).view(shape)
+        return copy if shape is None else lambda x: _shaped(copy(x), shape)
     if merged is None:
         if split is None:
             return lambda x: copy(x.permute(*axes))
@@ -243,9 +243,17 @@ def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Ca
         y = (x if first is None else x.view(*first)).permute(*axes)
         if direct and x.is_contiguous():
             return y.reshape(*merged)
-        return copy(y).view(merged)
+        return _shaped(copy(y), merged)
 
     return run
+
+
+def _shaped(made: Any, shape: Sequence[int]) -> Any:
+    """What is fresh in its last shape, as nobody else has it.
+
+    Without gradients no view: one that is made so may not be written into with them.
+    """
+    return made.view(shape) if recording() else torch.ops.aten._unsafe_view(made, shape)
 
 
 def _cut(window: tuple[builtins.slice | int, ...]) -> Callable[[Any], Any]:

@@ -158,3 +158,21 @@ def test_a_backward_pass_that_is_written_out_is_compiled(backend: str) -> None:
     (plain,) = torch.autograd.grad(loss(x), x)
     (compiled,) = torch.autograd.grad(torch.compile(loss, fullgraph=True, backend=backend)(x), x)
     torch.testing.assert_close(compiled, plain)
+
+
+@pytest.mark.parametrize("side", [8, 304])
+@pytest.mark.parametrize(
+    "op",
+    [xl.interleave, xl.matrix_transpose, lambda x: xl.rope_halves(x, heads=2),
+     lambda x: xl.rearrange(x, "a b -> (b a)"), lambda x: xl.rearrange(x, "(a c) b -> a c b", a=2)],
+    ids=["interleave", "matrix_transpose", "rope_halves", "flattened", "split"],
+)  # fmt: skip
+def test_what_was_made_without_gradients_is_written_into_with_them(op: Any, side: int) -> None:
+    for x in (torch.randn(side, side), torch.randn(side, side).t()):
+        with torch.no_grad():
+            y = op(x)
+        before = y.clone()
+        weight = torch.ones_like(y, requires_grad=True)
+        y.mul_(weight)  # which torch refuses of a view that was made without gradients
+        y.sum().backward()
+        assert torch.equal(weight.grad, before)  # type: ignore[arg-type]
