@@ -32,6 +32,9 @@ _HINTS = {
 _is_compiling = torch.compiler.is_compiling
 _after_a_graph_break = torch._C._dynamo.eval_frame.get_eval_frame_callback
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_is_included = torch._C._dispatch_tls_is_dispatch_key_included
+_PRE_DISPATCH = torch._C.DispatchKey.PreDispatch
+"""What is there while `make_fx(..., pre_dispatch=True)` records, whose mode is not counted."""
 
 CPU, CUDA, CUDA_HOST = 1, 2, 3  # DLPack device types
 
@@ -182,7 +185,7 @@ def _refuse_recording() -> None:
     """Refuse where the result would be baked into a graph as a constant."""
     if _is_compiling() or _after_a_graph_break() or jit_tracing():
         where = "torch.compile, torch.export or torch.jit.trace"
-    elif dispatch_modes() and _recording_mode():
+    elif _is_included(_PRE_DISPATCH) or (dispatch_modes() and _recording_mode()):
         where = "make_fx, FakeTensorMode or functionalization"
     else:
         return

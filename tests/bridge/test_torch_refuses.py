@@ -182,8 +182,11 @@ def test_a_constant_that_a_transform_would_lift_is_refused_too() -> None:
 
 
 @OUT_OF_TORCH
+@pytest.mark.parametrize("pre_dispatch", [False, True])
 @pytest.mark.parametrize("tracing", ["real", "fake", "symbolic"])
-def test_nothing_is_baked_into_a_traced_graph(convert: Any, tracing: str) -> None:
+def test_nothing_is_baked_into_a_traced_graph(
+    convert: Any, tracing: str, pre_dispatch: bool
+) -> None:
     def inside(x: torch.Tensor) -> torch.Tensor:
         with pytest.raises(TypeError, match="memory cannot be exchanged inside make_fx"):
             convert(x)
@@ -191,7 +194,9 @@ def test_nothing_is_baked_into_a_traced_graph(convert: Any, tracing: str) -> Non
             to_torch(np.ones(3))
         return x + 1
 
-    make_fx(inside, tracing_mode=tracing)(torch.ones(3))
+    make_fx(inside, tracing_mode=tracing, pre_dispatch=pre_dispatch)(torch.ones(3))
+    with torch.device("cpu"):
+        convert(torch.ones(3))  # a default device records nothing
 
 
 @OUT_OF_TORCH
