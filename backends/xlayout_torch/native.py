@@ -98,7 +98,8 @@ def in_place(moves: Moves, x: Any, shape: tuple[int, ...]) -> Any | None:
     if not wanted() or _watched(x) or not x.is_contiguous():
         return None
     storage = x.untyped_storage()
-    owned = storage.resizable()  # not memory of numpy, or of JAX
+    # Not memory of numpy, of JAX, or that other processes see.
+    owned = storage.resizable() and not storage.is_shared()
     if not owned or storage.nbytes() != x.nbytes:
         return None
     plan = prepared(moves, x.itemsize, 1, 1)

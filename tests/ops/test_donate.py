@@ -101,10 +101,13 @@ def test_memory_of_others_is_not_written() -> None:
     whole = torch.randn(2, 64, 64)
     kept = whole.clone()
     shared = jnp.asarray(array)
-    for x in (torch.from_numpy(array), whole[0], whole[1], xl.to_torch(shared)):
+    sent = whole[0].clone().share_memory_()  # as to other processes, which have names of their own
+    seen = sent.detach()
+    for x in (torch.from_numpy(array), whole[0], whole[1], xl.to_torch(shared), sent):
         want = x.t().clone()
         assert torch.equal(xl.matrix_transpose(x, donate=True), want)
     assert torch.equal(whole, kept)
+    assert torch.equal(seen, kept[0])
     assert np.array_equal(array, np.arange(64 * 64).reshape(64, 64))
     assert np.array_equal(shared, array)
 
