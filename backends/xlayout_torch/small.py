@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch.autograd import forward_ad
 
 import xlayout_native
@@ -34,8 +35,9 @@ __all__ = ["quick"]
 
 
 def quick(
-    recipe: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
+    plain: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
+    recipe = _on_its_own(plain)
     by_width = {n: prepared(moves, n, inputs, len(shapes)) for n in set(WIDTHS.values())}
     if None in by_width.values():
         return recipe
@@ -90,3 +92,23 @@ def quick(
         return tuple(made) if len(made) > 1 else made[0]
 
     return one if inputs == 1 and alone else several
+
+
+def _on_its_own(recipe: Callable[..., Any]) -> Callable[..., Any]:
+    """A recipe whose results are no views, even of what only they have.
+
+    Of what is made without gradients, as in an autograd.Function, torch lets nobody write into a
+    view with them.
+    """
+
+    def run(*arrays: Any) -> Any:
+        made = recipe(*arrays)
+        if recording():
+            return made
+        return tuple(map(_no_view, made)) if type(made) is tuple else _no_view(made)
+
+    return run
+
+
+def _no_view(y: Any) -> Any:
+    return torch.ops.aten._unsafe_view(y, y.shape) if y._is_view() else y

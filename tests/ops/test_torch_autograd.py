@@ -160,19 +160,41 @@ def test_a_backward_pass_that_is_written_out_is_compiled(backend: str) -> None:
     torch.testing.assert_close(compiled, plain)
 
 
+OWN: dict[str, Any] = {
+    "interleave": xl.interleave,
+    "matrix_transpose": xl.matrix_transpose,
+    "rope_halves": lambda x: xl.rope_halves(x, heads=2),
+    "flattened": lambda x: xl.rearrange(x, "a b -> (b a)"),
+    "split_qkv": lambda x: xl.split_qkv(x, heads=4, kv_heads=2),
+    "regroup": lambda x: xl.regroup(x, sizes=(len(x) // 2,) * 2, groups=2),
+    "fuse_qkv": lambda x: xl.fuse_qkv(x, *x.chunk(2), heads=4, kv_heads=2),
+}
+
+
+class Unrecorded(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, op: Any, x: torch.Tensor) -> Any:
+        return op(x)
+
+    @staticmethod
+    def backward(_ctx: Any, *_cotangents: torch.Tensor) -> tuple[None, None]:
+        return None, None
+
+
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("side", [8, 304])
-@pytest.mark.parametrize(
-    "op",
-    [xl.interleave, xl.matrix_transpose, lambda x: xl.rope_halves(x, heads=2),
-     lambda x: xl.rearrange(x, "a b -> (b a)"), lambda x: xl.rearrange(x, "(a c) b -> a c b", a=2)],
-    ids=["interleave", "matrix_transpose", "rope_halves", "flattened", "split"],
-)  # fmt: skip
-def test_what_was_made_without_gradients_is_written_into_with_them(op: Any, side: int) -> None:
+@pytest.mark.parametrize("op", OWN.values(), ids=OWN)
+def test_what_was_made_without_gradients_is_written_into_with_them(
+    op: Any, side: int, native: bool
+) -> None:
     for x in (torch.randn(side, side), torch.randn(side, side).t()):
-        with torch.no_grad():
-            y = op(x)
-        before = y.clone()
-        weight = torch.ones_like(y, requires_grad=True)
-        y.mul_(weight)  # which torch refuses of a view that was made without gradients
-        y.sum().backward()
-        assert torch.equal(weight.grad, before)  # type: ignore[arg-type]
+        with xl.native(native), torch.no_grad():
+            unseen = flat(op(x))
+        with xl.native(native):
+            recorded = flat(Unrecorded.apply(op, x.requires_grad_()))  # type: ignore[no-untyped-call]
+        for y, z in zip(unseen, recorded, strict=True):
+            before, weight = y.clone(), torch.ones_like(y, requires_grad=True)
+            y.mul_(weight)  # which torch refuses of a view that was made without gradients
+            y.sum().backward()
+            assert torch.equal(weight.grad, before)  # type: ignore[arg-type]
+            assert torch.equal(z.add_(1), before + 1)
