@@ -19,9 +19,9 @@ on a fresh result gains more by huge pages.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import xlayout_native as native
 from xlayout_native.switch import wanted
@@ -38,8 +38,10 @@ __all__ = [
     "PIECE",
     "SMALL",
     "Moves",
+    "Plans",
     "are_many",
     "dense_strides",
+    "has_plan",
     "meets",
     "one_move",
     "plan_to_copy",
@@ -135,9 +137,43 @@ def prepared(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | N
     >>> prepared(((0, 0, (0, 0, ((2, 1, 1),) * (MOST_LOOPS + 1))),), 4, 1, 1) is None
     True
     """
-    if not native.available or any(len(loops) > MOST_LOOPS for _, _, (_, _, loops) in moves):
-        return None
-    return native.prepare(moves, itemsize, inputs, outputs)
+    return native.prepare(moves, itemsize, inputs, outputs) if has_plan(moves) else None
+
+
+def has_plan(moves: Moves) -> bool:
+    """Whether the kernel is there, and can make some moves.
+
+    >>> has_plan(((0, 0, (0, 0, ((2, 1, 1),) * (MOST_LOOPS + 1))),))
+    False
+    """
+    return native.available and all(len(loops) <= MOST_LOOPS for _, _, (_, _, loops) in moves)
+
+
+class Plans(dict[Any, Any]):
+    """The plans of some moves that have one, by what tells how wide an element is.
+
+    Each is prepared when it is first asked for. A plan has a kilobyte for each move, a program of
+    many shapes keeps those of all, and most arrays of one program are of one dtype or two.
+
+    Args:
+        moves: what all of them make.
+        inputs: how many arrays are read.
+        outputs: how many are written.
+        width: of what tells it, in bytes; None where there is to be no plan.
+    """
+
+    def __init__(
+        self, moves: Moves, inputs: int, outputs: int, width: Callable[[Any], int | None]
+    ) -> None:
+        self._told = moves, inputs, outputs
+        self._width = width
+
+    def __missing__(self, key: Any) -> Plan | None:
+        moves, inputs, outputs = self._told
+        width = self._width(key)
+        plan = None if width is None else native.prepare(moves, width, inputs, outputs)
+        self[key] = plan
+        return plan
 
 
 def plan_to_write(

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 import xlayout_native
-from xlayout_native.strided import FEW, Moves, prepared
+from xlayout_native.strided import FEW, Moves, Plans, has_plan
 from xlayout_native.switch import wanted
 from xlayout_numpy.native import are_bytes
 
 __all__ = ["quick"]
+
+_WIDTHS = {n: n for n in (1, 2, 4, 8, 16)}
 
 
 def quick(
@@ -26,15 +28,15 @@ def quick(
 ) -> Callable[..., Any]:
     if _by_views(moves, shapes) and sum(map(math.prod, shapes)) <= FEW:
         return recipe
-    plans = {n: prepared(moves, n, inputs, len(shapes)) for n in (1, 2, 4, 8, 16)}
-    if None in plans.values():
+    if not has_plan(moves):
         return recipe
+    plans = Plans(moves, inputs, len(shapes), _WIDTHS.get)
     copy, empty = xlayout_native.run_arrays, np.empty
     shape = shapes[0]
 
     def one(x: Any) -> Any:
         dtype = x.dtype
-        plan = plans.get(dtype.itemsize)
+        plan = plans[dtype.itemsize]
         # `are_bytes`, of one array: to call it takes a tenth of the whole.
         if plan is None or not wanted() or type(x) is not np.ndarray or dtype.hasobject:
             return recipe(x)
@@ -43,7 +45,7 @@ def quick(
 
     def several(*arrays: Any) -> Any:
         dtype = arrays[0].dtype
-        plan = plans.get(dtype.itemsize)
+        plan = plans[dtype.itemsize]
         if plan is None or not wanted() or not are_bytes(dtype, *arrays):
             return recipe(*arrays)
         made = [empty(shape, dtype) for shape in shapes]

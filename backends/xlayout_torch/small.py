@@ -16,7 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 import xlayout_native
-from xlayout_native.strided import Moves, dense_strides, prepared
+from xlayout_native.strided import Moves, Plans, dense_strides, has_plan
 from xlayout_native.switch import wanted
 from xlayout_torch.memory import (
     PLAIN,
@@ -38,17 +38,16 @@ def quick(
     plain: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
     recipe = _on_its_own(plain)
-    by_width = {n: prepared(moves, n, inputs, len(shapes)) for n in set(WIDTHS.values())}
-    if None in by_width.values():
+    if not has_plan(moves):
         return recipe
-    plans = {dtype: by_width[width] for dtype, width in WIDTHS.items()}
+    plans = Plans(moves, inputs, len(shapes), WIDTHS.get)
     copy = xlayout_native.run
     made_as = [(shape, dense_strides([max(n, 1) for n in shape])) for shape in shapes]
     shape = shapes[0]
     alone = len(shapes) == 1 and shape  # see `one`
 
     def one(x: Any) -> Any:
-        plan = plans.get(x.dtype)
+        plan = plans[x.dtype]
         if plan is None:
             return recipe(x)
         # What `watched` and `addresses_of` ask, in one frame: to call them is a fifteenth of all.
@@ -76,7 +75,7 @@ def quick(
         return y
 
     def several(*arrays: Any) -> Any:
-        plan = plans.get(arrays[0].dtype)
+        plan = plans[arrays[0].dtype]
         if plan is None or watched() or not wanted():
             return recipe(*arrays)
         addresses = addresses_of(arrays)
