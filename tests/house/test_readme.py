@@ -32,3 +32,11 @@ def test_commands_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     named = set(re.findall(r"make ([a-z-]+)", (ROOT / "README.md").read_text("utf-8")))
     assert {"test", "demo"} <= named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_a_page_says_where_many_devices_come_from(page: Path) -> None:
+    """Here the examples find eight, which `docs/conftest.py` asks for; a reader has to ask too."""
+    text = page.read_text("utf-8")
+    if re.search(r"^>>> .*jax\.(make_mesh|devices)\(", text, re.MULTILINE):
+        assert "XLA_FLAGS=--xla_force_host_platform_device_count=" in text
