@@ -128,7 +128,7 @@ $(READY): pyproject.toml requirements/pins.txt hatch_build.py $(wildcard backend
 
 $(READY_AOT): pyproject.toml requirements/pins.txt requirements/aot.txt
 	$(PYTHON) -m venv $(VENV_AOT)
-	$(VENV_AOT)/bin/$(INSTALL) -c requirements/pins.txt torch
+	$(VENV_AOT)/bin/$(INSTALL) -c requirements/pins.txt torch jaxlib
 	$(VENV_AOT)/bin/$(INSTALL) -c requirements/pins.txt -e ".[jax,torch]" hypothesis pytest
 	$(VENV_AOT)/bin/$(INSTALL) --no-deps -r requirements/aot.txt
 	touch $@

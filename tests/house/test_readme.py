@@ -34,6 +34,15 @@ def test_commands_exist() -> None:
     assert {"test", "demo"} <= named <= targets
 
 
+def test_what_builds_the_kernel_in_place_finds_jaxlib_first() -> None:
+    """Else `make test-aot` would take XLA's calls out of the kernel that `make test` built."""
+    rules = (ROOT / "Makefile").read_text("utf-8").split("\n\n")
+    building = [rule for rule in rules if ' -e "' in rule]
+    assert len(building) == 2
+    for rule in building:
+        assert "jaxlib" in rule.partition(' -e "')[0].partition("-m venv")[2]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_a_page_says_where_many_devices_come_from(page: Path) -> None:
     """Here the examples find eight, which `docs/conftest.py` asks for; a reader has to ask too."""
