@@ -114,6 +114,19 @@ except ImportError as error:
     assert f"xlayout-arrays[{absent}]" in python(without(absent, f"{absent}lib") + code)
 
 
+def test_a_table_of_positions_says_which_extra_it_needs() -> None:
+    """The guide's first example, in the core alone."""
+    code = """
+import xlayout
+try:
+    xlayout.Layout.parse("(g n) -> (n g)", (6,), g=2).index()
+except ModuleNotFoundError as error:
+    print(error.name, error)
+"""
+    told = "numpy index: No module named 'numpy'; pip install 'xlayout-arrays[numpy]'\n"
+    assert python(without("numpy") + code) == told
+
+
 def test_a_framework_that_is_broken_is_not_said_to_be_absent() -> None:
     code = """
 import sys

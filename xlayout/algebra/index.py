@@ -15,9 +15,17 @@ __all__ = ["index_table"]
 
 
 def index_table(pieces: Iterable[Piece], out_size: int) -> NDArray[np.int64]:
-    """For every output position the input position it reads, -1 where there is none."""
-    import numpy as np  # the algebra itself needs no arrays
+    """For every output position the input position it reads, -1 where there is none.
 
+    Raises:
+        ModuleNotFoundError: numpy is not installed.
+    """
+    try:
+        import numpy as np  # the algebra itself needs no arrays
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"index: {error}; pip install 'xlayout-arrays[numpy]'", name=error.name
+        ) from error
     table = np.full(out_size, -1, dtype=np.int64)
     for p in pieces:
         ins = np.array([p.in_offset], dtype=np.int64)
