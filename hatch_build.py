@@ -73,7 +73,7 @@ def command(out: Path, more: list[str]) -> list[str]:
 
 def compile_native() -> Path | None:
     """The compiled module, new and in place; None where it cannot or shall not be compiled."""
-    mode = os.environ.get("XLAYOUT_NATIVE", "auto")
+    mode = os.environ.get("XLAYOUT_NATIVE") or "auto"
     if mode not in MODES:
         raise SystemExit(f"XLAYOUT_NATIVE: {mode!r}; wanted one of {', '.join(MODES)}")
     new = PACKAGE / f"_copy.{os.getpid()}.so"

@@ -45,12 +45,12 @@ except ImportError as error:
     _reason = str(error)
 else:
     available = True
-    if "XLAYOUT_ISA" in os.environ:
+    if _wanted := os.environ.get("XLAYOUT_ISA"):  # as everywhere, empty is unset
         try:
-            set_isa(os.environ["XLAYOUT_ISA"])
+            set_isa(_wanted)
         except ValueError:  # set for another machine, perhaps: no reason not to start
-            has, wanted = ", ".join(get_isas()), os.environ["XLAYOUT_ISA"]
-            warnings.warn(f"XLAYOUT_ISA: {wanted!r}; this machine has {has}", stacklevel=2)
+            has = ", ".join(get_isas())
+            warnings.warn(f"XLAYOUT_ISA: {_wanted!r}; this machine has {has}", stacklevel=2)
 
 __all__ = [
     "address",

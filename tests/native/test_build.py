@@ -113,6 +113,11 @@ def test_off_does_not_ask_for_a_compiler(tree: Path) -> None:
     assert "switched off by XLAYOUT_NATIVE=off" in done.stderr
 
 
+def test_a_mode_that_is_empty_is_as_if_unset(tree: Path) -> None:
+    done = python(tree, "hatch_build.py", CC="/bin/false", XLAYOUT_NATIVE="")
+    assert "xlayout_native: pure Python, Command" in done.stderr
+
+
 def test_an_unknown_mode_is_refused(tree: Path) -> None:
     done = python(tree, "hatch_build.py", XLAYOUT_NATIVE="on")
     assert "XLAYOUT_NATIVE: 'on'; wanted one of auto, require, off" in done.stderr

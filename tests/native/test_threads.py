@@ -262,6 +262,17 @@ print(n.get_isa(), "|", said[0].message)
     assert made == f"{has[0]} | XLAYOUT_ISA: 'avx9'; this machine has {', '.join(has)}"
 
 
+def test_variables_that_are_empty_are_as_if_unset() -> None:
+    code = """
+import warnings
+warnings.simplefilter("error")
+import xlayout_native as n
+print(n.get_isa())
+"""
+    usual = xlayout_native.get_isas()[0]
+    assert printed(code, XLAYOUT_ISA="", XLAYOUT_NATIVE="", OMP_NUM_THREADS="") == usual
+
+
 def test_a_variable_switches_it_off() -> None:
     line = printed("import xlayout_native as n; print(n.status())", XLAYOUT_NATIVE="off")
     assert line == "not in use: switched off by XLAYOUT_NATIVE=off"
