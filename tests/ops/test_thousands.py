@@ -1,7 +1,8 @@
-"""Ops of thousands of arrays are planned in a time that grows with their number, not its square."""
+"""Thousands of arrays, or of pieces, take a time that grows with their number, not its square."""
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,14 @@ import numpy as np
 import pytest
 
 import xlayout as xl
+from xlayout import Layout, Piece
+
+
+def shuffled(n: int) -> Layout:
+    """A table of which hardly two elements have an order in common."""
+    order = random.Random(0).sample(range(n), n)
+    return Layout([(n,)], [(n,)], [Piece(i, o) for o, i in enumerate(order)])
+
 
 OPS: dict[str, Callable[[int], Any]] = {
     "unstack": lambda n: xl.unstack(np.ones((n, 61))),
@@ -17,6 +26,7 @@ OPS: dict[str, Callable[[int], Any]] = {
     "stack": lambda n: xl.stack([np.ones(99)] * n),
     "to_tiles": lambda n: xl.to_tiles(np.ones((4 * 16, n)), grid=(4, n // 4)),
     "from_tiles": lambda n: xl.from_tiles([[np.ones((16, 5))] * (n // 4)] * 4),
+    "the inverse of a table": lambda n: shuffled(n).inverse(),
 }
 
 

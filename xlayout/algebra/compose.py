@@ -14,6 +14,7 @@ __all__ = ["MAX_PIECES", "compose", "disjoint", "restrict", "same_pairs"]
 
 MAX_PIECES = 4096
 _MAX_RAW = 64 * MAX_PIECES  # joins yield pieces before merging; most of them merge again
+_FEW = 1 << 18  # positions that are gone through one by one where pieces are many
 
 
 def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:
@@ -68,6 +69,8 @@ def same_pairs(left: Iterable[Piece], right: tuple[Piece, ...]) -> bool:
 
 def disjoint(pieces: tuple[Piece, ...]) -> bool:
     """Whether no output position is written twice."""
+    if sum(p.size for p in pieces) <= min(len(pieces) ** 2, _FEW):  # fewer than pairs of pieces
+        return _each_once(pieces)
     sides = [(_out_side(p), p.out_end) for p in sorted(pieces, key=lambda p: p.out_offset)]
     for k, (here, end) in enumerate(sides):
         for there, _ in sides[k + 1 :]:
@@ -75,6 +78,19 @@ def disjoint(pieces: tuple[Piece, ...]) -> bool:
                 break
             if any(True for _ in join(here, there)):
                 return False
+    return True
+
+
+def _each_once(pieces: tuple[Piece, ...]) -> bool:
+    """The same, position by position: of a table in pieces of a few elements each."""
+    written: set[int] = set()
+    for piece in pieces:
+        found = [piece.out_offset]
+        for n, _, z in piece.loops:
+            found = [at + k * z for at in found for k in range(n)]
+        if not written.isdisjoint(found):
+            return False
+        written.update(found)
     return True
 
 
