@@ -26,6 +26,7 @@ __all__ = [
     "fail",
     "names",
     "read",
+    "said",
 ]
 
 
@@ -92,6 +93,15 @@ def names(product: Product) -> Iterator[Name]:
         elif isinstance(factor, Group):
             for summand in factor.summands:
                 yield from names(summand)
+
+
+def said(name: str) -> str:
+    """A name as messages say it; an axis of `...` has none that the text shows.
+
+    >>> said("heads"), said("...0")
+    ("'heads'", "axis 0 of '...'")
+    """
+    return f"axis {name[3:]} of '...'" if name.startswith("...") else repr(name)
 
 
 def read(text: str) -> Pattern:

@@ -24,6 +24,7 @@ from xlayout.algebra.grammar import (
     fail,
     names,
     read,
+    said,
 )
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Piece
@@ -185,7 +186,7 @@ def _by_names(text: str, arrays: Sequence[Product]) -> dict[_Key, tuple[Name, ..
         key: _Key = frozenset()
         for n in choice:
             if n.name in key:
-                raise fail(text, n.at, f"pattern: {n.name!r} twice in one array")
+                raise fail(text, n.at, f"pattern: {said(n.name)} twice in one array")
             key |= {n.name}
         if key in found:
             raise fail(
@@ -216,7 +217,7 @@ def _choices(product: Product) -> Iterator[tuple[Name, ...]]:
 
 
 def _shown(key: _Key) -> str:
-    return " ".join(sorted(key)) or "1"
+    return " ".join(sorted({"..." if n.startswith("...") else n for n in key})) or "1"
 
 
 def _given(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -5,7 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from xlayout.algebra.grammar import Factor, Group, Name, One, Pattern, Product, begins, fail, names
+from xlayout.algebra.grammar import (
+    Factor,
+    Group,
+    Name,
+    One,
+    Pattern,
+    Product,
+    begins,
+    fail,
+    names,
+    said,
+)
 from xlayout.algebra.shapes import Shape, divisors, in_short
 
 __all__ = ["Solver", "size_of"]
@@ -53,7 +64,7 @@ class Solver:
                 raise fail(
                     self.pattern.text,
                     factor.at,
-                    f"pattern: {factor.name!r} is {have}, but the axis here is {n}",
+                    f"pattern: {said(factor.name)} is {have}, but the axis here is {n}",
                 )
         elif isinstance(factor, One):
             if n != 1:
