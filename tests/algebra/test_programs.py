@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import xlayout as xl
 from tests.strategies import bijections, factorisations, layouts, several, shapes, sums
-from xlayout.algebra import Layout
+from xlayout.algebra import Layout, Piece
 from xlayout.algebra.assemble import build
 from xlayout.algebra.program import Program
 
@@ -179,10 +180,21 @@ def test_no_pattern_of_segments_needs_a_table(layout: Layout) -> None:
     assert not check(layout).gathers
 
 
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=8), st.data())
+@example([4, 4, 1, 2, 2], [3, 2, 0, 4, 1])  # what lies in steps over one another is no loop
+def test_no_order_of_segments_needs_a_table(sizes: list[int], data: Any) -> None:
+    order = data if isinstance(data, list) else data.draw(st.permutations(range(len(sizes))))
+    left, right = (" + ".join(f"s{k}" for k in ks) for ks in (range(len(sizes)), order))
+    named = {f"s{k}": n for k, n in enumerate(sizes)}
+    assert not check(Layout.parse(f"({left}) -> ({right})", None, **named)).gathers
+    by_group = Layout.parse(f"(g ({left})) -> (g ({right}))", None, g=3, **named)
+    assert not check(by_group).gathers
+    assert not check(by_group.lift((2,), (2,))).gathers
+
+
 def test_what_resists_the_cuts_is_one_gather() -> None:
-    crossed = Layout.parse(
-        "(6,) -> (1, 5, 2) {0<-0: (2, 3, 5)} {1<-1: (2, 3, 2)} {4<-2: (2, 3, 3)}"
-    )
+    points = [Piece(pow(3, k, 43) - 1, k) for k in range(42)]
+    crossed = Layout([(42,)], [(42,)], points).inverse()
     program = check(crossed)
     assert verbs(program) == ["gather"]
     assert crossed.cost(1).lowering == "gather"

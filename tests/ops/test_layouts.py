@@ -110,15 +110,8 @@ WOVEN = Layout(
 """Three inputs, two outputs, two holes; the second and third input are woven."""
 
 UNCUT = Layout(
-    ((2, 5),),
-    ((2, 5),),
-    (
-        Piece(0, 0, ((2, 1, 4), (2, 5, 2))),
-        Piece(7, 1),
-        Piece(3, 3, ((2, 1, 4), (2, 5, 2))),
-        Piece(2, 8),
-    ),
-)
+    ((2, 21),), ((2, 21),), tuple(Piece(pow(3, k, 43) - 1, k) for k in range(42))
+).inverse()
 """A bijection whose boxes no straight cut tells apart: traced, it takes an index table."""
 
 

@@ -174,6 +174,37 @@ def _assemble(
             )
             if node is not None:
                 return node
+    return _step_by_step(assembly, found, below, peeled, sizes)
+
+
+_MOST = 16  # boxes that steps are cut into: of more slices a compiler makes less than of one gather
+
+
+def _step_by_step(
+    assembly: _Assembly,
+    found: list[Box],
+    below: list[list[list[Run]]],
+    peeled: list[Shape],
+    sizes: list[int],
+) -> int | None:
+    """Boxes that lie across one another, with the longest steps of an axis apart.
+
+    Segments of one size that stand at some distance are one box, whatever stands between them.
+    """
+    for axis in range(len(sizes)):
+        longest = [runs[axis][0] if runs[axis] else None for runs in below]
+        reach = max((run.out_step for run in longest if run), default=0)
+        parts: list[Box] = []
+        for box, run in zip(found, longest, strict=True):
+            steps = run.n if run and run.out_step == reach else 1
+            if len(parts) + steps > _MOST:
+                break
+            parts += [box.cut(run, k, k + 1) for k in range(steps)] if run and steps > 1 else [box]
+        else:
+            if len(parts) > len(found):
+                node = _assemble(assembly, parts, peeled, sizes)
+                if node is not None:
+                    return node
     return None
 
 
