@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import numpy as np
@@ -198,3 +199,11 @@ def test_what_resists_the_cuts_is_one_gather() -> None:
     program = check(crossed)
     assert verbs(program) == ["gather"]
     assert crossed.cost(1).lowering == "gather"
+
+
+def test_a_table_in_hundreds_of_pieces_is_one_gather() -> None:
+    order = random.Random(0).sample(range(300), 300)
+    table = Layout([(300,)], [(300,)], [Piece(i, k) for k, i in enumerate(order)])
+    assert len(table.pieces) > 100
+    assert verbs(check(table)) == ["gather"]
+    assert not check(table.lift(after=(512,))).gathers  # of rows each is worth its steps

@@ -24,7 +24,10 @@ __all__ = ["build"]
 def build(
     in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]
 ) -> Program:
-    """The program of a layout; an output that resists the cuts becomes one gather."""
+    """The program of a layout.
+
+    An output that resists the cuts becomes one gather, and one that thousands of cuts would make.
+    """
     writer = Writer(list(in_shapes))
     outputs = []
     in_ends, out_ends = ends(in_shapes), ends(out_shapes)
@@ -48,6 +51,10 @@ def _with_empty(writer: Writer, made: int, in_shapes: Sequence[Shape]) -> int:
     parts = [writer.reshape(j, (0,)) for j in empty]
     flat = writer.concatenate([writer.reshape(made, (math.prod(shape),)), *parts], 0)
     return writer.reshape(flat, shape)
+
+
+_LONG = 128  # steps, beside the few that each input takes: compilers take seconds for more
+_LITTLE = 64  # elements: where that many steps make fewer each, a table of them all is as short
 
 
 def _output(
@@ -74,7 +81,10 @@ def _output(
         node = _assemble(
             _Assembly(writer, target, flat_in), found, [()] * len(target), list(target)
         )
-        if node is not None:
+        steps = writer.mark() - mark
+        if node is not None and (
+            steps <= _LONG + 4 * len(in_shapes) or math.prod(out_shape) >= _LITTLE * steps
+        ):
             return writer.reshape(node, out_shape)
         writer.rewind(mark)
     return writer.step("gather", tuple(range(len(in_shapes))), (number,), out_shape)
