@@ -234,6 +234,15 @@ def test_a_composition_gives_up_before_it_fills_the_memory() -> None:
         two >> shorter >> third
 
 
+def test_a_layout_of_more_than_4096_pieces_is_not_run_and_says_what_would() -> None:
+    x = np.arange(9001)
+    scattered = Layout([(9001,)], [(9001,)], [Piece(pow(7, k, 9001), k) for k in range(9001)])
+    for refused in (lambda: scattered(x), lambda: scattered.lift((2,))):
+        with pytest.raises(CompositionError, match=r"limit is 4096; .*x.reshape\(-1\)\[layout"):
+            refused()
+    assert x.reshape(-1)[scattered.index()].tolist() == [pow(7, k, 9001) for k in range(9001)]
+
+
 CONSTRUCTORS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: Layout.permute((2, 3), (0, 0)), AxisError, r"axes: \(0, 0\); wanted each of 0 to 1"),
     (lambda: Layout.permute((2, 3), (0,)), AxisError, r"axes: \(0,\); wanted each of 0 to 1"),

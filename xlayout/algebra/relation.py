@@ -58,7 +58,10 @@ class Relation:
     def _of(cls, parts: Parts) -> Self:
         """From parts that are known to be right: merged, in bounds and disjoint."""
         if len(parts[2]) > MAX_PIECES:
-            raise CompositionError(f"layout: {len(parts[2])} pieces, the limit is {MAX_PIECES}")
+            raise CompositionError(
+                f"layout: {len(parts[2])} pieces, the limit is {MAX_PIECES}; of a table of that "
+                "many take the elements by an index, as in x.reshape(-1)[layout.index()]"
+            )
         made = object.__new__(cls)
         _fill(made, *parts)
         return made
