@@ -27,6 +27,8 @@ OPS: dict[str, Callable[[int], Any]] = {
     "to_tiles": lambda n: xl.to_tiles(np.ones((4 * 16, n)), grid=(4, n // 4)),
     "from_tiles": lambda n: xl.from_tiles([[np.ones((16, 5))] * (n // 4)] * 4),
     "the inverse of a table": lambda n: shuffled(n).inverse(),
+    "two tables": lambda n: shuffled(n) >> shuffled(n),
+    "equal tables": lambda n: shuffled(n) == shuffled(n).inverse().inverse(),
 }
 
 

@@ -14,7 +14,7 @@ __all__ = ["MAX_PIECES", "compose", "disjoint", "restrict", "same_pairs"]
 
 MAX_PIECES = 4096
 _MAX_RAW = 64 * MAX_PIECES  # joins yield pieces before merging; most of them merge again
-_FEW = 1 << 18  # positions that are gone through one by one where pieces are many
+_FEW = 1 << 18  # positions that are gone through one by one where pairs of pieces are more
 
 
 def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:
@@ -23,6 +23,10 @@ def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:
     Raises:
         CompositionError: when the result needs more than 4096 pieces.
     """
+    first, then = tuple(first), tuple(then)
+    made = _composed(first, then)
+    if made is not None and len(made) <= MAX_PIECES:
+        return made
     sides = [_out_side(p) for p in first]
     pieces: list[Piece] = []
     for after in then:
@@ -55,22 +59,29 @@ def restrict(
 
 def same_pairs(left: Iterable[Piece], right: tuple[Piece, ...]) -> bool:
     """Whether two sets of pieces hold the same pairs. Each must hold every output at most once."""
+    left = tuple(left)
+    total = _count(right)
+    if _count(left) != total:
+        return False
+    if total <= min(len(left) * len(right), _FEW):
+        table = _table(left)
+        return table is not None and table == _table(right)
     sides = [_out_side(p) for p in right]
-    met = total = 0
+    met = 0
     for piece in left:
-        here, total = _out_side(piece), total + piece.size
+        here = _out_side(piece)
         for other in sides:
             for x, z, loops in join(here, other):
                 if x != z or any(a != b for n, a, b in loops if n > 1):
                     return False
                 met += math.prod([n for n, _, _ in loops])
-    return met == total == sum(p.size for p in right)
+    return met == total
 
 
 def disjoint(pieces: tuple[Piece, ...]) -> bool:
     """Whether no output position is written twice."""
-    if sum(p.size for p in pieces) <= min(len(pieces) ** 2, _FEW):  # fewer than pairs of pieces
-        return _each_once(pieces)
+    if _count(pieces) <= min(len(pieces) ** 2, _FEW):
+        return _table(pieces) is not None
     sides = [(_out_side(p), p.out_end) for p in sorted(pieces, key=lambda p: p.out_offset)]
     for k, (here, end) in enumerate(sides):
         for there, _ in sides[k + 1 :]:
@@ -81,17 +92,29 @@ def disjoint(pieces: tuple[Piece, ...]) -> bool:
     return True
 
 
-def _each_once(pieces: tuple[Piece, ...]) -> bool:
-    """The same, position by position: of a table in pieces of a few elements each."""
-    written: set[int] = set()
-    for piece in pieces:
-        found = [piece.out_offset]
-        for n, _, z in piece.loops:
-            found = [at + k * z for at in found for k in range(n)]
-        if not written.isdisjoint(found):
-            return False
-        written.update(found)
-    return True
+def _table(pieces: tuple[Piece, ...]) -> dict[int, int] | None:
+    """The input position of every output position, or None where one is written twice."""
+    found: dict[int, int] = {}
+    for p in pieces:
+        pairs = [(p.out_offset, p.in_offset)]
+        for n, x, z in p.loops:
+            pairs = [(o + k * z, i + k * x) for o, i in pairs for k in range(n)]
+        found.update(pairs)
+    return found if len(found) == _count(pieces) else None
+
+
+def _composed(first: tuple[Piece, ...], then: tuple[Piece, ...]) -> tuple[Piece, ...] | None:
+    """The composition of two tables in many pieces of a few elements each; None for others."""
+    if not all(len(side) > 64 and _count(side) <= 4 * len(side) for side in (first, then)):
+        return None
+    before, after = _table(first), _table(then)
+    if before is None or after is None:
+        return None
+    return merge(Piece(before[at], o) for o, at in after.items() if at in before)
+
+
+def _count(pieces: Iterable[Piece]) -> int:
+    return sum([p.size for p in pieces])
 
 
 def _out_side(piece: Piece) -> Side:
