@@ -148,6 +148,9 @@ def test_export(example: Example) -> None:
     assert lists(exported.call(*xs)) == wanted(example)
 
 
+SEGMENTS = "(a=1 + b=1 + c=2 + d=2 + e=2) n -> (a + d + c + b + e) n"
+
+
 def test_export_leaves_an_untouched_axis_open() -> None:
     (columns,) = export.symbolic_shape("columns")
     for op in (
@@ -157,6 +160,7 @@ def test_export_leaves_an_untouched_axis_open() -> None:
         lambda x: xl.stack([x, x], axis=1),
         lambda x: xl.pad(x, to=9, value=3),
         lambda x: xl.split_qkv(x, heads=2, kv_heads=1)[1],
+        lambda x: xl.rearrange(x, SEGMENTS),
     ):
         shape = jax.ShapeDtypeStruct((8, columns), jnp.float32)
         exported = export.export(jax.jit(op))(shape)
