@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from xlayout.algebra.join import Side, join, side
+from xlayout.errors import CompositionError
 
 
 @st.composite
@@ -78,3 +80,12 @@ def test_boxes_that_hardly_meet_take_no_longer_for_their_size() -> None:
     few = met(side(5, 0, ((n, n + 7, 1), (3, 1, 0))), side(0, 0, ((n, n, 1), (2, 2, 0))))
     assert all((k * (n + 7) + 5 - j * n) in (-2, -1, 0, 1, 2) for k, j in few)
     assert len(few) == 5
+
+
+def test_boxes_that_may_meet_after_ages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xlayout.algebra.join._MOST", 1 << 10)
+    period, even = 1 << 41, 1 << 31
+    a = side(0, 0, ((1 << 50, 3 * period + 2, 1),))
+    b = side(5, 0, ((1 << 52, period, 1000), (1000, even, 1)))  # odd, where all of `a` is even
+    with pytest.raises(CompositionError, match=f"strides of {3 * period + 2} and {period} have no"):
+        next(join(a, b), None)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 
 from xlayout.algebra.piece import Loop, span
+from xlayout.errors import CompositionError
 
 __all__ = ["Side", "join", "side"]
 
@@ -18,6 +19,8 @@ Steps = tuple[tuple[int, int, int], ...]
 Side = tuple[int, int, Steps]
 """(shared offset, carried offset, ((n, shared stride, carried stride), ...)).
 The shared strides are nested and come largest first."""
+
+_MOST = 1 << 20  # steps of one loop at which two boxes may come close; real layouts take thousands
 
 Meeting = tuple[int, int, tuple[Loop, ...]]
 """(left offset, right offset, ((n, left stride, right stride), ...))"""
@@ -127,8 +130,12 @@ def _coarse_and_fine(a: Side, b: Side) -> Iterator[Meeting]:
 
 
 def _close(n: int, step: int, start: int, period: int, width: int) -> Iterator[int]:
-    """The k below n where `start + k * step` is at most `width` past a multiple of `period`."""
-    k = 0
+    """The k below n where `start + k * step` is at most `width` past a multiple of `period`.
+
+    Raises:
+        CompositionError: for more than are ever looked at.
+    """
+    k = found = 0
     while k < n:
         past = (start + k * step) % period
         if past > width:
@@ -137,6 +144,12 @@ def _close(n: int, step: int, start: int, period: int, width: int) -> Iterator[i
                 return
             k += ahead
         if k < n:
+            found += 1
+            if found > _MOST:
+                raise CompositionError(
+                    f"layout: strides of {step} and {period} have no common measure, and come "
+                    f"close more than {_MOST} times; use pieces of fewer steps"
+                )
             yield k
         k += 1
 
