@@ -233,7 +233,8 @@ def test_large_holes_are_filled() -> None:
 
 
 def test_an_array_of_another_shape_is_refused(backend: Framework) -> None:
-    with pytest.raises(ShapeError, match=r"x: an array of shape \(5,\); the layout takes \(2, 5\)"):
+    match = r"x: an array of shape \(5,\); the layout takes \(2, 21\)"
+    with pytest.raises(ShapeError, match=match):
         backend.call(UNCUT, backend.array(np.zeros(5, np.int32)))
     fuse = xl.fuse_qkv.layout((8, 4), (4, 4), (4, 4), heads=2, kv_heads=1)
     given = [backend.array(np.zeros(shape, np.int32)) for shape in ((8, 4), (4, 5), (4, 4))]
