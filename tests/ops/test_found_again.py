@@ -129,6 +129,16 @@ def test_a_complex_fill_is_found_by_both_its_parts(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(engine, "caller", None)
 
 
+@pytest.mark.parametrize("framework", [Numpy(), Torch(), Jax()], ids=lambda f: f.name)
+def test_a_zero_of_numpy_finds_what_the_default_did(
+    framework: Framework, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, x = xl.pad.layout((3,), to=5), framework.array(np.arange(3, dtype=np.float32))
+    layout(x)
+    monkeypatch.delattr(run, "_anew")  # the whole way
+    assert framework.numpy(layout(x, fill=np.int64(0))).tolist() == [0, 1, 2, 0, 0]
+
+
 @pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
 def test_of_fills_without_end_the_last_are_kept(framework: Framework) -> None:
     layout, x = xl.pad.layout((3,), to=5), framework.array(np.arange(3.0))

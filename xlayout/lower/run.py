@@ -29,7 +29,7 @@ def call(
     Of arrays that many devices hold it leaves all to the framework, which may gather them; `apply`
     has a say there.
     """
-    options = _FRESH if fill is _ZERO else {"fill": (fill := as_number(fill))}
+    options = _FRESH if fill is _ZERO or (fill := as_number(fill)) is _ZERO else {"fill": fill}
     if out is None and copy is True:
         if len(arrays) == 1:  # one is found sooner
             kept = found(layout._runs, arrays[0], (), options)
@@ -45,7 +45,7 @@ def call(
         write = found(layout._runs, arrays, None, _INTO)
         if write is not None and write(arrays, out) is not None:
             return out
-    return _anew(_backend_for(layout, arrays), layout, arrays, out, copy, fill)
+    return _anew(_backend_for(layout, arrays), layout, arrays, out, copy, options, fill)
 
 
 def _backend_for(layout: Layout, arrays: tuple[Any, ...]) -> Backend:
@@ -62,10 +62,10 @@ def _anew(
     arrays: tuple[Any, ...],
     out: Any,
     copy: bool | None,
+    options: dict[str, Any],
     fill: Any,
 ) -> Any:
     """The whole way, with what runs kept for the next such call."""
-    options = _FRESH if fill is _ZERO else {"fill": (fill := as_number(fill))}
     common_backend(arrays)
     check_shapes(layout, arrays)
     tracing = backend.tracing(*arrays)
