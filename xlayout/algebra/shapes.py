@@ -107,14 +107,10 @@ def axis_of(axis: int, ndim: int, name: str = "axis") -> int:
     """A (possibly negative) axis as a position.
 
     Raises:
+        TypeError: when it is no int.
         AxisError: when an array of `ndim` axes does not have it.
     """
-    try:
-        number = operator.index(axis)
-    except TypeError:
-        raise TypeError(f"{name}: {axis!r} is a {type(axis).__name__}; wanted an int") from None
-    if isinstance(axis, bool):
-        raise TypeError(f"{name}: {axis!r} is a bool; wanted an int")
+    number = integer(axis, name, None)
     if not -ndim <= number < ndim:
         have = f"axes {-ndim} to {ndim - 1}" if ndim else "no axes (it is a scalar)"
         raise AxisError(f"{name}: {number}; the array has {have}")
