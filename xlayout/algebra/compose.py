@@ -10,7 +10,7 @@ from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Loop, Piece
 from xlayout.errors import CompositionError
 
-__all__ = ["MAX_PIECES", "compose", "disjoint", "restrict", "same_pairs"]
+__all__ = ["MAX_PIECES", "compose", "disjoint", "in_side", "restrict", "same_pairs"]
 
 MAX_PIECES = 4096
 _MAX_RAW = 64 * MAX_PIECES  # joins yield pieces before merging; most of them merge again
@@ -30,7 +30,7 @@ def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:
     sides = [_out_side(p) for p in first]
     pieces: list[Piece] = []
     for after in then:
-        shared, free = _in_side(after)
+        shared, free = in_side(after)
         for before in sides:
             for in_offset, out_offset, loops in join(before, shared):
                 pieces.append(Piece(in_offset, out_offset, loops + free))
@@ -121,7 +121,7 @@ def _out_side(piece: Piece) -> Side:
     return side(piece.out_offset, piece.in_offset, tuple((n, z, x) for n, x, z in piece.loops))
 
 
-def _in_side(piece: Piece) -> tuple[Side, tuple[Loop, ...]]:
+def in_side(piece: Piece) -> tuple[Side, tuple[Loop, ...]]:
     """The input side, and the loops that do not move on it (broadcasts)."""
     moving = tuple(loop for loop in piece.loops if loop[1])
     free = tuple(loop for loop in piece.loops if not loop[1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from xlayout.algebra.compose import in_side
 from xlayout.algebra.join import Side, join, side
 from xlayout.algebra.piece import Loop, Piece, fused
 
@@ -49,9 +50,8 @@ def strided_copies(
     memory = _axes(in_shape, in_strides)
     copies: list[StridedCopy] = []
     for piece in pieces:
-        moving = tuple(loop for loop in piece.loops if loop[1])
-        free = tuple(loop for loop in piece.loops if not loop[1])
-        for address, out, loops in join(memory, side(piece.in_offset, piece.out_offset, moving)):
+        shared, free = in_side(piece)
+        for address, out, loops in join(memory, shared):
             copies.append((address, out, fused((*loops, *free))))
     if out_shape is None or out_strides is None or tuple(out_strides) == row_major(out_shape):
         return copies
