@@ -6,6 +6,7 @@ among thousands of messages of a plan there are a handful of forms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,8 +17,9 @@ from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import disjoint
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Loop
+from xlayout.algebra.strided import row_major
 
-__all__ = ["Atoms", "Form", "Message", "form_of", "packed", "settled"]
+__all__ = ["Atoms", "Form", "Message", "bare", "form_of", "packed", "settled"]
 
 Atoms = tuple[tuple[int, int, tuple[Loop, ...]], ...]
 """Pieces, bare: (in offset, out offset, loops)."""
@@ -61,7 +63,7 @@ class Message(NamedTuple):
     @property
     def elements(self) -> int:
         """How many elements travel: one that lands in two places travels once."""
-        return form_of(_bare(self.block.pieces))[2].size
+        return form_of(bare(self.block.pieces))[2].size
 
     @property
     def pack(self) -> Layout:
@@ -80,7 +82,7 @@ def packed(block: Layout) -> tuple[Layout, Layout]:
     The order on the wire follows the pieces, and sender and receiver work it out on their own. So
     what is remembered goes by the pieces: equal blocks that are cut differently must not meet.
     """
-    first, last, form = form_of(_bare(block.pieces))
+    first, last, form = form_of(bare(block.pieces))
     wire = ((form.size,),)
     return (
         Layout._of((block.in_shapes, wire, tuple(p.shifted(first, 0) for p in form.packs))),
@@ -108,13 +110,14 @@ def _moved_to_start(atoms: Atoms) -> tuple[int, int, Atoms]:
     return first, last, tuple((i - first, o - last, loops) for i, o, loops in atoms)
 
 
-def _bare(pieces: Sequence[Piece]) -> Atoms:
+def bare(pieces: Sequence[Piece]) -> Atoms:
+    """Pieces as atoms; where there are none, one of no elements."""
     return tuple((p.in_offset, p.out_offset, p.loops) for p in pieces) or ((0, 0, ((0, 1, 1),)),)
 
 
 @lru_cache(1 << 14)
 def _settled(atoms: Atoms) -> Form:
-    return _form(_bare(merge(Piece(*atom) for atom in atoms)))
+    return _form(bare(merge(Piece(*atom) for atom in atoms)))
 
 
 @lru_cache(1 << 14)
@@ -125,16 +128,13 @@ def _form(atoms: Atoms) -> Form:
     for piece in pieces:
         moving = sorted((loop for loop in piece.loops if loop[1]), key=lambda loop: -loop[1])
         box = piece.in_offset, tuple((n, x) for n, x, _ in moving)
-        steps, step = [], 1
-        for n, _, _ in reversed(moving):
-            steps.append(step)
-            step *= n
-        steps.reverse()
+        counts = [n for n, _, _ in moving]
+        steps = row_major(counts)
         if box not in wires:
             wires[box] = size
             loops = tuple((n, x, w) for (n, x, _), w in zip(moving, steps, strict=True))
             packs.append(Piece(piece.in_offset, size, loops))
-            size += step
+            size += math.prod(counts)
         onto = tuple((n, w, z) for (n, _, z), w in zip(moving, steps, strict=True))
         still = tuple(loop for loop in piece.loops if not loop[1])
         unpacks.append(Piece(wires[box], piece.out_offset, onto + still))
@@ -150,5 +150,5 @@ def _by_element(pieces: tuple[Piece, ...]) -> Form:
     used = sorted(set(block.index().tolist()) - {-1})
     cuts = [0, *(k for k, (a, b) in enumerate(pairwise(used), 1) if b != a + 1), len(used)]
     packs = tuple(Piece(used[low], low, ((high - low, 1, 1),)) for low, high in pairwise(cuts))
-    pack = Layout((((ends[0]),),), ((len(used),),), packs)
+    pack = Layout(block.in_shapes, ((len(used),),), packs)
     return Form(pieces, len(used), packs, (pack.inverse() >> block).pieces)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import compose
 from xlayout.shard.blocks import Block
-from xlayout.shard.message import Form, settled
+from xlayout.shard.message import Form, bare, settled
 from xlayout.shard.owners import held, regions, sender
 from xlayout.shard.sharding import Sharding
 
@@ -59,7 +59,7 @@ class Pairs:
         there = self._place(to) if numbers else ()
         pieces = [p for k in numbers for p in compose(self._image(source, k), there)]
         if pieces:
-            yield settled(tuple((p.in_offset, p.out_offset, p.loops) for p in pieces))
+            yield settled(bare(pieces))
 
     def _image(self, rank: int, number: int) -> tuple[Piece, ...]:
         """From what a rank stores of a region to where the layout sends it."""
