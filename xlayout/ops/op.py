@@ -17,7 +17,7 @@ from xlayout.algebra.shapes import Shape, as_shape, each_shape
 from xlayout.ops.engine import Engine
 from xlayout.ops.found import nary, unary
 from xlayout.ops.options import RUN, Options
-from xlayout.ops.touched import Touched, axis_only
+from xlayout.ops.touched import Touched, axis_only, nothing
 
 __all__ = [
     "dressed",
@@ -107,16 +107,10 @@ def one_to_one(
     return made
 
 
-def one_to_many(
-    *, touched: Touched = axis_only
-) -> Callable[[Callable[Concatenate[Shape, P], Layout]], OneToMany[P]]:
+def one_to_many(function: Callable[Concatenate[Shape, P], Layout]) -> OneToMany[P]:
     """Make the array function of a layout with several outputs."""
-
-    def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToMany[P]:
-        call = unary(Engine(strict(function), touched, nested=_as_tuple))
-        return cast("OneToMany[P]", dressed(call, function, on_shapes(function)))
-
-    return made
+    call = unary(Engine(strict(function), axis_only, nested=_as_tuple))
+    return cast("OneToMany[P]", dressed(call, function, on_shapes(function)))
 
 
 def _as_tuple(outputs: int, _options: dict[str, Any]) -> Callable[[Any], Any] | None:
@@ -124,41 +118,33 @@ def _as_tuple(outputs: int, _options: dict[str, Any]) -> Callable[[Any], Any] | 
 
 
 def three_to_one(
-    *, touched: Touched = axis_only
-) -> Callable[[Callable[Concatenate[Shape, Shape, Shape, P], Layout]], ThreeToOne[P]]:
+    function: Callable[Concatenate[Shape, Shape, Shape, P], Layout],
+) -> ThreeToOne[P]:
     """Make the array function of `q, k, v -> one`."""
+    names = [_array_name(shape) for shape in _positional_only(function)]
+    run = nary(Engine(strict(function), axis_only, names=names))
 
-    def made(function: Callable[Concatenate[Shape, Shape, Shape, P], Layout]) -> ThreeToOne[P]:
-        names = [_array_name(shape) for shape in _positional_only(function)]
-        run = nary(Engine(strict(function), touched, names=names))
+    def call(q: Any, k: Any, v: Any, /, **options: Any) -> Any:
+        return run((q, k, v), options)
 
-        def call(q: Any, k: Any, v: Any, /, **options: Any) -> Any:
-            return run((q, k, v), options)
-
-        return cast("ThreeToOne[P]", dressed(call, function, on_shapes(function)))
-
-    return made
+    return cast("ThreeToOne[P]", dressed(call, function, on_shapes(function)))
 
 
 def many_to_one(
-    *, touched: Touched = axis_only
-) -> Callable[[Callable[Concatenate[tuple[Shape, ...], P], Layout]], ManyToOne[P]]:
-    """Make the array function of a layout with any number of inputs."""
+    function: Callable[Concatenate[tuple[Shape, ...], P], Layout],
+) -> ManyToOne[P]:
+    """Make the array function of a layout with any number of inputs, of which whole axes move."""
+    run = nary(Engine(strict(function), nothing, packed=True, names="xs"))
 
-    def made(function: Callable[Concatenate[tuple[Shape, ...], P], Layout]) -> ManyToOne[P]:
-        run = nary(Engine(strict(function), touched, packed=True, names="xs"))
+    def call(xs: Any, /, **options: Any) -> Any:
+        try:
+            arrays = tuple(xs)
+        except TypeError:
+            wanted = "a sequence of arrays"
+            raise TypeError(f"xs: a {type(xs).__name__}; wanted {wanted}") from None
+        return run(arrays, options)
 
-        def call(xs: Any, /, **options: Any) -> Any:
-            try:
-                arrays = tuple(xs)
-            except TypeError:
-                wanted = "a sequence of arrays"
-                raise TypeError(f"xs: a {type(xs).__name__}; wanted {wanted}") from None
-            return run(arrays, options)
-
-        return cast("ManyToOne[P]", dressed(call, function, on_shapes(function, each_shape)))
-
-    return made
+    return cast("ManyToOne[P]", dressed(call, function, on_shapes(function, each_shape)))
 
 
 def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:

@@ -16,7 +16,7 @@ __all__ = ["fuse_qkv", "split_qkv"]
 Order = Literal["concat", "per_head", "grouped", "codegen"]
 
 
-@three_to_one()
+@three_to_one
 def fuse_qkv(
     q_shape: Shape,
     k_shape: Shape,
@@ -80,7 +80,7 @@ def fuse_qkv(
     return core.lift(q_shape[:axis], q_shape[axis + 1 :])
 
 
-@one_to_many()
+@one_to_many
 def split_qkv(
     qkv_shape: Shape,
     /,

@@ -9,12 +9,11 @@ from xlayout.algebra.shapes import Shape, axis_of
 from xlayout.errors import SizeError
 from xlayout.ops.op import many_to_one, one_to_many
 from xlayout.ops.options import Options
-from xlayout.ops.touched import nothing
 
 __all__ = ["stack", "unstack"]
 
 
-@many_to_one(touched=nothing)
+@many_to_one
 def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **_options: Unpack[Options]) -> Layout:
     """Arrays of one shape along a new axis.
 
@@ -45,7 +44,7 @@ def stack(shapes: tuple[Shape, ...], /, *, axis: int = 0, **_options: Unpack[Opt
     return ones.regrouped(in_shapes=shapes)
 
 
-@one_to_many()
+@one_to_many
 def unstack(shape: Shape, /, *, axis: int = 0, **_options: Unpack[Options]) -> Layout:
     """The slices along an axis, as a tuple; undoes `stack`.
 
