@@ -56,7 +56,7 @@ class _Wire(NamedTuple):
         return cast(move(cast(g, self.reduce_dtype)), self.own)
 
 
-def _wire(x: Any, dtype: Any, reduce_dtype: Any, pin: bool) -> _Wire:
+def _wire(x: Any, dtype: Any, reduce_dtype: Any, *, pin: bool) -> _Wire:
     return _Wire(asked(dtype, x.dtype), reduce_dtype, x.dtype, pin)
 
 
@@ -66,11 +66,10 @@ def gather(
     target: NamedSharding,
     dtype: Any,
     reduce_dtype: Any,
-    pin: bool = True,
     /,
 ) -> Any:
     """Cast, then gather in that dtype; backward: `reduce_dtype`, back to shards, dtype of `x`."""
-    return _gathered(x, source, target, _wire(x, dtype, reduce_dtype, pin))
+    return _gathered(x, source, target, _wire(x, dtype, reduce_dtype, pin=True))
 
 
 def _gathered(x: Any, source: NamedSharding, target: NamedSharding, wire: _Wire) -> Any:
@@ -109,7 +108,7 @@ def gather_parts(
     x: Any, names: Sequence[str], axis: int, dtype: Any, reduce_dtype: Any, pin: bool, /
 ) -> Any:
     """The same inside shard_map, on this device's part; backward: one reduce-scatter."""
-    return linear(*_parts(tuple(names), axis, _wire(x, dtype, reduce_dtype, pin)), (x,))[0]
+    return linear(*_parts(tuple(names), axis, _wire(x, dtype, reduce_dtype, pin=pin)), (x,))[0]
 
 
 @lru_cache(1024)
@@ -137,7 +136,7 @@ def gather_partial(
     The result is typed as reduced over the axes that were gathered, so that its gradient comes back
     unreduced; any other type would have it summed in the dtype of the result.
     """
-    run: Any = _partial(source, target, _wire(x, dtype, reduce_dtype, pin))
+    run: Any = _partial(source, target, _wire(x, dtype, reduce_dtype, pin=pin))
     return run(x)
 
 
