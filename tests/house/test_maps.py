@@ -1,24 +1,50 @@
-"""A package that shows what is in it shows all of it, and nothing that is not there."""
+"""A package that shows what is in it shows all of it, in order, and nothing that is not there."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 MAPPED = [
-    "xlayout/algebra", "xlayout/lower", "xlayout/shard",
+    "xlayout/algebra", "xlayout/lower", "xlayout/shard", "xlayout/tp",
+    "xlayout/torch/parallel", "xlayout/torch/tiled",
     "backends/xlayout_jax", "backends/xlayout_torch", "backends/xlayout_triton",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("package", MAPPED)
-def test_a_map_is_complete(package: str) -> None:
+def lines(package: str) -> list[list[str]]:
+    """The modules on each line of a package's map."""
     tree = ast.parse((ROOT / package / "__init__.py").read_text("utf-8"))
     told = ast.get_docstring(tree, clean=False) or ""
-    named = re.findall(r"^ {4}((?:\w+, )*\w+)  ", told, re.MULTILINE)
+    found = re.findall(r"^ {4}((?:\w+, )*\w+)  ", told, re.MULTILINE)
+    return [line.split(", ") for line in found]
+
+
+def imported(package: str, module: str) -> Iterator[str]:
+    """The modules of a package that one of them imports as it is loaded."""
+    name = package.removeprefix("backends/").replace("/", ".")
+    for node in ast.parse((ROOT / package / f"{module}.py").read_text("utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module == name:
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and f"{node.module}".startswith(f"{name}."):
+            yield f"{node.module}".removeprefix(f"{name}.")
+
+
+@pytest.mark.parametrize("package", MAPPED)
+def test_a_map_is_complete(package: str) -> None:
     modules = sorted(p.stem for p in (ROOT / package).glob("*.py") if p.stem != "__init__")
-    assert sorted(", ".join(named).split(", ")) == modules
+    assert sorted(module for line in lines(package) for module in line) == modules
+
+
+@pytest.mark.parametrize("package", MAPPED)
+def test_a_map_goes_from_the_bottom_up(package: str) -> None:
+    below: set[str] = set()
+    for line in lines(package):
+        below.update(line)
+        for module in line:
+            assert below.issuperset(imported(package, module)), module

@@ -8,10 +8,10 @@ Its modules, from the bottom up:
     join, compose                where two boxes meet; sets of boxes composed and compared
     strided                      boxes as copies between addresses, and as views
     index                        the table that boxes stand for: the oracle
+    boxes, program, assemble     a layout as reshape, permute, slice and concatenate
     grammar, solver, pattern     from text to boxes
     naming, notation, jsonable   from boxes to text, and back
     constructors                 the layouts from which all others are made
-    boxes, program, assemble     a layout as reshape, permute, slice and concatenate
     relation                     boxes between two lists of arrays
     cost                         what a run will read, write and hold
     layout                       all of that, as one value

@@ -6,8 +6,8 @@ Its modules, from the bottom up:
     spread, owners              the same as one relation; regions that the same ranks hold
     blocks, pairs, message      what each rank has for each other
     rounds, collective          messages as permutations, or as one collective
-    plan, part                  all of it, exact before anything runs; the share of one rank
-    pullback, explain           what would have spared it; all of it in words
+    pullback, explain, part     what would spare them; all of it in words; the share of one rank
+    plan                        all of it, exact before anything runs
     placement, targets, arrays  how arrays lie, in the words of each framework
     ranks, devices, spmd        a plan run by processes; by devices; as one program for all
     record                      as one call, for torch.compile

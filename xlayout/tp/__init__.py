@@ -2,8 +2,8 @@
 
 Its modules, from the bottom up:
 
-    rules, presets      how layers are cut, as data
     numbers, features   heads, and how an axis made of them is cut
+    rules, presets      how layers are cut, as data
     tree                nested weights by dotted names
     value, agreement    what a plan says; weights that show it to be wrong
     planning            the sharding of every weight, from names and shapes
