@@ -102,15 +102,11 @@ def _refuse_unshared(terms: Sequence[str], parts: int, heads: int, kv_heads: int
     if shared and parts % kv_heads == 0 and heads % parts == 0:
         return
     most = heads if shared else kv_heads
-    good = [d for d in divisors(most) if d % kv_heads == 0 or d <= kv_heads]
+    more = [f", {d}" for d in divisors(most) if d > kv_heads and d % kv_heads == 0]
     how = f"{heads} heads with {kv_heads} for keys and values"
     if not shared:
         how += ", in groups that cannot be copied without their queries"
     raise SizeError(
         f"{how} cannot be shared by {parts} ranks. Numbers of ranks that can: "
-        f"1 to {kv_heads}{_beyond(good, kv_heads)}"
+        f"1 to {kv_heads}{''.join(more)}"
     )
-
-
-def _beyond(good: Sequence[int], kv_heads: int) -> str:
-    return "".join(f", {d}" for d in good if d > kv_heads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xlayout.algebra.shapes import Shape, as_shape, integer
+from xlayout.algebra.shapes import Shape, as_shape, integer, one_of
 from xlayout.errors import LayoutError, ShardingError, SizeError
 from xlayout.shard import Mesh, Sharding
 from xlayout.tp.agreement import check_companions, check_heads, check_segments
@@ -48,6 +48,7 @@ def plan(
 
     Raises:
         TypeError: for weights that are no such thing, or rules that are none.
+        LayoutError: for no weights, two of one name, or a preset that is not known.
         ShardingError: if there are no rules for such a model; if none of them matches; for heads
             whose number nobody said, or that do not agree between the weights of a layer; for
             segments that the layer behind them does not take; for weights of a layer that is cut,
@@ -78,7 +79,7 @@ def plan(
         sharding = _sharding(name, shape, rule, leaf, mesh, numbers, grain)
         placed[name] = Placed(shape, sharding, rule, _tail(rule, config))
     if not any(p.rule for p in placed.values()):
-        some = next(iter(placed), None)
+        some = next(iter(placed))
         raise ShardingError(
             f"rules: none of the {len(chosen)} names a weight of this model, such as {some!r}"
         )
@@ -90,8 +91,7 @@ def plan(
 
 def _rules(given: Any, config: Any) -> tuple[Rule, ...]:
     if isinstance(given, str):
-        if given not in PRESETS:
-            raise LayoutError(f"rules: {given!r}; wanted one of {', '.join(map(repr, PRESETS))}")
+        one_of("rules", given, PRESETS)
         return PRESETS[given]
     if given is not None:
         return as_rules(given)
