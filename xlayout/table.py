@@ -5,13 +5,14 @@ Names come out of files that strangers made, so what would steer a terminal is s
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-__all__ = ["Table", "harmless"]
+__all__ = ["Table", "Tabled", "harmless"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,21 @@ class Table:
         ]
         title = [Text(self.title, style="bold")] if self.title else []
         return Group(*title, *([grid] if self.rows else []), *notes)
+
+
+class Tabled:
+    """What shows itself as a table: as text by `str`, in colour where rich prints it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _table(self) -> Table: ...
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    def __rich__(self) -> Table:
+        return self._table()
 
 
 def harmless(text: str, /, *, kept: str = "\n") -> str:

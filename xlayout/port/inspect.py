@@ -12,13 +12,13 @@ from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.family import Family
 from xlayout.port.formats import TensorSpec, open_source
 from xlayout.port.units import show_bytes, show_count
-from xlayout.table import Table
+from xlayout.table import Table, Tabled
 
 __all__ = ["Difference", "Inspection", "diff", "inspect"]
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Tabled):
     """A checkpoint's tensors as its headers tell them.
 
     Args:
@@ -62,12 +62,6 @@ class Inspection:
             f"{self.path} ({self.format})", ("tensor", "dtype", "shape", ">bytes"), rows, notes
         )
 
-    def __str__(self) -> str:
-        return str(self._table())
-
-    def __rich__(self) -> Table:
-        return self._table()
-
 
 def inspect(path: str | PathLike[str], *, family: str | Family | None = None) -> Inspection:
     """Return what a checkpoint holds, from headers alone; it may belong to no family.
@@ -98,7 +92,7 @@ def inspect(path: str | PathLike[str], *, family: str | Family | None = None) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Tabled):
     """Where two checkpoints differ, in canonical names: per line what, the first, the second."""
 
     first: str
@@ -109,12 +103,6 @@ class Difference:
         notes = () if self.lines else ("no difference in names, shapes, dtypes or config",)
         title = f"{self.first} ~ {self.second}"
         return Table(title, ("what", "first", "second"), self.lines, notes)
-
-    def __str__(self) -> str:
-        return str(self._table())
-
-    def __rich__(self) -> Table:
-        return self._table()
 
 
 def diff(

@@ -38,6 +38,7 @@ from xlayout.port.refusals import (
 )
 from xlayout.port.show_plan import plan_table
 from xlayout.port.units import parse_bytes
+from xlayout.table import Table, Tabled
 
 __all__ = ["SHARD_BYTES", "PortPlan", "plan", "plan_open"]
 
@@ -45,7 +46,7 @@ SHARD_BYTES = 5_000_000_000  # the most in one file, as the hub has it
 
 
 @dataclass(frozen=True, slots=True)
-class PortPlan:
+class PortPlan(Tabled):
     """Everything a port will do; `print` it, or let rich.
 
     Args:
@@ -121,10 +122,7 @@ class PortPlan:
         """Bytes of tensor data that will be written, before any compression."""
         return sum(spec.nbytes for spec in self.specs.values())
 
-    def __str__(self) -> str:
-        return str(plan_table(self))
-
-    def __rich__(self) -> Any:
+    def _table(self) -> Table:
         return plan_table(self)
 
 

@@ -19,13 +19,13 @@ from xlayout.port.rss import peak_rss
 from xlayout.port.stream import stream
 from xlayout.port.units import parse_bytes, show_bytes, show_count
 from xlayout.port.verify import Comparison, compare
-from xlayout.table import Table
+from xlayout.table import Table, Tabled
 
 __all__ = ["Report", "run"]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Tabled):
     """What a port did.
 
     Args:
@@ -71,12 +71,6 @@ class Report:
         if self.companions:
             notes.append(f"copied along: {', '.join(self.companions)}")
         return Table(f"{plan.src} → {plan.dst}", (), (), tuple(notes))
-
-    def __str__(self) -> str:
-        return str(self._table())
-
-    def __rich__(self) -> Table:
-        return self._table()
 
 
 def run(

@@ -21,7 +21,7 @@ from xlayout.port.fit import fit
 from xlayout.port.move import Buffers, Move, homeward
 from xlayout.port.stream import laid_out
 from xlayout.port.units import parse_bytes, show_count
-from xlayout.table import Table
+from xlayout.table import Table, Tabled
 
 __all__ = ["Comparison", "TensorComparison", "compare", "verify"]
 
@@ -76,7 +76,7 @@ class TensorComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Tabled):
     """All of two checkpoints' tensors, compared."""
 
     first: str
@@ -134,12 +134,6 @@ class Comparison:
         title = f"{self.first} ~ {self.second}"
         warn = "" if self.identical else "!"
         return Table(title, ("tensor", "dtype", "verdict"), tuple(rows), (warn + self.summary,))
-
-    def __str__(self) -> str:
-        return str(self._table())
-
-    def __rich__(self) -> Table:
-        return self._table()
 
 
 def verify(
