@@ -49,7 +49,7 @@ class Change:
     over: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.source == self.target and self.factor == 1.0:
+        if self.is_nothing:
             return
         for dtype in (self.source, self.target):
             if dtype not in FLOATS:
@@ -97,9 +97,9 @@ class Change:
                 given, made = x.reshape(-1), out.reshape(-1)
                 for start in range(0, made.size, _CHUNK):
                     part = slice(start, start + _CHUNK)
-                    made[part] = _odd_float32(given[part] * self._work(self.factor))
+                    made[part] = _odd_float32(given[part] * self._work())
             else:
-                np.multiply(x, self._work(self.factor), out=out, casting="unsafe")
+                np.multiply(x, self._work(), out=out, casting="unsafe")
         return out
 
     def losses(self, x: Array, y: Array, /) -> int:
@@ -138,11 +138,12 @@ class Change:
                 for part in parts
             )
 
-    def _work(self, factor: float) -> Any:
+    def _work(self) -> Any:
+        """Return the factor in the dtype in which the product is computed."""
         import numpy as np
 
         wide = "float64" in (self.source, self.target)
-        return np.float64(factor) if wide else np.float32(factor)
+        return np.float64(self.factor) if wide else np.float32(self.factor)
 
     def __str__(self) -> str:
         return self.source if self.source == self.target else f"{self.source} → {self.target}"
