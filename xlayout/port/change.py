@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import PortError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+    from xlayout.port.formats.base import Array
 
 __all__ = ["FLOATS", "Change", "exact_dtype", "roomy_dtype"]
 

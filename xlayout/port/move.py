@@ -6,18 +6,18 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from xlayout.algebra import Layout
 from xlayout.port.change import Change
-from xlayout.port.formats import TensorSpec
-from xlayout.port.places import Place, Region
+from xlayout.port.formats import Region, TensorSpec
+from xlayout.port.places import Place
 from xlayout.port.rules import Power, Rule
 
 if TYPE_CHECKING:
     import numpy as np
 
-    Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+    from xlayout.port.formats.base import Array
 
 __all__ = ["Buffers", "Move", "Tile", "homeward"]
 

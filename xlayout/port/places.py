@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from xlayout.port.rules import Rule, Sizes
 
-__all__ = ["Place", "Region"]
+if TYPE_CHECKING:
+    from xlayout.port.formats import Region
 
-Region: TypeAlias = tuple[slice, ...]
+__all__ = ["Place"]
 
 
 @dataclass(frozen=True, slots=True)

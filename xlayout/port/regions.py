@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from xlayout.port.formats import Sink, Source
-    from xlayout.port.move import Array
-    from xlayout.port.places import Region
+    from xlayout.port.formats import Region, Sink, Source
+    from xlayout.port.formats.base import Array
 
 __all__ = ["gather", "held", "scatter"]
 

@@ -15,7 +15,8 @@ from xlayout.port.regions import gather, held, scatter
 
 if TYPE_CHECKING:
     from xlayout.port.formats import Sink, Source
-    from xlayout.port.move import Array, Move, Tile
+    from xlayout.port.formats.base import Array
+    from xlayout.port.move import Move, Tile
     from xlayout.port.plan import PortPlan
 
 __all__ = ["laid_out", "stream"]
