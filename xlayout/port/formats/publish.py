@@ -117,7 +117,7 @@ class Staging:
                     _sync(file)
             for root, _, _ in os.walk(self.folder, topdown=False):
                 _sync(Path(root))
-        self._refuse_taken()
+        refuse_taken(self.path, single=self._single)
         try:
             if self._single:
                 _let_appear(self.content, self.path)
@@ -125,7 +125,7 @@ class Staging:
                 self._rename()
         except OSError as error:
             if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                raise self._taken() from error
+                raise _taken(self.path, single=self._single) from error
             raise
         _sync(self.path.parent)
         self._published = True
@@ -185,19 +185,13 @@ class Staging:
 
     def _refuse_taken_or_clear(self, dead: Sequence[Stage]) -> None:
         try:
-            self._refuse_taken()
+            refuse_taken(self.path, single=self._single)
         except PortError:
             # Of a run that was killed with one thing left to do: to remove its folder.
             for stage in dead:
                 if stage.became(self.path):
                     stage.remove()
             raise
-
-    def _refuse_taken(self) -> None:
-        refuse_taken(self.path, single=self._single)
-
-    def _taken(self) -> PortError:
-        return _taken(self.path, single=self._single)
 
 
 def refuse_taken(path: Path, /, *, single: bool) -> None:
