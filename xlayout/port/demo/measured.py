@@ -41,16 +41,10 @@ def measured(step: str, /, **arguments: Any) -> Measured:
     begun = time.perf_counter()
     command = [sys.executable, "-m", "xlayout.port.demo.steps", step, json.dumps(arguments)]
     path = os.pathsep.join(filter(None, sys.path))
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **_OFFLINE, "PYTHONPATH": path},
-    )
-    out, err = process.communicate()
+    environment = {**os.environ, **_OFFLINE, "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     seconds = time.perf_counter() - begun
-    if process.returncode:
-        raise PortError(f"{step}: {(err.strip() or 'no message').splitlines()[-1]}")
-    found = json.loads(out.splitlines()[-1])
+    if done.returncode:
+        raise PortError(f"{step}: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
+    found = json.loads(done.stdout.splitlines()[-1])
     return Measured(found["result"], seconds, found["peak_rss"])

@@ -17,7 +17,7 @@ from typing import Any
 from xlayout import port
 from xlayout.port.rss import peak_rss
 
-__all__ = ["port_step"]
+__all__ = ["main"]
 
 
 def port_step(src: str, dst: str, to: str) -> dict[str, Any]:
