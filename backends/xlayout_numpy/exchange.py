@@ -76,9 +76,7 @@ class Offer:
 
 def offer(x: Any, /, *, detach: bool = False) -> Offer:
     """The memory of `x` for another framework, or a TypeError that says why it has none to give."""
-    if not isinstance(x, np.ndarray):
-        raise TypeError(f"expected a numpy.ndarray, got {type(x).__qualname__}; pass np.asarray(x)")
-    _refuse_masked(x)
+    x = _plain(x)
     name = _NAMES.get(x.dtype) or _ml_name(x.dtype)
     if name is None:
         told = x.dtype.name if x.dtype.isbuiltin == 2 else x.dtype.str  # str is <V1 of all such
@@ -119,15 +117,16 @@ def adopt(offered: Any, /, *, copy: bool | None = None) -> np.ndarray:
 
 def keep(x: Any, /, *, copy: bool | None = None) -> np.ndarray:
     """`x`, which is numpy's already; a copy with copy=True."""
+    array = _plain(x)
+    return array.copy() if copy else array
+
+
+def _plain(x: Any) -> np.ndarray:
     if not isinstance(x, np.ndarray):
         raise TypeError(f"expected a numpy.ndarray, got {type(x).__qualname__}; pass np.asarray(x)")
-    _refuse_masked(x)
-    return x.copy() if copy else x
-
-
-def _refuse_masked(x: np.ndarray) -> None:
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError("a masked array would lose its mask; pass x.filled() and x.mask")
+    return x
 
 
 def _way_out(dtype: np.dtype[Any]) -> str:
