@@ -167,13 +167,12 @@ def adopt(
 
 def keep(x: Any, /, *, copy: bool | None = None, **_of_an_import: Any) -> jax.Array:
     """`x`, which is JAX's already; a copy with copy=True."""
-    if is_tracer(x):
-        if copy is False:
-            raise TypeError(f"{x.aval} is traced and has no memory to share; pass copy=None")
-        return jnp.copy(x) if copy else x
-    refuse_abstract(x)
-    if x.is_deleted():
-        raise deleted(x)
+    if not is_tracer(x):
+        refuse_abstract(x)
+        if x.is_deleted():
+            raise deleted(x)
+    elif copy is False:
+        raise TypeError(f"{x.aval} is traced and has no memory to share; pass copy=None")
     return jnp.copy(x) if copy else x
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
+from xlayout_jax.dtypes import is_key
 from xlayout_jax.tracers import is_tracer
 
 _SUB_BYTE = ("int2", "uint2", "int4", "uint4", "float4_e2m1fn")
@@ -27,7 +27,7 @@ def deleted(x: jax.Array) -> ValueError:
 
 
 def no_equivalent(x: jax.Array) -> TypeError:
-    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    if is_key(x.dtype):
         return TypeError(f"{described(x)} holds random keys; pass jax.random.key_data(x)")
     hint = "cast it"
     if x.dtype.name in _SUB_BYTE:
