@@ -100,7 +100,7 @@ def _bytes(text: str, halves: bool) -> int:
 
     An asynchronous start lists its operands, then as many results, then counters that are u32[].
     """
-    arrays = [(kind, dims) for kind, dims in _ARRAY.findall(text)]
+    arrays = _ARRAY.findall(text)
     if halves:
         while len(arrays) > 2 and arrays[-1] == ("u32", ""):
             arrays.pop()
@@ -111,5 +111,5 @@ def _bytes(text: str, halves: bool) -> int:
 
 
 def _width(kind: str) -> int:
-    bits = re.match(r"[a-z]+(\d+)", kind)
-    return 1 if kind == "pred" or bits is None else max(1, int(bits[1]) // 8)
+    bits = re.match(r"[a-z]+(\d+)", kind)  # of a pred there are none
+    return max(1, int(bits[1]) // 8) if bits else 1
