@@ -31,8 +31,8 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from xlayout_jax import cuda as cuda
 from xlayout_jax import exchange as exchange
 from xlayout_jax import lowering as lowering
-from xlayout_jax import native
 from xlayout_jax.dtypes import filler, is_key, joined
+from xlayout_jax.native import linear as linear
 from xlayout_jax.placement import is_settled
 from xlayout_jax.primitive import alone
 from xlayout_jax.tracers import is_batched, is_explicit, is_staged, is_tracer, primal
@@ -183,10 +183,6 @@ def quick(
     recipe: Callable[..., Any], _moves: Any, _inputs: int, _shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
     return recipe
-
-
-def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
-    return native.linear(make, arrays)
 
 
 def worth(_form: str, _seen: Sequence[Any], /) -> bool:
