@@ -236,11 +236,10 @@ def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Ca
         if split is None:
             return lambda x: copy(x.permute(*axes))
         return lambda x: copy(x.view(*split).permute(*axes))
-    first = split
     direct = copies and size <= FEW
 
     def run(x: Any) -> Any:
-        y = (x if first is None else x.view(*first)).permute(*axes)
+        y = (x if split is None else x.view(*split)).permute(*axes)
         if direct and x.is_contiguous():
             return y.reshape(*merged)
         return _shaped(copy(y), merged)
