@@ -229,7 +229,7 @@ def _shape(
         return _NO_AXIS, _NO_AXIS, _NO_AXIS, (1, 1, 1, room)
     line = LINE // unit
     tc = _fit(run, room, line)
-    b = axes[-1] if axes else _NO_AXIS
+    b = axes[-1]
     a = min((axis for axis in axes if axis[1]), key=lambda axis: abs(axis[1]), default=b)
     if run >= line or a is b:
         a = _NO_AXIS
