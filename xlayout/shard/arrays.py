@@ -28,7 +28,6 @@ __all__ = [
     "framework_of",
     "laid",
     "on_one_device",
-    "sharding_of",
 ]
 
 
@@ -182,18 +181,9 @@ def _part(x: Any, mesh: Any, told: Any) -> Laid:
         )
     sharding = on_manual_axes(told, mesh, "in_sharding")
     shape = tuple(
-        n if sharding.split(axis).overlaps else n * math.prod(sharding.mesh.shape[a] for a in axes)
-        for axis, (n, axes) in enumerate(
-            (n, sharding.axes(axis)) for axis, n in enumerate(tuple(x.shape))
-        )
+        n
+        if sharding.split(axis).overlaps
+        else n * math.prod(sharding.mesh.shape[a] for a in sharding.axes(axis))
+        for axis, n in enumerate(x.shape)
     )
     return Laid(x, "jax", shape, sharding, mesh, is_part=True)
-
-
-def sharding_of(x: Any) -> Sharding:
-    """How an array lies.
-
-    Raises:
-        TypeError: for an array that is not sharded, or does not know its sharding.
-    """
-    return _laid(x, None).sharding
