@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -84,10 +85,7 @@ def _plan(parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]) ->
     used = {name for s in (*src, *dst) for entry in s.spec for name in entry} or set(mesh.names[:1])
     kept = [(name, n) for name, n in zip(mesh.names, mesh.shape, strict=True) if name in used]
     on = Mesh([n for _, n in kept], [name for name, _ in kept])
-    sides = (
-        tuple(Sharding(on, s.spec, splits=s.splits, flat=s.flat) for s in side)
-        for side in (src, dst)
-    )
+    sides = (tuple(replace(sharding, mesh=on) for sharding in side) for side in (src, dst))
     plan = plan_reshard(Layout._of(parts), *sides)
     for side, shapes, held in ((src, parts[0], plan.stores), (dst, parts[1], plan.makes)):
         if len({held(rank) for rank in range(plan.ranks)}) > 1:

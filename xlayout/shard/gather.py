@@ -133,10 +133,8 @@ def _rows(plan: Plan, gone: tuple[str, ...], rank: int) -> Layout | None:
     sharding, (shape,) = plan.src[0], plan.layout.in_shapes
     mesh = sharding.mesh
     for axis, n in enumerate(sharding.shape(shape)):
-        entry, split = (
-            sharding.spec[axis] if axis < len(sharding.spec) else (),
-            sharding.split(axis),
-        )
+        entry = sharding.spec[axis] if axis < len(sharding.spec) else ()
+        split = sharding.split(axis)
         kept = [name for name in entry if name not in gone]
         segments = split.segments if isinstance(split.segments, tuple) else (n,)
         parts = math.prod(mesh.shape[a] for a in sharding.axes(axis))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from xlayout.algebra.shapes import Shape
@@ -128,8 +129,7 @@ def on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
                 f"{name}: {sharding} is cut by {axis}={size}; this shard_map maps over "
                 + " ".join(f"{axis}={n}" for axis, n in manual.items())
             )
-    on = Mesh(tuple(manual.values()), tuple(manual))
-    return Sharding(on, sharding.spec, splits=sharding.splits, flat=sharding.flat)
+    return replace(sharding, mesh=Mesh(tuple(manual.values()), tuple(manual)))
 
 
 def spelled(held: Laid, sharding: Sharding) -> Any:
