@@ -45,6 +45,7 @@ def backend_named(name: str) -> Backend:
 
     Raises:
         ImportError: naming the extra to install, when the framework cannot be imported.
+        TypeError: for a name that is none of theirs.
     """
     try:
         backend = _builtin(name)

@@ -29,6 +29,7 @@ def to_torch(x: Any, /, *, copy: bool | None = None, donate: bool = False) -> An
         TypeError: a tracer, a random key, a dtype that torch does not have, a leaf that is not an
             array.
         ValueError: an array that was deleted, or that is sharded.
+        LayoutError: copy=True together with donate=True.
         BufferError: copy=False and the memory cannot be shared.
 
     >>> import numpy as np
@@ -65,6 +66,8 @@ def to_jax(
     Raises:
         TypeError: a tensor that requires grad, has no memory of its own, or has a dtype that JAX
             does not have; a leaf that is not an array.
+        ValueError: a jax.Array that was deleted.
+        LayoutError: copy=True together with donate=True; another word for `x64` or `layout`.
         BufferError: copy=False and the memory cannot be shared.
         OverflowError: x64="narrow" and a value that does not fit.
 

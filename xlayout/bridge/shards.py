@@ -63,6 +63,7 @@ def jax_to_shards(a: Any, /) -> dict[Any, Any]:
     Raises:
         TypeError: a tracer, or a dtype that torch does not have.
         ValueError: an array that was deleted.
+        BufferError: memory that JAX was lent for reading, which torch would write into.
 
     >>> import jax.numpy as jnp
     >>> list(jax_to_shards(jnp.ones(2)).values())
@@ -113,6 +114,7 @@ def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
     Raises:
         TypeError: a tracer, or a dtype that torch does not have.
         ValueError: another kind of sharding, several devices in a process, meshes that differ.
+        BufferError: memory that JAX was lent for reading.
 
     In every process, with `a` under `PartitionSpec("tp")` and torch's mesh of the same ranks:
 

@@ -109,6 +109,7 @@ class TiledLinear(nnx.Module):
 
         Raises:
             TypeError: for something that is no array.
+            AxisError: for a scalar.
             SizeError: for another number of parts, or features that the kernels do not take.
         """
         kernels = [[kernel[...] for kernel in row] for row in self.kernels]

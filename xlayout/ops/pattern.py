@@ -104,6 +104,7 @@ def rearrange(shapes: tuple[Shape, ...], /, pattern: str, **sizes: int) -> Layou
 
     Raises:
         PatternError: with a caret under the place that cannot be read or solved.
+        SizeError: for a size below 0.
 
     >>> import numpy as np
     >>> rearrange(np.arange(6), "(g n) -> (n g)", g=2)

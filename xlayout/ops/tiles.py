@@ -134,6 +134,7 @@ def to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced")
     Raises:
         AxisError: for fewer than two axes.
         SizeError: for a grid below 1, or an uneven cut under rule "even".
+        LayoutError: for a rule that is not known.
 
     >>> import numpy as np
     >>> [[tile.shape for tile in row] for row in to_tiles(np.zeros((3, 5)), grid=(2, 2))]

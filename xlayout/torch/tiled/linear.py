@@ -117,6 +117,7 @@ class TiledLinear(nn.Module):
 
         Raises:
             TypeError: for an input that is no tensor.
+            AxisError: for a scalar.
             SizeError: for a number of parts or, where the tiles are plain layers, a width that
                 does not fit them.
         """
