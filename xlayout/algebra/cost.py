@@ -63,8 +63,8 @@ def estimate(layout: Layout, itemsize: int) -> Cost:
     return Cost(
         bytes_read=layout.size * itemsize,
         bytes_written=layout.out_size * itemsize,
-        run_in=_run(layout, itemsize, 1, 1),
-        run_out=_run(layout, itemsize, 2, 2),
+        run_in=_run(layout, itemsize, 1),
+        run_out=_run(layout, itemsize, 2),
         run=_run(layout, itemsize, 1, 2),
         pieces=len(layout.pieces),
         is_view=is_view,

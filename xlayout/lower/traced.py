@@ -14,7 +14,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
 from xlayout.dynamo import constant
-from xlayout.errors import LayoutError, SizeError
+from xlayout.errors import SizeError
 from xlayout.lower.answers import Answer, answered, answering
 from xlayout.lower.bound import bound, tables_of
 from xlayout.lower.linear import as_linear, form_of
@@ -145,8 +145,8 @@ def _numbers(
         except TypeError as error:
             raise SizeError(
                 f"{name}: axis {axis} is dynamic ({error}) and the layout depends on its size; "
-                "only axes that the "
-                "op leaves alone may be dynamic, so export with a fixed size there"
+                "only axes that the op leaves alone may be dynamic, so export with a fixed size "
+                "there"
             ) from None
     return tuple(sizes)
 
@@ -163,7 +163,7 @@ def _size(n: int) -> _Size:
     return (n, tuple(axes)) if axes else n
 
 
-def _depends() -> LayoutError:
+def _depends() -> SizeError:
     return SizeError(
         "a dynamic axis: this layout depends on its size; fix the size, or leave that axis alone"
     )

@@ -54,7 +54,7 @@ def with_rope_scaling(source: Source, config: Mapping[str, Any], /) -> Mapping[s
     theta = rope_parameters(config)["rope_theta"]
     dim = config.get("head_dim", 2 * len(found))
     agree = False
-    if theta > 0 and 1.0 <= scaling["factor"] < math.inf:
+    if 1.0 <= scaling["factor"] < math.inf:
         expected = llama3_factors(theta, 2 * len(found), **scaling)
         agree = all(abs(a - b) < _CLOSE * b for a, b in zip(found, expected, strict=True))
     if dim != 2 * len(found) or not agree:

@@ -150,6 +150,6 @@ def _stacked(rules: Sequence[Rule], /, *, axis: int) -> tuple[Rule, ...]:
             groups.insert(axis, "layer")
             target = re.sub(r"layers[_.]\{layer\}", "layers", rule.target)
             pattern = f"{left} -> {' '.join(groups)}"
-            rule = Rule(rule.name, target, pattern, rule.scale, rule.part)
+            rule = replace(rule, target=target, pattern=pattern)
         found.append(rule)
     return tuple(found)

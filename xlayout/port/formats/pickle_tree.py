@@ -1,4 +1,4 @@
-"""Pickles read as data, and written from it: what they would import and call is only named.
+"""Pickles read as data: what they would import and call is only named.
 
 A pickle is a program for a small machine that imports and calls whatever the file says. Here the
 machine imports nothing and calls nothing: a class or function is a `Name`, a call of one a `Made`,
