@@ -156,7 +156,8 @@ def adopt(offered: Any, /, *, copy: bool | None = None) -> torch.Tensor:
         obstacle = "it is read-only, and torch has no read-only tensors"
     if obstacle and copy is False:
         raise BufferError(
-            f"{offered.dtype}{list(offered.shape)} cannot be shared: {obstacle}; pass copy=None"
+            f"{offered.dtype}{list(offered.shape)} cannot be shared: {obstacle}; "
+            "pass copy=None, or a copy of it"
         )
     if obstacle or copy:
         offered = offered.copied()

@@ -178,6 +178,13 @@ def test_only_a_concrete_jax_array_has_shards() -> None:
         jax_to_shards(a)
 
 
+def test_memory_that_was_lent_for_reading_is_refused() -> None:
+    lent = at_offset(np.arange(16, dtype=np.float32), 0)
+    lent.flags.writeable = False
+    with pytest.raises(BufferError, match=r"it is read-only, .*; pass copy=None, or a copy of it"):
+        jax_to_shards(to_jax(lent))
+
+
 def test_a_dtensor_needs_a_named_sharding_and_one_shard_a_process(mesh: Any, one_rank: Any) -> None:
     with pytest.raises(ValueError, match=r"x: sharded by SingleDeviceSharding.*; wanted a NamedSh"):
         jax_to_dtensor(jnp.ones(3), one_rank)
