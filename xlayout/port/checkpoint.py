@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -18,6 +18,7 @@ from xlayout.port.formats.maxtext import MaxTextSource
 from xlayout.port.gguf_metadata import refuse_part, refuse_stranger, with_metadata
 from xlayout.port.places import Place
 from xlayout.port.rope_factors import with_rope_scaling
+from xlayout.port.spoken import spoken
 from xlayout.port.twice import find_doubles
 
 __all__ = ["Checkpoint", "open_checkpoint"]
@@ -30,7 +31,8 @@ class Checkpoint:
     Args:
         source: Reads its tensors.
         family: Whose rules they follow.
-        dialect: The key of the rules in `family.dialects`.
+        dialect: What the rules are called: their key in `family.dialects`, and a prefix.
+        rules: The rules that its names follow.
         config: The model's config in Hugging Face's keys, nothing else.
         origin: The dtype a tensor had before it was stored wider, where that is known.
         sizes: The model's sizes.
@@ -43,6 +45,7 @@ class Checkpoint:
     source: Source
     family: Family
     dialect: str
+    rules: Dialect
     config: Mapping[str, Any]
     origin: Mapping[str, str]
     sizes: Mapping[str, int]
@@ -101,10 +104,9 @@ def open_checkpoint(
                 "beside the weights"
             )
         found = find_family(family, said)
-        dialect = _dialect(found, source, said)
+        dialect, rules = spoken(found, source, said)
         plain = plain_config(with_rope_scaling(source, with_metadata(source, said)))
         sizes = found.model_sizes(plain)
-        rules = found.dialects[dialect]
         absent = found.absent(plain)
         doubles = find_doubles(source, rules, sizes, absent)
         places, ignored, others = account(
@@ -120,6 +122,7 @@ def open_checkpoint(
             source=source,
             family=found,
             dialect=dialect,
+            rules=rules,
             config=plain,
             origin=_origin(said),
             sizes=sizes,
@@ -128,36 +131,6 @@ def open_checkpoint(
             unkept=(*source.notes, *fold(others)),
             chunks=source.chunks if isinstance(source, MaxTextSource) and config is None else {},
         )
-
-
-def _dialect(family: Family, source: Source, config: Mapping[str, Any]) -> str:
-    """Return which of the family's dialects a checkpoint speaks.
-
-    What names do not tell apart must be declared, as MaxText's trees are: it is never guessed.
-    """
-    form = source.format
-    spoken = {key: d for key, d in family.dialects.items() if d.format == form}
-    if not spoken:
-        known = ", ".join(dict.fromkeys(d.format for d in family.dialects.values()))
-        raise PortError(f"family: {family.name!r} has no rules for {form}; it has {known}")
-    if len(spoken) == 1:
-        return next(iter(spoken))
-    if named := {key: d for key, d in spoken.items() if not d.config}:
-        return max(named, key=lambda key: _heard(named[key], source.tensors))
-    said = section(config, form)
-    for key, dialect in spoken.items():
-        if _says(said, dialect):
-            return key
-    wanted = "; ".join(f"{key}: {dict(dialect.config)}" for key, dialect in spoken.items())
-    raise PortError(
-        f"config: {form!r} is {said!r}; it must say how the tree is laid out, as one of: {wanted}"
-    )
-
-
-def _heard(dialect: Dialect, names: Container[str]) -> int:
-    """Return how many of a dialect's names are there, of the first layer and expert."""
-    firsts = {Place(rule, layer=0, expert=0).tensor for rule in dialect.rules}
-    return sum(name in names for name in firsts)
 
 
 def _origin(config: Mapping[str, Any]) -> Mapping[str, str]:
@@ -169,7 +142,3 @@ def _origin(config: Mapping[str, Any]) -> Mapping[str, str]:
                 f"config: xlayout.origin of {name!r:.200} is {dtype!r:.80}; wanted a dtype's name"
             )
     return origin
-
-
-def _says(said: Mapping[str, Any], dialect: Dialect) -> bool:
-    return all(said.get(key) == value for key, value in dialect.config.items())

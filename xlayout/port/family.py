@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -39,6 +39,11 @@ class Dialect:
     other: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+
+    def behind(self, prefix: str, /) -> Dialect:
+        """Return the same dialect with a prefix before all names."""
+        rules = tuple(replace(rule, target=prefix + rule.target) for rule in self.rules)
+        return replace(self, rules=rules, ignored=tuple(prefix + name for name in self.ignored))
 
     def places(self, sizes: Sizes, /, absent: Container[str] = ()) -> list[Place]:
         """Return where every canonical tensor of a model lives, but those that are absent."""

@@ -53,7 +53,7 @@ class PortPlan(Tabled):
         src: The checkpoint that is read.
         dst: Where the other will appear.
         family: The rules.
-        dialects: The names of the rules on both sides.
+        dialects: What the rules are called on both sides.
         format: The file format that is written.
         moves: The way of every canonical tensor.
         specs: Every tensor that will be written.
@@ -184,7 +184,6 @@ def plan_open(
     if exact and any(loss.lost for loss in losses):
         moves = fit_port(roomier(moves, losses, dtype), max_ram)
     refuse_mixed_stacks(moves)
-    spoken = checkpoint.family.dialects[checkpoint.dialect]
     specs = {
         move.target.tensor: TensorSpec(
             move.change.target, move.target.rule.target_shape(checkpoint.sizes)
@@ -211,7 +210,7 @@ def plan_open(
         widened=widened,
         config=_config(checkpoint, dialect, moves, widened),
         companions={} if single else companions,
-        strays=find_strays(checkpoint.source, {*companions, *spoken.files}),
+        strays=find_strays(checkpoint.source, {*companions, *checkpoint.rules.files}),
         extras=dialect.files,
         unplaced=("config.json", *companions) if single else (),
         taken=_taken(dst, single=single),

@@ -95,14 +95,10 @@ def _of_torch(
     rules: tuple[Rule, ...], ignored: tuple[str, ...], suffix: str = "", /
 ) -> dict[str, Dialect]:
     """Return the dialects of a model's names in DCP: alone, and beside an optimizer's states."""
+    alone = Dialect("dcp", rules, ignored=ignored)
     return {
-        f"dcp{suffix}": Dialect("dcp", rules, ignored=ignored),
-        f"dcp-model{suffix}": Dialect(
-            "dcp",
-            tuple(replace(rule, target=f"model.{rule.target}") for rule in rules),
-            ignored=tuple(f"model.{name}" for name in ignored),
-            other=_TRAINING,
-        ),
+        f"dcp{suffix}": alone,
+        f"dcp-model{suffix}": replace(alone.behind("model."), other=_TRAINING),
     }
 
 

@@ -1,0 +1,115 @@
+"""Wrappers of a model, and what holds it, put a prefix before its names: any is found."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.port.formats.dcp_saves import save_dcp
+from tests.port.models import DECODERS, refused, same_bytes, save_model
+from xlayout import port
+
+State = dict[str, torch.Tensor]
+
+
+@pytest.fixture
+def state(wide_llama: Path) -> State:
+    found: State = load_file(wide_llama / "model.safetensors")
+    return found
+
+
+def behind(prefix: str, state: State) -> State:
+    return {prefix + name: values.clone() for name, values in state.items()}
+
+
+def saved(folder: Path, source: Path, state: State) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_bytes((source / "config.json").read_bytes())
+    save_file(state, folder / "model.safetensors")
+    return folder
+
+
+def saved_by_torch(folder: Path, source: Path, state: dict[str, Any]) -> Path:
+    save_dcp(folder, state)
+    (folder / "config.json").write_bytes((source / "config.json").read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "model."])
+def test_a_wrapped_model_in_a_file_is_the_model(
+    wide_llama: Path, state: State, tmp_path: Path, prefix: str
+) -> None:
+    there = saved(tmp_path / "there", wide_llama, behind(prefix, state))
+    report = port.run(there, tmp_path / "out", to="hf")
+    assert report.plan.dialects == (f"hf behind {prefix!r}", "hf")
+    assert same_bytes(wide_llama, tmp_path / "out")
+    assert port.verify(there, wide_llama).identical
+    assert port.inspect(there).verdict == (
+        f"family llama, hf behind {prefix!r}: every tensor accounted for"
+    )
+
+
+def test_a_model_inside_an_application_is_found_beside_its_training_state(
+    wide_llama: Path, state: State, tmp_path: Path
+) -> None:
+    """As torch's own tutorial saves it."""
+    app = {"model": state, "optim": {"exp_avg": torch.zeros(2)}}
+    there = saved_by_torch(tmp_path / "there", wide_llama, {"app": app, "optimizer": {"a": app}})
+    report = port.run(there, tmp_path / "out", to="hf")
+    assert report.plan.dialects == ("dcp-model behind 'app.'", "hf")
+    assert "app.optim.exp_avg" in report.plan.unkept
+    assert "optimizer.a.optim.exp_avg" in report.plan.unkept
+    assert same_bytes(wide_llama, tmp_path / "out")
+
+
+def test_a_wrapped_model_beside_an_optimizer_is_found(
+    wide_llama: Path, state: State, tmp_path: Path
+) -> None:
+    held = {"model": behind("module.", state), "optim": {"exp_avg": torch.zeros(2)}, "step": 3}
+    there = saved_by_torch(tmp_path / "there", wide_llama, held)
+    report = port.run(there, tmp_path / "out", to="hf")
+    assert report.plan.dialects == ("dcp behind 'model.module.'", "hf")
+    assert same_bytes(wide_llama, tmp_path / "out")
+
+
+def test_experts_in_memory_may_be_wrapped_too(tmp_path: Path) -> None:
+    kind, config = DECODERS["mixtral"]
+    source = save_model(tmp_path / "source", kind, **config)
+    port.run(source, tmp_path / "fused", to="hf-fused")
+    state = load_file(tmp_path / "fused" / "model.safetensors")
+    there = saved_by_torch(tmp_path / "there", source, behind("_orig_mod.", state))
+    report = port.run(there, tmp_path / "out", to="hf")
+    assert report.plan.dialects == ("dcp-fused behind '_orig_mod.'", "hf")
+    assert same_bytes(source, tmp_path / "out")
+
+
+def test_what_is_left_over_is_refused(wide_llama: Path, state: State, tmp_path: Path) -> None:
+    one = {**behind("module.", state), "module.vision.weight": torch.zeros(2)}
+    there = saved(tmp_path / "there", wide_llama, one)
+    refused(there, tmp_path / "out", r"unexpected \(1\): module\.vision\.weight \(did you")
+    both = saved(tmp_path / "both", wide_llama, {**state, **behind("ema.", state)})
+    refused(both, tmp_path / "out", r"unexpected \(\d+\): ema\.lm_head\.weight")
+    some = dict(list(state.items())[:-3])
+    there = saved(tmp_path / "some", wide_llama, behind("module.", some))
+    refused(there, tmp_path / "out", r"missing \(\d+\): module\.model\.")
+
+
+@pytest.mark.parametrize("prefix", ["{layer}.", "{0.__class__}.", "{", "a/b.", "a b."])
+def test_what_a_rule_would_read_is_no_prefix(
+    wide_llama: Path, state: State, tmp_path: Path, prefix: str
+) -> None:
+    there = saved(tmp_path / "there", wide_llama, behind(prefix, state))
+    refused(there, tmp_path / "out", r"missing \(\d+\): model\.")
+
+
+def test_names_of_many_words_take_no_time(wide_llama: Path, state: State, tmp_path: Path) -> None:
+    long = "a." * 200_000 + "model.embed_tokens.weight"
+    there = saved(tmp_path / "there", wide_llama, {**state, long: torch.zeros(1)})
+    began = time.process_time()
+    refused(there, tmp_path / "out", r"unexpected \(1\): a\.a\.")
+    assert time.process_time() - began < 5
