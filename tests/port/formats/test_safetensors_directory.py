@@ -73,7 +73,16 @@ def test_transformers_loads_a_sharded_directory_that_we_wrote(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "file",
-    ["../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..\\x.safetensors", "x.bin", ""],
+    [
+        "../x.safetensors",
+        "/etc/x.safetensors",
+        "a/b.safetensors",
+        "..\\x.safetensors",
+        "x.bin",
+        "",
+        f"{'é' * 122}.safetensors",
+    ],
+    ids=lambda file: f"{file:.20}",
 )
 def test_refuses_an_index_that_leaves_the_directory(tmp_path: Path, file: str) -> None:
     sharded(tmp_path / "out")

@@ -15,6 +15,7 @@ from xlayout.port.formats.strict_json import read_json
 
 __all__ = [
     "INDEX",
+    "is_too_long",
     "listed_files",
     "natural_key",
     "refuse_mismatch",
@@ -26,6 +27,7 @@ __all__ = [
 INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _DIGITS = 1000  # that count: Python makes no int of all that a name may have
+_LONGEST = 255  # bytes of a file's name; to look for a longer one is an error of the system's
 
 
 def listed_files(folder: Path, /) -> Mapping[str, set[str] | None]:
@@ -58,13 +60,26 @@ def _read_index(path: Path) -> dict[str, set[str]]:
         raise FormatError(f"{path}: no weight_map; wanted an object of tensor: file")
     listed = defaultdict(set)
     for tensor, file in weights.items():
-        if not isinstance(file, str) or not re.fullmatch(r"[^/\\\0:]+\.safetensors", file):
+        if (
+            not isinstance(file, str)
+            or not re.fullmatch(r"[^/\\\0:]+\.safetensors", file)
+            or is_too_long(file)
+        ):
             raise FormatError(
                 f"{path}: {tensor!r}: {file!r:.200}; wanted the plain name of a *.safetensors "
                 "file in this directory"
             )
         listed[file].add(tensor)
     return listed
+
+
+def is_too_long(file: str, /) -> bool:
+    """Whether a name is longer than that of any file can be.
+
+    >>> is_too_long("é" * 128)
+    True
+    """
+    return len(file.encode("utf-8", "surrogatepass")) > _LONGEST
 
 
 def refuse_outside(folder: Path, file: str, /) -> None:
