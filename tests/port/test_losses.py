@@ -205,3 +205,13 @@ def test_what_overflows_is_not_called_rounded(own_llama: Path, tmp_path: Path) -
     assert "first rounded from second, 16,384 overflowed" in str(back)
     norms = next(t for t in report.comparison.tensors if t.name == "model.norm.weight")
     assert norms.overflowed == 0
+
+
+def test_a_few_of_many_are_not_none(own_llama: Path, tmp_path: Path) -> None:
+    arrays = {name: np.ones_like(array) for name, array in tensors(own_llama).items()}
+    arrays["model.embed_tokens.weight"][0, 0] = np.array(2.0**-30, "bfloat16")
+    save_tensors(own_llama, arrays)
+    text = r"model\.embed_tokens\.weight: under 0\.1 % of the elements do not come back"
+    refused(own_llama, tmp_path / "out", text, to="hf", dtype="float16")
+    plan = port.plan(own_llama, tmp_path / "out", to="hf", dtype="float16", exact=False)
+    assert "under 0.1 %" in str(plan)

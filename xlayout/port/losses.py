@@ -11,6 +11,7 @@ from xlayout.port.change import Change, exact_dtype, roomy_dtype
 from xlayout.port.formats import numpy_dtype
 from xlayout.port.regions import gather
 from xlayout.port.rules import Power
+from xlayout.port.units import show_share
 
 if TYPE_CHECKING:
     from xlayout.port.formats import Source
@@ -44,7 +45,7 @@ class Loss:
     def __str__(self) -> str:
         times = f" times {self.scale} = {self.change.factor:.4g}" if self.scale else ""
         return (
-            f"{self.tensor}: {100 * self.lost / self.sampled:.1f} % of the elements do not come "
+            f"{self.tensor}: {show_share(self.lost, self.sampled)} of the elements do not come "
             f"back ({self.change.source}{times} rounded to {self.change.target})" + self._beyond
         )
 
@@ -53,7 +54,7 @@ class Loss:
         if not self.overflowed:
             return ""
         end = "NaN" if self.change.target == "float8_e4m3fn" else "infinity"  # it has no infinity
-        return f", of these {100 * self.overflowed / self.lost:.1f} % overflow to {end}"
+        return f", of these {show_share(self.overflowed, self.lost)} overflow to {end}"
 
 
 def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:

@@ -8,7 +8,7 @@ from typing import Any
 from xlayout.algebra.shapes import integer
 from xlayout.errors import PortError, SizeError
 
-__all__ = ["parse_bytes", "show_bytes", "show_count"]
+__all__ = ["parse_bytes", "show_bytes", "show_count", "show_share"]
 
 _UNITS = {"": 1, "B": 1} | {
     f"{letter}{kind}": base**power
@@ -61,3 +61,15 @@ def show_count(amount: int, what: str, /) -> str:
     ('1 tensor', '1,200 tensors')
     """
     return f"{amount:,} {what}{'' if amount == 1 else 's'}"
+
+
+def show_share(some: int, of: int, /) -> str:
+    """Return how much some are of all, and never that they are none of them, or all.
+
+    >>> show_share(1, 7), show_share(1, 9000), show_share(8999, 9000), show_share(7, 7)
+    ('14.3 %', 'under 0.1 %', 'over 99.9 %', '100.0 %')
+    """
+    share = 100 * some / of
+    if 0 < share < 0.05:
+        return "under 0.1 %"
+    return "over 99.9 %" if 99.95 <= share < 100 else f"{share:.1f} %"

@@ -20,7 +20,7 @@ from xlayout.port.family import Family
 from xlayout.port.fit import fit
 from xlayout.port.move import Buffers, Move, homeward
 from xlayout.port.stream import laid_out
-from xlayout.port.units import parse_bytes, show_count
+from xlayout.port.units import parse_bytes, show_count, show_share
 from xlayout.table import Table, Tabled
 
 __all__ = ["Comparison", "TensorComparison", "compare", "verify"]
@@ -56,8 +56,8 @@ class TensorComparison:
         if not self.not_back:
             return f"first rounded from second{self._beyond}"
         if not self.not_forward:
-            share = 100 * self.not_back / self.size
-            return f"second rounded: {share:.1f} % do not come back{self._beyond}"
+            share = show_share(self.not_back, self.size)
+            return f"second rounded: {share} do not come back{self._beyond}"
         return f"{min(self.not_back, self.not_forward):,} of {self.size:,} elements differ"
 
     @property
