@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -143,3 +144,18 @@ def test_they_are_found_beside_a_file(own_llama: Path, tmp_path: Path) -> None:
     (own_llama / "vocab.txt").symlink_to("../secret.txt")
     with pytest.raises(FormatError, match=r"vocab\.txt: a link to .*secret\.txt; wanted a file in"):
         port.plan(own_llama / "model.safetensors", tmp_path / "more", to="hf")
+
+
+@pytest.mark.parametrize("form", ["hf", "dcp", "maxtext"])
+def test_a_process_may_go_elsewhere_while_it_ports(
+    own_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    (own_llama / "tokenizer.json").write_text("[1]")
+    port.run(own_llama, tmp_path / "here" / "model", to=form)
+    decoy = tmp_path / "there" / "model"
+    decoy.mkdir(parents=True)
+    (decoy / "tokenizer.json").write_text("[2]")
+    monkeypatch.chdir(tmp_path / "here")
+    port.run("model", "out", to="dcp", progress=lambda _: os.chdir(tmp_path / "there"))
+    assert (tmp_path / "here" / "out" / "tokenizer.json").read_text() == "[1]"
+    assert port.verify(own_llama, tmp_path / "here" / "out").identical

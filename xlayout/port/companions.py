@@ -45,8 +45,9 @@ def find_companions(source: Source, /) -> dict[str, Path]:
     Raises:
         FormatError: One is a link out of its directory, or cannot be read.
     """
-    if (home := source.home) is None:
+    if source.home is None:
         return {}
+    home = source.home.absolute()  # they are copied last, wherever the process is by then
     found = {name: home / name for name in _NAMES if (home / name).is_file()}
     for name, path in found.items():
         refuse_outside(home, name)

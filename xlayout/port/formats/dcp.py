@@ -47,7 +47,7 @@ class DCPSource(Source):
         self.files: Mapping[str, int] = _sizes(self.path, contents)
         self.notes = tuple(sorted(contents.others))
         self._entries = contents.tensors
-        self._files = ItemFiles(self.path, self.files)
+        self._files = ItemFiles(self.path.absolute(), self.files)
         self.tensors: Mapping[str, TensorSpec] = {
             name: entry.spec for name, entry in self._entries.items()
         }
