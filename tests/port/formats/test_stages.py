@@ -10,6 +10,7 @@ import pytest
 
 from tests.port.formats.test_journal import SPECS
 from tests.port.formats.test_kept import committed, stages
+from xlayout.errors import PortError
 from xlayout.port.formats import create_sink
 from xlayout.port.formats.journal import JOURNAL
 from xlayout.port.formats.stages import dead_stages, try_lock
@@ -50,6 +51,19 @@ def test_a_removal_that_is_killed_midway_leaves_a_folder_that_is_still_ours(
         stage.release()
     committed(tmp_path / "out")
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+
+
+def test_a_removal_that_is_killed_behind_the_output_is_finished_by_whom_it_refuses(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "x.safetensors"
+    committed(out)
+    folder = tmp_path / ".x.safetensors.00000000.partial"
+    folder.mkdir()
+    (folder / JOURNAL).write_text("of the file that is there")  # the link to it is gone
+    with pytest.raises(PortError, match="already holds something"):
+        create_sink(out, "safetensors", SPECS)
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_a_folder_that_another_run_is_about_to_remove_is_not_used(

@@ -189,7 +189,7 @@ class Staging:
         except PortError:
             # Of a run that was killed with one thing left to do: to remove its folder.
             for stage in dead:
-                if stage.became(self.path):
+                if stage.became(self.path) or stage.is_bare:
                     stage.remove()
             raise
 

@@ -40,6 +40,11 @@ class Stage:
         paths = (Path(root) / name for root, _, names in walk for name in names)
         return sum(path.lstat().st_blocks * 512 for path in paths)
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether there is nothing in the folder but its mark, and so nothing to go on with."""
+        return all(file.name == JOURNAL for file in self.folder.iterdir())
+
     def became(self, path: Path, /) -> bool:
         """Whether what lies at `path` is this folder, or a file in it."""
         if self.lock < 0 or not os.path.lexists(path):
