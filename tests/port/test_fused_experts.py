@@ -12,7 +12,16 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
 from tests.port.formats.dcp_saves import save_dcp
-from tests.port.models import DECODERS, edit_config, refused, same_bytes, save_model, torch_logits
+from tests.port.models import (
+    DECODERS,
+    edit_config,
+    refused,
+    same_bytes,
+    save_model,
+    save_tensors,
+    tensors,
+    torch_logits,
+)
 from xlayout import port
 
 transformers = pytest.importorskip("transformers", minversion="5")
@@ -105,6 +114,18 @@ def test_experts_that_the_config_has_not_are_refused(tmp_path: Path) -> None:
         r"mlp\.experts\.gate_up_proj: shape \(5, 160, 64\); wanted \(6, 160, 64\) = "
         r"\(expert\) \(mlp\) \(embed\), by the config",
     )
+
+
+def test_experts_of_two_dtypes_are_no_layers(tmp_path: Path) -> None:
+    kind, config = DECODERS["mixtral"]
+    source = save_model(tmp_path / "source", kind, **config)
+    arrays = tensors(source)
+    name = "model.layers.1.block_sparse_moe.experts.3.w2.weight"
+    save_tensors(source, {**arrays, name: arrays[name].astype("float32")})
+    text = "down_proj: its experts are bfloat16 and float32; a stack has one dtype"
+    refused(source, tmp_path / "out", text, to="hf-fused")
+    text = "wo: its layers and experts are bfloat16 and float32; a stack has one dtype"
+    refused(source, tmp_path / "out", text, to="maxtext")
 
 
 def test_a_model_without_experts_has_one_name_for_a_weight() -> None:

@@ -68,12 +68,14 @@ def refuse_place(dst: Path, to: str, format: str, /) -> None:  # noqa: A002
 
 
 def refuse_mixed_stacks(moves: Sequence[Move], /) -> None:
-    """Refuse layers, or parts, of several dtypes that would become one tensor."""
+    """Refuse layers, experts or parts of several dtypes that would become one tensor."""
     dtypes: dict[str, str] = {}
     for move in moves:
         first = dtypes.setdefault(move.target.tensor, move.change.target)
         if move.change.target != first:
-            what, whole = ("parts", "tensor") if move.target.rule.part else ("layers", "stack")
+            rule = move.target.rule
+            stacked = " and ".join(f"{each}s" for each in rule.stacked)
+            what, whole = ("parts", "tensor") if rule.part else (stacked, "stack")
             raise PortError(
                 f"{move.target.tensor}: its {what} are {first} and {move.change.target}; a {whole} "
                 "has one dtype, so name it with dtype= (--dtype)"
