@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from tests.port.formats.dcp_saves import save_dcp
 from tests.port.models import (
@@ -114,6 +114,17 @@ def test_experts_that_the_config_has_not_are_refused(tmp_path: Path) -> None:
         r"mlp\.experts\.gate_up_proj: shape \(5, 160, 64\); wanted \(6, 160, 64\) = "
         r"\(expert\) \(mlp\) \(embed\), by the config",
     )
+
+
+def test_names_of_both_kinds_are_told_apart(tmp_path: Path) -> None:
+    source, state = saved(tmp_path, "mixtral")
+    files = load_file(source / "model.safetensors")
+    mixed = {name: x for name, x in files.items() if "layers.2." not in name}
+    mixed |= {name: x for name, x in state.items() if "layers.2." in name}
+    for arrays in (mixed, {**files, **state}):
+        save_file({name: x.clone() for name, x in arrays.items()}, source / "model.safetensors")
+        text = r"gate_up_proj \(a name of hf-fused; wanted all names of one kind\)"
+        refused(source, tmp_path / "out", text)
 
 
 def test_experts_of_two_dtypes_are_no_layers(tmp_path: Path) -> None:

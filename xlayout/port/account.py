@@ -35,6 +35,7 @@ def account(
     absent: Container[str],
     doubles: Container[str] = (),
     tied: Container[str] = (),
+    kin: Mapping[str, Dialect] | None = None,
     where: str,
 ) -> tuple[list[Place], tuple[str, ...], tuple[str, ...]]:
     """Return the place of every canonical tensor, the names ignored, and those of other things.
@@ -46,6 +47,7 @@ def account(
         absent: Canonical tensors this model does not have.
         doubles: Names of what is there once more under another name.
         tied: Canonical tensors that a model with tied embeddings does not have.
+        kin: Other rules that the format's files may follow, by their names: a hint says so.
         where: The checkpoint, for the message.
 
     Raises:
@@ -76,7 +78,7 @@ def account(
             f"{name} (tie_word_embeddings is true, and it is not the embedding once more)"
             if name in heads
             else hint
-            for name, hint in zip(told, _hints(told, expected, missing, sizes), strict=True)
+            for name, hint in zip(told, _hints(told, expected, missing, sizes, kin), strict=True)
         ]
         hints += kinds[_SHOWN:]
         problems.append(f"unexpected ({len(unexpected)}): {_listed(hints)}")
@@ -178,7 +180,11 @@ def _one_each(names: Iterable[str]) -> list[str]:
 
 
 def _hints(
-    names: Sequence[str], expected: Iterable[str], missing: Sequence[str], sizes: Sizes
+    names: Sequence[str],
+    expected: Iterable[str],
+    missing: Sequence[str],
+    sizes: Sizes,
+    kin: Mapping[str, Dialect] | None,
 ) -> list[str]:
     wanted = missing or list(expected)
     known = {general(name)[0] for name in expected}
@@ -186,7 +192,17 @@ def _hints(
     alike: dict[tuple[int, ...], list[str]] = {}
     for name in wanted:
         alike.setdefault(general(name)[1], []).append(name)
-    return [_hint(name, known, [*alike.get(general(name)[1], ()), *few], sizes) for name in names]
+    spoken = {
+        general(rule.target.format(layer=0, expert=0))[0]: key
+        for key, dialect in (kin or {}).items()
+        for rule in dialect.rules
+    }
+    return [
+        f"{name} (a name of {key}; wanted all names of one kind)"
+        if (key := spoken.get(kind := general(name)[0])) and kind not in known
+        else _hint(name, known, [*alike.get(general(name)[1], ()), *few], sizes)
+        for name in names
+    ]
 
 
 def _hint(name: str, known: Container[str], wanted: Sequence[str], sizes: Sizes) -> str:

@@ -116,6 +116,7 @@ def open_checkpoint(
             absent=absent,
             doubles=doubles,
             tied=found.tied,
+            kin={key: d for key, d in found.dialects.items() if d.format == rules.format},
             where=str(path),
         )
         yield Checkpoint(
