@@ -220,3 +220,17 @@ def test_refuses_metadata_of_another_kind(
     write(tmp_path / "x.gguf", {"x": (weights(8), Kind.F32)}, **{key: value})
     with pytest.raises(FormatError, match=message):
         open_source(tmp_path / "x.gguf")
+
+
+def test_bytes_that_are_no_tensors_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    write(path, {name: (weights(3, 5), Kind.F32) for name in "ab"})
+    with open_source(path) as source:
+        assert source.notes == ()
+    raw = path.read_bytes()
+    path.write_bytes(raw + bytes(1000))
+    with open_source(path) as source:
+        (note,) = source.notes
+        behind = int(note.removesuffix(" bytes of no tensor").replace(",", ""))
+        assert 1000 <= behind < 1032  # with the padding behind the last one
+        assert (source.read("b") == weights(3, 5)).all()

@@ -24,7 +24,7 @@ from xlayout.port.formats.base import (
     require,
     resolve,
 )
-from xlayout.port.formats.gguf_header import Record, parse_header
+from xlayout.port.formats.gguf_header import Header, Record, parse_header
 from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.system_errors import named
 
@@ -111,13 +111,14 @@ class GGUFSource(Source):
                 )
             self._places[name] = (offset, stored)
             tensors[name] = TensorSpec(_PLAIN.get(kind.name, "float32"), record.shape)
-        _refuse_overlap(self._places, str(path))
+        spare = _spare(self._places, header, size, str(path))
         self.tensors: Mapping[str, TensorSpec] = tensors
         self.metadata = header.metadata
         self.config: Mapping[str, Any] = _config(header.metadata, tensors, str(path))
         told = {f"tokenizer.ggml.{key}_token_id" for key, _ in _TOKENS}
         tokenizer = any(key.startswith("tokenizer.") and key not in told for key in self.metadata)
-        self.notes = ("tokenizer.*",) if tokenizer else ()
+        notes = ("tokenizer.*" if tokenizer else "", f"{spare:,} bytes of no tensor" * bool(spare))
+        self.notes = tuple(filter(None, notes))
         self.files: Mapping[str, int] = {self.path.name: size}
         self._handle = os.open(self.path, os.O_RDONLY)
 
@@ -209,15 +210,23 @@ def _stored(name: str, record: Record, kind: Any, file: str) -> TensorSpec:
     return TensorSpec("uint8", (*record.shape[:-1], record.shape[-1] // block * width))
 
 
-def _refuse_overlap(places: Mapping[str, tuple[int, TensorSpec]], file: str) -> None:
-    position = 0
+def _spare(
+    places: Mapping[str, tuple[int, TensorSpec]], header: Header, size: int, file: str
+) -> int:
+    """Return how many bytes behind the header are no tensor's, nor the padding before one."""
+    unit = header.metadata.get("general.alignment", 32)
+    position, found = header.data, 0
     for name, (offset, stored) in sorted(places.items(), key=lambda item: item[1][0]):
         if offset < position:
             raise FormatError(
                 f"{file}: {name!r}: begins at byte {offset}, inside the tensor before it, which "
                 f"ends at {position}"
             )
+        if (gap := offset - position) >= unit:
+            found += gap
         position = offset + stored.nbytes
+    behind = size - position
+    return found + behind if behind >= unit else found
 
 
 def single(value: Any, /) -> Any:
