@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import re
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +130,10 @@ def test_the_plan_says_that_a_run_to_a_taken_place_is_refused(
     with pytest.raises(PortError, match=f"^{re.escape(plan.taken)}$"):
         port.run(wide_llama, out, to="hf")
     assert f"a run is refused: {plan.taken}" in str(plan).splitlines()
+
+
+def test_a_report_can_be_sent_and_logged(wide_llama: Path, tmp_path: Path) -> None:
+    report = port.run(wide_llama, tmp_path / "out", to="dcp")
+    assert pickle.loads(pickle.dumps(report)) == report
+    logged = json.loads(json.dumps(asdict(report), default=str))
+    assert logged["plan"]["dialects"] == ["hf", "dcp"]

@@ -211,7 +211,7 @@ def plan_open(
         config=_config(checkpoint, dialect, moves, widened),
         companions={} if single else companions,
         strays=find_strays(checkpoint.source, {*companions, *checkpoint.rules.files}),
-        extras=dialect.files,
+        extras=dict(dialect.files),
         unplaced=("config.json", *companions) if single else (),
         taken=_taken(dst, single=single),
     )
