@@ -89,6 +89,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--threshold", type=float, default=THRESHOLD, help="as a fraction")
     parser.add_argument("--force", action="store_true", help="compare different machines too")
     options = parser.parse_args(arguments)
+    if not options.threshold >= 0:  # nan is beside every figure, and nothing would be beyond it
+        parser.error(f"--threshold: {options.threshold}; wanted a fraction from 0 up, as 0.1")
     try:
         old, new = load(options.old), load(options.new)
     except (OSError, ValueError) as error:
