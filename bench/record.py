@@ -79,8 +79,12 @@ def load(path: Path) -> Results:
         if found["format"] != FORMAT:
             raise ValueError(f"format {found['format']}")
         rows: Iterable[Row] = map(Row.from_json, found["rows"])
-        return Results(found["machine"], found["date"], {row.key: row for row in rows})
-    except (KeyError, TypeError, ValueError) as error:
+        read = Results(dict(found["machine"]), found["date"], {row.key: row for row in rows})
+        times = [time for row in read.rows.values() for time in row.times.values()]
+        if not all(time.ratio > 0 and time.spread >= 0 for time in times):
+            raise ValueError("a time that is not above 0")
+        return read
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: no results of `python -m bench grid` ({error}); run it to make some"
         ) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +101,33 @@ def test_rows_in_one_file_only_are_counted(old: Path, capsys: pytest.CaptureFixt
 def test_a_file_that_is_not_there_is_refused(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(old), str(old.with_name("absent.json"))]) == 2
     assert "absent.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("threshold", ["nan", "-1"])
+def test_a_threshold_that_nothing_can_pass_is_refused(
+    old: Path, threshold: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        compared(old, "--threshold", threshold, xlayout_reused=(9.0, 0.01))
+    assert f"--threshold: {float(threshold)}; wanted a fraction" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda told: told.update(machine=["a cpu"]),
+        lambda told: told["rows"][0].update(times=[1, 2]),
+        lambda told: told["rows"][0]["times"].update({"xlayout fresh": [0.0, 0.0, 0.0, 3]}),
+        lambda told: told["rows"][0]["times"].update({"xlayout fresh": ["1", 0.0, 0.0, 3]}),
+        lambda told: told["rows"][0]["times"].update({"xlayout fresh": [float("nan"), 0, 0, 3]}),
+    ],
+)
+def test_a_file_with_broken_figures_is_refused(
+    old: Path, broken: Callable[[Any], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = json.loads(old.read_text("utf-8"))
+    broken(told)
+    new = old.with_name("new.json")
+    new.write_text(json.dumps(told), "utf-8")
+    assert main([str(old), str(new)]) == 2
+    assert "new.json: no results of `python -m bench grid`" in capsys.readouterr().err
