@@ -40,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     families = options.family or FAMILIES
     try:
         grid = grid.only(options.op) if options.op else grid
+        if not any(map(grid.keys, families)):
+            raise ValueError(f"op: none of {options.op} is in the family {options.family}")
         growing = path.with_suffix(f".partial{path.suffix}")
         before = growing if options.resume and growing.exists() else path
         results = start(before, machine(options.threads), options.date, keep=options.keep)
@@ -135,6 +137,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after these")
     options = parser.parse_args(arguments)
     options.keep = options.resume or bool(options.family or options.op)
+    if options.out and options.out.suffix in {".txt", ".png"}:  # the tables and pictures take these
+        parser.error(f"--out: {options.out}; wanted a name that ends in .json")
     if not 1 <= options.threads <= processors():
         parser.error(f"--threads: {options.threads}; this machine has 1 to {processors()}")
     return options

@@ -117,6 +117,8 @@ def test_slow_calls_are_left_out_at_512_mb_alone() -> None:
     [
         (["--threads", "0"], r"--threads: 0; this machine has 1 to \d+"),
         (["--family", "absent"], "invalid choice: 'absent'"),
+        (["--out", "found.txt"], r"--out: found\.txt; wanted a name that ends in \.json"),
+        (["--out", "found.png"], r"--out: found\.png; wanted a name that ends in \.json"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(
@@ -125,3 +127,12 @@ def test_arguments_that_make_no_sense_are_refused(
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert re.search(why, capsys.readouterr().err)
+
+
+def test_an_op_of_another_family_is_refused(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "none.json"
+    asked = ["--family", "rows", "--op", "zip", "--threads", "1", "--out", str(path)]
+    assert main(asked) == 2
+    error = capsys.readouterr().err
+    assert "grid: op: none of ['zip'] is in the family ['rows']" in error
+    assert not path.exists()
