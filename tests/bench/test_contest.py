@@ -79,6 +79,16 @@ def refused(held: Work, name: str, call: Any) -> None:
     raced(fake, held.wanted.view(np.uint8), key, "zips", ONCE)
 
 
+def test_an_answer_that_turns_wrong_later_is_refused_by_name(held: Work) -> None:
+    right, wrong = held.wanted, held.wanted.copy()
+    wrong[0] ^= 1
+    answers = iter([right])
+    with pytest.raises(
+        AssertionError, match=r"zip, numpy, uint8, eager fresh: byte 0 of 1048576 is wrong"
+    ):
+        refused(held, "eager fresh", lambda _real: lambda: next(answers, wrong))
+
+
 def test_a_wrong_answer_is_refused_by_name(held: Work) -> None:
     wrong = held.wanted.copy()
     wrong[-1] ^= 1
