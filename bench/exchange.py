@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from bench.report import save, show
+from bench.report import count, save, show
 from xlayout.bridge import to_jax, to_numpy, to_torch
 
 LIMIT = 1.5
@@ -113,8 +113,8 @@ def main() -> int:
     """Print the table; 1 if a limit is broken."""
     jax.config.update("jax_platforms", "cpu")
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--tensors", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--tensors", type=count, default=1000)
+    parser.add_argument("--rounds", type=count, default=15)
     options = parser.parse_args()
     rows, kept, broken = [], [], 0
     for race in races(options.tensors):

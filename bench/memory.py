@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.report import save, show
+from bench.report import count, save, show
 
 LIMIT = 1.05
 LIMIT_DONATED = 1 << 20  # bytes
@@ -48,7 +48,7 @@ def measured(op: str, framework: str, form: str, who: str, megabytes: int) -> di
 def main() -> int:
     """Print the table, save it; 1 when xlayout holds more than its output."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--mb", type=int, default=256)
+    parser.add_argument("--mb", type=count, default=256)
     parser.add_argument("--only", choices=FORMS, help="one framework")
     options = parser.parse_args()
     rows = []

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from bench.contenders import CONTENDERS, OPS, cached_jit, flattened, given
-from bench.report import save, show
+from bench.report import count, save, show
 from xlayout.bench.timing import spread_of
 
 LIMITS = {"numpy": 3.0, "torch": 2.0, "jax": 1.5}
@@ -138,7 +138,7 @@ def import_milliseconds() -> float:
 def main() -> int:
     """Print the table, save it; 1 when a limit is broken."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--rounds", type=count, default=50)
     parser.add_argument("--only", choices=LIMITS, help="one framework")
     parser.add_argument("--op", choices=OPS, help="one op")
     options = parser.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,23 @@ from bench.record import write_rows
 from xlayout.bench.machine import machine
 from xlayout.table import Table
 
-__all__ = ["save", "show"]
+__all__ = ["count", "save", "show"]
 
 RESULTS = Path(__file__).parent / "results"
+
+
+def count(text: str) -> int:
+    """A whole number from 1 up, as an option of a command.
+
+    >>> count("3")
+    3
+    """
+    try:
+        if (found := int(text)) >= 1:
+            return found
+    except ValueError:
+        pass
+    raise ArgumentTypeError(f"{text}; wanted a whole number from 1 up")
 
 
 def save(name: str, rows: list[dict[str, Any]]) -> Path:

@@ -10,6 +10,7 @@ import multiprocessing
 import statistics
 import tempfile
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,13 @@ def measured(shape: tuple[int, int]) -> list[dict[str, Any]]:
         ranks = [context.Process(target=_rank, args=(rank, *given)) for rank in range(RANKS)]
         for process in ranks:
             process.start()
-        found = [answers.get(timeout=600) for _ in ranks]
+        found = []
+        for _ in ranks:
+            found.append(answers.get(timeout=600))
+            if isinstance(found[-1], str):  # the others wait for a rank that has stopped
+                for process in ranks:
+                    process.kill()
+                raise AssertionError(found[-1])
         for process in ranks:
             process.join()
     rows = []
@@ -54,6 +61,13 @@ def measured(shape: tuple[int, int]) -> list[dict[str, Any]]:
 
 
 def _rank(rank: int, store: str, answers: Any, shape: tuple[int, int]) -> None:
+    try:
+        _measure(rank, store, answers, shape)
+    except Exception:  # noqa: BLE001 -- it is the other process that reports it
+        answers.put(f"rank {rank}:\n{traceback.format_exc()}")
+
+
+def _measure(rank: int, store: str, answers: Any, shape: tuple[int, int]) -> None:
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh
@@ -74,10 +88,10 @@ def _rank(rank: int, store: str, answers: Any, shape: tuple[int, int]) -> None:
         expected = expected.to(getattr(torch, dtype)) if dtype else expected
         del whole
         runs = _contenders(x, mesh, dst, layout, dtype, op)
-        for run in runs.values():
-            assert torch.equal(run().to_local(), expected)
+        for who, run in runs.items():
+            assert torch.equal(run().to_local(), expected), f"{name}, {who}: wrong answer"
         del expected
-        found[name] = {name: _median(run, dist) for name, run in runs.items()}
+        found[name] = {who: _median(run, dist) for who, run in runs.items()}
     answers.put(found)
     dist.barrier()
     dist.destroy_process_group()
