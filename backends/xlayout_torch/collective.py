@@ -55,6 +55,11 @@ def in_order(mesh: DeviceMesh, /) -> bool:
         return all(bool((mesh.mesh.diff(dim=axis) > 0).all()) for axis in range(mesh.ndim))
 
 
+def is_refusal(error: RuntimeError, /) -> bool:
+    """Whether it is DTensor that knows no placements of what its own ops would make."""
+    return "Sharding propagation failed" in str(error)
+
+
 def mesh_said(mesh: DeviceMesh, /) -> str:
     """A mesh in words."""
     return str(mesh)

@@ -17,7 +17,14 @@ from tests.shard.ops import OPS, some
 from xlayout import Mesh, Sharding
 from xlayout.shard import Split
 
-__all__ = ["compared", "of_one_element", "of_segments", "out_of_order", "second_derivative"]
+__all__ = [
+    "compared",
+    "of_one_element",
+    "of_segments",
+    "of_uneven",
+    "out_of_order",
+    "second_derivative",
+]
 
 
 def compared(
@@ -76,6 +83,25 @@ def of_one_element(_rank: int, on: Mesh) -> list[str]:
         right = torch.equal(y.full_tensor(), op(values))
         lies = Sharding.from_torch(y.device_mesh, y.placements, y.ndim)
         found.append(f"{lies.spec}" if right else "wrong")
+    return found
+
+
+def of_uneven(_rank: int, on: Mesh) -> list[bool]:
+    """Whether axes are regrouped right that are cut unevenly, or are to be."""
+    cases: list[tuple[tuple[int, ...], str, dict[str, int]]] = [
+        ((8,), "(a b) -> b a", {"a": 2}),
+        ((5, 8), "a b -> (b a)", {}),
+    ]
+    found = []
+    for shape, pattern, sizes in cases:
+        values = torch.from_numpy(some(shape, 3))
+        lies = Sharding(on, ("tp",)).to_torch(device_mesh(on))
+        given = [values.clone(), _distributed(values, device_mesh(on), lies)]
+        (made, back), (wanted, right) = (
+            _run(lambda x, p=pattern, o=sizes: xl.rearrange(x, p, **o), [x.requires_grad_()])
+            for x in reversed(given)
+        )
+        found.append(_same(made, wanted) and _same(back, right))
     return found
 
 

@@ -42,6 +42,10 @@ def test_an_axis_of_one_element_may_be_cut(ranks: Pool) -> None:
     assert ranks(on_ranks_ops.of_one_element, LINE) == [lie] * 4
 
 
+def test_an_axis_that_is_cut_unevenly_may_be_regrouped(ranks: Pool) -> None:
+    assert ranks(on_ranks_ops.of_uneven, LINE) == [[True, True]] * 4
+
+
 @pytest.mark.parametrize("on", [LINE, GRID], ids=str)
 def test_the_ranks_of_a_mesh_may_be_in_any_order(ranks: Pool, on: Mesh) -> None:
     assert ranks(on_ranks_ops.out_of_order, on, (2, 0, 3, 1)) == [True] * 4

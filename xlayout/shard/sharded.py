@@ -83,7 +83,12 @@ def run_sharded(
     src = tuple(a.sharding for a in held)
     dst = _targets(layout, held, src, out_sharding, local=comm == "local")
     if dst is None or comm == "native":
-        return _by_framework(layout, held, dst, fill)
+        try:
+            return _by_framework(layout, held, dst, fill)
+        except RuntimeError as error:
+            if comm == "native" or not _is_refusal(held[0], error):
+                raise
+        dst = _nearest(layout, held[0], src)
     if comm == "local":
         plan = plan_reshard(layout, src, dst, itemsize=held[0].x.dtype.itemsize)
         if not plan.is_local:
@@ -235,6 +240,11 @@ def _misread(x: Laid) -> bool:
     if cuts_one or not can_hold(x, x.sharding, x.shape):
         return True
     return not verbs("torch", "collective").in_order(x.mesh)
+
+
+def _is_refusal(x: Laid, error: RuntimeError) -> bool:
+    """Whether the framework has no place for the results: DTensor regroups no uneven axes."""
+    return x.framework == "torch" and bool(verbs("torch", "collective").is_refusal(error))
 
 
 def _keeps_axes(layout: Layout) -> bool:
