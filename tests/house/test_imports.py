@@ -127,6 +127,19 @@ except ModuleNotFoundError as error:
     assert python(without("numpy") + code) == told
 
 
+def test_a_state_dict_where_there_is_no_jax_is_told_what_runs_a_model() -> None:
+    code = """
+import xlayout
+try:
+    xlayout.tp.parallelize({"up_proj.weight": None}, None)
+except ImportError as error:
+    print(error)
+"""
+    told = "and jax is not installed; pip install 'xlayout-arrays[jax]'; of torch, give the module"
+    printed = python(without("jax", "jaxlib") + code)
+    assert printed == f"model: nested dicts run in JAX, {told} itself\n"
+
+
 def test_a_framework_that_is_broken_is_not_said_to_be_absent() -> None:
     code = """
 import sys

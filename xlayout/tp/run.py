@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xlayout.errors import SizeError
+from xlayout.registry import backend_named
 from xlayout.tp import planning
 from xlayout.tp.rules import Rule
 from xlayout.tp.state import check_plan, check_weights
@@ -52,6 +53,7 @@ def parallelize(
 
     Raises:
         TypeError: for a model or a mesh of another kind.
+        ImportError: for nested dicts where JAX is not installed.
         ShardingError: for layers that cannot be run so, before anything is changed.
         SizeError: for a plan for another number of ranks than the mesh has.
         ShapeError: for weights that are not those of the plan.
@@ -83,6 +85,12 @@ def parallelize(
 def _side(model: Any) -> Any:
     """What parallelizes a model of that framework."""
     if isinstance(model, Mapping):
+        try:
+            backend_named("jax")
+        except ImportError as error:
+            raise ImportError(
+                f"model: nested dicts run in JAX, and {error}; of torch, give the module itself"
+            ) from error
         from xlayout.jax import parallel as jax_side
 
         return jax_side
