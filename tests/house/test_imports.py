@@ -127,6 +127,28 @@ except ModuleNotFoundError as error:
     assert python(without("numpy") + code) == told
 
 
+@pytest.mark.parametrize(
+    ("module", "call"),
+    [
+        ("twice", "_are_equal(None, None, None, None)"),  # `inspect`, where embeddings are tied
+        ("losses", "measure(None, [])"),  # `plan` and `run`
+        ("formats.base", "numpy_dtype('int8')"),  # `plan` with a dtype
+        ("move", "Buffers(1)"),  # `verify`
+    ],
+)
+def test_checkpoints_without_numpy_say_which_extra_it_is_of(module: str, call: str) -> None:
+    code = f"""
+import xlayout.port.{module} as module
+try:
+    module.{call}
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    told = "numpy: not installed; pip install 'xlayout-arrays[port]' brings it\n"
+    block = without("numpy") + "sys.modules['ml_dtypes'] = sys\n"  # which itself needs numpy
+    assert python(block + code) == told
+
+
 def test_a_state_dict_where_there_is_no_jax_is_told_what_runs_a_model() -> None:
     code = """
 import xlayout

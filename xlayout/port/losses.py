@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from xlayout.errors import PortError
 from xlayout.port.change import Change, exact_dtype, roomy_dtype
 from xlayout.port.formats import numpy_dtype
+from xlayout.port.formats.base import require
 from xlayout.port.regions import gather
 from xlayout.port.rules import Power
 from xlayout.port.units import show_share
@@ -62,6 +63,7 @@ def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
 
     A rule has several where its layers are not of one dtype.
     """
+    require("numpy")
     import numpy as np
 
     losses: dict[tuple[str, Change], Loss] = {}

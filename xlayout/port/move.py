@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xlayout.algebra import Layout
 from xlayout.port.change import Change
 from xlayout.port.formats import Region, TensorSpec
+from xlayout.port.formats.base import require
 from xlayout.port.places import Place
 from xlayout.port.rules import Power, Rule
 
@@ -137,6 +138,7 @@ class Buffers:
     """
 
     def __init__(self, nbytes: int, /) -> None:
+        require("numpy")
         import numpy as np
 
         self._blob = np.empty(nbytes, np.uint8)

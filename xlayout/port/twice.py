@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from xlayout.port.fit import fit
+from xlayout.port.formats.base import require
 from xlayout.port.move import Buffers, homeward
 from xlayout.port.places import Place
 from xlayout.port.stream import laid_out
@@ -45,6 +46,7 @@ def find_doubles(
 
 
 def _are_equal(source: Source, a: Place, b: Place, sizes: Sizes) -> bool:
+    require("numpy")
     import numpy as np
 
     for place in (a, b):

@@ -250,11 +250,10 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     >>> numpy_dtype("bfloat16").itemsize
     2
     """
-    import numpy as np
-
     if name not in DTYPES:
         raise FormatError(f"dtype: {name!r}; known are {', '.join(DTYPES)}")
-    return np.dtype(getattr(require("ml_dtypes"), name, name))
+    found: np.dtype[Any] = require("numpy").dtype(getattr(require("ml_dtypes"), name, name))
+    return found
 
 
 def resolve(region: Region | None, shape: tuple[int, ...]) -> Bounds:
