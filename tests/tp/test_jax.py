@@ -68,8 +68,8 @@ def test_results_and_gradients_are_those_of_one_device() -> None:
     expected, gradients = run(weights, x)
     value, made = run(placed, x)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
-    # Of sums that cancel, processors differ in the last bits of what was summed: up to 4 here.
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+    # Of sums that cancel, processors differ in the last bits of what was summed: 1e-5 of 38.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=4e-5),
                  made, gradients)  # fmt: skip
     text = jax.jit(mlp, out_shardings=NamedSharding(mesh, P())).lower(x, placed).compile().as_text()
     assert text is not None
