@@ -63,6 +63,15 @@ def test_outputs_are_the_dense_layer_s(
     assert same(tiled(parts if apart else x), of(x))
 
 
+def test_its_bias_has_the_axes_that_strict_promotion_wants() -> None:
+    of = dense(6, 4)
+    tiled = TiledLinear.from_linear(of, in_splits=2, out_splits=2)
+    for batch in ((), (2,), (2, 3)):
+        x = whole(*batch, 6)
+        with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+            assert same(tiled(x), of(x))
+
+
 @settings(max_examples=8)  # JAX compiles for each shape
 @given(both=layers())
 def test_back_to_dense_is_where_it_came_from(both: tuple[nnx.Linear, TiledLinear]) -> None:

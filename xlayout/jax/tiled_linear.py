@@ -125,7 +125,10 @@ class TiledLinear(nnx.Module):
             )
             made.append(reduce(add, products))
         y = made[0] if len(made) == 1 else jnp.concatenate(made, axis=-1)
-        return y if bias is None else y + bias.astype(dtype)
+        if bias is None:
+            return y
+        # With all axes, as nnx.Linear gives it: where ranks must be equal, JAX adds none.
+        return y + bias.astype(dtype).reshape((1,) * (y.ndim - 1) + (-1,))
 
     def _parts(self, x: Any) -> Sequence[Any]:
         """What each row of kernels is multiplied by."""
