@@ -88,7 +88,9 @@ def spread(x: Any, /) -> bool | None:
     x = primal(x)
     if not is_tracer(x):
         sharding = getattr(x, "sharding", None)  # a numpy array that is differentiated has none
-        if not isinstance(sharding, NamedSharding) or not _needs_plan(sharding):
+        if not isinstance(sharding, NamedSharding):
+            return None if sharding is not None and len(sharding.device_set) > 1 else False
+        if not _needs_plan(sharding):
             return False
         return True if is_settled(sharding) else None
     sharding = jax.typeof(x).sharding

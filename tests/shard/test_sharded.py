@@ -192,3 +192,14 @@ def test_memory_is_not_a_question_across_devices() -> None:
 def test_a_way_that_is_not_known_is_refused() -> None:
     with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of 'auto', 'local', 'native'"):
         run_sharded(xl.Layout.identity(W), [put(W, P("tp"))], comm="fast")  # type: ignore[arg-type]
+
+
+def test_local_refuses_a_sharding_that_names_no_axes() -> None:
+    impls = pytest.importorskip("jax._src.sharding_impls")
+    client = pytest.importorskip("jax._src.lib").xla_client
+    parts = impls.GSPMDSharding(tuple(jax.devices()), client.HloSharding.iota_tile((8, 1)))
+    x = jax.device_put(values(W), parts)
+    for run in (xl.interleave, lambda x, **how: xl.apply(xl.interleave.layout(W), x, **how)):
+        np.testing.assert_array_equal(run(x), xl.interleave(values(W)))
+        with pytest.raises(TypeError, match=r"x: sharded by GSPMD.*; wanted a NamedSharding"):
+            run(x, comm="local")

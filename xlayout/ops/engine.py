@@ -136,7 +136,9 @@ class Engine:
             if out is not None:
                 self._keep_write((x, args, given), self._layout(arrays, own), own)
             return self._shaped(made, own)
-        if says_where(where) or self.backend(arrays).tracing(*arrays):
+        backend = self.backend(arrays)
+        unknown = where.get("comm") == "local" and spread_over(backend, arrays) is None
+        if unknown or says_where(where) or backend.tracing(*arrays):
             return self._shaped(self._elsewhere(arrays, own, where), own)
         run = caller(
             arrays,
