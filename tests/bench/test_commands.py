@@ -8,7 +8,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from bench.report import count
+from bench.report import RESULTS, count
 from bench.sharding_seconds import measured
 
 
@@ -30,3 +30,12 @@ def test_a_rank_that_fails_is_named_at_once() -> None:
     pytest.importorskip("torch")
     with pytest.raises(AssertionError, match=r"(?s)rank \d:.*ShapeError"):
         measured((3, 4))  # which are not as long as the ranks' parts together
+
+
+def test_a_small_exchange_is_not_kept_as_the_results() -> None:
+    kept = RESULTS / "exchange.json"
+    before = kept.read_bytes()
+    command = [sys.executable, "-m", "bench.exchange", "--tensors", "2", "--rounds", "1"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "exchange, all shared" in ran.stdout
+    assert kept.read_bytes() == before
