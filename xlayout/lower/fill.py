@@ -8,7 +8,7 @@ from typing import Any
 
 from xlayout.errors import ShapeError
 
-__all__ = ["HOLDERS", "as_number", "check_fill", "checked"]
+__all__ = ["as_number", "check_fill", "checked", "is_held"]
 
 # The greatest number of a float, and whether it has an infinity beside.
 _FLOATS = {
@@ -106,22 +106,23 @@ def _digits(name: str) -> int:
     return int("".join([c for c in name if c.isdigit()]) or 0)
 
 
-HOLDERS = frozenset({"numpy", "jaxlib._jax", "torch"})
+_HOLDERS = frozenset({"numpy", "jaxlib._jax", "torch"})
 """The modules of types that hold numbers which are known; tracers are of others."""
+
+
+def is_held(value: Any) -> bool:
+    """Whether a framework holds what is known; not if it asks for a gradient, which is refused."""
+    return type(value).__module__ in _HOLDERS and not getattr(value, "requires_grad", False)
 
 
 def as_number(value: Any) -> Any:
     """A number that a framework holds as Python's own, which frameworks take alike.
 
-    One that asks for a gradient stays as it is, and is refused.
-
     >>> import numpy as np
     >>> as_number(np.int8(3)), as_number("3")
     (3, '3')
     """
-    if type(value).__module__ in HOLDERS and not getattr(value, "shape", True):
-        return value if getattr(value, "requires_grad", False) else value.item()
-    return value
+    return value.item() if is_held(value) and not getattr(value, "shape", True) else value
 
 
 def checked(run: Callable[..., Any], value: Any, argument: str = "fill") -> Callable[..., Any]:

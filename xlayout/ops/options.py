@@ -7,7 +7,7 @@ from typing import Any, TypedDict, get_args
 
 from xlayout.errors import LayoutError
 from xlayout.lower.calls import Comm
-from xlayout.lower.fill import HOLDERS
+from xlayout.lower.fill import is_held
 from xlayout.lower.run import check_copy
 
 __all__ = [
@@ -130,8 +130,7 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, (list, tuple, range, Iterator)):
         return tuple(map(plain, value))
-    held = type(value).__module__ in HOLDERS and hasattr(value, "tolist")
-    if held and not getattr(value, "requires_grad", False):  # see `as_number`
+    if is_held(value) and hasattr(value, "tolist"):
         # Of one number; where a transform works on many at a time, torch has words for it.
         return plain(value.tolist() if getattr(value, "shape", ()) else value.item())
     return value
