@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -49,3 +50,17 @@ def thresholds(request: pytest.FixtureRequest) -> Iterator[None]:
     xlayout_native.set_thresholds(*request.param)
     yield
     xlayout_native.set_thresholds(*USUAL)
+
+
+@pytest.fixture
+def prepared_widths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The widths of an element for which plans are prepared from now on, in turn."""
+    widths: list[int] = []
+    prepare = xlayout_native.prepare
+
+    def counted(moves: Any, width: int, *ends: int) -> Any:
+        widths.append(width)
+        return prepare(moves, width, *ends)
+
+    monkeypatch.setattr(xlayout_native, "prepare", counted)
+    return widths

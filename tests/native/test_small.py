@@ -198,17 +198,9 @@ def test_the_result_is_a_tensor_of_its_own() -> None:
     assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_plans_are_prepared_for_dtypes_that_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    widths: list[int] = []
-    prepare = xlayout_native.prepare
-
-    def counted(moves: Any, width: int, *ends: int) -> Any:
-        widths.append(width)
-        return prepare(moves, width, *ends)
-
-    monkeypatch.setattr(xlayout_native, "prepare", counted)
+def test_plans_are_prepared_for_dtypes_that_come(prepared_widths: list[int]) -> None:
     run = quick(framework, TURN, 1, [(4, 3)])
-    assert widths == []
+    assert prepared_widths == []
     for dtype in (torch.float32, torch.float32, torch.bfloat16, torch.complex64):
         run(torch.zeros(3, 4, dtype=dtype))
-    assert widths == [4, 2]
+    assert prepared_widths == [4, 2]

@@ -113,18 +113,10 @@ def test_fields_that_out_does_not_show_stay(part: str, count: int) -> None:
     assert 0 < np.count_nonzero(memory) < memory.size
 
 
-def test_plans_are_prepared_for_dtypes_that_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    widths: list[int] = []
-    prepare = xlayout_native.prepare
-
-    def counted(moves: Any, width: int, *ends: int) -> Any:
-        widths.append(width)
-        return prepare(moves, width, *ends)
-
-    monkeypatch.setattr(xlayout_native, "prepare", counted)
+def test_plans_are_prepared_for_dtypes_that_come(prepared_widths: list[int]) -> None:
     layout = LAYOUTS["three pieces"]
     run = quick(by_numpy, moves_of(layout), 1, layout.out_shapes)
-    assert widths == []
+    assert prepared_widths == []
     for dtype in ("f4", "f4", "i4", "S3", "c16", "S3"):
         run(*inputs(layout, dtype))
-    assert widths == [4, 16]
+    assert prepared_widths == [4, 16]
