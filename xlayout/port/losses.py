@@ -63,9 +63,7 @@ def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
 
     A rule has several where its layers are not of one dtype.
     """
-    require("numpy")
-    import numpy as np
-
+    np = require("numpy")
     losses: dict[tuple[str, Change], Loss] = {}
     for move in moves:
         rule, change = move.source.rule, move.change

@@ -138,10 +138,8 @@ class Buffers:
     """
 
     def __init__(self, nbytes: int, /) -> None:
-        require("numpy")
-        import numpy as np
-
-        self._blob = np.empty(nbytes, np.uint8)
+        np = require("numpy")
+        self._blob: Array = np.empty(nbytes, np.uint8)
 
     def carve(self, start: int, dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Array:
         """Return the bytes from `start` on as an array."""

@@ -51,16 +51,16 @@ def spoken(family: Family, source: Source, config: Mapping[str, Any], /) -> tupl
 
 def _by_names(named: Mapping[str, Dialect], names: Iterable[str]) -> tuple[str, Dialect]:
     """Return the dialect of which most names are there, those of the first layer and expert."""
-    firsts = {
-        key: {Place(rule, layer=0, expert=0).tensor for rule in dialect.rules}
-        for key, dialect in named.items()
-    }
+    speakers: dict[str, dict[str, None]] = {}
+    for key, dialect in named.items():
+        for rule in dialect.rules:
+            speakers.setdefault(Place(rule, layer=0, expert=0).tensor, {})[key] = None
     heard: Counter[tuple[str, str]] = Counter()
     for name in names:
         pieces = re.split(r"(?<=\.)", name, maxsplit=_DEEPEST)
         for prefix in accumulate(pieces[:-1], initial=""):
-            rest = name[len(prefix) :]
-            heard.update((prefix, key) for key, known in firsts.items() if rest in known)
+            for key in speakers.get(name[len(prefix) :], ()):
+                heard[prefix, key] += 1
     # Of prefixes that are as good the shortest: a model as it is before a copy of it.
     order = {key: k for k, key in enumerate(named)}
     prefix, key = min(

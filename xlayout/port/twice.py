@@ -46,9 +46,7 @@ def find_doubles(
 
 
 def _are_equal(source: Source, a: Place, b: Place, sizes: Sizes) -> bool:
-    require("numpy")
-    import numpy as np
-
+    np = require("numpy")
     for place in (a, b):
         spec = source.tensors.get(place.tensor)
         if spec is None or spec.shape != place.rule.target_shape(sizes):

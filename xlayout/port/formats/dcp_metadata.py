@@ -7,7 +7,6 @@ contradicts: every chunk has its bytes, and the chunks of a tensor cover it, eac
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from xlayout.errors import FormatError
 from xlayout.port.formats import dcp_names as names
 from xlayout.port.formats.base import DTYPES, Bounds, TensorSpec
 from xlayout.port.formats.pickle_tree import Made, Name, read_pickle, show
-from xlayout.port.formats.safetensors_index import is_too_long
+from xlayout.port.formats.safetensors_index import is_plain_name
 from xlayout.port.formats.torch_tensor import DTYPE_NAMES
 
 __all__ = ["VERSION", "Chunk", "Contents", "Entry", "Item", "parse_metadata"]
@@ -151,11 +150,7 @@ def _items(storage: Any) -> dict[tuple[str, tuple[int, ...]], Item]:
 
 def _item(info: dict[Any, Any]) -> Item:
     file, offset, length = info.get("relative_path"), info.get("offset"), info.get("length")
-    if (
-        not isinstance(file, str)
-        or not re.fullmatch(r"(?!\.+$)[^/\\\0:]+", file)
-        or is_too_long(file)
-    ):
+    if not is_plain_name(file):
         raise _WrongError(f"{show(file)}; wanted the plain name of a file in this directory")
     if type(offset) is not int or type(length) is not int or offset < 0 or length < 0:
         raise _WrongError(f"bytes {show(length)} from {show(offset)}; wanted integers from 0")

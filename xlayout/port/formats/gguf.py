@@ -117,8 +117,10 @@ class GGUFSource(Source):
         self.config: Mapping[str, Any] = _config(header.metadata, tensors, str(path))
         told = {f"tokenizer.ggml.{key}_token_id" for key, _ in _TOKENS}
         tokenizer = any(key.startswith("tokenizer.") and key not in told for key in self.metadata)
-        notes = ("tokenizer.*" if tokenizer else "", f"{spare:,} bytes of no tensor" * bool(spare))
-        self.notes = tuple(filter(None, notes))
+        notes = ["tokenizer.*"] if tokenizer else []
+        if spare:
+            notes.append(f"{spare:,} bytes of no tensor")
+        self.notes = tuple(notes)
         self.files: Mapping[str, int] = {self.path.name: size}
         self._handle = os.open(self.path, os.O_RDONLY)
 
@@ -215,18 +217,16 @@ def _spare(
 ) -> int:
     """Return how many bytes behind the header are no tensor's, nor the padding before one."""
     unit = header.metadata.get("general.alignment", 32)
-    position, found = header.data, 0
+    position, gaps = header.data, []
     for name, (offset, stored) in sorted(places.items(), key=lambda item: item[1][0]):
         if offset < position:
             raise FormatError(
                 f"{file}: {name!r}: begins at byte {offset}, inside the tensor before it, which "
                 f"ends at {position}"
             )
-        if (gap := offset - position) >= unit:
-            found += gap
+        gaps.append(offset - position)
         position = offset + stored.nbytes
-    behind = size - position
-    return found + behind if behind >= unit else found
+    return sum(gap for gap in (*gaps, size - position) if gap >= unit)
 
 
 def single(value: Any, /) -> Any:

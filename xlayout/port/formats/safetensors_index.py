@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeGuard
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import TensorSpec
@@ -15,7 +16,7 @@ from xlayout.port.formats.strict_json import read_json
 
 __all__ = [
     "INDEX",
-    "is_too_long",
+    "is_plain_name",
     "listed_files",
     "natural_key",
     "refuse_mismatch",
@@ -60,11 +61,7 @@ def _read_index(path: Path) -> dict[str, set[str]]:
         raise FormatError(f"{path}: no weight_map; wanted an object of tensor: file")
     listed = defaultdict(set)
     for tensor, file in weights.items():
-        if (
-            not isinstance(file, str)
-            or not re.fullmatch(r"[^/\\\0:]+\.safetensors", file)
-            or is_too_long(file)
-        ):
+        if not is_plain_name(file) or not re.fullmatch(r"(?s).+\.safetensors", file):
             raise FormatError(
                 f"{path}: {tensor!r}: {file!r:.200}; wanted the plain name of a *.safetensors "
                 "file in this directory"
@@ -73,13 +70,17 @@ def _read_index(path: Path) -> dict[str, set[str]]:
     return listed
 
 
-def is_too_long(file: str, /) -> bool:
-    """Whether a name is longer than that of any file can be.
+def is_plain_name(file: object, /) -> TypeGuard[str]:
+    """Whether this is the name of a file in its directory, and no longer than any can be.
 
-    >>> is_too_long("é" * 128)
-    True
+    >>> is_plain_name("a.bin"), is_plain_name("../a.bin"), is_plain_name("é" * 128)
+    (True, False, False)
     """
-    return len(file.encode("utf-8", "surrogatepass")) > _LONGEST
+    return (
+        isinstance(file, str)
+        and re.fullmatch(r"(?!\.+$)[^/\\\0:]+", file) is not None
+        and len(file.encode("utf-8", "surrogatepass")) <= _LONGEST
+    )
 
 
 def refuse_outside(folder: Path, file: str, /) -> None:
