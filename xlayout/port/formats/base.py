@@ -136,7 +136,7 @@ class Source(Protocol):
 
     @abstractmethod
     def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:
-        """Read one region of one tensor, into `out` where it is given.
+        """Read one region of one tensor, into `out` where it is given; from any thread.
 
         Args:
             name: A key of `tensors`.
@@ -180,7 +180,8 @@ class Sink(Protocol):
         Raises:
             KeyError: The tensor was not declared.
             ShapeError: The array does not fit the region, or the region leaves the tensor.
-            PortError: Some of it is already written, or the disk is full; then nothing is left.
+            PortError: Some of it is already written, or the disk is full. What failed once fails
+                from then on, with the same error.
         """
 
     @abstractmethod

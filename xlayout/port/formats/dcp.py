@@ -81,14 +81,9 @@ class DCPSource(Source):
         order = place.order
         lying = TensorSpec(spec.dtype, tuple(shape[axis] for axis in order))
         try:
-            with named(self.path / chunk.item.file):
-                _fill(
-                    self._files.handle(chunk.item.file),
-                    place,
-                    lying,
-                    tuple(inner[axis] for axis in order),
-                    into.transpose(order),
-                )
+            with named(self.path / chunk.item.file), self._files.opened(chunk.item.file) as handle:
+                cut = tuple(inner[axis] for axis in order)
+                _fill(handle, place, lying, cut, into.transpose(order))
         except EOFError as error:
             raise FormatError(
                 f"{self.path / chunk.item.file}: {name!r:.200}: {error}; the file was cut short"

@@ -8,9 +8,11 @@ read, for there may be hundreds of thousands, and what the plan needs is in the 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import NoReturn
 
 from xlayout.errors import FormatError
@@ -38,7 +40,7 @@ class Lying:
 
 
 class ItemFiles:
-    """The files, opened as they are needed.
+    """The files, opened as they are needed, from any thread.
 
     Args:
         folder: The directory.
@@ -48,20 +50,35 @@ class ItemFiles:
     def __init__(self, folder: Path, sizes: Mapping[str, int], /) -> None:
         self._folder, self._sizes = folder, sizes
         self._handles: dict[str, int] = {}
+        self._readers: dict[str, int] = {}
+        self._lock = Lock()
         self._places: dict[tuple[Item, str], Lying] = {}
         self._headers: dict[tuple[str, int], dict[str, tuple[Entry, object]]] = {}
 
-    def handle(self, file: str, /) -> int:
-        """Return an open handle of a file, good until the next is asked for.
+    @contextmanager
+    def opened(self, file: str, /) -> Iterator[int]:
+        """Give an open handle of a file, which stays open meanwhile, whatever others ask for.
 
         Raises:
             OSError: The file cannot be opened, though it was there.
         """
-        if file not in self._handles:
+        with self._lock:
+            if file not in self._handles:
+                self._close_idle()
+                self._handles[file] = os.open(str(self._folder / file), os.O_RDONLY)
+            self._readers[file] = self._readers.get(file, 0) + 1
+            handle = self._handles[file]
+        try:
+            yield handle
+        finally:
+            with self._lock:
+                self._readers[file] -= 1
+
+    def _close_idle(self) -> None:
+        """Close files that nobody reads, so that one more is not too many."""
+        for file in [name for name in self._handles if not self._readers[name]]:
             if len(self._handles) >= _OPEN:
-                os.close(self._handles.pop(next(iter(self._handles))))
-            self._handles[file] = os.open(str(self._folder / file), os.O_RDONLY)
-        return self._handles[file]
+                os.close(self._handles.pop(file))
 
     def place(self, name: str, spec: TensorSpec, chunk: Chunk, /) -> Lying:
         """Return where the bytes of a chunk lie.
@@ -76,8 +93,8 @@ class ItemFiles:
         """
         known = self._places.get((chunk.item, name))
         if known is None:
-            with named(self._folder / chunk.item.file):
-                known = self._places[chunk.item, name] = self._find(name, spec, chunk)
+            with named(self._folder / chunk.item.file), self.opened(chunk.item.file) as handle:
+                known = self._places[chunk.item, name] = self._find(handle, name, spec, chunk)
         return known
 
     def close(self) -> None:
@@ -85,7 +102,7 @@ class ItemFiles:
         while self._handles:
             os.close(self._handles.popitem()[1])
 
-    def _find(self, name: str, spec: TensorSpec, chunk: Chunk) -> Lying:
+    def _find(self, handle: int, name: str, spec: TensorSpec, chunk: Chunk) -> Lying:
         item = chunk.item
         starts = [start for start, _ in chunk.box]
         where = f"{self._folder / item.file}: {name!r:.200}: its chunk at {starts}"
@@ -93,7 +110,6 @@ class ItemFiles:
         def refuse(what: str, wanted: str) -> NoReturn:
             raise FormatError(f"{where}: {what}; wanted {wanted}")
 
-        handle = self.handle(item.file)
         if os.pread(handle, 4, item.offset) == b"PK\3\4":
             records = read_archive(handle, item.offset, item.length, where=where)
 
@@ -109,7 +125,7 @@ class ItemFiles:
                 stored = "no" if data is None else data.size
                 refuse(f"{strided.spec} and {stored} bytes", f"{spec} and {spec.nbytes} bytes")
             return Lying(item.offset + data.offset, strided.order)
-        entry, offsets = self._header(item, where).get(name, (None, None))
+        entry, offsets = self._header(handle, item, where).get(name, (None, None))
         if entry is None or offsets not in (None, starts) or entry.spec != spec:
             found = f"{entry.spec} from {offsets}" if entry else "nothing under its name"
             refuse(found, f"{spec} from {starts}")
@@ -117,14 +133,13 @@ class ItemFiles:
             refuse(f"{item.length} bytes in the metadata", f"{spec.nbytes}")
         return Lying(item.offset + entry.offset, tuple(range(len(spec.shape))))
 
-    def _header(self, item: Item, where: str) -> dict[str, tuple[Entry, object]]:
+    def _header(self, handle: int, item: Item, where: str) -> dict[str, tuple[Entry, object]]:
         """Return the tensors of the safetensors file that begins where an item does.
 
         Each with the place that it says it has in the whole tensor.
         """
         key = (item.file, item.offset)
         if key not in self._headers:
-            handle = self.handle(item.file)
             room = self._sizes[item.file] - item.offset
             length = int.from_bytes(os.pread(handle, 8, item.offset), "little")
             if length > min(MAX_HEADER, room - 8):

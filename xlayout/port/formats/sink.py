@@ -68,6 +68,7 @@ class StagedSink(Sink):
         self._key, self._parts = key, parts
         self._journal: Journal | None = None
         self._open, self._sealed = True, False
+        self._failed: BaseException | None = None
         self.path = self._staging.path
 
     def _begin(self) -> None:
@@ -108,6 +109,8 @@ class StagedSink(Sink):
 
     def write(self, name: str, array: Array, region: Region | None = None) -> None:
         """Write one region of one tensor; see `Sink.write`."""
+        if self._failed:
+            raise self._failed
         if not self._open or self._sealed:
             raise PortError(
                 f"{self.path}: sealed, committed or aborted; nothing can be written any more"
@@ -127,11 +130,14 @@ class StagedSink(Sink):
                 if self._journal:
                     self._journal.note(name, box, checksum(array))
         except BaseException as error:
-            self._stop(error)
+            # Others may be writing: the files are closed when the sink is.
+            self._failed = self._failed or error
             raise
 
     def seal(self) -> Path:
         """Finish the files and say where they lie; see `Sink.seal`."""
+        if self._failed:
+            raise self._failed
         if not self._open:
             raise PortError(f"{self.path}: committed or aborted before")
         if not self._sealed:
