@@ -18,6 +18,7 @@ from xlayout.port.fit import fit
 from xlayout.port.formats import TensorSpec, open_source
 from xlayout.port.formats.maxtext import MaxTextSource, stored_bytes
 from xlayout.port.formats.tensorstore_specs import write_spec
+from xlayout.port.lanes import LANES
 from xlayout.port.plan import plan_open
 from xlayout.port.units import show_bytes
 
@@ -92,7 +93,7 @@ def test_tiles_are_even_whatever_the_memory(narrow_llama: Path, tmp_path: Path, 
     assert uneven == {False, True}
 
 
-@pytest.mark.parametrize("max_ram", [9_000, 12_000])
+@pytest.mark.parametrize("max_ram", [10_000, 16_000])
 def test_the_plan_says_what_is_stored(narrow_llama: Path, tmp_path: Path, max_ram: int) -> None:
     plan = port.run(narrow_llama, tmp_path / "out", to="maxtext", max_ram=max_ram).plan
     with open_source(tmp_path / "out") as written:
@@ -115,9 +116,22 @@ def test_even_tiles_cut_no_chunk_that_longer_ones_do_not(
         plan = plan_open(checkpoint, tmp_path, to="maxtext", dtype=None, max_ram=10**6, exact=True)
     (move,) = (m for m in plan.moves if m.source.name == "model.layers.0.mlp.up_proj.weight")
     cut, alone = replace(move, chunk=(32, 64)), replace(move, chunk=())
-    ((longest,),) = fit([[cut]], sum(move.buffers(64)))
-    ((even,),) = fit([[alone]], sum(move.buffers(64)))
+    room = LANES * sum(move.buffers(64))
+    ((longest,),) = fit([[cut]], room)
+    ((even,),) = fit([[alone]], room)
     assert (longest.lead, longest.held, even.lead) == (64, 0, 40)
+
+
+@pytest.mark.parametrize(("chunk", "lead"), [((), 8), ((32, 64), 32)])
+def test_tiles_leave_room_for_others_where_they_cut_no_chunk(
+    narrow_llama: Path, tmp_path: Path, chunk: tuple[int, ...], lead: int
+) -> None:
+    """Of 80 rows 64 fit: tiles of an eighth of them, or of half where chunks are as long."""
+    with open_checkpoint(narrow_llama) as checkpoint:
+        plan = plan_open(checkpoint, tmp_path, to="maxtext", dtype=None, max_ram=10**6, exact=True)
+    (move,) = (m for m in plan.moves if m.source.name == "model.layers.0.mlp.up_proj.weight")
+    ((fitted,),) = fit([[replace(move, chunk=chunk)]], sum(move.buffers(64)))
+    assert fitted.lead == lead
 
 
 def test_no_chunk_is_read_before_it_is_known_to_fit(

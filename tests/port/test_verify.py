@@ -179,7 +179,7 @@ def test_both_sides_together_stay_within_the_bound(
             taken.append(nbytes)
             super().__init__(nbytes)
 
-    monkeypatch.setattr(sys.modules["xlayout.port.verify"], "Buffers", Counted)
+    monkeypatch.setattr(sys.modules["xlayout.port.lanes"], "Buffers", Counted)
     for sides in ((gguf, out), (out, gguf)):
         taken.clear()
         assert port.verify(*sides, max_ram=160_000).identical

@@ -1,4 +1,4 @@
-"""Tiles as long as memory allows, or the least memory that works, before a tile is read."""
+"""Tiles that memory has room for, or the least memory that works, before one is read."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from xlayout.errors import PortError
+from xlayout.port.lanes import LANES
 from xlayout.port.move import Move
 
 __all__ = ["fit", "fit_port"]
+
+_ROOMY = 32 << 20  # bytes of a tile; what is longer is no faster, and its new pages cost time
 
 _Kind: TypeAlias = tuple[tuple[object, ...], ...]
 
 
 def fit(groups: Sequence[Sequence[Move]], max_ram: int, /) -> list[tuple[Move, ...]]:
-    """Return moves with the longest tiles that fit, each group's of one length and in together.
+    """Return moves with tiles that fit, each group's of one length and in memory together.
 
-    They are then evened out: as many tiles, all about as long, so that the last one is no stub.
-    A tile may become a chunk, and the last chunk is stored as large as the others. The last of k
-    even tiles lacks at most k - 1 leads, which is less than one part in as many as a tile holds,
-    and never more than a third of the tensor; uneven, it could be nearly all of it.
+    They leave room for `LANES` of them, where none then cuts a chunk of the source, which would be
+    read again for each; else they take more. They are then evened out: as many tiles, all about as
+    long, so that the last one is no stub. A tile may become a chunk, and the last chunk is stored
+    as large as the others. The last of k even tiles lacks at most k - 1 leads, which is less than
+    one part in as many as a tile holds, and never more than a third of the tensor; uneven, it could
+    be nearly all of it.
 
     Beside their buffers there must be room for the largest chunk that some tile cuts: it is read
     and decoded whole.
@@ -43,7 +48,11 @@ def fit(groups: Sequence[Sequence[Move]], max_ram: int, /) -> list[tuple[Move, .
                 f"max_ram: {max_ram:,} bytes; one slice of {one[worst][0].source.tensor}{beside} "
                 f"needs {need:,}, which is the least that works"
             )
-        fitted = {kind: _stretched(group, room // leasts[kind]) for kind, group in one.items()}
+        share = min(room // LANES, _ROOMY)
+        fitted = {
+            kind: _stretched(group, max(share // leasts[kind], 1), room // leasts[kind])
+            for kind, group in one.items()
+        }
         cut = max((move for group in fitted.values() for move in group), key=lambda m: m.held)
         if cut.held <= max_ram - room:
             break
@@ -75,15 +84,24 @@ def _least(group: Sequence[Move]) -> int:
     return sum(sum(move.buffers(1)) for move in group)
 
 
-def _stretched(group: Sequence[Move], most: int) -> tuple[Move, ...]:
-    """Return moves with tiles of at most so many leads."""
+def _stretched(group: Sequence[Move], few: int, most: int) -> tuple[Move, ...]:
+    """Return moves with tiles of about `few` leads, or up to `most`, where fewer cut chunks."""
     first = group[0]
     whole = first.sizes[first.source.rule.lead]
     most = min(whole, most)
-    longest, even = (
-        tuple(replace(move, lead=lead) for move in group)
-        for lead in (most, -(-whole // -(-whole // most)))
-    )
+    while few < most:
+        for tiles in _even_or_not(group, few, whole):
+            if not any(move.held for move in tiles):
+                return tiles
+        few *= 2
+    even, longest = _even_or_not(group, most, whole)
     # A chunk of the source that even tiles would cut costs memory, and is read more than once.
     cuts = any(a.held > b.held for a, b in zip(even, longest, strict=True))
     return longest if cuts else even
+
+
+def _even_or_not(group: Sequence[Move], lead: int, whole: int) -> tuple[tuple[Move, ...], ...]:
+    """Return moves with even tiles of at most so many leads, and with tiles of just so many."""
+    leads = -(-whole // -(-whole // lead)), lead
+    even, longest = (tuple(replace(move, lead=lead) for move in group) for lead in leads)
+    return even, longest

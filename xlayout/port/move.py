@@ -101,6 +101,11 @@ class Move:
         )
 
     @property
+    def need(self) -> int:
+        """Bytes of the buffers that a tile is read into, laid out in and changed in."""
+        return sum(self.buffers(self.lead))
+
+    @property
     def held(self) -> int:
         """Bytes of a chunk that is read for a part of it, stored and decoded; 0 if none is cut."""
         if not self.chunk:

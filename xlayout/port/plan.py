@@ -26,6 +26,7 @@ from xlayout.port.formats.dcp_sink import dcp_files
 from xlayout.port.formats.maxtext import stored_bytes
 from xlayout.port.formats.publish import refuse_taken
 from xlayout.port.formats.safetensors_index import natural_key, shard
+from xlayout.port.lanes import lanes_for
 from xlayout.port.losses import Loss, measure, roomier
 from xlayout.port.move import Move
 from xlayout.port.places import Place
@@ -59,7 +60,8 @@ class PortPlan(Tabled):
         specs: Every tensor that will be written.
         chunks: The extent in which each of them is written.
         read_bytes: Bytes of the files that are read.
-        buffer_bytes: The memory that tensor data will ever take, but for a chunk that is cut.
+        lanes: How many tiles are on their way at a time.
+        buffer_bytes: The memory that tensor data will ever take, but for chunks that are cut.
         max_ram: The bound it was fitted to.
         exact: Whether nothing may be lost; what the dtypes do not prove is then checked.
         ignored: Source names that carry nothing of their own.
@@ -83,6 +85,7 @@ class PortPlan(Tabled):
     specs: Mapping[str, TensorSpec]
     chunks: Mapping[str, tuple[int, ...]]
     read_bytes: int
+    lanes: int
     buffer_bytes: int
     max_ram: int
     exact: bool
@@ -191,6 +194,8 @@ def plan_open(
         for move in moves
     }
     widened = {} if dtype else _widened(checkpoint, moves)
+    need = max(move.need for move in moves)
+    lanes = lanes_for(need + max(move.held for move in moves), max_ram)
     return PortPlan(
         src=checkpoint.source.path,
         dst=dst,
@@ -201,7 +206,8 @@ def plan_open(
         specs=specs,
         chunks={move.target.tensor: _extent(move) for move in reversed(moves)},
         read_bytes=sum(checkpoint.source.files.values()),
-        buffer_bytes=max(sum(move.buffers(move.lead)) for move in moves),
+        lanes=lanes,
+        buffer_bytes=lanes * need,
         max_ram=max_ram,
         exact=exact,
         ignored=checkpoint.ignored,

@@ -85,11 +85,12 @@ def _first(names: Sequence[str]) -> str:
 
 def _notes(plan: PortPlan) -> list[str]:
     tensors = show_count(len(plan.specs), "tensor")
-    held = max(move.held for move in plan.moves)
+    held = plan.lanes * max(move.held for move in plan.moves)
+    chunks = "a chunk that is" if plan.lanes == 1 else f"{plan.lanes} chunks that are"
     notes = [
         f"reads {show_bytes(plan.read_bytes)}; writes {tensors}, {show_bytes(plan.write_bytes)}; "
         f"holds at most {show_bytes(plan.buffer_bytes)} of {show_bytes(plan.max_ram)} in buffers"
-        + (f", and {show_bytes(held)} for a chunk that is read whole" if held else ""),
+        + (f", and {show_bytes(held)} for {chunks} read whole" if held else ""),
         f"files: {_files(plan.files)}",
         "every source tensor is accounted for",
     ]

@@ -1,22 +1,23 @@
-"""The moving itself: tile by tile through one set of buffers, never more memory than planned."""
+"""The moving itself: tiles side by side, in no more memory than was planned."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from xlayout.errors import PortError
 from xlayout.port.change import roomy_dtype
 from xlayout.port.formats import numpy_dtype
+from xlayout.port.lanes import side_by_side
 from xlayout.port.losses import Loss
-from xlayout.port.move import Buffers
 from xlayout.port.regions import gather, held, scatter
 
 if TYPE_CHECKING:
     from xlayout.port.formats import Sink, Source
     from xlayout.port.formats.base import Array
-    from xlayout.port.move import Move, Tile
+    from xlayout.port.move import Buffers, Move, Tile
     from xlayout.port.plan import PortPlan
 
 __all__ = ["laid_out", "stream"]
@@ -25,7 +26,7 @@ __all__ = ["laid_out", "stream"]
 def stream(
     source: Source, sink: Sink, plan: PortPlan, /, progress: Callable[[int], None] | None = None
 ) -> int:
-    """Carry out a plan's moves, telling `progress` the bytes that are there.
+    """Carry out a plan's moves, telling `progress` the bytes of each tile that is there.
 
     Returns:
         The bytes that a run that was interrupted had written, and that were found sound.
@@ -34,22 +35,33 @@ def stream(
         PortError: An element would not come back though the plan says that all do, or the disk is
             full.
     """
-    buffers = Buffers(plan.buffer_bytes)
     kept = 0
-    for move in plan.moves:
-        name, dtype = move.target.tensor, numpy_dtype(move.change.target)
-        for tile in move.tiles():
-            y = buffers.carve(0, dtype, (tile.layout.size,))
-            there = held(sink, name, tile.write, y)
-            sizes = (math.prod(cut.stop - cut.start for cut in region) for region in there)
-            kept += sum(sizes) * y.itemsize
-            if len(there) < len(tile.write):
-                x = laid_out(source, move, tile, buffers)
-                y = _changed(move, x, buffers).reshape(-1)
-                scatter(sink, name, tile.write, y, but=there)
-            if progress is not None:
-                progress(y.nbytes)
+
+    def ended(moved: tuple[int, int]) -> None:
+        nonlocal kept
+        kept += moved[1]
+        if progress is not None:
+            progress(moved[0])
+
+    jobs = (
+        partial(_carry, source, sink, move, tile) for move in plan.moves for tile in move.tiles()
+    )
+    side_by_side(jobs, ended, lanes=plan.lanes, nbytes=plan.buffer_bytes // plan.lanes)
     return kept
+
+
+def _carry(source: Source, sink: Sink, move: Move, tile: Tile, buffers: Buffers) -> tuple[int, int]:
+    """Carry a tile over; return its bytes, and how many of them were there already."""
+    name, dtype = move.target.tensor, numpy_dtype(move.change.target)
+    y = buffers.carve(0, dtype, (tile.layout.size,))
+    there = held(sink, name, tile.write, y)
+    sizes = (math.prod(cut.stop - cut.start for cut in region) for region in there)
+    kept = sum(sizes) * y.itemsize
+    if len(there) < len(tile.write):
+        x = laid_out(source, move, tile, buffers)
+        y = _changed(move, x, buffers).reshape(-1)
+        scatter(sink, name, tile.write, y, but=there)
+    return y.nbytes, kept
 
 
 def laid_out(source: Source, move: Move, tile: Tile, buffers: Buffers, start: int = 0) -> Array:

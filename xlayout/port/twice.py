@@ -55,7 +55,7 @@ def _are_equal(source: Source, a: Place, b: Place, sizes: Sizes) -> bool:
     if source.tensors[b.tensor].dtype != dtype:
         return False
     ((one, other),) = fit([[homeward(place, dtype, sizes) for place in (a, b)]], _ROOM)
-    buffers = [Buffers(sum(move.buffers(move.lead))) for move in (one, other)]
+    buffers = [Buffers(move.need) for move in (one, other)]
     for first, second in zip(one.tiles(), other.tiles(), strict=True):
         x = laid_out(source, one, first, buffers[0])
         y = laid_out(source, other, second, buffers[1])

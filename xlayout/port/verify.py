@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 
 from xlayout.errors import PortError
@@ -18,6 +19,7 @@ from xlayout.port.change import Change
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.family import Family
 from xlayout.port.fit import fit
+from xlayout.port.lanes import lanes_for, side_by_side
 from xlayout.port.move import Buffers, Move, homeward
 from xlayout.port.stream import laid_out
 from xlayout.port.units import parse_bytes, show_count, show_share
@@ -179,12 +181,19 @@ def compare(first: Checkpoint, second: Checkpoint, /, *, max_ram: int) -> Compar
     pairs = fit(
         [[homeward(*side.stored(name)) for side in (first, second)] for name in both], max_ram
     )
-    needs = (sum(sum(move.buffers(move.lead)) for move in pair) for pair in pairs)
-    buffers = Buffers(max(needs))
+    found: dict[str, TensorComparison] = {}
+
+    def ended(tensor: TensorComparison) -> None:
+        found[tensor.name] = tensor
+
+    nbytes = max(sum(move.need for move in pair) for pair in pairs)
+    held = max(move.held for pair in pairs for move in pair)
+    jobs = (partial(_compare, first, second, pair) for pair in pairs)
+    side_by_side(jobs, ended, lanes=lanes_for(nbytes + held, max_ram), nbytes=nbytes)
     return Comparison(
         first=str(first.source.path),
         second=str(second.source.path),
-        tensors=tuple(_compare(first, second, pair, buffers) for pair in pairs),
+        tensors=tuple(found[name] for name in both),
         only_first=tuple(name for name in first.places if name not in both),
         only_second=tuple(name for name in second.places if name not in both),
     )
@@ -197,7 +206,7 @@ def _compare(
     scales = second.scale(b.source), first.scale(a.source)
     change = Change(a.change.source, b.change.source, *scales)
     digest, size = hashlib.blake2b(digest_size=16), 0
-    behind = sum(a.buffers(a.lead))
+    behind = a.need
     not_forward = not_back = overflowed = 0
     for one, other in zip(a.tiles(), b.tiles(), strict=True):
         x = laid_out(first.source, a, one, buffers)

@@ -1,0 +1,76 @@
+"""Lanes: jobs done side by side, each in memory of its own, so that one reads as another writes.
+
+Reading, laying out, summing and writing all let go of Python's lock, so threads are enough.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import TypeAlias, TypeVar
+
+from xlayout.port.move import Buffers
+
+__all__ = ["LANES", "Job", "lanes_for", "side_by_side"]
+
+LANES = 8
+"""The most jobs at a time, for each takes its memory."""
+
+T = TypeVar("T")
+Job: TypeAlias = Callable[[Buffers], T]
+
+
+def lanes_for(need: int, max_ram: int, /) -> int:
+    """Return how many jobs, each of which needs so many bytes, are best done at a time.
+
+    That is one more than there are processors, for some job is always waiting for a disk.
+
+    >>> 1 < lanes_for(100, 10_000) <= LANES, lanes_for(100, 250), lanes_for(100, 50)
+    (True, 2, 1)
+    """
+    processors = len(os.sched_getaffinity(0))
+    return max(1, min(LANES, processors + 1, max_ram // max(need, 1)))
+
+
+def side_by_side(
+    jobs: Iterable[Job[T]], each: Callable[[T], object], /, *, lanes: int, nbytes: int
+) -> None:
+    """Do jobs, and call `each`, here, with what one returns once it has ended.
+
+    If a job or `each` raises, or this is interrupted, no other job begins, those on their way end,
+    and then it is raised.
+
+    Args:
+        jobs: The jobs, in the order in which they begin.
+        each: What is told of a job that has ended.
+        lanes: How many are done at a time.
+        nbytes: The memory of each lane.
+    """
+    free: SimpleQueue[Buffers] = SimpleQueue()
+    for _ in range(lanes):
+        free.put(Buffers(nbytes))
+
+    def run(job: Job[T]) -> T:
+        buffers = free.get()
+        try:
+            return job(buffers)
+        finally:
+            free.put(buffers)
+
+    with ThreadPoolExecutor(lanes, "port") as pool:
+        going: set[Future[T]] = set()
+
+        def finish(*, all_but: int) -> None:
+            while len(going) > all_but:
+                for ended in wait(going, return_when=FIRST_COMPLETED).done:
+                    going.remove(ended)
+                    each(ended.result())
+
+        for job in jobs:
+            finish(all_but=lanes - 1)
+            # In the caller's context: whether the copy kernel is wanted is said there.
+            going.add(pool.submit(copy_context().run, run, job))
+        finish(all_but=0)
