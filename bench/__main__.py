@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-_SCRIPTS = ("exchange", "memory", "overhead", "sharding")
+_SCRIPTS = ("exchange", "memory", "overhead", "porting", "sharding")
 _ALL = ("grid", "compare", "page", *_SCRIPTS)
 
 

@@ -32,10 +32,18 @@ def test_a_rank_that_fails_is_named_at_once() -> None:
         measured((3, 4))  # which are not as long as the ranks' parts together
 
 
-def test_a_small_exchange_is_not_kept_as_the_results() -> None:
-    kept = RESULTS / "exchange.json"
+SMALL = {
+    "exchange": (["--tensors", "2", "--rounds", "1"], "exchange, all shared"),
+    "porting": (["--layers", "1", "--rounds", "1"], "a checkpoint of 0."),
+}
+
+
+@pytest.mark.parametrize("name", ["exchange", pytest.param("porting", marks=pytest.mark.slow)])
+def test_a_small_run_is_not_kept_as_the_results(name: str) -> None:
+    kept = RESULTS / f"{name}.json"
     before = kept.read_bytes()
-    command = [sys.executable, "-m", "bench.exchange", "--tensors", "2", "--rounds", "1"]
+    options, title = SMALL[name]
+    command = [sys.executable, "-m", f"bench.{name}", *options]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "exchange, all shared" in ran.stdout
+    assert title in ran.stdout, ran.stderr
     assert kept.read_bytes() == before

@@ -1,0 +1,97 @@
+"""Whole checkpoints from one format to another, beside scripts written with the formats' libraries.
+
+    python -m bench porting [--layers 16] [--rounds 3] [--folder /dev/shm]
+
+A Llama of random bfloat16 weights, 1.7 GB as it stands, goes from Hugging Face safetensors to DCP
+and to MaxText, and from MaxText back. Every run is a process of its own that imports its libraries
+before the clock starts; `GB/s` counts the bytes of the tensors once, and the peak is that of the
+whole process. `copy` reads and writes the files through 16 MiB. `xlayout` also reads back and
+compares what it wrote, before anyone sees it; `unverified` does not, and nor do the others. Rounds
+alternate, medians are taken, and the outputs are compared as the formats' own readers give them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.report import count, save, show
+
+WAYS = {"hf to dcp": "hf", "hf to maxtext": "hf", "maxtext to hf": "maxtext"}
+LAYERS, ROUNDS = 16, 3  # those of the results that are kept
+WHO = ("copy", "xlayout", "unverified", "by hand")
+
+
+def child(*arguments: str) -> Any:
+    """Run one step of bench/porting_case.py in a process of its own."""
+    command = [sys.executable, "-m", "bench.porting_case", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[1:])}\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def race(way: str, folder: Path, rounds: int) -> dict[str, Any]:
+    """Run every contender on one way in turn, and compare what came out."""
+    source = folder / WAYS[way]
+    runs: dict[str, list[dict[str, float]]] = {who: [] for who in WHO}
+    for _ in range(rounds):
+        for who, spent in runs.items():
+            out = folder / f"{way} {who}"
+            shutil.rmtree(out, ignore_errors=True)
+            spent.append(child("run", way, who, str(source), str(out)))
+    ours, theirs = (str(folder / f"{way} {who}") for who in ("xlayout", "by hand"))
+    child("compare", way, ours, theirs)
+    for who in WHO:
+        shutil.rmtree(folder / f"{way} {who}")
+    return {
+        "way": way,
+        "bytes": int(runs["xlayout"][0]["bytes"]),
+        **{
+            who: {
+                name: round(statistics.median(run[name] for run in spent), 3)
+                for name in ("seconds", "peak")
+            }
+            for who, spent in runs.items()
+        },
+    }
+
+
+def main() -> int:
+    """Print the table and save it; 1 where a script by hand is faster than an unverified port."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--layers", type=count, default=LAYERS)
+    parser.add_argument("--rounds", type=count, default=ROUNDS)
+    parser.add_argument("--folder", type=Path, help="where the files lie; default: a temporary one")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        child("make", str(folder), str(options.layers))
+        rows = [race(way, folder, options.rounds) for way in WAYS]
+    printed = [
+        (
+            row["way"] if who == WHO[0] else "",
+            who,
+            f"{row[who]['seconds']:.2f}",
+            f"{row['bytes'] / row[who]['seconds'] / 1e9:.2f}",
+            f"{row[who]['peak'] / 1e6:,.0f}",
+        )
+        for row in rows
+        for who in WHO
+    ]
+    size = f"{rows[0]['bytes'] / 1e9:.2f} GB"
+    show(f"a checkpoint of {size}", ("way", "who", "s", "GB/s", "peak MB"), printed)
+    if (options.layers, options.rounds) == (LAYERS, ROUNDS):
+        print(f"written to {save('porting', rows)}")
+    return int(any(row["unverified"]["seconds"] > row["by hand"]["seconds"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
