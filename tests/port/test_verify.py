@@ -43,6 +43,14 @@ def test_equal_weights_have_equal_digests_in_every_format(wide_llama: Path, tmp_
     assert unscaled.items() <= {t.name: t.digest for t in tree.tensors}.items()
 
 
+def test_digests_may_be_left_out(wide_llama: Path) -> None:
+    found = port.verify(wide_llama, wide_llama, digests=False)
+    assert found.identical
+    assert {t.digest for t in found.tensors} == {""}
+    with pytest.raises(TypeError, match=r"^digests: 'no'; wanted True or False$"):
+        port.verify(wide_llama, wide_llama, digests="no")  # type: ignore[arg-type]
+
+
 def test_a_digest_does_not_depend_on_the_tiles(wide_llama: Path) -> None:
     roomy = port.verify(wide_llama, wide_llama)
     tight = port.verify(wide_llama, wide_llama, max_ram=400_000)

@@ -115,8 +115,9 @@ class Change:
         bits = f"u{y.dtype.itemsize}"
         scratch, odd = np.empty(min(_CHUNK, made.size), y.dtype), 0
         for start in range(0, made.size, _CHUNK):
-            piece = made[start : start + _CHUNK]
-            again = self.apply(given[start : start + _CHUNK], scratch[: piece.size])
+            again, piece = given[start : start + _CHUNK], made[start : start + _CHUNK]
+            if not self.is_nothing:
+                again = self.apply(again, scratch[: piece.size])
             differ = again.view(bits) != piece.view(bits)
             if differ.any() and not self.is_nothing:
                 with np.errstate(invalid="ignore"):
