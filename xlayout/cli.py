@@ -31,12 +31,7 @@ from xlayout.errors import InverseError, LayoutError
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    help="Array layouts as values: look into checkpoints, and port them exactly.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(bench)
 
 Src = Annotated[
@@ -58,6 +53,24 @@ MaxRam = Annotated[str, typer.Option(help="The most memory that tensor data may 
 Exact = Annotated[
     bool, typer.Option("--exact/--lossy", help="Refuse to lose a bit, or round and say so.")
 ]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from xlayout import __version__
+
+        typer.echo(f"xlayout {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _xlayout(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit."),
+    ] = False,
+) -> None:
+    """Array layouts as values: look into checkpoints, and port them exactly."""
 
 
 def _show(found: object) -> None:

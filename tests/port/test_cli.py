@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 import xlayout_native
 from tests.port.models import same_bytes
+from xlayout import __version__
 from xlayout.cli import app
 
 
@@ -107,6 +108,13 @@ def test_inspect_families_explain_and_info_answer(wide_llama: Path) -> None:
     assert "safetensors" in info
     assert xlayout_native.status() in info
     assert "on CUDA" in info
+
+
+def test_the_version_is_asked_for_without_a_command() -> None:
+    result = xlayout("--version")
+    assert (result.exit_code, result.stdout) == (0, f"xlayout {__version__}\n")
+    assert "port them exactly" in xlayout("--help").stdout
+    assert xlayout("--version", "inspect", "/nothing").exit_code == 0
 
 
 def test_explain_says_what_undoes_a_layout_that_drops_or_repeats() -> None:
