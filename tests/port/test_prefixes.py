@@ -1,7 +1,8 @@
-"""Wrappers of a model, and what holds it, put a prefix before its names: any is found."""
+"""Wrappers of a model, and what holds it, put a prefix before its names, those of layers inside."""
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from tests.port.formats.dcp_saves import save_dcp
 from tests.port.models import DECODERS, refused, same_bytes, save_model
@@ -40,7 +42,7 @@ def saved_by_torch(folder: Path, source: Path, state: dict[str, Any]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "model."])
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module.base.", "model."])
 def test_a_wrapped_model_in_a_file_is_the_model(
     wide_llama: Path, state: State, tmp_path: Path, prefix: str
 ) -> None:
@@ -52,6 +54,64 @@ def test_a_wrapped_model_in_a_file_is_the_model(
     assert port.inspect(there).verdict == (
         f"family llama, hf behind {prefix!r}: every tensor accounted for"
     )
+
+
+def wrapped(state: State, wrappers: list[str]) -> State:
+    """The names of a model whose layers, each but the last, and whose MLPs are in wrappers."""
+    around = "".join(wrappers)
+    found = {}
+    for name, values in state.items():
+        name = re.sub(r"(layers\.[01]\.)", rf"\1{around}", name)
+        found[name.replace(".mlp.", f".mlp.{wrappers[0]}")] = values.clone()
+    return found
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod."])
+@pytest.mark.parametrize(
+    "wrappers",
+    [
+        ["_orig_mod."],
+        ["_checkpoint_wrapped_module."],
+        ["_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module."],
+    ],
+)
+def test_layers_that_are_wrapped_are_the_layers(
+    wide_llama: Path, state: State, tmp_path: Path, wrappers: list[str], prefix: str
+) -> None:
+    there = saved(tmp_path / "there", wide_llama, behind(prefix, wrapped(state, wrappers)))
+    assert port.verify(there, wide_llama).identical
+    report = port.run(there, tmp_path / "out", to="hf", max_ram="100kB")
+    assert all(repr(each) in report.plan.dialects[0] for each in wrappers)
+    assert same_bytes(wide_llama, tmp_path / "out")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch itself imports
+def test_a_compiled_layer_of_a_saved_model_is_the_layer(tmp_path: Path) -> None:
+    """As torch names it; a trainer's state has the names too, and stays behind."""
+    import transformers
+
+    source = save_model(tmp_path / "source", "Llama", dtype="float32", num_key_value_heads=2)
+    model: Any = transformers.LlamaForCausalLM.from_pretrained(source)
+    layers = model.model.layers
+    layers[1] = torch.compile(layers[1])
+    layers[2] = checkpoint_wrapper(layers[2])
+    state = dict(model.state_dict())
+    assert any("layers.1._orig_mod.mlp" in name for name in state)
+    optim = {"state": {name: {"step": torch.zeros(1)} for name in state}}
+    there = saved_by_torch(tmp_path / "there", source, {"model": state, "optim": optim})
+    report = port.run(there, tmp_path / "out", to="hf")
+    assert report.plan.dialects == ("dcp-model without '_orig_mod.'", "hf")
+    assert any("optim.state." in name for name in report.plan.unkept)
+    assert same_bytes(source, tmp_path / "out")
+
+
+def test_a_layer_that_is_there_wrapped_and_not_is_refused(
+    wide_llama: Path, state: State, tmp_path: Path
+) -> None:
+    name = "model.layers.1.mlp.up_proj.weight"
+    inside = "model.layers.1._orig_mod.mlp.up_proj.weight"
+    there = saved(tmp_path / "there", wide_llama, {**state, inside: state[name] + 1})
+    refused(there, tmp_path / "out", rf"'{inside}' and '{name}' are both '{name}' where nothing")
 
 
 def test_a_model_inside_an_application_is_found_beside_its_training_state(

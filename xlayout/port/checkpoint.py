@@ -20,6 +20,7 @@ from xlayout.port.places import Place
 from xlayout.port.rope_factors import with_rope_scaling
 from xlayout.port.spoken import spoken
 from xlayout.port.twice import find_doubles
+from xlayout.port.unwrapped import unwrapped
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
@@ -31,7 +32,7 @@ class Checkpoint:
     Args:
         source: Reads its tensors.
         family: Whose rules they follow.
-        dialect: What the rules are called: their key in `family.dialects`, and a prefix.
+        dialect: What the rules are called: their key in `family.dialects`, a prefix, wrappers.
         rules: The rules that its names follow.
         config: The model's config in Hugging Face's keys, nothing else.
         origin: The dtype a tensor had before it was stored wider, where that is known.
@@ -93,7 +94,8 @@ def open_checkpoint(
         PortError: Its family is unknown, its config lacks a size, or its tensors are not what the
             rules say.
     """
-    with open_source(path) as source:
+    with open_source(path) as opened:
+        source, wrappers = unwrapped(opened)
         refuse_part(source)
         if family is None:
             refuse_stranger(source)
@@ -122,7 +124,7 @@ def open_checkpoint(
         yield Checkpoint(
             source=source,
             family=found,
-            dialect=dialect,
+            dialect=dialect + wrappers,
             rules=rules,
             config=plain,
             origin=_origin(said),
