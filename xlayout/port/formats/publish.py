@@ -13,12 +13,12 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from xlayout.errors import PortError
 from xlayout.port.formats.journal import JOURNAL, Journal
-from xlayout.port.formats.stages import Stage, dead_stages, new_stage
+from xlayout.port.formats.stages import LONGEST, Stage, dead_stages, new_stage
 from xlayout.port.formats.system_errors import named
 
 __all__ = ["Staging", "refuse_taken"]
@@ -79,12 +79,15 @@ class Staging:
 
     def _settle(self, found: Stage | None) -> None:
         self.resumed = found is not None
+        self._parents: list[Path] = []
         try:
-            self._parents = _make_parents(self.path.parent)
+            self._parents += (parent for parent in self.path.parents if not parent.exists())
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._stage = found or new_stage(self.path)
             self.folder = self._stage.folder
             self._take_mode()
         except OSError as error:
+            self._remove_parents()
             where = error.filename or self.path.parent
             raise PortError(
                 f"{self.path}: {where}: {error.strerror}; wanted a place in a folder that can be "
@@ -151,10 +154,14 @@ class Staging:
     def discard(self) -> None:
         """Remove the folder, if it is still there, and the parents that were made for it."""
         self._stage.remove()
-        for parent in self._parents:
-            if any(parent.iterdir()):
-                break
-            parent.rmdir()
+        self._remove_parents()
+
+    def _remove_parents(self) -> None:
+        """Remove the parents that were made, innermost first, as far as nothing is in them."""
+        with suppress(OSError):
+            for parent in self._parents:
+                if parent.exists():
+                    parent.rmdir()
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -202,8 +209,13 @@ def refuse_taken(path: Path, /, *, single: bool) -> None:
         single: Whether one file will appear, and not a folder.
 
     Raises:
-        PortError: It holds something, or is a mount point.
+        PortError: It holds something, is a mount point, or has too long a name.
     """
+    if (length := len(os.fsencode(path.name))) > LONGEST:
+        raise PortError(
+            f"{path}: a name of {length} bytes; wanted at most {LONGEST}, as the hidden folder in "
+            "which it grows has a longer one"
+        )
     if single or not path.is_dir():
         if os.path.lexists(path):
             raise _taken(path, single=single)
@@ -226,13 +238,6 @@ def _free(folder: Path) -> int:
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
-
-
-def _make_parents(folder: Path) -> list[Path]:
-    """Create the missing parents and return them, innermost first."""
-    missing = [p for p in (folder, *folder.parents) if not p.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    return missing
 
 
 def _let_appear(file: Path, path: Path) -> None:

@@ -18,7 +18,11 @@ from pathlib import Path
 
 from xlayout.port.formats.journal import JOURNAL
 
-__all__ = ["Stage", "dead_stages", "new_stage", "try_lock"]
+__all__ = ["LONGEST", "Stage", "dead_stages", "new_stage", "try_lock"]
+
+_RANDOM = 8  # hexadecimal digits in a folder's name
+LONGEST = 255 - len(f"..{'0' * _RANDOM}.partial")
+"""Bytes of an output's name, so that its folder's is no longer than a name may be."""
 
 
 @dataclass(slots=True)
@@ -84,7 +88,7 @@ def new_stage(path: Path, /) -> Stage:
         OSError: The folder around it cannot be written to.
     """
     while True:
-        folder = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
+        folder = path.parent / f".{path.name}.{secrets.token_hex(_RANDOM // 2)}.partial"
         folder.mkdir()
         # Until it is locked, another run may take it for an orphan, lock it and remove it.
         try:
@@ -106,7 +110,7 @@ def new_stage(path: Path, /) -> Stage:
 def dead_stages(path: Path, /) -> list[Stage]:
     """Return the folders that dead runs to `path` left, each locked."""
     found = []
-    named = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{8}\.partial")
+    named = re.compile(re.escape(f".{path.name}.") + rf"[0-9a-f]{{{_RANDOM}}}\.partial")
     for folder in path.parent.iterdir() if path.parent.is_dir() else ():
         if not named.fullmatch(folder.name):
             continue
