@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Sink, Source, TensorSpec, numpy_dtype
-from xlayout.port.formats.orbax_tree import tree_folders
+from xlayout.port.formats.folders import folder_format, instead
 from xlayout.port.formats.system_errors import named
 
 if TYPE_CHECKING:
@@ -54,15 +54,12 @@ def sniff(path: str | PathLike[str], /) -> str:
     """
     where = Path(path)
     if where.is_dir():
-        if any(where.glob("*.safetensors")) or any(where.glob("*.safetensors.index.json")):
-            return "safetensors"
-        if tree_folders(where):
-            return "maxtext"
-        if (where / ".metadata").is_file():
-            return "dcp"
+        if known := folder_format(where):
+            return known
         found = ", ".join(sorted(p.name for p in where.iterdir())[:8]) or "nothing"
         raise FormatError(
             f"{where}: a directory with {found}; wanted *.safetensors, 0/items or .metadata"
+            + instead(where)
         )
     if not where.exists():
         raise FormatError(f"{where}: nothing is there; wanted a checkpoint file or directory")
@@ -74,7 +71,9 @@ def sniff(path: str | PathLike[str], /) -> str:
         return "gguf"
     if where.suffix == ".safetensors":
         return "safetensors"
-    raise FormatError(f"{where}: not a checkpoint we read; wanted safetensors, GGUF, Orbax or DCP")
+    raise FormatError(
+        f"{where}: not a checkpoint we read; wanted safetensors, GGUF, Orbax or DCP{instead(where)}"
+    )
 
 
 def open_source(

@@ -1,0 +1,66 @@
+"""A folder that is no checkpoint, but has one in it, is refused with the name of what is meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xlayout.errors import FormatError
+from xlayout.port.formats import TensorSpec, create_sink, sniff
+
+
+def made(path: Path, format_: str) -> None:
+    with create_sink(path, format_, {"x": TensorSpec("int8", (2,))}) as sink:
+        sink.write("x", np.zeros(2, np.int8))
+        sink.commit()
+
+
+def told(path: Path) -> str:
+    """What a refusal says after what is wanted."""
+    with pytest.raises(FormatError, match=r"; wanted ") as caught:
+        sniff(path)
+    return str(caught.value).partition("; wanted ")[2].partition("; ")[2]
+
+
+def test_a_training_run_tells_its_iterations_the_latest_last(tmp_path: Path) -> None:
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("10")
+    for step in (1, 2, 3, 9, 10):
+        made(tmp_path / f"iter_{step}", "dcp")
+    assert told(tmp_path) == "name the one that is meant in it: iter_2, iter_3, iter_9, iter_10"
+
+
+@pytest.mark.parametrize("format_", ["safetensors", "maxtext", "dcp"])
+def test_a_model_in_a_cache_tells_its_revision(tmp_path: Path, format_: str) -> None:
+    (tmp_path / "blobs").mkdir()
+    made(tmp_path / "snapshots" / "abc", format_)
+    assert told(tmp_path) == "name the one that is meant in it: snapshots/abc"
+
+
+def test_gguf_files_are_named_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "snapshots" / "abc").mkdir(parents=True)
+    (tmp_path / "snapshots" / "abc" / "x.gguf").write_bytes(b"GGUF")
+    assert told(tmp_path) == "name the one that is meant in it: snapshots/abc/x.gguf"
+
+
+def test_what_torch_or_an_older_megatron_wrote_says_what_reads_it(tmp_path: Path) -> None:
+    weights = tmp_path / "iter_1" / "mp_rank_00" / "model_optim_rng.pt"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"PK")
+    for place in (tmp_path, weights.parent.parent, weights.parent, weights):
+        assert "--ckpt-convert-format torch_dist" in told(place)
+    (tmp_path / "model").mkdir()
+    for name in ("pytorch_model.bin", "consolidated.00.pth"):
+        weights = tmp_path / "model" / name
+        weights.write_bytes(b"PK")
+        assert told(weights).startswith("what torch pickled is not read: load it, and save it as")
+    assert told(weights.parent).startswith("what torch pickled is not read")
+
+
+def test_hidden_folders_and_other_files_are_nothing_to_name(tmp_path: Path) -> None:
+    made(tmp_path / ".out.01234567.partial", "safetensors")
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert told(tmp_path) == ""
+    assert told(tmp_path / "notes.txt") == ""
