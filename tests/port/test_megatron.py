@@ -116,6 +116,16 @@ def test_the_plan_and_the_rules_name_the_parts(made: Path, tmp_path: Path) -> No
     assert "(kv dim) embed -> layer (kv dim) embed, part 3 of group dim + dim + dim" in rules
 
 
+def test_a_padded_vocabulary_is_filled_from_a_port(made: Path, tmp_path: Path) -> None:
+    home = made / "llama"
+    padded = job(home / "hf", tmp_path / "padded.npy", load=home / "ported")
+    padded["config"]["vocab_size"] += 32
+    megatron(tmp_path, [padded])
+    found = np.load(tmp_path / "padded.npy")
+    assert close(found[:, :-32], torch_logits(home / "hf", on_megatron.IDS))
+    assert not found[:, -32:].any()
+
+
 def test_two_ranks_of_tensor_parallelism_take_their_parts(made: Path, tmp_path: Path) -> None:
     home = made / "llama"
     jobs = [

@@ -13,6 +13,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from xlayout.errors import PortError
+from xlayout.port.foreign import foreign
 from xlayout.port.places import Place
 from xlayout.port.rules import Sizes
 
@@ -82,12 +83,14 @@ def account(
         ]
         hints += kinds[_SHOWN:]
         problems.append(f"unexpected ({len(unexpected)}): {_listed(hints)}")
+        problems += [f"which are {kind}" for kind in foreign(kinds)]
     odd: dict[str, list[str]] = {}
     for tensor, (place, *_) in expected.items():
         wanted = place.rule.target_shape(sizes)
         if tensor in there and there[tensor].shape != wanted:
             side = " ".join(f"({' '.join(group)})" for group in place.rule.sides[1])
             fault = f"shape {there[tensor].shape}; wanted {wanted} = {side}, by the config"
+            fault += _of_vocabulary(place, there[tensor].shape, wanted)
             odd.setdefault(fault, []).append(tensor)
     shapes = [f"{name}: {fault}" for fault, tensors in odd.items() for name in fold(tensors)]
     problems += shapes[:_SHOWN]
@@ -98,6 +101,20 @@ def account(
             "\n  ".join([f"{where}: the tensors are not what the rules say:", *problems])
         )
     return places, tuple(ignored), tuple(others)
+
+
+def _of_vocabulary(place: Place, shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """Return what to do about a vocabulary that was padded, or is otherwise larger than said."""
+    axes = place.rule.sides[1]
+    if len(shape) != len(wanted):
+        return ""
+    odd = [axis for axis, n in enumerate(wanted) if shape[axis] != n]
+    if len(odd) != 1 or axes[odd[0]] != ("vocab",) or shape[odd[0]] < wanted[odd[0]]:
+        return ""
+    return (
+        f"; a vocabulary that was padded is ported with vocab_size: {shape[odd[0]]} in the config, "
+        "and cut afterwards, as resize_token_embeddings of transformers does"
+    )
 
 
 def fold(names: Iterable[str], /) -> list[str]:

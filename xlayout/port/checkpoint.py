@@ -13,6 +13,7 @@ from xlayout.port.account import account, fold
 from xlayout.port.configs import plain_config, section
 from xlayout.port.families import find_family
 from xlayout.port.family import Dialect, Family
+from xlayout.port.foreign import foreign
 from xlayout.port.formats import Source, open_source
 from xlayout.port.formats.maxtext import MaxTextSource
 from xlayout.port.gguf_metadata import refuse_part, refuse_stranger, with_metadata
@@ -103,7 +104,7 @@ def open_checkpoint(
         if not said:
             raise PortError(
                 f"{path}: no config; wanted a config.json with the model's Hugging Face keys "
-                "beside the weights"
+                "beside the weights" + "".join(f"; it holds {k}" for k in foreign(source.tensors))
             )
         found = find_family(family, said)
         dialect, rules = spoken(found, source, said)
