@@ -38,7 +38,7 @@ def padded(header: bytes, data: int = 64) -> bytes:
 HOSTILE = {
     "magic": (b"GGML" + bytes(40), "byte 4: begins with b'GGML'; wanted b'GGUF'"),
     "version": (head(version=4), r"version 4; wanted one of \(2, 3\), little-endian"),
-    "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "version 50331648; wanted one of"),
+    "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "a big-endian file; wanted what"),
     "2^64-1 pairs": (head(pairs=2**64 - 1), "asks for 8 bytes with 0 left"),
     "2^64-1 tensors": (head(tensors=2**64 - 1), "asks for 8 bytes with 0 left"),
     "string of 2^62": (head(pairs=1) + struct.pack("<Q", 2**62), "asks for 4611686018427387904"),

@@ -83,7 +83,10 @@ class _Reader:
     def header(self) -> Header:
         if (magic := self._take(4)) != b"GGUF":
             raise self._error(f"begins with {magic!r}", "b'GGUF'")
-        if (version := self._number("I")) not in _VERSIONS:
+        version = self._number("I")
+        if int.from_bytes(version.to_bytes(4, "little"), "big") in _VERSIONS:
+            raise self._error("a big-endian file", "what gguf-convert-endian makes of it")
+        if version not in _VERSIONS:
             raise self._error(f"version {version}", f"one of {_VERSIONS}, little-endian")
         tensors, pairs = self._number("Q"), self._number("Q")
         metadata: dict[str, Any] = {}
