@@ -62,6 +62,28 @@ def test_the_files_of_a_format_are_no_strays(own_llama: Path, tmp_path: Path, to
     assert port.plan(tmp_path / "there", tmp_path / "out", to="hf").strays == ()
 
 
+@pytest.mark.parametrize("to", ["hf", "maxtext", "dcp"])
+def test_folders_beside_the_config_are_named_but_for_those_of_the_format(
+    own_llama: Path, tmp_path: Path, to: str
+) -> None:
+    port.run(own_llama, tmp_path / "there", to=to)
+    templates = tmp_path / "there" / "additional_chat_templates"
+    templates.mkdir()
+    (templates / "tool_use.jinja").write_text("{{ messages }}")
+    (tmp_path / "there" / "z.txt").write_text("mine")
+    plan = port.plan(tmp_path / "there", tmp_path / "out", to="hf")
+    assert plan.strays == ("z.txt", "additional_chat_templates/")
+
+
+def test_what_a_training_run_of_megatron_keeps_beside_its_weights_is_named(
+    own_llama: Path, tmp_path: Path
+) -> None:
+    port.run(own_llama, tmp_path / "there", to="megatron")
+    (tmp_path / "there" / "common.pt").write_bytes(b"the arguments of a run, and its iteration")
+    plan = port.plan(tmp_path / "there", tmp_path / "out", to="megatron")
+    assert plan.strays == ("common.pt",)
+
+
 def test_a_link_out_of_the_directory_is_not_followed(own_llama: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     (own_llama / "tokenizer.json").symlink_to("../secret.txt")

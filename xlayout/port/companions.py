@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,22 +58,37 @@ def find_companions(source: Source, /) -> dict[str, Path]:
     return found
 
 
-def find_strays(source: Source, known: Collection[str], /) -> tuple[str, ...]:
-    """Return the files beside a checkpoint's config that stay where they are.
+def find_strays(
+    source: Source, known: Collection[str], /, *, own: Mapping[str, bytes]
+) -> tuple[str, ...]:
+    """Return what is beside a checkpoint's config and stays there; folders end with a slash.
 
     Args:
         source: The checkpoint.
-        known: Names of what goes along, or is the format's own.
+        known: Names of what goes along.
+        own: Files that the format has as a rule, which say nothing while they are as they are here.
     """
     if (home := source.home) is None:
         return ()
-    own = {"config.json", *source.files, *known}
-    return tuple(
-        sorted(
-            path.name
-            for path in home.glob("[!.]*")  # of a folder that cannot be listed: none
-            if path.is_file()
-            and path.name not in own
-            and not path.name.endswith(".safetensors.index.json")
-        )
-    )
+    told = {"config.json", *source.files, *known}
+    beside = [path for path in home.glob("[!.]*") if path.name not in told]  # unlisted: none
+    files = [
+        path.name
+        for path in beside
+        if path.is_file()
+        and not path.name.endswith(".safetensors.index.json")
+        and not (path.name in own and _is(path, own[path.name]))
+    ]
+    folders = [f"{path.name}/" for path in beside if path.is_dir() and not _holds(path, source)]
+    return (*sorted(files), *sorted(folders))
+
+
+def _is(path: Path, content: bytes) -> bool:
+    """Whether this is what is in a file, which may be a large one."""
+    return path.stat().st_size == len(content) and path.read_bytes() == content
+
+
+def _holds(folder: Path, source: Source) -> bool:
+    """Whether a folder is one that the checkpoint's own files are in."""
+    files = (source.path, *(source.path / file for file in source.files))
+    return any(file.absolute().is_relative_to(folder.absolute()) for file in files)

@@ -70,7 +70,7 @@ class PortPlan(Tabled):
         widened: Tensors stored wider than they were, to be exact, with the dtype they had.
         config: What is written beside the weights.
         companions: Files that are copied along, by name: the tokenizer and its kin.
-        strays: Files beside the source's config that are none of these, and are not copied.
+        strays: What else is beside the source's config, and is not copied; folders end with `/`.
         extras: Small files that the format's own readers want, by name.
         unplaced: Files that a directory would hold, and one file has no place for.
         taken: Why a run to `dst` is refused as it is now; empty where nothing stands there.
@@ -216,7 +216,7 @@ def plan_open(
         widened=widened,
         config=_config(checkpoint, dialect, moves, widened),
         companions={} if single else companions,
-        strays=find_strays(checkpoint.source, {*companions, *checkpoint.rules.files}),
+        strays=find_strays(checkpoint.source, companions, own=checkpoint.rules.files),
         extras=dict(dialect.files),
         unplaced=("config.json", *companions) if single else (),
         taken=_taken(dst, single=single),

@@ -227,7 +227,8 @@ def test_the_config_is_published_beside_the_steps(tmp_path: Path) -> None:
             assert source.config == {"hidden_size": 16, "rope_theta": 1e6}
             assert source.format == "maxtext"
     with open_source(tmp_path / "out") as source:
-        assert {"config.json", "0/items/_METADATA", "0/items/manifest.ocdbt"} <= set(source.files)
+        assert {"0/items/_METADATA", "0/items/manifest.ocdbt"} <= set(source.files)
+        assert all(file.startswith("0/items/") for file in source.files)
 
 
 @pytest.mark.parametrize(

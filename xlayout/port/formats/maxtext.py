@@ -76,7 +76,7 @@ class MaxTextSource(Source):
             for name, array in self._arrays.items()
         }
         self.home, self.config = _config_above(items)
-        files = (Path(root) / file for root, _, files in os.walk(self.path) for file in files)
+        files = (Path(root) / file for root, _, files in os.walk(items) for file in files)
         self.files: Mapping[str, int] = {
             str(file.relative_to(self.path)): file.stat().st_size
             for file in files  # no links into the void, nor what a port to in here left unfinished
