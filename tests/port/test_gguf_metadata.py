@@ -28,7 +28,9 @@ def saying(
     def add(writer: Any) -> None:
         for key, value in said.items():
             name = key.replace("__", ".")
-            name = name if name.startswith(("tokenizer.", "split.")) else f"llama.{name}"
+            name = (
+                name if name.startswith(("tokenizer.", "split.", "general.")) else f"llama.{name}"
+            )
             getattr(writer, f"add_{kinds[type(value)]}")(name, value)
         if table is not None:
             writer.add_tensor(TABLE, table)
@@ -77,6 +79,7 @@ def test_linear_scaling_reaches_the_config(
         {"logit_scale": 1.0, "residual_scale": 1.0, "embedding_scale": 0.0},
         {"attention__sliding_window": [0, 0]},
         {"split__count": 0, "split__no": 0},
+        {"general__type": "model"},
     ],
 )
 def test_what_changes_nothing_is_passed_over(
@@ -119,6 +122,16 @@ def test_one_file_of_a_split_model_is_told_from_a_model_that_lacks_tensors(
     why = f"{file}: split.count: 3; wanted the whole model in one file, as "
     refused(file, tmp_path / "out", re.escape(why), to="hf")
     assert why in str(port.inspect(file))
+
+
+@pytest.mark.parametrize("family", [None, "llama"])
+@pytest.mark.parametrize("kind", ["adapter", "mmproj", "imatrix"])
+def test_a_file_that_is_no_model_is_told_from_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, family: str | None
+) -> None:
+    file = saying(tmp_path / "x.gguf", monkeypatch, general__type=kind)
+    why = re.escape(f"{file}: general.type: {kind!r}; wanted 'model': the file of a whole one")
+    refused(file, tmp_path / "out", why, to="hf", family=family)
 
 
 def test_two_scalings_at_once_stop_the_port(

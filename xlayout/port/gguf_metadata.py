@@ -43,12 +43,19 @@ _WITH_EXPERTS = " with experts"
 
 
 def refuse_part(source: Source, /) -> None:
-    """Refuse one of the files into which llama.cpp splits a model: the rest would seem missing.
+    """Refuse what is no whole model: a file of a split one, an adapter, what sees for it.
 
     Raises:
         PortError: The source is such a file.
     """
-    parts = source.metadata.get("split.count", 0) if isinstance(source, GGUFSource) else 0
+    if not isinstance(source, GGUFSource):
+        return
+    kind = source.metadata.get("general.type", "model")
+    if kind != "model":
+        raise PortError(
+            f"{source.path}: general.type: {kind!r:.80}; wanted 'model': the file of a whole one"
+        )
+    parts = source.metadata.get("split.count", 0)
     if parts not in (0, 1):  # 0 in one that was merged
         raise PortError(
             f"{source.path}: split.count: {parts!r:.80}; wanted the whole model in one file, as "
