@@ -105,6 +105,12 @@ def test_json_that_is_no_layout_is_refused(data: object, message: str) -> None:
         Layout.from_json(data if isinstance(data, str) else json.dumps(data))
 
 
+@pytest.mark.parametrize("given", [None, 3, {}, Layout.permute((2, 3), (1, 0))])
+def test_json_is_read_from_text_alone(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"^from_json: .*; wanted the text that to_json\(\) makes$"):
+        Layout.from_json(given)
+
+
 @pytest.mark.parametrize(
     "text",
     [

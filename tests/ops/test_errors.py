@@ -100,7 +100,7 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
     ("a grid that is a text", lambda x: xl.to_tiles(x, grid="12"), TypeError,
      "grid: '12'; wanted (rows, columns)"),
     ("a rule that is a number", lambda x: xl.to_tiles(x, grid=(1, 1), rule=5), TypeError,
-     "rule: 5 is a int; wanted a str"),
+     "rule: 5; wanted one of 'balanced', 'ceil', 'back', 'last', 'even'"),
     ("an uneven even grid", lambda x: xl.to_tiles(x, grid=(3, 1), rule="even"), SizeError,
      "total: 8 does not share out evenly into 3 parts; parts that would: 1, 2, 4, 8"),
     ("an unknown rule", lambda x: xl.to_tiles(x, grid=(1, 1), rule="fair"), LayoutError,

@@ -33,8 +33,11 @@ def load(text: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, 
     """The parts of a layout from what `dump` wrote.
 
     Raises:
+        TypeError: for what is no text.
         LayoutError: for text that is not a layout of this format.
     """
+    if not isinstance(text, (str, bytes, bytearray)):
+        raise TypeError(f"from_json: {text!r:.80}; wanted the text that to_json() makes")
     try:
         data = json.loads(text)
         if not isinstance(data, dict):

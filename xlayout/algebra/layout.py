@@ -128,6 +128,7 @@ class Layout(Relation):
         """Read what `to_json` wrote; everything in it is checked.
 
         Raises:
+            TypeError: for what is no text.
             LayoutError: for any other text.
 
         >>> layout = Layout.permute((2, 3), (1, 0))

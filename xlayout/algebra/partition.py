@@ -39,8 +39,6 @@ def partition(
     total = integer(total, "total")
     parts = integer(parts, "parts", 1)
     unit = integer(unit, "unit", 1)
-    if not isinstance(rule, str):
-        raise TypeError(f"rule: {rule!r} is a {type(rule).__name__}; wanted a str")
     one_of("rule", rule, get_args(Rule))
     units, residue = divmod(total, unit)
     each, extra = divmod(units, parts)

@@ -133,11 +133,13 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
     """Refuse a word that means nothing here.
 
     Raises:
+        TypeError: for what is no word.
         LayoutError: with the words that would do.
     """
     known = tuple(choices)
-    if value not in known:
-        raise LayoutError(f"{name}: {value!r}; wanted one of {', '.join(map(repr, known))}")
+    if not isinstance(value, str) or value not in known:
+        error = LayoutError if isinstance(value, str) else TypeError
+        raise error(f"{name}: {value!r}; wanted one of {', '.join(map(repr, known))}")
 
 
 _FAR = 1 << 20  # as far as divisors are looked for: of any size below 2^40 these are all
