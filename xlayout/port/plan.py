@@ -163,7 +163,8 @@ def plan(
         PortError: Names or shapes are not what the rules say, a buffer does not fit in `max_ram`,
             the values would not come back and `exact` is asked for, or an argument is none that
             can be meant.
-        TypeError: `exact` is neither True nor False.
+        TypeError: `exact` is neither True nor False, or another argument is of no type that is
+            taken.
     """
     refuse_mesh(mesh)
     refuse_unless_bool(exact=exact)
@@ -231,12 +232,13 @@ def _taken(dst: Path, *, single: bool) -> str:
     return ""
 
 
-def _dialect(checkpoint: Checkpoint, to: str) -> tuple[str, Dialect]:
-    key = "hf" if to == "safetensors" else to
+def _dialect(checkpoint: Checkpoint, to: Any) -> tuple[str, Dialect]:
+    key: str = "hf" if to == "safetensors" else to
     dialects = checkpoint.family.dialects
     written = [name for name, dialect in dialects.items() if dialect.format != "gguf"]
     if key not in written:
-        raise PortError(f"to: {to!r}; {', '.join(written)} can be written")
+        error = PortError if isinstance(to, str) else TypeError
+        raise error(f"to: {to!r:.80}; {', '.join(written)} can be written")
     return key, dialects[key]
 
 

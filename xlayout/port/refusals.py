@@ -35,11 +35,17 @@ def refuse_unless_bool(**options: object) -> None:
 
 
 def refuse_dtype(dtype: Any, /) -> None:
-    """Refuse to write a dtype that there is not; None is every tensor's own."""
+    """Refuse to write a dtype that there is not; None is every tensor's own.
+
+    Raises:
+        PortError: There is none of this name.
+        TypeError: It is no name.
+    """
     if dtype is None:
         return
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise PortError(f"dtype: {dtype!r:.80}; {', '.join(FLOATS)} can be written")
+        error = PortError if isinstance(dtype, str) else TypeError
+        raise error(f"dtype: {dtype!r:.80}; {', '.join(FLOATS)} can be written")
     numpy_dtype(dtype)  # which says what is not installed
 
 

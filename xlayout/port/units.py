@@ -22,23 +22,26 @@ def parse_bytes(amount: float | str, /, *, name: str = "max_ram") -> int:
 
     Raises:
         PortError: It is no amount of bytes, or not positive.
+        TypeError: It is neither a number nor text.
 
     >>> parse_bytes("512MiB"), parse_bytes("1.5GB"), parse_bytes(4096), parse_bytes(5e8)
     (536870912, 1500000000, 4096, 500000000)
     """
     number: Any = amount
+    told: Any = amount  # of whatever type it is
     if isinstance(amount, str):
         found = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)", amount.strip())
         unit = _UNITS.get(found[2].upper()) if found else None
         number = float(found[1]) * unit // 1 if found and unit else None
     if isinstance(number, float) and number.is_integer():
         number = int(number)
+    text = f"{name}: {amount!r:.80}; wanted bytes, or text such as '512MiB' or '2GB'"
     try:
         return integer(number, name, 1)
-    except (TypeError, SizeError):
-        raise PortError(
-            f"{name}: {amount!r:.80}; wanted bytes, or text such as '512MiB' or '2GB'"
-        ) from None
+    except SizeError:
+        raise PortError(text) from None
+    except TypeError:  # of text that says no number, too, and of a number that is no whole one
+        raise (PortError if isinstance(told, (str, float)) else TypeError)(text) from None
 
 
 def show_bytes(amount: float, /) -> str:

@@ -32,13 +32,16 @@ def find_family(name: str | Family | None, config: Mapping[str, Any], /) -> Fami
 
     Raises:
         PortError: There is no such family, or the config does not say which one it is.
+        TypeError: It is neither a family nor a name.
     """
     if isinstance(name, Family):
         return name
     if name is not None:
-        if name not in list(FAMILIES):  # which need not be hashable
-            raise PortError(f"family: {name!r:.80}; known: {', '.join(FAMILIES)}; or give a Family")
-        return FAMILIES[name]
+        given: Any = name  # of whatever type it is
+        if not isinstance(given, str) or given not in FAMILIES:
+            error = PortError if isinstance(given, str) else TypeError
+            raise error(f"family: {given!r:.80}; known: {', '.join(FAMILIES)}; or give a Family")
+        return FAMILIES[given]
     named = config.get("architectures")
     named = [str(name) for name in named] if isinstance(named, list) else []
     for family in FAMILIES.values():
