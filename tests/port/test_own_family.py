@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.port.models import edit_config, refused, save_llama, save_tensors, tensors
 from xlayout import port
@@ -51,3 +55,9 @@ def test_a_dialect_for_maxtext_without_a_rope_is_refused(tmp_path: Path) -> None
     family = replace(llama, dialects={**llama.dialects, "maxtext": bare})
     text = r"family: 'llama' has a dialect for MaxText whose config is \{\}; wanted a rope_type"
     refused(source, tmp_path / "out", text, family=family)
+
+
+@pytest.mark.parametrize("family", port.families(), ids=lambda family: family.name)
+def test_a_family_survives_a_process_boundary(family: Family) -> None:
+    for other in (pickle.loads(pickle.dumps(family)), copy.deepcopy(family)):
+        assert other == family

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from xlayout.errors import PortError
@@ -37,8 +36,8 @@ class Dialect:
     rules: tuple[Rule, ...]
     ignored: tuple[str, ...] = ()
     other: tuple[str, ...] = ()
-    config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    config: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
     def behind(self, prefix: str, /) -> Dialect:
         """Return the same dialect with a prefix before all names."""
@@ -83,9 +82,9 @@ class Family:
     architectures: tuple[str, ...]
     sizes: Mapping[str, str]
     dialects: Mapping[str, Dialect]
-    tied: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    maxtext: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    tied: Mapping[str, str] = field(default_factory=dict)
+    maxtext: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         canonical = {rule.name for rule in self.dialects["hf"].rules}
