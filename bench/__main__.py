@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
-_SCRIPTS = ("exchange", "memory", "overhead", "porting", "sharding")
-_ALL = ("grid", "compare", "page", *_SCRIPTS)
+_ALL = {
+    "grid": "every op beside its peers, in memcpys",
+    "compare": "two results of the grid, and what became slower",
+    "page": "write the figures of the results into the guide",
+    "exchange": "the same memory in another framework, beside from_dlpack",
+    "memory": "the most memory that a call holds beside its input",
+    "overhead": "calls on a kilobyte, over and over",
+    "porting": "whole checkpoints, beside scripts of the formats' own libraries",
+    "sharding": "bytes and seconds of resharding, beside XLA and DTensor",
+}
+_NEEDS = {
+    "exchange": ("numpy", "torch", "jax"),
+    "porting": ("numpy", "torch", "safetensors", "tensorstore", "orbax"),
+    "sharding": ("numpy", "torch", "jax"),
+}
 
 
 def main(arguments: list[str]) -> int:
     """Run the benchmark that is named first, with the rest as its own arguments."""
     name, *rest = arguments or [""]
+    if name in ("", "-h", "--help"):
+        print("python -m bench NAME [...]; `NAME --help` tells its options. NAME is one of")
+        print("\n".join(f"    {each:<9} {what}" for each, what in _ALL.items()))
+        return 0 if name else 2
+    if name not in _ALL:
+        print(f"bench: no {name!r}; there are {', '.join(_ALL)}", file=sys.stderr)
+        return 2
+    if absent := [needed for needed in _NEEDS.get(name, ("numpy",)) if not find_spec(needed)]:
+        told = f"bench: {name} needs {' and '.join(absent)}, which the extra `bench` brings"
+        print(told, file=sys.stderr)
+        return 2
     match name:
-        case "" | "-h" | "--help":
-            print(f"python -m bench NAME [...]; NAME is one of {', '.join(_ALL)}")
-            return 0 if name else 2
         case "grid":
             from bench.grid import main as grid
 
@@ -28,12 +50,9 @@ def main(arguments: list[str]) -> int:
             from bench.page import main as page
 
             return page(rest)
-        case _ if name in _SCRIPTS:
+        case _:
             command = [sys.executable, "-m", f"bench.{name}", *rest]
             return subprocess.run(command, check=False).returncode
-        case _:
-            print(f"bench: no {name!r}; there are {', '.join(_ALL)}", file=sys.stderr)
-            return 2
 
 
 if __name__ == "__main__":

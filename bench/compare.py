@@ -8,13 +8,13 @@ compared.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.record import Results, load
+from bench.report import parser
 from xlayout.bench.contest import NAMES
 from xlayout.bench.rows import Key
 from xlayout.bench.tables import size_text
@@ -81,16 +81,14 @@ def different(old: Results, new: Results) -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Print what changed; 1 when something of xlayout's is slower."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench compare", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
-    parser.add_argument("--threshold", type=float, default=THRESHOLD, help="as a fraction")
-    parser.add_argument("--force", action="store_true", help="compare different machines too")
-    options = parser.parse_args(arguments)
+    asked = parser("compare", __doc__)
+    asked.add_argument("old", type=Path)
+    asked.add_argument("new", type=Path)
+    asked.add_argument("--threshold", type=float, default=THRESHOLD, help="as a fraction")
+    asked.add_argument("--force", action="store_true", help="compare different machines too")
+    options = asked.parse_args(arguments)
     if not options.threshold >= 0:  # nan is beside every figure, and nothing would be beyond it
-        parser.error(f"--threshold: {options.threshold}; wanted a fraction from 0 up, as 0.1")
+        asked.error(f"--threshold: {options.threshold}; wanted a fraction from 0 up, as 0.1")
     try:
         old, new = load(options.old), load(options.new)
     except (OSError, ValueError) as error:

@@ -1,15 +1,16 @@
-"""Contenders: every op as xlayout, by hand and in einops, on 1 KB of float32, with its answer."""
+"""Contenders: every op as xlayout, by hand and in einops, on 1 KB of float32, with its answer.
+
+A framework is imported when its contenders are asked for, and einops may be missing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
-import einops
-import jax
-import jax.numpy as jnp
 import numpy as np
-import torch
 from numpy import ascontiguousarray as row_major
 
 import xlayout as xl
@@ -17,7 +18,7 @@ from xlayout.bench.answers import answer
 from xlayout.bench.cases import Cut, Hand, Join, Permute, Stack
 from xlayout.bench.contest import parts_of
 
-__all__ = ["CONTENDERS", "INTO", "OPS", "WRITTEN", "cached_jit", "flattened", "given"]
+__all__ = ["INTO", "OPS", "WRITTEN", "contenders", "flattened", "given"]
 
 X = np.arange(256, dtype=np.float32).reshape(16, 16)
 CUBE = X.reshape(4, 4, 16)
@@ -99,18 +100,11 @@ WRITTEN: dict[str, Callable[..., Any]] = {
 """Ops that are also written into arrays that are there; `INTO` is how one does that by hand."""
 
 
-_ARRAYS: dict[str, Callable[[np.ndarray], Any]] = {
-    "numpy": np.array,
-    "torch": torch.tensor,
-    "jax": jnp.asarray,
-}
-
-
 def given(framework: str, inputs: Any) -> Any:
     """The inputs of an op, arrays and lists of arrays, as a framework's own and fresh."""
     if isinstance(inputs, (list, tuple)):
         return type(inputs)(given(framework, x) for x in inputs)
-    return _ARRAYS[framework](inputs)
+    return _hand(framework).array(inputs)
 
 
 def flattened(result: Any) -> Iterator[np.ndarray]:
@@ -121,110 +115,6 @@ def flattened(result: Any) -> Iterator[np.ndarray]:
     else:
         yield row_major(result)
 
-
-def cached_jit(form: Callable[..., Any], arity: int) -> Callable[..., Any]:
-    """A form as `jax.jit` keeps it, called as every contender is."""
-    jitted = jax.jit(form)
-    return (lambda x: jitted(x)) if arity == 1 else (lambda q, k, v: jitted(q, k, v))
-
-
-def numpy_pad(x: Any) -> Any:
-    y = np.zeros((20, 16), x.dtype)
-    y[:16] = x
-    return y
-
-
-def numpy_split_qkv(x: Any) -> Any:
-    y = x.reshape(2, 8, 16)
-    return y[:, :4].reshape(8, 16), y[:, 4:6].reshape(4, 16), y[:, 6:].reshape(4, 16)
-
-
-def numpy_regroup(x: Any) -> Any:
-    parts = x[:8].reshape(2, 4, 16), x[8:12].reshape(2, 2, 16), x[12:].reshape(2, 2, 16)
-    return np.concatenate(parts, 1).reshape(16, 16)
-
-
-NUMPY: dict[str, Callable[..., Any]] = {
-    "interleave": lambda x: x.reshape(2, 8, 16).transpose(1, 0, 2).reshape(16, 16),
-    "deinterleave": lambda x: x.reshape(8, 2, 16).transpose(1, 0, 2).reshape(16, 16),
-    "matrix_transpose": lambda x: row_major(x.T),
-    "permute_dims": lambda x: row_major(x.transpose(2, 0, 1)),
-    "rope_halves": lambda x: x.reshape(2, 4, 2, 16).swapaxes(1, 2).reshape(16, 16),
-    "rope_pairs": lambda x: x.reshape(2, 2, 4, 16).swapaxes(1, 2).reshape(16, 16),
-    "fuse_qkv": lambda q, k, v: np.concatenate(
-        (q.reshape(2, 4, 16), k.reshape(2, 2, 16), v.reshape(2, 2, 16)), 1
-    ).reshape(16, 16),
-    "split_qkv": numpy_split_qkv,
-    "regroup": numpy_regroup,
-    "ungroup": lambda x: np.concatenate(numpy_split_qkv(x)),
-    "to_tiles": lambda x: [[x[r : r + 8, :8].copy(), x[r : r + 8, 8:].copy()] for r in (0, 8)],
-    "from_tiles": lambda tiles: np.concatenate([np.concatenate(row, 1) for row in tiles]),
-    "stack": np.stack,
-    "unstack": lambda x: [row.copy() for row in x],
-    "pad": numpy_pad,
-    "trim": lambda x: x[:12].copy(),
-    "rearrange": lambda x: x.reshape(2, 8, 16).transpose(1, 0, 2).reshape(16, 16),
-    "layout(x)": lambda x: x.reshape(2, 8, 16).transpose(1, 0, 2).reshape(16, 16),
-    "layout(x), 3 pieces": numpy_regroup,
-}
-
-
-def torch_split_qkv(x: Any) -> Any:
-    y = x.view(2, 8, 16)
-    return y[:, :4].reshape(8, 16), y[:, 4:6].reshape(4, 16), y[:, 6:].reshape(4, 16)
-
-
-def torch_regroup(x: Any) -> Any:
-    parts = x[:8].view(2, 4, 16), x[8:12].view(2, 2, 16), x[12:].view(2, 2, 16)
-    return torch.cat(parts, 1).view(16, 16)
-
-
-TORCH: dict[str, Callable[..., Any]] = {
-    "interleave": lambda x: x.view(2, 8, 16).transpose(0, 1).reshape(16, 16),
-    "deinterleave": lambda x: x.view(8, 2, 16).transpose(0, 1).reshape(16, 16),
-    "matrix_transpose": lambda x: x.t().contiguous(),
-    "permute_dims": lambda x: x.permute(2, 0, 1).contiguous(),
-    "rope_halves": lambda x: x.view(2, 4, 2, 16).transpose(1, 2).reshape(16, 16),
-    "rope_pairs": lambda x: x.view(2, 2, 4, 16).transpose(1, 2).reshape(16, 16),
-    "fuse_qkv": lambda q, k, v: torch.cat(
-        (q.view(2, 4, 16), k.view(2, 2, 16), v.view(2, 2, 16)), 1
-    ).view(16, 16),
-    "split_qkv": torch_split_qkv,
-    "regroup": torch_regroup,
-    "ungroup": lambda x: torch.cat(torch_split_qkv(x)),
-    "to_tiles": lambda x: [
-        [tile.contiguous() for tile in row.chunk(2, 1)] for row in x.chunk(2, 0)
-    ],
-    "from_tiles": lambda tiles: torch.cat([torch.cat(row, 1) for row in tiles]),
-    "stack": torch.stack,
-    "unstack": lambda x: [row.clone() for row in x.unbind()],
-    "pad": lambda x: torch.nn.functional.pad(x, (0, 0, 0, 4)),
-    "trim": lambda x: x[:12].clone(),
-    "rearrange": lambda x: x.view(2, 8, 16).transpose(0, 1).reshape(16, 16),
-    "layout(x)": lambda x: x.view(2, 8, 16).transpose(0, 1).reshape(16, 16),
-    "layout(x), 3 pieces": torch_regroup,
-}
-
-
-def jax_regroup(x: Any) -> Any:
-    parts = x[:8].reshape(2, 4, 16), x[8:12].reshape(2, 2, 16), x[12:].reshape(2, 2, 16)
-    return jnp.concatenate(parts, 1).reshape(16, 16)
-
-
-JAX: dict[str, Callable[..., Any]] = {
-    **NUMPY,
-    "matrix_transpose": lambda x: x.T,
-    "permute_dims": lambda x: x.transpose(2, 0, 1),
-    "fuse_qkv": lambda q, k, v: jnp.concatenate(
-        (q.reshape(2, 4, 16), k.reshape(2, 2, 16), v.reshape(2, 2, 16)), 1
-    ).reshape(16, 16),
-    "regroup": jax_regroup,
-    "ungroup": lambda x: jnp.concatenate(numpy_split_qkv(x)),
-    "from_tiles": lambda tiles: jnp.concatenate([jnp.concatenate(row, 1) for row in tiles]),
-    "stack": jnp.stack,
-    "pad": lambda x: jnp.pad(x, ((0, 4), (0, 0))),
-    "layout(x), 3 pieces": jax_regroup,
-}
 
 INTO: dict[str, Hand] = {
     "interleave": Permute((2, 8, 16), (1, 0, 2)),
@@ -251,24 +141,41 @@ _EINOPS: dict[str, tuple[str, dict[str, int]]] = {
     "rearrange": ("(g n) c -> (n g) c", {"g": 2}),
     "layout(x)": ("(g n) c -> (n g) c", {"g": 2}),
 }
-_COPIES: dict[str, Callable[..., Any]] = {"numpy": row_major, "torch": torch.Tensor.contiguous}
 _VIEWS = ("matrix_transpose", "permute_dims")
 
 
+def contenders(framework: str, op: str) -> dict[str, Callable[..., Any]]:
+    """Every contender of an op on this framework's arrays, as a call of its inputs.
+
+    >>> list(contenders("numpy", "trim"))
+    ['xlayout', 'hand']
+    """
+    found = {"xlayout": XLAYOUT[op], "hand": _hand(framework).FORMS[op]}
+    if op in _EINOPS and find_spec("einops"):
+        found["einops"] = _by_einops(op, framework)
+    return found
+
+
 def _by_einops(op: str, framework: str) -> Callable[..., Any]:
+    import einops
+
     pattern, sizes = _EINOPS[op]
-    if op in _VIEWS and framework in _COPIES:
-        copied = _COPIES[framework]
+    if op in _VIEWS and framework != "jax":
+        copied = _hand(framework).row_major
         return lambda x: copied(einops.rearrange(x, pattern, **sizes))
     return lambda x: einops.rearrange(x, pattern, **sizes)
 
 
-CONTENDERS: dict[str, dict[str, dict[str, Callable[..., Any]]]] = {
-    framework: {
-        op: {"xlayout": XLAYOUT[op], "hand": hand[op]}
-        | ({"einops": _by_einops(op, framework)} if op in _EINOPS else {})
-        for op in OPS
-    }
-    for framework, hand in (("numpy", NUMPY), ("torch", TORCH), ("jax", JAX))
-}
-"""framework -> op -> contender -> call."""
+def _hand(framework: str) -> ModuleType:
+    """The forms that one writes by hand, and what makes an array."""
+    if framework == "torch":
+        from bench import hand_torch
+
+        return hand_torch
+    if framework == "jax":
+        from bench import hand_jax
+
+        return hand_jax
+    from bench import hand_numpy
+
+    return hand_numpy

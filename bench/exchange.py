@@ -8,7 +8,6 @@ median is taken. Every result is checked: it has the pointer of its source.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from collections.abc import Callable
@@ -21,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from bench.report import count, save, show
+from bench.report import count, parser, save, show
 from xlayout.bridge import to_jax, to_numpy, to_torch
 
 LIMIT = 1.5
@@ -113,10 +112,10 @@ def races(count: int) -> list[Race]:
 def main() -> int:
     """Print the table; 1 if a limit is broken."""
     jax.config.update("jax_platforms", "cpu")
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--tensors", type=count, default=TENSORS)
-    parser.add_argument("--rounds", type=count, default=ROUNDS)
-    options = parser.parse_args()
+    asked = parser("exchange", __doc__)
+    asked.add_argument("--tensors", type=count, default=TENSORS)
+    asked.add_argument("--rounds", type=count, default=ROUNDS)
+    options = asked.parse_args()
     rows, kept, broken = [], [], 0
     for race in races(options.tensors):
         own, ours = race.run(options.rounds)

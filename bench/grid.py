@@ -10,15 +10,17 @@ beside the results, which takes their place once every row is there; `--resume` 
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from bench.compare import different
 from bench.plan import FAMILIES, FULL, QUICK, Grid, left_out
 from bench.record import Results, load, save
+from bench.report import parser
+from xlayout.bench.contest import installed
 from xlayout.bench.machine import busy, machine, processors, use_threads
 from xlayout.bench.rows import Key, Row, Work, measure, work
 from xlayout.bench.tables import peaks_table, size_text, times_table
@@ -45,17 +47,22 @@ def main(arguments: Sequence[str]) -> int:
         growing = path.with_suffix(f".partial{path.suffix}")
         before = growing if options.resume and growing.exists() else path
         results = start(before, machine(options.threads), options.date, keep=options.keep)
+        left = fill(
+            grid, families, results, growing, resume=options.resume, seconds=options.seconds
+        )
+        if left:
+            print(f"{left} rows to go; --resume goes on", file=sys.stderr)
+            return UNFINISHED
+        save(results, path)
+        growing.unlink(missing_ok=True)
+        text = report(results)
+        path.with_suffix(".txt").write_text(f"{text}\n", "utf-8")
+    except OSError as error:
+        print(f"grid: {error}; --out names another file", file=sys.stderr)
+        return 2
     except ValueError as error:
         print(f"grid: {error}", file=sys.stderr)
         return 2
-    left = fill(grid, families, results, growing, resume=options.resume, seconds=options.seconds)
-    if left:
-        print(f"{left} rows to go; --resume goes on", file=sys.stderr)
-        return UNFINISHED
-    save(results, path)
-    growing.unlink(missing_ok=True)
-    text = report(results)
-    path.with_suffix(".txt").write_text(f"{text}\n", "utf-8")
     print(text)
     print(f"\nwritten to {path}, and as text beside it")
     _plot(path)
@@ -89,13 +96,19 @@ def fill(
 ) -> int:
     """Measure the rows of these families into the results and their file; how many are left.
 
-    After `seconds` no further row is begun; one is, in any case.
+    Only frameworks that are installed have rows. After `seconds` no further row is begun; one is,
+    in any case.
+
+    Raises:
+        OSError: for a file that cannot be written, before anything is measured.
     """
-    keys = [key for family in families for key in grid.keys(family)]
+    here = installed()
+    keys = [key for family in families for key in grid.keys(family) if key[1] in here]
     order = [key for family in FAMILIES for some in (FULL, grid) for key in some.keys(family)]
     left = [key for key in keys if not (resume and key in results.rows)]
     for key in left:
         results.rows.pop(key, None)
+    save(results, path)
     end = time.monotonic() + seconds
     run = _runner(grid, results)
     for number, key in enumerate(left):
@@ -123,30 +136,28 @@ def report(results: Results) -> str:
     return "\n\n".join(texts)
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench grid", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("--quick", action="store_true", help="a few ops at 64 MB, two minutes")
-    parser.add_argument("--family", action="append", choices=FAMILIES, help="only this; repeatable")
-    parser.add_argument("--op", action="append", help="only this; repeatable")
-    parser.add_argument("--threads", type=int, default=processors(), help="default: all")
-    parser.add_argument("--date", default="", help="written into the results")
-    parser.add_argument("--out", type=Path, help="default: bench/results/grid.json or quick.json")
-    parser.add_argument("--resume", action="store_true", help="keep the rows that are there")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after these")
-    options = parser.parse_args(arguments)
+def _options(arguments: Sequence[str]) -> Namespace:
+    asked = parser("grid", __doc__)
+    asked.add_argument("--quick", action="store_true", help="a few ops at 64 MB, two minutes")
+    asked.add_argument("--family", action="append", choices=FAMILIES, help="only this; repeatable")
+    asked.add_argument("--op", action="append", help="only this; repeatable")
+    asked.add_argument("--threads", type=int, default=processors(), help="default: all")
+    asked.add_argument("--date", default="", help="written into the results")
+    asked.add_argument("--out", type=Path, help="default: bench/results/grid.json or quick.json")
+    asked.add_argument("--resume", action="store_true", help="keep the rows that are there")
+    asked.add_argument("--seconds", type=float, default=float("inf"), help="stop after these")
+    options = asked.parse_args(arguments)
     options.keep = options.resume or bool(options.family or options.op)
     if options.out and options.out.suffix in {".txt", ".png"}:  # the tables and pictures take these
-        parser.error(f"--out: {options.out}; wanted a name that ends in .json")
+        asked.error(f"--out: {options.out}; wanted a name that ends in .json")
     if not 1 <= options.threads <= processors():
-        parser.error(f"--threads: {options.threads}; this machine has 1 to {processors()}")
+        asked.error(f"--threads: {options.threads}; this machine has 1 to {processors()}")
     return options
 
 
 def _runner(grid: Grid, results: Results) -> Callable[[Key], Row]:
     """Measures a row; neighbours share their elements."""
-    from bench.small import measure_small  # brings the frameworks
+    from bench.small import measure_small
 
     threads = int(results.machine["threads"])
     small = set(grid.keys("small calls"))

@@ -14,16 +14,17 @@ compiled, and `temp` what XLA itself says that xlayout's program needs beside in
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from bench.report import count, save, show
+from bench.report import chosen, count, parser, save, show
 
 LIMIT = 1.05
+MEGABYTES = 256  # those of the results that are kept
+LEAST = 64  # a square of DONATED's; far smaller results lie in memory that was used before
 LIMIT_DONATED = 1 << 20  # bytes
 DONATED = ("matrix_transpose", "interleave", "rope_halves")
 OPS = ("matrix_transpose", "interleave", "rope_halves", "fuse_qkv", "stack")
@@ -40,19 +41,25 @@ def measured(op: str, framework: str, form: str, who: str, megabytes: int) -> di
     command = [sys.executable, str(child), op, framework, form, who, str(megabytes)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command[1:])}\n{done.stderr}")
+        raise RuntimeError(f"{', '.join(command[2:6])}, {megabytes} MB\n{done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 def main() -> int:
     """Print the table, save it; 1 when xlayout holds more than its output."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--mb", type=count, default=256)
-    parser.add_argument("--only", choices=FORMS, help="one framework")
-    options = parser.parse_args()
+    asked = parser("memory", __doc__)
+    asked.add_argument("--mb", type=count, default=MEGABYTES, help="of the input")
+    asked.add_argument("--only", choices=FORMS, help="one framework")
+    options = asked.parse_args()
+    if options.mb < LEAST:
+        asked.error(f"--mb: {options.mb}; wanted {LEAST} or more")
+    try:
+        frameworks = chosen(options.only, FORMS)
+    except ValueError as error:
+        asked.error(str(error))
     rows = []
-    for framework in [options.only] if options.only else FORMS:
+    for framework in frameworks:
         for op in OPS:
             for form in FORMS[framework]:
                 row: dict[str, Any] = {"op": op, "framework": framework, "input": form}
@@ -65,7 +72,7 @@ def main() -> int:
                         row["temp"] = round(found["temp"], 2)
                 rows.append(row)
     gifts = []
-    for op in DONATED if options.only in (None, "torch") else ():
+    for op in DONATED if "torch" in frameworks else ():
         found = measured(op, "torch", "contiguous", "donated", options.mb)
         gifts.append({"op": op, "framework": "torch", "donated bytes": found["bytes"]})
     names = ("xlayout", "hand", "jit", "temp")
@@ -84,7 +91,7 @@ def main() -> int:
     if gifts:
         show("donate=True, torch", ("op", "bytes over the input"),
              [(r["op"], str(r["donated bytes"])) for r in gifts])  # fmt: skip
-    if not options.only:
+    if len(frameworks) == len(FORMS) and options.mb == MEGABYTES:
         print(f"written to {save('memory', rows + gifts)}")
     over = any(r["xlayout"] > LIMIT for r in rows)
     return int(over or any(r["donated bytes"] > LIMIT_DONATED for r in gifts))

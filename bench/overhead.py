@@ -10,26 +10,27 @@ Results are fresh row-major memory for all (einops is made to copy where it retu
 
 from __future__ import annotations
 
-import argparse
 import gc
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
 
-import jax
 import numpy as np
-import torch
 
-from bench.contenders import CONTENDERS, OPS, cached_jit, flattened, given
-from bench.report import count, save, show
+from bench.contenders import OPS, contenders, flattened, given
+from bench.report import chosen, count, parser, save, show
+from bench.small import compiled, finish
 from xlayout.bench.timing import spread_of
 
 LIMITS = {"numpy": 3.0, "torch": 2.0, "jax": 1.5}
 """Of the hand-written form; of the cached `jax.jit` call in JAX. And never above einops."""
+
+ROUNDS = 50  # those of the results that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +48,37 @@ def check(name: str, made: Any, wanted: Any) -> None:
         assert np.array_equal(ours, other), f"{name}: wrong answer"
 
 
-def timed(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Timed]:
+def timed(
+    calls: dict[str, Callable[[], Any]], rounds: int, wait: Callable[[Any], object]
+) -> dict[str, Timed]:
     """Every contender in every round, each as often as fits in a fifth of a millisecond."""
-    counts = {name: max(3, int(2e-4 / _once(call))) for name, call in calls.items()}
+
+    def loop(call: Callable[[], Any], count: int) -> float:
+        start = perf_counter()
+        for _ in range(count):
+            made = call()
+        wait(made)
+        return perf_counter() - start
+
+    def once(call: Callable[[], Any]) -> float:
+        loop(call, 20)
+        return loop(call, 20) / 20
+
+    counts = {name: max(3, int(2e-4 / once(call))) for name, call in calls.items()}
     spent: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            spent[name].append(_loop(call, counts[name]) / counts[name] * 1e6)
+            spent[name].append(loop(call, counts[name]) / counts[name] * 1e6)
     return {name: Timed(statistics.median(us), spread_of(us)) for name, us in spent.items()}
 
 
-def _once(call: Callable[[], Any]) -> float:
-    _loop(call, 20)
-    return _loop(call, 20) / 20
-
-
-def _loop(call: Callable[[], Any], count: int) -> float:
-    start = perf_counter()
-    for _ in range(count):
-        made = call()
-    jax.block_until_ready(made)
-    return perf_counter() - start
-
-
-def contenders(op: str, framework: str) -> dict[str, Callable[[], Any]]:
+def calls_of(op: str, framework: str) -> dict[str, Callable[[], Any]]:
     """The calls to time, each seen to give the right answer."""
     inputs, wanted = OPS[op]
     args = given(framework, inputs)
-    forms = dict(CONTENDERS[framework][op])
+    forms = contenders(framework, op)
     if framework == "jax":
-        forms["jit"] = cached_jit(forms["hand"], len(args))
+        forms["jit"] = compiled(framework, forms["hand"], len(args))
     calls = {name: lambda form=form: form(*args) for name, form in forms.items()}
     for name, call in calls.items():
         check(f"{op}, {framework}, {name}", call(), wanted)
@@ -85,8 +87,8 @@ def contenders(op: str, framework: str) -> dict[str, Callable[[], Any]]:
 
 def row(op: str, framework: str, rounds: int) -> dict[str, Any]:
     """One line of the table."""
-    calls = contenders(op, framework)
-    found = timed(calls, rounds)
+    calls = calls_of(op, framework)
+    found = timed(calls, rounds, finish(framework))
     for name, call in calls.items():  # by now it goes by what it found when it was first made
         check(f"{op}, {framework}, {name}", call(), OPS[op][1])
     own = found["jit" if framework == "jax" else "hand"].median
@@ -137,23 +139,31 @@ def import_milliseconds() -> float:
 
 def main() -> int:
     """Print the table, save it; 1 when a limit is broken."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=count, default=50)
-    parser.add_argument("--only", choices=LIMITS, help="one framework")
-    parser.add_argument("--op", choices=OPS, help="one op")
-    options = parser.parse_args()
-    jax.config.update("jax_platforms", "cpu")
-    torch.set_num_threads(1)
+    asked = parser("overhead", __doc__)
+    asked.add_argument("--rounds", type=count, default=ROUNDS)
+    asked.add_argument("--only", choices=LIMITS, help="one framework")
+    asked.add_argument("--op", choices=OPS, help="one op")
+    options = asked.parse_args()
+    try:
+        frameworks = chosen(options.only, LIMITS)
+    except ValueError as error:
+        asked.error(str(error))
+    if "jax" in frameworks:
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")
+    if "torch" in frameworks:
+        import torch
+
+        torch.set_num_threads(1)
     gc.disable()
-    rows = [
-        row(op, framework, options.rounds)
-        for framework in ([options.only] if options.only else LIMITS)
-        for op in ([options.op] if options.op else OPS)
-    ]
+    ops = [options.op] if options.op else [*OPS]
+    rows = [row(op, framework, options.rounds) for framework in frameworks for op in ops]
     header = ("op", "framework", "xlayout", "hand", "einops", "jit", "/own", "/einops", "")
     show("microseconds per call on 1 KB", header, [printed(r) for r in rows])
     print(f"import xlayout: {import_milliseconds():.1f} ms, no framework loaded")
-    if not options.only and not options.op:
+    whole = len(rows) == len(LIMITS) * len(OPS) and find_spec("einops")
+    if whole and options.rounds == ROUNDS:
         print(f"written to {save('overhead', rows)}")
     broken = [(r["op"], r["framework"], text) for r in rows for text in misses(r)]
     for op, framework, text in broken:

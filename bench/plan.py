@@ -45,7 +45,7 @@ class Grid:
     def keys(self, family: str) -> list[Key]:
         """The rows of a family, in the order to run them."""
         if family == "small calls":
-            from bench.contenders import OPS  # brings the frameworks
+            from bench.contenders import OPS
 
             small = tuple(OPS) if self.small is None else self.small
             return [(op, name, "float32", SIZE) for op in small for name in FRAMEWORKS]

@@ -106,6 +106,8 @@ def _figure(
     from matplotlib.figure import Figure
 
     ops = list(dict.fromkeys(row.op for row in rows))
+    here = {row.framework for row in rows}
+    panels = [panel for panel in panels if panel.framework in here]
     size = 2.5 * len(panels) + 1.8, 0.32 * len(ops) + 2.3
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]

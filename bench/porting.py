@@ -12,7 +12,6 @@ alternate, medians are taken, and the outputs are compared as the formats' own r
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import statistics
@@ -22,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.report import count, save, show
+from bench.report import count, parser, save, show
 
 WAYS = {"hf to dcp": "hf", "hf to maxtext": "hf", "maxtext to hf": "maxtext"}
 LAYERS, ROUNDS = 16, 3  # those of the results that are kept
@@ -66,11 +65,11 @@ def race(way: str, folder: Path, rounds: int) -> dict[str, Any]:
 
 def main() -> int:
     """Print the table and save it; 1 where a script by hand is faster than an unverified port."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--layers", type=count, default=LAYERS)
-    parser.add_argument("--rounds", type=count, default=ROUNDS)
-    parser.add_argument("--folder", type=Path, help="where the files lie; default: a temporary one")
-    options = parser.parse_args()
+    asked = parser("porting", __doc__)
+    asked.add_argument("--layers", type=count, default=LAYERS)
+    asked.add_argument("--rounds", type=count, default=ROUNDS)
+    asked.add_argument("--folder", type=Path, help="where the files lie; default: a temporary one")
+    options = asked.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         child("make", str(folder), str(options.layers))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from bench.record import write_rows
+from xlayout.bench.contest import installed
 from xlayout.bench.machine import machine
 from xlayout.table import Table
 
-__all__ = ["count", "save", "show"]
+__all__ = ["chosen", "count", "parser", "save", "show"]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -27,6 +29,27 @@ def count(text: str) -> int:
     except ValueError:
         pass
     raise ArgumentTypeError(f"{text}; wanted a whole number from 1 up")
+
+
+def parser(name: str, text: str | None) -> ArgumentParser:
+    """That of `python -m bench <name>`; its first line of help is the first of the module's."""
+    return ArgumentParser(
+        prog=f"python -m bench {name}", description=(text or "").partition("\n")[0]
+    )
+
+
+def chosen(only: str | None, frameworks: Iterable[str]) -> list[str]:
+    """Those of the frameworks that are installed, or the one that was asked for.
+
+    Raises:
+        ValueError: for one that is not installed.
+    """
+    here = [name for name in frameworks if name in installed()]
+    if only is None:
+        return here
+    if only not in here:
+        raise ValueError(f"--only: {only} is not installed; there are {', '.join(here)}")
+    return [only]
 
 
 def save(name: str, rows: list[dict[str, Any]]) -> Path:

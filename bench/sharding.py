@@ -7,12 +7,11 @@ Bytes are those that a device receives on average, as multiples of what it needs
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 from typing import Any
 
-from bench.report import save, show
+from bench.report import parser, save, show
 from bench.sharding_bytes import CONTENDERS, bound
 from bench.sharding_seconds import SHAPES, measured
 from tests.shard.test_cases import AWKWARD, CASES
@@ -68,9 +67,9 @@ def _times(moved: float | None, needed: float) -> str:
 
 def main() -> None:
     """Print the tables, save them if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--save", action="store_true", help="keep the rows too")
-    options = parser.parse_args()
+    asked = parser("sharding", __doc__)
+    asked.add_argument("--save", action="store_true", help="keep the rows too")
+    options = asked.parse_args()
     whole = reshards()
     show(
         f"{whole[0]['reshards']} reshards between specs of a (2, 4) grid, by the lower bound",

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.contenders import CONTENDERS, INTO, OPS, WRITTEN, cached_jit, flattened, given
+from bench.contenders import INTO, OPS, WRITTEN, contenders, flattened, given
 from bench.plan import SIZE
 from xlayout.bench.contest import Contest, memcpys
 from xlayout.bench.rows import Row, Settings, raced
 from xlayout.bench.words import Words, into
 
-__all__ = ["measure_small", "small_contest"]
+__all__ = ["compiled", "finish", "measure_small", "small_contest"]
 
 _NAMES = {"xlayout": "xlayout fresh", "hand": "eager fresh", "einops": "einops fresh"}
 
@@ -30,13 +29,13 @@ def measure_small(op: str, framework: str, settings: Settings) -> Row:
 def small_contest(op: str, framework: str, settings: Settings) -> Contest:
     """The calls; compiled ones too, for they too have a price."""
     args = given(framework, OPS[op][0])
-    forms = CONTENDERS[framework][op]
+    forms = contenders(framework, op)
     calls: dict[str, Callable[[], Any]] = {
         _NAMES[name]: _on(form, args) for name, form in forms.items()
     }
     for name, form in (("compiled fresh", "hand"), ("xlayout compiled", "xlayout")):
         if framework != "numpy" and (settings.compiled or framework == "jax"):
-            calls[name] = _on(_compiled(framework, forms[form], len(args)), args)
+            calls[name] = _on(compiled(framework, forms[form], len(args)), args)
     wanted = OPS[op][1]
     listed = wanted if isinstance(wanted, (list, tuple)) else [wanted]
     ys: list[Any] = []
@@ -50,7 +49,7 @@ def small_contest(op: str, framework: str, settings: Settings) -> Contest:
         for y in ys:
             y[...] = 0
 
-    return Contest(calls, units, jax.block_until_ready, _seen, clear)
+    return Contest(calls, units, finish(framework), _seen, clear)
 
 
 def _on(form: Callable[..., Any], args: Any) -> Callable[[], Any]:
@@ -78,14 +77,27 @@ def _words(framework: str) -> Words:
     return NUMPY
 
 
-def _compiled(framework: str, form: Callable[..., Any], arity: int) -> Callable[..., Any]:
+def compiled(framework: str, form: Callable[..., Any], arity: int) -> Callable[..., Any]:
+    """A form as the framework's compiler keeps it, called as every contender is."""
     if framework == "jax":
-        return cached_jit(form, arity)
+        import jax
+
+        jitted = jax.jit(form)
+        return (lambda x: jitted(x)) if arity == 1 else (lambda q, k, v: jitted(q, k, v))
     import torch
 
     torch._dynamo.reset()
-    compiled: Callable[..., Any] = torch.compile(lambda *xs: form(*xs), dynamic=False)
-    return compiled
+    made: Callable[..., Any] = torch.compile(lambda *xs: form(*xs), dynamic=False)
+    return made
+
+
+def finish(framework: str) -> Callable[[Any], object]:
+    """What waits for a result: JAX alone returns before it is there."""
+    if framework != "jax":
+        return lambda _made: None
+    import jax
+
+    return jax.block_until_ready
 
 
 def _seen(made: Any) -> Iterator[NDArray[np.uint8]]:

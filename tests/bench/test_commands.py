@@ -18,11 +18,15 @@ def test_what_is_no_number_to_count_with_is_refused(text: str) -> None:
         count(text)
 
 
-def test_nothing_to_measure_is_refused() -> None:
-    command = [sys.executable, "-m", "bench.memory", "--mb", "0"]
+@pytest.mark.parametrize(
+    ("megabytes", "why"),
+    [("0", "argument --mb: 0; wanted a whole number from 1 up"), ("8", "--mb: 8; wanted 64 or")],
+)
+def test_nothing_to_measure_is_refused(megabytes: str, why: str) -> None:
+    command = [sys.executable, "-m", "bench.memory", "--mb", megabytes]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
-    assert "argument --mb: 0; wanted a whole number from 1 up" in ran.stderr
+    assert why in ran.stderr
 
 
 @pytest.mark.slow
@@ -32,18 +36,23 @@ def test_a_rank_that_fails_is_named_at_once() -> None:
         measured((3, 4))  # which are not as long as the ranks' parts together
 
 
-SMALL = {
-    "exchange": (["--tensors", "2", "--rounds", "1"], "exchange, all shared"),
-    "porting": (["--layers", "1", "--rounds", "1"], "a checkpoint of 0."),
-}
-
-
-@pytest.mark.parametrize("name", ["exchange", pytest.param("porting", marks=pytest.mark.slow)])
-def test_a_small_run_is_not_kept_as_the_results(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "arguments", "title"),
+    [
+        ("exchange", ["--tensors", "2", "--rounds", "1"], "exchange, all shared"),
+        ("overhead", ["--rounds", "1"], "microseconds per call on 1 KB"),
+        pytest.param(
+            *("porting", ["--layers", "1", "--rounds", "1"], "a checkpoint of 0."),
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_small_run_is_not_kept_as_the_results(
+    name: str, arguments: list[str], title: str
+) -> None:
     kept = RESULTS / f"{name}.json"
     before = kept.read_bytes()
-    options, title = SMALL[name]
-    command = [sys.executable, "-m", f"bench.{name}", *options]
+    command = [sys.executable, "-m", f"bench.{name}", *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert title in ran.stdout, ran.stderr
     assert kept.read_bytes() == before

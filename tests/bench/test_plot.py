@@ -18,6 +18,7 @@ ROWS = [
     row(dtype="uint8", xlayout_fresh=3.0, eager_fresh=30.0),
     row("transpose", family="transposes", xlayout_fresh=2.5, eager_fresh=12.0),
     row(framework="jax", xlayout_fresh=9.0, compiled_fresh=8.0),
+    row(framework="numpy", xlayout_fresh=9.0, eager_fresh=8.0),
     row("stack", size=1024, family="small calls", unit=1e-7, xlayout_fresh=20.0, eager_fresh=10.0),
 ]
 
@@ -47,6 +48,14 @@ def test_marks_stand_at_their_figures_and_memcpy_at_one() -> None:
     assert [1.0, 1.0] in spans
     assert [2.0, 3.0] in spans
     assert [8.0, 30.0] in spans
+
+
+def test_a_framework_without_rows_has_no_panel() -> None:
+    drawn = figures(results(one for one in ROWS if one.framework == "numpy"))
+    assert [on.get_title(loc="left") for on in drawn[""].axes] == [
+        "numpy, into out=",
+        "numpy, fresh",
+    ]
 
 
 def test_pictures_lie_beside_the_results(tmp_path: Path) -> None:
