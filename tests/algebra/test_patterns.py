@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -240,3 +242,41 @@ def test_any_text_is_read_or_refused_with_a_reason(text: str, shape: list[int], 
         pytest.fail(f"{type(error).__name__}: {error}")
     else:
         assert layout.is_bijection
+
+
+MANY = [f"a{k}" for k in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    ("left", "shape", "sizes"),
+    [
+        (" ".join(MANY), (1,) * len(MANY), ()),
+        (f"({' '.join(MANY)})", (1,), MANY[1:]),
+    ],
+    ids=["axes", "a group"],
+)
+def test_a_pattern_of_twenty_thousand_names_takes_a_moment(
+    left: str, shape: tuple[int, ...], sizes: tuple[str, ...]
+) -> None:
+    """Eleven seconds and more, where each name was copied beside all those before."""
+    began = time.process_time()
+    layout = Layout.parse(f"{left} -> {' '.join(MANY)}", shape, **dict.fromkeys(sizes, 1))
+    assert layout.out_shape == (1,) * len(MANY)
+    assert time.process_time() - began < 5
+
+
+def test_a_group_of_thousands_of_names_is_not_compared_with_itself() -> None:
+    calls = 0
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    some = " ".join(MANY[:1000])
+    sys.setprofile(count)
+    try:
+        with pytest.raises(PatternError, match=r"the shapes leave a0, a1, .* open; give sizes"):
+            Layout.parse(f"({some}) -> {some}", (1,))
+    finally:
+        sys.setprofile(None)
+    assert calls < 100_000

@@ -140,8 +140,8 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[tuple[str, int]] = []
-        at = 0
-        while text[at:].strip():
+        at, end = 0, len(text.rstrip())
+        while at < end:
             found = _TOKEN.match(text, at)
             if found is None or not (found[3] or "_").isidentifier():
                 at += len(text[at:]) - len(text[at:].lstrip())

@@ -183,11 +183,12 @@ def _by_names(text: str, arrays: Sequence[Product]) -> dict[_Key, tuple[Name, ..
     """The branches of a side by their names, which stand once in each and are no other's."""
     found: dict[_Key, tuple[Name, ...]] = {}
     for choice in itertools.chain.from_iterable(map(_choices, arrays)):
-        key: _Key = frozenset()
+        here: set[str] = set()
         for n in choice:
-            if n.name in key:
+            if n.name in here:
                 raise fail(text, n.at, f"pattern: {said(n.name)} twice in one array")
-            key |= {n.name}
+            here.add(n.name)
+        key = frozenset(here)
         if key in found:
             raise fail(
                 text,
@@ -223,8 +224,9 @@ def _shown(key: _Key) -> str:
 def _given(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
     known: dict[str, int] = {}
     everywhere = [n for array in (*pattern.inputs, *pattern.outputs) for n in names(array)]
+    named = {n.name for n in everywhere}
     for name, size in sizes.items():
-        if name not in {n.name for n in everywhere}:
+        if name not in named:
             wrong = f"{name}: size {size!r} given, but no axis here has that name"
             raise fail(pattern.text, begins(pattern, 0), wrong)
         known[name] = integer(size, name)
@@ -261,13 +263,16 @@ def _branches(arrays: Sequence[Product], known: Mapping[str, int]) -> dict[_Key,
 def _expand(product: Product, stride: int, known: Mapping[str, int]) -> list[_Branch]:
     branches: list[_Branch] = [(0, {})]
     for factor in reversed(product):
-        inner: list[_Branch] = [(0, {factor.name: stride} if isinstance(factor, Name) else {})]
-        if isinstance(factor, Group):
-            inner, offset = [], 0
+        if isinstance(factor, Name):
+            for _, strides in branches:  # each branch has a dict of its own
+                strides[factor.name] = stride
+        elif isinstance(factor, Group):
+            inner: list[_Branch] = []
+            offset = 0
             for summand in factor.summands:
                 inner += [(offset + o, s) for o, s in _expand(summand, stride, known)]
                 offset += stride * math.prod(size_of(f, known) for f in summand)
-        branches = [(a + b, x | y) for a, x in inner for b, y in branches]
+            branches = [(a + b, x | y) for a, x in inner for b, y in branches]
         stride *= size_of(factor, known)
     return branches
 

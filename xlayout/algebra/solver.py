@@ -75,12 +75,12 @@ class Solver:
             self._group(factor, n)
 
     def _group(self, group: Group, n: int) -> None:
-        open_summands = [s for s in group.summands if any(self._unknown(f) for f in s)]
-        rest = n - sum(
-            math.prod(size_of(f, self.known) for f in s)
-            for s in group.summands
-            if s not in open_summands
-        )
+        open_summands, rest = [], n
+        for summand in group.summands:
+            if any(self._unknown(f) for f in summand):
+                open_summands.append(summand)
+            else:
+                rest -= math.prod(size_of(f, self.known) for f in summand)
         if rest < 0 or (not open_summands and rest):
             if len(group.summands) == 1:
                 raise fail(
@@ -95,8 +95,12 @@ class Solver:
             self._product(open_summands[0], rest, group.at)
 
     def _product(self, product: Product, n: int, at: int) -> None:
-        unknown = [f for f in product if self._unknown(f)]
-        known = math.prod(size_of(f, self.known) for f in product if f not in unknown)
+        unknown, known = [], 1
+        for factor in product:
+            if self._unknown(factor):
+                unknown.append(factor)
+            else:
+                known *= size_of(factor, self.known)
         if len(unknown) != 1 or (known == 0 and n == 0):
             return
         if known == 0 or n % known:
