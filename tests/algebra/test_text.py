@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,26 @@ def test_more_axes_than_letters_are_named_too() -> None:
     layout = Layout.permute(shape, tuple(reversed(range(30))))
     assert str(layout).startswith("a=2 b=2")
     assert Layout.parse(str(layout)) == layout
+
+
+def test_the_text_of_hundreds_of_axes_takes_steps_in_their_number() -> None:
+    def steps(rank: int) -> int:
+        calls = 0
+
+        def count(_frame: object, event: str, _arg: object) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        layout = Layout.permute((2,) * rank, tuple(reversed(range(rank))))
+        sys.setprofile(count)
+        try:
+            text = str(layout)
+        finally:
+            sys.setprofile(None)
+        assert Layout.parse(text) == layout
+        return calls
+
+    assert steps(300) < 3.3 * steps(100)
 
 
 def test_json_is_stable() -> None:

@@ -6,12 +6,12 @@ to run along one axis of the input and one axis of the output; a `Box` is a piec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter, lt
 from typing import TypeVar
 
-from xlayout.algebra.piece import Piece, span
+from xlayout.algebra.piece import Loop, Piece
 from xlayout.algebra.strided import row_major
 
 __all__ = ["Box", "Run", "boxes", "overlapping"]
@@ -46,10 +46,6 @@ class Box:
     def on_output(self, axis: int) -> list[Run]:
         """The runs along an output axis, largest step first."""
         return sorted((r for r in self.runs if r.out_axis == axis), key=lambda r: -r.out_step)
-
-    def end(self, axis: int) -> int:
-        """One past the last position along an output axis."""
-        return self.offsets[axis] + span((r.n, r.out_step) for r in self.on_output(axis)) + 1
 
     def moved(self, axis: int, by: int) -> Box:
         """The same box, shifted along an output axis."""
@@ -97,41 +93,53 @@ def overlapping(stretches: Iterable[tuple[int, int, T]]) -> list[tuple[int, int,
 def _box(
     source: int, piece: Piece, in_shape: Sequence[int], out_shape: Sequence[int]
 ) -> Box | None:
-    loops = list(piece.loops)
-    for side, shape in ((1, in_shape), (2, out_shape)):
-        for boundary in row_major(shape):
-            cut = _cut(loops, side, boundary)
-            if cut is None:
-                return None
-            loops = cut
+    ins, outs = _axes(in_shape), _axes(out_shape)
+    loops: list[Loop] | None = list(piece.loops)
+    for side, axes in ((1, ins), (2, outs)):
+        loops = None if loops is None else _cut(loops, side, [step for step, _, _ in axes])
+    if loops is None:
+        return None
     starts, offsets = _digits(piece.in_offset, in_shape), _digits(piece.out_offset, out_shape)
     runs = []
+    last_in, last_out = list(starts), list(offsets)
     for n, x, z in loops:
-        in_axis, in_step = _axis_of(x, in_shape) if x else (-1, 0)
-        out_axis, out_step = _axis_of(z, out_shape)
+        in_axis, in_step = _axis_of(x, ins) if x else (-1, 0)
+        out_axis, out_step = _axis_of(z, outs)
         runs.append(Run(n, in_axis, in_step, out_axis, out_step))
-    box = Box(source, starts, offsets, tuple(runs))
-    fits = all(
-        starts[a] + span((r.n, r.in_step) for r in box.on_input(a)) < n
-        for a, n in enumerate(in_shape)
-    ) and all(box.end(a) <= n for a, n in enumerate(out_shape))
-    return box if fits else None
+        if x:
+            last_in[in_axis] += (n - 1) * in_step
+        last_out[out_axis] += (n - 1) * out_step
+    fits = all(map(lt, last_in, in_shape)) and all(map(lt, last_out, out_shape))
+    return Box(source, starts, offsets, tuple(runs)) if fits else None
 
 
-def _cut(
-    loops: list[tuple[int, int, int]], side: int, boundary: int
-) -> list[tuple[int, int, int]] | None:
-    """Make `boundary` a place where one loop ends and another begins."""
+def _axes(shape: Sequence[int]) -> list[tuple[int, int, int]]:
+    """The axes of more than one element, as (flat stride, size, number), the last one first."""
+    strides = row_major(shape)
+    return [(strides[a], shape[a], a) for a in range(len(shape) - 1, -1, -1) if shape[a] > 1]
+
+
+def _cut(loops: list[Loop], side: int, boundaries: list[int]) -> list[Loop] | None:
+    """Make every boundary a place where one loop ends and another begins.
+
+    Each boundary is a multiple of those before it.
+    """
+    from bisect import bisect_left, bisect_right  # which importing xlayout does not load
+
     result = []
     for loop in loops:
-        n, step = loop[0], loop[side]
-        if step % boundary == 0 or n * step <= boundary:
-            result.append(loop)
-            continue
-        inner, rest = divmod(boundary, step)
-        if rest or not inner or n % inner:
+        step = loop[side]
+        first, last = bisect_right(boundaries, step), bisect_left(boundaries, loop[0] * step)
+        if first and step % boundaries[first - 1]:
             return None
-        result += [(n // inner, loop[1] * inner, loop[2] * inner), (inner, loop[1], loop[2])]
+        for boundary in reversed(boundaries[first:last]):
+            n, x, z = loop
+            inner, rest = divmod(boundary, step)
+            if rest or n % inner:
+                return None
+            result.append((n // inner, x * inner, z * inner))
+            loop = inner, x, z
+        result.append(loop)
     return result
 
 
@@ -139,11 +147,12 @@ def _digits(position: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(position // s % n for s, n in zip(row_major(shape), shape, strict=True))
 
 
-def _axis_of(stride: int, shape: Sequence[int]) -> tuple[int, int]:
+def _axis_of(stride: int, axes: list[tuple[int, int, int]]) -> tuple[int, int]:
     """Which axis a flat stride runs along, and by how much."""
-    for axis, (s, n) in enumerate(zip(row_major(shape), shape, strict=True)):
-        if n > 1 and s <= stride < s * n:
-            return axis, stride // s
-    raise AssertionError(
-        f"stride {stride} outside shape {tuple(shape)} of {math.prod(shape)} elements"
-    )
+    from bisect import bisect_right
+
+    at = bisect_right(axes, stride, key=itemgetter(0)) - 1
+    step, n, axis = axes[at] if at >= 0 else (0, 0, -1)
+    if not step <= stride < step * n:
+        raise AssertionError(f"stride {stride} outside the axes {axes} of (stride, size, number)")
+    return axis, stride // step

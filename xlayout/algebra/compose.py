@@ -60,6 +60,8 @@ def restrict(
 def same_pairs(left: Iterable[Piece], right: tuple[Piece, ...]) -> bool:
     """Whether two sets of pieces hold the same pairs. Each must hold every output at most once."""
     left = tuple(left)
+    if left == right:
+        return True
     total = _count(right)
     if _count(left) != total:
         return False

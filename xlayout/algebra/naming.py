@@ -29,20 +29,24 @@ def pattern_of(
     found: list[tuple[int, int, Box]] = []
     for j, inputs in enumerate(ends(in_shapes)):
         for k, outputs in enumerate(ends(out_shapes)):
-            here = restrict(pieces, inputs, outputs)
+            # What is whole needs no cut, which looks at every pair of loops.
+            here = restrict(
+                pieces,
+                inputs if len(in_shapes) > 1 else None,
+                outputs if len(out_shapes) > 1 else None,
+            )
             cut = boxes(j, here, in_shapes[j], out_shapes[k])
             if cut is None or any(r.in_axis < 0 for box in cut for r in box.runs):
                 return None
             found += [(j, k, box) for box in cut]
     naming = _Naming([box for _, _, box in found])
-    left = [
-        naming.array([i for i, (j, _, _) in enumerate(found) if j == number], shape, inputs=True)
-        for number, shape in enumerate(in_shapes)
-    ]
-    right = [
-        naming.array([i for i, (_, k, _) in enumerate(found) if k == number], shape, inputs=False)
-        for number, shape in enumerate(out_shapes)
-    ]
+    of_input: list[list[int]] = [[] for _ in in_shapes]
+    of_output: list[list[int]] = [[] for _ in out_shapes]
+    for i, (j, k, _) in enumerate(found):
+        of_input[j].append(i)
+        of_output[k].append(i)
+    left = [naming.array(*own, inputs=True) for own in zip(of_input, in_shapes, strict=True)]
+    right = [naming.array(*own, inputs=False) for own in zip(of_output, out_shapes, strict=True)]
     if None in left or None in right:
         return None
     return naming.text(left, right)
@@ -60,13 +64,13 @@ class _Naming:
     def array(self, members: list[int], shape: Shape, *, inputs: bool) -> list[_Tree] | None:
         """One product per axis of an array."""
         axes: list[_Tree] = []
+        runs_of = {i: _by_axis(self.found[i], inputs) for i in members}
         for axis, size in enumerate(shape):
             places: list[_Place] = []
             for i in members:
                 box = self.found[i]
-                runs = box.on_input(axis) if inputs else box.on_output(axis)
                 start = box.starts[axis] if inputs else box.offsets[axis]
-                places.append((i, start, tuple(runs)))
+                places.append((i, start, tuple(runs_of[i].get(axis, ()))))
             tree = self._axis(places, size, inputs=inputs)
             if tree is None:
                 return None
@@ -144,6 +148,14 @@ class _Naming:
             )
 
         return f"{', '.join(map(array, left))} -> {', '.join(map(array, right))}"
+
+
+def _by_axis(box: Box, inputs: bool) -> dict[int, list[Run]]:
+    """The runs along each axis of the input or the output, largest step first."""
+    found: dict[int, list[Run]] = {}
+    for run in sorted(box.runs, key=lambda run: -_step(run, inputs)):
+        found.setdefault(run.in_axis if inputs else run.out_axis, []).append(run)
+    return found
 
 
 def _step(run: Run, inputs: bool) -> int:
