@@ -89,3 +89,11 @@ def test_boxes_that_may_meet_after_ages_are_refused(monkeypatch: pytest.MonkeyPa
     b = side(5, 0, ((1 << 52, period, 1000), (1000, even, 1)))  # odd, where all of `a` is even
     with pytest.raises(CompositionError, match=f"strides of {3 * period + 2} and {period} have no"):
         next(join(a, b), None)
+
+
+def test_boxes_of_more_loops_than_python_stacks_calls_meet() -> None:
+    deep = side(0, 0, tuple((2, 4**k, k) for k in range(600)))
+    flat = side(0, 0, ((4**600, 1, 0),))
+    ((x, z, loops),) = join(deep, flat)
+    assert (x, z) == (0, 0)
+    assert [loop for loop in loops if loop[0] == 2] == [(2, k, 0) for k in reversed(range(600))]

@@ -1,7 +1,7 @@
 """Join: where two boxes meet on a shared index, as boxes again.
 
 Composition, equality, restriction and "which memory address does this element have" are all this
-one question. It is answered by recursion on the largest stride of the shared side; the answer is
+one question. It is answered by descent along the largest stride of the shared side; the answer is
 always exact, and one box whenever the two factorisations have a common refinement.
 """
 
@@ -25,6 +25,9 @@ _MOST = 1 << 20  # steps of one loop at which two boxes may come close; real lay
 Meeting = tuple[int, int, tuple[Loop, ...]]
 """(left offset, right offset, ((n, left stride, right stride), ...))"""
 
+_Open = tuple[Side, Side, tuple[Loop, ...], bool]
+"""Two boxes to be joined, the loops that they are inside of, and whether the first is the right."""
+
 
 def side(shared: int, carried: int, steps: Steps) -> Side:
     """A box seen from its shared side, in the order `join` wants; loops of one step go nowhere."""
@@ -32,46 +35,65 @@ def side(shared: int, carried: int, steps: Steps) -> Side:
 
 
 def join(a: Side, b: Side) -> Iterator[Meeting]:
-    """All `(x, z)` such that `a` carries `x` and `b` carries `z` at the same shared position."""
-    ay, ax, A = a
-    by, bz, B = b
-    if ay + _reach(A) < by or by + _reach(B) < ay:
-        return
-    if not A:
-        yield from _point(ay, ax, b)
-    elif not B:
-        yield from _swapped(_point(by, bz, a))
-    elif A[0][1] == B[0][1]:
-        yield from _same_radix(a, b)
-    elif A[0][1] < B[0][1]:
-        yield from _swapped(_coarse_and_fine(b, a))
-    else:
-        yield from _coarse_and_fine(a, b)
+    """All `(x, z)` such that `a` carries `x` and `b` carries `z` at the same shared position.
+
+    Depth first; what is open stands in a list, for Python's own stack ends at some 250 loops.
+    """
+    pending: list[Iterator[_Open]] = [iter([(a, b, (), False)])]
+    while pending:
+        following = next(pending[-1], None)
+        if following is None:
+            pending.pop()
+            continue
+        a, b, loops, swapped = following
+        (ay, ax, A), (by, bz, B) = a, b
+        if ay + _reach(A) < by or by + _reach(B) < ay:
+            continue
+        if not A or not B:
+            x, z = (_point(by, a), bz) if A else (ax, _point(ay, b))
+            if x is not None and z is not None:
+                yield (z, x, loops) if swapped else (x, z, loops)
+        elif A[0][1] == B[0][1]:
+            pending.append(_inside(_same_radix(a, b), loops, swapped))
+        elif A[0][1] < B[0][1]:
+            pending.append(_beside(_coarse_and_fine(b, a), loops, not swapped))
+        else:
+            pending.append(_beside(_coarse_and_fine(a, b), loops, swapped))
+
+
+def _beside(
+    cuts: Iterator[tuple[Side, Side]], loops: tuple[Loop, ...], swapped: bool
+) -> Iterator[_Open]:
+    """What is inside the same loops."""
+    for a, b in cuts:
+        yield a, b, loops, swapped
+
+
+def _inside(
+    cuts: Iterator[tuple[Side, Side, Loop]], loops: tuple[Loop, ...], swapped: bool
+) -> Iterator[_Open]:
+    """What is inside one more loop."""
+    for a, b, (n, x, z) in cuts:
+        yield a, b, (*loops, (n, z, x) if swapped else (n, x, z)), swapped
 
 
 def _reach(steps: Steps) -> int:
     return span((n, y) for n, y, _ in steps)
 
 
-def _swapped(meetings: Iterator[Meeting]) -> Iterator[Meeting]:
-    for x, z, loops in meetings:
-        yield z, x, tuple((n, right, left) for n, left, right in loops)
-
-
-def _point(y: int, x: int, b: Side) -> Iterator[Meeting]:
-    """One position against a box: read its digits off, largest stride first."""
-    by, bz, steps = b
+def _point(y: int, box: Side) -> int | None:
+    """What a box carries at one position: its digits are read off, largest stride first."""
+    by, bz, steps = box
     for n, stride, carried in steps:
         digit = (y - by) // stride
         if not 0 <= digit < n:
-            return
+            return None
         by += digit * stride
         bz += digit * carried
-    if y == by:
-        yield x, bz, ()
+    return bz if y == by else None
 
 
-def _same_radix(a: Side, b: Side) -> Iterator[Meeting]:
+def _same_radix(a: Side, b: Side) -> Iterator[tuple[Side, Side, Loop]]:
     """Equal outer strides: the rest is smaller, so outer digits differ by one of a few shifts."""
     ay, ax, A = a
     by, bz, B = b
@@ -84,11 +106,10 @@ def _same_radix(a: Side, b: Side) -> Iterator[Meeting]:
         if low < high:
             inner_a = (ay + low * stride, ax + low * x, A[1:])
             inner_b = (by + (low + shift) * stride, bz + (low + shift) * z, B[1:])
-            for left, right, loops in join(inner_a, inner_b):
-                yield left, right, ((high - low, x, z), *loops)
+            yield inner_a, inner_b, (high - low, x, z)
 
 
-def _coarse_and_fine(a: Side, b: Side) -> Iterator[Meeting]:
+def _coarse_and_fine(a: Side, b: Side) -> Iterator[tuple[Side, Side]]:
     """The outer stride of `a` is larger than the outer stride of `b`."""
     ay, ax, A = a
     by, bz, B = b
@@ -106,11 +127,11 @@ def _coarse_and_fine(a: Side, b: Side) -> Iterator[Meeting]:
         ):
             if windows and count:
                 cut = ((windows, stride, ratio * z), (count, fine, z), *B[1:])
-                yield from join(a, (by + start * fine, bz + start * z, cut))
+                yield a, (by + start * fine, bz + start * z, cut)
         return
     if _reach(B) < stride:
         # b lies inside one window of a: give it that window as a loop of one step.
-        yield from join(a, (by, bz, ((1, stride, 0), *B)))
+        yield a, (by, bz, ((1, stride, 0), *B))
         return
     period = math.lcm(stride, fine)
     per_a, per_b = period // stride, period // fine
@@ -118,15 +139,15 @@ def _coarse_and_fine(a: Side, b: Side) -> Iterator[Meeting]:
         # Incommensurable, but the pattern repeats: cut both into whole periods and a rest.
         for part_a in _periods(a, per_a):
             for part_b in _periods(b, per_b):
-                yield from join(part_a, part_b)
+                yield part_a, part_b
     elif n <= m:
         reach = _reach(A[1:])
         for k in _close(n, stride, ay - by + reach, fine, reach + _reach(B[1:])):
-            yield from join((ay + k * stride, ax + k * x, A[1:]), b)
+            yield (ay + k * stride, ax + k * x, A[1:]), b
     else:
         reach = _reach(B[1:])
         for k in _close(m, fine, by - ay + reach, stride, reach + _reach(A[1:])):
-            yield from join(a, (by + k * fine, bz + k * z, B[1:]))
+            yield a, (by + k * fine, bz + k * z, B[1:])
 
 
 def _close(n: int, step: int, start: int, period: int, width: int) -> Iterator[int]:
