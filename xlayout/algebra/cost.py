@@ -32,6 +32,11 @@ class Cost:
             traced: that also needs the concatenated inputs and 8 bytes for each output element.
         lowering: "view", "permute" (one reshape-permute-reshape), "concatenate" (slices put
             together) or "gather" (an index table when traced, but strided copies when eager).
+
+    >>> from xlayout import Layout
+    >>> cost = Layout.parse("a b -> b a", (3, 4)).cost(itemsize=2)
+    >>> cost.bytes_read, cost.run_in, cost.run_out, cost.run, cost.lowering
+    (24, 8, 6, 2, 'view')
     """
 
     bytes_read: int

@@ -60,6 +60,12 @@ def shards_to_jax(
 def jax_to_shards(a: Any, /) -> dict[Any, Any]:
     """The shards of a jax.Array on this process's devices, as tensors in the same memory.
 
+    Args:
+        a: on devices of this process, or of several.
+
+    Returns:
+        The tensors by JAX's devices, in the order of the array's own shards.
+
     Raises:
         TypeError: a tracer, or a dtype that torch does not have.
         ValueError: an array that was deleted.
@@ -79,6 +85,9 @@ def dtensor_to_jax(dt: Any, /) -> Any:
 
     Every process must call it. The JAX mesh gets the DTensor's axes; process k of JAX must be rank
     k of torch, with one device. `_StridedShard` is supported.
+
+    Args:
+        dt: what this process holds of it is row-major.
 
     Raises:
         TypeError: not a DTensor, one that requires grad, or a dtype that JAX does not have.

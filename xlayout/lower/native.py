@@ -22,6 +22,9 @@ def native(on: bool, /) -> AbstractContextManager[None]:
     such calls and needs no switch. A function that `torch.compile` compiles inside keeps plain ops
     outside too; one compiled outside uses torch's own ops while it is called inside.
 
+    Args:
+        on: False does without the kernel; True uses it again inside such a block.
+
     Raises:
         TypeError: for a value other than True or False.
 

@@ -112,6 +112,11 @@ def diff(
 
     Names, shapes and dtypes are compared in canonical form. `verify` compares the values.
 
+    Args:
+        a: A checkpoint of any format that can be read.
+        b: Another one of the same model.
+        family: The rules to follow; None goes by each config's `architectures`.
+
     Raises:
         FormatError: One of them is broken.
         PortError: One of them is not what its rules say.
