@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from bench.page import (
     whole,
     written,
 )
-from bench.record import save, write_rows
+from bench.record import load, save, write_rows
 from tests.bench.made import results, row
+
+README = page.ROOT / "README.md"
 
 ROWS = [
     row(xlayout_fresh=2.0, eager_fresh=8.0, einops_fresh=6.0, xlayout_reused=1.1),
@@ -41,6 +44,41 @@ LOOP = [
 def test_the_guide_holds_the_figures_of_the_results() -> None:
     for path, text in pages().items():
         assert path.read_text("utf-8") == text, "python -m bench page"
+
+
+def cells(page: str, columns: int) -> dict[str, list[str]]:
+    """The lines of figures of tables with so many columns, by what they begin with."""
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    return {name: told for name, *told in lines if len(told) == columns - 1 and "(" in told[0]}
+
+
+def test_the_table_of_the_readme_is_a_part_of_the_guide_s() -> None:
+    whole_table = cells(page.PAGE.read_text("utf-8"), 8)
+    short = cells(README.read_text("utf-8"), 7)
+    assert len(short) == 11
+    for op, told in short.items():
+        assert told == [whole_table[op][k] for k in (0, 1, 2, 4, 5, 6)], op
+
+
+def test_the_readme_tells_small_calls_as_they_were_measured() -> None:
+    found = load(page.RESULTS)
+    loops = looped(page.LOOPS, found)
+    over = {
+        name: [r for r in loops if r["framework"] == name] for name in ("torch", "numpy", "jax")
+    }
+    often = [f"{statistics.median(r['to_own'] for r in own):.1f}" for own in over.values()]
+    worst = [max(own, key=lambda r: r["to_own"]) for own in over.values()]
+    between = []
+    for name in over:
+        own = "compiled fresh" if name == "jax" else "eager fresh"
+        times = [row.times for row in found.of("small calls") if row.framework == name]
+        ratios = [each["xlayout fresh"].ratio / each[own].ratio for each in times]
+        between.append(f"{statistics.median(ratios):.1f}")
+    text = " ".join(README.read_text("utf-8").split())
+    assert "{} times its time in torch, {} in numpy, and {} in JAX".format(*often) in text
+    named = [f"{r['to_own']:.1f} (`{r['op']}`)" for r in worst]
+    assert "at worst {}, {} and {}".format(*named) in text
+    assert "as in a real program, it is {}, {} and {}.".format(*between) in text
 
 
 def test_a_part_of_a_run_is_not_told(tmp_path: Path) -> None:
