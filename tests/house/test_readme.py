@@ -22,10 +22,19 @@ def test_examples_run() -> None:
         example.evaluate()
 
 
+def anchors(page: Path) -> set[str]:
+    """What its headings are called in links."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#\s]+)\)", page.read_text("utf-8")):
-        assert link.startswith("http") or (page.parent / link).exists(), link
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        name, _, anchor = link.partition("#")
+        to = page.parent / name if name else page
+        assert link.startswith("http") or to.exists(), link
+        assert link.startswith("http") or not anchor or anchor in anchors(to), link
 
 
 def test_commands_exist() -> None:
