@@ -24,6 +24,7 @@ from xlayout_jax.mixed import swapped as swapped
 from xlayout_jax.tracers import is_batched, is_explicit, is_tracer, primal
 from xlayout_jax.transposes import Step
 from xlayout_jax.transposes import linear as linear
+from xlayout_jax.transposes import transposed as transposed
 
 Exchange = tuple[Any, ...]
 """("all_gather" or "all_to_all", mesh axes), or ((width, (sender, receiver) pairs), ...)."""

@@ -17,7 +17,7 @@ from jax.interpreters import mlir
 
 from xlayout_jax.tracers import is_tracer
 
-__all__ = ["Step", "exchange_p", "linear"]
+__all__ = ["Step", "exchange_p", "linear", "transposed"]
 
 Step = Callable[..., tuple[Any, ...]]
 
@@ -41,6 +41,18 @@ def linear(
     recorded = jax.make_jaxpr(run)(*arrays)
     ways = {"forward": forward, "backward": backward, "primal": primal}
     return tuple(exchange_p.bind(*arrays, recorded=recorded, **ways))
+
+
+def transposed(run: Step, shapes: Sequence[tuple[int, ...]], /) -> Step:
+    """The transpose of a linear function of arrays of these shapes, as JAX finds it."""
+
+    def back(*cotangents: Any) -> tuple[Any, ...]:
+        dtype = cotangents[0].dtype
+        like = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]  # type: ignore[no-untyped-call]
+        made: tuple[Any, ...] = jax.linear_transpose(run, *like)(cotangents)
+        return made
+
+    return back
 
 
 def _run(*arrays: Any, recorded: Any, forward: Step, backward: Step, primal: Step | None) -> Any:

@@ -63,6 +63,42 @@ def test_jacobians_and_hessians_are_those_of_one_device(name: str, kind: AxisTyp
     np.testing.assert_array_equal(made, jax.hessian(lambda x: (plain(x) ** 3).sum())(alone))
 
 
+_ROWS = (64, 1, 1)
+# One piece that goes to several places, and pieces that begin in the same place.
+REPEATS = {
+    "rows": xl.Layout(((8, 8),), ((40, 8),), [xl.Piece(0, 0, ((5, 0, 64), _ROWS))]),
+    "broadcast": xl.Layout(((8, 8),), ((3, 8, 8),), [xl.Piece(0, 0, ((3, 0, 64), _ROWS))]),
+    "overlaps": xl.Layout(
+        ((8, 8),), ((16, 8),), [xl.Piece(8, 0, ((56, 1, 1),)), xl.Piece(0, 64, (_ROWS,))]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", REPEATS)
+def test_the_gradient_of_what_repeats_elements_is_a_sum(name: str, kind: AxisType) -> None:
+    layout = REPEATS[name]
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    weight = np.arange(layout.out_size, dtype=np.float32).reshape(layout.out_shape)
+
+    def loss(move: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda x: (move(x) ** 2 * weight).sum()
+
+    alone = loss(layout)
+    told = {"in_sharding": P("tp", "dp")} if kind is AxisType.Auto else {}
+    moved = loss(lambda x: xl.reshard(x, P(None, "tp"), layout=layout))
+    inside = loss(lambda x: xl.reshard(x, P(None, "tp"), layout=layout, **told))
+    with within(kind):
+        spread = put(x, P("tp", "dp"), kind)
+        made = jax.grad(moved)(spread)
+        assert made.sharding.is_equivalent_to(spread.sharding, 2)
+        np.testing.assert_array_equal(made, jax.grad(alone)(x))
+        np.testing.assert_array_equal(jax.jit(jax.grad(inside))(spread), jax.grad(alone)(x))
+        np.testing.assert_array_equal(jax.hessian(moved)(spread), jax.hessian(alone)(x))
+        applied = loss(lambda x: xl.apply(layout, x))
+        np.testing.assert_array_equal(jax.grad(applied)(spread), jax.grad(alone)(x))
+
+
 def test_a_step_inside_shard_map_is_batched() -> None:
     def loss(x: Any, weight: Any) -> Any:
         return jax.lax.pmean(((xlayout.jax.all_gather(x, "tp") * weight) ** 3).sum(), "tp")

@@ -9,7 +9,7 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.constructors import Parts
-from xlayout.errors import ShardingError
+from xlayout.errors import InverseError, ShardingError
 from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid
 from xlayout.shard.mesh import Mesh
@@ -43,7 +43,10 @@ def on_devices(
         return run(*xs)  # type: ignore[no-any-return]
 
     def backward(*gradients: Any) -> tuple[Any, ...]:
-        back = layout.inverse()
+        try:
+            back = layout.inverse()
+        except InverseError:  # what went to several places is a sum of what comes from them
+            return _sums(parts, sources)(*gradients)  # type: ignore[no-any-return]
         ends = back.in_shapes, back.out_shapes, back.pieces
         return _on_arrays(ends, dst, src, targets, sources, 0, "0")(*gradients)  # type: ignore[no-any-return]
 
@@ -69,6 +72,14 @@ def _on_arrays(
     if stays and least_by_xla(src[0], dst[0]):
         return own.moved(*sources, *targets)
     return own.spmd(*_steps(plan, fill), sources, targets)
+
+
+@lru_cache(1024)
+def _sums(parts: Parts, sources: tuple[Any, ...]) -> Any:
+    """The transpose of a layout that repeats elements: XLA finds what to add up where."""
+    own = verbs("jax", "collective")
+    back = own.transposed(_step(Layout._of(parts), 0), parts[0])
+    return own.automatic(back, sources)
 
 
 @lru_cache(1024)
