@@ -35,6 +35,7 @@ from xlayout_jax.dtypes import filler, is_key, joined
 from xlayout_jax.native import linear as linear
 from xlayout_jax.placement import is_settled
 from xlayout_jax.primitive import alone
+from xlayout_jax.refusals import refuse_deleted, worded
 from xlayout_jax.tracers import is_batched, is_explicit, is_staged, is_tracer, primal
 from xlayout_native.keys import find_by_place, keep_by_place
 from xlayout_native.strided import dense_strides
@@ -46,6 +47,7 @@ immutable = True
 def kind(x: Any, /) -> tuple[Any, Any]:
     if not isinstance(x, jax.Array):
         raise _no_array(x)
+    refuse_deleted(primal(x))
     # JAX moves uncommitted arrays by itself and complains clearly about committed ones.
     return x.dtype, "any"
 
@@ -116,6 +118,7 @@ def concrete(n: Any, /) -> int:
     raise TypeError(f"dimension {n} is symbolic")
 
 
+@worded
 def reshape(x: Any, shape: Sequence[Any], /) -> Any:
     return jnp.reshape(x, tuple(shape))
 
@@ -128,12 +131,13 @@ def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noq
     return lax.slice_in_dim(x, start, stop, step, axis)
 
 
+@worded
 def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     return joined(xs, axis)
 
 
 def stack(axis: int, _rank: int, /) -> Callable[..., Any]:
-    return lambda *xs: jnp.stack(xs, axis)
+    return worded(lambda *xs: jnp.stack(xs, axis))
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
@@ -142,6 +146,7 @@ def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     return lax.pad(x, filler(value, x), widths)
 
 
+@worded
 def expand(x: Any, shape: Sequence[Any], /) -> Any:
     return jnp.broadcast_to(x, tuple(shape))
 
@@ -150,6 +155,7 @@ def full(shape: Sequence[Any], value: Any, like: Any, /) -> Any:
     return jnp.broadcast_to(filler(value, like), tuple(shape))
 
 
+@worded
 def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     flat = joined([jnp.ravel(x) for x in xs], 0)
     hole = filler(value, flat)

@@ -21,6 +21,7 @@ from xlayout_jax.gathering import constrained as constrained
 from xlayout_jax.gathering import gather as gather
 from xlayout_jax.mixed import Shardings, by_twin
 from xlayout_jax.mixed import swapped as swapped
+from xlayout_jax.refusals import refuse_deleted
 from xlayout_jax.tracers import is_batched, is_explicit, is_tracer, primal
 from xlayout_jax.transposes import Step
 from xlayout_jax.transposes import linear as linear
@@ -46,9 +47,10 @@ def view(x: Any, /) -> tuple[str, Any]:
     the compiler. "part": one device's part, inside shard_map. "batched": one of many, inside vmap.
 
     Raises:
-        ValueError: for an array in host memory.
+        ValueError: for an array in host memory, or one that was deleted.
     """
     x = primal(x)
+    refuse_deleted(x)
     aval = jax.typeof(x)
     if aval.memory_space is not jax.memory.Space.Device:
         raise ValueError(f"x: {aval} is in host memory; wanted device memory: jax.device_put it")

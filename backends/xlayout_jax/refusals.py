@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
 from xlayout_jax.dtypes import is_key
 from xlayout_jax.tracers import is_tracer
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _SUB_BYTE = ("int2", "uint2", "int4", "uint4", "float4_e2m1fn")
 
@@ -24,6 +29,50 @@ def refuse_abstract(x: Any) -> None:
 
 def deleted(x: jax.Array) -> ValueError:
     return ValueError(f"{described(x)} was deleted or donated; its memory is no longer there")
+
+
+def refuse_deleted(x: Any) -> None:
+    """Refuse an array that is gone as an argument of an op; a tracer is nobody's to delete."""
+    if not is_tracer(x) and isinstance(x, jax.Array) and x.is_deleted():
+        raise ValueError(f"x: {deleted(x)}; pass what it was given for, or a copy from before")
+
+
+def worded(step: Callable[P, R]) -> Callable[P, R]:
+    """A step of plain ops, which says what to do where JAX refuses how its arrays lie."""
+
+    @wraps(step)
+    def run(*args: P.args, **named: P.kwargs) -> R:
+        try:
+            return step(*args, **named)
+        except Exception as error:
+            xs = jax.tree.leaves(args)
+            meshes = dict.fromkeys(_mesh(x) for x in xs if is_tracer(x) and _mesh(x).axis_names)
+            if len(meshes) > 1:
+                several = " and ".join(map(_axes_of, meshes))
+                raise ValueError(
+                    f"arrays: on several meshes, {several}; wanted one: jax.device_put them on the "
+                    "same first"
+                ) from error
+            if type(error).__name__ != "ShardingTypeError":  # JAX has it under no public name
+                raise
+            cut = next((x.aval for x in xs if is_tracer(x)), None)
+            raise ValueError(
+                f"x: {cut} is cut along an explicit axis, where JAX's own ops take no such step "
+                f"({error}); leave out vmap and comm='native', say with in_sharding= how it lies "
+                "inside jit, or take that array axis whole first, by jax.sharding.reshard"
+            ) from error
+
+    return run
+
+
+def _mesh(x: Any) -> Any:
+    return jax.typeof(x).sharding.mesh
+
+
+def _axes_of(mesh: Any) -> str:
+    explicit = mesh.explicit_axes
+    said = (f"{'explicit ' * (name in explicit)}{name}={n}" for name, n in mesh.shape.items())
+    return f"({' '.join(said)})"
 
 
 def no_equivalent(x: jax.Array) -> TypeError:

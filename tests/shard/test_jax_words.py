@@ -1,0 +1,74 @@
+"""What JAX would refuse or has lost is told as our own refusals are: what, why, a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import xlayout as xl
+
+AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
+ROWS = P("tp")
+X = np.arange(64, dtype=np.float32).reshape(8, 8)
+TURNED = xl.matrix_transpose.layout(X.shape)
+
+
+def put(*kinds: AxisType, spec: P = ROWS) -> jax.Array:
+    mesh = jax.make_mesh((2, 4), ("dp", "tp"), kinds)
+    made: jax.Array = jax.device_put(X, NamedSharding(mesh, spec))
+    return made
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "op": xl.interleave,
+    "op of several": lambda x: xl.stack([x, x]),
+    "layout": TURNED,
+    "view": lambda x: xl.matrix_transpose(x, copy=None),
+    "many": lambda x: xl.apply_many([TURNED], [x]),
+    "reshard": lambda x: xl.reshard(x, P(None, "tp")),
+    "all_gather": xl.all_gather,
+    "gradient": jax.grad(lambda x: xl.interleave(x).sum()),
+}
+
+
+@pytest.mark.parametrize("found", [False, True], ids=["first", "again"])
+@pytest.mark.parametrize("name", CALLS)
+def test_an_array_that_was_given_away_is_told_as_such(name: str, found: bool) -> None:
+    run = CALLS[name]
+    given = (
+        [put(AUTO, AUTO)]
+        if name in ("reshard", "all_gather")
+        else [jnp.asarray(X), put(AUTO, AUTO)]
+    )
+    for x in given:
+        if found:
+            run(x)
+        x.delete()
+        with pytest.raises(ValueError, match=r"x: .* was deleted or donated; .* a copy from"):
+            run(x)
+
+
+def test_arrays_on_several_meshes_are_told_so_under_jit() -> None:
+    run = jax.jit(lambda x, y: xl.rearrange((x, y), "a b, c b -> (a + c) b"))
+    said = r"arrays: on several meshes, \(dp=2 tp=4\) and \(explicit dp=2 explicit tp=4\); wanted"
+    with pytest.raises(ValueError, match=said):
+        run(put(AUTO, AUTO), put(EXPLICIT, EXPLICIT))
+
+
+def test_what_jax_does_not_regroup_is_told_with_a_way_out() -> None:
+    native = jax.vmap(lambda x: xl.interleave(x, comm="native"), in_axes=1)
+    both = put(AUTO, EXPLICIT)
+    for run, x in ((native, put(EXPLICIT, EXPLICIT)), (jax.jit(xl.interleave), both)):
+        with pytest.raises(ValueError, match=r"x: float32\[8@tp.* explicit axis.*; leave out vmap"):
+            run(x)
+    told = jax.jit(lambda x: xl.interleave(x, in_sharding=P("tp")))
+    np.testing.assert_array_equal(told(both), xl.interleave(X))
+    whole = put(EXPLICIT, EXPLICIT, spec=P(None, "tp"))
+    np.testing.assert_array_equal(native(whole), xl.interleave(X, axis=0).T)
