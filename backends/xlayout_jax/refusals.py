@@ -57,9 +57,9 @@ def worded(step: Callable[P, R]) -> Callable[P, R]:
                 raise
             cut = next((x.aval for x in xs if is_tracer(x)), None)
             raise ValueError(
-                f"x: {cut} is cut along an explicit axis, where JAX's own ops take no such step "
-                f"({error}); leave out vmap and comm='native', say with in_sharding= how it lies "
-                "inside jit, or take that array axis whole first, by jax.sharding.reshard"
+                f"x: cut along an explicit axis, where JAX's own ops refuse a step of this one, of "
+                f"{cut}: {error}; leave out vmap and comm='native', say with in_sharding= how x "
+                "lies inside jit, or make that array axis whole first, by jax.sharding.reshard"
             ) from error
 
     return run
