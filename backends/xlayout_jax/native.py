@@ -16,6 +16,7 @@ import numpy as np
 import xlayout_native
 from xlayout_jax.primitive import Linear, common_kind, is_alone, relayout_p
 from xlayout_jax.programs import nbytes, on, spread
+from xlayout_jax.tracers import is_in_kernel
 from xlayout_native.strided import LINE, Moves, are_many, run_of
 
 __all__ = ["DTYPES", "LARGE", "LOWERED", "SMALL", "TARGET", "TRACED", "called", "linear"]
@@ -43,6 +44,7 @@ TRACED: dict[str, Callable[[Sequence[Any]], bool]] = {
     "off": lambda _: not on(),
     "packed": lambda xs: xs[0].dtype.name not in DTYPES,  # or no bytes at all: keys
     "small": lambda xs: nbytes(xs) < SMALL,
+    "in a kernel": lambda xs: any(map(is_in_kernel, xs)),  # whose compilers know plain ops alone
     "sharded by type": lambda xs: common_kind(xs) is None,
 }
 """Name -> whether it keeps the primitive away from some arrays; asked in this order."""

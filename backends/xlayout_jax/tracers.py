@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax import lax
 
-__all__ = ["is_batched", "is_explicit", "is_staged", "is_tracer", "primal"]
+__all__ = ["is_batched", "is_explicit", "is_in_kernel", "is_staged", "is_tracer", "primal"]
 
 _Tracer = jax.core.Tracer  # bound once: it is asked of the arrays of every call
 
@@ -33,6 +33,20 @@ def primal(x: Any) -> Any:
 def is_batched(x: Any) -> bool:
     """Whether `x` is one of many, inside `vmap`."""
     return type(x).__name__ == "BatchTracer"
+
+
+def is_in_kernel(x: Any) -> bool:
+    """Whether `x` is traced inside a Pallas kernel, as far as JAX tells.
+
+    No public name does. Where another JAX tells it no longer, kernels are as any other program.
+    """
+    trace = getattr(x, "_trace", None)
+    while trace is not None:
+        told = getattr(getattr(trace, "frame", None), "debug_info", None)
+        if str(getattr(told, "traced_for", "")).startswith("pallas"):
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
 
 
 def is_explicit(mesh: Any) -> bool:

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax import export
+from jax.experimental import pallas
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -67,6 +68,14 @@ def small(function: Callable[..., Any]) -> str:
     return compiled(function, values((32, 32)))
 
 
+def kernel(function: Callable[..., Any]) -> str:
+    def body(x: Any, y: Any) -> None:  # what a kernel calls is traced apart
+        y[...] = jax.lax.fori_loop(0, 2, lambda _, v: function(v), x[...])
+
+    like = jax.ShapeDtypeStruct(SHAPE, np.float32)
+    return str(jax.make_jaxpr(lambda x: pallas.pallas_call(body, out_shape=like)(x))(values()))
+
+
 def typed(function: Callable[..., Any]) -> str:
     on, made = mesh(AxisType.Explicit), Linear(ZIP, xlayout_jax)
     with jax.set_mesh(on):
@@ -78,6 +87,7 @@ TRACED: dict[str, Situation] = {
     "off": off,
     "packed": packed,
     "small": small,
+    "in a kernel": kernel,
     "sharded by type": typed,
 }
 
@@ -186,3 +196,12 @@ def test_and_no_other_gate_does(stage: str, name: str, monkeypatch: pytest.Monke
     except Exception as error:  # noqa: BLE001 -- whatever a call that does not belong brings about
         text = f"{native.TARGET}: {error}"
     assert called(text)
+
+
+def test_a_pallas_kernel_with_an_op_on_a_large_block_is_lowered_for_tpu() -> None:
+    def body(x: Any, y: Any) -> None:
+        y[...] = xl.matrix_transpose(x[...])
+
+    like = jax.ShapeDtypeStruct((256, 256), np.float32)
+    run = jax.jit(lambda x: pallas.pallas_call(body, out_shape=like)(x))
+    assert "tpu_custom_call" in export.export(run, platforms=["tpu"])(like).mlir_module()
