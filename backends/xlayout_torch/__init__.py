@@ -3,6 +3,7 @@
 Its modules, from the bottom up:
 
     memory                     what of a tensor may be read, shown and written past autograd
+    derivatives                whether anybody asks for one by what a tensor holds
     native, writer, small      copies by the compiled kernel: large ones, whole layouts, small ones
     operation                  a layout as one operation of torch
     autograd, primitive        that operation, recorded by autograd; recorded by Dynamo
@@ -27,6 +28,7 @@ import torch
 from xlayout_native.keys import find_by_shape, keep_by_shape
 from xlayout_native.strided import FEW
 from xlayout_torch import cuda, native
+from xlayout_torch import derivatives as derivatives
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.batch import move_many as move_many

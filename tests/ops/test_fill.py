@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jvp, vmap
 
 import xlayout as xl
 from tests.frameworks import Framework
@@ -211,9 +213,54 @@ def test_a_number_that_asks_for_a_gradient_is_refused() -> None:
     for _, call in calls(torch.tensor(3.0)):
         assert call().tolist() == [1, 1, 3]
     with pytest.raises(TypeError, match=r"^value: it requires grad"):
-        torch.func.grad(lambda value: xl.pad(x, to=3, value=value).sum())(torch.tensor(3.0))
+        grad(lambda value: xl.pad(x, to=3, value=value).sum())(torch.tensor(3.0))
     with pytest.raises(RuntimeError, match=r"vmap: .*\.item\(\)"):
-        torch.vmap(lambda value: xl.pad(x, to=3, value=value))(torch.ones(4))
+        vmap(lambda value: xl.pad(x, to=3, value=value))(torch.ones(4))
+
+
+FILLED: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "pad": lambda value, x: xl.pad(x, to=3, value=value),
+    "view": lambda value, x: xl.pad(x, to=3, value=value, copy=None),
+    "layout": lambda value, x: xl.pad.layout((2,), to=3)(x, fill=value),
+    "apply": lambda value, x: xl.apply(xl.pad.layout((2,), to=3), x, fill=value),
+    "many": lambda value, x: xl.apply_many([xl.pad.layout((2,), to=3)], [x], fill=value)[0],
+}
+ASKED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "tangent": lambda f, v, x: jvp(lambda v: f(v, x), (v,), (v,)),
+    "tangent of what is made": lambda f, v, x: jvp(lambda v: f(2 * v, x), (v,), (v,)),
+    "tangent outside": lambda f, v, x: jvp(
+        lambda v: grad(lambda x: f(2 * v, x).sum())(x), (v,), (v,)),
+    "tangent twice outside": lambda f, v, x: jvp(
+        lambda v: jvp(lambda x: f(v, x), (x,), (x,))[1], (v,), (v,)),
+    "tangent outside a batch": lambda f, v, x: jvp(
+        lambda v: vmap(lambda x: f(v, x))(x[None]), (v,), (v,)),
+    "gradient outside": lambda f, v, x: grad(
+        lambda v: grad(lambda x: f(2 * v, x).sum())(x).sum())(v),
+    "gradient outside a tangent": lambda f, v, x: grad(
+        lambda v: jvp(lambda x: f(2 * v, x).sum(), (x,), (x,))[1])(v),
+    "curvature": lambda f, v, x: hessian(lambda v: f(v, x).sum())(v),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("filled", FILLED.values(), ids=FILLED)
+def test_a_number_of_which_a_transform_asks_a_derivative_is_refused(
+    filled: Any, asked: Any
+) -> None:
+    with pytest.raises(TypeError, match=r"^(value|fill): it (has a tangent|requires grad), and no"):
+        asked(filled, torch.tensor(3.0), torch.ones(2))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_a_number_of_which_nobody_asks_a_derivative_fills_inside_a_transform() -> None:
+    v, x = torch.tensor(3.0), torch.ones(2)
+    for filled in FILLED.values():
+        made, tangent = jvp(lambda x, filled=filled: filled(2 * v, x), (x,), (x,))
+        assert (made.tolist(), tangent.tolist()) == ([1, 1, 6], [1, 1, 0])
+        assert vmap(lambda x, filled=filled: filled(v, x))(x[None]).tolist() == [[1, 1, 3]]
+    with forward_ad.dual_level(), pytest.raises(TypeError, match=r"^value: it has a tangent"):
+        xl.pad(x, to=3, value=forward_ad.make_dual(v, v))
 
 
 def test_random_keys_have_nothing_to_fill_with() -> None:

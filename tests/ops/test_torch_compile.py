@@ -119,12 +119,14 @@ def test_an_axis_that_turns_out_to_vary_is_compiled_once_more() -> None:
 
 
 def test_holes_of_floats_are_filled_where_sizes_are_dynamic() -> None:
-    def padded(x: torch.Tensor) -> torch.Tensor:
-        return xl.pad(x, to=7, axis=-1, value=1.5)
+    def padded(x: torch.Tensor, value: float) -> torch.Tensor:
+        return xl.pad(x, to=7, axis=-1, value=value)
 
-    call = torch.compile(padded, fullgraph=True, dynamic=True, backend=Recorder())
-    for rows in (3, 5):
-        assert torch.equal(call(torch.ones(rows, 4)), padded(torch.ones(rows, 4)))
+    for value in (1.5, float("inf"), float("nan")):
+        call = torch.compile(padded, fullgraph=True, dynamic=True, backend=Recorder())
+        for rows in (3, 5):
+            x = torch.ones(rows, 4)
+            torch.testing.assert_close(call(x, value), padded(x, value), equal_nan=True)
 
 
 def test_what_fills_holes_may_vary() -> None:

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any
 
 from xlayout.errors import ShapeError
+from xlayout.registry import backend_of, part_of
 
 __all__ = ["as_number", "check_fill", "checked", "is_held"]
 
@@ -47,9 +48,9 @@ def check_fill(dtype: Any, value: Any, argument: str = "fill") -> None:
         ShapeError: for a number that `dtype` cannot hold.
     """
     if not isinstance(value, (bool, int, float, complex)):
-        if getattr(value, "requires_grad", False):
+        if asked := _derivative(value):
             raise TypeError(
-                f"{argument}: it requires grad, and no gradient goes back to what fills holes; "
+                f"{argument}: it {asked}, and no derivative goes through what fills holes; "
                 f"pass {argument}.item(), or join it to the array by torch.cat"
             )
         raise TypeError(f"{argument}: {value!r} is a {type(value).__name__}; wanted a number")
@@ -87,7 +88,8 @@ def _wanted_in_floats(name: str, value: Any) -> str | None:
         most, infinite = _FLOATS[name]
         # Of a number that Dynamo leaves open it can ask no `real`.
         parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
-        if any(abs(n) > most and not (infinite and abs(n) == inf) for n in parts):
+        # Where sizes are dynamic `most` is open too, which it cannot compare with NaN.
+        if any(n == n and abs(n) > most and not (infinite and abs(n) == inf) for n in parts):
             # Said only then: Dynamo knows no such number where sizes are dynamic.
             return f"a number from {-most:g} to {most:g}{' or an infinity' if infinite else ''}"
     if name == "float8_e8m0fnu" and not (value >= 2.0**-127 or value != value):
@@ -111,8 +113,18 @@ _HOLDERS = frozenset({"numpy", "jaxlib._jax", "torch"})
 
 
 def is_held(value: Any) -> bool:
-    """Whether a framework holds what is known; not if it asks for a gradient, which is refused."""
-    return type(value).__module__ in _HOLDERS and not getattr(value, "requires_grad", False)
+    """Whether a framework holds what is known; not if a derivative is asked of it: see above."""
+    return type(value).__module__ in _HOLDERS and not _derivative(value)
+
+
+def _derivative(value: Any) -> str | None:
+    """What asks for a derivative by a value, in words; None if nothing does."""
+    if not hasattr(value, "requires_grad"):
+        return None
+    if type(value).__module__ == "torch":
+        said: str | None = part_of(backend_of(value), "derivatives").asked(value)
+        return said
+    return "requires grad" if value.requires_grad else None
 
 
 def as_number(value: Any) -> Any:
