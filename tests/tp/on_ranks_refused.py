@@ -50,6 +50,16 @@ def _packed() -> nn.Module:
     return layer
 
 
+def _normed() -> nn.Module:
+    layer: nn.Module = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+    return layer
+
+
+def _wrapped() -> tuple[nn.Module, Any, Any]:
+    model = nn.parallel.DistributedDataParallel(nn.ModuleDict({"x": nn.Linear(4, 4)}))
+    return model, [tp.Rule("x", "column")], {}
+
+
 def _shared() -> tuple[nn.Module, Any, Any]:
     layer = nn.Linear(4, 4)
     rules = [tp.Rule("x", "column", gather=True), tp.Rule("y", "column")]
@@ -82,6 +92,8 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "one weight more, by columns": _layer(Adapted, "column"),
     "a forward of its own": _layer(_hooked, "row"),
     "a parameter of its own": _layer(_packed, "column"),
+    "a norm of its weight": _layer(_normed, "row"),
+    "wrapped already": _wrapped,
     "a norm": _layer(lambda: nn.LayerNorm(4), "column"),
     "a convolution": _layer(lambda: nn.Conv1d(4, 4, 1), "column"),
     "a norm of heads": _norm,

@@ -6,20 +6,25 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 from torch._subclasses import FakeTensor
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from xlayout.errors import ShardingError
 from xlayout.torch.parallel.roles import Column, Played, Role, Row, Vocab
 
 if TYPE_CHECKING:
     from xlayout.torch.parallel.casting import Weight
+    from xlayout.tp.rules import Rule
 
 __all__ = [
+    "is_flat",
     "refuse_between",
     "refuse_bias",
     "refuse_class",
+    "refuse_computed",
     "refuse_embedding",
     "refuse_exact",
     "refuse_kind",
@@ -35,11 +40,41 @@ def refuse_twice(model: nn.Module) -> None:
     """Refuse a model that is on several ranks, whose shapes no longer tell what the whole is.
 
     Raises:
-        ShardingError: for one with a layer that has a role.
+        ShardingError: for one with a layer that has a role; for one that is wrapped, by what goes
+            on to sum the gradients of parameters that would be no longer there.
     """
     for name, module in model.named_modules():
         if isinstance(module, Played):
             raise ShardingError(f"model: {name!r} is on several ranks already")
+        if isinstance(module, DataParallel | DistributedDataParallel) or is_flat(module):
+            raise ShardingError(
+                f"model: {name!r} is a {type(module).__name__}, which keeps to the parameters that "
+                "it found; parallelize the model first, and wrap it then"
+            )
+
+
+def is_flat(module: nn.Module) -> bool:
+    """Whether FSDP's first form keeps what a module has in parameters of one axis."""
+    return type(module).__name__ == "FullyShardedDataParallel"  # importing it takes its time
+
+
+def refuse_computed(model: nn.Module, rules: Sequence[Rule]) -> None:
+    """Refuse a layer that a rule cuts and that makes its weight of others, which stay whole.
+
+    Raises:
+        ShardingError: for such a layer: a norm of weights, pruning, or another parametrization.
+    """
+    for name, module in model.named_modules():
+        named = (rule for rule in rules if rule.cut != "sum" and rule.match(f"{name}.weight"))
+        rule = next(named, None)
+        if rule is None or rule.cut == "whole" or "weight" in module._parameters:
+            continue
+        if isinstance(getattr(module, "weight", None), torch.Tensor):
+            raise ShardingError(
+                f"model: {name!r} makes its weight of others, which no rule names; make it a plain "
+                "one first, as torch.nn.utils.parametrize.remove_parametrizations and "
+                "torch.nn.utils.prune.remove do it"
+            )
 
 
 def refuse_layer(name: str, module: nn.Module) -> None:

@@ -14,6 +14,7 @@ from xlayout.torch.parallel.castable import (
     refuse_between,
     refuse_bias,
     refuse_class,
+    refuse_computed,
     refuse_embedding,
     refuse_exact,
     refuse_kind,
@@ -126,6 +127,7 @@ def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: L
     Raises:
         ShardingError: for a module that cannot run so.
     """
+    refuse_computed(model, plan.rules)
     found: dict[int, Part] = {}
     summed = _summed(model, plan)
     cut = {id(weight.module) for weight in weights if weight.axis is not None}
