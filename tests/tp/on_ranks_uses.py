@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.tp.on_ranks import mesh_of
 from xlayout import tp
+from xlayout.errors import ShardingError
 from xlayout.torch import clip_grad_norm_
 
 __all__ = ["Attention", "Config"]
@@ -241,3 +242,37 @@ def cut_once_more(rank: int, kind: str) -> None:
         gradient: Any = weight.grad
         gradient = gradient.full_tensor() if kind == "fsdp" else gradient
         torch.testing.assert_close(gradient, part(whole.get_parameter(name).grad))
+
+
+def made_flat(rank: int) -> str:
+    """On the other axis FSDP's first form has the weights; the error of clipping what it has."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    whole, model, plan = both((2, 2))
+    group, batch = mesh_of((2, 2))["dp"].get_group(), x(2, 3, 8)
+    flat: Any = FullyShardedDataParallel(
+        model, process_group=group, use_orig_params=True, device_id=torch.device("cpu")
+    )
+    flat(batch[rank // 2 : rank // 2 + 1]).square().mean().backward()
+    whole(batch).square().mean().backward()
+    with FullyShardedDataParallel.summon_full_params(flat, with_grads=True):
+        for name, weight in flat.module.named_parameters():
+            part = plan[name].sharding.layout(rank % 2, plan[name].shape)
+            wanted: Any = whole.get_parameter(name).grad
+            torch.testing.assert_close(weight.grad, part(wanted))
+    try:
+        clip_grad_norm_(flat, 1.0)
+    except ShardingError as error:
+        return str(error)
+    raise AssertionError("not refused")
+
+
+def clipped_exactly(_rank: int, ranks: int) -> None:
+    """Gradients of float64 have a norm of float64."""
+    whole, model, _ = both(ranks)
+    for m in (whole, model):
+        m.double()(x(3, 8).double()).square().sum().backward()
+    expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1)
+    torch.testing.assert_close(clip_grad_norm_(model, 0.1), expected)
+    found, wanted = (m.self_attn.o_proj.bias.grad for m in (model, whole))
+    torch.testing.assert_close(found, wanted)

@@ -69,6 +69,15 @@ def test_another_axis_shares_the_batch(four: Ranks, kind: str) -> None:
     four(on_ranks_uses.cut_once_more, kind)
 
 
+def test_flat_parameters_have_gradients_and_no_norm(four: Ranks) -> None:
+    (error,) = {*four(on_ranks_uses.made_flat)}
+    assert error.startswith("model: FullyShardedDataParallel has put its gradients into flat ones")
+
+
+def test_a_norm_is_as_exact_as_the_gradients(two: Ranks) -> None:
+    two(on_ranks_uses.clipped_exactly, 2)
+
+
 @pytest.mark.parametrize(
     ("case", "text"),
     [

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from xlayout.errors import ShardingError
+from xlayout.torch.parallel.castable import is_flat
 from xlayout.torch.parallel.roles import Played
 
 __all__ = ["clip_grad_norm_"]
@@ -29,7 +30,8 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
         The norm that the gradients of the whole model had.
 
     Raises:
-        ShardingError: for a model that is not on several ranks.
+        ShardingError: for a model that is not on several ranks, or with the flat parameters of
+            `FullyShardedDataParallel`, which do not tell where in a weight their parts lie.
 
     >>> clip_grad_norm_(torch.nn.Linear(2, 2), 1.0)
     Traceback (most recent call last):
@@ -41,8 +43,16 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
         raise ShardingError(
             "model: no layer of it is on several ranks; torch's own function clips its gradients"
         )
-    own = [torch.linalg.vector_norm(g.float(), norm_type) for g in _own(model, line.rank)]
-    zero = torch.zeros((), device=next(model.parameters()).device)
+    if any(is_flat(module) for module in model.modules()):
+        raise ShardingError(
+            "model: FullyShardedDataParallel has put its gradients into flat ones, which do not "
+            "tell what several ranks hold; use torch.distributed.fsdp.fully_shard"
+        )
+    gradients = list(_own(model, line.rank))
+    wide = any(p.dtype == torch.float64 for p in model.parameters())
+    dtype = torch.float64 if wide else torch.float32
+    own = [torch.linalg.vector_norm(g.to(dtype), norm_type) for g in gradients]
+    zero = torch.zeros((), dtype=dtype, device=next(model.parameters()).device)
     mine = torch.linalg.vector_norm(torch.stack([zero, *own]), norm_type)
     norm: torch.Tensor = torch.linalg.vector_norm(line.every(mine), norm_type)
     torch.nn.utils.clip_grads_with_norm_(model.parameters(), max_norm, norm)

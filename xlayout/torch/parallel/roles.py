@@ -200,7 +200,7 @@ def runs_as(
 
 def _derived(kind: type[nn.Module], leaves: tuple[str, ...]) -> Any:
     if (kind, leaves) not in _DERIVED:
-        members = {leaf: property(_summed(leaf)) for leaf in leaves}
+        members = {leaf: property(_summed(leaf), *_put(leaf)) for leaf in leaves}
         _DERIVED[kind, leaves] = type(f"Parallel{kind.__name__}", (Played, kind), members)
     return _DERIVED[kind, leaves]
 
@@ -217,7 +217,10 @@ def _summed(leaf: str) -> Callable[[Played], Any]:
     """
 
     def read(self: Played) -> Any:
-        parameter = self._parameters[leaf]
+        held = self._parameters if leaf in self._parameters else vars(self)
+        if leaf not in held:
+            raise AttributeError(leaf)
+        parameter: Any = held[leaf]
         if parameter is None or not self.xlayout_runs or not torch.is_grad_enabled():
             return parameter
         if not parameter.requires_grad:
@@ -225,3 +228,16 @@ def _summed(leaf: str) -> Callable[[Played], Any]:
         return self.xlayout_role.line.held(parameter, self.xlayout_copies[leaf])
 
     return read
+
+
+def _put(leaf: str) -> tuple[Callable[[Played, Any], None], Callable[[Played], None]]:
+    """To set and delete a tensor in a parameter's place: so FSDP has views of its flat ones."""
+
+    def put(self: Played, value: Any) -> None:
+        vars(self)[leaf] = value
+
+    def take(self: Played) -> None:
+        if vars(self).pop(leaf, None) is None:
+            raise AttributeError(leaf)
+
+    return put, take
