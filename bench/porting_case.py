@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401 -- numpy's name for bfloat16, which safetensors asks it for
 import numpy as np
+
+from xlayout.port.rss import peak_rss
 
 HIDDEN, MLP, VOCAB, HEADS, KV = 2048, 5632, 32000, 32, 4
 DIM = HIDDEN // HEADS
@@ -258,7 +259,7 @@ def main(step: str, *arguments: str) -> None:
         start = perf_counter()
         run(Path(source), Path(out))
         found["seconds"] = perf_counter() - start
-        found["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        found["peak"] = peak_rss()
         layers = json.loads((Path(source) / "config.json").read_text())["num_hidden_layers"]
         found["bytes"] = 2 * sum(int(np.prod(shape)) for shape in shapes(layers).values())
     print(json.dumps(found))

@@ -66,10 +66,15 @@ def test_refuses_what_the_format_cannot_hold(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("size", ["5 XB", "GB", 0, "-1", True])
-def test_refuses_a_shard_size_that_is_none(tmp_path: Path, size: int | str) -> None:
+@pytest.mark.parametrize(
+    ("size", "error"),
+    [("5 XB", PortError), ("GB", PortError), (0, PortError), ("-1", PortError), (True, TypeError)],
+)
+def test_refuses_a_shard_size_that_is_none(
+    tmp_path: Path, size: int | str, error: type[Exception]
+) -> None:
     text = f"max_shard_size: {size!r}; wanted bytes, or text such as '512MiB' or '2GB'"
-    with pytest.raises(PortError, match=f"^{text}$"):
+    with pytest.raises(error, match=f"^{text}$"):
         create_sink(tmp_path / "out", "safetensors", {}, max_shard_size=size)
 
 
