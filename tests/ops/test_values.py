@@ -141,3 +141,19 @@ def test_options_may_be_held_by_arrays_of_any_framework(backend: Framework, held
         assert backend.numpy(made)[-1] == 2
     with pytest.raises(TypeError, match=r"^block: 2\.0 is a float; wanted an int"):
         xl.interleave(x, block=held(np.float32(2)))
+
+
+OF_ARRAYS = {
+    "grid": (xl.to_tiles, (6, 6), {"grid": [1, 3]}),
+    "sizes": (xl.regroup, (6,), {"sizes": [2, 4], "groups": 2}),
+    "axes": (xl.permute_dims, (2, 3), {"axes": [1, 0]}),
+    "axis": (xl.interleave, (2, 4), {"axis": 1}),
+}
+
+
+@pytest.mark.parametrize("name", OF_ARRAYS)
+def test_an_op_on_shapes_takes_options_from_arrays_as_the_op_does(name: str) -> None:
+    op, shape, options = OF_ARRAYS[name]
+    wanted = op.layout(shape, **options)
+    for held in (np.array, torch.tensor, jnp.array):
+        assert op.layout(shape, **{**options, name: held(options[name])}) == wanted

@@ -16,7 +16,7 @@ from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, as_shape, each_shape
 from xlayout.ops.engine import Engine
 from xlayout.ops.found import nary, unary
-from xlayout.ops.options import RUN, Options
+from xlayout.ops.options import RUN, Options, plain
 from xlayout.ops.touched import Touched, axis_only, nothing
 
 __all__ = [
@@ -198,7 +198,9 @@ def on_shapes(
 
     def layout(*shapes: Any, **options: Any) -> Layout:
         # An option may follow the shapes by position: it is no shape, and the function checks it.
-        return layout_of(*map(read, shapes[:count]), *shapes[count:], **options)
+        given = map(plain, shapes[count:])
+        options = {name: plain(value) for name, value in options.items()}
+        return layout_of(*map(read, shapes[:count]), *given, **options)
 
     return layout
 
