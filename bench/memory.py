@@ -14,12 +14,10 @@ compiled, and `temp` what XLA itself says that xlayout's program needs beside in
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
+from bench.child import child
 from bench.report import chosen, count, parser, save, show
 
 LIMIT = 1.05
@@ -37,12 +35,7 @@ FORMS = {
 
 def measured(op: str, framework: str, form: str, who: str, megabytes: int) -> dict[str, Any]:
     """One case in a process of its own."""
-    child = Path(__file__).with_name("memory_case.py")
-    command = [sys.executable, str(child), op, framework, form, who, str(megabytes)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{', '.join(command[2:6])}, {megabytes} MB\n{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = child("memory_case", op, framework, form, who, str(megabytes))
     return found
 
 

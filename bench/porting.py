@@ -12,29 +12,19 @@ alternate, medians are taken, and the outputs are compared as the formats' own r
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from bench.child import child
 from bench.report import count, parser, save, show
 
 WAYS = {"hf to dcp": "hf", "hf to maxtext": "hf", "maxtext to hf": "maxtext"}
 LAYERS, ROUNDS = 16, 3  # those of the results that are kept
 WHO = ("copy", "xlayout", "unverified", "by hand")
-
-
-def child(*arguments: str) -> Any:
-    """Run one step of bench/porting_case.py in a process of its own."""
-    command = [sys.executable, "-m", "bench.porting_case", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[1:])}\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def race(way: str, folder: Path, rounds: int) -> dict[str, Any]:
@@ -45,9 +35,9 @@ def race(way: str, folder: Path, rounds: int) -> dict[str, Any]:
         for who, spent in runs.items():
             out = folder / f"{way} {who}"
             shutil.rmtree(out, ignore_errors=True)
-            spent.append(child("run", way, who, str(source), str(out)))
+            spent.append(child("porting_case", "run", way, who, str(source), str(out)))
     ours, theirs = (str(folder / f"{way} {who}") for who in ("xlayout", "by hand"))
-    child("compare", way, ours, theirs)
+    child("porting_case", "compare", way, ours, theirs)
     for who in WHO:
         shutil.rmtree(folder / f"{way} {who}")
     return {
@@ -72,7 +62,7 @@ def main() -> int:
     options = asked.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
-        child("make", str(folder), str(options.layers))
+        child("porting_case", "make", str(folder), str(options.layers))
         rows = [race(way, folder, options.rounds) for way in WAYS]
     printed = [
         (
