@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import xlayout as xl
-from xlayout.bench.peak import resident
+from xlayout.rss import resident
 
 COLUMNS = 4096
 HEADS = {"heads": 24, "kv_heads": 4}

@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401 -- numpy's name for bfloat16, which safetensors asks it for
 import numpy as np
 
-from xlayout.port.rss import peak_rss
+from xlayout.rss import peak_rss
 
 HIDDEN, MLP, VOCAB, HEADS, KV = 2048, 5632, 32000, 32, 4
 DIM = HIDDEN // HEADS

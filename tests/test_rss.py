@@ -5,15 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from xlayout.port.rss import peak_rss
+from xlayout.rss import peak_rss
 
 PARENT = """
 import subprocess, sys
 held = b"x" * (1 << 29)
-child = "from xlayout.port.rss import peak_rss; print(peak_rss())"
+child = "from xlayout.rss import peak_rss; print(peak_rss())"
 del held
 subprocess.run([sys.executable, "-c", child], check=True)
-from xlayout.port.rss import peak_rss
+from xlayout.rss import peak_rss
 print(peak_rss())
 """
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-__all__ = ["peak_of", "resident"]
+from xlayout.rss import PROCESS, resident
 
-_PROCESS = Path("/proc/self")
+__all__ = ["peak_of"]
 
 
 def peak_of(call: Callable[[], Any], finish: Callable[[Any], object]) -> int | None:
@@ -25,14 +24,8 @@ def peak_of(call: Callable[[], Any], finish: Callable[[Any], object]) -> int | N
     gc.collect()
     try:
         before = resident("VmRSS")
-        (_PROCESS / "clear_refs").write_text("5", "ascii")  # proc(5): resets VmHWM
+        (PROCESS / "clear_refs").write_text("5", "ascii")  # proc(5): resets VmHWM
     except OSError:
         return None
     finish(call())
     return max(0, resident("VmHWM") - before)
-
-
-def resident(field: str) -> int:
-    """Bytes: VmRSS is what is held now, VmHWM the most since the last reset."""
-    lines = (_PROCESS / "status").read_text("ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))

@@ -14,13 +14,13 @@ from typing import TypeAlias, TypeVar
 
 from xlayout.port.move import Buffers
 
-__all__ = ["LANES", "Job", "lanes_for", "side_by_side"]
+__all__ = ["LANES", "lanes_for", "side_by_side"]
 
 LANES = 8
 """The most jobs at a time, for each takes its memory."""
 
 T = TypeVar("T")
-Job: TypeAlias = Callable[[Buffers], T]
+_Job: TypeAlias = Callable[[Buffers], T]
 
 
 def lanes_for(need: int, max_ram: int, /) -> int:
@@ -36,7 +36,7 @@ def lanes_for(need: int, max_ram: int, /) -> int:
 
 
 def side_by_side(
-    jobs: Iterable[Job[T]], each: Callable[[T], object], /, *, lanes: int, nbytes: int
+    jobs: Iterable[_Job[T]], each: Callable[[T], object], /, *, lanes: int, nbytes: int
 ) -> None:
     """Do jobs, and call `each`, here, with what one returns once it has ended.
 
@@ -53,7 +53,7 @@ def side_by_side(
     for _ in range(lanes):
         free.put(Buffers(nbytes))
 
-    def run(job: Job[T]) -> T:
+    def run(job: _Job[T]) -> T:
         buffers = free.get()
         try:
             return job(buffers)

@@ -15,10 +15,10 @@ from xlayout.port.formats import create_sink
 from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
 from xlayout.port.refusals import refuse_mesh, refuse_unless_bool
 from xlayout.port.resume import key_of
-from xlayout.port.rss import peak_rss
 from xlayout.port.stream import stream
 from xlayout.port.units import parse_bytes, show_bytes, show_count
 from xlayout.port.verify import Comparison, compare
+from xlayout.rss import peak_rss
 from xlayout.table import Table, Tabled
 
 __all__ = ["Report", "run"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xlayout import port
-from xlayout.port.rss import peak_rss
+from xlayout.rss import peak_rss
 
 __all__ = ["main"]
 
