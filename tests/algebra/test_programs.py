@@ -131,7 +131,7 @@ def named_ops(draw: st.DrawFn) -> Layout:
         return op.layout(shape, heads=a, axis=axis)
     if kind == "qkv":
         order = draw(st.sampled_from(["concat", "per_head", "grouped", "codegen"]))
-        kv_heads = b if order in ("concat", "grouped") else a * b
+        kv_heads = {"per_head": a * b, "codegen": a}.get(order, b)
         shape, axis = draw(around((a * b + 2 * kv_heads) * c))
         options = {"heads": a * b, "kv_heads": kv_heads, "order": order, "blocks": a, "axis": axis}
         split = xl.split_qkv.layout(shape, **options)

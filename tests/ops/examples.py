@@ -100,14 +100,12 @@ def _fused(heads: int, kv_heads: int, d: int, order: str, blocks: int = 4) -> li
     k = [list(range((heads + h) * d, (heads + h + 1) * d)) for h in range(kv_heads)]
     v = [[row + kv_heads * d for row in head] for head in k]
     share = heads // kv_heads
-    blocks = blocks if heads == kv_heads else 1
-    several = heads // blocks
     groups = {
         "concat": [q, k, v],
         "per_head": [[q[h], k[h], v[h]] for h in range(min(heads, kv_heads))],
         "grouped": [[*q[g * share : (g + 1) * share], k[g], v[g]] for g in range(kv_heads)],
         "codegen": [
-            [head for t in (q, v, k) for head in t[b * several : (b + 1) * several]]
+            [h for t in (q, v, k) for h in t[len(t) * b // blocks : len(t) * (b + 1) // blocks]]
             for b in range(blocks)
         ],
     }[order]

@@ -76,6 +76,7 @@ EXAMPLES = [
     rope_pairs((8, 2), heads=2),
     *(fuse(4, 4, 2, order) for order in ("concat", "per_head", "grouped", "codegen")),
     *(split(8, 8, 1, order, (2, 2), 1) for order in ("concat", "per_head", "grouped", "codegen")),
+    fuse(8, 4, 1, "codegen", (2,)),
     fuse(6, 1, 2, "grouped", (3,), 1),
     fuse(6, 3, 1, "concat", (0,)),
     split(6, 1, 2, "grouped", (3,)),

@@ -38,7 +38,7 @@ def fuse_qkv(
     * "per_head": q, k, v of head 0, then of head 1, ... (BLOOM, GPT-NeoX; needs kv_heads == heads).
     * "grouped": per KV group its query heads, its key, its value (Megatron, TransformerEngine,
       Falcon-40B).
-    * "codegen": `blocks` groups, each its q, v, k in this order (CodeGen; needs kv_heads == heads).
+    * "codegen": `blocks` groups, each its q, v, k in this order (CodeGen; `blocks` divides both).
 
     Args:
         q_shape: queries, `axis` = heads * head_dim.
@@ -127,19 +127,19 @@ def _fused(heads: int, kv_heads: int, d: int, order: Order, blocks: int) -> Layo
     one_of("order", order, get_args(Order))
     if order == "concat":
         return dealt(sizes, 1)
+    if order == "codegen":
+        blocks = integer(blocks, "blocks", 1)
+        divide(heads, blocks, "heads", "blocks")
+        divide(kv_heads, blocks, "kv_heads", "blocks")
+        return dealt(sizes, blocks, order=(0, 2, 1))
     if heads % kv_heads:
         raise SizeError(
             f"heads, kv_heads: {heads}, {kv_heads}; order {order!r} needs heads to be a multiple "
             "of kv_heads"
         )
-    if order == "grouped":
-        return dealt(sizes, kv_heads)
-    if heads != kv_heads:
+    if order == "per_head" and heads != kv_heads:
         raise SizeError(
             f"kv_heads: {kv_heads}; order {order!r} needs kv_heads == heads = {heads}; use "
             "order='grouped'"
         )
-    if order == "per_head":
-        return dealt(sizes, heads)
-    divide(heads, integer(blocks, "blocks", 1), "heads", "blocks")
-    return dealt(sizes, blocks, order=(0, 2, 1))
+    return dealt(sizes, kv_heads)
