@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,12 +72,12 @@ def command(out: Path, more: list[str]) -> list[str]:
     ]
 
 
-def compile_native() -> Path | None:
-    """The compiled module, new and in place; None where it cannot or shall not be compiled."""
+def compile_native(built: Path) -> Path | None:
+    """The compiled module, put at `built`; None where it cannot or shall not be compiled."""
     mode = os.environ.get("XLAYOUT_NATIVE") or "auto"
     if mode not in MODES:
         raise SystemExit(f"XLAYOUT_NATIVE: {mode!r}; wanted one of {', '.join(MODES)}")
-    new = PACKAGE / f"_copy.{os.getpid()}.so"
+    new = built.with_name(f"_copy.{os.getpid()}.so")
     try:
         if mode == "off":
             raise OSError("switched off by XLAYOUT_NATIVE=off")
@@ -87,10 +88,10 @@ def compile_native() -> Path | None:
                 raise
             print("xlayout_native: once more, without XLA's headers", file=sys.stderr)
             subprocess.run(command(new, []), check=True)
-        return new.replace(BUILT)  # atomic: a process that has the old file mapped keeps it
+        return new.replace(built)  # atomic: a process that has the old file mapped keeps it
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         with suppress(OSError):  # of a tree that cannot be written to, and where there is none
-            BUILT.unlink(missing_ok=True)  # a stale one must not be shipped or loaded
+            built.unlink(missing_ok=True)  # a stale one must not be shipped or loaded
         if mode == "require":
             raise SystemExit(f"xlayout_native: not compiled, {error}") from error
         print(f"xlayout_native: pure Python, {error}", file=sys.stderr)
@@ -98,16 +99,26 @@ def compile_native() -> Path | None:
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc,unused-ignore]
-    """What hatchling calls before it collects the files of a wheel."""
+    """What hatchling calls around its collecting of the files of a wheel."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile; a wheel that holds the result is tagged for its platform."""
-        if built := compile_native():
-            platform = self.build_config.builder.get_best_matching_tag().split("-", 2)[2]
-            build_data["tag"] = f"cp311-abi3-{platform}"
-            build_data["pure_python"] = False
-            build_data["artifacts"] = [built.name]
+        # A wheel's goes past the source tree, where an editable install may be using another.
+        self.folder = None if version == "editable" else tempfile.TemporaryDirectory()
+        built = Path(self.folder.name, BUILT.name) if self.folder else BUILT
+        if not compile_native(built):
+            return
+        platform = self.build_config.builder.get_best_matching_tag().split("-", 2)[2]
+        build_data["tag"] = f"cp311-abi3-{platform}"
+        build_data["pure_python"] = False
+        if self.folder:
+            build_data["force_include"][str(built)] = f"{PACKAGE.name}/{built.name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Leave nothing behind."""
+        if self.folder:
+            self.folder.cleanup()
 
 
 if __name__ == "__main__":
-    sys.exit(compile_native() is None)
+    sys.exit(compile_native(BUILT) is None)

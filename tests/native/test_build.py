@@ -129,16 +129,24 @@ def test_an_unknown_mode_is_refused(tree: Path) -> None:
 )
 def test_a_wheel_is_tagged_for_what_it_holds(tree: Path, compiler: str) -> None:
     build = "from hatchling.build import build_wheel; print(build_wheel('dist'))"
-    done = python(tree, "-c", build, CC=compiler)
+    in_use = tree / "backends" / "xlayout_native" / "_copy.abi3.so"
+    in_use.write_bytes(b"of an editable install")
+    scratch = tree / "scratch"
+    scratch.mkdir()
+    done = python(tree, "-c", build, CC=compiler, TMPDIR=str(scratch))
     assert done.returncode == 0, done.stderr
+    assert in_use.read_bytes() == b"of an editable install"
+    assert list(scratch.iterdir()) == []
     (wheel,) = (tree / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as held:
         names = [name for name in held.namelist() if name.startswith("xlayout_native/")]
+        sizes = {Path(name).name: held.getinfo(name).file_size for name in names}
     modules = ("__init__", "keys", "overlap", "strided", "switch")
     files = {*(f"{name}.py" for name in modules), "_copy.pyi", "py.typed"}
     if compiler == "cc":
         assert "-cp311-abi3-" in wheel.name
         files.add("_copy.abi3.so")
+        assert sizes["_copy.abi3.so"] > 100_000
     else:
         assert wheel.name.endswith("-py3-none-any.whl")
     assert {Path(name).name for name in names} == files
