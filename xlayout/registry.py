@@ -19,9 +19,13 @@ SERVED: dict[type, Backend] = {}
 """The backends of types that were seen before: to look here first is cheaper than `backend_of`."""
 
 
-@dynamo_reads(lambda x: _find(type(x)))
-def backend_of(x: Any) -> Backend:
+@dynamo_reads(lambda x, name="x": _find(type(x), name))
+def backend_of(x: Any, name: str = "x") -> Backend:
     """The backend that serves `x`.
+
+    Args:
+        x: an array.
+        name: what the caller calls it; empty where the caller puts that before errors itself.
 
     Raises:
         TypeError: for something that is no array of a known framework.
@@ -29,7 +33,7 @@ def backend_of(x: Any) -> Backend:
     cls = type(x)
     backend = SERVED.get(cls)
     if backend is None:
-        backend = _find(cls)
+        backend = _find(cls, name)
         if not _compiling(backend):  # what a compiler has read must not change before it is done
             SERVED[cls] = backend
     return backend
@@ -105,11 +109,11 @@ def _builtin(root: str) -> Backend | None:
             return None
 
 
-def _find(cls: type) -> Backend:
+def _find(cls: type, name: str) -> Backend:
     backend = _builtin(_root(cls)) or _from_plugins(cls)
     if backend is None:
         raise TypeError(
-            "expected a torch.Tensor, jax.Array or numpy.ndarray, got "
+            f"{name and f'{name}: '}expected a torch.Tensor, jax.Array or numpy.ndarray, got "
             f"{cls.__module__}.{cls.__qualname__}; "
             "convert it first, or register a backend for its type under the entry-point group "
             "'xlayout.backends'"

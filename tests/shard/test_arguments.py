@@ -138,8 +138,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "dst: the layout has no arrays there; wanted at least one"),
     "a number as an array": (
         lambda: plan_reshard(EIGHT, ROWS, ROWS).simulate(3), TypeError,
-        "expected a torch.Tensor, jax.Array or numpy.ndarray, got builtins.int; convert it first, "
-        "or register a backend for its type under the entry-point group 'xlayout.backends'"),
+        "x: expected a torch.Tensor, jax.Array or numpy.ndarray, got builtins.int; convert it "
+        "first, or register a backend for its type under the entry-point group 'xlayout.backends'"),
     "a rank that is not there": (
         lambda: plan_reshard(EIGHT, ROWS, WHOLE).received(9), xl.SizeError,
         "rank: 9; the mesh (tp=4) has ranks 0 to 3"),

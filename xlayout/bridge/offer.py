@@ -87,7 +87,7 @@ def exchange_of(x: Any) -> Exchange:
     cls = type(x)
     exchange = _BY_TYPE.get(cls)
     if exchange is None:
-        exchange = _BY_TYPE[cls] = cast(Exchange, part_of(backend_of(x), "exchange"))
+        exchange = _BY_TYPE[cls] = cast(Exchange, part_of(backend_of(x, ""), "exchange"))
     return exchange
 
 

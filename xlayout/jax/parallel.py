@@ -39,7 +39,7 @@ def parallelize(
     places = {name: _place(name, placed, mesh, plan.parts) for name, placed in plan.items()}
     for name in places:
         inside = jax.tree.leaves(arrays[name])  # a variable of flax holds an array
-        if not all(isinstance(x, jax.ShapeDtypeStruct) or _is_array(x) for x in inside):
+        if not all(isinstance(x, jax.ShapeDtypeStruct) or _is_array(x, name) for x in inside):
             raise TypeError(
                 f"model[{name!r}]: a {type(arrays[name]).__name__}; wanted an array of JAX or "
                 "numpy (xlayout.to_jax takes a whole dict), or a jax.ShapeDtypeStruct"
@@ -47,8 +47,8 @@ def parallelize(
     return {name: _put(arrays[name], place) for name, place in places.items()}
 
 
-def _is_array(x: Any) -> bool:
-    return backend_of(x).name in ("jax", "numpy")
+def _is_array(x: Any, name: str) -> bool:
+    return backend_of(x, f"model[{name!r}]").name in ("jax", "numpy")
 
 
 def _put(array: Any, place: NamedSharding) -> Any:

@@ -217,7 +217,7 @@ def _edges(features: int, number: int) -> tuple[int, ...]:
 
 
 def _check_width(x: Any, name: str, wanted: str, width: int) -> None:
-    if backend_of(x).name not in ("jax", "numpy"):
+    if backend_of(x, name).name not in ("jax", "numpy"):
         raise TypeError(f"{name}: a {type_name(x)}; wanted a jax.Array")
     if not x.ndim:
         raise AxisError(f"{name}: no axes; wanted (..., {width})")

@@ -12,7 +12,7 @@ from xlayout.lower.fill import checked
 from xlayout.lower.recipe import Recipe
 from xlayout.registry import SERVED, backend_of
 
-__all__ = ["Comm", "caller", "common_backend", "found", "make_room", "spread_over"]
+__all__ = ["Comm", "caller", "common_backend", "found", "make_room", "named", "spread_over"]
 
 
 Comm = Literal["auto", "local", "native"]
@@ -85,10 +85,10 @@ def common_backend(arrays: Sequence[Any], names: str | Sequence[str] = "arrays")
     """
     if not arrays:
         raise SizeError(f"{names}: no arrays; give at least one")
-    backend = backend_of(arrays[0])
+    backend = backend_of(arrays[0], named(names, 0))
     kind = backend.kind(arrays[0])
     for number, x in enumerate(arrays[1:], 1):
-        other = backend_of(x)
+        other = backend_of(x, named(names, number))
         if other is not backend:
             known = backend.name in ("numpy", "torch", "jax")
             way = f" (xlayout.to_{backend.name})" if known else ""
@@ -99,6 +99,11 @@ def common_backend(arrays: Sequence[Any], names: str | Sequence[str] = "arrays")
             differ = _said(names, number, f"{kind[0]} on {kind[1]}", there)
             raise TypeError(f"{differ}; one of each per call")
     return backend
+
+
+def named(names: str | Sequence[str], number: int) -> str:
+    """What the caller calls one of its arrays."""
+    return f"{names}[{number}]" if isinstance(names, str) else names[number]
 
 
 def _said(names: str | Sequence[str], number: int, first: str, other: str) -> str:

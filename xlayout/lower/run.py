@@ -50,7 +50,7 @@ def call(
 
 def _backend_for(layout: Layout, arrays: tuple[Any, ...]) -> Backend:
     if arrays:
-        return backend_of(arrays[0])
+        return backend_of(arrays[0], "arrays[0]")
     if not layout.in_shapes:
         raise TypeError("layout: it takes no arrays, so no framework can make its result")
     raise _wrong_shapes(layout, arrays)

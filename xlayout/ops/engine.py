@@ -74,7 +74,7 @@ class Engine:
         self._fill = fill
         self.packed = packed
         self._nested = nested
-        self._names = names
+        self.names = names
         parameters = inspect.signature(layout_of).parameters.values()
         positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self.named = partial(by_name, self.name, positional)
@@ -84,7 +84,7 @@ class Engine:
 
     def backend(self, arrays: Sequence[Any]) -> Backend:
         """The one backend of all arrays, or what differs, by the op's own names for them."""
-        return common_backend(arrays, self._names)
+        return common_backend(arrays, self.names)
 
     def anew(
         self,

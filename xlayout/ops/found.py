@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xlayout.lower.calls import found
+from xlayout.lower.calls import found, named
 from xlayout.ops.engine import Engine
 from xlayout.registry import backend_of
 
@@ -40,7 +40,8 @@ def nary(engine: Engine) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     def call(arrays: tuple[Any, ...], options: dict[str, Any]) -> Any:
         run = found(runs, arrays, None, options)
         if run is None:
-            backend = backend_of(arrays[0]) if arrays else engine.backend(arrays)
+            name = named(engine.names, 0)
+            backend = backend_of(arrays[0], name) if arrays else engine.backend(arrays)
             return engine.anew(backend, arrays, None, options)
         try:
             if "out" in options and options["out"] is not None:

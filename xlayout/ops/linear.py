@@ -79,7 +79,7 @@ def _shape(x: Any) -> Shape:
 
 def _same(backend: Backend, tile: Any, x: Any, name: str) -> None:
     """Refuse an array of another framework or device than the tiles'."""
-    other = backend_of(x)
+    other = backend_of(x, name)
     kind = other.kind(x)
     if other is not backend:
         raise TypeError(

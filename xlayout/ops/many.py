@@ -61,9 +61,11 @@ def apply_many(
     waiting: dict[str, list[_Item]] = {}
     for number, layout in enumerate(all_layouts):
         check_layout(layout, f"layouts[{number}]", "apply_many(layouts, arrays)")
-    for layout, x in zip(all_layouts, all_arrays, strict=True):
-        xs = tuple(x) if isinstance(x, (tuple, list)) else (x,)
-        backend, strides = _backend_that_waits(layout, xs)
+    for number, (layout, x) in enumerate(zip(all_layouts, all_arrays, strict=True)):
+        several = isinstance(x, (tuple, list))
+        xs = tuple(x) if several else (x,)
+        name = f"arrays[{number}]"
+        backend, strides = _backend_that_waits(layout, xs, name if several else (name,))
         if backend is None:
             results.append(apply(layout, x, fill=fill))
             continue
@@ -86,10 +88,10 @@ def _listed(given: Any, name: str) -> list[Any]:
 
 
 def _backend_that_waits(
-    layout: Layout, xs: Sequence[Any]
+    layout: Layout, xs: Sequence[Any], names: str | Sequence[str]
 ) -> tuple[Backend | None, tuple[tuple[int, ...], ...]]:
     """The backend that would rather move these arrays together with others; their strides."""
-    backend = common_backend(xs) if xs else None
+    backend = common_backend(xs, names) if xs else None
     if backend is None or tuple([x.shape for x in xs]) != layout.in_shapes:
         return None, ()  # `apply` says what is wrong
     if not backend.together(xs) or backend.tracing(*xs):
