@@ -206,11 +206,14 @@ class Backend(Protocol):
     def joins(self, xs: Sequence[Any], axis: int, /) -> bool:
         """Whether `concatenate` along an axis is as fast as `move` would be, as on a GPU."""
 
-    def together(self, xs: Sequence[Any], /) -> bool:
-        """Whether copies of such arrays should be batched in `move_many`, as on a GPU."""
+    def together(self, xs: Sequence[Any], /) -> tuple[tuple[int, ...], ...] | None:
+        """The strides of arrays whose copies should be batched, as on a GPU; None of all others.
+
+        They agree in dtype and device, and nobody has to see the copies.
+        """
 
     def move_many(self, items: Sequence[tuple[Moves, Sequence[Any], Sequence[Any]]], /) -> bool:
-        """`move` of several (moves, arrays, outputs), for which `together` was true, as a batch."""
+        """`move` of several (moves, arrays that `together` had strides of, outputs), as a batch."""
 
     def writer(
         self,

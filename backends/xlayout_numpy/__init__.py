@@ -223,8 +223,8 @@ def joins(_xs: Sequence[Any], _axis: int, /) -> bool:
     return False
 
 
-def together(_xs: Sequence[Any], /) -> bool:
-    return False
+def together(_xs: Sequence[Any], /) -> None:
+    return None
 
 
 def move_many(_items: Sequence[Any], /) -> bool:

@@ -32,6 +32,7 @@ from xlayout_torch import derivatives as derivatives
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.batch import move_many as move_many
+from xlayout_torch.cuda import together as together
 from xlayout_torch.memory import jit_tracing, recording, strided
 from xlayout_torch.memory import refusal as refusal
 from xlayout_torch.memory import release as release
@@ -289,7 +290,3 @@ def move(moves: cuda.Moves, arrays: Sequence[Any], outputs: Sequence[Any], /) ->
 
 def joins(xs: Sequence[Any], axis: int, /) -> bool:
     return bool(xs[0].is_cuda) and cuda.joins(xs, axis)
-
-
-def together(xs: Sequence[Any], /) -> bool:
-    return bool(xs[0].is_cuda)

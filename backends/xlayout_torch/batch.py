@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -12,14 +14,22 @@ import torch
 from xlayout_torch import cuda
 from xlayout_torch.cuda import Moves
 from xlayout_torch.memory import count_write
-from xlayout_triton.plan import Plan, alignment, planned
+from xlayout_triton.plan import Plan, planned
+from xlayout_triton.tile import VECTOR
 
 __all__ = ["Batch", "move_many"]
 
+Items = Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]]
+"""(moves, arrays, outputs)"""
 
-def move_many(items: Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]]) -> bool:
-    """`move` for many tensors at once, in as many launches as there are kinds of tiles."""
-    batch = Batch.of(items, once=True)
+
+def move_many(items: Items) -> bool:
+    """`move` for many tensors at once, in as many launches as there are kinds of tiles.
+
+    Whether somebody looks on is not asked again: `together` did, and the outputs are new.
+    """
+    # It runs once, on the stream of now, so that nobody waits for its table.
+    batch = Batch.unwatched(items, cuda.uploaded)
     if batch is not None:
         batch.run()
     return batch is not None
@@ -41,31 +51,36 @@ class Batch:
         self._outputs = outputs
 
     @classmethod
-    def of(
-        cls, items: Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]], *, once: bool = False
-    ) -> Batch | None:
-        """The batch of (moves, arrays, outputs), or None where torch should make the moves.
+    def of(cls, items: Items) -> Batch | None:
+        """The batch of these, or None where torch should make the moves."""
+        calls = list(items)
+        tensors = [x for _, arrays, made in calls for x in (*arrays, *made)]
+        return None if not tensors or cuda.watched(*tensors) else cls.unwatched(calls)
 
-        `once`: it will run once, on the stream of now, so that nobody waits for its table.
-        """
+    @classmethod
+    def unwatched(
+        cls, items: Items, upload: Callable[[array[int], torch.device], Any] | None = None
+    ) -> Batch | None:
+        """The same, where it is known that nobody looks on; `upload` puts the table on a device."""
         calls = list(items)
         outputs = [y for _, _, made in calls for y in made]
+        device = outputs[0].device
+        if any(y.device != device for y in outputs) or cuda.why_not(device):
+            return None
         tensors = [x for _, arrays, made in calls for x in (*arrays, *made)]
-        if not tensors or cuda.watched(*tensors) or len({x.device for x in tensors}) > 1:
-            return None
-        device = tensors[0].device
-        if cuda.why_not(device):
-            return None
-        found = _planned(
-            *[
-                (moves, arrays[0].itemsize, _aligned(arrays), _aligned(made))
-                for moves, arrays, made in calls
-            ]
-        )
+        addresses = cuda.addresses_of(tensors)
+        divided = tuple(map(math.gcd, addresses, repeat(VECTOR)))
+        asked, at = [], 0
+        for moves, arrays, made in calls:
+            to = at + len(arrays)
+            end = to + len(made)
+            asked.append((moves, arrays[0].itemsize, divided[at:to], divided[to:end]))
+            at = end
+        found = _planned(*asked)
         if found is None:
             return None
-        there, upload = found.at(cuda.addresses_of(tensors)), cuda.uploaded if once else _table
-        return cls(there, upload(there.words, device), tensors, outputs)
+        there = found.at(addresses)
+        return cls(there, (upload or _table)(there.words, device), tensors, outputs)
 
     @property
     def launches(self) -> int:
@@ -80,10 +95,6 @@ class Batch:
 
 
 _planned = lru_cache(8)(planned)  # a plan of a thousand tensors takes half a megabyte
-
-
-def _aligned(xs: Sequence[Any]) -> tuple[int, ...]:
-    return tuple([alignment(x.data_ptr()) for x in xs])
 
 
 def _table(words: array[int], device: torch.device) -> Any:

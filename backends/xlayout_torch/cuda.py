@@ -32,6 +32,7 @@ __all__ = [
     "move",
     "on",
     "status",
+    "together",
     "uploaded",
     "watched",
     "why_not",
@@ -86,6 +87,19 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         return False
     memory.count_write(outputs)
     return True
+
+
+def together(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
+    """The strides of tensors whose copies can wait for others; None of those torch should copy."""
+    first = xs[0]
+    if type(first) not in memory.PLAIN or not _there(first):
+        return None
+    if torch.compiler.is_compiling() or watched(*xs):
+        return None
+    for x in xs[1:]:
+        if x.dtype != first.dtype or x.device != first.device:
+            return None
+    return tuple([x.stride() for x in xs])
 
 
 def launch(made: Plan, table: Any, source: int = 0, target: int = 0) -> None:

@@ -57,11 +57,18 @@ def test_many_are_each(make: Any) -> None:
     assert all(map(same, made, each(xs, -1)))
 
 
+def open_gates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch tensors wait for one another wherever they are."""
+    monkeypatch.setattr(cuda, "_there", lambda x: x.is_cpu or x.is_cuda)
+    for gate in ("device", "capture"):
+        monkeypatch.setitem(cuda.GATES, gate, lambda _x: False)
+
+
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Batches that were asked for; torch tensors wait for one another wherever they are."""
+    """Batches that were asked for."""
     asked: list[Any] = []
-    monkeypatch.setattr(xlayout_torch, "together", lambda _xs: True)
+    open_gates(monkeypatch)
     monkeypatch.setattr(xlayout_torch, "move_many", lambda items: bool(asked.append(items)))
     return asked
 
@@ -75,6 +82,33 @@ def test_tensors_wait_for_one_another_and_torch_makes_what_the_kernel_does_not(
     assert all(map(same, made, each(xs, -1)))
 
 
+class Watched(torch.Tensor):
+    """Code of others stands behind it."""
+
+
+def test_who_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.zeros(3, 4).t()
+    wait = xlayout_torch.together
+    assert wait((x,)) is None  # on the CPU
+    open_gates(monkeypatch)
+    assert wait((x, torch.zeros(2, 5))) == ((1, 4), (5, 1))
+    for y in (x.double(), x.to("meta"), np.zeros(3), x.as_subclass(Watched), x.to_sparse()):
+        assert wait((x, y)) is None
+    for odd in (x.as_subclass(Watched), torch.nn.Linear(1, 1)):
+        assert wait((odd,)) is None
+    with torch.autograd.forward_ad.dual_level():
+        assert wait((x,)) is None
+    weight = torch.ones(2, requires_grad=True)
+    assert wait((weight,)) is None
+    with torch.no_grad():
+        assert wait((weight,)) == ((1,),)
+    monkeypatch.setitem(cuda.GATES, "capture", lambda _x: True)
+    assert wait((x,)) is None
+    open_gates(monkeypatch)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert wait((x,)) is None
+
+
 def test_what_autograd_sees_does_not_wait(batches: list[Any]) -> None:
     x = torch.ones(48, 40, requires_grad=True)
     made = apply_many([LAYOUTS[0], LAYOUTS[0]], [x, x.detach()])
@@ -84,9 +118,7 @@ def test_what_autograd_sees_does_not_wait(batches: list[Any]) -> None:
 
 
 def test_the_kernel_makes_them_together(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xlayout_torch, "together", lambda _xs: True)
-    for gate in ("device", "capture"):
-        monkeypatch.setitem(cuda.GATES, gate, lambda _x: False)
+    open_gates(monkeypatch)
     launched = []
     launch = cuda.launch
 
@@ -117,7 +149,7 @@ def test_several_outputs_are_moved_at_once_too(
     monkeypatch.setattr(xlayout_torch, "move", lambda *args: bool(asked.append(args)))
     made = layout(x)
     assert [len(outputs) for _, _, outputs in asked] == [3]
-    monkeypatch.setattr(xlayout_torch, "together", lambda _xs: False)
+    monkeypatch.setattr(xlayout_torch, "together", lambda _xs: None)
     assert same(made, layout(x))
     assert len(asked) == 1
     assert batches == []
@@ -142,5 +174,6 @@ def test_a_wrong_shape_is_refused(batches: list[Any]) -> None:
 @pytest.mark.usefixtures("batches")
 def test_arrays_of_one_layout_agree() -> None:
     q, k, v = inputs(torch.from_numpy)[1]
-    with pytest.raises(TypeError, match=r"arrays: 0 is torch.float32 on cpu, 2 is torch.float64"):
-        apply_many(LAYOUTS[1:2], [(q, k, v.double())])
+    text = r"^arrays\[1\]: 0 is torch.float32 on cpu, 2 is torch.float64"
+    with pytest.raises(TypeError, match=text):
+        apply_many([LAYOUTS[5], LAYOUTS[1]], [torch.zeros(3, 5), (q, k, v.double())])

@@ -43,7 +43,7 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         if len(layout.out_shapes) == 1:
             return each
         at_once = _by_pieces(layout, backend, fill, each)
-        return lambda x: at_once(x) if backend.together((x,)) else each(x)
+        return lambda x: each(x) if backend.together((x,)) is None else at_once(x)
     program, steps = _program(layout, backend, fill)
     if small:
         return program if len(steps) == 1 else _quick(layout, backend, program)

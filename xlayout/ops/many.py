@@ -9,12 +9,13 @@ from xlayout.algebra import Layout
 from xlayout.algebra.layout import check_layout
 from xlayout.backend import Backend
 from xlayout.errors import SizeError
-from xlayout.lower.calls import common_backend
+from xlayout.lower.calls import common_backend, named
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.holes import fill_holes, has_holes
 from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import write_pieces
 from xlayout.ops.apply import apply
+from xlayout.registry import backend_of
 
 __all__ = ["apply_many"]
 
@@ -65,10 +66,11 @@ def apply_many(
         several = isinstance(x, (tuple, list))
         xs = tuple(x) if several else (x,)
         name = f"arrays[{number}]"
-        backend, strides = _backend_that_waits(layout, xs, name if several else (name,))
-        if backend is None:
+        together = _together(layout, xs, name if several else (name,))
+        if together is None:
             results.append(apply(layout, x, fill=fill))
             continue
+        backend, strides = together
         if fill != 0 or has_holes(layout):  # not every dtype has a zero
             check_fill(xs[0].dtype, fill)
         outputs = tuple([backend.empty(shape, xs[0]) for shape in layout.out_shapes])
@@ -87,18 +89,19 @@ def _listed(given: Any, name: str) -> list[Any]:
         raise TypeError(f"{name}: a {kind}; wanted a sequence of {name}") from None
 
 
-def _backend_that_waits(
+def _together(
     layout: Layout, xs: Sequence[Any], names: str | Sequence[str]
-) -> tuple[Backend | None, tuple[tuple[int, ...], ...]]:
+) -> tuple[Backend, tuple[tuple[int, ...], ...]] | None:
     """The backend that would rather move these arrays together with others; their strides."""
-    backend = common_backend(xs, names) if xs else None
-    if backend is None or tuple([x.shape for x in xs]) != layout.in_shapes:
-        return None, ()  # `apply` says what is wrong
-    if not backend.together(xs) or backend.tracing(*xs):
-        return None, ()
-    strides = [backend.strides(x) for x in xs]
-    known = tuple([found for found in strides if found is not None])
-    return (backend, known) if len(known) == len(xs) else (None, ())
+    if not xs:
+        return None
+    backend = backend_of(xs[0], named(names, 0))
+    strides = backend.together(xs)
+    if strides is None:
+        common_backend(xs, names)  # they may not agree, and have no such name for `apply`
+        return None
+    # `apply` says how the shapes are wrong.
+    return (backend, strides) if tuple([x.shape for x in xs]) == layout.in_shapes else None
 
 
 def _write(backend: Backend, items: Sequence[_Item], fill: Any) -> None:
