@@ -1,6 +1,6 @@
 """Constructors: the parts of the layouts from which all others are made.
 
-Each returns (in shapes, out shapes, pieces); `Layout` wraps them under the same names.
+`Layout` wraps them under the same names.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from xlayout.algebra.compose import restrict
 from xlayout.algebra.merge import merge
-from xlayout.algebra.piece import Piece
+from xlayout.algebra.piece import Parts, Piece
 from xlayout.algebra.shapes import (
-    Shape,
     as_shape,
     axis_of,
     each_shape,
@@ -23,9 +22,7 @@ from xlayout.algebra.shapes import (
 from xlayout.algebra.strided import row_major
 from xlayout.errors import SizeError
 
-__all__ = ["Parts", "concat", "identity", "lift", "pad", "permute", "slice_"]
-
-Parts = tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, ...]]
+__all__ = ["concat", "identity", "lift", "pad", "permute", "slice_"]
 
 
 def identity(shape: Sequence[int] | int) -> Parts:

@@ -88,7 +88,7 @@ def _run(layout: Layout, itemsize: int, *sides: int) -> int:
 
 
 def _lowering(layout: Layout) -> str:
-    program = build(layout.in_shapes, layout.out_shapes, layout.pieces)
+    program = build(*layout._parts)
     if program.gathers:
         return "gather"
     verbs = {verb for verb, _, _ in program.steps}

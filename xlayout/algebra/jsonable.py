@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from xlayout.algebra.piece import Piece
+from xlayout.algebra.piece import Parts, Piece
 from xlayout.algebra.shapes import Shape, integers
 from xlayout.errors import LayoutError
 
@@ -29,7 +29,7 @@ def dump(
     )
 
 
-def load(text: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, ...]]:
+def load(text: str) -> Parts:
     """The parts of a layout from what `dump` wrote.
 
     Raises:

@@ -95,7 +95,7 @@ class Layout(Relation):
 
     def __str__(self) -> str:
         """The notation: a pattern with its sizes, or the pieces where no pattern can say it."""
-        return notation.write(self.in_shapes, self.out_shapes, self.pieces)
+        return notation.write(*self._parts)
 
     @classmethod
     def parse(cls, text: str, shape: Any = None, /, **sizes: int) -> Layout:
@@ -121,7 +121,7 @@ class Layout(Relation):
 
     def to_json(self) -> str:
         """A stable JSON text; `Layout.from_json` reads it back."""
-        return jsonable.dump(self.in_shapes, self.out_shapes, self.pieces)
+        return jsonable.dump(*self._parts)
 
     @classmethod
     def from_json(cls, text: str) -> Layout:

@@ -15,7 +15,7 @@ from typing import Any
 from xlayout.algebra import pattern
 from xlayout.algebra.compose import same_pairs
 from xlayout.algebra.naming import pattern_of
-from xlayout.algebra.piece import Piece
+from xlayout.algebra.piece import Parts, Piece
 from xlayout.algebra.shapes import MOST_DIGITS, Shape, as_shapes
 from xlayout.errors import PatternError
 
@@ -70,9 +70,7 @@ def is_pieces(text: object) -> bool:
     return isinstance(text, str) and "{" in text
 
 
-def read(
-    text: str, shape: Any, sizes: Mapping[str, int]
-) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, ...]]:
+def read(text: str, shape: Any, sizes: Mapping[str, int]) -> Parts:
     """The parts of a layout written piece by piece.
 
     Raises:

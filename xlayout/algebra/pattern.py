@@ -27,7 +27,7 @@ from xlayout.algebra.grammar import (
     said,
 )
 from xlayout.algebra.merge import merge
-from xlayout.algebra.piece import Piece
+from xlayout.algebra.piece import Parts, Piece
 from xlayout.algebra.shapes import Shape, as_shapes, each_shape, integer
 from xlayout.algebra.solver import Solver, size_of
 
@@ -40,9 +40,7 @@ _Key = frozenset[str]
 """The names of a branch, by which both sides know it."""
 
 
-def solve(
-    text: str, shape: Any, sizes: Mapping[str, int]
-) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, ...]]:
+def solve(text: str, shape: Any, sizes: Mapping[str, int]) -> Parts:
     """The shapes and pieces that a pattern means.
 
     Args:

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xlayout.algebra.shapes import integer
+from xlayout.algebra.shapes import Shape, integer
 from xlayout.errors import SizeError
 
-__all__ = ["Loop", "Piece", "are_nested", "fused", "span"]
+__all__ = ["Loop", "Parts", "Piece", "are_nested", "fused", "span"]
 
 Loop = tuple[int, int, int]
 """(n, in_stride, out_stride): `n` steps, each so many elements further on either side."""
@@ -142,6 +142,10 @@ class Piece:
     def shifted(self, in_by: int, out_by: int) -> Piece:
         """The same box, moved."""
         return Piece(self.in_offset + in_by, self.out_offset + out_by, self.loops)
+
+
+Parts = tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, ...]]
+"""(input shapes, output shapes, pieces): what a layout is made of."""
 
 
 def _loops(given: Any) -> tuple[Loop, ...]:

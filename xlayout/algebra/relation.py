@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from xlayout.algebra.compose import MAX_PIECES, compose, disjoint, restrict, same_pairs
-from xlayout.algebra.constructors import Parts
 from xlayout.algebra.constructors import lift as lift_parts
 from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.merge import merge
-from xlayout.algebra.piece import Piece
+from xlayout.algebra.piece import Parts, Piece
 from xlayout.algebra.shapes import Shape, each_shape, ends, integer
 from xlayout.dynamo import constant
 from xlayout.errors import CompositionError, InverseError, ShapeError, SizeError
@@ -65,6 +64,10 @@ class Relation:
         made = object.__new__(cls)
         _fill(made, *parts)
         return made
+
+    @property
+    def _parts(self) -> Parts:
+        return self.in_shapes, self.out_shapes, self.pieces
 
     @constant
     def _given_to(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -168,8 +171,7 @@ class Relation:
         >>> Layout.permute((2, 3), (1, 0)).lift(before=(5,), after=(7,)).out_shape
         (5, 3, 2, 7)
         """
-        parts = (self.in_shapes, self.out_shapes, self.pieces)
-        return self._of(lift_parts(parts, before, after))
+        return self._of(lift_parts(self._parts, before, after))
 
     def regrouped(
         self,
@@ -243,7 +245,7 @@ class Relation:
 
     def __reduce__(self) -> tuple[type[Self], Parts]:
         # Unpickled, a layout is checked like any other, and hashed by the Python that reads it.
-        return type(self), (self.in_shapes, self.out_shapes, self.pieces)
+        return type(self), self._parts
 
 
 def _fill(

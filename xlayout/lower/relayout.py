@@ -16,7 +16,7 @@ __all__ = ["program_of", "relayout_of"]
 @lru_cache(1024)
 def program_of(layout: Layout) -> Program:
     """The straight-line program of a layout."""
-    return build(layout.in_shapes, layout.out_shapes, layout.pieces)
+    return build(*layout._parts)
 
 
 def relayout_of(layout: Layout) -> Relayout | None:

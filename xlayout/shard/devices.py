@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.algebra.constructors import Parts
+from xlayout.algebra.piece import Parts
 from xlayout.errors import InverseError, ShardingError
 from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid
@@ -31,7 +31,7 @@ def on_devices(
     src = tuple(a.sharding for a in arrays)
     xs = tuple(a.x for a in arrays)
     made: tuple[Any, ...]
-    parts = layout.in_shapes, layout.out_shapes, layout.pieces
+    parts = layout._parts
     if arrays[0].is_part:
         made = _on_parts(parts, src, dst, fill, repr(fill))(*xs)
         return made
@@ -47,8 +47,8 @@ def on_devices(
             back = layout.inverse()
         except InverseError:  # what went to several places is a sum of what comes from them
             return _sums(parts, sources)(*gradients)  # type: ignore[no-any-return]
-        ends = back.in_shapes, back.out_shapes, back.pieces
-        return _on_arrays(ends, dst, src, targets, sources, 0, "0")(*gradients)  # type: ignore[no-any-return]
+        run = _on_arrays(back._parts, dst, src, targets, sources, 0, "0")
+        return run(*gradients)  # type: ignore[no-any-return]
 
     filled = partial(forward, fill=fill) if layout.has_holes else None
     made = own.linear(forward, backward, xs, filled)

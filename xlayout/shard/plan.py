@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import compose
-from xlayout.algebra.constructors import Parts
 from xlayout.algebra.layout import check_layout
+from xlayout.algebra.piece import Parts
 from xlayout.algebra.shapes import Shape, integer
 from xlayout.errors import CompositionError, ShapeError, SizeError
 from xlayout.lower.run import check_shapes
@@ -136,8 +136,7 @@ class Plan:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickled, it is what it was made of: the rest is worked out again where it is asked for.
-        parts = self.layout.in_shapes, self.layout.out_shapes, self.layout.pieces
-        return _planned, (parts, self.src, self.dst, self.itemsize)
+        return _planned, (self.layout._parts, self.src, self.dst, self.itemsize)
 
     # -- figures ----------------------------------------------------------------------------------
 
@@ -284,8 +283,7 @@ def plan_reshard(
         found = ", ".join(sorted(f"({mesh}) of {mesh.size}" for mesh in meshes))
         raise SizeError(f"src, dst: meshes {found} ranks; wanted the same ranks on both sides")
     # By its pieces, not as a value: all ranks must come to the same order on the wire.
-    parts = layout.in_shapes, layout.out_shapes, layout.pieces
-    return _planned(parts, *sides, integer(itemsize, "itemsize", 1))
+    return _planned(layout._parts, *sides, integer(itemsize, "itemsize", 1))
 
 
 @lru_cache(1024)
