@@ -145,11 +145,8 @@ class _Reader:
             found = _TOKEN.match(text, at)
             if found is None or not (found[3] or "_").isidentifier():
                 at += len(text[at:]) - len(text[at:].lstrip())
-                raise fail(
-                    text,
-                    at,
-                    f"pattern: {text[at]!r} means nothing here; use names, 1, ..., ( ), +, ',' "
-                    "and ->",
+                raise self._fail(
+                    f"{text[at]!r} means nothing here; use names, 1, ..., ( ), +, ',' and ->", at
                 )
             token = found.group(found.lastindex or 0)
             self.tokens.append((_by_python(token), found.end() - len(token)))
@@ -165,6 +162,10 @@ class _Reader:
     def _at(self) -> int:
         return self.tokens[self.next][1]
 
+    def _fail(self, message: str, at: int | None = None) -> PatternError:
+        """An error at the next token, or at another place."""
+        return fail(self.text, self._at if at is None else at, f"pattern: {message}")
+
     def _take(self) -> int:
         self.next += 1
         return self.tokens[self.next - 1][1]
@@ -173,18 +174,12 @@ class _Reader:
         """Both sides, with nothing left over."""
         inputs = self._side()
         if self._token != "->":
-            at, what = self._at, repr(self._token) if self._token else "the end"
-            raise fail(
-                self.text, at, f"pattern: found {what}, wanted '->' between inputs and outputs"
-            )
+            what = repr(self._token) if self._token else "the end"
+            raise self._fail(f"found {what}, wanted '->' between inputs and outputs")
         self._take()
         outputs = self._side()
         if self._token:
-            raise fail(
-                self.text,
-                self._at,
-                f"pattern: {self._token!r} after the outputs; one '->' is enough",
-            )
+            raise self._fail(f"{self._token!r} after the outputs; one '->' is enough")
         return Pattern(self.text, inputs, outputs)
 
     def _side(self) -> tuple[Product, ...]:
@@ -207,48 +202,34 @@ class _Reader:
             elif token.isidentifier():
                 factors.append(self._name())
             elif token.isdigit():
-                raise fail(
-                    self.text,
-                    self._at,
-                    f"pattern: axis {token}; an axis is 1 or a name such as n={token}",
-                )
+                raise self._fail(f"axis {token}; an axis is 1 or a name such as n={token}")
             elif token == "=":
-                raise fail(
-                    self.text,
-                    self._at,
-                    "pattern: '=' gives a size to a name; there is none before it",
-                )
+                raise self._fail("'=' gives a size to a name; there is none before it")
             elif token == "+" and depth == 0:
-                raise fail(
-                    self.text, self._at, "pattern: '+' only inside parentheses, as in '(q + k)'"
-                )
+                raise self._fail("'+' only inside parentheses, as in '(q + k)'")
             elif token == ")" and depth == 0:
-                raise fail(self.text, self._at, "pattern: this parenthesis was never opened")
+                raise self._fail("this parenthesis was never opened")
             else:
                 return tuple(factors)
 
     def _group(self, depth: int) -> Group:
         at = self._take()
         if depth == _DEEPEST:
-            raise fail(self.text, at, f"pattern: parentheses inside {_DEEPEST} others; flatten it")
+            raise self._fail(f"parentheses inside {_DEEPEST} others; flatten it", at)
         summands = [self._product(depth + 1)]
         while self._token == "+":
             plus = self._take()
             summands.append(self._product(depth + 1))
             if not summands[-2] or not summands[-1]:
-                raise fail(
-                    self.text, plus, "pattern: '+' with nothing on one side; name both segments"
-                )
+                raise self._fail("'+' with nothing on one side; name both segments", plus)
         if self._token != ")":
-            raise fail(self.text, at, "pattern: this parenthesis is never closed")
+            raise self._fail("this parenthesis is never closed", at)
         self._take()
         if len(summands) > 1:
             for summand in summands:
                 if not _is_named(summand):
-                    raise fail(
-                        self.text,
-                        summand[0].at,
-                        "pattern: a segment without a name; give it one, as in '(q + one=1)'",
+                    raise self._fail(
+                        "a segment without a name; give it one, as in '(q + one=1)'", summand[0].at
                     )
         return Group(tuple(summands), at)
 
@@ -258,10 +239,10 @@ class _Reader:
         if self._token == "=":
             self._take()
             if not self._token.isdigit():
-                raise fail(self.text, self._at, f"pattern: the size of {name!r} must be a number")
+                raise self._fail(f"the size of {name!r} must be a number")
             if len(self._token) > MOST_DIGITS:
-                wrong = f"pattern: the size of {name!r} has {len(self._token)} digits"
-                raise fail(self.text, self._at, f"{wrong}; wanted at most {MOST_DIGITS}")
+                wrong = f"the size of {name!r} has {len(self._token)} digits"
+                raise self._fail(f"{wrong}; wanted at most {MOST_DIGITS}")
             size = int(self._token)
             self._take()
         return Name(name, size, at)
