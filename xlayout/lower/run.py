@@ -74,7 +74,7 @@ def _anew(
         check_fill(arrays[0].dtype, fill)
     if tracing:
         refuse_while_tracing(out, copy)
-        return _traced(layout, arrays, fill, views=copy is None)
+        return _traced(backend, layout, arrays, fill, views=copy is None)
     if out is None and copy is True:
         return _kept(backend, layout, arrays, options, fill)(*arrays)
     made = run(backend, layout, arrays, out, copy, fill)
@@ -116,9 +116,9 @@ def _kept(
     return made
 
 
-def _traced(layout: Layout, arrays: Sequence[Any], fill: Any, *, views: bool) -> Any:
-    check_shapes(layout, arrays)
-    backend = common_backend(arrays)
+def _traced(
+    backend: Backend, layout: Layout, arrays: Sequence[Any], fill: Any, *, views: bool
+) -> Any:
     id(layout)  # Dynamo guards the identity of what `id` is asked of, and of all else the type
     plan = layout._given_to(plan_layout, not backend.immutable, views)
     return trace(backend, plan, arrays, fill)
