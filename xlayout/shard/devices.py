@@ -13,6 +13,7 @@ from xlayout.errors import InverseError, ShardingError
 from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid
 from xlayout.shard.mesh import Mesh
+from xlayout.shard.part import results_of
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.spmd import program
@@ -146,8 +147,4 @@ def _steps(plan: Plan, fill: Any) -> tuple[Any, ...]:
 
 
 def _step(layout: Layout, fill: Any) -> Step:
-    def run(*arrays: Any) -> tuple[Any, ...]:
-        made = layout(*arrays, fill=fill)
-        return made if isinstance(made, tuple) else (made,)
-
-    return run
+    return lambda *arrays: results_of(layout, arrays, fill)

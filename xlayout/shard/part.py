@@ -15,7 +15,7 @@ from xlayout.shard.owners import whole
 if TYPE_CHECKING:
     from xlayout.shard.plan import Plan
 
-__all__ = ["Part", "part_of", "simulated"]
+__all__ = ["Part", "part_of", "results_of", "simulated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,18 @@ def simulated(plan: Plan, arrays: tuple[Any, ...]) -> Any:
     for d in everyone:
         inbox = [wires[s][d] for s in everyone]
         buffer = Layout.concat([wire.shape for wire in inbox])(*inbox)
-        result = parts[d].unpack(buffer, *stores[d])
-        made.append(result if isinstance(result, tuple) else (result,))
+        made.append(results_of(parts[d].unpack, (buffer, *stores[d])))
     results = tuple(
         whole(sharding, shape)(*(made[r][k] for r in everyone))
         for k, (sharding, shape) in enumerate(zip(plan.dst, plan.layout.out_shapes, strict=True))
     )
     return results[0] if len(results) == 1 else results
+
+
+def results_of(layout: Layout, arrays: Sequence[Any], fill: Any = 0) -> tuple[Any, ...]:
+    """The results of a layout as a tuple, even if there is only one."""
+    made = layout(*arrays, fill=fill)
+    return made if isinstance(made, tuple) else (made,)
 
 
 def _cut(buffer: Any, sizes: Sequence[int]) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.registry import verbs
 from xlayout.shard.arrays import Laid
+from xlayout.shard.part import results_of
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.targets import spelled
@@ -51,5 +52,4 @@ def run_part(
     if not plan.is_local:
         exchange = verbs("torch", "transport").exchange
         buffer = exchange(buffer, part.sends, part.receives, mesh)
-    made = part.unpack(buffer, *stores, fill=fill)
-    return made if isinstance(made, tuple) else (made,)
+    return results_of(part.unpack, (buffer, *stores), fill)

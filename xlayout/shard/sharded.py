@@ -16,6 +16,7 @@ from xlayout.lower.run import check_shapes
 from xlayout.registry import backend_of, verbs
 from xlayout.shard.arrays import Laid, are_batched, laid, on_one_device
 from xlayout.shard.execute import exchanged
+from xlayout.shard.part import results_of
 from xlayout.shard.plan import plan_reshard
 from xlayout.shard.record import recorded
 from xlayout.shard.sharding import Sharding
@@ -159,12 +160,7 @@ def _by_framework(
 @lru_cache(1024)
 def _plain(layout: Layout, fill: Any, _said: str) -> Callable[..., tuple[Any, ...]]:
     """The same function each time, for a framework that compiles it; `_said` tells 0 from -0.0."""
-
-    def run(*xs: Any) -> tuple[Any, ...]:
-        made = layout(*xs, fill=fill)
-        return made if isinstance(made, tuple) else (made,)
-
-    return run
+    return lambda *xs: results_of(layout, xs, fill)
 
 
 def falls(layout: Layout, src: Sequence[Sharding]) -> tuple[Sharding, ...] | None:
