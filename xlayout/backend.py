@@ -63,7 +63,7 @@ class Backend(Protocol):
 
         If `args` is None, `x` is a tuple of arrays; arrays that differ in type or dtype find
         nothing. No tracer that reads the Python code may get here: the cache changes with every
-        new call, and it would have to recompile each time. (Dynamo is kept off by `found`.)
+        new call, and it would have to recompile each time. (Dynamo is kept off by `look_up`.)
         """
 
     def keep(

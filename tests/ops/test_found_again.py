@@ -17,7 +17,7 @@ from tests.ops.examples import flat
 from xlayout.errors import ShapeError
 from xlayout.lower import run
 from xlayout.ops import engine
-from xlayout.ops.found import unary
+from xlayout.ops.dispatch import unary
 
 CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "by name": (

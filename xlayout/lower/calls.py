@@ -12,7 +12,7 @@ from xlayout.lower.fill import checked
 from xlayout.lower.recipe import Recipe
 from xlayout.registry import SERVED, backend_of
 
-__all__ = ["Comm", "caller", "common_backend", "found", "make_room", "named", "spread_over"]
+__all__ = ["Comm", "caller", "common_backend", "look_up", "make_room", "named", "spread_over"]
 
 
 Comm = Literal["auto", "local", "native"]
@@ -46,8 +46,10 @@ def caller(
 
 # Dynamo would compare what is remembered, and the types that were seen, before each run.
 @dynamo_reads(lambda _runs, _x, _args, _options: None)
-def found(runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any]) -> Run | None:
-    """What was kept for a call like this one, if anything was; `x` is a tuple if `args` is None."""
+def look_up(
+    runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any]
+) -> Run | None:
+    """What was kept for a call like this one, or None; `x` is a tuple if `args` is None."""
     try:
         backend = SERVED[type(x if args is not None else x[0])]
     except (IndexError, KeyError):

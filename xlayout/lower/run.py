@@ -8,7 +8,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.backend import Asked, Backend, Run, Runs
 from xlayout.errors import ShapeError
-from xlayout.lower.calls import caller, common_backend, found, make_room
+from xlayout.lower.calls import caller, common_backend, look_up, make_room
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.moves import views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
@@ -32,9 +32,9 @@ def call(
     options = _FRESH if fill is _ZERO or (fill := as_number(fill)) is _ZERO else {"fill": fill}
     if out is None and copy is True:
         if len(arrays) == 1:  # one is found sooner
-            kept = found(layout._runs, arrays[0], (), options)
+            kept = look_up(layout._runs, arrays[0], (), options)
         else:
-            kept = found(layout._runs, arrays, None, options)
+            kept = look_up(layout._runs, arrays, None, options)
         if kept is not None:
             try:
                 return kept(*arrays)
@@ -42,7 +42,7 @@ def call(
                 common_backend(arrays)  # no key tells a sparse tensor or another device
                 raise
     elif copy is True and not options:
-        write = found(layout._runs, arrays, None, _INTO)
+        write = look_up(layout._runs, arrays, None, _INTO)
         if write is not None and write(arrays, out) is not None:
             return out
     return _anew(_backend_for(layout, arrays), layout, arrays, out, copy, options, fill)

@@ -9,7 +9,7 @@ from xlayout.algebra.layout import check_layout
 from xlayout.lower.calls import Comm, spread_over
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.run import check_copy
-from xlayout.ops.options import refuse_memory, runs_sharded, said_of_place
+from xlayout.ops.options import refuse_memory, runs_sharded, sharding_options
 from xlayout.registry import backend_of
 
 __all__ = ["apply"]
@@ -65,7 +65,7 @@ def apply(
     check_layout(layout, "layout", "apply(layout, x)")
     arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
     given = {"comm": comm, "out_sharding": out_sharding, "in_sharding": in_sharding}
-    where = said_of_place(given)
+    where = sharding_options(given)
     if not (arrays and runs_sharded(spread_over(backend_of(arrays[0]), arrays), where)):
         return layout(*arrays, out=out, copy=copy, fill=fill)
     from xlayout.shard.sharded import run_layout  # one device needs nothing of it

@@ -1,6 +1,6 @@
 """Engine: runs one layout function on arrays, and remembers what it worked out for a shape.
 
-The functions that users call are made of it in `found`.
+The functions that users call are made of it in `dispatch`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.backend import Asked, Backend, Runs
-from xlayout.lower.calls import caller, common_backend, found, make_room, spread_over
+from xlayout.lower.calls import caller, common_backend, look_up, make_room, spread_over
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill
 from xlayout.lower.named import name_of
@@ -26,13 +26,13 @@ from xlayout.ops.options import (
     COMM,
     RUN,
     by_name,
-    check_place,
+    check_memory_options,
+    has_sharding_options,
     is_plain,
     plain,
     refuse_memory,
     runs_sharded,
-    said_of_place,
-    says_where,
+    sharding_options,
 )
 from xlayout.ops.touched import Touched
 from xlayout.registry import backend_of
@@ -113,7 +113,7 @@ class Engine:
         args = args and tuple(map(plain, args))
         options = {k: v if k in RUN else plain(v) for k, v in options.items()}
         x = arrays if args is None else arrays[0]
-        run = found(self.runs, x, args, options)
+        run = look_up(self.runs, x, args, options)
         if run is None:
             return self._first(arrays, args, options)
         out = options.get("out")
@@ -127,18 +127,20 @@ class Engine:
         x = arrays if args is None else arrays[0]  # as it is found by
         out, copy = options.get("out"), options.get("copy", True)
         own = {name: value for name, value in options.items() if name not in RUN}
-        where = said_of_place(options)
-        check_place(out, copy, options.get("donate", False), lambda: self._layout(arrays, own))
+        where = sharding_options(options)
+        check_memory_options(
+            out, copy, options.get("donate", False), lambda: self._layout(arrays, own)
+        )
         if options.get("donate", False):
             return self._shaped(self._donated(arrays, own, where), own)
         if out is not None or copy is not True:
-            made = self._placed(arrays, own, out, copy, where)
+            made = self._in_given_memory(arrays, own, out, copy, where)
             if out is not None:
                 self._keep_write((x, args, given), self._layout(arrays, own), own)
             return self._shaped(made, own)
         backend = self.backend(arrays)
         unknown = where.get("comm") == "local" and spread_over(backend, arrays) is None
-        if unknown or says_where(where) or backend.tracing(*arrays):
+        if unknown or has_sharding_options(where) or backend.tracing(*arrays):
             return self._shaped(self._elsewhere(arrays, own, where), own)
         run = caller(
             arrays,
@@ -182,7 +184,7 @@ class Engine:
         nest = self._nested(len(several), options)
         return nest(several[0] if len(several) == 1 else several) if nest else made
 
-    def _placed(
+    def _in_given_memory(
         self,
         arrays: tuple[Any, ...],
         options: dict[str, Any],
@@ -193,7 +195,7 @@ class Engine:
         """Into the caller's memory, or sharing it."""
         backend = self.backend(arrays)
         spread = spread_over(backend, arrays)
-        if spread or says_where(where):
+        if spread or has_sharding_options(where):
             refuse_memory(out, copy)
             return self._elsewhere(arrays, options, where)
         if backend.tracing(*arrays):
@@ -207,7 +209,7 @@ class Engine:
     ) -> Any:
         """In the memory of the arrays, where that can be."""
         backend = self.backend(arrays)
-        if says_where(where) or spread_over(backend, arrays):
+        if has_sharding_options(where) or spread_over(backend, arrays):
             raise TypeError("donate: the result of a sharded op is fresh; leave it out")
         if backend.tracing(*arrays):
             raise TypeError(

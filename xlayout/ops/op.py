@@ -14,8 +14,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, as_shape, each_shape
+from xlayout.ops.dispatch import nary, unary
 from xlayout.ops.engine import Engine
-from xlayout.ops.found import nary, unary
 from xlayout.ops.options import RUN, Options, plain
 from xlayout.ops.touched import Touched, axis_only, nothing
 

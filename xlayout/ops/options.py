@@ -15,13 +15,13 @@ __all__ = [
     "RUN",
     "Options",
     "by_name",
-    "check_place",
+    "check_memory_options",
+    "has_sharding_options",
     "is_plain",
     "plain",
     "refuse_memory",
     "runs_sharded",
-    "said_of_place",
-    "says_where",
+    "sharding_options",
 ]
 
 
@@ -69,7 +69,7 @@ def by_name(
     return {**named, **options}
 
 
-def check_place(out: Any, copy: Any, donate: Any, layout: Callable[[], Any]) -> None:
+def check_memory_options(out: Any, copy: Any, donate: Any, layout: Callable[[], Any]) -> None:
     """Refuse values of `out`, `copy` and `donate` that are invalid or contradict each other.
 
     `layout` makes the layout first: a pattern with an axis called `copy` has a better error.
@@ -83,7 +83,7 @@ def check_place(out: Any, copy: Any, donate: Any, layout: Callable[[], Any]) -> 
         raise LayoutError("donate: True cannot be combined with out= or copy=")
 
 
-def said_of_place(options: dict[str, Any]) -> dict[str, Any]:
+def sharding_options(options: dict[str, Any]) -> dict[str, Any]:
     """The sharding options of a call, without those that are None, the default."""
     return {name: options[name] for name in _WHERE if options.get(name) is not None}
 
@@ -93,11 +93,15 @@ def runs_sharded(spread: bool | None, where: dict[str, Any]) -> bool:
 
     `spread` is None where the sharding of an array is unknown; "local" then has to raise an error.
     """
-    return bool(spread) or says_where(where) or (spread is None and where.get("comm") == "local")
+    return (
+        bool(spread)
+        or has_sharding_options(where)
+        or (spread is None and where.get("comm") == "local")
+    )
 
 
-def says_where(where: dict[str, Any]) -> bool:
-    """Whether a call has sharding options, invalid ones included: the sharded way refuses those."""
+def has_sharding_options(where: dict[str, Any]) -> bool:
+    """Whether a call has sharding options other than a valid `comm`; bad ones are refused later."""
     return bool(where.keys() - {"comm"}) or where.get("comm", "auto") not in COMM
 
 

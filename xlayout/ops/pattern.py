@@ -10,8 +10,8 @@ from xlayout.algebra.shapes import Shape
 from xlayout.dynamo import constant
 from xlayout.lower.answers import answered, answering
 from xlayout.lower.calls import Comm
+from xlayout.ops.dispatch import unary
 from xlayout.ops.engine import Engine
-from xlayout.ops.found import unary
 from xlayout.ops.op import dressed
 from xlayout.ops.options import RUN
 

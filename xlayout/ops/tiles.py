@@ -10,8 +10,8 @@ from xlayout.algebra import Layout, Piece
 from xlayout.algebra.partition import Rule, partition
 from xlayout.algebra.shapes import Shape, as_shape, integer
 from xlayout.errors import AxisError, SizeError
+from xlayout.ops.dispatch import nary, unary
 from xlayout.ops.engine import Engine
-from xlayout.ops.found import nary, unary
 from xlayout.ops.grid import fitted, flat
 from xlayout.ops.op import dressed, on_shapes, refuse_others, strict
 from xlayout.ops.options import RUN, Options

@@ -1,11 +1,11 @@
-"""Found: the functions of an engine, by which a call that is like one before goes straight on."""
+"""Dispatch: the array functions of an engine; a call like an earlier one skips to what ran that."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from xlayout.lower.calls import found, named
+from xlayout.lower.calls import look_up, named
 from xlayout.ops.engine import Engine
 from xlayout.registry import backend_of
 
@@ -17,7 +17,7 @@ def unary(engine: Engine) -> Callable[..., Any]:
     runs, several = engine.runs, nary(engine) if engine.packed else None
 
     def call(x: Any, /, *args: Any, **options: Any) -> Any:
-        run = found(runs, x, args, options)
+        run = look_up(runs, x, args, options)
         if run is None:
             if several is not None and isinstance(x, (tuple, list)):
                 return several(tuple(x), engine.named(args, options))
@@ -38,7 +38,7 @@ def nary(engine: Engine) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     runs = engine.runs
 
     def call(arrays: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        run = found(runs, arrays, None, options)
+        run = look_up(runs, arrays, None, options)
         if run is None:
             name = named(engine.names, 0)
             backend = backend_of(arrays[0], name) if arrays else engine.backend(arrays)
