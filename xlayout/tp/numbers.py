@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from xlayout.algebra.shapes import integer
 from xlayout.errors import ShardingError, SizeError
 
-__all__ = ["Numbers", "numbers_of", "said", "text_of"]
+__all__ = ["Numbers", "config_value", "numbers_of", "text_of"]
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _KV_HEADS = (
@@ -46,8 +46,8 @@ class Numbers:
             )
 
 
-def said(config: Any, name: str) -> Any:
-    """What a config says under a name, as an attribute or as a key; None if nothing.
+def config_value(config: Any, name: str) -> Any:
+    """The value that a config has under a name, as an attribute or a key; None if it has none.
 
     Raises:
         ShardingError: for a config that refuses to say it once for all layers.
@@ -65,16 +65,20 @@ def said(config: Any, name: str) -> Any:
 
 def text_of(config: Any) -> Any:
     """The config of the text model inside another, or the config itself."""
-    return said(config, "text_config") or config
+    return config_value(config, "text_config") or config
 
 
 def numbers_of(config: Any) -> Numbers:
     """The heads that a config names; that of a text model inside another is asked first."""
     config = text_of(config)
-    heads = next((n for n in (said(config, name) for name in _HEADS) if n is not None), None)
-    kv = next((n for n in (said(config, name) for name in _KV_HEADS) if n is not None), None)
-    if said(config, "multi_query") and not said(config, "new_decoder_architecture"):
+    heads, kv = _first_value(config, _HEADS), _first_value(config, _KV_HEADS)
+    if config_value(config, "multi_query") and not config_value(config, "new_decoder_architecture"):
         kv = 1
-    if said(config, "multi_query_attention") is False:  # ChatGLM, which names a number all the same
-        kv = heads
+    if config_value(config, "multi_query_attention") is False:
+        kv = heads  # ChatGLM, which names a number all the same
     return Numbers(heads, kv)
+
+
+def _first_value(config: Any, names: Sequence[str]) -> Any:
+    values = (config_value(config, name) for name in names)
+    return next((value for value in values if value is not None), None)

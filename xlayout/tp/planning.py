@@ -10,10 +10,10 @@ from xlayout.errors import LayoutError, ShardingError, SizeError
 from xlayout.shard import Mesh, Sharding
 from xlayout.tp.agreement import check_companions, check_heads, check_segments
 from xlayout.tp.features import split_of
-from xlayout.tp.numbers import Numbers, numbers_of, said, text_of
+from xlayout.tp.numbers import Numbers, config_value, numbers_of, text_of
 from xlayout.tp.presets import NORMS_OF_HEADS, PRESETS, preset_of
 from xlayout.tp.rules import Rule, as_rules, cut_axis, first_match
-from xlayout.tp.tree import named
+from xlayout.tp.tree import flatten
 from xlayout.tp.value import AXIS, Placed, TensorPlan
 
 __all__ = ["plan"]
@@ -63,7 +63,7 @@ def plan(
     parts, grain = integer(parts, "parts", 1), integer(grain, "grain", 1)
     config = getattr(weights, "config", None) if config is None else config
     chosen, numbers = _rules(rules, config), numbers_of(config)
-    shapes = {name: _shape(name, x) for name, x in named(weights, "weights").items()}
+    shapes = {name: _shape(name, x) for name, x in flatten(weights, "weights").items()}
     if not shapes:
         raise LayoutError("weights: there are none")
     if rules is None or isinstance(rules, Mapping):
@@ -97,14 +97,14 @@ def _rules(given: Any, config: Any) -> tuple[Rule, ...]:
         return as_rules(given)
     text = text_of(config)
     preset = preset_of(text) or preset_of(config)
-    own = said(text, "base_model_tp_plan")
+    own = config_value(text, "base_model_tp_plan")
     if preset is not None:
         return preset
     if own:
         return as_rules(own)
     raise ShardingError(
-        f"rules: nothing is known of model_type {said(config, 'model_type')!r}; give rules, the "
-        f"name of a preset ({', '.join(PRESETS)}) or a config"
+        f"rules: nothing is known of model_type {config_value(config, 'model_type')!r}; give "
+        f"rules, the name of a preset ({', '.join(PRESETS)}) or a config"
     )
 
 
@@ -134,7 +134,7 @@ def _is_of_each_head(
 def _tail(rule: Rule, config: Any) -> int:
     if rule.tail is None:
         return 0
-    size = said(text_of(config), rule.tail)
+    size = config_value(text_of(config), rule.tail)
     if size is None:
         raise ShardingError(f"config: names no {rule.tail}, which the rule {rule.pattern!r} needs")
     return integer(size, rule.tail)

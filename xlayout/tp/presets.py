@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xlayout.tp.numbers import said
+from xlayout.tp.numbers import config_value
 from xlayout.tp.rules import Rule, Stored
 
 __all__ = ["NORMS_OF_HEADS", "PRESETS", "preset_of"]
@@ -124,11 +124,11 @@ PRESETS: dict[str, tuple[Rule, ...]] = {
 
 def preset_of(config: Any) -> tuple[Rule, ...] | None:
     """The rules for a config's `model_type`, or None."""
-    kind = said(config, "model_type")
-    if kind == "gpt_bigcode" and not said(config, "multi_query"):
+    kind = config_value(config, "model_type")
+    if kind == "gpt_bigcode" and not config_value(config, "multi_query"):
         return None  # its heads hold their own q, k and v, and nobody trained such a model
-    if kind == "chatglm" and said(config, "multi_query_attention") is False:
+    if kind == "chatglm" and config_value(config, "multi_query_attention") is False:
         return None  # likewise
-    if kind == "falcon" and not said(config, "new_decoder_architecture"):
-        kind = "falcon, one kv head" if said(config, "multi_query") else "falcon"
+    if kind == "falcon" and not config_value(config, "new_decoder_architecture"):
+        kind = "falcon, one kv head" if config_value(config, "multi_query") else "falcon"
     return PRESETS.get(kind) if isinstance(kind, str) else None

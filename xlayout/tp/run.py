@@ -10,7 +10,7 @@ from xlayout.registry import backend_named
 from xlayout.tp import planning
 from xlayout.tp.rules import Rule
 from xlayout.tp.state import check_plan, check_weights
-from xlayout.tp.tree import renamed
+from xlayout.tp.tree import unflatten
 from xlayout.tp.value import TensorPlan
 
 __all__ = ["parallelize"]
@@ -79,7 +79,7 @@ def parallelize(
     arrays = check_weights(model, plan, "model")
     if not isinstance(model, Mapping):
         return side.parallelize(model, mesh, plan)
-    return renamed(model, side.parallelize(arrays, mesh, plan).__getitem__)
+    return unflatten(model, side.parallelize(arrays, mesh, plan).__getitem__)
 
 
 def _side(model: Any) -> Any:

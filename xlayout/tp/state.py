@@ -11,7 +11,7 @@ from xlayout.bridge import to_numpy
 from xlayout.errors import ShapeError, SizeError
 from xlayout.lower import call
 from xlayout.shard.owners import whole
-from xlayout.tp.tree import named, renamed
+from xlayout.tp.tree import flatten, unflatten
 from xlayout.tp.value import Placed, TensorPlan
 
 __all__ = ["check_plan", "check_weights", "merge", "shard"]
@@ -51,7 +51,7 @@ def shard(weights: Any, plan: TensorPlan, rank: int, /, *, copy: bool | None = T
         )
         for name, placed in plan.items()
     }
-    return renamed(weights if isinstance(weights, Mapping) else arrays, made.__getitem__)
+    return unflatten(weights if isinstance(weights, Mapping) else arrays, made.__getitem__)
 
 
 def merge(shards: Sequence[Any], plan: TensorPlan, /, *, check: bool = True) -> Any:
@@ -83,7 +83,7 @@ def merge(shards: Sequence[Any], plan: TensorPlan, /, *, check: bool = True) -> 
         raise TypeError(f"shards: a {type(shards).__name__}; wanted one dict for each rank")
     if len(shards) != plan.parts:
         raise SizeError(f"shards: {len(shards)}; the plan has {plan.parts} ranks")
-    arrays = [named(part, f"shards[{rank}]") for rank, part in enumerate(shards)]
+    arrays = [flatten(part, f"shards[{rank}]") for rank, part in enumerate(shards)]
     for rank, part in enumerate(arrays):
         _check(part, {name: plan.local_shape(name, rank) for name in plan}, f"shards[{rank}]")
     made = {
@@ -91,7 +91,7 @@ def merge(shards: Sequence[Any], plan: TensorPlan, /, *, check: bool = True) -> 
         for name, placed in plan.items()
     }
     first = shards[0] if isinstance(shards[0], Mapping) else arrays[0]
-    return renamed(first, made.__getitem__)
+    return unflatten(first, made.__getitem__)
 
 
 def check_weights(weights: Any, plan: TensorPlan, argument: str) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def check_weights(weights: Any, plan: TensorPlan, argument: str) -> dict[str, An
         TypeError: for weights that are no such thing, or that are no arrays.
         ShapeError: for other names or shapes.
     """
-    arrays = named(weights, argument)
+    arrays = flatten(weights, argument)
     _check(arrays, {name: placed.shape for name, placed in plan.items()}, argument)
     return arrays
 

@@ -8,10 +8,10 @@ from typing import Any
 from xlayout.algebra.shapes import is_size
 from xlayout.errors import LayoutError
 
-__all__ = ["named", "renamed"]
+__all__ = ["flatten", "unflatten"]
 
 
-def named(weights: Any, argument: str) -> dict[str, Any]:
+def flatten(weights: Any, argument: str) -> dict[str, Any]:
     """All leaves by their dotted names, in order; layers in a list have their numbers for names.
 
     Raises:
@@ -59,10 +59,10 @@ def _walk(
             found[name] = value
 
 
-def renamed(like: Any, leaf: Callable[[str], Any], before: str = "") -> Any:
-    """Weights nested as others, and `leaf(dotted name)` for what stands there."""
+def unflatten(like: Any, leaf: Callable[[str], Any], before: str = "") -> Any:
+    """The inverse: `leaf(dotted name)` in the place of every leaf of `like`."""
     branches = _branches(like)
     if branches is None:
         return leaf(before.removesuffix("."))
-    made = {key: renamed(value, leaf, f"{before}{key}.") for key, value in branches}
+    made = {key: unflatten(value, leaf, f"{before}{key}.") for key, value in branches}
     return made if isinstance(like, Mapping) else type(like)(made.values())
