@@ -14,7 +14,7 @@ from tests.tp.models import batch, made
 from tests.tp.on_ranks_refused import LAYERS
 from xlayout import tp
 from xlayout.torch import clip_grad_norm_
-from xlayout.torch.parallel.roles import Played
+from xlayout.torch.parallel.roles import WithRole
 
 __all__ = ["Block", "clipped", "compared", "compiled", "forgotten", "loaded", "refused", "trained"]
 
@@ -154,7 +154,7 @@ def forgotten(rank: int, ranks: int) -> None:
     assert list(model.state_dict()) == keys
     own = (3, 3, 2, 2)[rank]
     assert isinstance(linear, nn.Linear)
-    assert isinstance(linear, Played)
+    assert isinstance(linear, WithRole)
     assert (linear.in_features, linear.out_features) == (6, own)
     assert model.mlp["down_proj"].in_features == own
     assert "out_features=" in repr(linear)

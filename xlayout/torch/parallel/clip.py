@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from xlayout.errors import ShardingError
-from xlayout.torch.parallel.castable import is_flat
-from xlayout.torch.parallel.roles import Played
+from xlayout.torch.parallel.refusals import is_flat
+from xlayout.torch.parallel.roles import WithRole
 
 __all__ = ["clip_grad_norm_"]
 
@@ -38,7 +38,7 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
     ...
     xlayout.errors.ShardingError: model: no layer of it is on several ranks; torch's own function...
     """
-    line = next((m.xlayout_role.line for m in model.modules() if isinstance(m, Played)), None)
+    line = next((m.xlayout_role.line for m in model.modules() if isinstance(m, WithRole)), None)
     if line is None:
         raise ShardingError(
             "model: no layer of it is on several ranks; torch's own function clips its gradients"
@@ -63,7 +63,7 @@ def _own(model: nn.Module, rank: int) -> Iterator[torch.Tensor]:
     """The gradients that this rank counts: of what several hold, the first does."""
     seen: set[int] = set()
     for module in model.modules():
-        counted = module.xlayout_counted if isinstance(module, Played) else {}
+        counted = module.xlayout_counted if isinstance(module, WithRole) else {}
         for leaf, parameter in module._parameters.items():
             if parameter is None or parameter.grad is None or id(parameter) in seen:
                 continue

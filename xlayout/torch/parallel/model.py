@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from xlayout.errors import ShardingError
-from xlayout.torch.parallel.casting import Weight, parts, weights_of
+from xlayout.torch.parallel.assignment import Weight, parts, weights_of
 from xlayout.torch.parallel.heads import (
     counts_own_heads,
     refuse_other_heads,
@@ -50,12 +50,12 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, plan: TensorPlan) -> nn.Modu
     """The module, changed for this rank; see `xlayout.tp.parallelize`."""
     line = Line.along(mesh)
     weights = weights_of(model, plan)
-    cast = parts(model, plan, weights, line)
+    with_roles = parts(model, plan, weights, line)
     parents = _attention(model, plan)
     made: dict[int, nn.Parameter] = {}
     for weight in weights:
         _cut(weight, line.rank, made)
-    for part in cast:
+    for part in with_roles:
         runs_as(part.module, part.role, part.copies, part.counted)
     if parents:
         _count_heads(parents, plan, line.rank)

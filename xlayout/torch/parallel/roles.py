@@ -16,7 +16,7 @@ from torch import nn
 
 from xlayout.torch.parallel.line import Copies, Features, Line
 
-__all__ = ["Alone", "Column", "Experts", "Played", "Role", "Row", "Tail", "Vocab", "runs_as"]
+__all__ = ["Alone", "Column", "Experts", "Role", "Row", "Tail", "Vocab", "WithRole", "runs_as"]
 
 _Forward = Callable[..., Any]
 
@@ -152,7 +152,7 @@ def _with_input(change: Callable[[Any], Any], given: Any, named: dict[str, Any])
 Role = Alone | Column | Row | Vocab | Experts | Tail
 
 
-class Played(nn.Module):
+class WithRole(nn.Module):
     """A layer with a role: this class stands before the layer's own."""
 
     xlayout_role: Role
@@ -201,7 +201,7 @@ def runs_as(
 def _derived(kind: type[nn.Module], leaves: tuple[str, ...]) -> Any:
     if (kind, leaves) not in _DERIVED:
         members = {leaf: property(_summed(leaf), *_put(leaf)) for leaf in leaves}
-        _DERIVED[kind, leaves] = type(f"Parallel{kind.__name__}", (Played, kind), members)
+        _DERIVED[kind, leaves] = type(f"Parallel{kind.__name__}", (WithRole, kind), members)
     return _DERIVED[kind, leaves]
 
 
@@ -210,13 +210,13 @@ def _remade(kind: type[nn.Module], leaves: tuple[str, ...]) -> Any:
     return derived.__new__(derived)
 
 
-def _summed(leaf: str) -> Callable[[Played], Any]:
+def _summed(leaf: str) -> Callable[[WithRole], Any]:
     """What a layer reads as a parameter while it runs, where it has but a part of the gradient.
 
     It is no hook on the parameter, which a copied or loaded module would not have.
     """
 
-    def read(self: Played) -> Any:
+    def read(self: WithRole) -> Any:
         held = self._parameters if leaf in self._parameters else vars(self)
         if leaf not in held:
             raise AttributeError(leaf)
@@ -230,13 +230,13 @@ def _summed(leaf: str) -> Callable[[Played], Any]:
     return read
 
 
-def _put(leaf: str) -> tuple[Callable[[Played, Any], None], Callable[[Played], None]]:
+def _put(leaf: str) -> tuple[Callable[[WithRole, Any], None], Callable[[WithRole], None]]:
     """To set and delete a tensor in a parameter's place: so FSDP has views of its flat ones."""
 
-    def put(self: Played, value: Any) -> None:
+    def put(self: WithRole, value: Any) -> None:
         vars(self)[leaf] = value
 
-    def take(self: Played) -> None:
+    def take(self: WithRole) -> None:
         if vars(self).pop(leaf, None) is None:
             raise AttributeError(leaf)
 

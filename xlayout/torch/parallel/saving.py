@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from xlayout.errors import ShardingError
-from xlayout.torch.parallel.roles import Played
+from xlayout.torch.parallel.roles import WithRole
 
 __all__ = ["saves_what_is_given"]
 
@@ -24,7 +24,7 @@ def saves_what_is_given(model: nn.Module) -> None:
         method: Any = getattr(module, "save_pretrained", None)
         if method is None or "state_dict" not in inspect.signature(method).parameters:
             continue
-        if any(isinstance(layer, Played) for layer in module.modules()):
+        if any(isinstance(layer, WithRole) for layer in module.modules()):
             shadow: Any = partial(_save_pretrained, module)  # which is copied and pickled with it
             module.save_pretrained = shadow
 

@@ -1,4 +1,4 @@
-"""Castable: which layers cannot be cut, because what they compute is not what their role sends."""
+"""Refusals: which layers cannot be cut, because what they compute is not what their role sends."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from xlayout.errors import ShardingError
-from xlayout.torch.parallel.roles import Column, Played, Role, Row, Vocab
+from xlayout.torch.parallel.roles import Column, Role, Row, Vocab, WithRole
 
 if TYPE_CHECKING:
-    from xlayout.torch.parallel.casting import Weight
+    from xlayout.torch.parallel.assignment import Weight
     from xlayout.tp.rules import Rule
 
 __all__ = [
@@ -44,7 +44,7 @@ def refuse_twice(model: nn.Module) -> None:
             on to sum the gradients of parameters that would be no longer there.
     """
     for name, module in model.named_modules():
-        if isinstance(module, Played):
+        if isinstance(module, WithRole):
             raise ShardingError(f"model: {name!r} is on several ranks already")
         if isinstance(module, DataParallel | DistributedDataParallel) or is_flat(module):
             raise ShardingError(

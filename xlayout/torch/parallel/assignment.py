@@ -1,4 +1,4 @@
-"""Casting: which role each module of a model plays, by the rules of a plan; or why it cannot."""
+"""Assignment: which role each module of a model has, by the rules of a plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import nn
 
 from xlayout.errors import ShardingError
 from xlayout.shard.owners import common, regions
-from xlayout.torch.parallel.castable import (
+from xlayout.torch.parallel.line import Copies, Features, Line
+from xlayout.torch.parallel.refusals import (
     refuse_between,
     refuse_bias,
     refuse_class,
@@ -21,7 +22,6 @@ from xlayout.torch.parallel.castable import (
     refuse_layer,
     refuse_whole,
 )
-from xlayout.torch.parallel.line import Copies, Features, Line
 from xlayout.torch.parallel.roles import (
     Alone,
     Column,
@@ -46,8 +46,8 @@ class Weight:
     Attributes:
         name: in the model.
         owner: the name of its module.
-        module: that.
-        leaf: its name in there.
+        module: that module.
+        leaf: its name in the module.
         placed: how it is cut.
     """
 
@@ -70,10 +70,10 @@ class Weight:
 
 @dataclass(slots=True)
 class Part:
-    """What a module plays, and its weights.
+    """The role of a module, and which of its weights need more than that.
 
     Attributes:
-        module: which.
+        module: the module.
         role: what it sends.
         copies: its parameters whose gradients are in parts on several ranks.
         counted: its parameters that are cut; see `Counted`.
@@ -210,7 +210,7 @@ def _counted(placed: Placed, axis: int, rank: int) -> Counted:
 
 
 def _role(weight: Weight, plan: TensorPlan, line: Line, *, module_is_summed: bool) -> Role | None:
-    """What a module plays by one of its weights; None if nothing by this one."""
+    """The role that a weight gives its module, or None."""
     if weight.placed.tail:
         return Tail(line, weight.placed.tail)
     if weight.axis is None:
