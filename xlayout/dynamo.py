@@ -1,4 +1,4 @@
-"""Dynamo: what torch's compiler is told of a function, without importing torch."""
+"""Dynamo: what torch's compiler is told about a function, without importing torch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def constant(function: F) -> F:
-    """`function`, which Dynamo calls while it records, and whose result is a constant of the graph.
+    """Mark a function that Dynamo calls while it records; its result is a constant of the graph.
 
-    What `torch.compiler.assume_constant_result` does. Arguments are to be texts, numbers and
-    tuples: those Dynamo compares before a program runs again.
+    It does what `torch.compiler.assume_constant_result` does. The arguments must be strings,
+    numbers and tuples, which Dynamo compares before it runs the program again.
 
     >>> @constant
     ... def twice(n: int) -> int:
@@ -27,12 +27,12 @@ def constant(function: F) -> F:
 
 
 def dynamo_reads(reader: Callable[..., Any]) -> Callable[[F], F]:
-    """Mark a function in whose place Dynamo reads `reader`, which is to do the same.
+    """Mark a function in whose place Dynamo traces `reader`, which must do the same.
 
-    A function that remembers its answers is fast, and bad to compile: Dynamo compares what it read
-    before a program runs again, and what is remembered grows. This is the mark that `torch.compile`
-    leaves on its own results, to be read through. The function that is compiled first, as in
-    `torch.compile(function)`, is read itself.
+    A function with a cache is fast to call and bad to compile: Dynamo compares what it read before
+    it runs the program again, and a cache grows. `torch.compile` leaves this mark on its own
+    results, so that Dynamo traces the original. A marked function that is compiled directly, as in
+    `torch.compile(function)`, is traced itself.
 
     >>> @dynamo_reads(lambda n: n + n)
     ... def twice(n: int) -> int:

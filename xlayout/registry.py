@@ -16,7 +16,7 @@ from xlayout.dynamo import constant, dynamo_reads
 __all__ = ["SERVED", "backend_named", "backend_of", "part_of", "verbs"]
 
 SERVED: dict[type, Backend] = {}
-"""The backends of types that were seen before: to look here first is cheaper than `backend_of`."""
+"""Type -> backend, for the types seen so far; looking here first is cheaper than `backend_of`."""
 
 
 @dynamo_reads(lambda x, name="x": _find(type(x), name))
@@ -34,7 +34,7 @@ def backend_of(x: Any, name: str = "x") -> Backend:
     backend = SERVED.get(cls)
     if backend is None:
         backend = _find(cls, name)
-        if not _compiling(backend):  # what a compiler has read must not change before it is done
+        if not _compiling(backend):  # what Dynamo has read must not change while it compiles
             SERVED[cls] = backend
     return backend
 
@@ -62,7 +62,7 @@ def backend_named(name: str) -> Backend:
 
 
 def verbs(name: str, part: str) -> Any:
-    """One module of the package of a framework's backend: verbs that not every program needs.
+    """A module of a framework's backend, such as `exchange`: verbs that not every program needs.
 
     Raises:
         ImportError: naming the extra to install, when the framework cannot be imported.
@@ -71,7 +71,7 @@ def verbs(name: str, part: str) -> Any:
 
 
 def part_of(backend: Backend, part: str) -> Any:
-    """The same of a backend that is at hand.
+    """The same, given the backend itself.
 
     Raises:
         TypeError: for a backend without such a module.
@@ -121,10 +121,10 @@ def _find(cls: type, name: str) -> Backend:
     return backend
 
 
-@constant  # Dynamo knows no text of a Parameter's class, and walks no bases
+@constant  # Dynamo can read neither the module of a Parameter's class nor its bases
 def _root(cls: type) -> str:
     roots = [base.__module__.partition(".")[0] for base in cls.__mro__]
-    # JAX derives an array of its own from numpy's, which is memory of numpy's all the same.
+    # One of JAX's array types derives from numpy's: its memory is numpy's all the same.
     return next((root for root in _ROOTS if root in roots), roots[0])
 
 

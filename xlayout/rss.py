@@ -12,7 +12,7 @@ PROCESS = Path("/proc/self")
 
 def peak_rss() -> int:
     """Return the peak resident memory of this process so far, in bytes."""
-    # What getrusage says on Linux is also that of the process that started this one.
+    # On Linux, what getrusage says includes the peak of the process that started this one.
     if PROCESS.exists():
         return resident("VmHWM")
     import resource  # which not every system has
@@ -22,6 +22,6 @@ def peak_rss() -> int:
 
 
 def resident(field: str) -> int:
-    """Bytes: VmRSS is what is held now, VmHWM the most so far, or since it was last reset."""
+    """Bytes of a field of /proc/self/status: VmRSS is held now, VmHWM the peak since its reset."""
     lines = (PROCESS / "status").read_text("ascii", "replace").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))

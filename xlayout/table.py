@@ -1,6 +1,6 @@
 """A table as a value: plain text by `str`, the same rows in colour where rich prints it.
 
-Names come out of files that strangers made, so what would steer a terminal is shown as its escape.
+Names come from files made by strangers, so control characters are shown as escapes.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Table:
 
 
 class Tabled:
-    """What shows itself as a table: as text by `str`, in colour where rich prints it."""
+    """A value that is shown as a table: as text by `str`, in colour where rich prints it."""
 
     __slots__ = ()
 

@@ -2,7 +2,7 @@
 
 Its modules, from the bottom up:
 
-    named, answers     functions by name, and what they answer, for compilers
+    named, answers     functions under names, results and errors as values: for compilers
     fill               numbers for holes, checked
     moves              a layout as strided copies
     relayout           a layout as one split, permutation and merge, where it is no more than that
@@ -10,15 +10,15 @@ Its modules, from the bottom up:
     linear             a bijection as one value, for backends that have an operation for it
     holes              holes filled where they are
     recipe             chooses among these, for one layout and one backend
-    calls              a recipe as the framework likes it called: compiled, or as it is
-    writes             what wrote into `out=`, found again
+    calls              a recipe as the framework should call it: compiled, or as it is
+    writes             functions that write into `out=`, to be cached
     traced             the program inside a compiler
     run                the door: `layout(x)`
     donated            a layout in the memory of its input
     native             the switch of the copy kernel
 
-A call first asks its backend for what ran on arrays like its own (`find`). Only the first call of a
-kind goes the whole way, from `run` or an op's engine through `calls` to `recipe`.
+A call first asks its backend for the function that served an earlier call like it (`find`). Only
+the first of a kind goes all the way, from `run` or an op's engine through `calls` to `recipe`.
 """
 
 from xlayout.lower.run import call as call

@@ -1,7 +1,8 @@
-"""Answers: what a function returned or refused, carried past a compiler and told behind it.
+"""Answers: a result or an error, carried through a compiler as a value and raised beyond it.
 
-Dynamo takes what a constant function raises for a fault of its own. Of what it reads it does not:
-that can be caught in the compiled function, and is itself where it comes out.
+What a function raises that Dynamo calls for a constant, Dynamo reports as a failure of its own. An
+error raised by code that Dynamo traces can be caught in the compiled function, and reaches its
+caller unchanged.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ __all__ = ["Answer", "answered", "answering"]
 P = ParamSpec("P")
 
 Answer = tuple[Any, str | None, type[LayoutError] | None]
-"""What a function returned, or the text of its refusal, and the class of that: None, a TypeError.
+"""(result, message, class of the error): the message is None if there was no error.
 
-(Dynamo has no constants that are classes of Python's own.)
+The class is None for a TypeError, because Dynamo has no constants that are built-in classes.
 """
 
 
 def answering(function: Callable[P, Any]) -> Callable[P, Answer]:
-    """`function`, which returns its refusals too, for `answered` to raise."""
+    """`function`, with its errors returned instead of raised; `answered` raises them."""
 
     @wraps(function)
     def asked(*args: P.args, **named: P.kwargs) -> Answer:
@@ -39,7 +40,7 @@ def answering(function: Callable[P, Any]) -> Callable[P, Answer]:
 
 
 def answered(answer: Answer) -> Any:
-    """What an `answering` function returned, or what it raised, raised here.
+    """The result of an `answering` function; its error is raised here.
 
     >>> half = answering(lambda n: n // 2)
     >>> answered(half(8))

@@ -22,7 +22,7 @@ def bound(
     tables: Mapping[int, Any],
     fill: Any,
 ) -> Callable[..., Any]:
-    """The function that a program is: arrays in, one array out, or a tuple of several."""
+    """A program as a function: arrays in, one array or a tuple of several out."""
     # Step sources 0 to k - 1 are the inputs; what a program makes is numbered after them.
     if steps and not steps[1:]:
         ((verb, sources, argument),) = steps

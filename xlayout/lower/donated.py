@@ -23,13 +23,13 @@ def run_donated(backend: Backend, layout: Layout, arrays: Sequence[Any], fill: A
     """
     releases = [backend.release(x) for x in arrays]
     alone = len(arrays) == len(layout.out_shapes) == 1 and layout.in_size == layout.out_size
-    if alone and not layout.has_holes:  # what is permuted keeps what nothing is written to
+    if alone and not layout.has_holes:  # in place, holes would keep old elements
         try:
             result = backend.in_place(moves_of(layout), arrays[0], layout.out_shapes[0])
             if result is not None:
                 releases[0]()
                 return result
-        except KeyboardInterrupt:  # nobody is to take what may have moved for what it was
+        except KeyboardInterrupt:  # elements may have moved: it is not the array that it was
             releases[0]()
             raise
     result = call(layout, *arrays, fill=fill)

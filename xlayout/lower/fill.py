@@ -38,10 +38,10 @@ _COUNTED = "int", "uint", "datetime64", "timedelta64"
 
 
 def check_fill(dtype: Any, value: Any, argument: str = "fill") -> None:
-    """Refuse a value for holes that the dtype would wrap, cut, drop a part of or take for infinite.
+    """Refuse a value for holes that the dtype would wrap, truncate, lose part of or turn infinite.
 
     Frameworks differ here: one raises, one wraps 300 to 44, one turns NaN into an integer and 1e6
-    into infinity. A number is rounded, as any is. `argument` is what the caller calls it.
+    into infinity. Rounding is allowed. `argument` is the caller's name for the value.
 
     Raises:
         TypeError: for something that is no number.
@@ -86,11 +86,11 @@ def _wanted(name: str, value: Any) -> str | None:
 def _wanted_in_floats(name: str, value: Any) -> str | None:
     if name in _FLOATS:
         most, infinite = _FLOATS[name]
-        # Of a number that Dynamo leaves open it can ask no `real`.
+        # Dynamo cannot take the real part of a symbolic number.
         parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
-        # Where sizes are dynamic `most` is open too, which it cannot compare with NaN.
+        # With dynamic sizes `most` is symbolic too, and cannot be compared with NaN.
         if any(n == n and abs(n) > most and not (infinite and abs(n) == inf) for n in parts):
-            # Said only then: Dynamo knows no such number where sizes are dynamic.
+            # Formatted only here: with dynamic sizes Dynamo cannot format such a number.
             return f"a number from {-most:g} to {most:g}{' or an infinity' if infinite else ''}"
     if name == "float8_e8m0fnu" and not (value >= 2.0**-127 or value != value):
         return "a number from 2**-127 to 2**127"  # it is an exponent alone
@@ -109,11 +109,11 @@ def _digits(name: str) -> int:
 
 
 _HOLDERS = frozenset({"numpy", "jaxlib._jax", "torch"})
-"""The modules of types that hold numbers which are known; tracers are of others."""
+"""Modules of the types that hold concrete numbers; those of tracers are others."""
 
 
 def is_held(value: Any) -> bool:
-    """Whether a framework holds what is known; not if a derivative is asked of it: see above."""
+    """Whether a value is concrete, a framework's own, and needed by nobody for a derivative."""
     return type(value).__module__ in _HOLDERS and not _derivative(value)
 
 
@@ -128,7 +128,7 @@ def _derivative(value: Any) -> str | None:
 
 
 def as_number(value: Any) -> Any:
-    """A number that a framework holds as Python's own, which frameworks take alike.
+    """A framework's scalar as a number of Python, which all frameworks treat alike.
 
     >>> import numpy as np
     >>> as_number(np.int8(3)), as_number("3")
@@ -138,7 +138,7 @@ def as_number(value: Any) -> Any:
 
 
 def checked(run: Callable[..., Any], value: Any, argument: str = "fill") -> Callable[..., Any]:
-    """`run`, for arrays whose dtype can hold the value of its holes."""
+    """`run`, with arrays refused whose dtype cannot hold the value of its holes."""
     fitting = set()
 
     def call(*arrays: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Holes: the positions of outputs that nothing goes to, filled where they are."""
+"""Holes: output positions that no input goes to, filled in place."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Region = tuple[tuple[int, int], ...]
 
 @lru_cache(1024)
 def has_holes(layout: Layout) -> bool:
-    """`Layout.has_holes`, looked up: of a thousand tensors of a state dict few layouts differ."""
+    """`Layout.has_holes`, cached: the thousand tensors of a state dict have few layouts."""
     return layout.has_holes
 
 
 def fill_holes(backend: Backend, layout: Layout, outputs: Sequence[Any], value: Any) -> None:
-    """Fill what the layout will leave, in memory at hand; where holes are many, all there is."""
+    """Fill what the layout leaves unwritten; where that is too many boxes, the whole output."""
     if not has_holes(layout):
         return
     for output, regions in zip(outputs, holes_of(layout), strict=True):
@@ -39,7 +39,7 @@ def fill_holes(backend: Backend, layout: Layout, outputs: Sequence[Any], value: 
 
 @lru_cache(1024)
 def holes_of(layout: Layout) -> tuple[tuple[Region, ...], ...]:
-    """For each output, boxes that are its holes; one of all of it, where these are not a few boxes.
+    """For each output its holes as boxes; the whole output as one box where they are too many.
 
     >>> holes_of(Layout.pad((4, 3), axis=1, to=5))
     ((((0, 4), (3, 5)),),)

@@ -1,7 +1,7 @@
-"""Linear: a bijection as one value, for a backend that has more for it than plain ops.
+"""Linear: a bijection as one value, for backends that have an operation of their own for it.
 
-Transposed it is its inverse, batched it is lifted: a framework that differentiates or maps the one
-operation that a backend makes of it needs no other rules.
+Its transpose is its inverse, and its batched form is its lift: the operation needs no other rules
+to be differentiated and mapped.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Linear:
 def as_linear(layout: Layout | str, backend: Backend, arrays: Sequence[Any]) -> Any | None:
     """The results by an operation of the backend's own, or None where plain ops are to run.
 
-    layout: a layout, or what `form_of` gives of one.
+    layout: a layout, or its text by `form_of`.
     """
     made = backend.linear(
         lambda: layout if isinstance(layout, str) else _linear(layout, backend), arrays
@@ -71,7 +71,7 @@ def as_linear(layout: Layout | str, backend: Backend, arrays: Sequence[Any]) -> 
 def form_of(layout: Layout, views: bool) -> str | None:
     """A bijection as text: (moves, input shapes, output shapes), all row-major.
 
-    None for others, and where `views` will do, for what only shows row-major memory in another way.
+    None for any other layout; and where `views` are allowed, for one whose outputs are all views.
     """
     if not _moves_all(layout) or (views and None not in views_of(layout)):
         return None

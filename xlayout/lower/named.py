@@ -1,7 +1,8 @@
-"""Named: functions by names, for compilers that tell functions apart by their code alone.
+"""Named: functions under names, for compilers that tell functions apart by their code alone.
 
-All ops are closures over the same code. To Dynamo they are one function, and a program recorded for
-one would run for another. Texts it compares; numbers it would take for open ones once they differ.
+All ops are closures over the same code. Dynamo takes them for one function, and would run for one
+op what it recorded for another. Strings it compares by value; numbers that differ would become
+dynamic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Native: with the compiled copy kernel or without it, for as long as a block lasts."""
+"""Native: the switch that turns the compiled copy kernel off, or on again, inside a block."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from xlayout.lower.tuned import tuned
 __all__ = ["Recipe", "recipe", "write_pieces"]
 
 _SMALL = 1 << 14  # elements; below, a strided copy costs more to set up than it saves
-_ROW = 256  # elements; shorter rows no framework puts side by side as fast as it copies
+_ROW = 256  # elements; no framework concatenates shorter rows as fast as it copies
 
 Recipe = Callable[..., Any]
 """Arrays in, one array out, or a tuple of several."""
@@ -72,7 +72,7 @@ def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, Seque
         tables = tables_of(layout, whole)
         return bound(backend, program.steps, program.outputs, tables, fill)
 
-    # A table has 8 bytes for each element: only where a copy needs it.
+    # An index table takes 8 bytes for each element: it is made when a call needs it.
     run = (lambda *arrays: made()(*arrays)) if whole.gathers else made()
     return run, program.steps
 

@@ -18,7 +18,7 @@ from xlayout.registry import backend_of
 
 __all__ = ["call", "check_copy", "check_shapes", "refuse_while_tracing", "run"]
 
-_MOST = 1024  # layouts that are remembered by value, and calls of each: of fills there is no end
+_MOST = 1024  # layouts that are cached by value, and cached calls of each: fills have no end
 
 
 def call(
@@ -26,12 +26,11 @@ def call(
 ) -> Any:
     """Run it: one array per input, one array (or a tuple) out. See `xlayout.apply`.
 
-    Of arrays that many devices hold it leaves all to the framework, which may gather them; `apply`
-    has a say there.
+    Sharded arrays are left to the framework, which may gather them; `apply` has options for that.
     """
     options = _FRESH if fill is _ZERO or (fill := as_number(fill)) is _ZERO else {"fill": fill}
     if out is None and copy is True:
-        if len(arrays) == 1:  # one is found sooner
+        if len(arrays) == 1:  # the faster key
             kept = look_up(layout._runs, arrays[0], (), options)
         else:
             kept = look_up(layout._runs, arrays, None, options)
@@ -39,7 +38,7 @@ def call(
             try:
                 return kept(*arrays)
             except RuntimeError:
-                common_backend(arrays)  # no key tells a sparse tensor or another device
+                common_backend(arrays)  # keys do not tell sparse tensors or devices apart
                 raise
     elif copy is True and not options:
         write = look_up(layout._runs, arrays, None, _INTO)
@@ -65,7 +64,7 @@ def _anew(
     options: dict[str, Any],
     fill: Any,
 ) -> Any:
-    """The whole way, with what runs kept for the next such call."""
+    """Run a call that is in no cache yet, and keep what ran it for the next one."""
     common_backend(arrays)
     check_shapes(layout, arrays)
     tracing = backend.tracing(*arrays)
@@ -85,9 +84,9 @@ def _anew(
     return made
 
 
-_ZERO = 0  # the default's own object, which is told sooner than its value
-_FRESH: dict[str, Any] = {}  # options of the commonest call
-_INTO = {"out": True}  # a write, among the runs that a layout keeps
+_ZERO = 0  # the default's own object: identity is a faster test than equality
+_FRESH: dict[str, Any] = {}  # the options of the usual call
+_INTO = {"out": True}  # the options of a write, in keys
 _RUNS: dict[Layout, Runs] = {}
 
 
@@ -119,7 +118,7 @@ def _kept(
 def _traced(
     backend: Backend, layout: Layout, arrays: Sequence[Any], fill: Any, *, views: bool
 ) -> Any:
-    id(layout)  # Dynamo guards the identity of what `id` is asked of, and of all else the type
+    id(layout)  # has Dynamo guard the identity of the layout, not only its type
     plan = layout._given_to(plan_layout, not backend.immutable, views)
     return trace(backend, plan, arrays, fill)
 
@@ -143,13 +142,13 @@ def _wrong_shapes(layout: Layout, arrays: Sequence[Any]) -> ShapeError:
 
 
 def check_copy(copy: Any) -> None:
-    """Refuse what is neither yes nor no nor either."""
+    """Refuse anything but True, False and None."""
     if copy is not None and not isinstance(copy, bool):
         raise TypeError(f"copy: {copy!r}; wanted True, False or None")
 
 
 def refuse_while_tracing(out: Any, copy: bool | None) -> None:
-    """Memory means nothing while a compiler records."""
+    """Refuse what says something about memory, which does not exist while a compiler records."""
     if out is not None:
         raise TypeError(
             "out: cannot be written while tracing; assign the result outside the compiled function"
@@ -217,7 +216,7 @@ def _into(
     for y, shape in zip(outputs, layout.out_shapes, strict=True):
         try:
             its = backend.kind(y) if backend_of(y) is backend else None
-        except TypeError as error:  # to which every array is x
+        except TypeError as error:  # a backend calls every array x
             raise TypeError(f"out: {str(error).removeprefix('x: ')}") from error
         if its is None:
             raise TypeError(

@@ -84,8 +84,8 @@ def plan_layout(layout: Layout, mutable: bool, views: bool) -> Plan:
 def plan_of(layout: Layout, mutable: bool, views: bool) -> Plan:
     """A layout's program, for `trace`.
 
-    `mutable`: results may be written into, so they are copies unless `views` of the input may do;
-    and the compiler that records the plan takes text, but no objects.
+    `mutable`: results may be written into, so they are copies unless `views` are allowed; and the
+    compiler that records the plan takes text as a constant, but no objects.
     """
     program = program_of(layout)
     if mutable and not views:
@@ -108,8 +108,8 @@ def stand_ins(
 ) -> list[tuple[int, ...]]:
     """Shapes in plain ints: primes for open dimensions of axes that the layout does not touch.
 
-    A prime stands for one size. So an axis of several arrays is open where it is so in all of them,
-    and as long: a compiler that only supposes that, is to see it compared.
+    A prime stands for one size. So an axis of several arrays may stay open only if it is open and
+    equally long in all of them; the comparison is there for a compiler that merely assumes so.
     """
     first, opened = shapes[0], []
     for axis in range(min(len(first), len(_PRIMES))):
@@ -125,10 +125,10 @@ def stand_ins(
 
 
 def fixed(backend: Backend, value: Any) -> Any:
-    """An option of which a compiler may think that it is open: with its numbers as they are."""
+    """An option with its numbers as constants, which a compiler may take for dynamic."""
     if type(value) is tuple or type(value) is list:
         return tuple([fixed(backend, v) for v in value])
-    # To Dynamo a number that was fixed at another place is still no constant at this one.
+    # A number that was fixed elsewhere is still no constant to Dynamo here.
     return backend.concrete(value) if type(value) is int else value
 
 
@@ -152,7 +152,7 @@ def _numbers(
 
 
 def _size(n: int) -> _Size:
-    """A number of the program with its primes named."""
+    """A number of the program, with its primes replaced by the axes that they stand for."""
     axes = []
     for axis, prime in enumerate(_PRIMES):
         if n and n % prime == 0:

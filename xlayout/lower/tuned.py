@@ -1,11 +1,14 @@
 """Tuned: a program rewritten for eager calls, in fewer steps and with outputs of their own.
 
-Verbs are made here that no program has. own, a row-major copy, comes before the last reshape, which
-is a view then (alone it would copy or share, as the strides have it); but after one that drops
-axes of a slice, for that is a view anyway. Two no tracer needs to see:
-pad: (axis, before, after) stands for concatenating fillers, stack: (axis, rank) for concatenating
-what was given an axis of size 1. Also, arrays that are reshaped only to be put side by side are put
-side by side first.
+Three verbs exist only here:
+
+    own                           a row-major copy. It comes before the last reshape, which is then
+                                  a view (else the strides would decide), but after one that drops
+                                  axes of a slice, which is a view anyway
+    pad: (axis, before, after)    for concatenating fillers
+    stack: (axis, rank)           for concatenating arrays that were given an axis of size 1
+
+Also, arrays that are reshaped only to be concatenated are concatenated first, and reshaped once.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ def tuned(program: Program, layout: Layout, *, immutable: bool) -> Program:
 
 
 def owned(program: Program, layout: Layout) -> Program:
-    """The same steps, and before an output that would share an input's memory a copy."""
+    """The same steps, and a copy before every output that would share memory with an input."""
     writer, outputs = _rewritten(
         program, layout, lambda w, parts, axis, _: w.concatenate(parts, axis)
     )

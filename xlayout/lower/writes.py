@@ -1,4 +1,4 @@
-"""Writes: a layout into arrays that were there, by what the next such call finds again."""
+"""Writes: functions that run a layout into existing arrays, for later calls to find."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from xlayout.lower.moves import moves_of
 __all__ = ["Write", "as_outputs", "is_nested", "write_of"]
 
 Write = Callable[[tuple[Any, ...], Any], Any]
-"""Writes a layout of arrays into what is given as `out`, and returns the arrays; None, and nothing
-is written, where these are none for it."""
+"""(arrays, out) -> the arrays written into; None, with nothing written, if it cannot take these."""
 
 
 def write_of(backend: Backend, layout: Layout) -> Write | None:
-    """What writes a layout in one go; None where holes are to be filled first."""
+    """A function that writes a layout in one go; None if holes have to be filled first."""
     if layout.has_holes or not layout.out_size:
         return None
     write = backend.writer(moves_of(layout), layout.in_shapes, layout.out_shapes)
-    if len(layout.out_shapes) == 1:  # as it mostly is, and is given; a tuple of it is no array
+    if len(layout.out_shapes) == 1:  # the usual case; a tuple of one goes the long way
         return lambda arrays, out: write(arrays, (out,))
     return lambda arrays, out: write(arrays, as_outputs(out))
 
 
 def as_outputs(out: Any) -> tuple[Any, ...]:
-    """What is given as `out`, one by one; tiles come in rows."""
+    """The arrays of `out`, in one flat tuple; tiles come in rows."""
     if not isinstance(out, (tuple, list)):
         return (out,)
     return tuple(chain(*out)) if is_nested(out) else tuple(out)

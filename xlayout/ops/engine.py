@@ -156,10 +156,10 @@ class Engine:
     def _keep_write(self, asked: Asked, layout: Layout, own: dict[str, Any]) -> None:
         x, args, given = asked
         backend = backend_of(x[0] if args is None else x)
-        there = backend.find(self.runs, *asked)  # and these arrays are none for it
+        there = backend.find(self.runs, *asked)  # it was found, and could not write these arrays
         if there is not None or (write := write_of(backend, layout)) is None:
             return
-        told = given | {"out": None}  # not this one, which it would keep from being let go
+        told = given | {"out": None}  # without the array, which the cache would keep alive
 
         def again(arrays: tuple[Any, ...], out: Any) -> Any:
             if write(arrays, out) is None:
@@ -178,7 +178,7 @@ class Engine:
 
     def _shaped(self, made: Any, options: dict[str, Any]) -> Any:
         """A result in the structure that the op returns; a recipe has done that itself."""
-        if self._nested is None or is_nested(made):  # as the caller gave it, to be written
+        if self._nested is None or is_nested(made):  # the caller's own `out`
             return made
         several = made if isinstance(made, (tuple, list)) else (made,)
         nest = self._nested(len(several), options)
@@ -230,7 +230,7 @@ class Engine:
         backend = self.backend(arrays)
         spread = spread_over(backend, arrays)
         if where.get("comm", "auto") not in COMM:
-            self._layout(arrays, options)  # of an axis with that name it says so better
+            self._layout(arrays, options)  # which says it better for a pattern with such an axis
         if runs_sharded(spread, where):
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 
@@ -240,7 +240,7 @@ class Engine:
 
     def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:
         shapes = tuple([tuple(x.shape) for x in arrays])
-        if not all(map(is_plain, options.values())):  # by nothing else is it surely the same one
+        if not all(map(is_plain, options.values())):  # others may change until next time
             return self._layout_of(*self._args(shapes), **options)
         key = shapes, repr(options)  # 3.0 equals 3, and is no block
         layout = self._layouts.get(key)

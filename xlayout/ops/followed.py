@@ -1,8 +1,8 @@
 """Followed: what a compiler records of a call in which all but the elements is constant.
 
-Dynamo re-checks a guard for all Python it traced on every call. The normal path costs about 140
-guards, more than copying a small array. So this path traces a third of that and does the rest
-inside one constant function.
+On every call Dynamo checks guards for all the Python that it traced. On the normal path there are
+about 140 of them, which take longer than copying a small array. This path is traced with a third
+of that, and does the rest inside one constant function.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ A = TypeVar("A")
 def tiled_linear(x: A | Sequence[A], tiles: Sequence[Sequence[A]], bias: A | None = None) -> A:
     """`x @ from_tiles(tiles).T + bias`, one tile at a time.
 
-    The dense weight never exists: beside its arguments it needs the result twice, in parts and
-    joined. Products of a row are added up left to right, so that floats may be rounded otherwise
-    than by one dense product. It is made of the framework's own operators: gradients, transforms,
-    compilers and autocast treat it as any model code, and dtypes promote as under `@`.
+    The dense weight never exists: besides its arguments it needs the result twice, in parts and
+    joined. Products of a row are added from left to right, so floats may be rounded differently
+    than in one dense product. It consists of the framework's own operators: gradients, transforms,
+    compilers and autocast treat it like any model code, and dtypes promote as under `@`.
 
     Args:
         x: an array of shape (..., in), or a sequence of its parts along the last axis, one for each
@@ -66,7 +66,7 @@ def tiled_linear(x: A | Sequence[A], tiles: Sequence[Sequence[A]], bias: A | Non
         if bias is not None:
             part = bias if len(heights) == 1 else backend.slice(bias, 0, top, bottom, 1)
             part = _in_its_dtype(part, y, blocks[0])
-            # By axes of its own, which JAX can be told to want.
+            # With as many axes as the product: JAX can be told to add none by itself.
             y = y + backend.reshape(part, (1,) * (y.ndim - 1) + (bottom - top,))
         made.append(y)
     joined: A = made[0] if len(made) == 1 else backend.concatenate(made, made[0].ndim - 1)
@@ -126,7 +126,7 @@ def _product(parts: Sequence[Any], row: Sequence[Any]) -> Any:
 
 
 def _in_its_dtype(bias: Any, y: Any, tile: Any) -> Any:
-    """A bias of the dtype of the weight follows it where autocast narrows the product."""
+    """A bias in the weight's dtype is cast along where autocast narrows the product."""
     if bias.dtype == tile.dtype != y.dtype:
         return bias.astype(y.dtype) if hasattr(bias, "astype") else bias.to(y.dtype)
     return bias

@@ -148,13 +148,13 @@ def many_to_one(
 
 
 def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
-    """`call` under the name and the documentation of `function`, told for arrays.
+    """`call` with the name of `function`, and its signature and docstring rewritten for arrays.
 
-    The signatures follow `function`, or the methods of a protocol `like`.
+    If `like` is given, the signatures are those of this protocol's methods.
     """
     call.__name__ = call.__qualname__ = function.__name__
     call.__module__ = function.__module__
-    # To Dynamo functions that share their code are one, even where they are compared.
+    # Dynamo takes functions that share their code for one, even where they are compared.
     call.__code__ = call.__code__.replace(co_name=call.__name__, co_qualname=call.__name__)
     shapes = _positional_only(function)
     if like:
@@ -176,7 +176,7 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
 
 
 def _told_for_arrays(doc: str, names: dict[str, str]) -> str:
-    """A docstring with arrays for shapes, and what `Options` says in the place of `**_options`."""
+    """A docstring with arrays for shapes, and the text of `Options` in place of `**_options`."""
     options = inspect.cleandoc(Options.__doc__ or "").partition("\n\n")[2]
     lines = []
     for line in inspect.cleandoc(doc).splitlines():
@@ -193,7 +193,7 @@ def _told_for_arrays(doc: str, names: dict[str, str]) -> str:
 def on_shapes(
     function: Callable[..., Layout], read: Callable[[Any], Any] = as_shape
 ) -> Callable[..., Layout]:
-    """The function on shapes as callers give them, of which `read` makes what it takes."""
+    """`function` for shapes as callers give them, each converted by `read`."""
     layout_of, count = strict(function, shapes=True), len(_positional_only(function))
 
     def layout(*shapes: Any, **options: Any) -> Layout:
@@ -206,9 +206,10 @@ def on_shapes(
 
 
 def strict(function: Callable[..., Layout], *, shapes: bool = False) -> Callable[..., Layout]:
-    """`function` without its `**_options`, there for the signature, which would take anything.
+    """`function`, which refuses unknown options: its `**_options`, for the signature, takes any.
 
-    Called for arrays, it is given none of them; called for `shapes`, it takes none.
+    A call on arrays keeps the options of every op to itself, but they are listed in errors; a call
+    on `shapes` does not take them.
     """
     parameters = inspect.signature(function).parameters.values()
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

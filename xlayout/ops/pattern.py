@@ -47,7 +47,7 @@ class Rearrange(Protocol):
 
 def _split(ndim: int, options: dict[str, Any]) -> frozenset[int]:
     """The axes that the pattern splits or gives a size; all, where it has several arrays."""
-    pattern = options.get("pattern", "->")  # where there is none, it is missed later
+    pattern = options.get("pattern", "->")  # without one there is an error later
     return frozenset(answered(_split_by(pattern, ndim, tuple(options))))
 
 
