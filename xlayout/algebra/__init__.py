@@ -2,7 +2,7 @@
 
 Its modules, from the bottom up:
 
-    shapes                       checks that every door shares
+    shapes                       checks that all entry points share
     piece                        one affine box: pairs of input and output positions
     fingerprint, merge           one number for a set of boxes; fewer boxes, the same pairs
     join, compose                where two boxes meet; sets of boxes composed and compared

@@ -26,7 +26,7 @@ def build(
 ) -> Program:
     """The program of a layout.
 
-    An output that resists the cuts becomes one gather, and one that thousands of cuts would make.
+    An output that resists the cuts, or would take thousands of them, becomes one gather.
     """
     writer = Writer(list(in_shapes))
     outputs = []
@@ -43,7 +43,7 @@ def build(
 
 
 def _with_empty(writer: Writer, made: int, in_shapes: Sequence[Shape]) -> int:
-    """The same with inputs of no elements put at its end, so that gradients go through to them."""
+    """`made`, with inputs of no elements concatenated to it, so that gradients reach them too."""
     shape = writer.shapes[made]
     empty = [j for j, s in enumerate(in_shapes) if 0 in s and (j or 0 not in shape)]
     if not empty:
@@ -54,7 +54,7 @@ def _with_empty(writer: Writer, made: int, in_shapes: Sequence[Shape]) -> int:
 
 
 _LONG = 128  # steps, beside the few that each input takes: compilers take seconds for more
-_LITTLE = 64  # elements: where that many steps make fewer each, a table of them all is as short
+_LITTLE = 64  # elements a step: of a longer program that makes fewer, a table is as short
 
 
 def _output(
@@ -65,7 +65,7 @@ def _output(
     out_shape: Shape,
 ) -> int:
     """Try with the axes as they are, then with flat inputs, a flat output, and both."""
-    if in_shapes and 0 in out_shape:  # taken from one, so that gradients and batches go through
+    if in_shapes and 0 in out_shape:  # cut from an input, so that gradients and batches reach it
         some = writer.reshape(0, in_shapes[0] or (1,))
         return writer.reshape(writer.slice(some, 0, 0, 0), out_shape)
     for flat_in, flat_out in ((False, False), (True, False), (False, True), (True, True)):
@@ -126,14 +126,14 @@ class _Assembly:
         return w.reshape(x, _shape(peeled, sizes))
 
     def _periods(self, x: int, axis: int, run: Run, first: int, width: int) -> tuple[int, int]:
-        """`axis` as two, the run's periods and within one, and where on it they begin.
+        """`axis` as two axes, (periods of the run, positions within one); and where they start.
 
         Args:
             x: the value.
-            axis: the one that the run steps along.
+            axis: the axis that the run steps along.
             run: the steps.
-            first: where on it the first step's elements begin.
-            width: over how many positions they reach.
+            first: the position on the axis of the first step's first element.
+            width: the number of positions from there to its last element.
         """
         w = self.writer
         period = run.in_step
@@ -142,7 +142,7 @@ class _Assembly:
         if short:
             start = first
         stop = start + run.n * period
-        if short and width == 1:  # then of each period the first alone
+        if short and width == 1:  # only the first position of each period
             x = w.slice(x, axis, start, stop - period + 1, period)
             period = 1
         else:
@@ -187,7 +187,7 @@ def _assemble(
     return _step_by_step(assembly, found, below, peeled, sizes)
 
 
-_MOST = 16  # boxes that steps are cut into: of more slices a compiler makes less than of one gather
+_MOST = 16  # boxes after that cut: compilers make more of one gather than of more slices
 
 
 def _step_by_step(
@@ -197,9 +197,10 @@ def _step_by_step(
     peeled: list[Shape],
     sizes: list[int],
 ) -> int | None:
-    """Boxes that lie across one another, with the longest steps of an axis apart.
+    """Boxes that interleave otherwise, with the loop of the longest steps cut into single steps.
 
-    Segments of one size that stand at some distance are one box, whatever stands between them.
+    Equal segments at equal distances are one box, whatever lies between them. Cut into segments,
+    they can be concatenated with that.
     """
     for axis in range(len(sizes)):
         longest = [runs[axis][0] if runs[axis] else None for runs in below]

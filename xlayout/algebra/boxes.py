@@ -79,7 +79,7 @@ def boxes(
 
 
 def overlapping(stretches: Iterable[tuple[int, int, T]]) -> list[tuple[int, int, list[T]]]:
-    """What lies from `first` to `end` each, grouped where that overlaps: (first, end, members)."""
+    """(first, end, member) stretches in groups that overlap: (first, end, members) of each."""
     groups: list[tuple[int, int, list[T]]] = []
     for first, end, member in sorted(stretches, key=lambda stretch: stretch[:2]):
         if groups and first < groups[-1][1]:
@@ -124,7 +124,7 @@ def _cut(loops: list[Loop], side: int, boundaries: list[int]) -> list[Loop] | No
 
     Each boundary is a multiple of those before it.
     """
-    from bisect import bisect_left, bisect_right  # which importing xlayout does not load
+    from bisect import bisect_left, bisect_right  # not loaded by `import xlayout`
 
     result = []
     for loop in loops:

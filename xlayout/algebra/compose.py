@@ -14,7 +14,7 @@ __all__ = ["MAX_PIECES", "compose", "disjoint", "in_side", "restrict", "same_pai
 
 MAX_PIECES = 4096
 _MAX_RAW = 64 * MAX_PIECES  # joins yield pieces before merging; most of them merge again
-_FEW = 1 << 18  # positions that are gone through one by one where pairs of pieces are more
+_FEW = 1 << 18  # positions: so many are compared one by one, if there are more pairs of pieces
 
 
 def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:
@@ -106,7 +106,7 @@ def _table(pieces: tuple[Piece, ...]) -> dict[int, int] | None:
 
 
 def _composed(first: tuple[Piece, ...], then: tuple[Piece, ...]) -> tuple[Piece, ...] | None:
-    """The composition of two tables in many pieces of a few elements each; None for others."""
+    """The composition element by element, if both are many pieces of a few elements; else None."""
     if not all(len(side) > 64 and _count(side) <= 4 * len(side) for side in (first, then)):
         return None
     before, after = _table(first), _table(then)

@@ -80,7 +80,7 @@ def fail(text: str, at: int, message: str) -> PatternError:
 
 
 def begins(pattern: Pattern, number: int) -> int:
-    """Where an input stands in the text: its first factor; after a comma, where it has none."""
+    """Where an input begins in the text: at its first factor, or after the comma if it is empty."""
     array = pattern.inputs[number]
     return array[0].at if array else [0, *(c.end() for c in re.finditer(",", pattern.text))][number]
 
@@ -96,7 +96,7 @@ def names(product: Product) -> Iterator[Name]:
 
 
 def said(name: str) -> str:
-    """A name as messages say it; an axis of `...` has none that the text shows.
+    """A name as error messages show it; an axis of `...` has none in the text.
 
     >>> said("heads"), said("...0")
     ("'heads'", "axis 0 of '...'")
@@ -122,10 +122,10 @@ def _is_named(product: Product) -> bool:
 
 
 def _by_python(token: str) -> str:
-    """A name as Python reads it where it is that of an option, which says the size."""
+    """A name as Python normalises that of a keyword argument, which may give its size."""
     if token.isascii():
         return token
-    from unicodedata import normalize  # which few patterns need
+    from unicodedata import normalize  # few patterns need it
 
     return normalize("NFKC", token)
 

@@ -37,7 +37,7 @@ def side(shared: int, carried: int, steps: Steps) -> Side:
 def join(a: Side, b: Side) -> Iterator[Meeting]:
     """All `(x, z)` such that `a` carries `x` and `b` carries `z` at the same shared position.
 
-    Depth first; what is open stands in a list, for Python's own stack ends at some 250 loops.
+    Depth first, with a list of what is open: Python's own stack would end at some 250 loops.
     """
     pending: list[Iterator[_Open]] = [iter([(a, b, (), False)])]
     while pending:
@@ -154,7 +154,7 @@ def _close(n: int, step: int, start: int, period: int, width: int) -> Iterator[i
     """The k below n where `start + k * step` is at most `width` past a multiple of `period`.
 
     Raises:
-        CompositionError: for more than are ever looked at.
+        CompositionError: if there are too many to look at.
     """
     k = found = 0
     while k < n:

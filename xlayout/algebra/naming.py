@@ -29,7 +29,7 @@ def pattern_of(
     found: list[tuple[int, int, Box]] = []
     for j, inputs in enumerate(ends(in_shapes)):
         for k, outputs in enumerate(ends(out_shapes)):
-            # What is whole needs no cut, which looks at every pair of loops.
+            # A side of one array needs no cut, which would look at every pair of loops.
             here = restrict(
                 pieces,
                 inputs if len(in_shapes) > 1 else None,

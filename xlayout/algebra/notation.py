@@ -21,7 +21,7 @@ from xlayout.errors import PatternError
 
 __all__ = ["is_pieces", "read", "write"]
 
-_MOST_NAMED = 64  # a longer pattern would not be read by anyone
+_MOST_NAMED = 64  # nobody would read a longer pattern
 
 
 def write(in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]) -> str:

@@ -178,7 +178,7 @@ def _check_branches(pattern: Pattern) -> None:
 
 
 def _by_names(text: str, arrays: Sequence[Product]) -> dict[_Key, tuple[Name, ...]]:
-    """The branches of a side by their names, which stand once in each and are no other's."""
+    """The branches of a side by their names: no name twice in one, no two with the same names."""
     found: dict[_Key, tuple[Name, ...]] = {}
     for choice in itertools.chain.from_iterable(map(_choices, arrays)):
         here: set[str] = set()

@@ -32,8 +32,8 @@ def span(steps: Iterable[tuple[int, int]]) -> int:
 def are_nested(loops: Sequence[Loop]) -> bool:
     """Whether each stride is larger than the span of all smaller ones, on either side.
 
-    Nested loops never reach a position twice, and their digits can be read off by division. A
-    broadcast reads one again at every step, which is meant.
+    Nested loops never reach a position twice, and their digits can be read off by division. (On the
+    input side a broadcast, of stride 0, does so on purpose.)
     """
     for steps in ([(x, n) for n, x, _ in loops if x], [(z, n) for n, _, z in loops]):
         reach = 0
@@ -45,7 +45,7 @@ def are_nested(loops: Sequence[Loop]) -> bool:
 
 
 def fused(loops: Iterable[Loop]) -> tuple[Loop, ...]:
-    """The same loops, largest out stride first; those that are one on both sides are made one.
+    """The same loops, largest out stride first; those that continue one another are made one.
 
     >>> fused(((3, 1, 1), (1, 7, 7), (2, 3, 3)))
     ((6, 1, 1),)
@@ -154,7 +154,7 @@ def _loops(given: Any) -> tuple[Loop, ...]:
         loops = [(n, x, z) for n, x, z in given]
     except (TypeError, ValueError):
         raise TypeError(f"loops: {given!r}; wanted (n, in_stride, out_stride) for each") from None
-    if set(map(type, itertools.chain(*loops))) <= {int}:  # as of nearly all, made by the thousand
+    if set(map(type, itertools.chain(*loops))) <= {int}:  # the usual case, made fast
         return tuple(loops)
     rows = [[integer(number, "loops", None) for number in loop] for loop in loops]
     return tuple([(n, x, z) for n, x, z in rows])

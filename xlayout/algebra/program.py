@@ -15,8 +15,8 @@ __all__ = ["Program", "Step", "Writer"]
 
 
 Step = tuple[str, tuple[int, ...], tuple[int, ...]]
-"""(verb, sources, argument): a source is an input's number, or the number of inputs plus the
-step's.
+"""(verb, sources, argument): a source is the number of an input, or that of a step plus the number
+of inputs.
 
 reshape: shape. permute: axes. slice: (axis, start, stop, step). concatenate: (axis,).
 expand, full: shape. gather: (output,), the one verb that looks up a table.

@@ -31,10 +31,10 @@ class Relation:
     in_shapes: tuple[Shape, ...]
     out_shapes: tuple[Shape, ...]
     pieces: tuple[Piece, ...]
-    # Elements of all inputs and of all outputs: whoever goes through these asks each time.
+    # Elements of all inputs and of all outputs, which are asked for often.
     _sizes: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
     _hash: int | None = field(default=None, init=False, repr=False)
-    # What runs it, by the type of arrays: whoever meets arrays remembers it here.
+    # The functions that run it, cached by the modules that meet arrays.
     _runs: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Relation:
 
     @constant
     def _given_to(self, function: Callable[..., Any], *args: Any) -> Any:
-        """`function(self, *args)`; Dynamo, which may hand no layout on, asks for it once."""
+        """`function(self, *args)` as a constant for Dynamo, which can pass no layout to it."""
         return function(self, *args)
 
     # -- sizes ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Shapes, axes and where arrays lie in a flat space: the checks every door shares."""
+"""Shapes, axes and where arrays lie in a flat space: the checks that all entry points share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 Shape = tuple[int, ...]
 
 MOST_DIGITS = 1000
-"""Of a number in a text: more than any size has, and fewer than Python refuses to read."""
+"""The most digits of a number in text: more than any size has, fewer than Python's own limit."""
 
 
 def integer(value: Any, name: str, least: int | None = 0) -> int:
@@ -92,15 +92,15 @@ def as_shapes(given: Any) -> tuple[Shape, ...]:
 
 
 def type_name(value: Any) -> str:
-    """The type of a value, as messages name it that would not print the value: `numpy.ndarray`."""
+    """The type of a value as error messages name it: `numpy.ndarray`."""
     kind = type(value)
     own = kind.__module__ == "builtins"
     return kind.__qualname__ if own else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def is_size(n: Any) -> bool:
-    """Whether it is one number that counts, be it numpy's."""
-    return hasattr(n, "__index__") and not getattr(n, "shape", ())  # every array of numpy's has it
+    """Whether a value is a single integer, of Python or of numpy."""
+    return hasattr(n, "__index__") and not getattr(n, "shape", ())  # arrays of numpy have both
 
 
 def axis_of(axis: int, ndim: int, name: str = "axis") -> int:
@@ -130,10 +130,10 @@ def permutation(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
 
 
 def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
-    """Refuse a word that means nothing here.
+    """Refuse anything but one of some words.
 
     Raises:
-        TypeError: for what is no word.
+        TypeError: for a value that is not a str.
         LayoutError: with the words that would do.
     """
     known = tuple(choices)

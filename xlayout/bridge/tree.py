@@ -22,10 +22,10 @@ _Node: TypeAlias = tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]
 def mapped(function: Callable[[Any], Any], tree: Any, /) -> Any:
     """`tree` with `function` of each leaf in its place, called once for a leaf that is there twice.
 
-    Dicts, lists, tuples and named tuples are walked, and None is an empty one; they keep their
-    types, keys and attributes. So is what is registered with JAX, which builds it anew, and any
-    other mapping, which comes back as a dict: nothing tells how to make another, and a copy may
-    share what it holds. An error says where its leaf sits: `x['layers'][0]: …`.
+    Dicts, lists, tuples and named tuples are walked, and keep their types, keys and attributes;
+    None is an empty one. Classes registered with JAX are walked too, and JAX builds them anew. Any
+    other mapping comes back as a dict: nobody knows how to make another, and a copy may share
+    what it holds. An error says where its leaf sits: `x['layers'][0]: …`.
     """
     trail: list[str] = []
     try:

@@ -1,4 +1,4 @@
-"""Arrays: what is asked of a sharded array, whichever framework holds it."""
+"""Arrays: sharded arrays of either framework, each with how it lies."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def on_one_device(x: Any) -> bool:
 
 
 def are_batched(arrays: Sequence[Any]) -> bool:
-    """Whether any is one of many, inside `jax.vmap`, as far as a framework tells."""
+    """Whether `jax.vmap` has batched any of these, as far as JAX tells."""
     return any(
         framework_of(x) == "jax" and verbs("jax", "collective").view(x)[0] == "batched"
         for x in arrays
@@ -89,9 +89,8 @@ def laid(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Laid, ...]:
     """Arrays, and how they lie; `in_sharding`, one or a list, says it where they do not know.
 
     Raises:
-        TypeError: for an array that is not sharded, be it beside others that are, or that neither
-            knows nor is told how it lies.
-        ShardingError: for one that is told otherwise than it knows, or that lies on another mesh.
+        TypeError: for an array that is not sharded, or whose sharding is neither known nor given.
+        ShardingError: if `in_sharding` contradicts what is known; for arrays on different meshes.
     """
     several = bool(arrays) and listed(backend_of(arrays[0]).name, in_sharding)
     told = in_sharding if several else [in_sharding] * len(arrays)
@@ -108,7 +107,7 @@ def laid(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Laid, ...]:
 
 
 def _together(arrays: Sequence[Any]) -> Sequence[Any]:
-    """Arrays of one device beside those of many: on all of them, if their framework may do so."""
+    """Arrays on one device put on the mesh of the sharded ones, where their framework may do so."""
     spread = [backend_of(x).spread(x) for x in arrays]
     if not (True in spread and False in spread):
         return arrays
@@ -130,7 +129,7 @@ def _together(arrays: Sequence[Any]) -> Sequence[Any]:
 def _laid(x: Any, told: Any) -> Laid:
     if framework_of(x) == "torch":
         known = Sharding.from_torch(x.device_mesh, x.placements, x.ndim)
-        shape = tuple(map(index, x.shape))  # of which a compiler may think that they are open
+        shape = tuple(map(index, x.shape))  # which a compiler may take for dynamic
         found = Laid(x, "torch", shape, known, x.device_mesh)
     else:
         own = verbs("jax", "collective")
@@ -159,7 +158,7 @@ def _laid(x: Any, told: Any) -> Laid:
 
 
 def _told(x: Any, mesh: Any, told: Any) -> Laid:
-    """A tracer on automatic axes: it lies as it is told to."""
+    """A tracer on automatic axes: it lies as `told` says."""
     own = verbs("jax", "collective")
     if told is None:
         raise TypeError(

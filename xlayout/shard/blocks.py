@@ -60,8 +60,8 @@ class _Strip:
 class Blocks:
     """All blocks of a layout between two shardings, where copies lie with groups of neighbours.
 
-    Of those that hold the same, the one sends that stands in its group where the receiver stands in
-    its own: itself if it can, and else for every receiver of a group another one.
+    Of the ranks that hold the same, the sender is the one at the receiver's position within its
+    group: the receiver itself where that is possible, and else a different rank for each receiver.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ def _strip(piece: Piece, arrays: tuple[int, int], step: int, copies: list[int]) 
 
 
 def _parted(stride: int, step: int) -> tuple[int, int]:
-    """A stride as one over ranks and one within a rank, which then may go down."""
+    """A stride as (ranks, elements within a rank); the latter may be negative."""
     over, within = divmod(stride + step // 2, step)
     return over, within - step // 2
 

@@ -38,7 +38,7 @@ class Collective:
 
 
 def as_collective(messages: Sequence[Message], mesh: Mesh) -> Collective | None:
-    """The collective that the remote ones among some messages are, if they are one."""
+    """The one collective that does what all the remote messages do, or None."""
     remote = [m for m in messages if m.is_remote]
     sizes = {m.elements for m in remote}
     if len(sizes) != 1:

@@ -66,7 +66,7 @@ def _on_arrays(
     fill: Any,
     _said: str,
 ) -> Any:
-    """The program on whole arrays; `_said` tells 0 from -0.0 and False, which are equal."""
+    """The program on whole arrays; `_said` keeps equal fills apart: 0, -0.0 and False."""
     own = verbs("jax", "collective")
     plan = _plan(parts, src, dst)
     stays = plan.layout.is_identity and parts[0] == parts[1] and len(src) == 1
@@ -111,10 +111,10 @@ def _plan(parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]) ->
 
 
 def least_by_xla(src: Sharding, dst: Sharding) -> bool:
-    """Whether XLA by itself moves as little as can be, for what stays in its place.
+    """Whether XLA by itself moves the least that is possible, where only the sharding changes.
 
-    It gathers what was the minor part of a cut, and it moves that from one array axis to the minor
-    end of another; each is one collective. A test compares its bytes with the plan's.
+    It does so to gather the minor part of a cut, and to move that from one array axis to the minor
+    end of another: each is one collective. A test compares its bytes with the plan's.
     """
     gone, come = [], []
     for axis in range(max(len(src.spec), len(dst.spec))):

@@ -1,8 +1,8 @@
-"""Gather: mesh axes taken out of how a DTensor lies; cast first, and gradients summed on the way.
+"""Gather: mesh axes taken out of a DTensor's sharding; cast first, with gradients summed backward.
 
-Where the parts are equal and a rank needs all of each, that is an all-gather, and back a
+Where the parts are equal and a rank needs all of each, that is an all-gather, and backward a
 reduce-scatter. Else (an uneven axis, or an axis that is not the minor one) it is the exchange that
-moves least, and back the same messages the other way, added up where they arrive.
+moves least, and backward the same messages in reverse, added up where they arrive.
 """
 
 from __future__ import annotations

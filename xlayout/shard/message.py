@@ -97,7 +97,7 @@ def form_of(atoms: Atoms) -> tuple[int, int, Form]:
 
 
 def settled(atoms: Atoms) -> tuple[int, int, Form]:
-    """The same in as few pieces as may be, whatever order they come in."""
+    """The same, with the pieces merged first, in whatever order they come."""
     first, last, key = _moved_to_start(atoms)
     return first, last, _settled(key)
 

@@ -84,8 +84,8 @@ def _atoms(sharding: Sharding, axis: int, n: int) -> dict[tuple[int, ...], list[
 def sender(mesh: Mesh, region: Region, rank: int) -> int:
     """Which owner of a region serves a rank: itself, else the one nearest on the mesh.
 
-    Owners differ in their place along mesh axes that do not cut the array; the one that agrees with
-    the rank there is another for every rank, which shares the work out evenly.
+    Owners differ in their place along mesh axes that do not cut the array. The one that agrees with
+    the rank there is a different one for every rank, which shares the work out evenly.
     """
     if len(region.ranks) == 1:
         return region.ranks[0]

@@ -16,7 +16,7 @@ __all__ = ["recorded"]
 
 
 def recorded(function: Callable[..., Any], arrays: Sequence[Any], *static: Any) -> Any:
-    """`function(arrays, *static)`; of what is static the graph remembers the values.
+    """`function(arrays, *static)`; `static` becomes constants of the graph.
 
     Raises:
         ShapeError: for no arrays.

@@ -3,7 +3,7 @@
 A permutation among ranks (every rank sends at most once and receives at most once, all the same
 number of elements) is what accelerators move best. Messages are cut to a common quantum, so that
 nothing is padded; where that would take too many rounds, each round takes as much of the largest
-rests as they have in common, and up to a tenth of padding.
+remainders as they have in common, and up to a tenth of padding.
 """
 
 from __future__ import annotations
@@ -82,26 +82,26 @@ def _coloured(messages: Sequence[Message], quantum: int) -> tuple[Round, ...]:
 
 
 def _peeled(messages: Sequence[Message]) -> Iterator[Round]:
-    """Round after round: the largest rests that fit beside one another, at a common width."""
-    rests = dict.fromkeys(range(len(messages)), 0)
-    while rests:
+    """Round after round: the largest remainders that fit beside one another, at a common width."""
+    sent = dict.fromkeys(range(len(messages)), 0)
+    while sent:
         sending: set[int] = set()
         receiving: set[int] = set()
         chosen = []
-        for k in sorted(rests, key=lambda k: rests[k] - messages[k].elements):
+        for k in sorted(sent, key=lambda k: sent[k] - messages[k].elements):
             m = messages[k]
             if m.src not in sending and m.dst not in receiving:
                 sending.add(m.src)
                 receiving.add(m.dst)
                 chosen.append(k)
-        width = _width([messages[k].elements - rests[k] for k in chosen])
+        width = _width([messages[k].elements - sent[k] for k in chosen])
         transfers = []
         for k in chosen:
-            first, last = rests[k], min(rests[k] + width, messages[k].elements)
+            first, last = sent[k], min(sent[k] + width, messages[k].elements)
             transfers.append(Transfer(messages[k], first, last))
-            rests[k] = last
+            sent[k] = last
             if last == messages[k].elements:
-                del rests[k]
+                del sent[k]
         yield Round(width, tuple(transfers))
 
 

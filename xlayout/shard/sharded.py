@@ -100,7 +100,7 @@ def run_sharded(
 
 
 def run_layout(layout: Layout, arrays: Sequence[Any], /, **where: Any) -> Any:
-    """`run_sharded`, which a compiler that records keeps as one call."""
+    """`run_sharded`, as one call for a compiler that records."""
     return recorded(_run_layout, tuple(arrays), layout, tuple(where.items()))
 
 
@@ -116,12 +116,10 @@ def run_op(
     /,
     **where: Any,
 ) -> Any:
-    """`run_sharded` of an op: the function of that name makes a layout.
+    """`run_sharded` of an op, whose layout is made by the function of the name `named`.
 
-    It takes shapes, as one tuple if `packed`, and options.
-
-    The layout is not worked out before it is known who asks: a compiler that records keeps the
-    whole as one call.
+    That takes shapes, as one tuple if `packed`, and options. It is called late, so that a compiler
+    that records keeps the whole as one call.
     """
     return recorded(
         _run_op, tuple(arrays), named, packed, tuple(options.items()), tuple(where.items())
@@ -159,7 +157,7 @@ def _by_framework(
 
 @lru_cache(1024)
 def _plain(layout: Layout, fill: Any, _said: str) -> Callable[..., tuple[Any, ...]]:
-    """The same function each time, for a framework that compiles it; `_said` tells 0 from -0.0."""
+    """The same function each time, for compilers; `_said` keeps the equal 0 and -0.0 apart."""
     return lambda *xs: results_of(layout, xs, fill)
 
 
@@ -212,7 +210,7 @@ def _evident(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sh
 
 
 def _nearest(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sharding, ...]:
-    """What would be evident of the first input's sharding, less the mesh axes that cannot cut."""
+    """The evident targets if the first input's sharding lost the mesh axes that cannot cut."""
     gone = [name for entry in src[0].spec for name in entry]
     found = (src[0].without(*gone),) * len(layout.out_shapes)
     for name in tuple(gone):
@@ -226,8 +224,8 @@ def _nearest(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sh
 def _misread(x: Laid) -> bool:
     """Whether the framework's own ops fail on an array, or mix up its parts.
 
-    Torch's do not regroup an axis of one element that is cut, take ranks in ascending order, and do
-    not see how several mesh axes cut segments; what XLA sends of some dtypes is garbage.
+    Torch's cannot regroup an axis of one element that is cut, assume that ranks ascend, and misread
+    segments that several mesh axes cut; of some dtypes XLA sends garbage.
     """
     if x.framework == "jax":
         mistaken: bool = verbs("jax", "collective").is_mistaken(x.x.dtype)

@@ -34,7 +34,7 @@ Strand = tuple[int, int, int, _Loops]
 """(position on the axis, rank, stored at, ((n, position step, rank step, storage step), ...))"""
 
 Along = dict[int, list[tuple[Strand, int]]]
-"""The strands of an array axis and in how many neighbours they lie, by what these store of it."""
+"""{how much of an axis a rank stores: its strands, and how many neighbours hold each}."""
 
 
 @lru_cache(1024)
@@ -47,8 +47,8 @@ def spread(
         sharding: who holds what.
         shape: that of the array.
         step: from one rank to the next; at least four times the size of the array.
-        copies: whether all ranks that hold the same count, or the first of them alone; the latter
-            where `has_owners`.
+        copies: whether to include all ranks that hold the same, or only the first of them, which
+            requires `has_owners`.
     """
     mesh = sharding.mesh
     whole, steps = sharding.shape(shape), row_major(mesh.shape)

@@ -1,4 +1,4 @@
-"""Targets: how arrays are to lie, as a caller says it and as their framework can."""
+"""Targets: shardings as callers give them, and as the framework of an array expresses them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def target_of(held: Laid, to: Any, ndim: int, name: str) -> Sharding:
 
 
 def check_order(x: Any, mesh: Any, sharding: Sharding, name: str) -> None:
-    """Raise ShardingError where JAX would lay an array otherwise, without a word."""
+    """Raise ShardingError where JAX would silently lay an array otherwise."""
     found = verbs("jax", "collective").swapped(x, mesh, sharding.spec)
     if found is not None:
         auto, explicit = found
@@ -140,10 +140,10 @@ def spelled(held: Laid, sharding: Sharding) -> Any:
 
 
 def can_hold(held: Laid, sharding: Sharding, shape: Shape) -> bool:
-    """Whether the framework of an array has a word for a sharding, and for parts of these sizes.
+    """Whether the framework of an array can express a sharding, for an array of this shape.
 
-    DTensor has one for segments that several mesh axes cut, and reads it wrongly: `full_tensor`
-    gives the parts in another order. Nobody should come to lie so without having asked for it.
+    DTensor expresses segments that several mesh axes cut, and reads them wrongly: `full_tensor`
+    gives the parts in another order. So they do not count, and arise only where a caller asks.
     """
     if held.is_part:
         return True
