@@ -14,7 +14,7 @@ PAGE = 4096
 
 
 class Stock:
-    """So many bytes that are held, so that they stay there, and let go for the time of a call.
+    """Bytes that are held, so that their pages stay there, and let go for the time of a call.
 
     The host of a virtual machine takes back pages that lie free for some seconds. Whoever gets such
     a page next waits until the host gives it again, which takes some twenty times as long as to

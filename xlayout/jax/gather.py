@@ -1,8 +1,8 @@
 """Gather: parameters in a train step, cast before they travel; gradients summed in their own dtype.
 
-Where XLA cuts a program into parts by itself, it adds up what is partial right where that arises: a
-gradient of bfloat16 weights in bfloat16, whatever it is cast to afterwards. Two views of JAX let a
-program hold what is partial and sum it on its own terms: `jax.shard_map`, and explicit axes.
+Where XLA partitions a program by itself, it sums partial results right where they arise: a gradient
+of bfloat16 weights in bfloat16, whatever it is cast to afterwards. Two modes of JAX let a program
+keep partial results and sum them on its own terms: `jax.shard_map`, and explicit axes.
 """
 
 from __future__ import annotations

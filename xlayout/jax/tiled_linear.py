@@ -46,8 +46,8 @@ class TiledLinear(nnx.Module):
         dtype: that of the computation; by default what inputs and parameters promote to.
         param_dtype: that of the parameters.
         precision: of the products, as in `jax.lax.dot_general`.
-        kernel_init: makes the dense kernel; what it tells of that (`nnx.with_partitioning`) is told
-            of each tile.
+        kernel_init: makes the dense kernel; metadata that it adds (`nnx.with_partitioning`) goes to
+            each tile.
         bias_init: makes the bias.
         kernel_metadata: of each tile of the kernel, as of the kernel of an `nnx.Linear`.
         bias_metadata: of the bias.
@@ -151,7 +151,7 @@ class TiledLinear(nnx.Module):
 
         Raises:
             TypeError: for something else than an `nnx.Linear`.
-            LayoutError: for one that is computed in a way of its own.
+            LayoutError: for one with a function of its own, such as `dot_general`.
 
         >>> from flax import nnx
         >>> dense = nnx.Linear(6, 4, rngs=nnx.Rngs(0))
@@ -205,7 +205,7 @@ class TiledLinear(nnx.Module):
 
 
 def _cut(kernel: Any, grid: tuple[int, int]) -> Sequence[Sequence[Any]]:
-    """The tiles of a kernel, each with what its initializer tells, as `nnx.with_partitioning`."""
+    """The tiles of a kernel, each with the metadata of its initializer."""
     if not isinstance(kernel, nnx.VariableMetadata):
         return to_tiles(kernel, grid=grid)
     tiles = to_tiles(kernel.raw_value, grid=grid)

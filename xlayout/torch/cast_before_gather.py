@@ -145,7 +145,7 @@ def _describe(node: Node, like: Node) -> None:
 
 
 def _needs_memory(cast: Node, region: Region) -> bool:
-    """Whether the copy that a cast is has to stay one.
+    """Whether a cast has to leave a copy behind.
 
     Its strides may differ from those of what it casts; and what a graph returns or writes into
     should share memory with nothing else, nor keep more alive than it shows.

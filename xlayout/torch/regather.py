@@ -1,7 +1,7 @@
-"""Regather: of a gathered parameter autograd saves the part; the backward pass gathers it anew.
+"""Regather: autograd saves a rank's part of a gathered parameter; the backward pass gathers again.
 
-A product saves its operands for the gradient, a gathered weight too, so that all layers' wholes
-would be in memory at once when the forward pass ends. Only who saves can be told otherwise.
+A matrix product saves its operands for the gradient, a gathered weight too, so the whole weights of
+all layers would be in memory when the forward pass ends. Only hooks on what is saved change that.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ __all__ = ["regather"]
 class _Writes:
     """Counts the writes into a DTensor from now on, and holds none of its memory.
 
-    What is written into the DTensor and into its local tensor, each has a counter of its own, which
-    is shared by whatever is detached.
+    The DTensor and its local tensor count writes apart; what is detached shares the counter.
     """
 
     def __init__(self, x: DTensor) -> None:
@@ -66,7 +65,7 @@ class _Whole:
 
 
 def _reference(storage: torch.UntypedStorage) -> Any:
-    """Equal for equal storages, and no other storage is equal while it lives."""
+    """A key for a storage, which no other storage has while the key lives."""
     return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
 

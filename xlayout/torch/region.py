@@ -82,7 +82,7 @@ def region_of(gather: Node) -> Region | str:
 
 
 def _fill(region: Region) -> str | None:
-    """Everything that the gathered elements come to before they are cast; or what else they do."""
+    """Follow the gathered elements up to their casts; the text says what else is done with them."""
     todo = [region.gather]
     while todo:
         node = todo.pop()

@@ -1,7 +1,7 @@
-"""Agreement: what the names and shapes of a layer's weights tell of a plan that would be wrong.
+"""Agreement: signs, in the names and shapes of a layer's weights, that a plan would be wrong.
 
-Heads that are miscounted, halves of a fused weight that are none, and weights that are left whole
-beside one that is cut, would make no error anywhere: the numbers would be wrong.
+Miscounted heads, a fused weight cut at the wrong places, and weights left whole beside one that is
+cut would raise no error anywhere: only the results would be wrong.
 """
 
 from __future__ import annotations

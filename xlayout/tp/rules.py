@@ -42,12 +42,11 @@ class Rule:
             "heads" (of queries), "kv_heads", "groups" (the queries, key and value of one key-value
             head), or segments in order: "heads + kv_heads + kv_heads", "plain + plain".
         gather: put the results of a "column" layer together again, on every rank.
-        scatter: take the own part of what goes into a "row" layer, which comes whole.
+        scatter: the input of a "row" layer comes whole, and every rank takes its part.
         partial_grads: a "whole" weight is used on the features of one rank (a norm of queries), so
             that its gradients are to be summed.
-        tail: what the config calls the number of last results that a "whole" layer makes for the
-            heads of every rank (the rotary part of a latent key), so that their gradients are to be
-            summed.
+        tail: the config's name for how many of the last results of a "whole" layer every rank uses
+            for its own heads (the rotary part of a latent key); their gradients are summed.
         stored: "out_in", or "in_out": the weight is the transpose (a kernel of flax always is).
 
     Raises:

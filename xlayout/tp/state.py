@@ -128,7 +128,7 @@ def _merged(name: str, placed: Placed, parts: Sequence[Any], check: bool) -> Any
 
 
 def _run(layout: Layout, arrays: Sequence[Any], what: str, copy: bool | None) -> Any:
-    """Run a layout; what cannot be run is told by its name."""
+    """Run a layout; errors name what it was run on."""
     try:
         return call(layout, *arrays, copy=copy)
     except (TypeError, BufferError) as error:
@@ -136,12 +136,12 @@ def _run(layout: Layout, arrays: Sequence[Any], what: str, copy: bool | None) ->
 
 
 def _bits(x: Any) -> Any:
-    """What an array holds as bytes, NaNs and numbers that no framework can compare too."""
+    """The bytes of an array: they compare even for NaNs, and dtypes that no framework compares."""
     if callable(getattr(x, "detach", None)):
         x = x.detach()
     try:
         array = to_numpy(x)
-    except TypeError:  # the small numbers of JAX, of which numpy has a kind of its own
+    except TypeError:  # JAX's numbers of less than a byte, as ml_dtypes has them
         array = x.__array__()
     if array.dtype.hasobject:
         raise TypeError("they are objects of Python")

@@ -31,7 +31,7 @@ def flatten(weights: Any, argument: str) -> dict[str, Any]:
 
 
 def _branches(value: Any) -> Iterable[tuple[Any, Any]] | None:
-    """What hangs on a node; None for a leaf, which a tuple or list of ints is: a shape."""
+    """The children of a node; None for a leaf, as a tuple or list of ints is: a shape."""
     if isinstance(value, Mapping):
         return value.items()
     if type(value) in (list, tuple) and any(map(_hangs, value)):

@@ -44,7 +44,7 @@ class Placed:
 
     @property
     def overlaps(self) -> bool:
-        """Whether it is cut so that several ranks hold the same, as of keys of few heads."""
+        """Whether several ranks hold the same part, as of keys with few heads."""
         return self.axis is not None and self.sharding.split(self.axis).overlaps
 
 

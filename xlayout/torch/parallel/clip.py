@@ -18,8 +18,8 @@ __all__ = ["clip_grad_norm_"]
 def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     """`torch.nn.utils.clip_grad_norm_` for a model of `xlayout.tp.parallelize`.
 
-    That of torch would take the norm of one rank's part on every rank, each of which would clip
-    by another factor, and what they hold in common would drift apart.
+    Torch's own would take the norm of each rank's part: every rank would clip by another factor,
+    and what they hold in common would drift apart.
 
     Args:
         model: the model, or a module of it in which layers are cut. All ranks call it.

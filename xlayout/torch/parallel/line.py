@@ -161,7 +161,7 @@ class _Linear(torch.autograd.Function):
 
 
 class _LinearForAll(_Linear):
-    """The same for the transforms of `torch.func`, which have methods that Dynamo refuses."""
+    """The same, with the methods that `torch.func` needs and Dynamo refuses."""
 
     @staticmethod
     def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:

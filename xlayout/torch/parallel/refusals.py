@@ -40,8 +40,8 @@ def refuse_twice(model: nn.Module) -> None:
     """Refuse a model that is on several ranks, whose shapes no longer tell what the whole is.
 
     Raises:
-        ShardingError: for one with a layer that has a role; for one that is wrapped, by what goes
-            on to sum the gradients of parameters that would be no longer there.
+        ShardingError: for a layer that has a role; for a wrapper that would go on summing the
+            gradients of parameters that are gone.
     """
     for name, module in model.named_modules():
         if isinstance(module, WithRole):
@@ -54,7 +54,7 @@ def refuse_twice(model: nn.Module) -> None:
 
 
 def is_flat(module: nn.Module) -> bool:
-    """Whether FSDP's first form keeps what a module has in parameters of one axis."""
+    """Whether a module is wrapped by FSDP's first form, which keeps flat parameters."""
     return type(module).__name__ == "FullyShardedDataParallel"  # importing it takes its time
 
 
@@ -78,10 +78,10 @@ def refuse_computed(model: nn.Module, rules: Sequence[Rule]) -> None:
 
 
 def refuse_layer(name: str, module: nn.Module) -> None:
-    """Refuse a layer whose class is not asked for what it computes.
+    """Refuse a layer whose own `forward` stands in for that of its class.
 
     Raises:
-        ShardingError: for one with a `forward` of its own, as hooks of accelerate leave it.
+        ShardingError: for such a layer, as hooks of accelerate leave it.
     """
     if "forward" in module.__dict__:
         raise ShardingError(
@@ -120,7 +120,7 @@ def refuse_class(name: str, parameter: nn.Parameter) -> None:
 
 
 def refuse_kind(name: str, module: nn.Module, ndim: int) -> None:
-    """Refuse a layer that is cut as no product of a matrix is.
+    """Refuse to cut a layer that does not multiply by a matrix.
 
     Raises:
         ShardingError: for a norm, or a convolution.
@@ -151,7 +151,7 @@ def refuse_bias(name: str, module: nn.Module) -> None:
 
 
 def refuse_between(weight: Weight) -> None:
-    """Refuse what no rule names and layers that are cut have between them.
+    """Refuse a parameter between layers that are cut, if no rule names it.
 
     Raises:
         ShardingError: for a norm of queries or keys, or an activation with parameters, by its name.
@@ -170,7 +170,7 @@ def refuse_between(weight: Weight) -> None:
 
 
 def refuse_whole(weight: Weight, role: Role) -> None:
-    """Refuse what is whole in a layer that is cut, and of whose gradient each rank has a part.
+    """Refuse a whole parameter in a cut layer: each rank would have a part of its gradient.
 
     Raises:
         ShardingError: for such a parameter, if its rule does not say so.

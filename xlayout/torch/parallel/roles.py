@@ -231,7 +231,7 @@ def _summed(leaf: str) -> Callable[[WithRole], Any]:
 
 
 def _put(leaf: str) -> tuple[Callable[[WithRole, Any], None], Callable[[WithRole], None]]:
-    """To set and delete a tensor in a parameter's place: so FSDP has views of its flat ones."""
+    """Setter and deleter of a tensor in a parameter's place: FSDP sets views of flat ones."""
 
     def put(self: WithRole, value: Any) -> None:
         vars(self)[leaf] = value

@@ -13,7 +13,7 @@ __all__ = ["check_dense", "flag"]
 
 
 def flag(value: Any, name: str) -> bool:
-    """True or False, and nothing that merely counts as one of them."""
+    """`value`, which must be True or False itself."""
     if not isinstance(value, bool):
         raise TypeError(f"{name}: {value!r}; wanted True or False")
     return value

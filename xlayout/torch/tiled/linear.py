@@ -21,7 +21,7 @@ __all__ = ["TiledLinear", "TiledLinearReturnBias"]
 
 
 class TiledLinear(nn.Module):
-    """A linear layer of `out_splits` x `in_splits` layers, each called for itself.
+    """A linear layer of `out_splits` x `in_splits` layers, each called on its own.
 
     It takes the place of `deepspeed.runtime.zero.tiling.TiledLinear`: the same arguments, the same
     layers `linears[o][i]`, the same names in a state dict. Each tile is a module, so that what
@@ -29,8 +29,8 @@ class TiledLinear(nn.Module):
     `partition`; only the last column of tiles has a bias. `load_state_dict` takes the parameters
     of a dense layer and of any other grid too, and cuts them anew.
 
-    Tiles of plain `nn.Linear` are initialised as parts of one layer of `in_features`: drawn for
-    themselves, as DeepSpeed draws them, they would make the output larger by the root of
+    Tiles of plain `nn.Linear` are initialised as parts of one layer of `in_features`: drawn
+    separately, as DeepSpeed draws them, they would make the output larger by the square root of
     `in_splits`.
 
     Args:
@@ -178,7 +178,7 @@ class TiledLinear(nn.Module):
         return dense.train(self.training)
 
     def extra_repr(self) -> str:
-        """What is told of the layer before its tiles."""
+        """The arguments, for `repr`."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.use_bias}, in_splits={self.in_splits}, out_splits={self.out_splits}"
