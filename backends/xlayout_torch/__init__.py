@@ -3,7 +3,7 @@
 Its modules, from the bottom up:
 
     memory                     what of a tensor may be read, shown and written past autograd
-    derivatives                whether anybody asks for one by what a tensor holds
+    derivatives                whether anybody needs one with respect to a tensor's number
     native, writer, small      copies by the compiled kernel: large ones, whole layouts, small ones
     operation                  a layout as one operation of torch
     autograd, primitive        that operation, recorded by autograd; recorded by Dynamo
@@ -61,7 +61,7 @@ def kind(x: Any, /) -> tuple[Any, Any]:
 
 
 def _scaled(x: Any) -> str:
-    """The device of a quantized tensor, and by what its numbers count: a copy has one scale."""
+    """The device of a quantized tensor, and its scale, which must be the same for a whole call."""
     if x.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
         return f"{x.device} with scale {x.q_scale()} and zero point {x.q_zero_point()}"
     return f"{x.device} with a scale for each channel"
@@ -154,7 +154,7 @@ def stack(axis: int, rank: int, /) -> Callable[..., Any]:
 
 
 def _refuse_mixed(xs: Sequence[Any]) -> None:
-    """Refuse what torch joins its own way: sparse stays so, and scales are rounded to the first."""
+    """Refuse sparse tensors and several scales, which `torch.cat` would take in its own way."""
     first = xs[0]
     if strided(first) and not first.is_quantized:
         return
@@ -251,9 +251,9 @@ def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Ca
 
 
 def _shaped(made: Any, shape: Sequence[int]) -> Any:
-    """What is fresh in its last shape, as nobody else has it.
+    """Fresh memory in its final shape.
 
-    Without gradients no view: one that is made so may not be written into with them.
+    Not as a view while gradients are off: with them on again, torch would refuse writes into it.
     """
     return made.view(shape) if recording() else torch.ops.aten._unsafe_view(made, shape)
 

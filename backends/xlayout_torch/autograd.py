@@ -1,7 +1,7 @@
 """Autograd: a large layout of tensors that require grad, as one operation of the graph.
 
-A raw copy is nothing that autograd sees; the operation is, and the copy kernel runs it, on the way
-back too. A gate that is closed leaves the layout to torch's own ops.
+Autograd does not see a raw copy. It sees the operation, which the copy kernel runs, forward and
+backward. If one of the gates is closed, torch's own ops run the layout.
 """
 
 from __future__ import annotations
@@ -45,5 +45,5 @@ def linear(make: Callable[[], str | None], arrays: Sequence[Any]) -> Sequence[An
 
 
 def _readable(arrays: Sequence[Any]) -> bool:
-    with torch.no_grad():  # that they require it is no matter here
+    with torch.no_grad():  # whether they require it does not matter here
         return addresses_of(arrays) is not None

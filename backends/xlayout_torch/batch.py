@@ -38,8 +38,8 @@ def move_many(items: Items) -> bool:
 class Batch:
     """Moves between many tensors, prepared once; each `run` is a few launches.
 
-    It keeps the tensors. Who runs it vouches that nobody looks on: the gates are asked when it is
-    made.
+    It keeps the tensors alive. The gates are asked when it is made; whoever runs it vouches that
+    they are still open.
     """
 
     def __init__(
@@ -98,5 +98,5 @@ _planned = lru_cache(8)(planned)  # a plan of a thousand tensors takes half a me
 
 
 def _table(words: array[int], device: torch.device) -> Any:
-    """The words on a device, there for every stream."""
+    """The words on a device, ready for every stream."""
     return cuda.words_of(words).to(device)

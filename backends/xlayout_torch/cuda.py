@@ -1,8 +1,8 @@
-"""CUDA: torch's own copies given to a Triton kernel, where it should be faster and nobody looks on.
+"""CUDA: copies by a Triton kernel in place of torch's, if it should be faster and nobody looks on.
 
 The gates are those of the CPU's kernel and one more: nothing is launched while a CUDA graph is
-captured. Before a device is used for the first time it copies a little, and torch goes on copying
-where that fails or comes out wrong. XLAYOUT_TRITON=off does without the kernel.
+captured. The first use of a device is a small trial; if that fails or comes out wrong, torch goes
+on copying there. XLAYOUT_TRITON=off does without the kernel.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __all__ = [
 ]
 
 SMALL = 1 << 24
-"""Bytes below which torch copies, whose call keeps its host for 10 us where this takes 35: one
-after another, both are as fast at 10 MB if they are transposes, and at 30 MB if they move rows."""
+"""Bytes below which torch copies: its call takes 10 us of the host, and this one 35. Of calls in a
+row both take as long at 10 MB if they are transposes, and at 30 MB if they move rows."""
 
 SEVERAL = 1 << 25
 """The same of a call that reads or writes several tensors."""
@@ -110,7 +110,7 @@ def launch(made: Plan, table: Any, source: int = 0, target: int = 0) -> None:
         kernel, fixed = _kernels.get(key, (None, ()))
         if kernel is None:
             _kernels[key] = _first(one, arguments)
-        else:  # past the half of a launch's time in which Triton looks for it
+        else:  # without the half of a launch's time in which Triton looks it up
             kernel[one.programs, 1, 1](*arguments, *fixed)
 
 
@@ -218,7 +218,7 @@ def addresses_of(xs: Sequence[Any]) -> list[int]:
 
 
 def uploaded(words: array[int], device: torch.device) -> Any:
-    """The words on a device for the stream of now, when it has done what it has to do before."""
+    """The words on a device for the current stream, in order with its other work."""
     host = words_of(words)
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
 

@@ -1,7 +1,7 @@
-"""Derivatives: whether anybody asks for one by a number that a tensor holds.
+"""Derivatives: whether anybody needs one with respect to a number in a tensor.
 
-`requires_grad` and a tangent say so of one level. What a transform of `torch.func` inside another
-one works out is wrapped, once for each of them, and says it further in.
+`requires_grad` and a tangent tell it of one level. Nested transforms of `torch.func` wrap a tensor
+once each, and what is inside tells it of theirs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NONE = -1  # the level of what no transform has wrapped
 
 
 def asked(x: Any) -> str | None:
-    """What a derivative by `x` needs and a plain number loses; None if nobody asks for one."""
+    """What a derivative needs of `x` and a plain number would lose; None if nobody needs one."""
     if torch.compiler.is_dynamo_compiling():  # which follows no transform into its wrappers
         return "requires grad" if x.requires_grad else None
     while True:
@@ -33,7 +33,7 @@ def asked(x: Any) -> str | None:
 
 
 def _is_batch(x: Any) -> bool:
-    """Whether `vmap` has wrapped it, which is asked for no tangent; what is inside may have one."""
+    """Whether `vmap` has wrapped it: only what is inside can be asked for a tangent."""
     return _functorch.is_batchedtensor(x) or _functorch.is_legacy_batchedtensor(x)
 
 

@@ -1,8 +1,8 @@
-"""Lent: another framework's memory on a GPU, which it gets back when torch's kernels have read it.
+"""Lent: another framework's memory on a GPU, given back when torch's kernels have read it.
 
-By DLPack it gets it back with the last tensor that has it. Kernels that are queued by then read it
-later, and may find there what the other framework has written since: it knows nothing of torch's
-streams. As torch does with memory of its own, the stream that is current at the end counts.
+DLPack alone would give it back with the last tensor on it. Kernels that are still queued would read
+it later, and might find what the other framework has written since: it knows nothing of torch's
+streams. As with torch's own memory, the stream that is current at the end counts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _waiting: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
 
 
 class Lent:
-    """What holds a tensor's memory: it is let go of when the work that was queued by then is done.
+    """Holds memory for a tensor, and lets go of it when the work queued by then is done.
 
-    torch asks it where the memory is, and keeps it as long as a tensor has that.
+    torch reads the address from it, and keeps it alive as long as a tensor uses the memory.
     """
 
     def __init__(self, held: torch.Tensor) -> None:
@@ -48,7 +48,7 @@ class Lent:
 
 
 def guarded(x: torch.Tensor) -> torch.Tensor:
-    """A dense tensor on the memory of `x`, which is not let go of under torch's kernels."""
+    """A dense tensor on the memory of `x`, which stays until torch's kernels have read it."""
     storage = torch.as_tensor(Lent(x), device=x.device).untyped_storage()
     made = torch.empty(0, dtype=x.dtype, device=x.device)
     return made.set_(storage, 0, x.shape, x.stride())

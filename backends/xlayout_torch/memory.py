@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-"""The types that no code of others stands behind."""
+"""The types that run no code of others."""
 
 WIDTHS = {
     dtype: dtype.itemsize
@@ -45,10 +45,10 @@ WIDTHS = {
     and not dtype.is_complex
     and not str(dtype).startswith("torch.q")
 }
-"""Bytes of what the kernel has plans for: no complex numbers, which may be conjugated lazily."""
+"""Dtype -> bytes, of what the kernel copies: no complex numbers, which may be conjugated lazily."""
 
 
-# Of torch's internals, found once; what is true of any of these is asked on every call.
+# Torch's internals, looked up once, because they are asked on every call.
 dispatch_modes = torch._C._len_torch_dispatch_stack
 function_modes = torch._C._len_torch_function_stack
 jit_tracing = torch._C._is_tracing
@@ -62,14 +62,14 @@ def strided(x: Any) -> bool:
     return x.layout is _strided
 
 
-# Where Dynamo reads the backward pass of an autograd.Function, nobody may ask for a layout.
+# Where Dynamo traces the backward pass of an autograd.Function, it cannot ask for a layout.
 strided._torchdynamo_inline = lambda x: not x.is_sparse  # type: ignore[attr-defined]
 
 
 def watched() -> bool:
-    """Whether a dual level, a transform, a mode or a tracer is to see every call.
+    """Whether a dual level, a transform, a mode or a tracer must see every call.
 
-    In a transform also the calls on what it does not wrap: their results it does.
+    A transform must even see calls on tensors that it did not wrap, because it wraps their results.
     """
     return bool(
         forward_ad._current_level >= 0
@@ -81,7 +81,7 @@ def watched() -> bool:
 
 
 def under_function_mode() -> bool:
-    """Whether a mode is to see torch's functions; a default device is one that need not."""
+    """Whether a mode must see calls of torch's functions; that of a default device need not."""
     modes = range(function_modes())
     return any(type(torch._C._get_function_stack_at(k)) is not DeviceContext for k in modes)
 
@@ -107,8 +107,8 @@ GATES: dict[str, Callable[[Any], bool]] = {
 def plain(x: Any) -> bool:
     """Whether no gate that is about the tensor alone is closed, as torch's dispatcher sees it.
 
-    What it keeps lazily, wraps or lays out otherwise has a key of its own there; one question
-    answers for all. Where the answer is no, the gates say why.
+    Every lazy state, wrapper and other layout has a dispatch key of its own, so one question
+    answers for all. If the answer is no, the gates say why.
     """
     return type(x) in PLAIN and (_keys_of(x).raw_repr() in _plain_keys or _learned(x))
 
@@ -117,11 +117,11 @@ _keys_of = torch._C._dispatch_keys
 _plain_keys: set[int] = set()
 """The keys of plain tensors, and of those that inference mode made, on devices of known types."""
 _known = {"meta"}
-"""Types of devices whose keys have been asked for, and the one that has no memory to be seen."""
+"""Types of devices whose keys are known already; and meta, which has no memory to be seen."""
 
 
 def _learned(x: Any) -> bool:
-    """Whether a tensor is plain, on a device of a type that had not been asked for."""
+    """Whether a tensor is plain, if it is the first on a device of its type."""
     kind = x.device.type
     if kind in _known or watched():  # a mode may make others
         return False
@@ -168,7 +168,7 @@ def strides(x: Any, /) -> tuple[int, ...] | None:
 def view_strides(x: Any, /) -> tuple[int, ...] | None:
     if (watched() or not plain(x)) and any_closed(GATES, x):
         return None
-    # Of a raw view of elements that share memory torch's gradient is the mean of theirs.
+    # For a raw view whose elements share memory, torch's gradient would be the mean of theirs.
     if x.requires_grad and torch.is_grad_enabled() and meets_itself(_extent(x)):
         return None
     return tuple(x.stride())
@@ -181,13 +181,13 @@ def count_write(xs: Sequence[Any]) -> None:
 
 
 def sealed(x: Any) -> bool:
-    """Whether torch has nobody write it: what inference mode made, outside of it."""
+    """Whether torch forbids writes into it: an inference tensor, outside inference mode."""
     return bool(x.is_inference()) and not torch.is_inference_mode_enabled()
 
 
 _WATCHERS = "forward mode", "transform", "batches", "functionalization", "dispatch mode", "tracing"
 _WATCHED = {name: GATES[name] for name in _WATCHERS}
-"""The gates of whoever works out results, and would not see that a tensor is emptied."""
+"""The gates of tracers and transforms, which would not see that a tensor is emptied."""
 
 
 def release(x: Any, /) -> Callable[[], None]:

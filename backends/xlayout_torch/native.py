@@ -1,7 +1,7 @@
-"""Native: torch's own copies given to the compiled kernel, where it is faster and nobody looks on.
+"""Native: copies by the compiled kernel in place of torch's, if it is faster and nobody looks on.
 
 A raw copy that autograd, a transform, a tracer or a mode does not see gives silently wrong results.
-Each of them is a gate, and one that is closed sends the copy to torch.
+Each of them is a gate; if one is closed, torch makes the copy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if xlayout_native.available:
     xlayout_native.share_threads()
 
 _home = True
-"""Whether this process has the threads that torch started: in a fork they never come."""
+"""Whether this process has the threads that torch started: a fork has none of them."""
 
 
 def _leave_home() -> None:

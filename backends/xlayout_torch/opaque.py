@@ -1,6 +1,6 @@
-"""Opaque: functions whose inside Dynamo does not read.
+"""Opaque: functions that Dynamo does not look into.
 
-To mark them imports Dynamo, which takes a second: so this is imported where Dynamo is at work.
+Marking them imports Dynamo, which takes a second: this is imported only where Dynamo is at work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def symbolic(n: int) -> bool:
 
 
 def told(arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any]) -> Any | None:
-    """What `torch.compile` takes for constants of a call, if that is all but the elements."""
+    """A call as constants, if to Dynamo all of it but the elements is constant; else None."""
     seen = []
     for x in arrays:
         if type(x) not in PLAIN or not strided(x) or x.is_quantized:
@@ -50,7 +50,7 @@ def _is_constant(value: Any) -> bool:
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def number(function: Callable[..., Any], joined: Callable[..., Any], *parts: Any) -> int:
     """A graph holds tensors and numbers; so a call is known by a number, the same each time."""
-    # By what is said of it too: 0 is equal to -0.0, and a layout to one of other pieces.
+    # By their text too: 0 is equal to -0.0, and a layout to one of other pieces.
     key = (function, joined, *((type(part), part, repr(part)) for part in parts))
     try:
         found = _NUMBERS.setdefault(key, len(_CALLS))

@@ -1,7 +1,6 @@
 """Operation: a layout that only moves elements, as one operation of torch, `xlayout::relayout`.
 
-It is linear and takes every element along: so forward it is its own derivative, and backward its
-own inverse.
+It is linear and moves every element: its forward derivative is itself, its backward its inverse.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ def _run(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
 
 def _by_views(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
     """The same by ops that every transform has rules for, and the `vmap` of batched gradients."""
-    whole = torch.cat([x.reshape(-1) for x in arrays])  # as much wrapped as the most of them
+    whole = torch.cat([x.reshape(-1) for x in arrays])  # wrapped by all that wraps any of them
     ends = list(accumulate([x.numel() for x in arrays], initial=0))
     moves = tuple(
         (0, target, (ends[source] + first, to, loops))
@@ -138,7 +137,7 @@ def _differentiable(arrays: Sequence[torch.Tensor], form: str) -> Sequence[torch
     if _is_recorded(arrays):
         made: Sequence[torch.Tensor] = _Linear.apply(form, *arrays)  # type: ignore[no-untyped-call]
         return made
-    # Nobody is to see it, so it need not pass through the dispatcher again.
+    # Nothing records it, so it need not pass through the dispatcher again.
     return _writer(form)(arrays, None) or _Linear.forward(form, *arrays)
 
 
@@ -153,11 +152,11 @@ def _is_recorded(arrays: Sequence[torch.Tensor]) -> bool:
 
 
 def _define(name: str, result: str, of: Callable[[Any], Any]) -> None:
-    """An operation of tensors that are row-major, or are made so first; its results are.
+    """Define an operation on tensors, which are made row-major first, as its results are.
 
-    What a program carries along is text: it may be kept, and run by a process that never saw the
-    layout. `custom_op` would say the same, and take 15 us more of each call; `register_autograd`
-    has no forward mode, and loses tangents without a word.
+    A program has the layout as text: it may be saved, and run by a process that never saw the
+    layout. `custom_op` would do the same, and take 15 us longer for each call; `register_autograd`
+    has no forward mode, and silently loses tangents.
 
     Args:
         name: of the operation.

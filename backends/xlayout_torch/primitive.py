@@ -2,9 +2,9 @@
 
 Inductor loops over the elements of every result and works out an address for each, into memory that
 it touches page by page. From some size on Dynamo records this operation instead, which the copy
-kernel runs.
+kernel runs. If one of the gates here is closed, plain ops stay.
 
-Each gate here keeps it away, and plain ops stay. It is imported where Dynamo is at work.
+This is imported only where Dynamo is at work.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def linear(form: str | None, arrays: Sequence[Any]) -> Sequence[Any] | None:
 
 
 def worth(form: str, seen: Sequence[Any]) -> bool:
-    """Whether no gate keeps the operation away from arrays of which so much is told."""
+    """Whether no gate keeps the operation away from arrays that are described so."""
     _, dtype, device, _ = seen[0]
     row_major = all(x[3] for x in seen)
     return bool(_outputs(form, dtype, device.type, True, row_major))

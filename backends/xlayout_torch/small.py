@@ -1,10 +1,10 @@
 """Small: a small layout in one call of the compiled kernel, where torch would take three.
 
-On a kilobyte a call costs its calls: view, permute and reshape go through torch's dispatcher three
-times, the kernel not once. What must see a copy closes the gates that large copies have, asked in
-fewer words. What is wrapped (by functionalization, lazy zeros, a sparse format) has no address to
-give; quantized dtypes, and complex ones, which may be conjugated lazily, have no plan; modes,
-transforms and tracers are asked for once a call.
+On a kilobyte the cost is in the calls: view, permute and reshape go through torch's dispatcher
+three times, the kernel not once. The gates are those of large copies, asked in fewer words: what is
+wrapped (by functionalization, lazy zeros, a sparse format) has no address to give; quantized
+dtypes, and complex ones, which may be conjugated lazily, have no plan; modes, transforms and
+tracers are asked for once a call.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def quick(
 
 
 def _on_its_own(recipe: Callable[..., Any]) -> Callable[..., Any]:
-    """A recipe whose results are no views, even of what only they have.
+    """A recipe whose results are never views, not even of memory that is theirs alone.
 
-    Of what is made without gradients, as in an autograd.Function, torch lets nobody write into a
-    view with them.
+    If a view is made with gradients off, as in an autograd.Function, torch refuses writes into it
+    with gradients on.
     """
 
     def run(*arrays: Any) -> Any:

@@ -92,7 +92,7 @@ def stacked(x: torch.Tensor, group: str, size: int, /) -> torch.Tensor:
 def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torch.Tensor:
     """The sum over the ranks along some mesh axes of this rank's stretch of a flat tensor.
 
-    Over gloo it is added up in the order of the ranks, whoever adds.
+    Over gloo every rank adds up in the order of the ranks.
     """
     group = _company(mesh)
     if _in_pairs(rows, group):
@@ -127,7 +127,7 @@ def _everyone(mesh: DeviceMesh | None) -> tuple[int, ...]:
 
 
 def _company(mesh: DeviceMesh | None) -> Any:
-    """A group that is there and has all ranks of a mesh; to make one, others would be needed."""
+    """An existing group that has all ranks of a mesh; to make one, other ranks would be needed."""
     return mesh.get_group() if mesh is not None and mesh.ndim == 1 else dist.group.WORLD
 
 

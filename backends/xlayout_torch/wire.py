@@ -57,7 +57,7 @@ _SILENT = frozenset(
     {"wait_tensor", "_wrap_tensor_autograd", "barrier", "monitored_barrier_", "check_for_nan",
      "send", "isend"}
 )  # fmt: skip
-"""What receives nothing of anybody's."""
+"""Operations that receive no elements."""
 
 Given = dict[str, Any]
 Count = Callable[[Given], int]

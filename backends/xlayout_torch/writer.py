@@ -1,4 +1,4 @@
-"""Writer: a layout between row-major tensors along the shortest way that is known for its size."""
+"""Writer: a layout between row-major tensors, by the fastest way that is known for its size."""
 
 from __future__ import annotations
 
