@@ -33,7 +33,7 @@ from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.batch import move_many as move_many
 from xlayout_torch.cuda import together as together
-from xlayout_torch.memory import jit_tracing, recording, strided
+from xlayout_torch.memory import grad_enabled, jit_tracing, strided
 from xlayout_torch.memory import refusal as refusal
 from xlayout_torch.memory import release as release
 from xlayout_torch.memory import strides as strides
@@ -255,7 +255,7 @@ def _shaped(made: Any, shape: Sequence[int]) -> Any:
 
     Not as a view while gradients are off: with them on again, torch would refuse writes into it.
     """
-    return made.view(shape) if recording() else torch.ops.aten._unsafe_view(made, shape)
+    return made.view(shape) if grad_enabled() else torch.ops.aten._unsafe_view(made, shape)
 
 
 def _cut(window: tuple[builtins.slice | int, ...]) -> Callable[[Any], Any]:

@@ -21,9 +21,9 @@ __all__ = [
     "count_write",
     "dispatch_modes",
     "function_modes",
+    "grad_enabled",
     "jit_tracing",
     "plain",
-    "recording",
     "refusal",
     "release",
     "sealed",
@@ -53,7 +53,7 @@ dispatch_modes = torch._C._len_torch_dispatch_stack
 function_modes = torch._C._len_torch_function_stack
 jit_tracing = torch._C._is_tracing
 transforms = torch._C._are_functorch_transforms_active
-recording = torch.is_grad_enabled
+grad_enabled = torch.is_grad_enabled
 _strided = torch.strided
 
 
@@ -150,7 +150,7 @@ def addresses_of(xs: Sequence[Any]) -> list[int] | None:
                 or not x.is_cpu
                 or not x.is_contiguous()
                 or x.is_neg()
-                or (x.requires_grad and recording())
+                or (x.requires_grad and grad_enabled())
                 or not (address := x.data_ptr())
             ):
                 return None
@@ -162,14 +162,14 @@ def addresses_of(xs: Sequence[Any]) -> list[int] | None:
 
 def strides(x: Any, /) -> tuple[int, ...] | None:
     # A raw write that autograd, a transform or a mode does not see gives silently wrong results.
-    return None if x.requires_grad and torch.is_grad_enabled() else view_strides(x)
+    return None if x.requires_grad and grad_enabled() else view_strides(x)
 
 
 def view_strides(x: Any, /) -> tuple[int, ...] | None:
     if (watched() or not plain(x)) and any_closed(GATES, x):
         return None
     # For a raw view whose elements share memory, torch's gradient would be the mean of theirs.
-    if x.requires_grad and torch.is_grad_enabled() and meets_itself(_extent(x)):
+    if x.requires_grad and grad_enabled() and meets_itself(_extent(x)):
         return None
     return tuple(x.stride())
 
@@ -193,7 +193,7 @@ _WATCHED = {name: GATES[name] for name in _WATCHERS}
 def release(x: Any, /) -> Callable[[], None]:
     if type(x) not in PLAIN:
         raise TypeError(f"donate: nothing can empty a {type(x).__qualname__}; do not donate it")
-    if x.requires_grad and torch.is_grad_enabled():
+    if x.requires_grad and grad_enabled():
         raise TypeError(
             "donate: x requires grad, and autograd would be left with nothing; pass x.detach()"
         )

@@ -24,8 +24,8 @@ from xlayout_torch.memory import (
     addresses_of,
     dispatch_modes,
     function_modes,
+    grad_enabled,
     jit_tracing,
-    recording,
     transforms,
     under_function_mode,
     watched,
@@ -63,7 +63,7 @@ def quick(
                 or not x.is_cpu
                 or not x.is_contiguous()
                 or x.is_neg()
-                or (x.requires_grad and recording())
+                or (x.requires_grad and grad_enabled())
             )
             address = 0 if closed else x.data_ptr()
         except RuntimeError:  # it has no memory of its own
@@ -102,7 +102,7 @@ def _on_its_own(recipe: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*arrays: Any) -> Any:
         made = recipe(*arrays)
-        if recording():
+        if grad_enabled():
             return made
         return tuple(map(_no_view, made)) if type(made) is tuple else _no_view(made)
 
