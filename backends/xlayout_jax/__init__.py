@@ -236,7 +236,7 @@ def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -
 
 
 def _laid_beside(x: Any, values: np.ndarray) -> Any:
-    """On the device of `x`, and bound to it only if `x` is."""
+    """`values` on the device of `x`, and committed to it only if `x` is."""
     sharding = x.sharding
     if isinstance(sharding, NamedSharding):  # of one device; its spec was for the axes of `x`
         sharding = NamedSharding(sharding.mesh, PartitionSpec(), memory_kind=sharding.memory_kind)  # type: ignore[no-untyped-call]

@@ -160,7 +160,7 @@ def _mapped(parts: Step, sources: Shardings, targets: Shardings) -> Step:
 
 
 def _looked_into(run: Step) -> Step:
-    """`run` where JAX looks for NaNs: in what it makes, for inside a shard_map it would not end."""
+    """`run`, with JAX's search for NaNs in its results only: in a shard_map it would never end."""
 
     def call(*xs: Any) -> tuple[Any, ...]:
         if not (jax.config.jax_debug_nans or jax.config.jax_debug_infs):  # type: ignore[attr-defined]
@@ -220,8 +220,8 @@ def _choose(
         """A step whose results are typed as those of any other, made of nothing that varies too."""
         return lambda *xs: tuple(_vary(y, varying) for y in step(*xs))
 
-    # Typed before the switch, for the gradient of that is a sum over ranks, and within a step a sum
-    # would be over what ranks do in different ones.
+    # Typed before the switch: the transpose of this is a sum over ranks, which must not be inside
+    # a step that only some of them take.
     given = [_vary(x, varying) for x in arrays]
     made: tuple[Any, ...] = lax.switch(which, [alike(step) for step in unique], *given)
     return made
@@ -261,7 +261,7 @@ def _laying(sharding: NamedSharding) -> Callable[[Any], Any]:
 
 
 def cast(x: Any, dtype: Any, /) -> Any:
-    """`x` in the dtype that a caller wants, which JAX must be able to make."""
+    """`x` in a dtype; TypeError if JAX would narrow that."""
     wanted = asked(dtype, x.dtype)
     if is_tracer(x):
         return _cast(x, wanted)

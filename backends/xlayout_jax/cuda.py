@@ -1,8 +1,8 @@
 """CUDA: a layout by the Triton kernel, where it is all that a program does and XLA is slower.
 
-A program that does more is XLA's, which makes one pass of a layout and what comes before and after.
-Before the kernel is used for the first time it copies a little, and XLA goes on copying where that
-fails or comes out wrong. XLAYOUT_TRITON=off does without it.
+A program that does more is left to XLA, which makes one pass of a layout and what is around it. The
+first use of the kernel is a small trial; if that fails or comes out wrong, XLA goes on copying.
+XLAYOUT_TRITON=off does without the kernel.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def joined(xs: Sequence[Any], axis: int, /) -> Any:
 def is_mistaken(dtype: Any, /) -> bool:
     """Whether XLA on CPU mistakes the bytes of a dtype, as of those of two bits.
 
-    Joined they end the process; sent they are garbage, or end it.
+    To concatenate them crashes the process; to send them gives garbage, or crashes too.
     """
     return dtype.name in ("int2", "uint2")
 

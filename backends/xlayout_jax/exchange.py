@@ -45,9 +45,9 @@ _PLACES: dict[Any, tuple[tuple[int, int], str | None]] = {}
 _MOST = 1024  # shardings; a program with more than this starts over
 
 _LENT: Counter[int] = Counter()
-"""Addresses of memory that JAX was lent for reading, as of a file that is mapped, while it has it.
+"""Addresses of memory that JAX was lent for reading, such as a mapped file, while JAX has it.
 
-Its arrays do not say so, and whoever had one of them on would write there.
+Its arrays do not say so, and whoever adopted one of them would write there.
 """
 
 
@@ -69,7 +69,7 @@ class Offer:
         self.device = device
         self.obstacle = obstacle
         if device[0] == CUDA and _ignores_streams():
-            array.block_until_ready()  # before that its memory may be another
+            array.block_until_ready()  # until then its memory may change
         self.pointer: int = 0 if obstacle else array.unsafe_buffer_pointer()
 
     @property
@@ -80,7 +80,7 @@ class Offer:
 
     @property
     def writable(self) -> bool:
-        """Whether it is no memory that JAX was lent for reading."""
+        """Whether others may write: not into memory that JAX was lent for reading."""
         return self.pointer not in _LENT
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -157,7 +157,7 @@ def adopt(
         raise BufferError(f"{name}{list(offered.shape)} cannot be shared: {why}; pass copy=None")
     if why or copy:
         offered = offered.copied()
-    # What JAX does itself it would record, where a constant crosses while a function is traced.
+    # For a constant that crosses while a function is traced: JAX would record its own steps.
     at_once = wide or offered.needs_bits or 0 in offered.shape
     mode = jax.ensure_compile_time_eval() if at_once else nullcontext()
     with mode, jax.enable_x64(True) if wide else nullcontext():

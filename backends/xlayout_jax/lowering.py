@@ -25,6 +25,6 @@ def _lower(context: Any, *operands: Any, linear: Linear, alone: bool = False) ->
     return lower_plain(context, *operands, linear=linear) if made is None else made
 
 
-# One rule for every platform: with one for each, JAX 0.10 cannot lower for several at once. And not
-# to be remembered for the next of its kind: that one may have operands laid out otherwise.
+# One rule for every platform: with one for each, JAX 0.10 cannot lower for several at once. It is
+# not cached: the next operation of its kind may have operands that are laid out otherwise.
 mlir.register_lowering(relayout_p, _lower, cacheable=False)

@@ -1,7 +1,7 @@
 """Native: the primitive of a layout by the copy kernel, as a call of XLA for CPU where that pays.
 
-Each gate here keeps the call away, and XLA's plain ops stay. While a function is traced the arrays
-close it; when it is lowered, the computation that they turned out to be a part of.
+If one of the gates here is closed, XLA's plain ops stay. Some are asked about the arrays while a
+function is traced; the others, when it is lowered, about the computation that they are a part of.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SMALL = 1 << 17
 """Bytes from which a call is faster than XLA's ops, with neighbours to fuse and without."""
 
 LARGE = 1 << 25
-"""The same where whole rows move. The system gives so much memory anew each time, page by page, so
-that it is huge pages that pay."""
+"""The same where whole rows move. Memory of that size comes anew from the system each time, page by
+page, which is why huge pages pay."""
 
 TARGET = "xlayout_copy"
 
@@ -80,7 +80,7 @@ def _refused() -> bool:
         return True
     try:
         jax.ffi.register_ffi_target(TARGET, _handler, platform="cpu")
-    except Exception:  # noqa: BLE001 -- an XLA of another time than the headers; no error of its own
+    except Exception:  # noqa: BLE001 -- XLA and the headers of other versions; it has no error class
         return True
     return False
 

@@ -74,7 +74,7 @@ batching: Any = interpreters.batching
 
 
 def common_kind(arrays: Sequence[Any]) -> Any:
-    """What results have from operands besides a shape; None where that is no one thing.
+    """The type of the operands apart from their shape, which results take on; None if they differ.
 
     Operands that vary over different axes of a `shard_map` are first to be made alike, and a
     sharding that is part of the type is for the ops to work out: both know rules for it.

@@ -19,12 +19,12 @@ def is_tracer(x: Any) -> bool:
 
 
 def is_staged() -> bool:
-    """Whether a compiler records: to it constants have no memory, and are nobody's to give away."""
+    """Whether a compiler records: in its program constants have no memory to share or give away."""
     return is_tracer(lax.iota(np.int32, 1))  # made on the device: no guard sees a transfer
 
 
 def primal(x: Any) -> Any:
-    """What is differentiated: its value is known then, for only `jit` does not know it."""
+    """The value inside the tracers of a derivative, which know it; those of `jit` do not."""
     while isinstance(x, _Tracer) and hasattr(x, "primal"):
         x = x.primal
     return x

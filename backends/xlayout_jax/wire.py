@@ -26,8 +26,8 @@ def wire_bytes(
 ) -> dict[str, int]:
     """{collective: bytes received by a device, on average}; `fn` is compiled, not run.
 
-    XLA for CPU widens narrow floats just before it makes code, sums first, which no accelerator
-    does; what is read there is the program before that.
+    Just before it makes code, XLA for CPU widens narrow floats, those of sums first, which no
+    accelerator does. There the program before that step is read.
     """
     if target is not None:
         return received(compiled(fn, args, target).as_text())

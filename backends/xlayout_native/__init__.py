@@ -14,7 +14,7 @@ import os
 import warnings
 
 _asked = os.environ.get("XLAYOUT_NATIVE") or "auto"
-if _asked not in ("auto", "require", "off"):  # of these the build knows one more than this
+if _asked not in ("auto", "require", "off"):  # "require" is for the build
     warnings.warn(f"XLAYOUT_NATIVE: {_asked!r}; wanted 'off' or nothing", stacklevel=2)
 
 try:

@@ -58,7 +58,7 @@ SMALL = 1 << 15
 """Bytes from which one copy of the kernel's may stand for one of a framework's."""
 
 FEW = SMALL // 16
-"""Elements, of which no dtype's fill as much: for one copy of so few the kernel is not asked."""
+"""Elements that fill no more than that in any dtype: the kernel is not asked to copy so few."""
 
 LARGE = 1 << 24
 """Bytes from which every copy is the kernel's, and a fresh result should be on huge pages."""
@@ -114,7 +114,7 @@ def plan_to_copy(
 ) -> Plan | None:
     """The same of a strided array copied into row-major memory; strides in elements.
 
-    Found sooner than by its moves, of which there is one.
+    It is found faster than by its one move.
 
     >>> plan_to_copy((2, 2), (1, 2), 4) is None  # too small
     True
@@ -150,16 +150,16 @@ def has_plan(moves: Moves) -> bool:
 
 
 class Plans(dict[Any, Any]):
-    """The plans of some moves that have one, by what tells how wide an element is.
+    """The plans of some moves, by what tells the width of an element; None where there is none.
 
-    Each is prepared when it is first asked for. A plan has a kilobyte for each move, a program of
-    many shapes keeps those of all, and most arrays of one program are of one dtype or two.
+    Each is prepared when it is first asked for: a plan takes a kilobyte for each move, a program of
+    many shapes keeps those of all, and most programs have arrays of one dtype or two.
 
     Args:
-        moves: what all of them make.
+        moves: the copies, for which `has_plan` holds.
         inputs: how many arrays are read.
         outputs: how many are written.
-        width: of what tells it, in bytes; None where there is to be no plan.
+        width: what tells it -> bytes; None where there is to be no plan.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ def one_move(shape: Sequence[int], strides: Sequence[int]) -> Moves:
 
 
 def are_many(moves: Moves) -> bool:
-    """Whether there is more to them than one call in a program should carry along.
+    """Whether moves are too many for one call in a program to carry along.
 
     >>> are_many(one_move((8, 64), (64, 1))), are_many(one_move((8, 64), (64, 1)) * 257)
     (False, True)

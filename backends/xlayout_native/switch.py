@@ -9,7 +9,7 @@ from contextvars import ContextVar
 __all__ = ["WATCHERS", "switched", "wanted"]
 
 WATCHERS: list[Callable[[bool], AbstractContextManager[object]]] = []
-"""What else is to be entered with the switch: a compiler that remembers its results has to know."""
+"""Contexts to enter with the switch: a compiler that caches its results has to know of it."""
 
 _wanted = ContextVar("xlayout_native.wanted", default=True)
 
@@ -25,7 +25,7 @@ False
 
 @contextmanager
 def switched(on: bool) -> Iterator[None]:
-    """Inside, copies of this thread may go to the kernel or may not."""
+    """Whether, inside this context, copies of this thread may go to the kernel."""
     with ExitStack() as stack:
         for watcher in WATCHERS:
             stack.enter_context(watcher(on))

@@ -107,7 +107,7 @@ def full(shape: Sequence[Any], value: Any, like: Any, /) -> Any:
 
 
 def _filler(value: Any, dtype: Any) -> Any:
-    """What numpy takes for 0 in records; of another number there is an error before."""
+    """What numpy takes for 0 in records; any other number was refused before."""
     return np.zeros((), dtype) if issubclass(dtype.type, np.void) else value
 
 

@@ -1,4 +1,4 @@
-"""Native: numpy's own copies given to the compiled kernel, where it is faster."""
+"""Native: copies by the compiled kernel in place of numpy's, where it is faster."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def writer(
     return write
 
 
-_PLAIN_TYPES = frozenset([np.ndarray])  # no class of others that means more than its bytes
+_PLAIN_TYPES = frozenset([np.ndarray])  # a subclass may mean more than its bytes
 
 
 def are_bytes(dtype: Any, *arrays: Any) -> bool:
-    """Whether there is nothing to arrays of a dtype but their bytes."""
+    """Whether arrays of a dtype are nothing more than their bytes."""
     return not dtype.hasobject and _PLAIN_TYPES.issuperset(map(type, arrays))
 
 

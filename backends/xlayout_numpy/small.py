@@ -1,8 +1,8 @@
 """Small: a small layout in one call of the compiled kernel, where numpy would take several.
 
-On a kilobyte a call costs its calls. Where axes are split and merged again the kernel saves an
-eighth of them, for a program of slices and concatenations two thirds. What is the copy of one view
-numpy makes as fast up to 2048 elements; from there on a transpose takes it twice as long and more.
+On a kilobyte the cost is in the calls. The kernel saves an eighth of it where axes are split and
+merged again, and two thirds of a program of slices and concatenations. A copy of one view numpy
+makes as fast up to 2048 elements; beyond that its transposes take at least twice as long.
 """
 
 from __future__ import annotations
