@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from xlayout_native.keys import find_by_shape, keep_by_shape
-from xlayout_native.strided import FEW
+from xlayout_native.strided import FEW, Moves
 from xlayout_torch import cuda, native
 from xlayout_torch import derivatives as derivatives
 from xlayout_torch import exchange as exchange
@@ -282,7 +282,7 @@ def assign(to: Any, source: Any, /) -> None:
         to.fill_(source)
 
 
-def move(moves: cuda.Moves, arrays: Sequence[Any], outputs: Sequence[Any], /) -> bool:
+def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any], /) -> bool:
     if outputs and outputs[0].is_cuda:
         return cuda.move(moves, arrays, outputs)
     return native.move(moves, arrays, outputs)

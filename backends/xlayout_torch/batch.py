@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from xlayout_torch import cuda
-from xlayout_torch.cuda import Moves
 from xlayout_torch.memory import count_write
-from xlayout_triton.plan import Plan, planned
+from xlayout_triton.plan import Moves, Plan, planned
 from xlayout_triton.tile import VECTOR
 
 __all__ = ["Batch", "move_many"]
@@ -55,7 +54,7 @@ class Batch:
         """The batch of these, or None where torch should make the moves."""
         calls = list(items)
         tensors = [x for _, arrays, made in calls for x in (*arrays, *made)]
-        return None if not tensors or cuda.watched(*tensors) else cls.unwatched(calls)
+        return None if not tensors or cuda.is_closed(*tensors) else cls.unwatched(calls)
 
     @classmethod
     def unwatched(

@@ -23,10 +23,10 @@ from xlayout_triton.plan import Launch, Moves, Plan, alignment, planned
 
 __all__ = [
     "GATES",
-    "Moves",
     "addresses_of",
     "copy",
     "fresh",
+    "is_closed",
     "joins",
     "launch",
     "move",
@@ -34,7 +34,6 @@ __all__ = [
     "status",
     "together",
     "uploaded",
-    "watched",
     "why_not",
     "words_of",
 ]
@@ -66,7 +65,7 @@ _OF_THE_CALL = {"forward mode", "dispatch mode", "function mode", "tracing", "ca
 
 def fresh(x: Any) -> Any | None:
     """A row-major copy of a tensor, or None where torch should make it."""
-    if x.numel() * x.itemsize < SMALL or watched(x) or x.is_contiguous():
+    if x.numel() * x.itemsize < SMALL or is_closed(x) or x.is_contiguous():
         return None
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     return y if _moved(_one_move(x.shape, x.stride()), (x,), (y,)) else None
@@ -81,7 +80,7 @@ def joins(xs: Sequence[Any], axis: int) -> bool:
 
 def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """Whether all moves are made, between tensors of one dtype; if not, torch should make them."""
-    if watched(*arrays, *outputs) or sum([y.nbytes for y in outputs]) < SEVERAL:
+    if is_closed(*arrays, *outputs) or sum([y.nbytes for y in outputs]) < SEVERAL:
         return False
     if not _moved(moves, arrays, outputs):
         return False
@@ -94,7 +93,7 @@ def together(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
     first = xs[0]
     if type(first) not in memory.PLAIN or not _there(first):
         return None
-    if torch.compiler.is_compiling() or watched(*xs):
+    if torch.compiler.is_compiling() or is_closed(*xs):
         return None
     for x in xs[1:]:
         if x.dtype != first.dtype or x.device != first.device:
@@ -248,7 +247,7 @@ def on(device: torch.device) -> Any:
 _one_move = lru_cache(4096)(one_move)
 
 
-def watched(*xs: Any) -> bool:
+def is_closed(*xs: Any) -> bool:
     """Whether a gate is closed for a call on these."""
     if not memory.watched() and all(map(_plain, xs)):
         return GATES["capture"](xs[0])  # the one that is left; to ask each takes 3 us a tensor

@@ -58,7 +58,7 @@ def rivals() -> bool:
 
 def fresh(x: Any) -> Any | None:
     """A row-major copy of a tensor, or None where torch should make it."""
-    if not xlayout_native.available or x.numel() * x.itemsize < SMALL or _watched(x):
+    if not xlayout_native.available or x.numel() * x.itemsize < SMALL or _is_closed(x):
         return None
     plan = plan_to_copy(x.shape, x.stride(), x.itemsize, rivals())
     if plan is None:
@@ -85,7 +85,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     if not xlayout_native.available:
         return False
     plan = plan_where_faster(moves, arrays[0].itemsize, len(arrays), len(outputs), rivals())
-    if plan is None or any(map(_watched, (*arrays, *outputs))):
+    if plan is None or any(map(_is_closed, (*arrays, *outputs))):
         return False
     pointers = [x.data_ptr() for x in (*arrays, *outputs)]
     xlayout_native.run(plan, torch.get_num_threads(), *pointers)
@@ -95,7 +95,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 
 def in_place(moves: Moves, x: Any, shape: tuple[int, ...]) -> Any | None:
     """A tensor that is alone on its storage, permuted there; None, and no change, for any other."""
-    if not wanted() or _watched(x) or not x.is_contiguous():
+    if not wanted() or _is_closed(x) or not x.is_contiguous():
         return None
     storage = x.untyped_storage()
     # Not memory of numpy, of JAX, or that other processes see.
@@ -110,5 +110,5 @@ def in_place(moves: Moves, x: Any, shape: tuple[int, ...]) -> Any | None:
     return x.new_empty(0).set_(storage, 0, shape)  # no view: one made without gradients stays so
 
 
-def _watched(x: Any) -> bool:
+def _is_closed(x: Any) -> bool:
     return memory.any_closed(GATES, x)
