@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, TypeVar
+from functools import lru_cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import compose
@@ -37,7 +37,21 @@ from xlayout.shard.spread import has_owners
 
 __all__ = ["Plan", "plan_reshard"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _once(method: Callable[Concatenate[Plan, P], T]) -> Callable[Concatenate[Plan, P], T]:
+    """A method that a plan answers once, and remembers for as long as it lives."""
+
+    @wraps(method)
+    def answered(plan: Plan, /, *args: P.args, **named: P.kwargs) -> T:
+        key = method, *args, *named.values()
+        if key not in plan._memo:
+            plan._memo[key] = method(plan, *args, **named)
+        return plan._memo[key]  # type: ignore[no-any-return]
+
+    return answered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,15 +84,15 @@ class Plan:
     itemsize: int
     _memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
+    @_once
     def stores(self, rank: int) -> tuple[Shape, ...]:
         """The shapes of the local arrays of a rank before."""
-        shapes = self.layout.in_shapes
-        return self._once(("stores", rank), lambda: local_shapes(self.src, shapes, rank))
+        return local_shapes(self.src, self.layout.in_shapes, rank)
 
+    @_once
     def makes(self, rank: int) -> tuple[Shape, ...]:
         """The shapes of the local arrays of a rank after."""
-        shapes = self.layout.out_shapes
-        return self._once(("makes", rank), lambda: local_shapes(self.dst, shapes, rank))
+        return local_shapes(self.dst, self.layout.out_shapes, rank)
 
     @property
     def ranks(self) -> int:
@@ -88,11 +102,12 @@ class Plan:
     # -- what moves -------------------------------------------------------------------------------
 
     @property
+    @_once
     def messages(self) -> tuple[Message, ...]:
         """All messages by receiver, including what a rank keeps, as one to itself."""
-        return self._once("messages", lambda: tuple(m for d in range(self.ranks)
-                                                    for m in self.received(d)))  # fmt: skip
+        return tuple(m for d in range(self.ranks) for m in self.received(d))
 
+    @_once
     def received(self, rank: int) -> tuple[Message, ...]:
         """The messages to one rank, in the order of the senders.
 
@@ -100,21 +115,18 @@ class Plan:
             SizeError: for a rank that the mesh does not have.
         """
         self.makes(rank)  # or there is no such rank
-        return self._once(("received", rank), lambda: tuple(
-            self._message(b[0], rank, b) for b in self.blocks.received(rank)))  # fmt: skip
+        return tuple(self._message(b[0], rank, b) for b in self.blocks.received(rank))
 
+    @_once
     def sent(self, rank: int) -> tuple[Message, ...]:
         """The messages from one rank, in the order of the receivers; raises as `received`."""
         self.stores(rank)
-        return self._once(("sent", rank), lambda: tuple(
-            self._message(rank, b[0], b) for b in self.blocks.sent(rank)))  # fmt: skip
+        return tuple(self._message(rank, b[0], b) for b in self.blocks.sent(rank))
 
     @property
+    @_once
     def blocks(self) -> Blocks | Pairs:
         """The messages in the compact form from which `Message` objects are made."""
-        return self._once("blocks", self._blocks)
-
-    def _blocks(self) -> Blocks | Pairs:
         if all(map(has_owners, self.src, self.layout.in_shapes)):
             with suppress(CompositionError):  # between all ranks at once it may be too many pieces
                 return Blocks(self.layout, self.src, self.dst, self.stores, self.makes)
@@ -125,14 +137,9 @@ class Plan:
         pieces = tuple(p.shifted(at, there) for p in form.pieces)
         return Message(src, dst, Layout._of((self.stores(src), self.makes(dst), pieces)))
 
+    @_once
     def _to(self, dst: int) -> tuple[Piece, ...]:
-        return self._once(("to", dst), lambda: held(self.dst, self.layout.out_shapes, dst))
-
-    def _once(self, key: Any, make: Callable[[], T]) -> T:
-        if key not in self._memo:
-            self._memo[key] = make()
-        found: T = self._memo[key]
-        return found
+        return held(self.dst, self.layout.out_shapes, dst)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickled, it is what it was made of: the rest is worked out again where it is asked for.
@@ -141,11 +148,10 @@ class Plan:
     # -- figures ----------------------------------------------------------------------------------
 
     @property
+    @_once
     def is_local(self) -> bool:
         """Whether no rank has to receive anything from another."""
-        found = self.blocks.received
-        return self._once("local", lambda: all(
-            src == d for d in range(self.ranks) for src, *_ in found(d)))  # fmt: skip
+        return all(src == d for d in range(self.ranks) for src, *_ in self.blocks.received(d))
 
     @property
     def recv_bytes(self) -> tuple[int, ...]:
@@ -171,15 +177,16 @@ class Plan:
         return tuple(bound)
 
     @property
+    @_once
     def rounds(self) -> tuple[Round, ...]:
         """The remote messages as rounds: permutations of the ranks with messages of one size."""
-        return self._once("rounds", lambda: in_rounds(self.messages, self.ranks))
+        return in_rounds(self.messages, self.ranks)
 
     @property
+    @_once
     def collective(self) -> Collective | None:
         """The one collective that does the job of all remote messages, or None."""
-        mesh = self.src[0].mesh
-        return self._once("collective", lambda: as_collective(self.messages, mesh))
+        return as_collective(self.messages, self.src[0].mesh)
 
     def pullback(self) -> Sharding | tuple[Sharding, ...]:
         """The source sharding that would need no communication; one per input if there are several.
@@ -192,11 +199,12 @@ class Plan:
         >>> print(plan_reshard(glu, rows, rows).pullback())
         (tp, axis 0 by ceil in 2 segments) on tp=2
         """
-        found = self._once("pullback", self._pulled)
+        found = self._pulled()
         if isinstance(found, str):
             raise SizeError(found)
         return found[0] if len(found) == 1 else found
 
+    @_once
     def _pulled(self) -> tuple[Sharding, ...] | str:
         """The same, or why there is none."""
         try:
@@ -215,11 +223,10 @@ class Plan:
 
     __str__ = explain
 
-    # -- running it -------------------------------------------------------------------------------
-
+    @_once
     def part(self, rank: int) -> Part:
         """What one rank does: layouts, and sizes of the exchange between; raises as `received`."""
-        return self._once(("part", rank), lambda: part_of(self, rank))
+        return part_of(self, rank)
 
     def simulate(self, x: Any) -> Any:
         """The global result, by running every rank's part one after the other.
