@@ -54,7 +54,10 @@ def _holes(layout: Layout, number: int) -> list[Region]:
     left = [whole] if 0 not in out_shape else []
     for in_shape, inputs in zip(layout.in_shapes, ends(layout.in_shapes), strict=True):
         found = boxes(0, layout.between(inputs, outputs), in_shape, out_shape)
-        for region in [None] if found is None else [_written(box) for box in found]:
+        if found is None:
+            return [whole]
+        for box in found:
+            region = _written(box)
             if region is None:
                 return [whole]
             left = [rest for hole in left for rest in _without(hole, region)]
