@@ -157,7 +157,7 @@ def adopt(
         raise BufferError(f"{name}{list(offered.shape)} cannot be shared: {why}; pass copy=None")
     if why or copy:
         offered = offered.copied()
-    # For a constant that crosses while a function is traced: JAX would record its own steps.
+    # JAX takes these steps itself, and would record them for a constant while it traces a function.
     at_once = wide or offered.needs_bits or 0 in offered.shape
     mode = jax.ensure_compile_time_eval() if at_once else nullcontext()
     with mode, jax.enable_x64(True) if wide else nullcontext():

@@ -54,7 +54,7 @@ def _with_empty(writer: Writer, made: int, in_shapes: Sequence[Shape]) -> int:
 
 
 _LONG = 128  # steps, beside the few that each input takes: compilers take seconds for more
-_LITTLE = 64  # elements a step: of a longer program that makes fewer, a table is as short
+_LITTLE = 64  # elements per step; with fewer, such a program is no shorter than an index table
 
 
 def _output(
@@ -187,7 +187,7 @@ def _assemble(
     return _step_by_step(assembly, found, below, peeled, sizes)
 
 
-_MOST = 16  # boxes after that cut: compilers make more of one gather than of more slices
+_MOST = 16  # boxes after cutting; instead of more slices, compilers do better with one gather
 
 
 def _step_by_step(

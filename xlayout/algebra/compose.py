@@ -14,7 +14,7 @@ __all__ = ["MAX_PIECES", "compose", "disjoint", "in_side", "restrict", "same_pai
 
 MAX_PIECES = 4096
 _MAX_RAW = 64 * MAX_PIECES  # joins yield pieces before merging; most of them merge again
-_FEW = 1 << 18  # positions: so many are compared one by one, if there are more pairs of pieces
+_FEW = 1 << 18  # positions; up to so many, a table of them beats joining more pairs of pieces
 
 
 def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:

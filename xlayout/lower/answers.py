@@ -1,7 +1,7 @@
-"""Answers: a result or an error, carried through a compiler as a value and raised beyond it.
+"""Answers: results and errors as values, which take an error through a compiler to be raised there.
 
-What a function raises that Dynamo calls for a constant, Dynamo reports as a failure of its own. An
-error raised by code that Dynamo traces can be caught in the compiled function, and reaches its
+If a function that Dynamo calls for a constant raises an error, Dynamo reports a failure of its own.
+An error raised by code that Dynamo traces can be caught in the compiled function, and reaches its
 caller unchanged.
 """
 

@@ -113,7 +113,7 @@ _HOLDERS = frozenset({"numpy", "jaxlib._jax", "torch"})
 
 
 def is_held(value: Any) -> bool:
-    """Whether a value is concrete, a framework's own, and needed by nobody for a derivative."""
+    """Whether a value is a framework's own, concrete, and not being differentiated."""
     return type(value).__module__ in _HOLDERS and not _derivative(value)
 
 
@@ -138,7 +138,7 @@ def as_number(value: Any) -> Any:
 
 
 def checked(run: Callable[..., Any], value: Any, argument: str = "fill") -> Callable[..., Any]:
-    """`run`, with arrays refused whose dtype cannot hold the value of its holes."""
+    """`run`, which refuses arrays whose dtype cannot hold the value of its holes."""
     fitting = set()
 
     def call(*arrays: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Dispatch: the array functions of an engine; a call like an earlier one skips to what ran that."""
+"""Dispatch: an engine's array functions, which run a call like an earlier one straight away."""
 
 from __future__ import annotations
 

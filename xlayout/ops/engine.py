@@ -240,7 +240,7 @@ class Engine:
 
     def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:
         shapes = tuple([tuple(x.shape) for x in arrays])
-        if not all(map(is_plain, options.values())):  # others may change until next time
+        if not all(map(is_plain, options.values())):  # others may be mutable
             return self._layout_of(*self._args(shapes), **options)
         key = shapes, repr(options)  # 3.0 equals 3, and is no block
         layout = self._layouts.get(key)

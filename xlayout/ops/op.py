@@ -206,10 +206,10 @@ def on_shapes(
 
 
 def strict(function: Callable[..., Layout], *, shapes: bool = False) -> Callable[..., Layout]:
-    """`function`, which refuses unknown options: its `**_options`, for the signature, takes any.
+    """`function` with unknown options refused, which its own `**_options` would swallow.
 
-    A call on arrays keeps the options of every op to itself, but they are listed in errors; a call
-    on `shapes` does not take them.
+    On arrays, an engine has taken the options of every op out before, and errors list them as
+    valid; on `shapes` they are not.
     """
     parameters = inspect.signature(function).parameters.values()
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

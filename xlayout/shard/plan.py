@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 def _once(method: Callable[Concatenate[Plan, P], T]) -> Callable[Concatenate[Plan, P], T]:
-    """A method that a plan answers once, and remembers for as long as it lives."""
+    """A method that a plan runs once for the same arguments, and then remembers."""
 
     @wraps(method)
     def answered(plan: Plan, /, *args: P.args, **named: P.kwargs) -> T:

@@ -136,7 +136,7 @@ def _run(layout: Layout, arrays: Sequence[Any], what: str, copy: bool | None) ->
 
 
 def _bits(x: Any) -> Any:
-    """The bytes of an array: they compare even for NaNs, and dtypes that no framework compares."""
+    """The bytes of an array, by which NaNs and dtypes without a comparison are compared too."""
     if callable(getattr(x, "detach", None)):
         x = x.detach()
     try:
