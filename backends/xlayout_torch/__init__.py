@@ -71,15 +71,15 @@ def find(
     runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], /
 ) -> Callable[..., Any] | None:
     # Dynamo reads this where a frame did not compile: then it compiles what the frame calls.
-    return None if _followed() else find_by_shape(runs, x, args, options)
+    return None if _in_dynamo() else find_by_shape(runs, x, args, options)
 
 
 keep = keep_by_shape
-_followed = torch.compiler.is_dynamo_compiling  # found once: it is asked on every call
+_in_dynamo = torch.compiler.is_dynamo_compiling  # looked up once: it is asked on every call
 
 
 def told(arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any], /) -> Any | None:
-    if not _followed():
+    if not _in_dynamo():
         return None
     from xlayout_torch import opaque  # which brings Dynamo, and that takes a second
 
@@ -109,7 +109,7 @@ def spread(x: Any, /) -> bool | None:
 def symbolic(n: Any, /) -> bool:
     if type(n) is not int:
         return True
-    if not _followed():
+    if not _in_dynamo():
         return False
     from xlayout_torch import opaque  # which brings Dynamo, and that takes a second
 
@@ -185,7 +185,7 @@ def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
 
 
 def fresh(x: Any, /) -> Any:
-    compiling = _followed() or torch.compiler.is_compiling()  # to Dynamo the first says enough
+    compiling = _in_dynamo() or torch.compiler.is_compiling()  # to Dynamo the first says enough
     return _clone(x) if compiling or x.numel() <= FEW else _copy(x)
 
 
@@ -208,7 +208,7 @@ def compiled(
 
 
 def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
-    if _followed():
+    if _in_dynamo():
         from xlayout_torch import primitive  # which brings Dynamo
 
         return primitive.linear(make(), arrays)

@@ -21,7 +21,7 @@ from xlayout.lower.recipe import Recipe, recipe
 from xlayout.lower.run import refuse_while_tracing, run
 from xlayout.lower.traced import fixed, plan_op, stand_ins, trace
 from xlayout.lower.writes import is_nested, write_of
-from xlayout.ops.followed import followed, programs
+from xlayout.ops.constant_call import constant_call, programs
 from xlayout.ops.options import (
     COMM,
     RUN,
@@ -101,7 +101,7 @@ class Engine:
             args: positional options of a function of one array; None for a function of several.
             options: keyword options.
         """
-        made = followed(backend, self._program, arrays, args or (), options)
+        made = constant_call(backend, self._program, arrays, args or (), options)
         if made is not None:
             if self._nested is None:
                 return made

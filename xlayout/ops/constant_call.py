@@ -1,4 +1,4 @@
-"""Followed: what a compiler records of a call in which all but the elements is constant.
+"""Constant call: what a compiler records of a call in which all but the elements is constant.
 
 On every call Dynamo checks guards for all the Python that it traced. On the normal path there are
 about 140 of them, which take longer than copying a small array. This path is traced with a third
@@ -22,14 +22,14 @@ from xlayout.lower.traced import plan_of
 from xlayout.ops.options import RUN
 from xlayout.registry import backend_named
 
-__all__ = ["followed", "programs"]
+__all__ = ["constant_call", "programs"]
 
 _Program = tuple[tuple[Step, ...], tuple[int, ...], str | None, Any]
 """(steps, outputs, form, fill): a program; its moves as text, where the backend has one faster
 operation for them; and the fill value."""
 
 
-def followed(
+def constant_call(
     backend: Backend,
     programs_named: str,
     arrays: tuple[Any, ...],
