@@ -8,7 +8,8 @@ Its modules, from the bottom up:
     rounds, collective          messages as permutations, or as one collective
     pullback, explain, part     what would spare them; all of it in words; the share of one rank
     plan                        all of it, exact before anything runs
-    placement, targets, arrays  how arrays lie, in the words of each framework
+    placement, laid             shardings in the words of each framework; an array with its own
+    targets, arrays             how results are to lie; how the arrays of a call do
     ranks, devices, spmd        a plan run by processes; by devices; as one program for all
     record                      as one call, for torch.compile
     execute, gather             `reshard` and `all_gather`

@@ -1,16 +1,15 @@
-"""Arrays: sharded arrays of either framework, each with how it lies."""
+"""Arrays: how the arrays of a call lie, as they know it or as a caller says it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from operator import index
 from typing import Any
 
-from xlayout.algebra.shapes import Shape
 from xlayout.errors import ShardingError
 from xlayout.registry import backend_of, verbs
+from xlayout.shard.laid import Laid
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.targets import (
     by_jax,
@@ -23,38 +22,11 @@ from xlayout.shard.targets import (
 )
 
 __all__ = [
-    "Laid",
     "are_batched",
     "framework_of",
     "laid",
     "on_one_device",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Laid:
-    """An array that many devices hold, and how it lies.
-
-    Attributes:
-        x: the array; inside `shard_map`, the part of one device.
-        framework: torch or jax.
-        shape: that of the whole.
-        sharding: how the whole lies.
-        mesh: the framework's own mesh.
-        is_part: whether `x` is one device's part, as inside `shard_map`.
-    """
-
-    x: Any
-    framework: str
-    shape: Shape
-    sharding: Sharding
-    mesh: Any
-    is_part: bool = False
-
-    def cast(self, dtype: Any) -> Laid:
-        """The same in another dtype."""
-        own = verbs(self.framework, "collective")
-        return replace(self, x=own.cast(self.x, own.dtype_named(dtype)))
 
 
 def framework_of(x: Any) -> str:

@@ -11,7 +11,7 @@ from xlayout.algebra import Layout
 from xlayout.algebra.piece import Parts
 from xlayout.errors import InverseError, ShardingError
 from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid
+from xlayout.shard.laid import Laid
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.part import results_of
 from xlayout.shard.plan import Plan, plan_reshard

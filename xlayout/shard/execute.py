@@ -9,9 +9,10 @@ from xlayout.algebra import Layout
 from xlayout.algebra.layout import check_layout
 from xlayout.lower.run import check_shapes
 from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid, laid
+from xlayout.shard.arrays import laid
 from xlayout.shard.devices import on_devices
 from xlayout.shard.gather import gathered
+from xlayout.shard.laid import Laid
 from xlayout.shard.mesh import check_axis
 from xlayout.shard.ranks import on_ranks
 from xlayout.shard.record import recorded

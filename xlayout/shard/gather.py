@@ -17,7 +17,7 @@ from xlayout.algebra import Layout
 from xlayout.algebra.merge import merge
 from xlayout.algebra.shapes import Shape
 from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid
+from xlayout.shard.laid import Laid
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.ranks import run_part
 from xlayout.shard.sharding import Sharding

@@ -8,7 +8,7 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.registry import verbs
-from xlayout.shard.arrays import Laid
+from xlayout.shard.laid import Laid
 from xlayout.shard.part import results_of
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharding import Sharding

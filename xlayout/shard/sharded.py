@@ -14,8 +14,9 @@ from xlayout.lower.fill import check_fill
 from xlayout.lower.named import function_named
 from xlayout.lower.run import check_shapes
 from xlayout.registry import backend_of, verbs
-from xlayout.shard.arrays import Laid, are_batched, laid, on_one_device
+from xlayout.shard.arrays import are_batched, laid, on_one_device
 from xlayout.shard.execute import exchanged
+from xlayout.shard.laid import Laid
 from xlayout.shard.part import results_of
 from xlayout.shard.plan import plan_reshard
 from xlayout.shard.record import recorded

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import ShardingError
 from xlayout.registry import verbs
+from xlayout.shard.laid import Laid
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharding import Sharding
-
-if TYPE_CHECKING:
-    from xlayout.shard.arrays import Laid
 
 __all__ = [
     "by_framework",
