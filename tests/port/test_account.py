@@ -15,7 +15,7 @@ from xlayout.port.account import _matches, account, fold
 from xlayout.port.families.llama import LLAMA
 from xlayout.port.families.qwen import QWEN3_MOE
 from xlayout.port.formats import TensorSpec
-from xlayout.port.formats.safetensors_index import natural_key
+from xlayout.port.formats.file_names import natural_key
 
 SIZES = LLAMA.model_sizes(
     {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlayout.errors import FormatError
-from xlayout.port.formats.safetensors_index import refuse_outside
+from xlayout.port.formats.file_names import refuse_outside
 
 if TYPE_CHECKING:
     from xlayout.port.formats import Source

@@ -25,7 +25,7 @@ from xlayout.port.formats.config import render_config
 from xlayout.port.formats.dcp_sink import dcp_files
 from xlayout.port.formats.maxtext import stored_bytes
 from xlayout.port.formats.publish import refuse_taken
-from xlayout.port.formats.safetensors_index import natural_key, shard
+from xlayout.port.formats.safetensors_index import shard
 from xlayout.port.lanes import lanes_for
 from xlayout.port.losses import Loss, measure, roomier
 from xlayout.port.move import Move
@@ -114,10 +114,9 @@ class PortPlan(Tabled):
         if self.format == "dcp":
             dealt = dcp_files(self.specs, SHARD_BYTES).items()
             return {file: sum(self.specs[name].nbytes for name in names) for file, names in dealt}
-        named = {name: self.specs[name] for name in sorted(self.specs, key=natural_key)}
         return {
             file: sum(spec.nbytes for spec, _ in entries.values())
-            for file, entries in shard(named, SHARD_BYTES).items()
+            for file, entries in shard(self.specs, SHARD_BYTES).items()
         }
 
     @property

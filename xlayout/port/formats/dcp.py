@@ -12,8 +12,8 @@ from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_
 from xlayout.port.formats.config import read_config
 from xlayout.port.formats.dcp_items import ItemFiles, Lying
 from xlayout.port.formats.dcp_metadata import Chunk, Contents, parse_metadata
+from xlayout.port.formats.file_names import refuse_outside
 from xlayout.port.formats.runs import read_box
-from xlayout.port.formats.safetensors_index import refuse_outside
 from xlayout.port.formats.system_errors import named
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import Any
 from xlayout.errors import FormatError
 from xlayout.port.formats import dcp_names as names
 from xlayout.port.formats.base import DTYPES, Bounds, TensorSpec
+from xlayout.port.formats.file_names import is_plain_name
 from xlayout.port.formats.pickle_tree import Made, Name, read_pickle, show
-from xlayout.port.formats.safetensors_index import is_plain_name
 from xlayout.port.formats.torch_tensor import DTYPE_NAMES
 
 __all__ = ["VERSION", "Chunk", "Contents", "Entry", "Item", "parse_metadata"]

@@ -18,7 +18,7 @@ from xlayout.port.formats.dcp import METADATA
 from xlayout.port.formats.dcp_metadata import Item
 from xlayout.port.formats.dcp_metadata_write import render_metadata
 from xlayout.port.formats.laid_out import LaidOutSink
-from xlayout.port.formats.safetensors_index import natural_key, shard
+from xlayout.port.formats.safetensors_index import shard
 from xlayout.port.formats.torch_archive_write import ALIGNMENT, render_archive
 from xlayout.port.units import parse_bytes
 
@@ -31,8 +31,7 @@ def dcp_files(specs: Mapping[str, TensorSpec], limit: int, /) -> dict[str, list[
     >>> dcp_files({"a.2": TensorSpec("int8", (3,)), "a.1": TensorSpec("int16", (2,))}, 6)
     {'__0_0.distcp': ['a.1'], '__0_1.distcp': ['a.2']}
     """
-    ordered = {name: specs[name] for name in sorted(specs, key=natural_key)}
-    groups = [list(entries) for entries in shard(ordered, limit).values() if entries]
+    groups = [list(entries) for entries in shard(specs, limit).values() if entries]
     return {f"__0_{number}.distcp": group for number, group in enumerate(groups)}
 
 

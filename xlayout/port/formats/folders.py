@@ -11,8 +11,8 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from xlayout.port.formats.file_names import natural_key
 from xlayout.port.formats.orbax_tree import tree_folders
-from xlayout.port.formats.safetensors_index import natural_key
 
 __all__ = ["folder_format", "instead"]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Source, TensorSpec, check_out, resolve
 from xlayout.port.formats.config import read_config, render_config
+from xlayout.port.formats.file_names import natural_key, refuse_outside
 from xlayout.port.formats.laid_out import LaidOutSink
 from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.safetensors_header import (
@@ -22,9 +23,7 @@ from xlayout.port.formats.safetensors_header import (
 from xlayout.port.formats.safetensors_index import (
     INDEX,
     listed_files,
-    natural_key,
     refuse_mismatch,
-    refuse_outside,
     render_index,
     shard,
 )
@@ -150,16 +149,15 @@ class SafetensorsSink(LaidOutSink):
         single = Path(path).suffix == ".safetensors"
         if single and (config or beside):
             raise FormatError(f"{path}: one file has no place for a config; name a directory")
-        names = sorted(specs, key=natural_key)
         limit = None if single else parse_bytes(max_shard_size, name="max_shard_size")
-        shards = shard({name: specs[name] for name in names}, limit)
+        shards = shard(specs, limit)
         extras = {"config.json": render_config(config)} if config else {}
         if len(shards) > 1:
             extras[INDEX] = render_index(shards)
         headers = {file: render_header(entries) for file, entries in shards.items()}
         super().__init__(
             path,
-            {name: specs[name] for name in names},
+            {name: specs[name] for name in sorted(specs, key=natural_key)},
             sizes={
                 file: len(headers[file]) + sum(spec.nbytes for spec, _ in entries.values())
                 for file, entries in shards.items()

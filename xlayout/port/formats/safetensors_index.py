@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeGuard
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import TensorSpec
+from xlayout.port.formats.file_names import is_plain_name, natural_key
 from xlayout.port.formats.strict_json import read_json
 
 __all__ = [
     "INDEX",
-    "is_plain_name",
     "listed_files",
-    "natural_key",
     "refuse_mismatch",
-    "refuse_outside",
     "render_index",
     "shard",
 ]
 
 INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
-_DIGITS = 1000  # that count: Python makes no int of all that a name may have
-_LONGEST = 255  # bytes of a file's name; to look for a longer one is an error of the system's
 
 
 def listed_files(folder: Path, /) -> Mapping[str, set[str] | None]:
@@ -70,33 +64,6 @@ def _read_index(path: Path) -> dict[str, set[str]]:
     return listed
 
 
-def is_plain_name(file: object, /) -> TypeGuard[str]:
-    """Whether this is the name of a file in its directory, and no longer than any can be.
-
-    >>> is_plain_name("a.bin"), is_plain_name("../a.bin"), is_plain_name("é" * 128)
-    (True, False, False)
-    """
-    return (
-        isinstance(file, str)
-        and re.fullmatch(r"(?!\.+$)[^/\\\0:]+", file) is not None
-        and len(file.encode("utf-8", "surrogatepass")) <= _LONGEST
-    )
-
-
-def refuse_outside(folder: Path, file: str, /) -> None:
-    """Refuse a link that leaves the directory, except into the blobs of a Hugging Face cache.
-
-    Raises:
-        FormatError: The file lies elsewhere.
-    """
-    home, target = (Path(os.path.realpath(path)) for path in (folder, folder / file))
-    homes = [home]
-    if home.parent.name == "snapshots":
-        homes.append(home.parent.parent / "blobs")
-    if not any(target.is_relative_to(allowed) for allowed in homes):
-        raise FormatError(f"{folder / file}: a link to {target}; wanted a file in {home}")
-
-
 def refuse_mismatch(there: Iterable[str], listed: set[str], /, *, file: Path) -> None:
     """Refuse a file whose tensors are not exactly those that the index gives it.
 
@@ -114,9 +81,10 @@ def refuse_mismatch(there: Iterable[str], listed: set[str], /, *, file: Path) ->
 def shard(
     specs: Mapping[str, TensorSpec], limit: int | None, /
 ) -> dict[str, dict[str, tuple[TensorSpec, int]]]:
-    """Deal tensors to files of at most `limit` bytes each; a larger tensor has a file of its own.
+    """Deal tensors, in natural order, to files of at most `limit` bytes each (None: to one file).
 
-    In a file wide dtypes come first, so that each tensor is aligned to its dtype.
+    A larger tensor has a file of its own. In a file wide dtypes come first, so that each tensor is
+    aligned to its dtype.
 
     >>> shard({"a": TensorSpec("int8", (3,)), "b": TensorSpec("int16", (2,))}, 6)
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -125,7 +93,7 @@ def shard(
     """
     groups: list[list[str]] = [[]]
     filled = 0
-    for name, spec in specs.items():
+    for name, spec in sorted(specs.items(), key=lambda item: natural_key(item[0])):
         if limit is not None and groups[-1] and filled + spec.nbytes > limit:
             groups.append([])
             filled = 0
@@ -151,13 +119,3 @@ def render_index(shards: Mapping[str, Mapping[str, tuple[TensorSpec, int]]], /) 
         "weight_map": {name: placed[name] for name in sorted(placed, key=natural_key)},
     }
     return (json.dumps(index, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def natural_key(name: str, /) -> tuple[tuple[int, str], ...]:
-    """Return a sort key in which digits count as numbers: layer 2 comes before layer 10.
-
-    >>> sorted(["layers.10", "layers.2"], key=natural_key)
-    ['layers.2', 'layers.10']
-    """
-    parts = re.split(r"([0-9]+)", name)
-    return tuple((int(part[:_DIGITS]) if part.isdecimal() else -1, part) for part in parts)
