@@ -11,9 +11,10 @@ import pytest
 from tests.port.models import edit_config, refused, save_tensors, tensors
 from xlayout import port
 from xlayout.errors import PortError
-from xlayout.port.account import _matches, account, fold
+from xlayout.port.account import _matches, account
 from xlayout.port.families.llama import LLAMA
 from xlayout.port.families.qwen import QWEN3_MOE
+from xlayout.port.fold import fold
 from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.file_names import natural_key
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from xlayout.errors import PortError
+from xlayout.port.fold import fold, general
 from xlayout.port.foreign import foreign
 from xlayout.port.places import Place
 from xlayout.port.rules import Sizes
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from xlayout.port.family import Dialect
     from xlayout.port.formats import TensorSpec
 
-__all__ = ["account", "fold", "general"]
+__all__ = ["account"]
 
 _SHOWN = 12
-_COUNTED = 8  # numbers in a name; a layer and an expert are two
 
 
 def account(
@@ -65,25 +64,38 @@ def account(
     unexpected = [name for name in there if name not in known]
     problems = []
     if missing:
-        heads = {rule.target for rule in dialect.rules if rule.name in tied}
-        hints = [
-            f"{name} (or tie_word_embeddings: true in the config)" if name in heads else name
-            for name in fold(missing)
-        ]
-        problems.append(f"missing ({len(missing)}): {_listed(hints)}")
+        problems.append(_missing(missing, dialect, tied))
     if unexpected:
         kinds = _one_each(unexpected)
+        hints = _hints(kinds[:_SHOWN], expected, missing, sizes, kin)
         heads = {rule.target for rule in dialect.rules if rule.name in absent}
-        told = kinds[:_SHOWN]
-        hints = [
-            f"{name} (tie_word_embeddings is true, and it is not the embedding once more)"
-            if name in heads
-            else hint
-            for name, hint in zip(told, _hints(told, expected, missing, sizes, kin), strict=True)
+        doubled = "tie_word_embeddings is true, and it is not the embedding once more"
+        told = [
+            f"{name} ({doubled})" if name in heads else hint
+            for name, hint in zip(kinds, hints, strict=False)
         ]
-        hints += kinds[_SHOWN:]
-        problems.append(f"unexpected ({len(unexpected)}): {_listed(hints)}")
+        problems.append(f"unexpected ({len(unexpected)}): {_listed([*told, *kinds[_SHOWN:]])}")
         problems += [f"which are {kind}" for kind in foreign(kinds)]
+    problems += _misshapen(there, expected, sizes)
+    if problems:
+        raise PortError(
+            "\n  ".join([f"{where}: the tensors are not what the rules say:", *problems])
+        )
+    return places, tuple(ignored), tuple(others)
+
+
+def _missing(names: Sequence[str], dialect: Dialect, tied: Container[str]) -> str:
+    heads = {rule.target for rule in dialect.rules if rule.name in tied}
+    hints = [
+        f"{name} (or tie_word_embeddings: true in the config)" if name in heads else name
+        for name in fold(names)
+    ]
+    return f"missing ({len(names)}): {_listed(hints)}"
+
+
+def _misshapen(
+    there: Mapping[str, TensorSpec], expected: Mapping[str, Sequence[Place]], sizes: Sizes
+) -> list[str]:
     odd: dict[str, list[str]] = {}
     for tensor, (place, *_) in expected.items():
         wanted = place.rule.target_shape(sizes)
@@ -93,14 +105,8 @@ def account(
             fault += _of_vocabulary(place, there[tensor].shape, wanted)
             odd.setdefault(fault, []).append(tensor)
     shapes = [f"{name}: {fault}" for fault, tensors in odd.items() for name in fold(tensors)]
-    problems += shapes[:_SHOWN]
-    if len(shapes) > _SHOWN:
-        problems.append(f"and {len(shapes) - _SHOWN} more shapes")
-    if problems:
-        raise PortError(
-            "\n  ".join([f"{where}: the tensors are not what the rules say:", *problems])
-        )
-    return places, tuple(ignored), tuple(others)
+    more = [f"and {len(shapes) - _SHOWN} more shapes"] if len(shapes) > _SHOWN else []
+    return shapes[:_SHOWN] + more
 
 
 def _of_vocabulary(place: Place, shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
@@ -115,65 +121,6 @@ def _of_vocabulary(place: Place, shape: tuple[int, ...], wanted: tuple[int, ...]
         f"; a vocabulary that was padded is ported with vocab_size: {shape[odd[0]]} in the config, "
         "and cut afterwards, as resize_token_embeddings of transformers does"
     )
-
-
-def fold(names: Iterable[str], /) -> list[str]:
-    """Fold names that differ only in a layer or an expert into one, with the range of them.
-
-    >>> fold(["blk.0.attn_q.weight", "blk.1.attn_q.weight", "output.weight"])
-    ['blk.{0..1}.attn_q.weight', 'output.weight']
-    >>> fold(["layers.0.experts.0.w1", "layers.1.experts.0.w1", "layers.1.experts.1.w1"])
-    ['layers.0.experts.0.w1', 'layers.1.experts.{0..1}.w1']
-    """
-    kinds: dict[tuple[str, int], tuple[str, list[tuple[int, ...]]]] = {}
-    for name in names:
-        kind, numbers = general(name)
-        _, found = kinds.setdefault((kind, len(numbers)), (name, []))
-        found.append(numbers)
-    folded = []
-    for name, found in kinds.values():
-        for box in _boxes(found):
-            pieces = _NUMBER.split(name, _COUNTED)
-            folded.append("".join(chain(*zip_longest(pieces, box, fillvalue=""))))
-    return folded
-
-
-_NUMBER = re.compile(r"(?<=layers_)\d{1,9}(?=/)|(?<=\.)\d{1,9}(?=\.)")  # no model has more
-
-
-def general(name: str, /) -> tuple[str, tuple[int, ...]]:
-    """Return a name with its layer and expert taken out, and these.
-
-    >>> general("model.layers.7.mlp.experts.3.up_proj.weight")
-    ('model.layers.{}.mlp.experts.{}.up_proj.weight', (7, 3))
-    """
-    numbers = _NUMBER.findall(name)[:_COUNTED]
-    return _NUMBER.sub("{}", name, count=_COUNTED), tuple(map(int, numbers))
-
-
-def _boxes(found: Sequence[tuple[int, ...]]) -> list[tuple[str, ...]]:
-    """Return ranges that together hold exactly these numbers: a box of them where they fill one."""
-    if not found[0]:
-        return [()]
-    rests: dict[int, list[tuple[int, ...]]] = {}
-    for first, *rest in found:
-        rests.setdefault(first, []).append(tuple(rest))
-    alike: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-    for first, inner in rests.items():
-        alike.setdefault(tuple(sorted(set(inner))), []).append(first)
-    return [(_ranges(firsts), *box) for inner, firsts in alike.items() for box in _boxes(inner)]
-
-
-def _ranges(layers: Sequence[int]) -> str:
-    runs: list[list[int]] = []
-    for layer in sorted(layers):
-        if runs and layer == runs[-1][1] + 1:
-            runs[-1][1] = layer
-        else:
-            runs.append([layer, layer])
-    if len(runs) == 1 and runs[0][0] == runs[0][1]:
-        return str(runs[0][0])
-    return "{" + ",".join(f"{a}..{b}" if a < b else str(a) for a, b in runs) + "}"
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -9,10 +9,11 @@ from os import PathLike
 from typing import Any
 
 from xlayout.errors import PortError
-from xlayout.port.account import account, fold
+from xlayout.port.account import account
 from xlayout.port.configs import plain_config, section
 from xlayout.port.families import find_family
 from xlayout.port.family import Dialect, Family
+from xlayout.port.fold import fold
 from xlayout.port.foreign import foreign
 from xlayout.port.formats import Source, open_source
 from xlayout.port.formats.maxtext import MaxTextSource

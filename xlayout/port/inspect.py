@@ -7,9 +7,9 @@ from os import PathLike
 from typing import Any
 
 from xlayout.errors import PortError
-from xlayout.port.account import fold, general
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.family import Family
+from xlayout.port.fold import fold, general
 from xlayout.port.formats import TensorSpec, open_source
 from xlayout.port.units import show_bytes, show_count
 from xlayout.table import Table, Tabled

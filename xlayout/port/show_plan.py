@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from xlayout.port.account import fold
+from xlayout.port.fold import fold
 from xlayout.port.formats import TensorSpec
 from xlayout.port.units import show_bytes, show_count
 from xlayout.table import Table

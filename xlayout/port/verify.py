@@ -14,11 +14,11 @@ from functools import partial
 from os import PathLike
 
 from xlayout.errors import PortError
-from xlayout.port.account import fold
 from xlayout.port.change import Change
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.family import Family
 from xlayout.port.fit import fit
+from xlayout.port.fold import fold
 from xlayout.port.lanes import lanes_for, side_by_side
 from xlayout.port.move import Buffers, Move, homeward
 from xlayout.port.refusals import refuse_unless_bool
