@@ -139,9 +139,7 @@ def diff(
 def _described(checkpoint: Checkpoint, name: str) -> str:
     if (place := checkpoint.places.get(name)) is None:
         return "absent"
-    rules = checkpoint.family.dialects["hf"].rules
-    home = next(rule for rule in rules if rule.name == place.rule.name)
-    shape = " × ".join(map(str, home.shape(checkpoint.sizes)))
+    shape = " × ".join(map(str, place.rule.shape(checkpoint.sizes)))
     return f"{checkpoint.dtype(place)} {shape}"
 
 
