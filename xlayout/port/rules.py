@@ -180,17 +180,12 @@ class Rule:
 
     def layout(self, sizes: Sizes, /, lead: int | None = None) -> Layout:
         """Return the layout of one canonical tensor, or of a tile of it that is `lead` long."""
-        left = self.sides[0]
+        (left, right), stacked = self.sides, self.stacked
         used = {name: sizes[name] for group in left for name in group}
         if lead is not None:
             used[self.lead] = lead
-        return _layout((left, self._alone), tuple(used.items()))
-
-    @property
-    def _alone(self) -> _Side:
-        """The target's axes without those that are stacked."""
-        stacked = self.stacked
-        return tuple(group for group in self.sides[1] if group[0] not in stacked)
+        alone = tuple(group for group in right if group[0] not in stacked)
+        return _layout((left, alone), tuple(used.items()))
 
 
 @cache  # a model has a place for each rule in every layer and expert, and all of them ask
