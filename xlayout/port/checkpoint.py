@@ -18,6 +18,7 @@ from xlayout.port.foreign import foreign
 from xlayout.port.formats import Source, open_source
 from xlayout.port.formats.maxtext import MaxTextSource
 from xlayout.port.gguf_metadata import refuse_part, refuse_stranger, with_metadata
+from xlayout.port.move import Move, homeward
 from xlayout.port.places import Place
 from xlayout.port.rope_factors import with_rope_scaling
 from xlayout.port.spoken import spoken
@@ -65,13 +66,13 @@ class Checkpoint:
         """Return the shape of the pieces in which a canonical tensor is stored; `()` for none."""
         return self.chunks.get(place.tensor, ())
 
-    def stored(self, name: str, /) -> tuple[Place, str, Mapping[str, int], tuple[int, ...]]:
-        """Return where a canonical tensor lives, its dtype, the model's sizes and its pieces."""
+    def homeward(self, name: str, /) -> Move:
+        """Return the move that takes a stored tensor to its canonical layout, values untouched."""
         place = self.places[name]
-        return place, self.dtype(place), self.sizes, self.chunk(place)
+        return homeward(place, self.dtype(place), self.sizes, self.chunk(place))
 
     def scale(self, place: Place, /) -> float:
-        """Return what the canonical values are multiplied by in the stored tensor."""
+        """Return what the canonical values of this model are multiplied by in a place."""
         return place.rule.scale.of(self.sizes) if place.rule.scale else 1.0
 
 

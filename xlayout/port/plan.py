@@ -257,8 +257,7 @@ def _change(
     checkpoint: Checkpoint, source: Place, target: Place, dtype: str | None, exact: bool
 ) -> Change:
     stored = checkpoint.dtype(source)
-    wanted = target.rule.scale.of(checkpoint.sizes) if target.rule.scale else 1.0
-    there = checkpoint.scale(source)
+    wanted, there = checkpoint.scale(target), checkpoint.scale(source)
     if dtype is not None:
         return Change(stored, dtype, wanted, there)
     if wanted == there:

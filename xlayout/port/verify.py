@@ -20,7 +20,7 @@ from xlayout.port.family import Family
 from xlayout.port.fit import fit
 from xlayout.port.fold import fold
 from xlayout.port.lanes import lanes_for, side_by_side
-from xlayout.port.move import Buffers, Move, homeward
+from xlayout.port.move import Buffers, Move
 from xlayout.port.refusals import refuse_unless_bool
 from xlayout.port.stream import laid_out
 from xlayout.port.units import parse_bytes, show_count, show_share
@@ -91,20 +91,22 @@ class Comparison(Tabled):
     @property
     def identical(self) -> bool:
         """Whether either side can be made from the other; see `Change.departures`."""
-        alone = self.only_first or self.only_second
-        return not alone and all(tensor.identical for tensor in self.tensors)
+        return not self._alone and all(tensor.identical for tensor in self.tensors)
 
     @property
     def faithful(self) -> bool:
         """Whether every tensor of one side is what the rules make of the other's."""
-        alone = self.only_first or self.only_second
-        return not alone and all(tensor.faithful for tensor in self.tensors)
+        return not self._alone and all(tensor.faithful for tensor in self.tensors)
 
     @property
     def ported(self) -> bool:
         """Whether every tensor of the second is what the rules make of the first's."""
-        alone = self.only_first or self.only_second
-        return not alone and not any(tensor.not_forward for tensor in self.tensors)
+        return not self._alone and not any(tensor.not_forward for tensor in self.tensors)
+
+    @property
+    def _alone(self) -> int:
+        """How many tensors are in one of the two alone."""
+        return len(self.only_first) + len(self.only_second)
 
     @property
     def summary(self) -> str:
@@ -112,9 +114,7 @@ class Comparison(Tabled):
         count = show_count(len(self.tensors), "canonical tensor")
         if self.identical:
             return f"{count}, every element identical"
-        bad = sum(not tensor.faithful for tensor in self.tensors)
-        bad += len(self.only_first) + len(self.only_second)
-        if bad:
+        if bad := self._alone + sum(not tensor.faithful for tensor in self.tensors):
             return f"{count}, {bad} differ"
         if overflowed := sum(tensor.overflowed for tensor in self.tensors):
             return f"{count}, each rounded; {show_count(overflowed, 'element')} overflowed"
@@ -184,9 +184,7 @@ def compare(first: Checkpoint, second: Checkpoint, /, *, max_ram: int, digests: 
     if odd := sorted(name for name, n in first.sizes.items() if second.sizes[name] != n):
         raise PortError(f"{paths}: {names} differ in {odd}; wanted models of one size")
     both = [name for name in first.places if name in second.places]
-    pairs = fit(
-        [[homeward(*side.stored(name)) for side in (first, second)] for name in both], max_ram
-    )
+    pairs = fit([[first.homeward(name), second.homeward(name)] for name in both], max_ram)
     found: dict[str, TensorComparison] = {}
 
     def ended(tensor: TensorComparison) -> None:
@@ -225,5 +223,12 @@ def _compare(
         not_forward += forward
         not_back += back
         overflowed += change.overflows(x, y) if forward or back else 0
-    found = size, not_forward, not_back, overflowed
-    return TensorComparison(a.source.name, change, *found, digest.hexdigest() if digests else "")
+    return TensorComparison(
+        name=a.source.name,
+        change=change,
+        size=size,
+        not_forward=not_forward,
+        not_back=not_back,
+        overflowed=overflowed,
+        digest=digest.hexdigest() if digests else "",
+    )
