@@ -280,19 +280,19 @@ def resolve(region: Region | None, shape: tuple[int, ...]) -> Bounds:
     return tuple(bounds)
 
 
-def check_out(out: Array | None, dtype: str, shape: tuple[int, ...]) -> Array:
-    """Return `out` if it can take a region of this dtype and shape, or a fresh array for None.
+def check_out(out: Array | None, dtype: str, box: Bounds) -> Array:
+    """Return `out` if it can take a region of this dtype, or a fresh array for None.
 
     Raises:
         ShapeError: `out` has another shape or dtype, is read-only or not C-contiguous.
 
-    >>> check_out(None, "int8", (2, 3)).shape
-    (2, 3)
+    >>> check_out(None, "int8", ((1, 3), (0, 5))).shape
+    (2, 5)
     """
-    import numpy as np
-
+    shape = tuple(stop - start for start, stop in box)
     if out is None:
-        return np.empty(shape, numpy_dtype(dtype))
+        fresh: Array = require("numpy").empty(shape, numpy_dtype(dtype))
+        return fresh
     if out.shape != shape or out.dtype != numpy_dtype(dtype):
         raise ShapeError(f"out: {out.dtype}{out.shape}; the region is {dtype}{shape}")
     if not (out.flags.c_contiguous and out.flags.writeable):

@@ -56,7 +56,7 @@ class DCPSource(Source):
         """Read one region of one tensor from the chunks that it meets; see `Source.read`."""
         entry = self._entries[name]
         box = resolve(region, entry.spec.shape)
-        out = check_out(out, entry.spec.dtype, tuple(stop - start for start, stop in box))
+        out = check_out(out, entry.spec.dtype, box)
         for chunk in entry.near(box):
             common = _meet(box, chunk.box)
             if common is not None:

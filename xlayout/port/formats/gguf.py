@@ -128,7 +128,7 @@ class GGUFSource(Source):
         """Read one region of one tensor; see `Source.read`."""
         spec = self.tensors[name]
         box = resolve(region, spec.shape)
-        out = check_out(out, spec.dtype, tuple(stop - start for start, stop in box))
+        out = check_out(out, spec.dtype, box)
         offset, stored = self._places[name]
         try:
             with named(self.path):

@@ -87,7 +87,7 @@ class MaxTextSource(Source):
         """Read one region of one tensor; see `Source.read`."""
         spec = self.tensors[name]
         box = resolve(region, spec.shape)
-        out = check_out(out, spec.dtype, tuple(stop - start for start, stop in box))
+        out = check_out(out, spec.dtype, box)
         ts = require("tensorstore")
         with broken_arrays(f"{self.path}: {name}"):
             target = ts.array(out, copy=False, write=True)

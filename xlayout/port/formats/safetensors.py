@@ -80,7 +80,7 @@ class SafetensorsSource(Source):
         """Read one region of one tensor; see `Source.read`."""
         file, entry = self._entries[name]
         box = resolve(region, entry.spec.shape)
-        out = check_out(out, entry.spec.dtype, tuple(stop - start for start, stop in box))
+        out = check_out(out, entry.spec.dtype, box)
         try:
             with named(self.path / file if self.path.is_dir() else self.path):
                 read_box(self._handles[file], entry.offset, entry.spec, box, out)
