@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MAPPED = [
-    "xlayout/algebra", "xlayout/lower", "xlayout/shard", "xlayout/tp",
+    "xlayout/algebra", "xlayout/lower", "xlayout/port", "xlayout/port/formats", "xlayout/shard",
+    "xlayout/tp",
     "xlayout/torch/parallel", "xlayout/torch/tiled",
     "backends/xlayout_jax", "backends/xlayout_torch", "backends/xlayout_triton",
 ]  # fmt: skip
@@ -21,24 +22,27 @@ def lines(package: str) -> list[list[str]]:
     """The modules on each line of a package's map."""
     tree = ast.parse((ROOT / package / "__init__.py").read_text("utf-8"))
     told = ast.get_docstring(tree, clean=False) or ""
-    found = re.findall(r"^ {4}((?:\w+, )*\w+)  ", told, re.MULTILINE)
+    found = re.findall(r"^ {4}((?:\w+, )*\w+)(?:  |$)", told, re.MULTILINE)
     return [line.split(", ") for line in found]
 
 
 def imported(package: str, module: str) -> Iterator[str]:
-    """The modules of a package that one of them imports as it is loaded."""
+    """The modules of a package that one of them imports as it is loaded; a package is a module."""
     name = package.removeprefix("backends/").replace("/", ".")
-    for node in ast.parse((ROOT / package / f"{module}.py").read_text("utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and node.module == name:
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and f"{node.module}".startswith(f"{name}."):
-            yield f"{node.module}".removeprefix(f"{name}.")
+    path = ROOT / package / module
+    for file in path.rglob("*.py") if path.is_dir() else (path.with_suffix(".py"),):
+        for node in ast.parse(file.read_text("utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and node.module == name:
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and f"{node.module}".startswith(f"{name}."):
+                yield f"{node.module}".removeprefix(f"{name}.").partition(".")[0]
 
 
 @pytest.mark.parametrize("package", MAPPED)
 def test_a_map_is_complete(package: str) -> None:
-    modules = sorted(p.stem for p in (ROOT / package).glob("*.py") if p.stem != "__init__")
-    assert sorted(module for line in lines(package) for module in line) == modules
+    modules = {p.stem for p in (ROOT / package).glob("*.py")} - {"__init__"}
+    modules |= {p.parent.name for p in (ROOT / package).glob("*/__init__.py")}
+    assert sorted(module for line in lines(package) for module in line) == sorted(modules)
 
 
 @pytest.mark.parametrize("package", MAPPED)

@@ -14,6 +14,19 @@
 
 `Source.config` is the model's config in Hugging Face keys whatever the format. Broken files raise
 `FormatError`, wrong regions `ShapeError`, an output that exists or a full disk `PortError`.
+
+Its modules, from the bottom up:
+
+    base                                             what every source and sink offers
+    system_errors, strict_json, config, file_names   errors, JSON and names, taken as hostile
+    runs, coverage, journal                          bytes of a region; which are written, and noted
+    stages, publish, sink, laid_out                  an output that appears whole or not at all
+    safetensors_header, safetensors_index, safetensors
+    gguf_header, gguf
+    pickle_tree, pickle_write, torch_tensor, torch_archive, torch_archive_write
+    dcp_names, dcp_metadata, dcp_metadata_write, dcp_items, dcp, dcp_sink
+    orbax_tree, tensorstore_errors, tensorstore_specs, maxtext
+    folders                                          which format a folder is of
 """
 
 from __future__ import annotations
