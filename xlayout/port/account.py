@@ -45,9 +45,9 @@ def account(
         dialect: The rules the names should follow.
         sizes: The model's sizes.
         absent: Canonical tensors this model does not have.
-        doubles: Names of what is there once more under another name.
+        doubles: Tensors that are there once more under another name.
         tied: Canonical tensors that a model with tied embeddings does not have.
-        kin: Other rules that the format's files may follow, by their names: a hint says so.
+        kin: Other rules that files of the format may follow, by their dialects, for hints.
         where: The checkpoint, for the message.
 
     Raises:

@@ -29,7 +29,7 @@ class Dialect:
         other: Names of what is no weight of the model, such as an optimizer's states; `*` is any
             text. It is left behind, and a plan says so.
         config: What the format's own config calls these choices.
-        files: What the format's own readers want beside the tensors, by name.
+        files: Small files that the format's own readers want beside the tensors, by name.
     """
 
     format: str

@@ -18,17 +18,18 @@ _Kind: TypeAlias = tuple[tuple[object, ...], ...]
 
 
 def fit(groups: Sequence[Sequence[Move]], max_ram: int, /) -> list[tuple[Move, ...]]:
-    """Return moves with tiles that fit, each group's of one length and in memory together.
+    """Return moves with tiles that fit; those of a group have one length and are held together.
 
-    They leave room for `LANES` of them, where none then cuts a chunk of the source, which would be
-    read again for each; else they take more. They are then evened out: as many tiles, all about as
-    long, so that the last one is no stub. A tile may become a chunk, and the last chunk is stored
-    as large as the others. The last of k even tiles lacks at most k - 1 leads, which is less than
-    one part in as many as a tile holds, and never more than a third of the tensor; uneven, it could
-    be nearly all of it.
+    Tiles are short enough that `LANES` of them fit, but longer if they would otherwise cut chunks
+    of the source, which would be read again for each tile.
 
-    Beside their buffers there must be room for the largest chunk that some tile cuts: it is read
-    and decoded whole.
+    Then they are made even: as many tiles, all about as long. For a tile may become a chunk of the
+    output, and the last chunk is stored as large as the others. Of k even tiles the last is at most
+    k - 1 leads shorter, which never comes to more than a third of the tensor; of uneven ones it
+    could be nearly empty.
+
+    Beside the buffers there must be room for the largest chunk that a tile cuts: it is read and
+    decoded whole.
 
     Raises:
         PortError: Not even the shortest tiles fit.
@@ -85,7 +86,7 @@ def _least(group: Sequence[Move]) -> int:
 
 
 def _stretched(group: Sequence[Move], few: int, most: int) -> tuple[Move, ...]:
-    """Return moves with tiles of about `few` leads, or up to `most`, where fewer cut chunks."""
+    """Return moves with tiles of about `few` leads, or up to `most` if shorter ones cut chunks."""
     first = group[0]
     whole = first.sizes[first.source.rule.lead]
     most = min(whole, most)

@@ -107,7 +107,7 @@ class Move:
 
     @property
     def held(self) -> int:
-        """Bytes of a chunk that is read for a part of it, stored and decoded; 0 if none is cut."""
+        """Bytes of a chunk that tiles cut, as stored and as decoded; 0 if they cut none."""
         if not self.chunk:
             return 0
         tile, *_ = self.source.regions(self.sizes, 0, self.lead)

@@ -52,7 +52,7 @@ class PortPlan(Tabled):
 
     Args:
         src: The checkpoint that is read.
-        dst: Where the other will appear.
+        dst: Where the new one will appear.
         family: The rules.
         dialects: What the rules are called on both sides.
         format: The file format that is written.
@@ -61,7 +61,7 @@ class PortPlan(Tabled):
         chunks: The extent in which each of them is written.
         read_bytes: Bytes of the files that are read.
         lanes: How many tiles are on their way at a time.
-        buffer_bytes: The memory that tensor data will ever take, but for chunks that are cut.
+        buffer_bytes: The most memory that tensor data will take, chunks that are cut aside.
         max_ram: The bound it was fitted to.
         exact: Whether nothing may be lost; what the dtypes do not prove is then checked.
         ignored: Source names that carry nothing of their own.
@@ -143,16 +143,16 @@ def plan(
 
     Args:
         src: A checkpoint: safetensors file or directory, GGUF file, Orbax or DCP directory.
-        dst: Where the new checkpoint will appear: absent, or an empty directory. Where something
-            stands, the plan says that a run is refused.
+        dst: Where the new checkpoint will appear: absent, or an empty directory. If something is
+            there, the plan says that a run is refused.
         to: The names and layouts to write: "hf", "dcp", "maxtext", …; `families()` lists them.
             "safetensors" means "hf".
         family: The rules to follow, a `Family` or the name of one that `families()` lists; None
             goes by the config's `architectures`.
         dtype: The dtype to write; None keeps each tensor's own.
         mesh: None: one checkpoint for all ranks, which shard it as they read it.
-        max_ram: The most memory that tensor data may take, in bytes or as "512MiB"; a
-            chunk of an Orbax tree that must be read whole for a part of it is in it twice.
+        max_ram: The most memory that tensor data may take, in bytes or as "512MiB". A chunk of an
+            Orbax tree that must be read whole for a part of it counts twice: stored and decoded.
         exact: Refuse to lose anything: tensors whose values are scaled are stored wide enough to
             come back bit for bit (NaN as NaN). False rounds them, and the plan says how many
             elements change.
@@ -160,10 +160,9 @@ def plan(
     Raises:
         FormatError: The source is broken, or tensorstore cannot be told where to write.
         PortError: Names or shapes are not what the rules say, a buffer does not fit in `max_ram`,
-            the values would not come back and `exact` is asked for, or an argument is none that
-            can be meant.
-        TypeError: `exact` is neither True nor False, or another argument is of no type that is
-            taken.
+            the values would not come back although `exact` is asked for, or an argument makes no
+            sense.
+        TypeError: `exact` is neither True nor False, or another argument has a wrong type.
     """
     refuse_mesh(mesh)
     refuse_unless_bool(exact=exact)

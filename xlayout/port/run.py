@@ -30,7 +30,7 @@ class Report(Tabled):
 
     Args:
         plan: What it followed.
-        seconds: Time from the first byte to the published output, verification aside.
+        seconds: Time from the first byte to the published output, without verification.
         verify_seconds: Time to read both sides again and compare them.
         peak_rss: The process's peak resident memory in bytes, libraries included.
         comparison: What verification found; None where it was not asked for.
@@ -92,12 +92,12 @@ def run(
 
     The output appears in one step or not at all: an error, a full disk or a killed process leaves
     nothing behind that looks like a checkpoint, and the same call then works again. Where a run was
-    killed or interrupted, or the system failed it, what it wrote waits in a hidden folder beside
-    `dst`; the same plan on the same source goes on from there, after it has read every kept byte
-    back. Any other plan, or a source that has changed, starts afresh.
+    killed, interrupted or stopped by an error of the system, what it wrote waits in a hidden folder
+    beside `dst`; the same plan on the same source goes on from there, after every kept byte has
+    been read back. Any other plan, or a source that has changed, starts afresh.
 
     Args:
-        src: See `plan`, as for all that is not listed here.
+        src: See `plan`.
         dst: See `plan`.
         to: See `plan`.
         family: See `plan`.
@@ -105,8 +105,8 @@ def run(
         mesh: See `plan`.
         max_ram: See `plan`.
         exact: See `plan`; whatever the dtypes do not prove is checked on every element.
-        resume: Go on from a run that was interrupted, and leave what one needs; False starts
-            afresh and leaves nothing.
+        resume: Go on from an interrupted run, and if this one is interrupted, keep what it wrote;
+            False starts afresh and keeps nothing.
         verify: Read source and output again, and compare every tensor in its canonical form,
             before the output appears.
         planned: Called with the plan, before anything is written.
@@ -116,8 +116,8 @@ def run(
         FormatError: The source is broken.
         PortError: As for `plan`; or the output holds something already, the disk is full, or
             what was read back is not what was written; what this run wrote is then removed.
-        OSError: The system failed to read or write; what was written is kept, as it is where a
-            library is missing or memory ran out, and the error says so.
+        OSError: The system failed to read or write. What was written is kept, and the error says
+            so; the same holds if a library is missing or memory ran out.
         TypeError: `exact`, `resume` or `verify` is neither True nor False.
     """
     refuse_mesh(mesh)
