@@ -114,9 +114,11 @@ def figures(results: Results, loops: Loops = ()) -> str:
     for family in FAMILIES[:3]:
         own = [row for row in large if row.family == family]
         parts += [f"### {family.capitalize()}", _markdown(_family(own))] if own else []
-    small = [row for row in rows if row.size <= SMALL]
-    parts += ["### Small calls", _markdown(_calls(small))] if small else []
-    parts += ["### The same over and over", _markdown(_loops(loops))] if loops else []
+    calls = {(row.op, row.framework): _call(row) for row in rows if row.size <= SMALL}
+    parts += ["### Small calls", _markdown(_micros(calls))] if calls else []
+    # As a loop over small arrays makes them: each follows its like at once.
+    again = {(row["op"], row["framework"]): _loop(row) for row in loops}
+    parts += ["### The same over and over", _markdown(_micros(again))] if again else []
     parts += ["### Against the targets", _markdown(targets_table(rows, loops))]
     return "\n\n".join([*parts, "### Where a peer is faster", _behind(rows)])
 
@@ -154,15 +156,10 @@ def _best(row: Row, name: str) -> list[float]:
     return [min(times)] if times else []
 
 
-def _calls(rows: Sequence[Row]) -> Table:
-    """Microseconds: xlayout beside the framework's own form, einops and the compiled form."""
-    lines = []
-    for op in dict.fromkeys(row.op for row in rows):
-        cells = [op]
-        for framework in _TOLD:
-            found = [row for row in rows if (row.op, row.framework) == (op, framework)]
-            cells.append(_call(found[0]) if found else "")
-        lines.append(tuple(cells))
+def _micros(cells: Mapping[tuple[str, str], str]) -> Table:
+    """Microseconds by op and framework: xlayout's, and in brackets those of the own form."""
+    ops = dict.fromkeys(op for op, _ in cells)
+    lines = ((op, *(cells.get((op, framework), "") for framework in _TOLD)) for op in ops)
     return Table("", ("op", *(f">{framework}" for framework in _TOLD)), tuple(lines))
 
 
@@ -170,15 +167,6 @@ def _call(row: Row) -> str:
     own = "compiled fresh" if row.framework == "jax" else "eager fresh"
     micros = {name: time.seconds * 1e6 for name, time in row.times.items()}
     return f"{micros['xlayout fresh']:.1f} ({micros[own]:.1f})"
-
-
-def _loops(loops: Loops) -> Table:
-    """The same of calls that follow their like at once, as a loop over small arrays makes them."""
-    lines = []
-    for op in dict.fromkeys(row["op"] for row in loops):
-        own = {row["framework"]: row for row in loops if row["op"] == op}
-        lines.append((op, *(_loop(own[name]) if name in own else "" for name in _TOLD)))
-    return Table("", ("op", *(f">{framework}" for framework in _TOLD)), tuple(lines))
 
 
 def _loop(row: Mapping[str, Any]) -> str:

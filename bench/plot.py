@@ -131,11 +131,13 @@ def _figure(
 
 
 def _panel(on: Axes, panel: Panel, ops: Sequence[str], rows: Iterable[Row], unit: Any) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     on.set_xscale("log")
     on.set_title(panel.title, fontsize=10.5, loc="left", color=INK)
-    on.xaxis.set_major_locator(_ticks())
+    on.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
     on.xaxis.set_major_formatter("{x:g}")
-    on.xaxis.set_minor_locator(_none())
+    on.xaxis.set_minor_locator(NullLocator())
     on.tick_params(length=0, labelsize=9.5, labelcolor=INK)
     for side in on.spines.values():
         side.set_visible(False)
@@ -193,15 +195,3 @@ def _marks(
 def _value(row: Row, call: str, unit: float | None) -> float:
     time = row.times[call]
     return time.seconds * unit if unit else time.ratio
-
-
-def _ticks() -> Any:
-    from matplotlib.ticker import LogLocator
-
-    return LogLocator(subs=(1.0, 3.0))
-
-
-def _none() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
