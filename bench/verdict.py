@@ -55,8 +55,8 @@ class Behind:
         return ours.ratio - ours.spread > peer.ratio + peer.spread
 
 
-def behind(rows: Iterable[Row], limit: float = LIMIT) -> list[Behind]:
-    """Every cell above `limit` times its best peer, the worst first."""
+def behind(rows: Iterable[Row]) -> list[Behind]:
+    """Every cell above `LIMIT` times its best peer, the worst first."""
     found = []
     for row in rows:
         for name, peers in PEERS.items():
@@ -65,14 +65,14 @@ def behind(rows: Iterable[Row], limit: float = LIMIT) -> list[Behind]:
                 best = min(there, key=lambda peer: row.times[peer].ratio)
                 found.append(Behind(row, name, best))
     worst = sorted(found, key=lambda cell: -cell.factor)
-    return [cell for cell in worst if cell.factor > limit]
+    return [cell for cell in worst if cell.factor > LIMIT]
 
 
-def behind_table(rows: Iterable[Row], limit: float = LIMIT) -> Table:
+def behind_table(rows: Iterable[Row]) -> Table:
     """The same as a table; cells within the spread of the peer's are marked."""
     rows = list(rows)
     lines = []
-    for cell in behind(rows, limit):
+    for cell in behind(rows):
         row = cell.row
         ours, peer = row.times[cell.name], row.times[cell.peer]
         where = row.op, row.framework, row.dtype, size_text(row.size)
@@ -86,7 +86,7 @@ def behind_table(rows: Iterable[Row], limit: float = LIMIT) -> Table:
     cells = sum(name in row.times for row in rows for name in PEERS)
     heads = ("op", "framework", "dtype", ">size", "call", ">× peer", ">ours", "best peer", "")
     return Table(
-        f"cells above {limit:.2f} of the best peer in the same framework",
+        f"cells above {LIMIT:.2f} of the best peer in the same framework",
         heads,
         tuple(lines),
         (f"{len(lines)} of {cells} cells; times in memcpys, of small calls in µs",),
