@@ -13,13 +13,12 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import xlayout as xl
-from xlayout.rss import resident
+from xlayout.rss import forget_peak, resident
 
 COLUMNS = 4096
 HEADS = {"heads": 24, "kv_heads": 4}
@@ -132,7 +131,7 @@ def peak(call: Callable[..., Any], xs: list[Any], rested: int) -> tuple[Any, int
     """
     size = sum(x.nbytes for x in xs)
     before = settled_at(rested + size // 2)
-    Path("/proc/self/clear_refs").write_text("5", "ascii")
+    forget_peak()
     made = finished(call(*xs))
     rise = resident("VmHWM") - before
     if rise < 0.99 * size:
@@ -150,7 +149,7 @@ def donated(op: str, megabytes: int) -> None:
     x = torch.arange(rows * COLUMNS, dtype=torch.int32).view(squares)
     wanted = OURS[op](x)
     before = settled()
-    Path("/proc/self/clear_refs").write_text("5", "ascii")
+    forget_peak()
     made = OURS[op](x, donate=True)
     rise = resident("VmHWM") - before
     assert torch.equal(made, wanted), f"{op}, donated: wrong"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-__all__ = ["PROCESS", "peak_rss", "resident"]
+__all__ = ["forget_peak", "peak_rss", "resident"]
 
-PROCESS = Path("/proc/self")
+_PROCESS = Path("/proc/self")
 
 
 def peak_rss() -> int:
     """Return the peak resident memory of this process so far, in bytes."""
     # On Linux, what getrusage says includes the peak of the process that started this one.
-    if PROCESS.exists():
+    if _PROCESS.exists():
         return resident("VmHWM")
     import resource  # which not every system has
 
@@ -21,7 +21,16 @@ def peak_rss() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def forget_peak() -> None:
+    """Let the peak start anew from what is held now.
+
+    Raises:
+        OSError: The system cannot do that: it takes Linux.
+    """
+    (_PROCESS / "clear_refs").write_text("5", "ascii")  # proc(5)
+
+
 def resident(field: str) -> int:
-    """Bytes of a field of /proc/self/status: VmRSS is held now, VmHWM the peak since its reset."""
-    lines = (PROCESS / "status").read_text("ascii", "replace").splitlines()
+    """Bytes: VmRSS is what is held now, VmHWM the most so far, or since the peak was forgotten."""
+    lines = (_PROCESS / "status").read_text("ascii", "replace").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))

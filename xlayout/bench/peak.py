@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from xlayout.rss import PROCESS, resident
+from xlayout.rss import forget_peak, resident
 
 __all__ = ["peak_of"]
 
@@ -24,7 +24,7 @@ def peak_of(call: Callable[[], Any], finish: Callable[[Any], object]) -> int | N
     gc.collect()
     try:
         before = resident("VmRSS")
-        (PROCESS / "clear_refs").write_text("5", "ascii")  # proc(5): resets VmHWM
+        forget_peak()
     except OSError:
         return None
     finish(call())
