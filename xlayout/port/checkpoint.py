@@ -89,8 +89,8 @@ def open_checkpoint(
     Args:
         path: The checkpoint.
         family: The rules to follow; None goes by the config's `architectures`.
-        config: The model's config, where it is not beside the weights: they were written just now,
-            in chunks that are no larger than the memory they were written with.
+        config: The model's config, where none is beside the weights yet: a port has just written
+            them, in chunks that fit in its memory and need no room of their own.
 
     Raises:
         FormatError: The file is broken or of no known format.

@@ -33,7 +33,7 @@ _SIZES = {
     "num_experts_per_tok": "active",
 }
 _OF_EXPERTS = ("base_moe_mlp_dim", "num_experts", "num_experts_per_tok")
-_UNSET = ("sliding_window",)  # null says that there is none; of other keys, that it is as usual
+_UNSET = ("sliding_window",)  # null means that there is none; for other keys, the default
 _DEFAULTS = {"rms_norm_eps": 1e-6}  # transformers' for most of them; MaxText has another
 _LLAMA31 = {  # what MaxText's rope_use_scale computes with, fixed in its code
     "factor": 8.0,

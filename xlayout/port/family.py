@@ -13,7 +13,7 @@ from xlayout.port.rules import Part, Rule, Sizes
 
 __all__ = ["Dialect", "Family"]
 
-_MOST_LAYERS = 10_000  # rules are written out for each, so a config that lies must not reach us
+_MOST_LAYERS = 10_000  # rules are written out for each, so a config that lies is stopped here
 _MOST_EXPERTS = 1_000_000  # of all layers together, for the same reason
 _MOST = 2**40  # of any other size; what is computed with it then stays a number
 

@@ -83,7 +83,8 @@ def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
 def roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None, /) -> list[Move]:
     """Store wider what leaves its dtype's range, or refuse where that is not ours to choose.
 
-    A power of two leaves all bits of a number but those at the end of the range.
+    A power of two changes no number but those at the ends of the range, and for any other factor a
+    wider dtype was chosen before.
 
     Raises:
         PortError: The dtype was asked for, or is not the one that the source has.

@@ -63,7 +63,7 @@ class Place:
 
 
 def _turns(cut: slice, begin: int, own: int, turn: int, /) -> list[slice]:
-    """Return where in the fused axis a part's elements lie that are a cut of the part alone."""
+    """Return where in the fused axis a cut of the part lies, turn by turn."""
     found = []
     for k in range(cut.start // own, -(-cut.stop // own)):
         first, last = max(cut.start - k * own, 0), min(cut.stop - k * own, own)

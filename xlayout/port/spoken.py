@@ -61,7 +61,7 @@ def _by_names(named: Mapping[str, Dialect], names: Iterable[str]) -> tuple[str, 
         for prefix in accumulate(pieces[:-1], initial=""):
             for key in speakers.get(name[len(prefix) :], ()):
                 heard[prefix, key] += 1
-    # Of prefixes that are as good the shortest: a model as it is before a copy of it.
+    # Of equally good prefixes the shortest: the model itself, not a copy of it.
     order = {key: k for k, key in enumerate(named)}
     prefix, key = min(
         (found for found in heard if _PREFIX.fullmatch(found[0])),

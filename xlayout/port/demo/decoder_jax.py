@@ -8,6 +8,7 @@ e embed, h heads, k kv heads, d dim, f mlp, x experts, v vocab.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,6 @@ Tree = Mapping[str, Any]
 
 def load(path: str | Path, /) -> tuple[Tree, dict[str, Any]]:
     """Return a checkpoint's parameters in float32, as orbax restores them, and MaxText's config."""
-    import json
-
     import orbax.checkpoint as ocp
 
     items = Path(path).resolve() / "0" / "items"

@@ -31,8 +31,8 @@ STORAGE_INFO = "torch.distributed.checkpoint.filesystem._StorageInfo"
 SIZE = "torch.Size"
 LAYOUT = "torch.serialization._get_layout"
 
-# What stands where nothing is looked up: whose save it was, where it was saved, and the plans of
-# all ranks, which Megatron-core keeps to save the same way again.
+# Names in parts of the metadata that are not read: who saved, where, and the plans of all ranks,
+# which Megatron-core keeps to save the same way again.
 _UNREAD = (
     *(
         f"torch.distributed.checkpoint.planner.{kind}"

@@ -50,9 +50,9 @@ class Journal:
         lines = _lines(folder / JOURNAL)
         return bool(lines) and lines[0] == [key]
 
-    def note(self, name: str, box: Bounds, content: int, /) -> None:
+    def note(self, name: str, box: Bounds, crc: int, /) -> None:
         """Add a region that has been written, by its checksum."""
-        os.write(self._handle, _line([name, box, content]))
+        os.write(self._handle, _line([name, box, crc]))
 
     def claim(self, name: str, box: Bounds, /) -> int | None:
         """Return the checksum of a region that an earlier run wrote; None where it did not."""
@@ -96,8 +96,8 @@ def _lines(path: Path) -> list[object]:
 
 def _entry(value: object) -> tuple[tuple[str, Bounds], int] | None:
     match value:
-        case [str(name), list(box), int(content)]:
-            return (name, tuple(map(_pair, box))), content
+        case [str(name), list(box), int(crc)]:
+            return (name, tuple(map(_pair, box))), crc
     return None
 
 
