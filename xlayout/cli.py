@@ -270,7 +270,7 @@ def info() -> None:
 @app.command()
 def demo(
     cache: Annotated[
-        Path, typer.Option(help="Where the download goes, and outputs in xlayout-demo there.")
+        Path, typer.Option(help="Where the download goes; outputs go to xlayout-demo in it.")
     ] = Path(".demo"),
     tiny: Annotated[bool, typer.Option(help="A tiny random model, nothing downloaded.")] = False,
 ) -> None:
