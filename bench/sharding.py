@@ -13,8 +13,8 @@ from typing import Any
 
 from bench.report import parser, save, show
 from bench.sharding_bytes import CONTENDERS, bound
+from bench.sharding_cases import AWKWARD, CASES
 from bench.sharding_seconds import SHAPES, measured
-from tests.shard.test_cases import AWKWARD, CASES
 from xlayout import Layout, Mesh, Sharding
 
 MIB = 2**20

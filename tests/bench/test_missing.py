@@ -73,6 +73,11 @@ def test_what_needs_a_package_says_so(name: str, absent: tuple[str, ...], which:
     assert found.stderr == f"bench: {name} needs {which}, which the extra `bench` brings\n"
 
 
+def test_no_benchmark_needs_what_tests_need() -> None:
+    found = ran("sharding", "--help", absent=("pytest", "hypothesis"))
+    assert found.returncode == 0, found.stderr
+
+
 def test_a_file_that_cannot_be_written_is_refused_before_a_row_is_measured(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "grid.json"
