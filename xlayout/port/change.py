@@ -95,7 +95,7 @@ class Change:
                 given, made = x.reshape(-1), out.reshape(-1)
                 for start in range(0, made.size, _CHUNK):
                     part = slice(start, start + _CHUNK)
-                    made[part] = _odd_float32(given[part] * self._work())
+                    made[part] = _rounded_to_odd(given[part] * self._work())
             else:
                 np.multiply(x, self._work(), out=out, casting="unsafe")
         return out
@@ -148,10 +148,11 @@ class Change:
         return self.source if self.source == self.target else f"{self.source} → {self.target}"
 
 
-def _odd_float32(x: Array) -> Array:
-    """Return float32 that rounds to fewer bits as `x` does: where it is not `x`, its last bit is 1.
+def _rounded_to_odd(x: Array) -> Array:
+    """Round to odd: where float32 does not hold a number, its last bit is 1.
 
-    To nearest first would make a tie of what lies just beside one.
+    Rounded again, to fewer bits, that gives what `x` itself would, rounded once. To nearest first
+    would make a tie of what lies just beside one.
     """
     import numpy as np
 
