@@ -1,4 +1,23 @@
-"""Every benchmark that a CPU can answer: `python -m bench grid --quick`, or another name."""
+"""Every benchmark that a CPU can answer: `python -m bench grid --quick`, or another name.
+
+The modules beside it, from the bottom up:
+
+    record, report, child                         files of results; tables; processes
+    hand_numpy, hand_torch, hand_jax, contenders  ops on a kilobyte, by hand and otherwise
+    plan, small, compare, grid                    the grid: what it measures, and what changed
+    verdict, page, plot                           it beside its targets; in the guide; drawn
+    overhead, exchange                            calls over and over; the same memory elsewhere
+    memory_case, memory                           what a call holds at its peak
+    porting_case, porting                         whole checkpoints
+    sharding_cases, sharding_bytes                layouts between shardings, and what they move
+    sharding_seconds, sharding                    how long that takes; all of it
+    gpu_ask, gpu_case, gpu_here                   on an accelerator: what to ask, and how
+    gpu_timing, gpu_checks, gpu_report, gpu_run   how answers are timed, checked and told
+    gpu_speed, gpu_state, gpu_pallas, gpu_jax     speed, by framework
+    gpu_kernel, gpu_calls                         what the Triton kernel promises
+    gpu_promises, gpu_questions                   what an exchange promises; what frameworks do
+    gpu, gpu_tune                                 all of it, as `make gpu`; other sizes of tiles
+"""
 
 from __future__ import annotations
 
