@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MAPPED = [
-    "xlayout/algebra", "xlayout/lower", "xlayout/port", "xlayout/port/formats", "xlayout/shard",
-    "xlayout/tp", "xlayout/torch/parallel", "xlayout/torch/tiled",
+    "xlayout/algebra", "xlayout/bench", "xlayout/lower", "xlayout/port", "xlayout/port/formats",
+    "xlayout/shard", "xlayout/tp", "xlayout/torch/parallel", "xlayout/torch/tiled",
     "backends/xlayout_jax", "backends/xlayout_torch", "backends/xlayout_triton", "bench",
 ]  # fmt: skip
 OPENING = ("__init__", "__main__")
