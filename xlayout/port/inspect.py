@@ -93,7 +93,13 @@ def inspect(path: str | PathLike[str], *, family: str | Family | None = None) ->
 
 @dataclass(frozen=True, slots=True)
 class Difference(Tabled):
-    """Where two checkpoints differ, in canonical names: per line what, the first, the second."""
+    """Where two checkpoints differ, whatever their formats.
+
+    Args:
+        first: The path of the one.
+        second: The path of the other.
+        lines: What differs (a canonical name, or a key of the config), in the first, in the second.
+    """
 
     first: str
     second: str

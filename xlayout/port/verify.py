@@ -80,7 +80,15 @@ class TensorComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Tabled):
-    """All of two checkpoints' tensors, compared."""
+    """All of two checkpoints' tensors, compared.
+
+    Args:
+        first: The path of the one.
+        second: The path of the other.
+        tensors: Every canonical tensor that both have.
+        only_first: Canonical tensors that the first alone has.
+        only_second: Those that the second alone has.
+    """
 
     first: str
     second: str
@@ -90,7 +98,7 @@ class Comparison(Tabled):
 
     @property
     def identical(self) -> bool:
-        """Whether either side can be made from the other; see `Change.departures`."""
+        """Whether every tensor of each side is what the rules make of the other's."""
         return not self._alone and all(tensor.identical for tensor in self.tensors)
 
     @property
@@ -110,7 +118,7 @@ class Comparison(Tabled):
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """What was found, in one line."""
         count = show_count(len(self.tensors), "canonical tensor")
         if self.identical:
             return f"{count}, every element identical"
