@@ -22,8 +22,8 @@ READY_JAX := $(VENV_JAX)/.ready
 INSTALL := python -m pip install --quiet --disable-pip-version-check --no-compile $(PIP_ARGS)
 PIP := $(BIN)/$(INSTALL)
 # Each file stays in one process: the examples of a page build on one another, and fixtures are made once.
-# Files go out in their order, which ends with short ones; the one with the most tests first would leave the
-# long tests of small files for the end, when the other processes have nothing to do.
+# Files are handed out in their own order, which ends with short ones. By default those with the most tests go
+# first, which leaves long tests of small files for the end, when the other processes have nothing to do.
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
