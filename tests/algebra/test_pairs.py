@@ -1,0 +1,98 @@
+"""Sets of pieces as sets of pairs: composed, compared and numbered, whichever way is taken."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from xlayout.algebra import Layout, Piece
+from xlayout.algebra.compose import compose, disjoint, same_pairs
+from xlayout.algebra.fingerprint import fingerprint
+
+Pairs = list[tuple[int, int]]
+
+
+def pairs(pieces: tuple[Piece, ...]) -> Pairs:
+    """Every (input, output) pair, by the definition of a piece."""
+    return sorted(
+        (
+            p.in_offset + sum(k * x for k, (_, x, _) in zip(at, p.loops, strict=True)),
+            p.out_offset + sum(k * z for k, (_, _, z) in zip(at, p.loops, strict=True)),
+        )
+        for p in pieces
+        for at in itertools.product(*(range(n) for n, _, _ in p.loops))
+    )
+
+
+def joined(first: Pairs, then: Pairs) -> Pairs:
+    """All (i, o) with a middle position between them."""
+    return sorted((i, o) for i, m in first for there, o in then if m == there)
+
+
+def scattered(seed: int, *, outputs: int) -> tuple[Piece, ...]:
+    """Ninety single pairs and a few twos; with few outputs some are written more than once."""
+    rng = random.Random(seed)
+    ones = [Piece(rng.randrange(200), o) for o in rng.choices(range(outputs), k=90)]
+    if outputs == 200:
+        ones = [
+            Piece(p.in_offset, o) for p, o in zip(ones, rng.sample(range(200), 90), strict=True)
+        ]
+    return (*ones, *(Piece(7 * k, 200 + 2 * k, ((2, 3, 1),)) for k in range(9)))
+
+
+@pytest.mark.parametrize("outputs", [200, 40])
+@pytest.mark.parametrize("seed", range(4))
+def test_many_small_pieces_compose_like_few_large_ones(seed: int, outputs: int) -> None:
+    first, then = scattered(seed, outputs=outputs), scattered(seed + 9, outputs=200)
+    assert pairs(compose(first, then)) == joined(pairs(first), pairs(then))
+    assert pairs(compose(then, first)) == joined(pairs(then), pairs(first))
+
+
+def test_many_small_pieces_that_meet_nowhere_compose_to_nothing() -> None:
+    even = tuple(Piece(3 * k % 97, 2 * k) for k in range(97))
+    odd = tuple(Piece(2 * k + 1, 5 * k % 97) for k in range(97))
+    assert compose(even, odd) == ()
+
+
+LINE = Piece(0, 0, ((8, 1, 1),))
+TURNED = Piece(0, 0, ((2, 1, 4), (4, 2, 1)))
+HALVES = Piece(0, 0, ((4, 1, 1),)), Piece(4, 4, ((4, 1, 1),))
+TWICE = tuple(Piece(k % 8, k) for k in range(16))  # of which LINE holds a half
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ((LINE,), HALVES, True),
+        ((LINE,), (TURNED,), False),
+        ((LINE,), (Piece(0, 0, ((9, 1, 1),)),), False),
+        ((Piece(0, 0, ((9, 1, 1),)),), (LINE,), False),
+        ((LINE,), (Piece(1, 0, ((8, 1, 1),)),), False),
+        ((LINE,), tuple(Piece(k, k) for k in reversed(range(8))), True),
+        (TWICE, (LINE,), False),
+        ((LINE,), TWICE, False),
+        (TWICE, TWICE[::-1], True),
+    ],
+)
+def test_sets_are_the_same_exactly_when_their_pairs_are(
+    left: tuple[Piece, ...], right: tuple[Piece, ...], same: bool
+) -> None:
+    assert (pairs(left) == pairs(right)) == same
+    assert same_pairs(left, right) == same
+
+
+@pytest.mark.parametrize("pieces", [HALVES, TWICE, scattered(1, outputs=200), (LINE, TURNED)])
+def test_disjoint_means_that_no_output_is_written_twice(pieces: tuple[Piece, ...]) -> None:
+    outputs = [o for _, o in pairs(pieces)]
+    assert disjoint(pieces) == (len(set(outputs)) == len(outputs))
+    assert not disjoint((*pieces, Piece(999, outputs[-1])))
+
+
+def test_strides_that_fermat_makes_one_are_numbered_like_any_other() -> None:
+    order = (1 << 61) - 2  # r^order is 1 for every r, and there a geometric sum has no quotient
+    assert fingerprint((Piece(0, 0, ((3, order, order),)),)) == 3
+    assert hash(Layout.slice((3, 2 * order), 0, order, axis=1)) == hash(
+        Layout.slice((3, 2 * order), 0, order, 1)
+    )
