@@ -260,3 +260,22 @@ def test_a_tuple_of_one_is_given_back_for_the_one(framework: Framework) -> None:
     for _ in range(3):
         (made,) = xl.unstack(x, out=out)
         assert made is out
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        xl.matrix_transpose,
+        lambda x: xl.rearrange([x], "a b -> b a"),
+        xl.matrix_transpose.layout((4, 4)),
+    ],
+)
+def test_what_torch_raises_of_a_call_that_is_found_again_is_raised(
+    call: Callable[..., Any],
+) -> None:
+    x = torch.ones(4, 4)
+    for _ in range(2):
+        call(x)
+    x.untyped_storage().resize_(0)  # as FSDP does; no key tells
+    with pytest.raises(RuntimeError, match="out of bounds for storage of size 0"):
+        call(x)

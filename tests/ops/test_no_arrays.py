@@ -86,3 +86,10 @@ def test_what_numpy_would_not_keep_is_refused(call: Any) -> None:
         call(masked)
     with pytest.raises(TypeError, match="x: a matrix has two axes whatever is done with it; give"):
         call(masked.data.view(np.matrix))
+
+
+def test_refuses_no_arrays_and_no_shapes() -> None:
+    with pytest.raises(xl.ShapeError, match=r"^layout: takes 1 arrays, 0 given$"):
+        Layout.identity((8, 3))()
+    with pytest.raises(xl.SizeError, match=r"^xs: no arrays; give at least one$"):
+        xl.stack.layout([])
