@@ -10,6 +10,7 @@ import pytest
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import compose, disjoint, same_pairs
 from xlayout.algebra.fingerprint import fingerprint
+from xlayout.algebra.merge import merge
 
 Pairs = list[tuple[int, int]]
 
@@ -88,6 +89,13 @@ def test_disjoint_means_that_no_output_is_written_twice(pieces: tuple[Piece, ...
     outputs = [o for _, o in pairs(pieces)]
     assert disjoint(pieces) == (len(set(outputs)) == len(outputs))
     assert not disjoint((*pieces, Piece(999, outputs[-1])))
+
+
+def test_an_identity_is_one_piece_where_greed_makes_two() -> None:
+    cut = Piece(0, 0), Piece(1, 1, ((2, 2, 2),)), Piece(2, 2), Piece(4, 4)
+    assert merge(cut) == (Piece(0, 0, ((5, 1, 1),)),)
+    for other in ((*cut[:3], Piece(5, 5)), (*cut[:3], Piece(5, 4)), (*cut[:2], Piece(3, 3))):
+        assert pairs(merge(other)) == pairs(other)
 
 
 def test_strides_that_fermat_makes_one_are_numbered_like_any_other() -> None:

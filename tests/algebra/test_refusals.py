@@ -190,7 +190,7 @@ def test_pieces_may_read_one_input_twice() -> None:
 
 
 TWICE = Layout(((2,),), ((4,),), (Piece(0, 0, ((2, 0, 2), (2, 1, 1))),))
-TWO_PIECES = Layout(((2,),), ((4,),), (Piece(0, 0, ((2, 1, 2),)), Piece(0, 1, ((2, 1, 2),))))
+TWO_PIECES = Layout(((3,),), ((4,),), (Piece(0, 0, ((3, 1, 1),)), Piece(1, 3)))  # stay two
 
 
 @pytest.mark.parametrize("layout", [TWICE, TWO_PIECES])
