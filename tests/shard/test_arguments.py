@@ -208,6 +208,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an array on another mesh than it is told": (
         lambda: xl.interleave(eight(), in_sharding=Sharding(Mesh(2, "dp"), ())), xl.LayoutError,
         "in_sharding: () on dp=2; x lies on tp=4: give it on the mesh of x"),
+    "no array whose bytes could travel": (
+        lambda: xl.wire_bytes(np.sum, [np.ones(3)]), TypeError,
+        "args: no torch.Tensor or jax.Array among them; wanted at least one"),
     "shardings for other results": (
         lambda: xl.unstack(eight(), out_sharding=(P(),) * 3), xl.LayoutError,
         "out_sharding: a list of 3 for 8 results; wanted one for all, or one for each"),
