@@ -106,9 +106,10 @@ def _peeled(messages: Sequence[Message]) -> Iterator[Round]:
 
 
 def _width(sizes: Sequence[int]) -> int:
-    """The widest of some sizes at which a tenth is padded at most."""
-    for width in sorted(sizes, reverse=True):
+    """The widest of some sizes at which a tenth is padded at most; at the least, nothing is."""
+
+    def fits(width: int) -> bool:
         useful = sum(min(size, width) for size in sizes)
-        if 10 * (len(sizes) * width - useful) <= useful:
-            return width
-    return min(sizes)
+        return 10 * (len(sizes) * width - useful) <= useful
+
+    return max(filter(fits, sizes))
