@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from xlayout.algebra import Layout, Piece
+from xlayout.algebra.piece import are_nested
 
 SIZES = (1, 2, 3, 4, 5, 6, 8)
 
@@ -113,6 +114,29 @@ def several(draw: DrawFn, max_size: int = 72, repeats: bool = True) -> Layout:
         [draw(factorisations(n)) for n in draw(stretches(layout.in_size, most=3))],
         [draw(factorisations(n)) for n in draw(stretches(layout.out_size, most=3))],
     )
+
+
+@st.composite
+def patchworks(draw: DrawFn) -> Layout:
+    """A few pieces of any strides beside and between one another, with holes and repeats."""
+    in_size, out_size = draw(st.integers(1, 24)), draw(st.integers(1, 24))
+    strides = st.sampled_from([1, 1, 2, 3, 4, 6, 8])
+    loops = st.tuples(st.integers(1, 4), st.one_of(st.just(0), strides), strides)
+    written: set[int] = set()
+    pieces = []
+    for _ in range(draw(st.integers(1, 5))):
+        found = draw(st.lists(loops, max_size=2))
+        if not are_nested(found):
+            continue
+        first = Piece(draw(st.integers(0, in_size - 1)), draw(st.integers(0, out_size - 1)), found)
+        outputs = {first.out_offset}
+        for n, _, z in first.loops:
+            outputs = {o + k * z for o in outputs for k in range(n)}
+        if first.in_end <= in_size and first.out_end <= out_size and not outputs & written:
+            written |= outputs
+            pieces.append(first)
+    layout = Layout(((in_size,),), ((out_size,),), pieces)
+    return layout.regrouped([draw(factorisations(in_size))], [draw(factorisations(out_size))])
 
 
 # -- the same map, written another way -------------------------------------------------------------

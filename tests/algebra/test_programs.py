@@ -11,7 +11,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import xlayout as xl
-from tests.strategies import bijections, factorisations, layouts, several, shapes, sums
+from tests.strategies import (
+    bijections,
+    factorisations,
+    layouts,
+    patchworks,
+    several,
+    shapes,
+    sums,
+)
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.assemble import build
 from xlayout.algebra.program import Program
@@ -75,6 +83,17 @@ def test_a_program_does_what_its_layout_says(layout: Layout) -> None:
 
 @given(layouts(max_size=72))
 def test_a_program_of_one_array_does_what_its_layout_says(layout: Layout) -> None:
+    check(layout)
+
+
+UNEVEN = Layout(  # two pieces with one period, of which the shorter one leaves holes
+    [(7, 2)], [(2, 3, 2)], [Piece(13, 2, ((4, 0, 3),)), Piece(2, 6, ((2, 8, 3),))]
+)
+
+
+@given(patchworks())
+@example(UNEVEN)
+def test_a_program_of_any_pieces_does_what_its_layout_says(layout: Layout) -> None:
     check(layout)
 
 
