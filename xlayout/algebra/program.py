@@ -117,9 +117,7 @@ class Writer:
         return x if self.shapes[x] == shape else self.step("expand", (x,), shape, shape)
 
     def concatenate(self, parts: Sequence[int], axis: int) -> int:
-        """Values one after the other along an axis."""
-        if len(parts) == 1:
-            return parts[0]
+        """Values one after the other along an axis: two at least."""
         first = self.shapes[parts[0]]
         total = sum(self.shapes[p][axis] for p in parts)
         return self.step(
