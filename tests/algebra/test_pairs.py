@@ -104,3 +104,14 @@ def test_strides_that_fermat_makes_one_are_numbered_like_any_other() -> None:
     assert hash(Layout.slice((3, 2 * order), 0, order, axis=1)) == hash(
         Layout.slice((3, 2 * order), 0, order, 1)
     )
+
+
+def test_single_steps_are_one_loop() -> None:
+    assert merge(Piece(5 + 2 * k, k) for k in range(4)) == (Piece(5, 0, ((4, 2, 1),)),)
+    assert merge(Piece(0, 3 - k) for k in range(4)) == (Piece(0, 0, ((4, 0, 1),)),)
+
+
+def test_pieces_that_read_one_position_are_one() -> None:
+    assert merge(Piece(4, 3 * k) for k in range(5)) == (Piece(4, 0, ((5, 0, 3),)),)
+    rows = [Piece(2, 6 * k, ((3, 1, 2),)) for k in range(2)]
+    assert merge(rows) == (Piece(2, 0, ((2, 0, 6), (3, 1, 2))),)
