@@ -240,3 +240,12 @@ def test_images_and_volumes_by_channels_are_padded_row_major(
             for padded in (xl.pad(x, to=to, axis=axis), layout(x), xl.apply(layout, x)):
                 assert padded.is_contiguous()
                 assert torch.equal(xl.trim(padded, to=shape[axis], axis=axis), x)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_split_across_the_axes_of_strided_memory_copies_it(on: bool) -> None:
+    layout = xl.Layout.permute((3, 4), (1, 0)).regrouped(in_shapes=[(4, 3)])
+    values = np.arange(12.0).reshape(3, 4).T  # of which (3, 4) is no view
+    with xl.native(on):
+        for made in (layout(values), layout(torch.from_numpy(values)).numpy()):
+            assert made.tolist() == values.reshape(3, 4).T.tolist()
