@@ -87,6 +87,23 @@ def test_a_trace_holds_however_arrays_lie(name: str, side: int) -> None:
         assert torch.equal(traced(x), op(x))
 
 
+FRESH: list[Op] = [
+    lambda x: xl.permute_dims(x, (0, 1)),
+    lambda x: xl.trim(x, to=2),
+    lambda x: xl.unstack(x)[1],
+    lambda x: xl.Layout.identity((4, 6))(x),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("op", FRESH)
+def test_what_a_trace_returns_may_be_written_into(op: Op) -> None:
+    x = torch.ones(4, 6)
+    traced = torch.jit.trace(op, x, check_trace=False)
+    traced(x).zero_()
+    assert x.all()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_several_arrays_are_traced() -> None:
     traced = torch.jit.trace(lambda x, y: xl.stack([x, y]), (torch.ones(4, 4), torch.zeros(4, 4)))
