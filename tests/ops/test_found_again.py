@@ -279,3 +279,17 @@ def test_what_torch_raises_of_a_call_that_is_found_again_is_raised(
     x.untyped_storage().resize_(0)  # as FSDP does; no key tells
     with pytest.raises(RuntimeError, match="out of bounds for storage of size 0"):
         call(x)
+
+
+@pytest.mark.parametrize("framework", [Numpy(), Torch(), Jax()], ids=lambda f: f.name)
+def test_a_layout_that_ran_refuses_other_shapes(framework: Framework) -> None:
+    turned, joined = xl.Layout.permute((3, 4), (1, 0)), xl.stack.layout([(3,), (3,)])
+    for _ in range(2):
+        good, row = (framework.array(np.ones(shape, np.float32)) for shape in ((3, 4), 3))
+        assert turned(good).shape == (4, 3)
+        assert joined(row, row).shape == (2, 3)
+        for shape in ((4, 3), (12,), (3, 5)):
+            with pytest.raises(xl.ShapeError, match=r"^x: an array of shape .* takes \(3, 4\)"):
+                turned(framework.array(np.ones(shape, np.float32)))
+        with pytest.raises(xl.ShapeError, match=r"^arrays: 1 is of shape \(4,\); the layout takes"):
+            joined(row, framework.array(np.ones(4, np.float32)))
