@@ -56,3 +56,10 @@ def test_what_only_stands_for_an_array_is_refused_with_the_way_out() -> None:
         for run in (xl.interleave, xl.interleave.layout((4,))):
             with pytest.raises(TypeError, match=said):
                 run(x)
+
+
+def test_without_jit_no_result_is_an_input() -> None:
+    x, y = jnp.arange(3.0), jnp.arange(2.0)
+    with jax.disable_jit():
+        made = (*xl.rearrange([x, y], "a, b -> b, a"), xl.permute_dims(x, (0,)))
+        assert not any(a is b or shares(a, b) for a in made for b in (x, y))
