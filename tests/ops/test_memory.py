@@ -132,6 +132,10 @@ def test_what_a_framework_cannot_view_is_a_copy_and_says_so() -> None:
             layout(x, copy=False)
     x = np.zeros((2, 3))
     assert np.shares_memory(BACKWARDS(x, copy=False), x)
+    with pytest.raises(BufferError, match=r"is no view of arrays with strides \[\(3, 1\)\]; use"):
+        xl.rearrange(x, "a b -> (b a)", copy=False)
+    with pytest.raises(BufferError, match=r"of arrays with strides \[\(3, 1\), \(3, 1\)\]; use"):
+        xl.stack([x, x], copy=False)
 
 
 class Named(np.ndarray):
