@@ -1,0 +1,69 @@
+"""Who sends what several hold, and what is sent once though it is wanted several times."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import xlayout as xl
+from xlayout import Layout, Mesh, Piece, Sharding, Split, plan_reshard
+from xlayout.shard.owners import Region, sender
+
+
+@pytest.mark.parametrize(
+    ("shape", "owners", "rank", "wanted"),
+    [
+        ((4,), (2,), 0, 2),  # there is one
+        ((4,), (0, 1, 2), 1, 1),  # itself
+        ((4,), (0, 1, 2), 3, 0),  # of those as near the next in the ring
+        ((4,), (1, 2, 3), 0, 1),
+        ((4,), (0, 1), 2, 0),
+        ((2, 3), (0, 4), 1, 4),  # along one mesh axis it is the same place
+        ((2, 3), (1, 3), 4, 1),
+    ],
+)
+def test_an_owner_is_the_nearest(
+    shape: tuple[int, ...], owners: tuple[int, ...], rank: int, wanted: int
+) -> None:
+    mesh = Mesh(shape, tuple("ab"[: len(shape)]))
+    assert sender(mesh, Region(0, ((range(4),),), owners), rank) == wanted
+
+
+def test_what_is_wanted_in_overlapping_boxes_is_sent_once() -> None:
+    windows = Layout([(5,)], [(6,)], [Piece(0, 0, ((3, 1, 1),)), Piece(1, 3, ((3, 1, 1),))])
+    mesh = Mesh(2, "tp")
+    plan = plan_reshard(windows, Sharding(mesh, ("tp",)), Sharding(mesh, (None,)))
+    assert plan.recv_bytes == plan.lower_bound == (1, 3)
+    assert {(m.src, m.dst): m.elements for m in plan.messages if m.is_remote} == {
+        (1, 0): 1,
+        (0, 1): 3,
+    }
+    assert plan.simulate(np.arange(5)).tolist() == [0, 1, 2, 1, 2, 3]
+
+
+@pytest.mark.parametrize("uneven", [0, 1])
+def test_arrays_are_joined_of_which_one_is_held_by_uneven_groups(uneven: int) -> None:
+    mesh, splits = Mesh(4, "tp"), {0: Split(copies=2)}
+    src = [Sharding(mesh, ("tp",)) for _ in range(2)]
+    src[uneven] = Sharding(mesh, ("tp",), splits=splits)
+    shapes = [(8,), (8,)]
+    shapes[uneven] = (5,)  # three with two ranks and two with the others
+    joined = Layout.concat(shapes)
+    plan = plan_reshard(joined, tuple(src), Sharding(mesh, (None,)))
+    xs = [np.arange(8), 10 + np.arange(8)]
+    xs[uneven] = xs[uneven][:5]
+    assert plan.simulate(xs).tolist() == np.concatenate(xs).tolist()
+    held = [sum(s.local_shape(r, n)[0] for s, n in zip(src, shapes, strict=True)) for r in range(4)]
+    assert plan.recv_bytes == tuple(13 - n for n in held)
+
+
+def test_a_number_of_segments_is_cut_by_the_rule_in_each() -> None:
+    by_number, by_sizes = (Split(rule="balanced", segments=given) for given in (2, (5, 5)))
+    held = [by_number.runs(10, (4,), (k,)) for k in range(4)]
+    assert held == [by_sizes.runs(10, (4,), (k,)) for k in range(4)]
+    assert held[:2] == [(range(2), range(5, 7)), (range(2, 3), range(7, 8))]
+
+
+def test_of_no_arrays_nothing_is_resharded() -> None:
+    with pytest.raises(xl.ShapeError, match=r"^x: no arrays; give at least one$"):
+        xl.reshard([], Sharding(Mesh(2, "tp"), ()))
