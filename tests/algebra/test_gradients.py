@@ -57,3 +57,13 @@ def test_the_vjp_of_any_layout_adds_up_what_was_read(layout: Layout) -> None:
     np.add.at(wanted, table[table >= 0], flat[table >= 0])
     found = np.concatenate([g.numpy().ravel() for g in pulled])
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_jax_differentiates_by_arrays_of_numpy() -> None:
+    jax = pytest.importorskip("jax")
+    from xlayout import matrix_transpose
+
+    x, cotangent = values((2, 3), 0), values((3, 2), 1)
+    for call in (matrix_transpose, Layout.permute((2, 3), (1, 0))):
+        assert np.array_equal(jax.jvp(call, (x,), (x,))[1], x.T)
+        assert np.array_equal(jax.vjp(call, x)[1](cotangent)[0], cotangent.T)
