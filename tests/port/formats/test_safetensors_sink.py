@@ -66,6 +66,17 @@ def test_refuses_what_the_format_cannot_hold(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_refuses_a_header_that_no_reader_would_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"x": TensorSpec("int8", (1,))}
+    monkeypatch.setattr("xlayout.port.formats.safetensors_header.MAX_HEADER", 120)
+    create_sink(tmp_path / "out", "safetensors", spec).abort()  # it takes 120 with the padding
+    monkeypatch.setattr("xlayout.port.formats.safetensors_header.MAX_HEADER", 119)
+    with pytest.raises(FormatError, match="header: 120 bytes; 119 at most, so more files"):
+        create_sink(tmp_path / "out", "safetensors", spec)
+
+
 @pytest.mark.parametrize(
     ("size", "error"),
     [("5 XB", PortError), ("GB", PortError), (0, PortError), ("-1", PortError), (True, TypeError)],

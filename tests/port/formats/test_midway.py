@@ -1,0 +1,124 @@
+"""What the system refuses midway comes through as it is, and leaves nothing that nobody wants."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.port.formats.arrays import bits, save
+from tests.port.formats.test_journal import SPECS
+from tests.port.formats.test_kept import KEPT, committed, stages
+from xlayout.errors import FormatError, PortError
+from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source
+
+
+def refuse(number: int) -> Any:
+    def call(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+def filled(out: Path, **options: Any) -> Sink:
+    sink = create_sink(out, "safetensors", {"a": TensorSpec("int8", (4,))}, **options)
+    sink.write("a", np.arange(4, dtype=np.int8))
+    return sink
+
+
+def test_a_folder_that_cannot_be_marked_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "touch", refuse(errno.EDQUOT))
+    with pytest.raises(PortError, match=f"{os.strerror(errno.EDQUOT)}; wanted a place in a folder"):
+        create_sink(tmp_path / "new" / "out", "safetensors", SPECS)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("what", ["a file", "a link to a folder", "a link to nothing"])
+def test_what_is_no_folder_is_let_be_whatever_its_name(tmp_path: Path, what: str) -> None:
+    named = tmp_path / ".out.00000000.partial"
+    (tmp_path / "mine").mkdir()
+    if what == "a file":
+        named.write_text("mine")
+    else:
+        named.symlink_to("mine" if what == "a link to a folder" else "nothing")
+    committed(tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [named.name, "mine", "out"]
+    assert named.is_symlink() == (what != "a file")
+
+
+def test_a_link_that_the_system_fails_to_make_is_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", refuse(errno.EIO))
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
+        filled(tmp_path / "x.safetensors").commit()
+    assert caught.value.errno == errno.EIO
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("key", [None, "key"])
+def test_a_companion_that_is_gone_ends_the_run(tmp_path: Path, key: str | None) -> None:
+    """Without a `with`, which would end it too."""
+    beside = tmp_path / "tokenizer.json"
+    beside.write_text("{}")
+    out = tmp_path / "out"
+    sink = filled(out, key=key, beside={beside.name: beside})
+    beside.unlink()
+    with pytest.raises(FileNotFoundError, match="tokenizer") as caught:
+        sink.seal()
+    assert caught.value.filename == str(beside)
+    assert getattr(caught.value, "__notes__", []) == ([KEPT] if key else [])
+    assert len(stages(out)) == (1 if key else 0)
+    with pytest.raises(PortError, match="committed or aborted before"):
+        sink.seal()
+    sink.abort()
+    assert len(stages(out)) == (1 if key else 0)
+
+
+def test_what_is_committed_or_aborted_is_not_committed_again(tmp_path: Path) -> None:
+    sink = filled(tmp_path / "out")
+    sink.commit()
+    with pytest.raises(PortError, match="out: committed or aborted before"):
+        sink.commit()
+    sink.abort()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    sink = filled(tmp_path / "other")
+    sink.abort()
+    with pytest.raises(PortError, match="other: committed or aborted before"):
+        sink.commit()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_file_that_cannot_be_opened_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for format_ in ("safetensors", "dcp"):
+        save(tmp_path / format_, format_, {"a": bits("int8", (4,))})
+    monkeypatch.setattr(os, "open", refuse(errno.EACCES))
+    with pytest.raises(FormatError, match=r"model\.safetensors: Permission denied; wanted a rea"):
+        open_source(tmp_path / "safetensors")
+    monkeypatch.setattr(Path, "read_bytes", refuse(errno.EACCES))
+    with pytest.raises(FormatError, match=r"\.metadata: Permission denied; wanted a readable fi"):
+        open_source(tmp_path / "dcp")
+
+
+def handles(folder: Path) -> list[str]:
+    """The files under a folder that this process has open."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return [name for name in map(os.readlink, links) if name.startswith(str(folder))]
+
+
+@pytest.mark.parametrize("format_", ["safetensors", "dcp", "maxtext"])
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_no_file_stays_open(tmp_path: Path, format_: str, end: str) -> None:
+    sink = create_sink(tmp_path / "out", format_, {"a": TensorSpec("int8", (4,))}, key="key")
+    sink.write("a", np.arange(4, dtype=np.int8))
+    assert handles(tmp_path)
+    getattr(sink, end)()
+    assert not handles(tmp_path)
