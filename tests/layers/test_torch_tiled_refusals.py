@@ -109,6 +109,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 }  # fmt: skip
 
 
+def other_bias(size: int) -> nn.Linear:
+    layer = nn.Linear(6, 4)
+    layer.bias = nn.Parameter(torch.ones(size))
+    return layer
+
+
+REFUSED["another bias"] = (
+    copied(other_bias(3)), SizeError, r"^other\.bias: shape \(3,\); wanted \(4,\)$",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("what", REFUSED)
 def test_refuses(what: str) -> None:
     call, error, text = REFUSED[what]

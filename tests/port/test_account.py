@@ -80,6 +80,17 @@ def test_a_name_may_have_more_numbers_than_python_calls() -> None:
     assert fold([long, long.replace("x.1", "x.2")]) == [f"x.{{1..2}}{long[3:]}"]
 
 
+def test_only_so_many_shapes_are_told_and_a_missing_axis_is_one() -> None:
+    sizes = {**SIZES, "layer": 14}
+    norm = "model.layers.{}.input_layernorm.weight"
+    there = {norm.format(n): TensorSpec("int8", (65 + n,)) for n in range(14)}
+    there["model.embed_tokens.weight"] = TensorSpec("int8", (96,))
+    with pytest.raises(PortError, match=r"and 3 more shapes$") as error:
+        account(there, LLAMA.dialects["hf"], sizes, absent=frozenset(), where="here")
+    assert "embed_tokens.weight: shape (96,); wanted (96, 64) = (vocab)" in str(error.value)
+    assert str(error.value).count("wanted (64,) = (embed), by the config") == 11
+
+
 def test_a_star_is_any_text() -> None:
     assert _matches("optimizer.a\nb", ["optimizer.*"])
     assert _matches("chained_" + "." * 100_000 + "\n", ["chained_*.*"])

@@ -100,6 +100,9 @@ def test_inspect_families_explain_and_info_answer(wide_llama: Path) -> None:
     assert "maxtext-unscanned" in xlayout("families").stdout
     rules = xlayout("families", "llama", "--to", "gguf").stdout
     assert "(heads two half) embed -> (heads half two) embed" in rules
+    unknown = xlayout("families", "llama", "--to", "gg")
+    assert unknown.exit_code == 1
+    assert "to: 'gg'; hf, gguf, maxtext, " in unknown.stderr
     explained = xlayout("explain", "(h d) m -> m h d", "h=2", "d=3", "m=4").stdout
     assert "a=4 b=2 c=3 -> (b c) a" in explained
     assert "1 piece" in explained

@@ -84,6 +84,9 @@ def test_a_missing_output_tensor_is_named(own_llama: Path, tmp_path: Path) -> No
     comparison = port.verify(own_llama, tmp_path / "other")
     assert comparison.only_second == ("lm_head.weight",)
     assert not comparison.faithful
+    assert {t.verdict for t in comparison.tensors} == {"identical"}
+    lines = port.diff(own_llama, tmp_path / "other").lines
+    assert ("lm_head.weight", "absent", "bfloat16 96 × 64") in lines
 
 
 def test_models_of_different_sizes_are_not_compared(wide_llama: Path, tmp_path: Path) -> None:

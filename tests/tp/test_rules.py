@@ -8,6 +8,7 @@ import pytest
 
 from xlayout.errors import LayoutError, ShardingError
 from xlayout.tp import Rule, plan
+from xlayout.tp.presets import PRESETS, preset_of
 from xlayout.tp.rules import cut_axis, first_match
 
 
@@ -93,6 +94,28 @@ def test_what_is_no_text_is_refused() -> None:
         Rule(3, "column")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="features: None; wanted a str"):
         Rule("x", "column", None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("said", "preset"),
+    [
+        ({"model_type": "llama"}, "llama"),
+        ({"model_type": "gpt_bigcode", "multi_query": True}, "gpt_bigcode"),
+        ({"model_type": "gpt_bigcode", "multi_query": False}, None),
+        ({"model_type": "chatglm", "multi_query_attention": True}, "chatglm"),
+        ({"model_type": "chatglm", "multi_query_attention": False}, None),
+        ({"model_type": "falcon", "multi_query": True}, "falcon, one kv head"),
+        ({"model_type": "falcon", "multi_query": False}, "falcon"),
+        (
+            {"model_type": "falcon", "multi_query": True, "new_decoder_architecture": True},
+            "falcon",
+        ),
+        ({"model_type": "unheard of"}, None),
+        ({}, None),
+    ],
+)
+def test_a_config_names_its_preset(said: dict[str, Any], preset: str | None) -> None:
+    assert preset_of(said) == (PRESETS[preset] if preset else None)
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,13 @@ def test_other_weights_than_planned_are_refused(
         shard(x, made, 0)
 
 
+def test_copies_of_objects_of_python_are_not_compared() -> None:
+    x = {"norm.weight": np.array([1, None], object)}
+    made = plan(x, 2, rules=[Rule("norm", "whole")])
+    with pytest.raises(TypeError, match=r"norm.weight.*they are objects of Python"):
+        merge([x, x], made)
+
+
 def test_what_is_no_argument_is_refused() -> None:
     x = weights()
     made = planned(x, 2)

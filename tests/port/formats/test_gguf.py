@@ -67,6 +67,16 @@ def test_every_quantised_type_is_dequantised_as_the_reference_does(tmp_path: Pat
             assert source.read(tensor.name).tobytes() == want.tobytes()
 
 
+def test_a_quantised_tensor_of_one_axis_is_read_by_regions_too(tmp_path: Path) -> None:
+    values = weights(96)
+    write(tmp_path / "x.gguf", {"x": (gguf.quantize(values, Kind.Q8_0), Kind.Q8_0)})
+    want = gguf.dequantize(gguf.quantize(values, Kind.Q8_0), Kind.Q8_0)
+    with open_source(tmp_path / "x.gguf") as source:
+        assert source.tensors["x"] == TensorSpec("float32", (96,))
+        assert source.read("x").tobytes() == want.tobytes()
+        assert source.read("x", (slice(30, 70),)).tobytes() == want[30:70].tobytes()
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.tuples(st.integers(0, 24), st.integers(0, 24)),
