@@ -40,14 +40,21 @@ def test_the_plan_names_them_and_the_run_copies_them(own_llama: Path, tmp_path: 
     ]
 
 
-TOKENIZERS = ("sentencepiece.bpe.model", "tekken.json", "tokenizer.model.v3", "vocab.bpe")
+TOKENIZERS = (
+    *("added_tokens.json", "chat_template.jinja", "chat_template.json", "merges.txt"),
+    *("sentencepiece.bpe.model", "special_tokens_map.json", "spiece.model", "tekken.json"),
+    *("tiktoken.model", "tokenizer.json", "tokenizer.model", "tokenizer.model.v1"),
+    *("tokenizer.model.v2", "tokenizer.model.v3", "tokenizer.model.v7", "tokenizer.tiktoken"),
+    *("tokenizer_config.json", "vocab.bpe", "vocab.json", "vocab.txt"),
+)
 
 
 @pytest.mark.parametrize("part", ["", "model.safetensors"])
 def test_the_plan_tells_files_of_tokenizers_from_what_stays(
     own_llama: Path, tmp_path: Path, part: str
 ) -> None:
-    for name in (*TOKENIZERS, "README.md", ".gitattributes", "pytorch_model.bin"):
+    index = ("consolidated.safetensors.index.json",) if part else ()  # of a folder, it would be
+    for name in (*TOKENIZERS, *index, "README.md", ".gitattributes", "pytorch_model.bin"):
         (own_llama / name).write_text("{}")
     plan = port.plan(own_llama / part, tmp_path / "out", to="hf")
     assert {*plan.companions} == {*TOKENIZERS, "generation_config.json"}

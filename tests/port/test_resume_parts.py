@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 from xlayout import port
 from xlayout.port.demo.weights import make_tiny
+from xlayout.port.formats import open_source
 from xlayout.port.formats.base import Bounds
 from xlayout.port.formats.dcp_sink import DCPSink
+from xlayout.port.resume import key_of
 
 
 def test_a_tile_whose_parts_are_half_there_counts_as_far_as_it_is(
@@ -31,3 +34,11 @@ def test_a_tile_whose_parts_are_half_there_counts_as_far_as_it_is(
     monkeypatch.setattr(DCPSink, "_put", put)
     report = port.run(gguf, tmp_path / "out", to="megatron", max_ram=100_000)
     assert report.kept_bytes == written[0]
+
+
+def test_a_source_of_another_name_is_another(tmp_path: Path) -> None:
+    first = Path(make_tiny(tmp_path / "tiny.gguf"))
+    other = Path(shutil.copy2(first, tmp_path / "other.gguf"))
+    plan = port.plan(first, tmp_path / "out", to="hf")
+    with open_source(first) as one, open_source(other) as two:
+        assert key_of(plan, one) != key_of(plan, two)

@@ -14,6 +14,7 @@ import pytest
 from xlayout import port
 from xlayout.errors import LayoutError
 from xlayout.port.demo.weights import make_tiny
+from xlayout.port.formats.system_errors import named
 
 KEPT = "what was written is kept, and the same command goes on from there"
 FILES = {"tiny.gguf": "tiny.gguf", "hf": "hf/model.safetensors"}
@@ -31,6 +32,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
             patch.setattr(sys.modules[f"xlayout.port.{module}"], "SHARD_BYTES", 100_000)
         port.run(folder / "tiny.gguf", folder / "dcp", to="dcp")
     return folder
+
+
+def test_an_error_without_a_number_is_told_as_it_is() -> None:
+    with pytest.raises(OSError, match=r"^a file that ends early$"), named("x"):
+        raise OSError("a file that ends early")
+    with pytest.raises(OSError, match=r"Input/output error: 'y'$"), named("x"):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "y")
 
 
 @pytest.mark.parametrize("name", FILES)

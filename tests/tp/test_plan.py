@@ -60,6 +60,12 @@ def test_a_weight_that_cannot_be_cut_is_named() -> None:
         plan(latent, 2, rules="deepseek_v2", config=CONFIG)
 
 
+def test_a_config_may_say_nothing_of_queries_where_none_are_cut() -> None:
+    x = {"mlp.up_proj.weight": (6, 4)}
+    made = plan(x, 2, rules="llama", config={"num_key_value_heads": 3})
+    assert made.local_shape("mlp.up_proj.weight", 0) == (3, 4)
+
+
 @pytest.mark.parametrize(("size", "known"), [(2, True), (8, False)])
 def test_norms_of_heads_that_a_plan_leaves_out_have_a_rule(size: int, known: bool) -> None:
     """One of all heads together would see a part of them, and has none."""

@@ -15,6 +15,7 @@ from tests.port.formats.test_journal import SPECS
 from tests.port.formats.test_kept import KEPT, committed, stages
 from xlayout.errors import FormatError, PortError
 from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source
+from xlayout.port.formats.journal import JOURNAL
 
 
 def refuse(number: int) -> Any:
@@ -43,6 +44,8 @@ def test_a_folder_that_cannot_be_marked_is_removed(
 def test_what_is_no_folder_is_let_be_whatever_its_name(tmp_path: Path, what: str) -> None:
     named = tmp_path / ".out.00000000.partial"
     (tmp_path / "mine").mkdir()
+    for file in (JOURNAL, "thesis.tex"):
+        (tmp_path / "mine" / file).touch()
     if what == "a file":
         named.write_text("mine")
     else:
@@ -50,6 +53,7 @@ def test_what_is_no_folder_is_let_be_whatever_its_name(tmp_path: Path, what: str
     committed(tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == [named.name, "mine", "out"]
     assert named.is_symlink() == (what != "a file")
+    assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
 def test_a_link_that_the_system_fails_to_make_is_its_error(

@@ -59,6 +59,8 @@ def test_refuses_what_the_format_cannot_hold(tmp_path: Path) -> None:
         create_sink(tmp_path / "out", "safetensors", {"x": spec}, config={"a": {1}})
     with pytest.raises(FormatError, match="one file has no place for a config"):
         create_sink(tmp_path / "x.safetensors", "safetensors", {"x": spec}, config={"a": 1})
+    with pytest.raises(FormatError, match="one file has no place for a config"):
+        create_sink(tmp_path / "x.safetensors", "safetensors", {"x": spec}, beside={"a": b"1"})
     with pytest.raises(FormatError, match="dtype: 'float33'; known are bool"):
         TensorSpec("float33", (1,))
     with pytest.raises(FormatError, match="every size must be 0 or more"):
