@@ -34,6 +34,14 @@ class Adapted(nn.Linear):
         return super().forward(x) * self.gain
 
 
+class Shifted(nn.Module):
+    """A layer that adds a bias, and what no rank has a part of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(())), nn.Parameter(torch.ones(4))
+
+
 class Packed(nn.Parameter):
     """A parameter of another class."""
 
@@ -91,6 +99,7 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "one weight more": _layer(Adapted, "row"),
     "one weight more, by columns": _layer(Adapted, "column"),
     "a forward of its own": _layer(_hooked, "row"),
+    "a number beside a bias": _layer(Shifted, "column"),
     "a parameter of its own": _layer(_packed, "column"),
     "a norm of its weight": _layer(_normed, "row"),
     "wrapped already": _wrapped,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.shard.pool import Ranks
-from tests.tp import on_ranks, on_ranks_uses
+from tests.tp import on_ranks, on_ranks_bias, on_ranks_uses
 
 pytestmark = pytest.mark.distributed
 
@@ -78,6 +78,10 @@ def test_a_norm_is_as_exact_as_the_gradients(two: Ranks) -> None:
     two(on_ranks_uses.clipped_exactly, 2)
 
 
+def test_a_bias_by_itself_is_in_the_norm_with_all_its_parts(two: Ranks) -> None:
+    two(on_ranks_bias.clipped, 2)
+
+
 @pytest.mark.parametrize(
     ("case", "text"),
     [
@@ -90,6 +94,9 @@ def test_a_norm_is_as_exact_as_the_gradients(two: Ranks) -> None:
         ("one weight more, by columns", "model: 'x.gain' is whole on every rank, in a layer that "
          "is cut: each would have a part of its gradient. Give a rule that cuts it, or "
          "Rule('x.gain', 'whole', partial_grads=True)"),
+        ("a number beside a bias", "model: 'x.weight' is whole on every rank, in a layer that is "
+         "cut: each would have a part of its gradient. Give a rule that cuts it, or "
+         "Rule('x.weight', 'whole', partial_grads=True)"),
         ("a forward of its own", "model: 'x' has a forward of its own, which its Linear does not "
          "see; take it away (`del layer.forward`, accelerate's remove_hook_from_module), and put "
          "it there again afterwards"),

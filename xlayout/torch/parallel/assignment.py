@@ -218,7 +218,7 @@ def _role(weight: Weight, plan: TensorPlan, line: Line, *, module_is_summed: boo
     if module_is_summed:
         return Experts(line)
     if weight.leaf == "bias":
-        return None  # the weight says it
+        return Alone(line)  # a bias by itself: that of a layer comes after its matrix
     if weight.leaf != "weight":
         raise ShardingError(
             f"model: {weight.name!r} is cut, and nothing says what its module "

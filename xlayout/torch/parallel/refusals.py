@@ -13,7 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from xlayout.errors import ShardingError
-from xlayout.torch.parallel.roles import Column, Role, Row, Vocab, WithRole
+from xlayout.torch.parallel.roles import Alone, Column, Role, Row, Vocab, WithRole
 
 if TYPE_CHECKING:
     from xlayout.torch.parallel.assignment import Weight
@@ -176,7 +176,9 @@ def refuse_whole(weight: Weight, role: Role) -> None:
         ShardingError: for such a parameter, if its rule does not say so.
     """
     rule = weight.placed.rule
-    if not isinstance(role, Column | Row | Vocab) or (rule is not None and rule.partial_grads):
+    if not isinstance(role, Alone | Column | Row | Vocab) or (
+        rule is not None and rule.partial_grads
+    ):
         return
     if weight.leaf == "bias" and isinstance(role, Row):
         return
