@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.port.formats.programs import script
@@ -20,6 +25,46 @@ def test_refuses_before_writing_when_the_disk_is_too_small(tmp_path: Path) -> No
     for format_ in FORMATS:
         with pytest.raises(PortError, match=r"disk is full: 1,15\d,\d+.* needed in all, .* free"):
             create_sink(tmp_path / "out", format_, huge)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("format_", ["safetensors", "dcp"])
+def test_exactly_the_bytes_of_the_files_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
+) -> None:
+    (tmp_path / "vocab.txt").write_text("word")
+    beside = {"vocab.txt": tmp_path / "vocab.txt", "metadata.json": b"{}"}
+    specs = {"x": TensorSpec("int8", (4,)), "y": TensorSpec("int8", (5,))}
+
+    def write(out: Path) -> None:
+        options: dict[str, Any] = {"config": {"a": 1}, "max_shard_size": 5, "beside": beside}
+        with create_sink(out, format_, specs, **options) as sink:
+            for name, spec in specs.items():
+                sink.write(name, np.ones(spec.shape, np.int8))
+            sink.commit()
+
+    write(tmp_path / "first")
+    size = sum(file.stat().st_size for file in (tmp_path / "first").iterdir())
+    for free in (size, size - 1):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path, usage=usage: usage)
+        if free == size:
+            write(tmp_path / "fits")
+        else:
+            text = f"out: the disk is full: {size:,} bytes are needed in all, {free:,} are free$"
+            with pytest.raises(PortError, match=text):
+                write(tmp_path / "out")
+
+
+def test_a_quota_that_is_used_up_is_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(PortError, match="out: the disk is full: "):
+        create_sink(tmp_path / "out", "safetensors", {"x": TensorSpec("int8", (4,))})
     assert not list(tmp_path.iterdir())
 
 

@@ -15,7 +15,7 @@ from tests.port.formats.test_journal import SPECS
 from tests.port.formats.test_kept import KEPT, committed, stages
 from xlayout.errors import FormatError, PortError
 from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source
-from xlayout.port.formats.journal import JOURNAL
+from xlayout.port.formats.journal import JOURNAL, Journal
 
 
 def refuse(number: int) -> Any:
@@ -64,6 +64,45 @@ def test_a_link_that_the_system_fails_to_make_is_its_error(
         filled(tmp_path / "x.safetensors").commit()
     assert caught.value.errno == errno.EIO
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_fills_in_the_last_moment_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "rename", refuse(errno.ENOTEMPTY))
+    with pytest.raises(PortError, match="out: already holds something; wanted an absent or empty"):
+        filled(tmp_path / "out").commit()
+    assert not list(tmp_path.iterdir())
+
+
+def test_links_in_a_dead_runs_folder_go_and_not_what_they_lead_to(tmp_path: Path) -> None:
+    dead = tmp_path / ".out.00000000.partial"
+    for folder in (dead, tmp_path / "mine"):
+        folder.mkdir()
+        (folder / JOURNAL).touch()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    (dead / "0").symlink_to(tmp_path / "mine")
+    committed(tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_the_folder_of_another_user_is_let_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ".out.00000000.partial"
+    folder.mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    committed(tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [folder.name, "out"]
+
+
+def test_no_journal_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    (tmp_path / JOURNAL).symlink_to("thesis.tex")
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        Journal(tmp_path, "key")
+    assert (tmp_path / "thesis.tex").read_text() == "mine"
 
 
 @pytest.mark.parametrize("key", [None, "key"])

@@ -19,17 +19,22 @@ def commit(out: Path) -> None:
         sink.commit()
 
 
-@pytest.fixture(autouse=True)
-def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on exFAT and on buckets that are mounted."""
-
+def no_links(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refuse(*_: object) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "link", refuse)
 
 
-def test_a_file_appears(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on exFAT and on buckets that are mounted."""
+    no_links(monkeypatch, errno.EPERM)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    no_links(monkeypatch, number)
     commit(tmp_path / "x.safetensors")
     with open_source(tmp_path / "x.safetensors") as source:
         assert source.read("a").tolist() == [0, 1, 2, 3]
