@@ -134,6 +134,15 @@ def test_tiles_leave_room_for_others_where_they_cut_no_chunk(
     assert fitted.lead == lead
 
 
+def test_tiles_are_no_longer_than_pays(narrow_llama: Path, tmp_path: Path) -> None:
+    with open_checkpoint(narrow_llama) as checkpoint:
+        plan = plan_open(checkpoint, tmp_path, to="maxtext", dtype=None, max_ram=10**6, exact=True)
+    (move,) = (m for m in plan.moves if m.source.name == "model.layers.0.mlp.up_proj.weight")
+    large = replace(move, sizes={**move.sizes, move.source.rule.lead: 1 << 20})
+    ((fitted,),) = fit([[large]], 1 << 34)
+    assert 31 << 20 < sum(fitted.buffers(fitted.lead)) <= 32 << 20
+
+
 def test_no_chunk_is_read_before_it_is_known_to_fit(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

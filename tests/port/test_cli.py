@@ -97,7 +97,9 @@ def test_a_path_where_nothing_is_says_so(tmp_path: Path) -> None:
 
 def test_inspect_families_explain_and_info_answer(wide_llama: Path) -> None:
     assert "512 × 64" in xlayout("inspect", wide_llama).stdout
-    assert "maxtext-unscanned" in xlayout("families").stdout
+    families = [line.split(maxsplit=3) for line in xlayout("families").stdout.splitlines()]
+    assert ["llama", "maxtext-unscanned", "maxtext", "yes"] in families
+    assert ["llama", "gguf", "gguf", "read only"] in families
     rules = xlayout("families", "llama", "--to", "gguf").stdout
     assert "(heads two half) embed -> (heads half two) embed" in rules
     unknown = xlayout("families", "llama", "--to", "gg")

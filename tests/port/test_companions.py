@@ -89,6 +89,10 @@ def test_what_a_training_run_of_megatron_keeps_beside_its_weights_is_named(
     (tmp_path / "there" / "common.pt").write_bytes(b"the arguments of a run, and its iteration")
     plan = port.plan(tmp_path / "there", tmp_path / "out", to="megatron")
     assert plan.strays == ("common.pt",)
+    own = (tmp_path / "there" / "metadata.json").read_bytes()
+    (tmp_path / "there" / "metadata.json").write_bytes(own[:-1] + b" ")  # as long, and another
+    plan = port.plan(tmp_path / "there", tmp_path / "out", to="megatron")
+    assert plan.strays == ("common.pt", "metadata.json")
 
 
 def test_a_link_out_of_the_directory_is_not_followed(own_llama: Path, tmp_path: Path) -> None:

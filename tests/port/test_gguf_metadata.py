@@ -14,7 +14,10 @@ import pytest
 from tests.port.models import refused
 from tests.port.test_rope_factors import DIM, transformers_factors
 from xlayout import port
+from xlayout.errors import PortError
 from xlayout.port.demo.weights import make_tiny
+from xlayout.port.formats.gguf import GGUFSource
+from xlayout.port.gguf_metadata import with_metadata
 from xlayout.port.rope_factors import TABLE
 
 
@@ -88,6 +91,41 @@ def test_what_changes_nothing_is_passed_over(
     file = saying(tmp_path / "x.gguf", monkeypatch, **said)
     plain = port.plan(make_tiny(tmp_path / "y.gguf"), tmp_path / "out", to="hf").config
     assert port.plan(file, tmp_path / "out", to="hf").config == plain
+
+
+PLAIN_AND_ODD: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "attention.causal": ((True,), False),
+    "attention.clamp_kqv": ((0.0,), 8.0),
+    "attention.scale": ((0.0,), 0.1),
+    "attention.sliding_window": ((0,), 1),
+    "attn_logit_softcapping": ((0.0,), 50.0),
+    "embedding_scale": ((0.0, 1.0), 2.0),
+    "expert_gating_func": ((0, 1), 2),
+    "expert_group_count": ((0, 1), 2),
+    "expert_shared_count": ((0,), 1),
+    "expert_weights_norm": ((True,), False),
+    "expert_weights_scale": ((0.0, 1.0), 2.0),
+    "final_logit_softcapping": ((0.0,), 30.0),
+    "leading_dense_block_count": ((0,), 1),
+    "logit_scale": ((0.0, 1.0), 2.0),
+    "residual_scale": ((0.0, 1.0), 2.0),
+    "rope.scaling.attn_factor": ((0.0, 1.0), 2.0),
+    "use_parallel_residual": ((False,), True),
+}
+
+
+@pytest.mark.parametrize("key", PLAIN_AND_ODD)
+def test_each_key_that_could_change_the_model_stops_the_port_where_it_does(key: str) -> None:
+    plain, odd = PLAIN_AND_ODD[key]
+    source = object.__new__(GGUFSource)
+    source.path = Path("x.gguf")
+    for value in plain:
+        source.metadata = {"general.architecture": "net", f"net.{key}": value}
+        assert with_metadata(source, {"hidden_size": 4}) == {"hidden_size": 4}
+    source.metadata = {"general.architecture": "net", f"net.{key}": odd}
+    wanted = " or ".join(map(repr, plain))
+    with pytest.raises(PortError, match=rf"x\.gguf: net\.{key}: {odd!r}; wanted {wanted}, because"):
+        with_metadata(source, {"hidden_size": 4})
 
 
 @pytest.mark.parametrize(
