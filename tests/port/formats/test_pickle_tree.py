@@ -65,6 +65,14 @@ def test_python_reads_what_we_write(value: object) -> None:
     assert pickle.loads(write_pickle(value)) == value
 
 
+def test_integers_take_no_more_bytes_than_they_need() -> None:
+    sizes = {0: 1, 255: 1, 256: 4, -1: 4, 2**31 - 1: 4, -(2**31): 4, 2**31: 6, -(2**31) - 1: 6}
+    for value, size in sizes.items():
+        raw = write_pickle(value)
+        assert pickle.loads(raw) == value
+        assert len(raw) == len(write_pickle(0)) - 1 + size
+
+
 def test_objects_and_calls_are_named_and_not_made() -> None:
     tree = read_pickle(pickle.dumps(Path("a/b")), {"pathlib.PosixPath"}, where="x")
     assert isinstance(tree, Made)
