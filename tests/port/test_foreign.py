@@ -66,6 +66,22 @@ def test_the_names_that_meta_and_mistral_have_are_told(own_llama: Path, tmp_path
     refused(own_llama, tmp_path / "out", "the names of Meta's and Mistral's own files; take the")
 
 
+@pytest.mark.parametrize(
+    ("kind", "ends"),
+    [
+        ("an adapter", ["q_proj.lora_A.weight", "q_proj.lora_embedding_B"]),
+        ("quantised", ["q_proj.qweight", "q_proj.qzeros", "q_proj.SCB", "q_proj.weight.absmax"]),
+        ("quantised", ["q_proj.weight_packed", "q_proj.weight_scale", "q_proj.weight_scale_inv"]),
+        ("quantised", ["experts.gate_up_proj_blocks", "experts.gate_up_proj_scales"]),
+        ("the names of Meta", [f"attention.w{x}.weight" for x in "qkvo"]),
+    ],
+)
+def test_each_name_is_enough_to_tell_its_kind(kind: str, ends: list[str]) -> None:
+    for end in ends:
+        (told,) = foreign(["model.norm.weight", f"model.layers.10.{end}"])
+        assert told.startswith(kind)
+
+
 def test_other_names_are_of_no_known_kind() -> None:
     assert foreign(["model.layers.0.self_attn.masked_bias", "optimizer.state.absmax1"]) == ()
 

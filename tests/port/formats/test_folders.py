@@ -51,7 +51,7 @@ def test_what_torch_or_an_older_megatron_wrote_says_what_reads_it(tmp_path: Path
     for place in (tmp_path, weights.parent.parent, weights.parent, weights):
         assert "--ckpt-convert-format torch_dist" in told(place)
     (tmp_path / "model").mkdir()
-    for name in ("pytorch_model.bin", "consolidated.00.pth"):
+    for name in ("pytorch_model.bin", "consolidated.00.pth", "model.pt", "last.ckpt"):
         weights = tmp_path / "model" / name
         weights.write_bytes(b"PK")
         assert told(weights).startswith("what torch pickled is not read: load it, and save it as")
