@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from xlayout.errors import ShardingError
-from xlayout.tp import PRESETS
+from xlayout.tp import PRESETS, Rule
 from xlayout.tp.rules import as_rules, cut_axis, first_match
 
 ROUTING = json.loads(Path(__file__).with_name("routing.json").read_text("utf-8"))["cases"]
@@ -72,6 +72,34 @@ def test_rows_are_those_that_were_found_by_the_order_of_layers(case: dict[str, A
         if found is not None and found[0].cut == "row":
             rows.add(name)
     assert rows == {name.removeprefix(".") for name in expected}
+
+
+STYLES = [
+    ("mlp.up_proj", "colwise", {"cut": "column"}),
+    ("self_attn.q_proj", "colwise", {"cut": "column", "features": "heads"}),
+    ("self_attn.k_proj", "colwise", {"cut": "column", "features": "kv_heads"}),
+    ("self_attn.v_proj", "colwise", {"cut": "column", "features": "kv_heads"}),
+    ("attention.query_key_value", "colwise", {"cut": "column", "features": "groups"}),
+    ("lm_head", "colwise_gather_output", {"cut": "column", "gather": True}),
+    ("self_attn.k_proj", "colwise_gather_output", {"cut": "column", "gather": True}),
+    ("lm_head", "colwise_rep", {"cut": "column", "gather": True}),
+    ("mlp.gate_up", "packed_colwise", {"cut": "column", "features": "plain + plain"}),
+    ("mlp.down_proj", "rowwise", {"cut": "row"}),
+    ("self_attn.o_proj", "rowwise", {"cut": "row", "features": "heads"}),
+    ("self_attn.o_proj", "rowwise_split_input", {"cut": "row", "scatter": True}),
+    ("mlp.down", "packed_rowwise", {"cut": "row", "features": "plain + plain"}),
+    ("embed", "embedding_rowwise", {"cut": "vocab"}),
+    ("embed", "embedding_colwise", {"cut": "column", "gather": True, "stored": "in_out"}),
+    ("norm", "replicate", {"cut": "whole"}),
+    ("attn.q_norm", "replicated_with_grad_allreduce", {"cut": "whole", "partial_grads": True}),
+    ("attn.kv_a", "mla_kv_a_proj", {"cut": "whole", "tail": "qk_rope_head_dim"}),
+    ("mlp.experts", "moe_tp_experts", {"cut": "sum"}),
+]
+
+
+@pytest.mark.parametrize(("pattern", "style", "options"), STYLES)
+def test_a_style_is_a_rule(pattern: str, style: str, options: dict[str, Any]) -> None:
+    assert as_rules({pattern: style}) == (Rule(pattern, **options),)
 
 
 def test_every_plan_that_transformers_ships_is_read_or_refused_as_a_whole() -> None:
