@@ -1,0 +1,78 @@
+"""Every option of the command line reaches the library, and what is left out has its default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from xlayout import cli, port
+
+Call = tuple[str, tuple[Any, ...], dict[str, Any]]
+A, B = Path("a"), Path("b")
+PLAIN = {"family": None, "dtype": None, "max_ram": "512MiB", "exact": True}
+ODD = {"family": "llama", "dtype": "float32", "max_ram": "1MB", "exact": False}
+ODDLY = ["--family", "llama", "--dtype", "float32", "--max-ram", "1MB", "--lossy"]
+CALLS: list[tuple[list[str], Call]] = [
+    (["inspect", "a"], ("inspect", (A,), {"family": None})),
+    (["inspect", "a", "--family", "llama"], ("inspect", (A,), {"family": "llama"})),
+    (["plan", "a", "b", "--to", "hf"], ("plan", (A, B), {"to": "hf", **PLAIN})),
+    (["plan", "a", "b", "--to", "hf", *ODDLY], ("plan", (A, B), {"to": "hf", **ODD})),
+    (
+        ["port", "a", "b", "--to", "hf"],
+        ("run", (A, B), {"to": "hf", **PLAIN, "resume": True, "verify": True}),
+    ),
+    (
+        ["port", "a", "b", "--to", "hf", *ODDLY, "--no-resume", "--no-verify"],
+        ("run", (A, B), {"to": "hf", **ODD, "resume": False, "verify": False}),
+    ),
+    (
+        ["verify", "a", "b"],
+        ("verify", (A, B), {"family": None, "max_ram": "512MiB", "digests": False}),
+    ),
+    (
+        ["verify", "a", "b", "--family", "llama", "--max-ram", "1MB"],
+        ("verify", (A, B), {"family": "llama", "max_ram": "1MB", "digests": False}),
+    ),
+    (["diff", "a", "b"], ("diff", (A, B), {"family": None})),
+    (["diff", "a", "b", "--family", "llama"], ("diff", (A, B), {"family": "llama"})),
+]
+
+
+@pytest.mark.parametrize(("words", "wanted"), CALLS, ids=lambda value: " ".join(value[:1]))
+def test_options_reach_the_library(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], wanted: Call
+) -> None:
+    calls: list[Call] = []
+
+    def called(name: str) -> Callable[..., Any]:
+        def call(*given: Any, **options: Any) -> Any:
+            for told in ("planned", "progress"):
+                assert callable(options.pop(told, print))
+            calls.append((name, given, options))
+            return SimpleNamespace(identical=True, lines=())
+
+        return call
+
+    for name in ("inspect", "plan", "run", "verify", "diff"):
+        monkeypatch.setattr(port, name, called(name))
+    assert CliRunner().invoke(cli.app, words).exit_code == 0
+    assert calls == [wanted]
+
+
+def test_explain_counts_bytes_of_elements_of_two_or_as_many_as_it_is_told() -> None:
+    words = ["explain", "a b -> b a", "a=8", "b=4"]
+    assert "64 B" in CliRunner().invoke(cli.app, words).stdout
+    assert "128 B" in CliRunner().invoke(cli.app, [*words, "--itemsize", "4"]).stdout
+
+
+def test_in_a_window_a_table_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = CliRunner().invoke(cli.app, ["families"]).stdout
+    monkeypatch.setattr(cli, "_is_window", lambda: True)
+    drawn = CliRunner().invoke(cli.app, ["families"], env={"COLUMNS": "200"}).stdout
+    assert drawn != plain
+    assert {word for word in plain.split() if "─" not in word} <= set(drawn.split())
