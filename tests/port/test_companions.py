@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -90,6 +91,7 @@ def test_what_a_training_run_of_megatron_keeps_beside_its_weights_is_named(
     plan = port.plan(tmp_path / "there", tmp_path / "out", to="megatron")
     assert plan.strays == ("common.pt",)
     own = (tmp_path / "there" / "metadata.json").read_bytes()
+    assert json.loads(own) == {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
     (tmp_path / "there" / "metadata.json").write_bytes(own[:-1] + b" ")  # as long, and another
     plan = port.plan(tmp_path / "there", tmp_path / "out", to="megatron")
     assert plan.strays == ("common.pt", "metadata.json")

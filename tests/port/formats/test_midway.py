@@ -16,6 +16,7 @@ from tests.port.formats.test_kept import KEPT, committed, stages
 from xlayout.errors import FormatError, PortError
 from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source
 from xlayout.port.formats.journal import JOURNAL, Journal
+from xlayout.port.formats.publish import Staging
 
 
 def refuse(number: int) -> Any:
@@ -149,6 +150,23 @@ def test_a_file_that_cannot_be_opened_is_named(
     monkeypatch.setattr(Path, "read_bytes", refuse(errno.EACCES))
     with pytest.raises(FormatError, match=r"\.metadata: Permission denied; wanted a readable fi"):
         open_source(tmp_path / "dcp")
+
+
+@pytest.mark.parametrize("name", ["out", "x.safetensors"])
+def test_an_interrupt_that_comes_last_finds_the_output_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    remove = Staging._remove_parents
+
+    def interrupt(_: Staging) -> None:
+        monkeypatch.setattr(Staging, "_remove_parents", remove)
+        raise KeyboardInterrupt("by hand")
+
+    monkeypatch.setattr(Staging, "_remove_parents", interrupt)
+    with pytest.raises(KeyboardInterrupt, match="by hand") as caught:
+        filled(tmp_path / name, key="key").commit()
+    assert caught.value.__notes__ == ["the output was complete by then"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def handles(folder: Path) -> list[str]:
