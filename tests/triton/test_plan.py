@@ -11,7 +11,7 @@ from tests.native.oracle import Buffer, Loops, Move, expect
 from tests.native.test_copy import copies
 from tests.triton.cases import FAMILIES, ITEMSIZES, prepared
 from tests.triton.emulator import emulate
-from xlayout_triton.plan import BEYOND, JOBS, WORDS, alignment, cuts, plan
+from xlayout_triton.plan import BEYOND, JOBS, WORDS, alignment, cuts, plan, planned
 from xlayout_triton.tile import OUTER, cut
 
 
@@ -39,6 +39,17 @@ def test_any_strided_copy(loops: Loops, itemsize: int, shift: int) -> None:
 def test_each_family(name: str, itemsize: int) -> None:
     agree(FAMILIES[name], itemsize, 0)
     agree(FAMILIES[name], itemsize, 3 + 64 * 9)
+
+
+@pytest.mark.parametrize("loops", [
+    tuple((3, 3**k, 3 ** (11 - k)) for k in range(12)),  # more axes than are counted
+    ((1 << 44, 2, 1),),  # more tiles
+])  # fmt: skip
+def test_what_is_too_much_has_no_plan(loops: Loops) -> None:
+    small, large = (0, 0, (0, 0, ((64, 2, 1),))), (0, 0, (0, 0, loops))
+    assert cuts((small, large), 4, [16], [16]) is None
+    assert planned(((small,), 4, [16], [16]), ((large,), 4, [16], [16])) is None
+    assert planned(((small,), 4, [16], [16]), ((small,), 4, [16], [16])) is not None
 
 
 def test_several_kinds_of_pieces_between_several_buffers() -> None:
