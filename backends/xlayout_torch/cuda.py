@@ -91,14 +91,12 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 def together(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
     """The strides of tensors whose copies can wait for others; None of those torch should copy."""
     first = xs[0]
-    if type(first) not in memory.PLAIN or not _there(first):
-        return None
-    if torch.compiler.is_compiling() or is_closed(*xs):
+    if type(first) not in memory.PLAIN or not _there(first) or torch.compiler.is_compiling():
         return None
     for x in xs[1:]:
-        if x.dtype != first.dtype or x.device != first.device:
+        if type(x) not in memory.PLAIN or x.dtype != first.dtype or x.device != first.device:
             return None
-    return tuple([x.stride() for x in xs])
+    return None if is_closed(*xs) else tuple([x.stride() for x in xs])
 
 
 def launch(made: Plan, table: Any, source: int = 0, target: int = 0) -> None:
