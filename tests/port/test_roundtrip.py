@@ -112,11 +112,20 @@ def test_the_state_of_a_training_run_stays_behind_and_is_named(
     with ocp.PyTreeCheckpointer() as saver:
         params = saver.restore(tmp_path / "tree" / "0" / "items")["params"]
         moments = {"mu": params, "nu": params, "count": np.int32(3)}
-        state = {"params": params, "opt_state": moments, "step": np.int32(7)}
+        random = {"params": {"key": np.uint32([1, 2]), "count": np.uint32(3)}}
+        state = {
+            "params": params,
+            "opt_state": moments,
+            "step": np.int32(7),
+            "nnx_aux": {"model": {"decoder": {"rngs": random}}},
+        }
         saver.save(tmp_path / "run" / "0" / "items", state)
     (tmp_path / "run" / "config.json").write_bytes((tmp_path / "tree/config.json").read_bytes())
     plan = port.run(tmp_path / "run", tmp_path / "hf", to="hf").plan
-    assert {"step", "opt_state/count", "opt_state/mu/params/token_embedder/embedding"} <= {
-        *plan.unkept
-    }
+    assert {
+        "step",
+        "opt_state/count",
+        "opt_state/mu/params/token_embedder/embedding",
+        "nnx_aux/model/decoder/rngs/params/key",
+    } <= {*plan.unkept}
     assert same_bytes(wide_llama, tmp_path / "hf")

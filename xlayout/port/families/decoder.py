@@ -28,7 +28,9 @@ __all__ = ["decoder_dialects"]
 # it where experts have an optimizer of their own; others as they like.
 _OF_TRAINERS = "optim optimizer optimizers lr_scheduler lr_schedulers dataloader train_state"
 _TRAINING = (*(f"{name}.*" for name in _OF_TRAINERS.split()), "chained_*.*", "step", "epoch")
-_OF_MAXTEXT = ("opt_state/*", "step")  # what its training state holds beside params
+# What MaxText's training state holds beside params; since its decoder is an nnx module, also where
+# the random numbers of each layer are.
+_OF_MAXTEXT = ("opt_state/*", "step", "nnx_aux/*/rngs/*")
 _OUTSIDE = {"hf": "", "fused": "", "gguf": "", "maxtext": "params/params/", "mcore": ""}
 _INSIDE = {
     "hf": "model.layers.{layer}.",
