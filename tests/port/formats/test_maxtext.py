@@ -84,12 +84,19 @@ def test_orbax_restores_what_we_write_onto_a_sharding(tmp_path: Path) -> None:
     assert all_same(restored, model())
 
 
-def test_a_checkpoint_manager_finds_what_we_write(tmp_path: Path) -> None:
-    save(tmp_path / "out", "maxtext", model(), config={"hidden_size": 16})
+@pytest.mark.parametrize("said", [{"scan_layers": True}, {"scan_layers": False}, {}])
+def test_orbax_finds_the_step_and_how_it_is_laid_out(tmp_path: Path, said: dict[str, bool]) -> None:
+    from orbax.checkpoint import v1
+
+    save(tmp_path / "out", "maxtext", model(), config={"hidden_size": 16, "maxtext": said})
     with ocp.CheckpointManager(tmp_path / "out", item_names=("items",)) as manager:
         assert manager.latest_step() == 0
+        assert manager.metadata(0).custom_metadata == said
         restored = manager.restore(0, args=ocp.args.Composite(items=ocp.args.StandardRestore()))
     assert all_same(flat(restored["items"]), model())
+    step = tmp_path / "out" / "0"
+    assert v1.checkpointables_metadata(step).custom_metadata == said
+    assert all_same(flat(v1.load(step, checkpointable_name="items")), model())
 
 
 def test_orbax_restores_every_dtype_that_we_write(tmp_path: Path) -> None:

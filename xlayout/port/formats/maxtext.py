@@ -25,7 +25,15 @@ from xlayout.port.formats.base import (
     resolve,
 )
 from xlayout.port.formats.config import read_config, render_config
-from xlayout.port.formats.orbax_tree import find_items, read_tree, refuse_path, render_tree
+from xlayout.port.formats.orbax_tree import (
+    METADATA,
+    STEP_METADATA,
+    find_items,
+    read_tree,
+    refuse_path,
+    render_step,
+    render_tree,
+)
 from xlayout.port.formats.sink import StagedSink
 from xlayout.port.formats.tensorstore_errors import broken_arrays, system_errors
 from xlayout.port.formats.tensorstore_specs import read_spec, store_spec, write_spec
@@ -143,10 +151,12 @@ class MaxTextSink(StagedSink):
             name: chunk_shape(extents[name], spec.itemsize) for name, spec in specs.items()
         }
         self._tree = render_tree(specs)
+        self._step = render_step(config or {})
         self._config = render_config(config) if config else b""
         parts = sum(_count(specs[name].shape, chunk) for name, chunk in self.chunks.items())
         total = sum(stored_bytes(spec, extents[name]) for name, spec in specs.items())
-        needed = total + _SLACK * (len(specs) + parts) + len(self._tree) + len(self._config)
+        needed = total + _SLACK * (len(specs) + parts)
+        needed += len(self._tree) + len(self._step) + len(self._config)
         super().__init__(path, specs, needed=needed, parts={"0"}, key=key, beside=beside)
         self._items = self._staging.folder / _ITEMS
         self._arrays: dict[str, Any] = {}
@@ -200,7 +210,8 @@ class MaxTextSink(StagedSink):
 
     def _finish(self) -> None:
         self._release()
-        (self._items / "_METADATA").write_bytes(self._tree)
+        (self._items / METADATA).write_bytes(self._tree)
+        (self._items.parent / STEP_METADATA).write_bytes(self._step)
         if self._config:
             (self._staging.folder / _CONFIG).write_bytes(self._config)
 

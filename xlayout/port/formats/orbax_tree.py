@@ -19,15 +19,18 @@ from xlayout.port.formats.strict_json import read_json
 
 __all__ = [
     "METADATA",
+    "STEP_METADATA",
     "Tree",
     "find_items",
     "read_tree",
     "refuse_path",
+    "render_step",
     "render_tree",
     "tree_folders",
 ]
 
 METADATA = "_METADATA"
+STEP_METADATA = "_CHECKPOINT_METADATA"
 _ITEMS = ("items", "default")
 _DICT_KEY = 2
 
@@ -154,6 +157,18 @@ def render_tree(specs: Mapping[str, TensorSpec], /) -> bytes:
         "custom_metadata": None,
     }
     return json.dumps(metadata).encode()
+
+
+def render_step(config: Mapping[str, Any], /) -> bytes:
+    """Return the metadata of a step whose config is this: what MaxText reads there.
+
+    MaxText loads a tree of single layers into a model of stacked ones, or the other way round,
+    without a word, and its layers stay random; unless the step says which of the two it holds.
+    """
+    said = config.get("maxtext")
+    stacked = said.get("scan_layers") if isinstance(said, Mapping) else None
+    known = {} if stacked is None else {"scan_layers": stacked}
+    return json.dumps({"custom_metadata": known}).encode()
 
 
 def _refuse_unsafe(parts: list[Any], *, where: str) -> None:
