@@ -1,6 +1,7 @@
 # The commands of this repository. Each sets up what it needs; `make test` and `make demo` are enough.
 #
-#   PYTHON    the interpreter to make the environment from; PYTHON_JAX, that of `make test-jax`
+#   PYTHON    the interpreter to make the environment from; PYTHON_JAX, that of `make test-jax` and
+#             `make test-maxtext`
 #   PIP_ARGS  extra arguments for pip, where your machine needs them: an index that holds torch
 #             for the CPU (`--extra-index-url <address>`), a folder of wheels (`--find-links <dir>`)
 #   JOBS      number of test processes
@@ -19,6 +20,8 @@ READY := $(VENV)/.ready
 READY_AOT := $(VENV_AOT)/.ready
 VENV_JAX := .venv-jax
 READY_JAX := $(VENV_JAX)/.ready
+VENV_MAXTEXT := .venv-maxtext
+READY_MAXTEXT := $(VENV_MAXTEXT)/.ready
 INSTALL := python -m pip install --quiet --disable-pip-version-check --no-compile $(PIP_ARGS)
 PIP := $(BIN)/$(INSTALL)
 # Each file stays in one process: the examples of a page build on one another, and fixtures are made once.
@@ -32,7 +35,7 @@ SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := test
-.PHONY: test test-all test-aot test-jax lint types unit demo bench bench-quick bench-without bench-compare gpu sanitize format clean
+.PHONY: test test-all test-aot test-jax test-maxtext lint types unit demo bench bench-quick bench-without bench-compare gpu sanitize format clean
 
 test: lint types unit
 
@@ -53,6 +56,11 @@ test-jax: $(READY_JAX)
 		-m "not slow and not gpu and not distributed" \
 		tests/algebra tests/bridge tests/house/test_imports.py tests/native tests/ops tests/shard \
 		tests/tp
+
+# MaxText loads, computes and saves in an environment of its own, for it wants a newer Python and JAX; torch
+# and the ports are in the usual one.
+test-maxtext: $(READY) $(READY_MAXTEXT)
+	$(BIN)/pytest tests/port/test_maxtext_itself.py
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -113,7 +121,7 @@ format: $(READY)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) $(VENV_AOT) $(VENV_JAX) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_AOT) $(VENV_JAX) $(VENV_MAXTEXT) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # torch goes first: if it came with the rest, pip might choose the large GPU build on a machine without
 # a GPU.
@@ -136,4 +144,9 @@ $(READY_AOT): pyproject.toml requirements/pins.txt requirements/aot.txt
 $(READY_JAX): requirements/jax-next.txt
 	$(PYTHON_JAX) -m venv $(VENV_JAX)
 	$(VENV_JAX)/bin/$(INSTALL) -r requirements/jax-next.txt
+	touch $@
+
+$(READY_MAXTEXT): requirements/maxtext.txt
+	$(PYTHON_JAX) -m venv $(VENV_MAXTEXT)
+	$(VENV_MAXTEXT)/bin/$(INSTALL) -r requirements/maxtext.txt
 	touch $@
