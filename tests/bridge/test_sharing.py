@@ -202,3 +202,11 @@ def test_an_unfinished_computation_is_waited_for() -> None:
 
 def test_ml_dtypes_are_numpys_own_names() -> None:
     assert to_numpy(torch.ones(1, dtype=torch.bfloat16)).dtype == ml_dtypes.bfloat16
+
+
+def test_memory_of_the_host_goes_to_the_first_device_of_several() -> None:
+    lent, narrow = np.arange(3.0, dtype=np.float32), np.ones(3, ml_dtypes.bfloat16)
+    lent.flags.writeable = False
+    for x in (np.ones(3, np.float32), lent, narrow, np.ones(0, np.float32)):
+        for copy in (None, True):
+            assert xl.to_jax(x, copy=copy).devices() == {jax.devices("cpu")[0]}
