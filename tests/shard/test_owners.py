@@ -57,6 +57,19 @@ def test_arrays_are_joined_of_which_one_is_held_by_uneven_groups(uneven: int) ->
     assert plan.recv_bytes == tuple(13 - n for n in held)
 
 
+@pytest.mark.parametrize(("shape", "copies"), [((2, 3), 2), ((3, 2), 3), ((2, 4), 2)])
+@pytest.mark.parametrize("spec", [(None,), ("a",), ("b",)])
+def test_groups_that_hold_the_same_may_lie_across_mesh_axes(
+    shape: tuple[int, int], copies: int, spec: tuple[str | None]
+) -> None:
+    mesh, n = Mesh(shape, ("a", "b")), 24
+    groups = Sharding(mesh, (("a", "b"),), splits={0: Split(copies=copies)})
+    for src, dst in ((groups, Sharding(mesh, spec)), (Sharding(mesh, spec), groups)):
+        plan = plan_reshard(Layout.identity((n,)), src, dst)
+        assert plan.simulate(np.arange(n)).tolist() == list(range(n))
+        assert plan.recv_bytes == plan.lower_bound
+
+
 def test_a_number_of_segments_is_cut_by_the_rule_in_each() -> None:
     by_number, by_sizes = (Split(rule="balanced", segments=given) for given in (2, (5, 5)))
     held = [by_number.runs(10, (4,), (k,)) for k in range(4)]
