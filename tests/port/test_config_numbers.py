@@ -9,7 +9,7 @@ import pytest
 
 from tests.port.models import edit_config, refused
 from xlayout import port
-from xlayout.port.configs import plain_config
+from xlayout.port.configs import plain_config, with_maxtext
 
 POSITIVE = "wanted a positive number"
 LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0}
@@ -45,6 +45,26 @@ def test_a_number_is_taken_whole_or_not(own_llama: Path, tmp_path: Path) -> None
     plan = port.plan(own_llama, tmp_path / "out", to="maxtext-default-rope")
     assert plan.config["maxtext"]["rope_linear_scaling_factor"] == 8
     assert "max_target_length" not in plan.config["maxtext"]
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon", "base"),
+    [
+        ("llama", 1e-6, 1e4),
+        ("mixtral", 1e-5, 1e6),
+        ("qwen2", 1e-6, 1e4),
+        ("qwen3", 1e-6, 1e4),
+        ("qwen3-moe", 1e-6, 1e4),
+    ],
+)
+def test_what_a_config_leaves_out_is_as_transformers_has_it(
+    name: str, epsilon: float, base: float
+) -> None:
+    family = next(family for family in port.families() if family.name == name)
+    config = {"norm_topk_prob": True} if name == "qwen3-moe" else {}
+    made = with_maxtext(config, {}, family, {"rope_type": "default"}, origin={})["maxtext"]
+    assert made["normalization_layer_epsilon"] == epsilon
+    assert made["rope_max_timescale"] == base
 
 
 @pytest.mark.parametrize("said", [("torch_dtype",), ("dtype",), ("torch_dtype", "dtype"), ()])

@@ -175,6 +175,9 @@ def test_a_summary_says_which_side_was_rounded(wide_llama: Path, tmp_path: Path)
     assert back.faithful
     assert not back.ported
     assert back.summary.endswith(", 3 of them rounded on one side or the other")
+    port.run(wide_llama, tmp_path / "all", to="hf", dtype="float8_e5m2", exact=False)
+    every = port.verify(wide_llama, tmp_path / "all")
+    assert every.summary == "30 canonical tensors, each rounded in the second"
 
 
 def test_both_sides_together_stay_within_the_bound(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.port.formats.arrays import bits, save
-from tests.port.formats.test_journal import SPECS
+from tests.port.formats.test_journal import SPECS, finish, interrupted
 from tests.port.formats.test_kept import KEPT, committed, stages
 from xlayout.errors import FormatError, PortError
 from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source
@@ -150,6 +150,31 @@ def test_a_file_that_cannot_be_opened_is_named(
     monkeypatch.setattr(Path, "read_bytes", refuse(errno.EACCES))
     with pytest.raises(FormatError, match=r"\.metadata: Permission denied; wanted a readable fi"):
         open_source(tmp_path / "dcp")
+
+
+@pytest.mark.parametrize(
+    ("format_", "part", "becomes"),
+    [
+        ("safetensors", "model.safetensors", "a folder"),
+        ("safetensors", "model.safetensors", "a link"),
+        ("maxtext", "0", "a file"),
+        ("maxtext", "0/items", "a file"),
+    ],
+)
+def test_work_of_another_shape_is_begun_again(
+    tmp_path: Path, format_: str, part: str, becomes: str
+) -> None:
+    interrupted(tmp_path / "out", format_)
+    (stage,) = stages(tmp_path / "out")
+    (stage / part).rename(stage / "elsewhere")
+    match becomes:
+        case "a folder":
+            (stage / part).mkdir()
+        case "a link":
+            (stage / part).symlink_to("elsewhere")
+        case _:
+            (stage / part).touch()
+    assert finish(tmp_path / "out", format_, "key") == []
 
 
 @pytest.mark.parametrize("name", ["out", "x.safetensors"])
