@@ -81,6 +81,12 @@ def test_every_dtype_has_the_size_that_we_say(dtype: str) -> None:
     assert str(numpy_dtype(dtype)) == dtype
 
 
+def test_a_dtype_that_is_none_of_ours_is_refused() -> None:
+    for name in ("float", "object", "U4", "float33"):  # numpy knows three of them
+        with pytest.raises(FormatError, match=f"dtype: '{name}'; known are bool, int8, "):
+            numpy_dtype(name)
+
+
 @pytest.mark.parametrize("path", ["x.safetensors", "dcp"])
 def test_headers_are_opened_without_any_framework(tmp_path: Path, path: str) -> None:
     with create_sink(tmp_path / path, Path(path).suffix[1:] or path, SPECS) as sink:
