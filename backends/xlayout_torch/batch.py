@@ -27,7 +27,7 @@ def move_many(items: Items) -> bool:
 
     Whether somebody looks on is not asked again: `together` did, and the outputs are new.
     """
-    # It runs once, on the stream of now, so that nobody waits for its table.
+    # It runs once, on the current stream, which need not wait for its table.
     batch = Batch.unwatched(items, cuda.uploaded)
     if batch is not None:
         batch.run()
