@@ -72,6 +72,13 @@ def inspect(path: str | PathLike[str], *, family: str | Family | None = None) ->
 
     Raises:
         FormatError: The file is broken or of no known format.
+
+    >>> from xlayout.port.demo.weights import make_tiny
+    >>> held = inspect(make_tiny())  # a Llama of two layers, in a temporary folder
+    >>> held.format, held.tensors["blk.0.attn_k.weight"]
+    ('gguf', TensorSpec(dtype='float32', shape=(128, 96)))
+    >>> held.verdict
+    'family llama, gguf: every tensor accounted for'
     """
     try:
         with open_checkpoint(path, family=family) as checkpoint:
@@ -126,6 +133,13 @@ def diff(
     Raises:
         FormatError: One of them is broken.
         PortError: One of them is not what its rules say.
+
+    >>> from xlayout.port.demo.weights import make_tiny
+    >>> from xlayout.port import run
+    >>> gguf = make_tiny()  # a Llama of two layers, in a temporary folder
+    >>> report = run(gguf, gguf.with_name("hf"), to="hf")
+    >>> diff(gguf, gguf.with_name("hf")).lines
+    (('config: dtype', 'absent', "'float32'"),)
     """
     with open_checkpoint(a, family=family) as first, open_checkpoint(b, family=family) as second:
         lines = [

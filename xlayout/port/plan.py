@@ -6,7 +6,6 @@ because how many is a property of the data.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -24,7 +23,7 @@ from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.config import render_config
 from xlayout.port.formats.dcp_sink import dcp_files
 from xlayout.port.formats.maxtext import stored_bytes
-from xlayout.port.formats.publish import refuse_taken
+from xlayout.port.formats.publish import why_taken
 from xlayout.port.formats.safetensors_index import shard
 from xlayout.port.lanes import lanes_for
 from xlayout.port.losses import Loss, measure, roomier
@@ -163,6 +162,12 @@ def plan(
             the values would not come back although `exact` is asked for, or an argument makes no
             sense.
         TypeError: `exact` is neither True nor False, or another argument has a wrong type.
+
+    >>> from xlayout.port.demo.weights import make_tiny
+    >>> gguf = make_tiny()  # a Llama of two layers, in a temporary folder
+    >>> move = plan(gguf, gguf.with_name("hf"), to="hf").moves[3]
+    >>> print(move.source.tensor, "→", move.target.tensor, ":", move.layout())
+    blk.0.attn_q.weight → model.layers.0.self_attn.q_proj.weight : (a=6 b=32 c=2) d=96 -> (a c b) d
     """
     refuse_mesh(mesh)
     refuse_unless_bool(exact=exact)
@@ -218,16 +223,8 @@ def plan_open(
         strays=find_strays(checkpoint.source, companions, own=checkpoint.rules.files),
         extras=dict(dialect.files),
         unplaced=("config.json", *companions) if single else (),
-        taken=_taken(dst, single=single),
+        taken=why_taken(dst, single=single),
     )
-
-
-def _taken(dst: Path, *, single: bool) -> str:
-    try:
-        refuse_taken(Path(os.path.realpath(dst)), single=single)
-    except PortError as error:
-        return str(error)
-    return ""
 
 
 def _dialect(checkpoint: Checkpoint, to: Any) -> tuple[str, Dialect]:

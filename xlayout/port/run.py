@@ -119,6 +119,14 @@ def run(
         OSError: The system failed to read or write. What was written is kept, and the error says
             so; the same holds if a library is missing or memory ran out.
         TypeError: `exact`, `resume` or `verify` is neither True nor False.
+
+    >>> from xlayout.port.demo.weights import make_tiny
+    >>> gguf = make_tiny()  # a Llama of two layers, in a temporary folder
+    >>> report = run(gguf, gguf.with_name("hf"), to="hf")
+    >>> report.comparison.summary
+    '20 canonical tensors, every element identical'
+    >>> sorted(path.name for path in gguf.with_name("hf").iterdir())
+    ['config.json', 'model.safetensors']
     """
     refuse_mesh(mesh)
     refuse_unless_bool(exact=exact, resume=resume, verify=verify)

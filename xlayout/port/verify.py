@@ -169,6 +169,14 @@ def verify(
         FormatError: One of them is broken.
         PortError: One of them is not what its rules say.
         TypeError: `digests` is neither True nor False.
+
+    >>> from xlayout.port.demo.weights import make_tiny
+    >>> from xlayout.port import run
+    >>> gguf = make_tiny()  # a Llama of two layers, in a temporary folder
+    >>> rounded = gguf.with_name("hf")
+    >>> report = run(gguf, rounded, to="hf", dtype="bfloat16", exact=False)
+    >>> verify(gguf, rounded).summary
+    '20 canonical tensors, each rounded in the second'
     """
     refuse_unless_bool(digests=digests)
     budget = parse_bytes(max_ram)

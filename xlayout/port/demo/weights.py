@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from tempfile import mkdtemp
 
 from xlayout.errors import PortError
 from xlayout.port.families.llama import LLAMA
@@ -52,11 +53,16 @@ def fetch_smollm2(cache: Path, /) -> Path:
     return path
 
 
-def make_tiny(path: Path, /) -> Path:
-    """Write a GGUF file of a two-layer Llama with random weights, and return its path."""
+def make_tiny(path: Path | None = None, /) -> Path:
+    """Write a GGUF file of a two-layer Llama with random weights, and return its path.
+
+    Args:
+        path: Where; None writes into a new temporary folder.
+    """
     import numpy as np
 
     gguf = require("gguf")
+    path = path or Path(mkdtemp()) / "tiny.gguf"
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(_TINY["layer"])

@@ -21,7 +21,7 @@ from xlayout.port.formats.journal import JOURNAL, Journal
 from xlayout.port.formats.stages import LONGEST, Stage, dead_stages, new_stage
 from xlayout.port.formats.system_errors import named
 
-__all__ = ["Staging", "refuse_taken"]
+__all__ = ["Staging", "refuse_taken", "why_taken"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
@@ -223,6 +223,15 @@ def refuse_taken(path: Path, /, *, single: bool) -> None:
         raise _taken(path, single=single)
     elif os.path.ismount(path):
         raise PortError(f"{path}: a mount point; name a directory inside it")
+
+
+def why_taken(path: Path, /, *, single: bool) -> str:
+    """Return why nothing can appear at a place, or nothing if it can; see `refuse_taken`."""
+    try:
+        refuse_taken(Path(os.path.realpath(path)), single=single)
+    except PortError as error:
+        return str(error)
+    return ""
 
 
 def _taken(path: Path, /, *, single: bool) -> PortError:
