@@ -45,8 +45,8 @@ INLINE void N(put_seam)(const Seam *seam, const uint8_t *from, int64_t part)
 }
 
 /* A block. Meanwhile, what lies at `soon` from `then` is fetched. */
-INLINE void N(put_block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *then, int64_t soon,
-                         Seam *seam, bool past)
+INLINE void N(put_block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *upcoming, int64_t ahead,
+                         Seam *seam, bool stream)
 {
     const int64_t part = seam ? (int64_t)((uintptr_t)to & (LINE - 1)) : 0;
     int64_t x = -part & (LINE - 1);
@@ -57,26 +57,26 @@ INLINE void N(put_block)(uint8_t *to, const uint8_t *from, int64_t count, const 
         N(put_seam)(seam, from, part);
     }
     for (; x + LINE <= count; x += LINE) {
-        FETCH_ONCE(then, soon + x);
-        N(put_line)(to + x, from + x, past);
+        PREFETCH_ONCE(upcoming, ahead + x);
+        N(put_line)(to + x, from + x, stream);
     }
     if (!seam) {
-        if (!past) move_short(to + x, from + x, count - x);
+        if (!stream) move_short(to + x, from + x, count - x);
         return;
     }
-    FETCH_ONCE(then, soon + x);
+    PREFETCH_ONCE(upcoming, ahead + x);
     *seam = (Seam){to + count, from + count};
 }
 
-TARGET static void N(block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *then, Seam *seam)
+TARGET static void N(block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *upcoming, Seam *seam)
 {
-    N(put_block)(to, from, count, then, 0, seam, true);
+    N(put_block)(to, from, count, upcoming, 0, seam, true);
 }
 
 /* With a seam, or without. */
-INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seam, bool past)
+INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seam, bool stream)
 {
-    const int64_t blocks = ((past ? SOON : LATER) + b->width - 1) / b->width, turn = b->columns - blocks;
+    const int64_t blocks = ((stream ? AHEAD : AHEAD_CACHED) + b->width - 1) / b->width, wrap = b->columns - blocks;
     for (int64_t k = 0; k < b->batch; k++)
         for (int64_t r = 0; r < b->rows; r++) {
             const uint8_t *s = from + k * b->batch_in + r * b->row_in;
@@ -84,11 +84,11 @@ INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Se
                                   : k + 1 < b->batch ? from + (k + 1) * b->batch_in : b->next;
             uint8_t *d = to + k * b->batch_out + r * b->row_out;
             for (int64_t c = 0; c < b->columns; c++, s += b->column_in, d += b->column_out) {
-                const uint8_t *then = c < turn ? s : next;
-                const int64_t soon = (c < turn ? blocks : c - most(turn, 0)) * b->column_in;
+                const uint8_t *upcoming = c < wrap ? s : next;
+                const int64_t ahead = (c < wrap ? blocks : c - max(wrap, 0)) * b->column_in;
                 if (seam && b->column_out != b->width)
-                    FETCH_TO_WRITE(d + b->column_out), FETCH_TO_WRITE(d + b->column_out + b->width);
-                N(put_block)(d, s, b->width, then, soon, seam, past);
+                    PREFETCH_FOR_WRITE(d + b->column_out), PREFETCH_FOR_WRITE(d + b->column_out + b->width);
+                N(put_block)(d, s, b->width, upcoming, ahead, seam, stream);
             }
         }
 }
@@ -98,19 +98,19 @@ INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Se
 INLINE void N(rows_dealt)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seams)
 {
     const int64_t width = b->width, row = b->columns * width;
-    const bool bursts = b->columns <= FEW_BURSTS && columns_meet(b->columns, b->column_out);
-    const int64_t high = bursts ? most(BURST(LANES) / width, 1) : 1, soon = high > 1 ? high * row : SOON;
+    const bool bursts = b->columns <= FEW_BURSTS && columns_alias(b->columns, b->column_out);
+    const int64_t high = bursts ? max(BURST(LANES) / width, 1) : 1, ahead = high > 1 ? high * row : AHEAD;
     for (int64_t k = 0; k < b->batch; k++) {
         const uint8_t *s = from + k * b->batch_in;
         uint8_t *d = to + k * b->batch_out;
         for (int64_t band = 0, end; band < b->rows; band = end) {
-            end = band ? least(band + high, b->rows) : 1;
+            end = band ? min(band + high, b->rows) : 1;
             for (int64_t c = 0; c < b->columns; c++) {
                 const uint8_t *x = s + band * b->row_in + c * width;
                 uint8_t *y = d + c * b->column_out + band * width;
-                if (!band) FETCH_TO_WRITE(y + b->rows * width);
+                if (!band) PREFETCH_FOR_WRITE(y + b->rows * width);
                 for (int64_t r = band; r < end; r++, x += b->row_in, y += width)
-                    N(put_block)(y, x, width, x, soon, seams + c, true);
+                    N(put_block)(y, x, width, x, ahead, seams + c, true);
             }
         }
     }
@@ -125,7 +125,7 @@ static bool fill_vectors(const Box *b)
 }
 #endif
 
-TARGET static void N(blocks_across)(const Box *b, const uint8_t *from, uint8_t *to)
+TARGET static void N(blocks_unaligned)(const Box *b, const uint8_t *from, uint8_t *to)
 {
 #if LANES == 4
     if (fill_vectors(b)) {
@@ -144,14 +144,14 @@ TARGET static void N(blocks_across)(const Box *b, const uint8_t *from, uint8_t *
 
 TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *to)
 {
-    if (BURST(LANES) && has_seams(b)) N(blocks_across)(b, from, to);
+    if (BURST(LANES) && has_seams(b)) N(blocks_unaligned)(b, from, to);
     else N(rows_of_blocks)(b, from, to, NULL, true);
 }
 
 /* Through the caches. */
 TARGET static void N(blocks)(const Box *b, const uint8_t *from, uint8_t *to)
 {
-    if (b->width > LINE && b->width <= ALONE) {
+    if (b->width > LINE && b->width <= MEMCPY_ABOVE) {
         N(rows_of_blocks)(b, from, to, NULL, false);
         return;
     }

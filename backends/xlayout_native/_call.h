@@ -21,12 +21,12 @@ static int wanted_threads(PyObject *number)
 {
     const long threads = PyLong_AsLong(number);
     if (threads == -1 && PyErr_Occurred()) return 0;
-    return threads < 1 ? atomic_load(&default_threads) : (int)least(threads, MAX_THREADS);
+    return threads < 1 ? atomic_load(&default_threads) : (int)min(threads, MAX_THREADS);
 }
 
 static void run_between(const Plan *plan, uint8_t **pointers, int threads)
 {
-    if (plan->bytes < least(RELEASE_FROM, atomic_load(&threads_from))) {
+    if (plan->bytes < min(RELEASE_FROM, atomic_load(&threads_from))) {
         run_plan(plan, pointers, 1);
         return;
     }
@@ -54,7 +54,7 @@ static PyObject *run(PyObject *module, PyObject *const *args, Py_ssize_t count)
 }
 
 /* Whether the last of some buffers shares memory with one before. */
-static bool meets_another(const Py_buffer *views, Py_ssize_t last)
+static bool overlaps_earlier(const Py_buffer *views, Py_ssize_t last)
 {
     const uint8_t *start = views[last].buf, *end = start + views[last].len;
     for (Py_ssize_t k = 0; k < last; k++) {
@@ -85,7 +85,7 @@ static PyObject *run_arrays(PyObject *module, PyObject *const *args, Py_ssize_t 
         if (PyObject_GetBuffer(args[held + 2], views + held, PyBUF_STRIDES)) break;
         pointers[held] = views[held].buf;
         fits = PyBuffer_IsContiguous(views + held, 'C') &&
-               !(written && (views[held].readonly || meets_another(views, held)));
+               !(written && (views[held].readonly || overlaps_earlier(views, held)));
         held++;
     }
     fits = fits && held == arrays;

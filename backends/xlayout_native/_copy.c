@@ -105,7 +105,7 @@ static PyObject *set_threads(PyObject *module, PyObject *number)
     if (threads == -1 && PyErr_Occurred()) return NULL;
     if (threads < 1)
         return PyErr_Format(PyExc_ValueError, "threads: %ld; wanted at least 1", threads);
-    atomic_store(&default_threads, (int)least(threads, MAX_THREADS));
+    atomic_store(&default_threads, (int)min(threads, MAX_THREADS));
     Py_RETURN_NONE;
 }
 
@@ -182,14 +182,19 @@ static PyObject *ffi_handler(PyObject *module, PyObject *unused)
 static PyMethodDef METHODS[] = {
     {"prepare", prepare, METH_VARARGS, "prepare(moves, itemsize, inputs, outputs): a plan."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "run(plan, threads, *addresses)."},
-    {"run_arrays", (PyCFunction)(void (*)(void))run_arrays, METH_FASTCALL, "run_arrays(plan, threads, *arrays): whether it could."},
+    {"run_arrays", (PyCFunction)(void (*)(void))run_arrays, METH_FASTCALL,
+     "run_arrays(plan, threads, *arrays): whether it could."},
     {"run_in_place", run_inside, METH_VARARGS, "run_in_place(plan, threads, address): whether it could."},
     {"address", address, METH_O, "address(array): where its first element is."},
     {"huge_pages", huge_pages, METH_VARARGS, "huge_pages(address, bytes): whether granted."},
-    {"find_by_shape", (PyCFunction)(void (*)(void))find_by_shape, METH_FASTCALL, "find_by_shape(runs, x, args, options)."},
-    {"find_by_place", (PyCFunction)(void (*)(void))find_by_place, METH_FASTCALL, "find_by_place(runs, x, args, options)."},
-    {"keep_by_shape", (PyCFunction)(void (*)(void))keep_by_shape, METH_FASTCALL, "keep_by_shape(runs, x, args, options, run)."},
-    {"keep_by_place", (PyCFunction)(void (*)(void))keep_by_place, METH_FASTCALL, "keep_by_place(runs, x, args, options, run, anywhere)."},
+    {"find_by_shape", (PyCFunction)(void (*)(void))find_by_shape, METH_FASTCALL,
+     "find_by_shape(runs, x, args, options)."},
+    {"find_by_place", (PyCFunction)(void (*)(void))find_by_place, METH_FASTCALL,
+     "find_by_place(runs, x, args, options)."},
+    {"keep_by_shape", (PyCFunction)(void (*)(void))keep_by_shape, METH_FASTCALL,
+     "keep_by_shape(runs, x, args, options, run)."},
+    {"keep_by_place", (PyCFunction)(void (*)(void))keep_by_place, METH_FASTCALL,
+     "keep_by_place(runs, x, args, options, run, anywhere)."},
     {"set_threads", set_threads, METH_O, "set_threads(n): what threads=0 means."},
     {"get_threads", get_threads, METH_NOARGS, "What threads=0 means."},
     {"share_threads", share_threads, METH_NOARGS, "Work with OpenMP's threads from now on; whether it is there."},
@@ -214,7 +219,7 @@ static int start(PyObject *module)
     }
     started = true;
     atomic_store(&default_threads, initial_threads());
-    know_processor();
+    detect_processor();
     for (size_t k = 0; k < sizeof ISAS / sizeof *ISAS; k++)
         if (supports(ISAS[k])) {
             atomic_store(&chosen, ISAS[k]);

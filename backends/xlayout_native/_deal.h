@@ -28,7 +28,7 @@ static bool gives_next_part(const Copy *a, const Copy *b)
 }
 
 /* The first of copies becomes the one that runs the tiles of all of them. */
-static void put_together(Copy *c, bool joined)
+static void group_copies(Copy *c, bool joined)
 {
     c->joined = joined;
     for (int p = 0; p < c->together; p++) {
@@ -44,18 +44,18 @@ static void finish_plan(Plan *plan)
 {
     for (int k = 0; k < plan->count; k += plan->copies[k].together) {
         Copy *c = &plan->copies[k];
-        const int most_together = (int)least(plan->count - k, SEAMS);
+        const int max_together = (int)min(plan->count - k, SEAMS);
         c->together = 1;
-        const bool joined = most_together > 1 && !takes_next_part(c, c + 1);
-        while (c->together < most_together) {
+        const bool joined = max_together > 1 && !takes_next_part(c, c + 1);
+        while (c->together < max_together) {
             const Copy *other = c + c->together;
             if (!(joined ? gives_next_part : takes_next_part)(other - 1, other)) break;
             c->together++;
         }
-        if (c->together > 1) put_together(c, joined);
+        if (c->together > 1) group_copies(c, joined);
         plan->tiles += c->count;
         plan->windows += c->windows;
-        plan->most_windows = most(plan->most_windows, c->windows);
+        plan->max_windows = max(plan->max_windows, c->windows);
     }
 }
 
@@ -67,10 +67,10 @@ static const uint8_t *part_at(uint8_t *const *pointers, const Copy *c, int64_t r
 /* Whether each of them writes whole lines of a target that starts on one: then no line has two parts. */
 static bool no_seams(const Plan *plan, const Copy *c, uint8_t *const *pointers)
 {
-    uintptr_t past = c->even ? 0 : 1;
+    uintptr_t offset = c->aligned ? 0 : 1;
     for (int p = 0; p < c->together; p++)
-        past |= (uintptr_t)(pointers[plan->inputs + c[p].target] + c[p].to) % LINE;
-    return !past;
+        offset |= (uintptr_t)(pointers[plan->inputs + c[p].target] + c[p].to) % LINE;
+    return !offset;
 }
 
 /* A tile of each of them: dealt out row by row; joined as many rows at a time as can be, as memory is quick to read in
@@ -87,25 +87,25 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
         }
         return;
     }
-    const int64_t end = least(at[0] + c->tile[0], c->loop[0].n), ahead = (SOON + c->width - 1) / c->width;
-    const int64_t high = c->joined && c->together * c->width >= LONG ? least(SEAMS, end - at[0]) : 1;
+    const int64_t end = min(at[0] + c->tile[0], c->loop[0].n), ahead = (AHEAD + c->width - 1) / c->width;
+    const int64_t high = c->joined && c->together * c->width >= LONG ? min(SEAMS, end - at[0]) : 1;
     const int64_t count = c->joined ? high : c->together;
     Seam seams[SEAMS];
     for (int k = 0; k < count; k++) seams[k] = (Seam){0};
     for (int64_t band = at[0], stop; band < end; band = stop) {
-        stop = least(band + high, end);
+        stop = min(band + high, end);
         for (int p = 0; p < c->together; p++) {
             const bool is_last = p + 1 == c->together;
             const Copy *part = c + p, *other = is_last ? c : part + 1;
             const int64_t beyond = is_last ? 0 : band - stop; /* the other's rows go on from there */
             for (int64_t r = band; r < stop; r++) {
-                const uint8_t *from = part_at(pointers, part, r), *then = from + SOON;
+                const uint8_t *from = part_at(pointers, part, r), *upcoming = from + AHEAD;
                 if (c->joined) {
                     const int64_t row = r + ahead;
-                    then = row < stop ? part_at(pointers, part, row) : part_at(pointers, other, row + beyond);
+                    upcoming = row < stop ? part_at(pointers, part, row) : part_at(pointers, other, row + beyond);
                 }
                 uint8_t *to = pointers[plan->inputs + part->target] + part->to + r * part->loop[0].out;
-                block(to, from, c->width, then, &seams[c->joined ? r - band : p]);
+                block(to, from, c->width, upcoming, &seams[c->joined ? r - band : p]);
             }
         }
     }

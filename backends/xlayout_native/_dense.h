@@ -9,7 +9,7 @@ INLINE void begin_dense(Dense *d, uint8_t *to)
 {
     *d = (Dense){.to = to, .part = (int64_t)((uintptr_t)to & (LINE - 1))};
     d->first = d->part;
-    if (d->part) FETCH_TO_WRITE(to);
+    if (d->part) PREFETCH_FOR_WRITE(to);
 }
 
 /* The first bytes of a vector: so many elements' worth. */
@@ -20,13 +20,13 @@ INLINE void put_dense(Dense *d, __m512i v, int64_t count, int width)
     if (!d->part && count == LINE) {
         STREAM(line, v);
     } else if (end >= LINE && !d->first) {
-        STREAM(line, across_4(d->before, v, LINE - d->part, 1));
+        STREAM(line, splice_4(d->before, v, LINE - d->part, 1));
     } else if (end >= LINE) {
-        STORE(made, across_4(d->before, v, LINE - d->part, 1));
+        STORE(made, splice_4(d->before, v, LINE - d->part, 1));
         move_short(line + d->first, made + d->first, LINE - d->first);
         d->first = 0;
     }
-    d->before = count == LINE ? v : across_4(d->before, v, count, width);
+    d->before = count == LINE ? v : splice_4(d->before, v, count, width);
     d->to += count, d->part = end & (LINE - 1);
 }
 
@@ -105,7 +105,7 @@ INLINE void unzip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int widt
     begin_dense(&d, to);
     for (int64_t k = 0; k < b->batch; k++) {
         const uint8_t *s = from + k * b->batch_in;
-        for (int64_t x = 0; x < 2 * half; x += LINE) FETCH_ONCE(s, x + SOON);
+        for (int64_t x = 0; x < 2 * half; x += LINE) PREFETCH_ONCE(s, x + AHEAD);
         if (2 * half == LINE) {
             const __m512i v = LOAD(s);
             put_dense(&d, picked(width, APART, apart, v, v), LINE, width);
@@ -123,7 +123,7 @@ INLINE void put_woven(Dense *d, __m512i a, __m512i b, int64_t count, int width)
     __m512i low, high, first, second;
     unpack_4(width, a, b, &low, &high);
     weave_4(width, low, high, &first, &second);
-    put_dense(d, first, least(2 * count, LINE), width);
+    put_dense(d, first, min(2 * count, LINE), width);
     if (2 * count > LINE) put_dense(d, second, 2 * count - LINE, width);
 }
 
@@ -138,11 +138,11 @@ INLINE void zip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int width)
         const uint8_t *s = from + k * b->batch_in, *other = s + b->row_in;
         if (2 * half == LINE) {
             const __m512i v = LOAD(s);
-            FETCH_ONCE(s, SOON);
+            PREFETCH_ONCE(s, AHEAD);
             put_dense(&d, picked(width, WOVEN, woven, v, v), LINE, width);
             continue;
         }
-        for (int64_t x = 0; x < half; x += LINE) FETCH_ONCE(s, x + SOON), FETCH_ONCE(other, x + SOON);
+        for (int64_t x = 0; x < half; x += LINE) PREFETCH_ONCE(s, x + AHEAD), PREFETCH_ONCE(other, x + AHEAD);
         int64_t x = 0;
         for (; x + LINE <= half; x += LINE) put_woven(&d, LOAD(s + x), LOAD(other + x), LINE, width);
         const int64_t rest = half - x;
@@ -167,19 +167,19 @@ PAIRS(unzip)
 
 /* -- long rows, each by itself ---------------------------------------------------------------- */
 
-INLINE void zip_across_row(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
-                           int width)
+INLINE void zip_unaligned_row(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
+                              int width)
 {
-    const int64_t count = b->columns * width, turn = count - SOON / ways;
+    const int64_t count = b->columns * width, wrap = count - AHEAD / ways;
     int64_t at = 0;
     __m512i v[8];
     Dense d;
     begin_dense(&d, to);
-    FETCH_TO_WRITE(to + count * ways);
+    PREFETCH_FOR_WRITE(to + count * ways);
     for (; at + LINE <= count; at += LINE) {
         zip_vectors_4(v, from + at, b->row_in, ways, width);
         for (int k = 0; k < ways; k++) {
-            FETCH_ONCE(at < turn ? from : next, k * b->row_in + (at < turn ? at + SOON / ways : at - turn));
+            PREFETCH_ONCE(at < wrap ? from : next, k * b->row_in + (at < wrap ? at + AHEAD / ways : at - wrap));
             put_dense(&d, v[k], LINE, width);
         }
     }
@@ -187,22 +187,22 @@ INLINE void zip_across_row(const uint8_t *from, const uint8_t *next, uint8_t *to
     end_dense(&d, v, at < count ? ways : 0, (count - at) * ways);
 }
 
-INLINE void unzip_across_row(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
-                             int width)
+INLINE void unzip_unaligned_row(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
+                                int width)
 {
-    const int64_t count = b->rows * width, turn = count * ways - SOON;
+    const int64_t count = b->rows * width, wrap = count * ways - AHEAD;
     int64_t at = 0;
     __m512i v[8];
     Dense d[8];
     for (int k = 0; k < ways; k++) {
         begin_dense(&d[k], to + k * b->column_out);
-        FETCH_TO_WRITE(to + k * b->column_out + count);
+        PREFETCH_FOR_WRITE(to + k * b->column_out + count);
     }
     for (; at + LINE <= count; at += LINE) {
         unzip_vectors_4(v, from + at * ways, ways, width);
         for (int k = 0; k < ways; k++) {
             const int64_t x = at * ways + k * LINE;
-            FETCH_ONCE(x < turn ? from : next, x < turn ? x + SOON : x - turn);
+            PREFETCH_ONCE(x < wrap ? from : next, x < wrap ? x + AHEAD : x - wrap);
             put_dense(&d[k], v[k], LINE, width);
         }
     }
@@ -210,15 +210,15 @@ INLINE void unzip_across_row(const uint8_t *from, const uint8_t *next, uint8_t *
     for (int k = 0; k < ways; k++) end_dense(&d[k], &v[k], at < count, count - at);
 }
 
-#define CASE(W) EACH_WAYS(b->rows, zip_across_row, W)
-TARGET static void zip_across(const Box *b, const uint8_t *from, uint8_t *to)
+#define CASE(W) EACH_WAYS(b->rows, zip_unaligned_row, W)
+TARGET static void zip_unaligned(const Box *b, const uint8_t *from, uint8_t *to)
 {
     if (b->columns * b->width < LINE) zip_2(b, from, to);
     else EACH_WIDTH(CASE, 32)
 }
 #undef CASE
-#define CASE(W) EACH_WAYS(b->columns, unzip_across_row, W)
-TARGET static void unzip_across(const Box *b, const uint8_t *from, uint8_t *to)
+#define CASE(W) EACH_WAYS(b->columns, unzip_unaligned_row, W)
+TARGET static void unzip_unaligned(const Box *b, const uint8_t *from, uint8_t *to)
 {
     if (b->rows * b->width < LINE) unzip_2(b, from, to);
     else EACH_WIDTH(CASE, 32)
@@ -226,21 +226,21 @@ TARGET static void unzip_across(const Box *b, const uint8_t *from, uint8_t *to)
 #undef CASE
 
 /* Short rows taken apart, each place of them to a long row. */
-INLINE void narrow_across_rows(const Box *b, const uint8_t *from, uint8_t *to, int n)
+INLINE void narrow_unaligned_rows(const Box *b, const uint8_t *from, uint8_t *to, int n)
 {
     const int width = (int)b->width;
     const int64_t count = b->rows * width;
     uint8_t tables[NARROW * NARROW][16];
-    lay_tables(tables, n, width, true);
+    build_tables(tables, n, width, true);
     for (int64_t k = 0; k < b->batch; k++, from += b->batch_in, to += b->batch_out) {
         __m512i v[NARROW], made[NARROW];
         Dense d[NARROW];
         int64_t at = 0;
         for (int j = 0; j < n; j++) begin_dense(&d[j], to + j * b->column_out);
         for (; at < count; at += LINE) {
-            const uint8_t *s = from + least(at, count - LINE) * n;
+            const uint8_t *s = from + min(at, count - LINE) * n;
             for (int j = 0; j < n; j++) {
-                FETCH_ONCE(s + j * LINE, SOON);
+                PREFETCH_ONCE(s + j * LINE, AHEAD);
                 v[j] = gather_4(s + 16 * j, 16 * n);
             }
             shuffle_all_4(made, v, n, tables);
@@ -251,8 +251,8 @@ INLINE void narrow_across_rows(const Box *b, const uint8_t *from, uint8_t *to, i
     }
 }
 
-#define CASE(n) narrow_across_rows(b, from, to, n)
-TARGET static void narrow_across(const Box *b, const uint8_t *from, uint8_t *to)
+#define CASE(n) narrow_unaligned_rows(b, from, to, n)
+TARGET static void narrow_unaligned(const Box *b, const uint8_t *from, uint8_t *to)
 {
     if (b->rows * b->width < LINE) transpose_2(b, from, to);
     else EACH_NUMBER(b->columns, CASE)

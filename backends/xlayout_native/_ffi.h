@@ -132,7 +132,7 @@ static int threads_of(const XLA_FFI_CallFrame *call)
         call->api->XLA_FFI_Error_Destroy(&gone);
         return 1;
     }
-    return (int)least(count, atomic_load(&default_threads));
+    return (int)min(count, atomic_load(&default_threads));
 }
 
 static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
@@ -142,7 +142,7 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
     if (asked && asked->extension_base.type == XLA_FFI_Extension_Metadata) { /* at registration */
         XLA_FFI_Metadata *told = asked->metadata;
         told->api_version.major_version = XLA_FFI_API_MAJOR;
-        told->api_version.minor_version = (int)least(XLA_FFI_API_MINOR, OLDEST_MINOR);
+        told->api_version.minor_version = (int)min(XLA_FFI_API_MINOR, OLDEST_MINOR);
         told->traits = 0;
         return NULL;
     }
@@ -151,9 +151,9 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
     if (!moves || moves->dtype != XLA_FFI_DataType_S64)
         return refuse(call, "xlayout: wanted moves, an array of int64");
     const int64_t *numbers = moves->data, count = (int64_t)moves->size;
-    const int64_t moves_most = count / 5, buffers = call->args.size + call->rets.size;
+    const int64_t max_moves = count / 5, buffers = call->args.size + call->rets.size;
     const int threads = threads_of(call);
-    Plan *plan = calloc(1, sizeof(Plan) + (size_t)moves_most * sizeof(Copy));
+    Plan *plan = calloc(1, sizeof(Plan) + (size_t)max_moves * sizeof(Copy));
     uint8_t **pointers = malloc((size_t)(buffers + 1) * sizeof *pointers);
     XLA_FFI_Error *error = NULL;
     if (!plan || !pointers) {

@@ -2,33 +2,33 @@
 
 /* Where a line goes that was made: */
 typedef enum {
-    HERE,   /* to any address, through the caches */
-    PAST,   /* to a line of the target, past them */
-    KEPT,   /* nowhere: it is kept, for the line that its end is part of */
-    ACROSS, /* with what was kept to the line that it begins in, past the caches; and is kept, */
-    ACROSS_BYTES, /* which takes fewer steps with AVX512_VBMI */
-} Way;
+    CACHED,   /* to any address, through the caches */
+    STREAMED, /* to a line of the target, past them */
+    CARRIED,  /* nowhere: it is kept, for the line that its end is part of */
+    SPLICED,  /* with what was kept to the line that it begins in, past the caches; and is kept, */
+    SPLICED_BYTES, /* which takes fewer steps with AVX512_VBMI */
+} Store;
 
 /* A line of each of LINE / width rows: a square. They are laid side by side first, so that each is read
  * once, and rows that compete for the same few places of a cache do so once; or turned where they are. */
 typedef struct {
-    const uint8_t *from;  /* the square to be turned now, */
-    const uint8_t *laid;  /* and where it is laid, or NULL */
-    uint8_t *laid_next;   /* where the next is laid meanwhile, */
-    const uint8_t *next;  /* from here, */
-    const uint8_t *soon;  /* and from here on lines are fetched; */
-    int together;         /* of a row at a time, by log2 */
+    const uint8_t *from;   /* the square to be turned now, */
+    const uint8_t *packed; /* and where it is laid, or NULL */
+    uint8_t *packed_next;  /* where the next is laid meanwhile, */
+    const uint8_t *next;   /* from here, */
+    const uint8_t *ahead;  /* and from here on lines are fetched; */
+    int together;          /* of a row at a time, by log2 */
     int64_t row_in;
-    const uint8_t *made_soon; /* and here, lines of a result that stays in the caches; or NULL */
+    const uint8_t *result_ahead; /* and here, lines of a result that stays in the caches; or NULL */
 } Block;
 
-typedef void (*Turn)(const Block *, uint8_t *to, int64_t column_out, Way, uint8_t *kept);
+typedef void (*Turn)(const Block *, uint8_t *to, int64_t column_out, Store, uint8_t *carry);
 
 /* Where a block has ended: all of it is written but for what is in a line with what may follow. */
 typedef struct { uint8_t *to; const uint8_t *from; } Seam;
 
 enum {
-    SEAMS = TOGETHER / LINE, /* at a time */
+    SEAMS = L1_SHARE / LINE, /* at a time */
     FEW_COLUMNS = 32,        /* that may be written in turn where their blocks are longer: */
     FEW_LONG = 1 << 16,      /* bytes of a row of those */
 };
@@ -40,7 +40,7 @@ enum { FEW_BURSTS = 8 };
 
 /* Whether some of these columns lie whole pages apart. A processor that writes a line of one and a line of the other
  * in turn, past the caches, takes up to twice as long. */
-static inline bool columns_meet(int64_t columns, int64_t column_out)
+static inline bool columns_alias(int64_t columns, int64_t column_out)
 {
     for (int64_t k = 1; k < columns; k++)
         if (k * column_out % PAGE == 0) return true;
@@ -53,7 +53,7 @@ static inline bool has_seams(const Box *b)
 {
     const int64_t column = b->rows * b->width, row = b->columns * b->width;
     return b->row_out == b->width && b->column_in == b->width && b->columns > 1 &&
-           row <= (b->columns <= FEW_COLUMNS ? FEW_LONG : TOGETHER) && column >= LONG &&
+           row <= (b->columns <= FEW_COLUMNS ? FEW_LONG : L1_SHARE) && column >= LONG &&
            (b->column_out != column || b->rows > b->columns);
 }
 
@@ -65,19 +65,19 @@ static inline void close_seam(const Seam *s)
 
 /* A block of a line and more past the caches, after the one that ended at the seam, if that is where this
  * begins; meanwhile as much is fetched from `then` on. */
-typedef void (*PutBlock)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *then, Seam *);
+typedef void (*PutBlock)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *upcoming, Seam *);
 
 typedef struct {
     const char *name;
     Kernel kernels[KINDS];
     Kernel streaming[KINDS];                  /* to whole lines; or NULL */
     Kernel dense[KINDS];                      /* of copies that are dense, to any address; or NULL */
-    Kernel across[KINDS];                     /* of long rows, each to any address; or NULL */
+    Kernel unaligned[KINDS];                  /* of long rows, each to any address; or NULL */
     int64_t narrowest;                        /* bytes of a block that it takes there */
     PutBlock block;                           /* or NULL */
     Turn turn[5];                             /* by log2 of the width; or NULL */
-    bool every_way;                           /* they go, for a vector is a line; else HERE alone */
-    void (*write)(Waiting *, int64_t bytes);  /* about so many; or NULL */
+    bool whole_lines;                         /* they go, for a vector is a line; else HERE alone */
+    void (*write)(Pending *, int64_t bytes);  /* about so many; or NULL */
 } Isa;
 
 static const Isa PLAIN = {
@@ -88,7 +88,7 @@ static const Isa PLAIN = {
 enum { NARROW = 15 }; /* elements in the short rows of a narrow transpose, at the most */
 
 /* Elements of so many bytes from which rows are too long to be turned by tables, in vectors of so many lanes. */
-static inline int64_t too_many(int64_t width, int lanes) { return most(16 / width, 2 * lanes); }
+static inline int64_t table_limit(int64_t width, int lanes) { return max(16 / width, 2 * lanes); }
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
@@ -96,20 +96,20 @@ static inline int64_t too_many(int64_t width, int lanes) { return most(16 / widt
 
 /* A line that is used once: for the first cache alone, or by way of the second. The first is best on
  * processors of AMD's; on Intel's such fetches wait for one another, and copies take twice as long. */
-static bool by_second_cache;
-#define FETCH_ONCE(p, by) (by_second_cache ? FETCH(p, by, 2) : FETCH(p, by, 0))
+static bool prefetch_via_l2;
+#define PREFETCH_ONCE(p, by) (prefetch_via_l2 ? PREFETCH(p, by, 2) : PREFETCH(p, by, 0))
 
-static void know_processor(void)
+static void detect_processor(void)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;
-    by_second_cache = __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx &&
+    prefetch_via_l2 = __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx &&
                       c == signature_INTEL_ecx && d == signature_INTEL_edx;
 }
 
 /* What was streamed is there. */
 static void fence(void) { _mm_sfence(); }
 #else
-static void know_processor(void) {}
+static void detect_processor(void) {}
 static void fence(void) {}
 #endif
 
@@ -118,13 +118,13 @@ static void fence(void) {}
 #define TARGET __attribute__((target("ssse3")))
 #else
 #include "_neon.h"
-#define FETCH_ONCE(p, by) FETCH(p, by, 0)
+#define PREFETCH_ONCE(p, by) PREFETCH(p, by, 0)
 #define TARGET
 #endif
 
 /* Where each byte of n vectors is found in n others: by the vector that is made, and the one it is made of.
  * One side is n rows, of a vector each; the other has an element of each in turn. */
-static void lay_tables(uint8_t (*tables)[16], int n, int width, bool apart)
+static void build_tables(uint8_t (*tables)[16], int n, int width, bool apart)
 {
     memset(tables, 0x80, (size_t)(16 * n * n)); /* of a shuffle: nothing from there */
     for (int at = 0; at < 16 * n; at++) {
@@ -151,14 +151,14 @@ static const uint8_t PLACES[48] = {
 #include "_lanes.h"
 #undef TARGET
 
-#define VECTORS(NAME, L, DENSE, LONG_ROWS, NARROWEST, TURN_1, WAYS)                                \
+#define VECTORS(NAME, L, DENSE, LONG_ROWS, NARROWEST, TURN_1, WHOLE_LINES)                         \
     {NAME, {plain_runs, blocks##L, zip##L, unzip##L, transpose##L},                                \
      {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS,   \
      NARROWEST, block##L,                                                                          \
-     {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WAYS, write##L}
+     {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WHOLE_LINES, write##L}
 #define THESE(...) {__VA_ARGS__}
 #define SMALLER_THAN_LINES(NAME, L)                                                                \
-    VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_across##L), LINE, turn_1, false)
+    VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_unaligned##L), LINE, turn_1, false)
 #ifdef __x86_64__
 #define TARGET __attribute__((target("avx2")))
 #define LANES 2
@@ -175,7 +175,7 @@ static const Isa SSSE3 = SMALLER_THAN_LINES("ssse3", _1);
 static const Isa AVX2 = SMALLER_THAN_LINES("avx2", _2);
 #define AVX512_WITH(NAME, TURN_1)                                                                  \
     VECTORS(NAME, _4, THESE(NULL, NULL, zip_dense, unzip_dense),                                   \
-            THESE(NULL, blocks_across_4, zip_across, unzip_across, narrow_across), 1, TURN_1, true)
+            THESE(NULL, blocks_unaligned_4, zip_unaligned, unzip_unaligned, narrow_unaligned), 1, TURN_1, true)
 static const Isa AVX512 = AVX512_WITH("avx512", turn_1);
 static const Isa AVX512_VBMI = AVX512_WITH("avx512vbmi", turn_bytes);
 #undef AVX512_WITH
@@ -214,4 +214,4 @@ static const Isa *const ISAS[] = {&PLAIN};
 static _Atomic(const Isa *) chosen = &PLAIN;
 
 /* Whether transposes write whole lines by themselves. */
-static bool makes_lines(void) { return atomic_load(&chosen)->every_way; }
+static bool makes_lines(void) { return atomic_load(&chosen)->whole_lines; }

@@ -131,7 +131,7 @@ static PyObject *key_of(PyObject *x, PyObject *args, PyObject *options, int plac
 /* Among what is kept by place, the latest: (run, whether the place matters, key). */
 #define LATEST Py_None
 
-static int lies_there(PyObject *x, PyObject *place)
+static int has_place(PyObject *x, PyObject *place)
 {
     PyObject *mark = mark_of(x, 1);
     Py_XDECREF(mark); /* a type: the array's class outlives this, and it the type */
@@ -139,7 +139,7 @@ static int lies_there(PyObject *x, PyObject *place)
 }
 
 /* Whether arguments and options are the objects that are in a key. */
-static int says(PyObject *key, PyObject *args, PyObject *options)
+static int same_objects(PyObject *key, PyObject *args, PyObject *options)
 {
     PyObject *before = PyTuple_GetItem(key, 2), *name, *value; /* all borrowed */
     Py_ssize_t at = 0, k = 3;
@@ -157,16 +157,16 @@ static int says(PyObject *key, PyObject *args, PyObject *options)
 }
 
 /* Whether a call is like the one that a key was made of; asked: where arrays lie, too. */
-static int is_like(PyObject *key, int asked, PyObject *x, PyObject *args, PyObject *options)
+static int matches(PyObject *key, int check_place, PyObject *x, PyObject *args, PyObject *options)
 {
-    if (!says(key, args, options)) return 0;
+    if (!same_objects(key, args, options)) return 0;
     int several = args == Py_None;
     PyObject *cls = PyTuple_GetItem(key, 0), *places = PyTuple_GetItem(key, 1);
     if (several && (!PyTuple_CheckExact(x) || PyTuple_Size(x) != PyTuple_Size(places))) return 0;
     for (Py_ssize_t k = several ? PyTuple_Size(x) : 1; k--;) {
         PyObject *one = several ? PyTuple_GetItem(x, k) : x;
         PyObject *place = several ? PyTuple_GetItem(places, k) : places;
-        if ((PyObject *)Py_TYPE(one) != cls || (asked && !lies_there(one, place))) return 0;
+        if ((PyObject *)Py_TYPE(one) != cls || (check_place && !has_place(one, place))) return 0;
     }
     return 1;
 }
@@ -178,16 +178,17 @@ static PyObject *latest_run(PyObject *runs, PyObject *x, PyObject *args, PyObjec
     PyObject *latest = PyDict_GetItemWithError(runs, LATEST);
     if (!latest) return NULL;
     Py_INCREF(latest);
-    const int asked = PyTuple_GetItem(latest, 1) == Py_True;
-    PyObject *run = is_like(PyTuple_GetItem(latest, 2), asked, x, args, options) ? PyTuple_GetItem(latest, 0) : NULL;
+    const int check_place = PyTuple_GetItem(latest, 1) == Py_True;
+    PyObject *run = matches(PyTuple_GetItem(latest, 2), check_place, x, args, options)
+                        ? PyTuple_GetItem(latest, 0) : NULL;
     Py_XINCREF(run);
     Py_DECREF(latest);
     return run;
 }
 
-static int keep_latest(PyObject *runs, PyObject *key, PyObject *run, int asked)
+static int keep_latest(PyObject *runs, PyObject *key, PyObject *run, int check_place)
 {
-    PyObject *latest = PyTuple_Pack(3, run, asked ? Py_True : Py_False, key);
+    PyObject *latest = PyTuple_Pack(3, run, check_place ? Py_True : Py_False, key);
     int kept = latest ? PyDict_SetItem(runs, LATEST, latest) : -1;
     Py_XDECREF(latest);
     return kept;

@@ -42,43 +42,43 @@ typedef __m512i vec_4;
 #define VEC N(vec)
 
 /* Past the caches, or through them. */
-INLINE void N(put)(uint8_t *to, VEC v, bool past)
+INLINE void N(put)(uint8_t *to, VEC v, bool stream)
 {
-    if (past) STREAM(to, v);
+    if (stream) STREAM(to, v);
     else STORE(to, v);
 }
 
-INLINE void N(put_line)(uint8_t *to, const uint8_t *from, bool past)
+INLINE void N(put_line)(uint8_t *to, const uint8_t *from, bool stream)
 {
     VEC v[LINE / V];
     for (int k = 0; k < LINE / V; k++) v[k] = LOAD(from + k * V);
-    for (int k = 0; k < LINE / V; k++) N(put)(to + k * V, v[k], past);
+    for (int k = 0; k < LINE / V; k++) N(put)(to + k * V, v[k], stream);
 }
 
 /* -- streaming --------------------------------------------------------------------------------- */
 
 /* Past the caches. `SOON` bytes ahead are fetched, of what is read here and then of `next`: each
  * page, and each run, would have the processor's own prefetchers start anew. */
-INLINE void N(streamed)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *next, int64_t soon)
+INLINE void N(streamed)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *next, int64_t ahead)
 {
-    const int64_t head = least(-(intptr_t)to & (LINE - 1), count), turn = count - soon;
+    const int64_t head = min(-(intptr_t)to & (LINE - 1), count), wrap = count - ahead;
     move_short(to, from, head);
     int64_t at = head;
     for (; at + LINE <= count; at += LINE) {
-        if (soon) FETCH_ONCE(at < turn ? from + at + soon : next, at < turn ? 0 : at - turn);
+        if (ahead) PREFETCH_ONCE(at < wrap ? from + at + ahead : next, at < wrap ? 0 : at - wrap);
         N(put_line)(to + at, from + at, true);
     }
     move_short(to + at, from + at, count - at);
 }
 
 /* Of what waits in the stage, about so many bytes, to the end of a line. */
-TARGET static void N(write)(Waiting *w, int64_t bytes)
+TARGET static void N(write)(Pending *w, int64_t bytes)
 {
     for (; w->copy && bytes > 0; next_segment(w)) {
         const uint8_t *from = w->from;
         uint8_t *to = w->to;
         int64_t at = w->at;
-        const int64_t head = least(-(intptr_t)(to + at) & (LINE - 1), w->end - at);
+        const int64_t head = min(-(intptr_t)(to + at) & (LINE - 1), w->end - at);
         if (head > 0) move_short(to + at, from + at, head), at += head;
         const int64_t stop = w->end - at > bytes ? at + bytes : w->end;
         bytes -= stop - at;
@@ -100,14 +100,14 @@ TARGET static void N(stream_runs)(const Box *b, const uint8_t *from, uint8_t *to
         const uint8_t *s = from + k * b->batch_in;
         uint8_t *d = to + k * b->batch_out;
         if (more && ((uintptr_t)(d + b->batch_out) | (uintptr_t)b->rows) % LINE)
-            FETCH_TO_WRITE(d + b->batch_out), FETCH_TO_WRITE(d + b->batch_out + b->rows);
-        N(streamed)(d, s, b->rows, more ? s + b->batch_in : b->next, SOON);
+            PREFETCH_FOR_WRITE(d + b->batch_out), PREFETCH_FOR_WRITE(d + b->batch_out + b->rows);
+        N(streamed)(d, s, b->rows, more ? s + b->batch_in : b->next, AHEAD);
     }
 }
 
 #if LANES == 4
 /* A line of two: from byte `skip` of the first on, and as much of the second as fits. */
-INLINE VEC N(across)(VEC before, VEC v, int64_t skip, int width)
+INLINE VEC N(splice)(VEC before, VEC v, int64_t skip, int width)
 {
     const VEC at = _mm512_add_epi16(COUNT_WORDS, _mm512_set1_epi16((short)(skip / 2)));
     const VEC line = _mm512_permutex2var_epi16(before, at, v);
@@ -119,7 +119,7 @@ INLINE VEC N(across)(VEC before, VEC v, int64_t skip, int width)
 
 /* The same, where the processor permutes the bytes of two vectors (AVX512_VBMI). By the assembler: a function
  * for such processors alone could not be put in line in one that is for all with AVX-512. */
-INLINE VEC N(across_bytes)(VEC before, VEC v, int64_t skip)
+INLINE VEC N(splice_bytes)(VEC before, VEC v, int64_t skip)
 {
     const VEC at = _mm512_add_epi8(COUNT_BYTES, _mm512_set1_epi8((char)skip));
     __asm__("vpermt2b %2, %1, %0" : "+v"(before) : "v"(at), "v"(v));
@@ -159,17 +159,17 @@ INLINE VEC N(across_bytes)(VEC before, VEC v, int64_t skip)
     }
 
 /* An element of two vectors is for narrower kernels too: plain C moves it as one. */
-INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past, bool far)
+INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool stream, bool prefetch)
 {
-#define CASE(W) EACH_WAYS(b->rows, N(zip_row), W, past, far)
+#define CASE(W) EACH_WAYS(b->rows, N(zip_row), W, stream, prefetch)
     if (b->columns * b->width < V || b->width > V) NARROWER(zip)(b, from, to);
     else EACH_WIDTH(CASE, 32)
 #undef CASE
 }
 
-INLINE void N(unzip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool past, bool far)
+INLINE void N(unzip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool stream, bool prefetch)
 {
-#define CASE(W) EACH_WAYS(b->columns, N(unzip_row), W, past, far)
+#define CASE(W) EACH_WAYS(b->columns, N(unzip_row), W, stream, prefetch)
     if (b->rows * b->width < V || b->width > V) NARROWER(unzip)(b, from, to);
     else EACH_WIDTH(CASE, 32)
 #undef CASE
@@ -180,7 +180,7 @@ TARGET static void N(transpose)(const Box *b, const uint8_t *from, uint8_t *to)
 #define CASE(W)                                                                                    \
     for (int64_t k = 0; k < b->batch; k++)                                                         \
         N(transpose_box)(from + k * b->batch_in, to + k * b->batch_out, b, W)
-    const int64_t high = b->rows * b->width, wide = b->columns * b->width, limit = too_many(b->width, LANES);
+    const int64_t high = b->rows * b->width, wide = b->columns * b->width, limit = table_limit(b->width, LANES);
     const bool apart = b->columns < limit && b->row_in == wide;
     const bool together = b->rows < limit && b->column_out == high;
     if (apart && high >= V) N(narrow)(b, from, to, true);
@@ -190,11 +190,11 @@ TARGET static void N(transpose)(const Box *b, const uint8_t *from, uint8_t *to)
 #undef CASE
 }
 
-#define KERNEL(NAME, TO, PAST)                                                                     \
+#define KERNEL(NAME, TO, STREAMS)                                                                  \
     TARGET static void N(NAME)(const Box *b, const uint8_t *from, uint8_t *to)                     \
     {                                                                                              \
-        if (PAST || b->next) N(TO)(b, from, to, PAST, true);                                        \
-        else N(TO)(b, from, to, PAST, false);                                                      \
+        if (STREAMS || b->next) N(TO)(b, from, to, STREAMS, true);                                 \
+        else N(TO)(b, from, to, STREAMS, false);                                                   \
     }
 KERNEL(zip, zip_to, false)
 KERNEL(unzip, unzip_to, false)

@@ -52,21 +52,21 @@ INLINE void N(narrow_rows)(const Box *b, const uint8_t *from, uint8_t *to, bool 
     const int width = (int)b->width;
     const int64_t count = apart ? b->rows : b->columns, step = V / width, whole = count / step * step;
     uint8_t tables[NARROW * NARROW][16];
-    lay_tables(tables, n, width, apart);
+    build_tables(tables, n, width, apart);
     for (int64_t k = 0; k < b->batch; k++) {
         const uint8_t *s = from + k * b->batch_in;
         uint8_t *d = to + k * b->batch_out;
         for (int64_t at = 0; at < whole; at += step) {
-            const int64_t near = at * width, far = n * near;
+            const int64_t at_long = at * width, at_short = n * at_long;
             VEC v[NARROW], made[NARROW];
             for (int j = 0; j < n; j++) {
-                if (b->next) FETCH_ONCE(apart ? s + far + V * j : s + near + j * b->row_in, SOON);
-                v[j] = apart ? N(gather)(s + far + 16 * j, 16 * n) : LOAD(s + near + j * b->row_in);
+                if (b->next) PREFETCH_ONCE(apart ? s + at_short + V * j : s + at_long + j * b->row_in, AHEAD);
+                v[j] = apart ? N(gather)(s + at_short + 16 * j, 16 * n) : LOAD(s + at_long + j * b->row_in);
             }
             N(shuffle_all)(made, v, n, tables);
             for (int j = 0; j < n; j++) {
-                if (apart) STORE(d + near + j * b->column_out, made[j]);
-                else N(scatter)(d + far + 16 * j, 16 * n, made[j]);
+                if (apart) STORE(d + at_long + j * b->column_out, made[j]);
+                else N(scatter)(d + at_short + 16 * j, 16 * n, made[j]);
             }
         }
         Box rest = *b;

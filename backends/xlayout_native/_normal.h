@@ -24,7 +24,7 @@ typedef struct {
     int64_t band;                 /* of a transpose: rows that are read across a tile before the next */
     bool cached;                  /* the plan's results stay in the caches */
     bool dense;                   /* rows of pairs, whole lines of them, that follow one another in the output */
-    bool even;                    /* its kernel's stores fall on lines, if the target starts on one, */
+    bool aligned;                 /* its kernel's stores fall on lines, if the target starts on one, */
     bool lines;                   /* or make lines of two parts, in rows that are long: see writer() */
     Kind kind;
 } Copy;
@@ -32,7 +32,7 @@ typedef struct {
 typedef struct {
     int inputs, outputs, count;
     int64_t bytes;                /* written by one run */
-    int64_t tiles, windows, most_windows; /* in all, in all, and of the copy that has most */
+    int64_t tiles, windows, max_windows; /* in all, in all, and of the copy that has most */
     Copy copies[];
 } Plan;
 

@@ -49,7 +49,7 @@ static Span span_of_window(const Copy *c, const Window *w, const uint8_t *to)
     for (int k = 0; k < c->rank; k++) {
         const int64_t from = w->first[k] * c->tile[k], end = from + w->tiles[k] * c->tile[k];
         first += (uintptr_t)(from * c->loop[k].out);
-        last += (uintptr_t)((least(end, c->loop[k].n) - 1) * c->loop[k].out);
+        last += (uintptr_t)((min(end, c->loop[k].n) - 1) * c->loop[k].out);
     }
     return (Span){first, last};
 }

@@ -9,8 +9,8 @@
 enum {
     BLOCK = 512,         /* bytes of the smallest block that is worth a walk */
     SLICE = 1 << 16,     /* bytes of a block that are moved around at a time */
-    BLOCKS_MOST = 1 << 22, /* a bit for each */
-    WALKS_MOST = 256,
+    MAX_BLOCKS = 1 << 22, /* a bit for each */
+    MAX_WALKS = 256,
     MEGABYTE = 1 << 20
 };
 
@@ -41,7 +41,7 @@ static void swap_rows(const Squares *s, uint8_t *matrix, int64_t first, int64_t 
 {
 #define SWAP(T)                                                                                    \
     for (int64_t c = 0; c < end; c++)                                                              \
-        for (int64_t r = most(first, c + 1); r < end; r++) {                                       \
+        for (int64_t r = max(first, c + 1); r < end; r++) {                                        \
             T *a = (T *)(matrix + r * s->pitch) + c, *b = (T *)(matrix + c * s->pitch) + r, kept = *a;\
             *a = *b, *b = kept;                                                                    \
         }                                                                                          \
@@ -56,9 +56,9 @@ static void swap_rows(const Squares *s, uint8_t *matrix, int64_t first, int64_t 
 #undef SWAP
 }
 
-static void lay(uint8_t *laid, const uint8_t *from, int64_t pitch, int64_t side)
+static void pack(uint8_t *packed, const uint8_t *from, int64_t pitch, int64_t side)
 {
-    for (int64_t r = 0; r < side; r++) memcpy(laid + r * LINE, from + r * pitch, LINE);
+    for (int64_t r = 0; r < side; r++) memcpy(packed + r * LINE, from + r * pitch, LINE);
 }
 
 /* The blocks of one strip left of the diagonal with those across it, and the one on it. The pair after
@@ -68,16 +68,16 @@ static void swap_strip(const Squares *s, uint8_t *matrix, int64_t strip)
     _Alignas(LINE) uint8_t low[2][LINE * LINE], high[2][LINE * LINE];
     const int64_t across = LINE, down = s->side * s->pitch; /* from one block to the next */
     uint8_t *a = matrix + strip * down, *b = matrix + strip * across;
-    lay(low[0], a, s->pitch, s->side);
-    lay(high[0], b, s->pitch, s->side);
+    pack(low[0], a, s->pitch, s->side);
+    pack(high[0], b, s->pitch, s->side);
     for (int64_t k = 0; k <= strip; k++, a += across, b += down) {
         const bool more = k < strip;
         const int now = k & 1;
         const Block to_high = {NULL, low[now], low[!now], more ? a + across : a, a + 8 * across, 0, s->pitch, NULL};
         const Block to_low = {NULL, high[now], high[!now], more ? b + down : b, b + (more ? 2 : 0) * down, 0, s->pitch,
                               NULL};
-        s->turn(&to_high, b, s->pitch, HERE, NULL);
-        if (more) s->turn(&to_low, a, s->pitch, HERE, NULL);
+        s->turn(&to_high, b, s->pitch, CACHED, NULL);
+        if (more) s->turn(&to_low, a, s->pitch, CACHED, NULL);
     }
 }
 
@@ -99,7 +99,7 @@ static void work_squares(Task *task, int unused)
         if (s->turn && (strip + 1) * s->side <= s->n)
             swap_strip(s, matrix, strip);
         else
-            swap_rows(s, matrix, strip * s->side, least((strip + 1) * s->side, s->n));
+            swap_rows(s, matrix, strip * s->side, min((strip + 1) * s->side, s->n));
     }
 }
 
@@ -112,7 +112,7 @@ static void run_squares(const Copy *c, uint8_t *base, int64_t threads)
     s.pieces = (s.n + s.side - 1) / s.side;
     for (int k = 0; k < c->rank - 1; k++)
         if (k != c->along) s.matrices *= c->loop[k].n;
-    run_task(&s.task, least(threads, s.matrices * s.pieces));
+    run_task(&s.task, min(threads, s.matrices * s.pieces));
 }
 
 /* -- cycles -------------------------------------------------------------------------------------- */
@@ -135,7 +135,7 @@ typedef struct {
     atomic_llong next, threads;
 } Cycles;
 
-static int64_t common(int64_t a, int64_t b)
+static int64_t gcd(int64_t a, int64_t b)
 {
     for (a = magnitude(a), b = magnitude(b); b;) {
         const int64_t rest = a % b;
@@ -157,9 +157,9 @@ static int64_t block_of(const Plan *plan)
     for (int k = 0; k < plan->count; k++) {
         int rank;
         const Copy *c = &plan->copies[k];
-        block = common(block, common(contiguous(c, &rank), common(c->from, c->to)));
+        block = gcd(block, gcd(contiguous(c, &rank), gcd(c->from, c->to)));
         for (int j = 0; j < rank; j++)
-            block = common(block, common(c->loop[j].in, c->loop[j].out));
+            block = gcd(block, gcd(c->loop[j].in, c->loop[j].out));
     }
     return block;
 }
@@ -219,7 +219,7 @@ static void move_slice(uint8_t *to, const uint8_t *from, int64_t count, const ui
 {
     int64_t at = 0;
     for (; at + LINE <= count; at += LINE) {
-        FETCH(next, at, 3);
+        PREFETCH(next, at, 3);
         memcpy(to + at, from + at, LINE);
     }
     move_short(to + at, from + at, count - at);
@@ -235,7 +235,7 @@ static void work_cycles(Task *task, int unused)
         const int64_t number = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
         if (number >= s->slices) return;
         uint8_t *base = s->base + number * s->slice;
-        const int64_t bytes = least(s->slice, s->block - number * s->slice);
+        const int64_t bytes = min(s->slice, s->block - number * s->slice);
         for (int64_t first = 0; first < s->count; first++) {
             if (s->follows[first / 8] >> first % 8 & 1) continue;
             int64_t at = first, source = source_of(s, first);
@@ -254,11 +254,11 @@ static void work_cycles(Task *task, int unused)
 static bool run_cycles(const Plan *plan, uint8_t *base, int64_t threads)
 {
     Cycles s = {.task = {work_cycles}, .block = block_of(plan), .walks = plan->count, .base = base};
-    if (s.block < BLOCK || plan->bytes % s.block || plan->bytes / s.block > BLOCKS_MOST) return false;
+    if (s.block < BLOCK || plan->bytes % s.block || plan->bytes / s.block > MAX_BLOCKS) return false;
     s.count = plan->bytes / s.block;
-    s.slice = least(SLICE, most(s.block / most(threads, 1) / LINE * LINE, BLOCK));
+    s.slice = min(SLICE, max(s.block / max(threads, 1) / LINE * LINE, BLOCK));
     s.slices = (s.block + s.slice - 1) / s.slice;
-    threads = most(least(least(threads, s.slices), MEGABYTE / 4 / s.slice), 1);
+    threads = max(min(min(threads, s.slices), MEGABYTE / 4 / s.slice), 1);
     s.walk = malloc((size_t)s.walks * sizeof(Walk));
     s.follows = calloc(1, (size_t)(s.count + 7) / 8);
     s.aside = malloc((size_t)(threads * s.slice));
@@ -275,8 +275,8 @@ static bool run_cycles(const Plan *plan, uint8_t *base, int64_t threads)
 /* Whether the plan, from one buffer to one, was carried out within this one. */
 static bool run_in_place(const Plan *plan, uint8_t *base, int64_t threads)
 {
-    if (plan->inputs != 1 || plan->outputs != 1 || plan->count > WALKS_MOST) return false;
-    if (is_for_one(plan->bytes)) threads = 1;
+    if (plan->inputs != 1 || plan->outputs != 1 || plan->count > MAX_WALKS) return false;
+    if (is_single_threaded(plan->bytes)) threads = 1;
     if (plan->count == 1 && is_squares(&plan->copies[0])) {
         run_squares(&plan->copies[0], base, threads);
         return true;

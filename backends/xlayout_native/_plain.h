@@ -3,11 +3,11 @@
 enum {
     MAX_RANK = 16,  /* loops of one copy, after fusing; layouts in use have 2 to 5 */
     MAX_THREADS = 64,
-    LINE = 64,      /* bytes of a cache line */
-    SOON = 1024,    /* bytes ahead of a streaming kernel that are fetched, */
-    LATER = 4096,   /* and of blocks that stay in the caches */
-    ALONE = 1 << 13, /* bytes of such a block beyond which processors fetch by themselves */
-    TOGETHER = 1 << 14, /* bytes that may be fetched ahead into the first cache, half of it */
+    LINE = 64,           /* bytes of a cache line */
+    AHEAD = 1024,        /* bytes ahead of a streaming kernel that are fetched, */
+    AHEAD_CACHED = 4096, /* and of blocks that stay in the caches */
+    MEMCPY_ABOVE = 1 << 13, /* bytes of such a block beyond which processors fetch by themselves */
+    L1_SHARE = 1 << 14, /* bytes that may be fetched ahead into the first cache, half of it */
 };
 
 /* A box: `batch` x `rows` x `columns` elements of `width` bytes. The output is contiguous along
@@ -36,21 +36,21 @@ typedef struct { uint8_t bytes[16]; } u128;
 typedef struct { uint8_t bytes[32]; } u256;
 typedef struct { uint8_t bytes[64]; } u512;
 
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
 /* Fetch the line that lies `by` bytes further on, to be used once (0), from the second cache
  * (2), or from the first (3).
  * It may lie past the end of the buffer: a fetch never faults, and numbers are not bound to arrays
  * as pointers are. */
-#define FETCH(p, by, level)                                                                        \
+#define PREFETCH(p, by, level)                                                                     \
     __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(by)), 0, level)
 
 #define NOINLINE __attribute__((noinline))
 
 /* The line that this address is in, to be written in part. */
-#define FETCH_TO_WRITE(p) __builtin_prefetch((const void *)(uintptr_t)(p), 1, 3)
+#define PREFETCH_FOR_WRITE(p) __builtin_prefetch((const void *)(uintptr_t)(p), 1, 3)
 
 /* Any number of bytes below 64, by two moves that may overlap: cheaper than a call. */
 static inline void move_short(uint8_t *to, const uint8_t *from, int64_t count)
@@ -93,7 +93,7 @@ static void plain_blocks(const Box *b, const uint8_t *from, uint8_t *to)
     case 32: MOVE(u256);
     case 64: MOVE(u512);
     default:
-        if (b->width > ALONE) EACH(memcpy(d, s, (size_t)b->width))
+        if (b->width > MEMCPY_ABOVE) EACH(memcpy(d, s, (size_t)b->width))
         else EACH(move(d, s, b->width))
     }
 #undef MOVE
@@ -163,11 +163,11 @@ static void plain_unzip(const Box *b, const uint8_t *from, uint8_t *to)
 static void plain_transpose(const Box *b, const uint8_t *from, uint8_t *to)
 {
     const int64_t side = LINE / b->width;
-    _Alignas(LINE) uint8_t laid[LINE * LINE];
+    _Alignas(LINE) uint8_t packed[LINE * LINE];
 #define ROWS(T)                                                                                    \
     for (int64_t x = 0; x < side; x++) {                                                           \
         T *restrict z = (T *)(d + x * b->column_out);                                              \
-        for (int64_t y = 0; y < LINE / (int64_t)sizeof(T); y++) z[y] = ((const T *)(laid + y * LINE))[x];     \
+        for (int64_t y = 0; y < LINE / (int64_t)sizeof(T); y++) z[y] = ((const T *)(packed + y * LINE))[x];   \
     }
     if (b->rows < side || b->columns < side) {
         plain_blocks(b, from, to);
@@ -176,10 +176,10 @@ static void plain_transpose(const Box *b, const uint8_t *from, uint8_t *to)
     for (int64_t k = 0; k < b->batch; k++, from += b->batch_in, to += b->batch_out)
         for (int64_t column = 0; column < b->columns; column += side)
             for (int64_t row = 0; row < b->rows; row += side) {
-                const int64_t r = least(row, b->rows - side), c = least(column, b->columns - side);
+                const int64_t r = min(row, b->rows - side), c = min(column, b->columns - side);
                 const uint8_t *s = from + r * b->row_in + c * b->width;
                 uint8_t *d = to + r * b->width + c * b->column_out;
-                for (int64_t y = 0; y < side; y++) memcpy(laid + y * LINE, s + y * b->row_in, LINE);
+                for (int64_t y = 0; y < side; y++) memcpy(packed + y * LINE, s + y * b->row_in, LINE);
                 EACH_PLAIN_WIDTH(ROWS)
             }
 #undef ROWS

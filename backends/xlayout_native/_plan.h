@@ -13,8 +13,8 @@ enum {
     MORE_BYTES = 512,             /* or of wide elements, which would be too few, */
     BAND = 64,                    /* and so many of them at most are read across it before the next ones */
     SMALL = 1 << 16,              /* bytes of such a tile, where rows or columns are fewer */
-    SECOND_CACHE = 1 << 20,       /* bytes of it, and lines in a set of it; */
-    SECOND_WAYS = 8,              /* fewer than most processors have */
+    L2_BYTES = 1 << 20,           /* bytes of it, and lines in a set of it; */
+    L2_WAYS = 8,                  /* fewer than most processors have */
     SHORT = 512,                  /* bytes of half a row of pairs that is best made as it lies */
     LONG = 16 * LINE,             /* bytes of a row of which two lines may be written in parts */
     WINDOW = 4 << 20,             /* bytes of the output that a window spans */
@@ -22,7 +22,7 @@ enum {
 };
 
 /* The largest count up to n whose elements fill whole lines, where there is one. */
-static int64_t whole(int64_t n, int64_t width)
+static int64_t round_to_lines(int64_t n, int64_t width)
 {
     const int64_t line = width < LINE ? LINE / width : 1;
     return n < line ? n : n / line * line;
@@ -32,13 +32,13 @@ static int64_t whole(int64_t n, int64_t width)
  * square takes of it. Rows meet in few of its sets where a large power of two, or almost one, is between. */
 static int64_t rows_held(int64_t stride)
 {
-    uint8_t held[SECOND_CACHE / SECOND_WAYS / LINE] = {0};
+    uint8_t held[L2_BYTES / L2_WAYS / LINE] = {0};
     const uint64_t step = (uint64_t)magnitude(stride);
     uint64_t line = 0; /* the first that is not counted yet */
     for (uint64_t r = 0; r < BAND; r++) {
         if (line < r * step / LINE) line = r * step / LINE;
         for (; line <= (r * step + LINE - 1) / LINE; line++)
-            if (++held[line % sizeof held] > SECOND_WAYS) return (int64_t)r;
+            if (++held[line % sizeof held] > L2_WAYS) return (int64_t)r;
     }
     return BAND;
 }
@@ -63,11 +63,11 @@ static int64_t shape_transpose(Copy *c)
     const int64_t columns = (large ? MORE_BYTES : BYTES) / c->width;
     const int64_t rows = (more ? ROWS : FEWER_ROWS) / (is_staged_by_lines(c) ? 2 : 1);
     int64_t *high = &c->tile[c->rank - 1], *wide = &c->tile[c->along];
-    *high = least(row->n, rows);
-    *wide = least(column->n, whole(most(columns, room / *high), c->width));
-    *high = least(row->n, whole(most(rows, room / *wide), c->width));
-    c->band = most(rows_held(row->in) / side, 1) * side;
-    return most(room / (*high * *wide), 1);
+    *high = min(row->n, rows);
+    *wide = min(column->n, round_to_lines(max(columns, room / *high), c->width));
+    *high = min(row->n, round_to_lines(max(rows, room / *wide), c->width));
+    c->band = max(rows_held(row->in) / side, 1) * side;
+    return max(room / (*high * *wide), 1);
 }
 
 /* Bytes of a tile of the others. */
@@ -76,7 +76,7 @@ static int64_t bytes_of_tile(const Copy *c, bool lines)
     if (!lines) return STAGED;
     if (!c->cached) return TILE;
     const int64_t all = bytes_of(c);
-    return all < 2 * TILE ? TILE : least(all / FEW_TILES, TILE);
+    return all < 2 * TILE ? TILE : min(all / FEW_TILES, TILE);
 }
 
 /* A row of the output, or enough of it, and then what else fits. Blocks that stay in the caches go by whole
@@ -86,11 +86,11 @@ static int64_t shape_rows(Copy *c, bool lines)
     const int last = c->rank - 1;
     const bool whole_rows = c->along == last || (c->cached && c->kind == BLOCKS && c->width >= LINE);
     const int64_t bytes = bytes_of_tile(c, lines);
-    int64_t room = bytes / least(c->width, bytes);
-    c->tile[last] = least(c->loop[last].n, whole_rows ? room : (ROW + c->width - 1) / c->width);
+    int64_t room = bytes / min(c->width, bytes);
+    c->tile[last] = min(c->loop[last].n, whole_rows ? room : (ROW + c->width - 1) / c->width);
     if (c->along != last) {
-        c->tile[c->along] = least(c->loop[c->along].n, whole(room / c->tile[last], c->width));
-        c->tile[last] = least(c->loop[last].n, most(c->tile[last], whole(room / c->tile[c->along], c->width)));
+        c->tile[c->along] = min(c->loop[c->along].n, round_to_lines(room / c->tile[last], c->width));
+        c->tile[last] = min(c->loop[last].n, max(c->tile[last], round_to_lines(room / c->tile[c->along], c->width)));
         room /= c->tile[c->along];
     }
     return room / c->tile[last];
@@ -102,7 +102,7 @@ static void shape_tiles(Copy *c, bool lines)
     int64_t room = c->kind == TRANSPOSE ? shape_transpose(c) : shape_rows(c, lines);
     for (int k = c->rank - 2; k >= 0 && room > 1; k--) {
         if (k == c->along) continue;
-        c->tile[k] = least(c->loop[k].n, room);
+        c->tile[k] = min(c->loop[k].n, room);
         room /= c->tile[k];
     }
     c->count = 1;
@@ -145,7 +145,7 @@ static bool is_dense(const Copy *c)
 }
 
 /* Whether the kernel's stores fall on whole lines, in a target that starts on one. */
-static bool is_even(const Copy *c)
+static bool is_aligned(const Copy *c)
 {
     const int last = c->rank - 1;
     if (c->kind == TRANSPOSE || (c->kind == BLOCKS && c->width % LINE)) return false;
@@ -165,7 +165,7 @@ static int64_t step_of_rows(const Copy *c)
 }
 
 /* Bytes that the kernel of a tile writes one after another. */
-static int64_t bytes_in_turn(const Copy *c)
+static int64_t contiguous_bytes(const Copy *c)
 {
     const int last = c->rank - 1;
     if (c->kind == ZIP || c->kind == UNZIP) return step_of_rows(c) * c->tile[c->kind == ZIP ? c->along : last];
@@ -180,8 +180,8 @@ static int64_t bytes_in_turn(const Copy *c)
 /* Whether rows are so long that of each the line at either end may be written in parts. */
 static bool has_long_rows(const Copy *c)
 {
-    if (c->kind == BLOCKS) return bytes_in_turn(c) >= LONG;
-    return (c->kind == ZIP || c->kind == UNZIP) && step_of_rows(c) <= LINE && bytes_in_turn(c) >= LONG;
+    if (c->kind == BLOCKS) return contiguous_bytes(c) >= LONG;
+    return (c->kind == ZIP || c->kind == UNZIP) && step_of_rows(c) <= LINE && contiguous_bytes(c) >= LONG;
 }
 
 /* Runs are written anywhere with the same ease, but best read in the order they lie in. */
@@ -214,7 +214,7 @@ static void shape_windows(Copy *c)
         if (turned && k == c->rank - 1) break; /* a window has whole rows of the output */
         const int64_t steps = turned && k == c->along ? PAGE / c->width : WINDOW / c->loop[k].out;
         const int64_t room = steps / c->tile[k];
-        c->window[k] = least(most(room, 1), c->tiles[k]);
+        c->window[k] = min(max(room, 1), c->tiles[k]);
         c->windows *= (c->tiles[k] + c->window[k] - 1) / c->window[k];
         if (room) break; /* what is left is inside */
     }
@@ -245,7 +245,7 @@ static void prepare_copy(Copy *c, bool staged)
     if (c->kind == RUNS) order_by_input(c);
     c->dense = is_dense(c);
     shape(c, true);
-    c->even = c->kind == RUNS || is_even(c);
-    c->lines = !staged && (c->even || c->dense || has_long_rows(c));
+    c->aligned = c->kind == RUNS || is_aligned(c);
+    c->lines = !staged && (c->aligned || c->dense || has_long_rows(c));
     if (!c->lines) shape(c, false);
 }

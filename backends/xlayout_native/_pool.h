@@ -16,7 +16,7 @@ static int (*openmp_number)(void);
 
 /* Whether this process came of a fork and has been the same program since: then its parent may have used it,
  * also before this file was there. Where nobody knows it counts as such. */
-static bool is_of_a_fork(void)
+static bool is_forked_child(void)
 {
 #ifdef __linux__
     enum { FORKED_ONLY = 0x40 }; /* PF_FORKNOEXEC, of the ninth word; the second may be any text in brackets */
@@ -35,7 +35,7 @@ static bool is_of_a_fork(void)
 
 static bool share_openmp(void)
 {
-    if (is_of_a_fork()) return false;
+    if (is_forked_child()) return false;
     openmp_number = (int (*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "omp_get_thread_num");
     if (openmp_number) atomic_store(&openmp, (Parallel)(uintptr_t)dlsym(RTLD_DEFAULT, "GOMP_parallel"));
     return atomic_load(&openmp);
@@ -68,7 +68,7 @@ static Parallel awake_threads(void)
 /* Helpers sleep until a task is posted. One that ends before a helper wakes is not missed: the
  * helper finds none and sleeps on. */
 static struct {
-    pthread_mutex_t turn;   /* held by the thread whose task it is */
+    pthread_mutex_t owner;  /* held by the thread whose task it is */
     pthread_mutex_t lock;   /* over everything below */
     pthread_cond_t posted, left;
     Task *task;
@@ -76,11 +76,11 @@ static struct {
     int wanted;             /* helpers that may still join the task */
     int inside;             /* helpers at work on it */
 } pool = {
-    .turn = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER,
+    .owner = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER,
     .posted = PTHREAD_COND_INITIALIZER, .left = PTHREAD_COND_INITIALIZER,
 };
 
-static void *help(void *unused)
+static void *helper_main(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&pool.lock);
@@ -119,7 +119,7 @@ static void start_helpers(int wanted)
     sigset_t before;
     block_signals(&before);
     pthread_t thread;
-    while (pool.helpers < wanted && !pthread_create(&thread, &detached, help, NULL)) pool.helpers++;
+    while (pool.helpers < wanted && !pthread_create(&thread, &detached, helper_main, NULL)) pool.helpers++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&detached);
     while (pool.ready < pool.helpers) pthread_cond_wait(&pool.left, &pool.lock);
@@ -136,14 +136,14 @@ static void run_task(Task *task, int64_t threads)
         team(run_openmp, task, (unsigned)threads, 0);
         return;
     }
-    if (threads < 2 || pthread_mutex_trylock(&pool.turn)) {
+    if (threads < 2 || pthread_mutex_trylock(&pool.owner)) {
         task->work(task, 0);
         return;
     }
     pthread_mutex_lock(&pool.lock);
-    start_helpers((int)least(threads, MAX_THREADS) - 1);
+    start_helpers((int)min(threads, MAX_THREADS) - 1);
     pool.task = task;
-    pool.wanted = (int)least(threads - 1, pool.helpers);
+    pool.wanted = (int)min(threads - 1, pool.helpers);
     pthread_cond_broadcast(&pool.posted);
     pthread_mutex_unlock(&pool.lock);
     task->work(task, 0);
@@ -151,7 +151,7 @@ static void run_task(Task *task, int64_t threads)
     pool.task = NULL;
     while (pool.inside) pthread_cond_wait(&pool.left, &pool.lock);
     pthread_mutex_unlock(&pool.lock);
-    pthread_mutex_unlock(&pool.turn);
+    pthread_mutex_unlock(&pool.owner);
 }
 
 /* Threads do not survive a fork: the child starts its own when it needs them. OpenMP's are not started
@@ -159,7 +159,7 @@ static void run_task(Task *task, int64_t threads)
 static void forget_threads(void)
 {
     atomic_store(&openmp, NULL);
-    pthread_mutex_init(&pool.turn, NULL);
+    pthread_mutex_init(&pool.owner, NULL);
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.posted, NULL);
     pthread_cond_init(&pool.left, NULL);
@@ -175,13 +175,13 @@ static int processors(void)
     cpu_set_t set;
     if (!sched_getaffinity(0, sizeof set, &set)) return CPU_COUNT(&set);
 #endif
-    return (int)least(sysconf(_SC_NPROCESSORS_ONLN), MAX_THREADS);
+    return (int)min(sysconf(_SC_NPROCESSORS_ONLN), MAX_THREADS);
 }
 
 static int initial_threads(void)
 {
     const char *given = getenv("OMP_NUM_THREADS");
     const long wanted = given ? strtol(given, NULL, 10) : 0;
-    const int there = wanted > 0 ? (int)least(wanted, MAX_THREADS) : processors();
-    return there < 1 ? 1 : (int)least(there, MAX_THREADS);
+    const int there = wanted > 0 ? (int)min(wanted, MAX_THREADS) : processors();
+    return there < 1 ? 1 : (int)min(there, MAX_THREADS);
 }

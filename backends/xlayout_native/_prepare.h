@@ -7,7 +7,7 @@ static void drop(PyObject *capsule) { free(PyCapsule_GetPointer(capsule, CAPSULE
 /* Strides and addresses stay below 2^61 in all, so no sum or product here can overflow. */
 static const int64_t FAR = (int64_t)1 << 61;
 
-static bool reach_grows(int64_t *reach, int64_t n, int64_t stride)
+static bool extend_reach(int64_t *reach, int64_t n, int64_t stride)
 {
     int64_t span;
     return !__builtin_mul_overflow(n, magnitude(stride), &span) &&
@@ -55,7 +55,7 @@ static bool read_loops(Copy *c, PyObject *loops, int64_t itemsize, bool *empty)
             return false;
         }
         *empty = *empty || !loop->n;
-        if (!reach_grows(&in, loop->n, loop->in) || !reach_grows(&out, loop->n, loop->out) ||
+        if (!extend_reach(&in, loop->n, loop->in) || !extend_reach(&out, loop->n, loop->out) ||
             __builtin_mul_overflow(bytes, loop->n ? loop->n : 1, &bytes) || bytes >= FAR) {
             PyErr_Format(PyExc_OverflowError, "loops: %R; wanted less than 2**61 bytes", loops);
             return false;

@@ -3,15 +3,15 @@
 static atomic_llong stream_from = 8 << 20;  /* bytes of a result that streaming stores serve better */
 static atomic_llong threads_from = 4 << 20; /* bytes from which a second thread pays for its waking, */
 enum {
-    AWAKE = 16, /* or from a sixteenth of them if it is awake */
-    SHARES = 8, /* that a thread has of a plan: with fewer it may wait long for another's last; */
-    OWN = 32,   /* and of its own part */
+    AWAKE_FACTOR = 16, /* or from a sixteenth of them if it is awake */
+    CHUNKS = 8,        /* that a thread has of a plan: with fewer it may wait long for another's last; */
+    CHUNKS_OWN = 32,   /* and of its own part */
 };
 
-static bool is_for_one(int64_t bytes)
+static bool is_single_threaded(int64_t bytes)
 {
     const int64_t enough = atomic_load(&threads_from);
-    return bytes < enough / AWAKE || (bytes < enough && !awake_threads());
+    return bytes < enough / AWAKE_FACTOR || (bytes < enough && !awake_threads());
 }
 
 /* Tiles that a thread takes before those of others. On a line of its own, or each would wait for the others'. */
@@ -27,17 +27,17 @@ typedef struct {
     uint8_t *const *pointers;
     Touching *touching; /* if pages are not there yet */
     bool stream;        /* past the caches */
-    int64_t share;      /* tiles that a thread takes at a time: a window of each copy, where there are many */
+    int64_t chunk;      /* tiles that a thread takes at a time: a window of each copy, where there are many */
     int parts;
     Part *part;
 } Job;
 
 /* Past the caches one part for all, which then write to few pages at a time. Else a part for each, the same one in
  * each call: arrays that are in use again lie in the caches of the threads that had them before. */
-static void part_tiles(Job *job, Part *parts, int64_t threads)
+static void partition_tiles(Job *job, Part *parts, int64_t threads)
 {
     const int64_t tiles = job->plan->tiles;
-    job->part = parts, job->parts = job->stream ? 1 : (int)most(least(threads, MAX_THREADS), 1);
+    job->part = parts, job->parts = job->stream ? 1 : (int)max(min(threads, MAX_THREADS), 1);
     for (int k = 0; k < job->parts; k++) {
         atomic_init(&parts[k].next, tiles * k / job->parts);
         parts[k].end = tiles * (k + 1) / job->parts;
@@ -51,7 +51,7 @@ static pthread_key_t stages;
 static uint8_t *own_stages(void)
 {
     void *both = pthread_getspecific(stages);
-    if (!both && !posix_memalign(&both, 4096, 2 * STAGE + KEPT_LINES * LINE) && pthread_setspecific(stages, both)) {
+    if (!both && !posix_memalign(&both, 4096, 2 * STAGE + CARRY_LINES * LINE) && pthread_setspecific(stages, both)) {
         free(both);
         both = NULL;
     }
@@ -63,12 +63,12 @@ static void work_on(const Job *job, Part *part, Worker *worker, bool touches)
 {
     const Plan *plan = job->plan;
     Cursor s;
-    before_windows(&s, plan);
+    start_windows(&s, plan);
     int64_t before = 0, at[2][MAX_RANK];
     for (;;) {
-        int64_t number = atomic_fetch_add_explicit(&part->next, job->share, memory_order_relaxed);
+        int64_t number = atomic_fetch_add_explicit(&part->next, job->chunk, memory_order_relaxed);
         if (number >= part->end) break;
-        const int64_t end = least(number + job->share, part->end);
+        const int64_t end = min(number + job->chunk, part->end);
         for (bool known = false, inside = false; number < end; number++) {
             while (number - before >= s.window.count) {
                 before += s.window.count;
@@ -98,10 +98,10 @@ static void work(Task *task, int number)
     const Job *job = (const Job *)task;
     Worker worker = {.isa = job->isa, .stream = job->stream};
     uint8_t *both = job->stream ? own_stages() : NULL;
-    if (both) worker.stages[0] = both, worker.stages[1] = both + STAGE, worker.kept = both + 2 * STAGE;
+    if (both) worker.stages[0] = both, worker.stages[1] = both + STAGE, worker.carry = both + 2 * STAGE;
     const bool touches = job->touching && touch_ahead(job->touching);
     for (int k = 0; k < job->parts; k++) work_on(job, &job->part[(number + k) % job->parts], &worker, touches);
-    write_waiting(&worker, INT64_MAX);
+    write_pending(&worker, INT64_MAX);
     if (job->stream) fence();
 }
 
@@ -113,14 +113,14 @@ static void run_plan(const Plan *plan, uint8_t **pointers, int64_t threads)
     Plan *instead = stream ? shifted(isa, plan, pointers) : NULL;
     if (instead) plan = instead;
     Job job = {.task = {work}, .plan = plan, .isa = isa, .pointers = pointers, .stream = stream};
-    if (is_for_one(plan->bytes)) threads = 1;
-    threads = least(threads, plan->tiles);
+    if (is_single_threaded(plan->bytes)) threads = 1;
+    threads = min(threads, plan->tiles);
     Part parts[MAX_THREADS];
-    part_tiles(&job, parts, threads);
-    const int64_t shares = (job.parts > 1 ? OWN : SHARES) * threads;
-    const int64_t windows = plan->most_windows < shares ? plan->windows : plan->most_windows;
-    job.share = threads < 2 ? plan->tiles : most(plan->tiles / most(windows, shares), 1);
-    job.touching = stream ? before_touching(plan, pointers, threads) : NULL;
+    partition_tiles(&job, parts, threads);
+    const int64_t chunks = (job.parts > 1 ? CHUNKS_OWN : CHUNKS) * threads;
+    const int64_t windows = plan->max_windows < chunks ? plan->windows : plan->max_windows;
+    job.chunk = threads < 2 ? plan->tiles : max(plan->tiles / max(windows, chunks), 1);
+    job.touching = stream ? start_touching(plan, pointers, threads) : NULL;
     run_task(&job.task, threads);
     free(job.touching);
     free(instead);

@@ -14,15 +14,15 @@ enum { /* bytes of a row from which it is cut: of shorter ones too much is in pa
 static int64_t steps_to_line(const Copy *c, int loop, bool out, uintptr_t address)
 {
     if (c->kind != TRANSPOSE) return 0;
-    const int64_t ahead = (int64_t)(-address & (LINE - 1));
+    const int64_t distance = (int64_t)(-address & (LINE - 1));
     const int64_t step = out ? c->loop[loop].out : c->loop[loop].in;
-    if (!ahead || step <= 0 || ahead % step || c->loop[loop].n * step < (out ? WORTH_OUT : WORTH_IN))
+    if (!distance || step <= 0 || distance % step || c->loop[loop].n * step < (out ? WORTH_OUT : WORTH_IN))
         return 0;
     for (int k = 0; k < c->rank; k++) {
         const int64_t other = out ? c->loop[k].out : c->loop[k].in;
         if (k != loop && c->loop[k].n > 1 && other % LINE) return 0;
     }
-    return ahead / step;
+    return distance / step;
 }
 
 static void append(Plan *plan, const Copy *c, bool staged)

@@ -17,16 +17,16 @@ typedef struct {
     int64_t from_step, to_step;
     int64_t extent[MAX_RANK], index[MAX_RANK], bytes;
     bool first, last;        /* the tile has the start, the end, of the rows that segments are cut from */
-} Waiting;
+} Pending;
 
-static inline void open_segment(Waiting *w)
+static inline void open_segment(Pending *w)
 {
     w->at = w->first ? 0 : -((intptr_t)w->to & (LINE - 1));
     w->end = w->last ? w->bytes : w->bytes - (int64_t)((uintptr_t)(w->to + w->bytes) & (LINE - 1));
 }
 
 /* The first segment of the next row of them, if there is one. */
-static void next_segments(Waiting *w)
+static void next_segments(Pending *w)
 {
     const Copy *c = w->copy;
     const int inner = c->outside - 1;
@@ -46,7 +46,7 @@ static void next_segments(Waiting *w)
     w->copy = NULL;
 }
 
-static inline void next_segment(Waiting *w)
+static inline void next_segment(Pending *w)
 {
     if (--w->segments <= 0) {
         next_segments(w);
@@ -57,11 +57,11 @@ static inline void next_segment(Waiting *w)
 }
 
 /* A tile of these extents in the stage, to be written from now on. */
-static void make_wait(Waiting *w, const Copy *c, const int64_t *extent, const uint8_t *stage, uint8_t *to,
-                      bool first, bool last)
+static void make_pending(Pending *w, const Copy *c, const int64_t *extent, const uint8_t *stage, uint8_t *to,
+                         bool first, bool last)
 {
     const int inner = c->outside - 1;
-    *w = (Waiting){.copy = c, .from = stage, .to = to, .segments = 1, .bytes = c->width, .first = first,
+    *w = (Pending){.copy = c, .from = stage, .to = to, .segments = 1, .bytes = c->width, .first = first,
                    .last = last};
     for (int k = 0; k < c->rank; k++) {
         w->extent[k] = extent[k];

@@ -5,10 +5,10 @@
  */
 
 enum {
-    STAGE = 3 * TILE, /* holds a tile of any copy: its bytes, and two lines for each segment */
-    SOON_LINES = 128, /* that are fetched before a transpose turns them */
-    FIRST_WAY = 4096, WAYS_OF_FIRST = 8, /* of the first cache of most processors, in bytes */
-    KEPT_LINES = TILE / LINE /* of a tile's columns: it has so many lines at the most */
+    STAGE = 3 * TILE,  /* holds a tile of any copy: its bytes, and two lines for each segment */
+    AHEAD_LINES = 128, /* that are fetched before a transpose turns them */
+    L1_WAY = 4096, L1_WAYS = 8, /* of the first cache of most processors, in bytes */
+    CARRY_LINES = TILE / LINE /* of a tile's columns: it has so many lines at the most */
 };
 _Static_assert(RUN + 2 * LINE <= STAGE, "a stage must hold a block");
 _Static_assert(LINE + (ROWS + 2 * LINE) * BYTES <= STAGE, "a stage must hold a transpose's tile of single bytes");
@@ -18,8 +18,8 @@ typedef struct {
     const Isa *isa;
     bool stream;
     uint8_t *stages[2]; /* the one being filled, and the one being written; or NULL */
-    uint8_t *kept;      /* a line for each column of a transpose's tile */
-    Waiting waiting;
+    uint8_t *carry;     /* a line for each column of a transpose's tile */
+    Pending pending;
 } Worker;
 
 typedef struct {
@@ -30,8 +30,8 @@ typedef struct {
     int64_t out[MAX_RANK]; /* output strides: the target's, or the stage's */
     Kernel kernel;
     Turn turn;             /* in place of the kernel, where the box is large enough */
-    Way way;               /* of the lines that it makes, but for the first and the last */
-    bool lay;              /* its squares are laid before they are turned */
+    Store store;           /* of the lines that it makes, but for the first and the last */
+    bool pack;             /* its squares are laid before they are turned */
     bool by_rows;          /* and follow one another across all columns, before the next rows */
     bool first, last;      /* the tile has the start, the end, of the output's rows */
     int64_t lead;          /* rows before the tile that are read for lines that began there */
@@ -39,9 +39,9 @@ typedef struct {
     int batch;             /* the loop inside the box besides rows and columns, or -1 */
 } Tile;
 
-static inline void write_waiting(Worker *worker, int64_t bytes)
+static inline void write_pending(Worker *worker, int64_t bytes)
 {
-    if (worker->waiting.copy) worker->isa->write(&worker->waiting, bytes);
+    if (worker->pending.copy) worker->isa->write(&worker->pending, bytes);
 }
 
 /* -- a box of a transpose ---------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static inline bool step(Spot *s, const Tile *t)
     const int64_t side = LINE / t->box.width;
     const int64_t band = t->by_rows ? side : t->worker->stream ? t->copy->band : t->box.rows;
     s->row += side;
-    if (s->row < least(s->band + band, t->box.rows)) return true;
+    if (s->row < min(s->band + band, t->box.rows)) return true;
     s->row = s->band, s->column += side;
     if (s->column < t->box.columns) return true;
     s->column = 0, s->band += band, s->row = s->band;
@@ -65,16 +65,16 @@ static inline bool step(Spot *s, const Tile *t)
 
 /* How one block of it goes. `row` is where it would begin, did it not overlap at the end. */
 static inline void turn_one(const Tile *t, const Block *block, uint8_t *to, int64_t r, int64_t row,
-                            uint8_t *kept)
+                            uint8_t *carry)
 {
     const int64_t side = LINE / t->box.width, out = t->box.column_out;
-    if (t->way != ACROSS) {
-        t->turn(block, to, out, r < row ? HERE : t->way, kept);
+    if (t->store != SPLICED) {
+        t->turn(block, to, out, r < row ? CACHED : t->store, carry);
         return;
     }
-    if (r == row) t->turn(block, to, out, r ? ACROSS : KEPT, kept);
+    if (r == row) t->turn(block, to, out, r ? SPLICED : CARRIED, carry);
     const bool start = t->first && !r, end = t->last && r + 2 * side > t->box.rows;
-    if (start || end || r < row) t->turn(block, to, out, HERE, kept); /* no line comes for all of it */
+    if (start || end || r < row) t->turn(block, to, out, CACHED, carry); /* no line comes for all of it */
 }
 
 /* How many squares are side by side, by log2, where each can fetch so many lines of some rows. */
@@ -103,35 +103,35 @@ static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint
     const Box *b = &t->box;
     const int64_t side = LINE / b->width;
     const int together = side_by_side(t);
-    _Alignas(LINE) uint8_t laid[2][LINE * LINE];
+    _Alignas(LINE) uint8_t packed[2][LINE * LINE];
     for (int64_t k = 0; k < b->batch; k++, from += b->batch_in, to += b->batch_out) {
         const uint8_t *after = k + 1 < b->batch ? from + b->batch_in : next, *source = from;
-        Spot at = {0, 0, 0}, then = at, soon = at;
-        for (int64_t j = 0; j < SOON_LINES; j += side)
-            if (!step(&soon, t)) soon = (Spot){0, 0, 0}, source = after;
-        for (int64_t j = 0; t->lay && j < side; j++)
-            move(laid[0] + j * LINE, from + j * b->row_in, LINE);
+        Spot at = {0, 0, 0}, following = at, ahead = at;
+        for (int64_t j = 0; j < AHEAD_LINES; j += side)
+            if (!step(&ahead, t)) ahead = (Spot){0, 0, 0}, source = after;
+        for (int64_t j = 0; t->pack && j < side; j++)
+            move(packed[0] + j * LINE, from + j * b->row_in, LINE);
         int now = 0;
-        for (bool more = true; more; at = then, now ^= 1) {
-            more = step(&then, t);
-            const Spot *p = more ? &then : &at;
-            const int64_t r = least(at.row, b->rows - side), c = least(at.column, b->columns - side);
+        for (bool more = true; more; at = following, now ^= 1) {
+            more = step(&following, t);
+            const Spot *p = more ? &following : &at;
+            const int64_t r = min(at.row, b->rows - side), c = min(at.column, b->columns - side);
             const Block block = {
-                .from = from + r * b->row_in + c * b->width, .laid = t->lay ? laid[now] : NULL,
-                .laid_next = laid[!now], .row_in = b->row_in,
-                .next = from + least(p->row, b->rows - side) * b->row_in +
-                        least(p->column, b->columns - side) * b->width,
-                .soon = t->by_rows ? below(t, &at, from, after, together)
+                .from = from + r * b->row_in + c * b->width, .packed = t->pack ? packed[now] : NULL,
+                .packed_next = packed[!now], .row_in = b->row_in,
+                .next = from + min(p->row, b->rows - side) * b->row_in +
+                        min(p->column, b->columns - side) * b->width,
+                .ahead = t->by_rows ? below(t, &at, from, after, together)
                                    : (const uint8_t *)((uintptr_t)source + (uintptr_t)(
-                                         soon.row * b->row_in + soon.column * b->width)),
+                                         ahead.row * b->row_in + ahead.column * b->width)),
                 .together = together,
-                .made_soon = t->worker->stream || source != from ? NULL : (const uint8_t *)(
-                    (uintptr_t)to + (uintptr_t)(soon.row * b->width + soon.column * b->column_out)),
+                .result_ahead = t->worker->stream || source != from ? NULL : (const uint8_t *)(
+                    (uintptr_t)to + (uintptr_t)(ahead.row * b->width + ahead.column * b->column_out)),
             };
             turn_one(t, &block, to + r * b->width + c * b->column_out, r, at.row,
-                     t->worker->kept + at.column * LINE);
-            write_waiting(t->worker, side * LINE);
-            if (!step(&soon, t)) soon = (Spot){0, 0, 0}, source = after;
+                     t->worker->carry + at.column * LINE);
+            write_pending(t->worker, side * LINE);
+            if (!step(&ahead, t)) ahead = (Spot){0, 0, 0}, source = after;
         }
     }
 }
@@ -152,7 +152,7 @@ static void each_box(Tile *t, int k, const uint8_t *from, uint8_t *to, const uin
         t->box.next = t->worker->stream || c->kind == BLOCKS || c->kind == ZIP ? next : NULL;
         t->kernel(&t->box, from, to);
         const Box *b = &t->box;
-        if (t->staged) write_waiting(t->worker, b->width * b->batch * b->rows * b->columns);
+        if (t->staged) write_pending(t->worker, b->width * b->batch * b->rows * b->columns);
         return;
     }
     for (int64_t j = 0; j < t->extent[k]; j++) {
@@ -179,12 +179,12 @@ static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
 
 /* Whether squares are laid first. A line of one that is not is read in four parts, from the first cache:
  * its rows must not meet in more than half the ways of a set. */
-static bool lays(const Copy *c, const uint8_t *from)
+static bool needs_packing(const Copy *c, const uint8_t *from)
 {
     const int64_t step = c->loop[c->rank - 1].in, side = LINE / c->width;
-    uint8_t rows[FIRST_WAY / LINE] = {0};
+    uint8_t rows[L1_WAY / LINE] = {0};
     for (int64_t r = 0; r < side; r++, from += step)
-        if (++rows[(uintptr_t)from % FIRST_WAY / LINE] > WAYS_OF_FIRST / 2) return true;
+        if (++rows[(uintptr_t)from % L1_WAY / LINE] > L1_WAYS / 2) return true;
     return false;
 }
 
@@ -199,52 +199,52 @@ static bool is_run(const Copy *c)
 static bool is_narrow(const Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    return column->n < too_many(c->width, LINE / 16) && row->in == column->n * c->width &&
+    return column->n < table_limit(c->width, LINE / 16) && row->in == column->n * c->width &&
            c->tile[c->rank - 1] * c->width >= LONG;
 }
 
 /* How a transpose's tile is made: by squares if it has one, and by these from lines of the target, or
  * across lines, where the processor can and rows are long. Else it is staged; also one that is a run, off
  * a line: the lines at the ends of its rows would be made in two parts, far apart in time. */
-static void way_of(Tile *t, const int64_t *at, const uint8_t *from, const uint8_t *start)
+static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, const uint8_t *start)
 {
     const Copy *c = t->copy;
     const Worker *worker = t->worker;
     const int last = c->rank - 1;
     const int64_t side = LINE / c->width, rows = t->extent[last], columns = t->extent[c->along];
     const bool cut = c->tile[last] < c->loop[last].n, odd = !begin_at(c, start, LINE);
-    t->lay = lays(c, from);
+    t->pack = needs_packing(c, from);
     t->first = !cut || !at[last], t->last = !cut || at[last] + rows == c->loop[last].n;
     if (rows >= side && columns >= side)
         t->turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
     if (!worker->stream || !worker->stages[0]) return;
-    if (worker->isa->across[TRANSPOSE] && is_narrow(c)) {
-        t->kernel = worker->isa->across[TRANSPOSE], t->turn = NULL;
+    if (worker->isa->unaligned[TRANSPOSE] && is_narrow(c)) {
+        t->kernel = worker->isa->unaligned[TRANSPOSE], t->turn = NULL;
         return;
     }
-    const bool every_way = t->turn && worker->isa->every_way;
-    if (every_way && !odd)
-        t->way = PAST;
-    else if (every_way && c->tile[last] * c->width >= ROW && !is_run(c) &&
+    const bool whole_lines = t->turn && worker->isa->whole_lines;
+    if (whole_lines && !odd)
+        t->store = STREAMED;
+    else if (whole_lines && c->tile[last] * c->width >= ROW && !is_run(c) &&
              begin_at(c, start, c->width)) /* an element may be several that stay together */
-        t->way = ACROSS;
+        t->store = SPLICED;
     else
         t->staged = true;
-    t->by_rows = t->turn && !every_way && (c->width < 4 || !odd); /* wide ones off lines are faster in bands */
+    t->by_rows = t->turn && !whole_lines && (c->width < 4 || !odd); /* wide ones off lines are faster in bands */
     t->lead = odd && !t->first ? side : 0;
 }
 
 /* The kernel that writes whole lines of this target by itself; NULL: it has to be staged. */
 static Kernel writer(const Isa *isa, const Copy *c, const uint8_t *to)
 {
-    const uintptr_t past = (uintptr_t)to % LINE;
+    const uintptr_t offset = (uintptr_t)to % LINE;
     if (c->dense && isa->dense[c->kind]) return isa->dense[c->kind];
     if (!c->lines) return NULL;
-    if (c->kind == RUNS || (c->even && !past)) return isa->streaming[c->kind];
+    if (c->kind == RUNS || (c->aligned && !offset)) return isa->streaming[c->kind];
     if (!has_long_rows(c)) return NULL;
     if (c->kind == BLOCKS && c->width < isa->narrowest) return NULL;
-    const bool whole = c->kind != BLOCKS && c->even && past % (uintptr_t)step_of_rows(c) == 0;
-    return (whole ? isa->streaming : isa->across)[c->kind];
+    const bool whole = c->kind != BLOCKS && c->aligned && offset % (uintptr_t)step_of_rows(c) == 0;
+    return (whole ? isa->streaming : isa->unaligned)[c->kind];
 }
 
 static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uint8_t *from,
@@ -256,12 +256,12 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
     const uint8_t *start = to + c->to;
     from = input_at(c, at, from), to += c->to;
     for (int k = last; k >= 0; k--) {
-        t.extent[k] = least(c->tile[k], c->loop[k].n - at[k]);
+        t.extent[k] = min(c->tile[k], c->loop[k].n - at[k]);
         to += at[k] * c->loop[k].out;
         if (k != along && k != last && t.batch < 0) t.batch = k;
     }
     if (c->kind == TRANSPOSE) {
-        way_of(&t, at, from, start);
+        choose_transpose(&t, at, from, start);
     } else if (worker->stream) {
         const Kernel direct = writer(isa, c, to);
         if (direct) t.kernel = direct;
@@ -280,17 +280,17 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
         t.box.batch_in = c->loop[t.batch].in, t.box.batch_out = t.out[t.batch];
     }
     if (c->kind == BLOCKS) { /* lines that are made of two blocks want neighbours in the output in turn */
-        const bool across = t.kernel == isa->across[BLOCKS];
+        const bool unaligned = t.kernel == isa->unaligned[BLOCKS];
         const bool few = t.box.columns < (worker->stream ? 2 : 8) && t.box.columns < t.box.rows;
         const bool turn = t.box.rows > 1 && t.box.row_out == c->width && !has_seams(&t.box);
-        if (across ? turn : few) flip(&t.box);
+        if (unaligned ? turn : few) flip(&t.box);
     }
     uint8_t *target = t.staged ? worker->stages[0] + LINE : to;
     t.box.rows += t.lead, from -= t.lead * t.box.row_in, target -= t.lead * c->width;
     each_box(&t, 0, from, target, next);
     if (!t.staged) return;
-    write_waiting(worker, INT64_MAX);
-    make_wait(&worker->waiting, c, t.extent, worker->stages[0] + LINE, to, t.first, t.last);
+    write_pending(worker, INT64_MAX);
+    make_pending(&worker->pending, c, t.extent, worker->stages[0] + LINE, to, t.first, t.last);
     uint8_t *filled = worker->stages[0];
     worker->stages[0] = worker->stages[1], worker->stages[1] = filled;
 }

@@ -10,7 +10,7 @@
  * touch for themselves, and those that want the same window share its pages.
  */
 
-enum { PATIENT = 2 }; /* helpers at the most that wait for the caller */
+enum { MAX_WAITING = 2 }; /* helpers at the most that wait for the caller */
 
 typedef struct { atomic_llong next, there; } Pages; /* of a window: to be touched, and touched */
 
@@ -28,13 +28,13 @@ static uint8_t *target_of(const Touching *t, const Copy *c) { return t->pointers
 /* To be given to free. NULL if the pages are there, by the one in the middle of each result, since an end
  * may be memory that was used before; if one has gaps, whose pages nobody asked for; or if there is no
  * memory for it. */
-static Touching *before_touching(const Plan *plan, uint8_t *const *pointers, int64_t threads)
+static Touching *start_touching(const Plan *plan, uint8_t *const *pointers, int64_t threads)
 {
     const size_t windows = (size_t)plan->windows * sizeof(Pages), results = (size_t)plan->outputs * sizeof(Span);
     Touching *t = calloc(1, sizeof *t + windows + results);
     if (!t) return NULL;
     t->plan = plan, t->pointers = pointers, t->caller = pthread_self();
-    t->waits = threads > 1 && threads <= 1 + PATIENT;
+    t->waits = threads > 1 && threads <= 1 + MAX_WAITING;
     t->results = (Span *)(t->windows + plan->windows);
     for (int k = 0; k < plan->count; k++) {
         const Copy *c = &plan->copies[k];
@@ -81,7 +81,7 @@ static bool touch_ahead(Touching *t)
     if (!t->waits) return true;
     if (!pthread_equal(t->caller, pthread_self())) return false;
     Cursor s;
-    before_windows(&s, t->plan);
+    start_windows(&s, t->plan);
     while (s.number + 1 < t->plan->windows) {
         next_window(&s);
         touch_window(t, &s, true);

@@ -18,29 +18,29 @@ INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
 }
 
 /* A column that was made, to where it belongs. `kept` holds the column before it, of the rows above. */
-INLINE void N(put_column)(uint8_t *to, VEC v, int width, Way way, uint8_t *kept)
+INLINE void N(put_column)(uint8_t *to, VEC v, int width, Store store, uint8_t *carry)
 {
 #if LANES == 4
-    if (way == PAST) {
+    if (store == STREAMED) {
         STREAM(to, v);
         return;
     }
     const int64_t part = (int64_t)((uintptr_t)to & (LINE - 1));
-    if (way == ACROSS) STREAM(to - part, N(across)(LOAD(kept), v, LINE - part, width));
-    if (way == ACROSS_BYTES) STREAM(to - part, N(across_bytes)(LOAD(kept), v, LINE - part));
-    if (way != HERE) {
-        STORE(kept, v);
+    if (store == SPLICED) STREAM(to - part, N(splice)(LOAD(carry), v, LINE - part, width));
+    if (store == SPLICED_BYTES) STREAM(to - part, N(splice_bytes)(LOAD(carry), v, LINE - part));
+    if (store != CACHED) {
+        STORE(carry, v);
         return;
     }
 #endif
-    (void)width, (void)way, (void)kept;
+    (void)width, (void)store, (void)carry;
     STORE(to, v);
 }
 
 /* One square a lane, n x n elements, n = 16 / width: lane k holds rows k*n to k*n + n - 1, so that
  * a column of all lanes is V bytes in a row. */
 INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out, int width,
-                    Way way, uint8_t *kept)
+                    Store store, uint8_t *carry)
 {
     const int n = 16 / width;
     VEC v[16], w[16];
@@ -51,7 +51,7 @@ INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t co
         for (int k = 0; k < n; k++) v[k] = w[k];
     }
     for (int k = 0; k < n; k++)
-        N(put_column)(to + k * column_out, v[k], width, way, kept + k * LINE);
+        N(put_column)(to + k * column_out, v[k], width, store, carry + k * LINE);
 }
 
 /* Squares down the rows, then across. At the edges they overlap what is there already. */
@@ -59,11 +59,11 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
 {
     const int64_t n = 16 / width, high = n * LANES;
     for (int64_t row = 0; row < b->rows; row += high) {
-        const int64_t r = least(row, b->rows - high);
+        const int64_t r = min(row, b->rows - high);
         for (int64_t column = 0; column < b->columns; column += n) {
-            const int64_t c = least(column, b->columns - n);
+            const int64_t c = min(column, b->columns - n);
             N(turn)(from + r * b->row_in + c * width, b->row_in, to + c * b->column_out + r * width,
-                    b->column_out, width, HERE, NULL);
+                    b->column_out, width, CACHED, NULL);
         }
     }
 }
@@ -73,64 +73,64 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
  * end of one square and the start of another: both are asked for, as the one before may be far away. Where
  * they begin on lines a second fetch would ask for the same, at a twentieth of the time. A store through the
  * caches waits for its line as a load does: lines of the result are fetched as well. */
-INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Way way, uint8_t *kept,
-                          int width, bool laid)
+INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Store store, uint8_t *carry,
+                          int width, bool packed)
 {
     const int n = 16 / width, rows = LINE / width;
-    const uint8_t *from = laid ? block->laid : block->from;
-    const int64_t row_in = laid ? LINE : block->row_in;
+    const uint8_t *from = packed ? block->packed : block->from;
+    const int64_t row_in = packed ? LINE : block->row_in;
     const int rest = (1 << block->together) - 1;
     const int64_t to_next_row = block->row_in - ((int64_t)LINE << block->together);
-    const uint8_t *soon = block->soon;
-    const bool split = ((uintptr_t)block->soon | (uintptr_t)block->row_in) % LINE;
+    const uint8_t *ahead = block->ahead;
+    const bool split = ((uintptr_t)block->ahead | (uintptr_t)block->row_in) % LINE;
     for (int x = 0; x < 4; x++) {
         for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++) {
-            FETCH(soon, 0, 2);
-            if (split) FETCH(soon, LINE - 1, 2);
-            soon = (const uint8_t *)((uintptr_t)soon + (uintptr_t)(LINE + ((r & rest) == rest ? to_next_row : 0)));
-            if (!laid) FETCH(block->next, r * block->row_in + LINE - 1, 3);
-            for (int y = 0; laid && y < LINE; y += V)
-                STORE(block->laid_next + r * LINE + y, LOAD(block->next + r * block->row_in + y));
+            PREFETCH(ahead, 0, 2);
+            if (split) PREFETCH(ahead, LINE - 1, 2);
+            ahead = (const uint8_t *)((uintptr_t)ahead + (uintptr_t)(LINE + ((r & rest) == rest ? to_next_row : 0)));
+            if (!packed) PREFETCH(block->next, r * block->row_in + LINE - 1, 3);
+            for (int y = 0; packed && y < LINE; y += V)
+                STORE(block->packed_next + r * LINE + y, LOAD(block->next + r * block->row_in + y));
         }
-        if (way == HERE && block->made_soon)
+        if (store == CACHED && block->result_ahead)
             for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++)
-                FETCH_TO_WRITE((uintptr_t)block->made_soon + (uintptr_t)(r * column_out));
+                PREFETCH_FOR_WRITE((uintptr_t)block->result_ahead + (uintptr_t)(r * column_out));
         for (int r = 0; r < rows; r += n * LANES)
             N(turn)(from + r * row_in + x * 16, row_in, to + x * n * column_out + r * width, column_out,
-                    width, way, kept + x * n * LINE);
+                    width, store, carry + x * n * LINE);
     }
 }
 
 #if LANES == 4
-#define WAYS(W, OVER, LAID)                                                                        \
-    switch (way) {                                                                                 \
-    case PAST: N(turn_block)(block, to, column_out, PAST, kept, W, LAID); break;                   \
-    case KEPT: N(turn_block)(block, to, column_out, KEPT, kept, W, LAID); break;                   \
-    case ACROSS: N(turn_block)(block, to, column_out, OVER, kept, W, LAID); break;                 \
-    default: N(turn_block)(block, to, column_out, HERE, kept, W, LAID);                            \
+#define STORES(W, SPLICE, PACKED)                                                                  \
+    switch (store) {                                                                               \
+    case STREAMED: N(turn_block)(block, to, column_out, STREAMED, carry, W, PACKED); break;        \
+    case CARRIED: N(turn_block)(block, to, column_out, CARRIED, carry, W, PACKED); break;          \
+    case SPLICED: N(turn_block)(block, to, column_out, SPLICE, carry, W, PACKED); break;           \
+    default: N(turn_block)(block, to, column_out, CACHED, carry, W, PACKED);                       \
     }
 #else
-#define WAYS(W, OVER, LAID)                                                                        \
-    (void)way;                                                                                     \
-    N(turn_block)(block, to, column_out, HERE, kept, W, LAID);
+#define STORES(W, SPLICE, PACKED)                                                                  \
+    (void)store;                                                                                   \
+    N(turn_block)(block, to, column_out, CACHED, carry, W, PACKED);
 #endif
-#define TURN(NAME, W, OVER)                                                                        \
-    TARGET static void N(NAME)(const Block *block, uint8_t *to, int64_t column_out, Way way,       \
-                               uint8_t *kept)                                                      \
+#define TURN(NAME, W, SPLICE)                                                                      \
+    TARGET static void N(NAME)(const Block *block, uint8_t *to, int64_t column_out, Store store,   \
+                               uint8_t *carry)                                                     \
     {                                                                                              \
-        if (block->laid) {                                                                         \
-            WAYS(W, OVER, true)                                                                    \
+        if (block->packed) {                                                                       \
+            STORES(W, SPLICE, true)                                                                \
         } else {                                                                                   \
-            WAYS(W, OVER, false)                                                                   \
+            STORES(W, SPLICE, false)                                                               \
         }                                                                                          \
     }
-TURN(turn_1, 1, ACROSS)
-TURN(turn_2, 2, ACROSS)
-TURN(turn_4, 4, ACROSS)
-TURN(turn_8, 8, ACROSS)
-TURN(turn_16, 16, ACROSS)
+TURN(turn_1, 1, SPLICED)
+TURN(turn_2, 2, SPLICED)
+TURN(turn_4, 4, SPLICED)
+TURN(turn_8, 8, SPLICED)
+TURN(turn_16, 16, SPLICED)
 #if LANES == 4
-TURN(turn_bytes, 1, ACROSS_BYTES)
+TURN(turn_bytes, 1, SPLICED_BYTES)
 #endif
 #undef TURN
-#undef WAYS
+#undef STORES

@@ -114,7 +114,7 @@ INLINE void N(stream_part)(uint8_t *to, const uint8_t *made, int64_t count)
 NOINLINE TARGET static void N(zip_part)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width,
                                         int64_t at, int64_t count)
 {
-    const int64_t c = least(at, b->columns * width - V);
+    const int64_t c = min(at, b->columns * width - V);
     uint8_t made[8 * V];
     VEC v[8];
     N(zip_vectors)(v, from + c, b->row_in, ways, width);
@@ -125,7 +125,7 @@ NOINLINE TARGET static void N(zip_part)(const uint8_t *from, uint8_t *to, const 
 NOINLINE TARGET static void N(unzip_part)(const uint8_t *from, uint8_t *to, const Box *b, int ways, int width,
                                           int64_t at, int64_t count)
 {
-    const int64_t r = least(at, b->rows * width - V);
+    const int64_t r = min(at, b->rows * width - V);
     uint8_t made[V];
     VEC v[8];
     N(unzip_vectors)(v, from + r * ways, ways, width);
@@ -139,30 +139,30 @@ NOINLINE TARGET static void N(unzip_part)(const uint8_t *from, uint8_t *to, cons
  * bytes again. Short rows that lie together are fetched as they lie, well before their turn; of long
  * ones what comes next; and the line of the result that the end is a part of. */
 INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
-                       int width, bool past, bool far)
+                       int width, bool stream, bool prefetch)
 {
-    const int64_t count = b->columns * width, turn = count - SOON / ways;
-    const bool together = b->row_in == count && count * ways <= TOGETHER;
-    const int64_t soon = most(SOON - count * ways, 0);
-    const int64_t head = past ? least((int64_t)(-(uintptr_t)to & (LINE - 1)) / ways, count) : 0;
-    if (past && (uintptr_t)(to + count * ways) % LINE) FETCH_TO_WRITE(to + count * ways);
+    const int64_t count = b->columns * width, wrap = count - AHEAD / ways;
+    const bool together = b->row_in == count && count * ways <= L1_SHARE;
+    const int64_t ahead = max(AHEAD - count * ways, 0);
+    const int64_t head = stream ? min((int64_t)(-(uintptr_t)to & (LINE - 1)) / ways, count) : 0;
+    if (stream && (uintptr_t)(to + count * ways) % LINE) PREFETCH_FOR_WRITE(to + count * ways);
     for (int64_t x = 0; x < head; x += V)
-        N(zip_part)(from, to, b, ways, width, x, least(head - x, V));
+        N(zip_part)(from, to, b, ways, width, x, min(head - x, V));
     int64_t at = head;
     for (; at < count; at += V) {
         const bool edge = at + V > count;
-        if (past && edge) break;
+        if (stream && edge) break;
         const int64_t c = edge ? count - V : at;
         VEC v[8];
         N(zip_vectors)(v, from + c, b->row_in, ways, width);
-        for (int k = 0; far && k < ways; k++) {
-            if (together) FETCH(next, soon + c * ways + k * V, 3);
+        for (int k = 0; prefetch && k < ways; k++) {
+            if (together) PREFETCH(next, ahead + c * ways + k * V, 3);
             else if ((c - head) % LINE == 0)
-                FETCH_ONCE(c < turn ? from : next, k * b->row_in + (c < turn ? c + SOON / ways : c - turn));
+                PREFETCH_ONCE(c < wrap ? from : next, k * b->row_in + (c < wrap ? c + AHEAD / ways : c - wrap));
         }
-        for (int k = 0; k < ways; k++) N(put)(to + c * ways + k * V, v[k], past);
+        for (int k = 0; k < ways; k++) N(put)(to + c * ways + k * V, v[k], stream);
     }
-    if (past && at < count) N(zip_part)(from, to, b, ways, width, at, count - at);
+    if (stream && at < count) N(zip_part)(from, to, b, ways, width, at, count - at);
 }
 
 /* Lines that were made, so many bytes of each of `ways` rows. */
@@ -175,30 +175,30 @@ INLINE void N(put_burst)(uint8_t *to, int64_t column_out, uint8_t (*made)[BURST(
 /* The inverse: one row of `rows` groups becomes `ways` rows. Past the caches these start as far from a
  * line as one another; where they meet, several lines are made and then written in turn (see BURST). */
 INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
-                         int width, bool past, bool far)
+                         int width, bool stream, bool prefetch)
 {
-    const int64_t count = b->rows * width, turn = count * ways - SOON;
-    const int64_t head = past ? least((int64_t)(-(uintptr_t)to & (LINE - 1)), count) : 0;
-    if (past && (uintptr_t)(to + count) % LINE)
-        for (int k = 0; k < ways; k++) FETCH_TO_WRITE(to + k * b->column_out + count);
+    const int64_t count = b->rows * width, wrap = count * ways - AHEAD;
+    const int64_t head = stream ? min((int64_t)(-(uintptr_t)to & (LINE - 1)), count) : 0;
+    if (stream && (uintptr_t)(to + count) % LINE)
+        for (int k = 0; k < ways; k++) PREFETCH_FOR_WRITE(to + k * b->column_out + count);
     for (int64_t x = 0; x < head; x += V)
-        N(unzip_part)(from, to, b, ways, width, x, least(head - x, V));
+        N(unzip_part)(from, to, b, ways, width, x, min(head - x, V));
     const int64_t burst = BURST(LANES), lines = (count - head) / LINE * LINE;
-    const int64_t bursts = past && burst && columns_meet(ways, b->column_out) ? head + lines : 0;
+    const int64_t bursts = stream && burst && columns_alias(ways, b->column_out) ? head + lines : 0;
     _Alignas(LINE) uint8_t made[8][BURST(LANES) + LINE];
     int64_t at = head;
     for (; at < count; at += V) {
         const bool edge = at + V > count;
-        if (past && edge) break;
+        if (stream && edge) break;
         const int64_t r = edge ? count - V : at;
         VEC v[8];
         N(unzip_vectors)(v, from + r * ways, ways, width);
-        for (int k = 0; far && k < ways; k++) {
+        for (int k = 0; prefetch && k < ways; k++) {
             const int64_t x = r * ways + k * V;
-            if ((x - head * ways) % LINE == 0) FETCH_ONCE(x < turn ? from : next, x < turn ? x + SOON : x - turn);
+            if ((x - head * ways) % LINE == 0) PREFETCH_ONCE(x < wrap ? from : next, x < wrap ? x + AHEAD : x - wrap);
         }
         if (at >= bursts) {
-            for (int k = 0; k < ways; k++) N(put)(to + k * b->column_out + r, v[k], past);
+            for (int k = 0; k < ways; k++) N(put)(to + k * b->column_out + r, v[k], stream);
             continue;
         }
         const int64_t filled = (at - head) & (burst - 1);
@@ -207,5 +207,5 @@ INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, 
         if (filled + V == burst) N(put_burst)(start, b->column_out, made, ways, burst);
         else if (at + V == bursts) N(put_burst)(start, b->column_out, made, ways, filled + V);
     }
-    if (past && at < count) N(unzip_part)(from, to, b, ways, width, at, count - at);
+    if (stream && at < count) N(unzip_part)(from, to, b, ways, width, at, count - at);
 }

@@ -22,7 +22,7 @@ static void find_window(const Copy *c, int64_t number, Window *w)
         const int k = c->by_out[j];
         const int64_t n = (c->tiles[k] + c->window[k] - 1) / c->window[k];
         w->first[k] = number % n * c->window[k];
-        w->tiles[k] = least(c->window[k], c->tiles[k] - w->first[k]);
+        w->tiles[k] = min(c->window[k], c->tiles[k] - w->first[k]);
         w->count *= w->tiles[k];
         number /= n;
     }
@@ -53,10 +53,10 @@ typedef struct {
     int64_t number;    /* of the window, among all: -1 before the first */
 } Cursor;
 
-static void before_windows(Cursor *s, const Plan *plan)
+static void start_windows(Cursor *s, const Plan *plan)
 {
-    const int64_t most_phases = plan->most_windows > 1 ? VISITS / plan->count : 1;
-    s->plan = plan, s->phases = most(least(plan->most_windows, most_phases), 1), s->phase = 0;
+    const int64_t max_phases = plan->max_windows > 1 ? VISITS / plan->count : 1;
+    s->plan = plan, s->phases = max(min(plan->max_windows, max_phases), 1), s->phase = 0;
     s->copy = -1, s->next = s->end = 0, s->window.count = 0, s->number = -1;
 }
 
