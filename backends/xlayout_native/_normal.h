@@ -1,38 +1,41 @@
-/* _normal: a copy, from loops in bytes to normal form and a known kind. */
+/* _normal: a copy, its normal form, and the kind of kernel that it needs.
+ *
+ * `normalise` and `kind_of` settle the loops and the kind; _plan.h derives the other fields from those.
+ */
 
 typedef enum { RUNS, BLOCKS, ZIP, UNZIP, TRANSPOSE, KINDS } Kind;
 
 typedef struct { int64_t n, in, out; } Loop; /* strides in bytes */
 
 typedef struct {
-    int source, target;           /* which pointers */
-    int64_t from, to;             /* bytes past them */
+    int source, target;           /* indices of its input and output */
+    int64_t from, to;             /* byte offsets into those */
     int64_t width;                /* bytes of an element: contiguous on both sides */
-    int rank, along;              /* loops; `along`: the one that the input is contiguous along */
-    Loop loop[MAX_RANK];          /* by output stride, largest first; of runs, by input stride */
-    int64_t tile[MAX_RANK];       /* the shape of a tile */
-    int64_t tiles[MAX_RANK];      /* how many there are, per loop and in all */
+    int rank, along;              /* number of loops; `along`: the one with the smallest input stride */
+    Loop loop[MAX_RANK];          /* largest output stride first; of runs, largest input stride first */
+    int64_t tile[MAX_RANK];       /* steps of each loop in a tile */
+    int64_t tiles[MAX_RANK];      /* tiles along each loop, and in all */
     int64_t count;
-    int by_out[MAX_RANK];         /* the loops again, by output stride, largest first */
-    int64_t window[MAX_RANK];     /* the shape of a window, in tiles: see _windows.h */
-    int64_t windows;              /* how many there are */
+    int by_out[MAX_RANK];         /* the loops by output stride, largest first, for runs too */
+    int64_t window[MAX_RANK];     /* tiles of each loop in a window: see _windows.h */
+    int64_t windows;              /* how many there are in all */
     int together;                 /* copies that run tile by tile with this one, itself included: see _deal.h; */
-    bool part, joined;            /* one of several; their first: whether they give parts of rows, or take them */
+    bool part, joined;            /* in such a group; joined, on its first: they write parts of rows, not read them */
     int64_t staged[MAX_RANK];     /* output strides within the stage */
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
-    int outside;                  /* loops that walk over segments; the rest are inside one */
-    int64_t band;                 /* of a transpose: rows that are read across a tile before the next */
-    bool cached;                  /* the plan's results stay in the caches */
-    bool dense;                   /* rows of pairs, whole lines of them, that follow one another in the output */
-    bool aligned;                 /* its kernel's stores fall on lines, if the target starts on one, */
-    bool lines;                   /* or make lines of two parts, in rows that are long: see writer() */
+    int outside;                  /* loops from segment to segment; the others are inside a segment */
+    int64_t band;                 /* of a transpose: rows that are read across a tile before the next ones */
+    bool cached;                  /* the plan's results are small enough to stay in the caches */
+    bool dense;                   /* rows of pairs, of a line and more, that are adjacent in the output */
+    bool aligned;                 /* its kernel's stores fall on whole lines if the target starts on one */
+    bool lines;                   /* aligned, dense, or in long rows: its kernel may write whole lines, see writer() */
     Kind kind;
 } Copy;
 
 typedef struct {
     int inputs, outputs, count;
     int64_t bytes;                /* written by one run */
-    int64_t tiles, windows, max_windows; /* in all, in all, and of the copy that has most */
+    int64_t tiles, windows, max_windows; /* in all, in all, and of the copy with most */
     Copy copies[];
 } Plan;
 
@@ -43,7 +46,8 @@ static int64_t bytes_of(const Copy *c)
     return bytes;
 }
 
-/* Output strides positive and descending, loops that chain fused, contiguous bytes in `width`. */
+/* Makes output strides positive and descending, fuses loops that continue one another, and moves bytes that are
+ * contiguous on both sides into `width`. */
 static void normalise(Copy *c)
 {
     Loop *loop = c->loop;
@@ -51,7 +55,7 @@ static void normalise(Copy *c)
     for (int k = 0; k < c->rank; k++) {
         Loop x = loop[k];
         if (x.n == 1) continue;
-        if (x.out < 0) { /* backwards in the output: from the other end, backwards in the input */
+        if (x.out < 0) { /* backwards in the output: start at the other end, which reverses the input instead */
             c->from += (x.n - 1) * x.in, c->to += (x.n - 1) * x.out;
             x.in = -x.in, x.out = -x.out;
         }

@@ -1,27 +1,31 @@
-/* _plain: what a kernel is told, and the kernels in plain C, right for every box. */
+/* _plain: the box that a kernel works on, and a kernel in plain C for each kind.
+ *
+ * These are correct for any box, so the vector kernels leave to them what is too small or too irregular for
+ * vectors.
+ */
 
 enum {
     MAX_RANK = 16,  /* loops of one copy, after fusing; layouts in use have 2 to 5 */
     MAX_THREADS = 64,
     LINE = 64,           /* bytes of a cache line */
-    AHEAD = 1024,        /* bytes ahead of a streaming kernel that are fetched, */
-    AHEAD_CACHED = 4096, /* and of blocks that stay in the caches */
-    MEMCPY_ABOVE = 1 << 13, /* bytes of such a block beyond which processors fetch by themselves */
-    L1_SHARE = 1 << 14, /* bytes that may be fetched ahead into the first cache, half of it */
+    AHEAD = 1024,        /* how far streaming kernels prefetch ahead, in bytes; */
+    AHEAD_CACHED = 4096, /* and those of blocks that stay in the caches */
+    MEMCPY_ABOVE = 1 << 13, /* bytes of such a block beyond which the hardware prefetches well enough */
+    L1_SHARE = 1 << 14, /* bytes that may be prefetched into L1 at a time: half of it */
 };
 
-/* A box: `batch` x `rows` x `columns` elements of `width` bytes. The output is contiguous along
- * the rows, if along anything; the input along the columns, if along anything. */
+/* A box: `batch` x `rows` x `columns` elements of `width` bytes. `rows` is the axis along which the output is
+ * contiguous, `columns` the one along which the input is, if they are contiguous along any. */
 typedef struct {
     int64_t width, batch, rows, columns;
     int64_t batch_in, row_in, column_in;
     int64_t batch_out, row_out, column_out;
-    const uint8_t *next; /* where the box after this one begins, to be fetched; NULL: fetch nothing */
+    const uint8_t *next; /* start of the next box, to be prefetched; NULL: prefetch nothing */
 } Box;
 
 typedef void (*Kernel)(const Box *, const uint8_t *from, uint8_t *to);
 
-/* Rows for columns. */
+/* Exchanges rows and columns. */
 static void flip(Box *b)
 {
     const Box was = *b;
@@ -40,19 +44,18 @@ static inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
-/* Fetch the line that lies `by` bytes further on, to be used once (0), from the second cache
- * (2), or from the first (3).
- * It may lie past the end of the buffer: a fetch never faults, and numbers are not bound to arrays
- * as pointers are. */
+/* Prefetches the line that lies `by` bytes further on: to be used once (level 0), into L2 (2) or into L1 (3). It
+ * may lie past the end of the buffer: prefetching never faults, and the address is computed as an integer
+ * because a pointer must not leave its array. */
 #define PREFETCH(p, by, level)                                                                     \
     __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(by)), 0, level)
 
 #define NOINLINE __attribute__((noinline))
 
-/* The line that this address is in, to be written in part. */
+/* Prefetches the line that holds this address, of which only a part will be written. */
 #define PREFETCH_FOR_WRITE(p) __builtin_prefetch((const void *)(uintptr_t)(p), 1, 3)
 
-/* Any number of bytes below 64, by two moves that may overlap: cheaper than a call. */
+/* Copies fewer than 64 bytes by two moves that may overlap, which is cheaper than a call of memcpy. */
 static inline void move_short(uint8_t *to, const uint8_t *from, int64_t count)
 {
 #define TWICE(T) do { T first, last; memcpy(&first, from, sizeof(T));                              \
@@ -106,8 +109,8 @@ static void plain_runs(const Box *b, const uint8_t *from, uint8_t *to)
         memcpy(to + k * b->batch_out, from + k * b->batch_in, (size_t)b->rows);
 }
 
-/* `ways` rows woven into one, or one dealt out to as many: with the number as a constant, compilers make
- * vectors of it. */
+/* Interleaves `ways` rows into one, or deinterleaves one into as many. With the number a constant, compilers
+ * vectorise the loop. */
 #define EACH_WAYS(WAYS, ROW)                                                                        \
     if (WAYS == 2) ROW(2);                                                                         \
     else if (WAYS == 4) ROW(4);                                                                    \
@@ -158,8 +161,8 @@ static void plain_unzip(const Box *b, const uint8_t *from, uint8_t *to)
 #undef ROWS
 }
 
-/* Squares of whole lines, each row of which is laid beside the one before: so it is read once, also where
- * rows compete for the same few places of a cache. At the edges squares overlap. */
+/* Square by square, each a line wide. A square's rows are first packed one after another, so that each line is
+ * read once even where rows compete for the same few sets of a cache. At the edges squares overlap. */
 static void plain_transpose(const Box *b, const uint8_t *from, uint8_t *to)
 {
     const int64_t side = LINE / b->width;

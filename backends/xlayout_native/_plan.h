@@ -1,40 +1,46 @@
-/* _plan: a copy in normal form, cut into tiles. */
+/* _plan: a copy in normal form, cut into tiles and windows.
+ *
+ * Everything that does not depend on addresses is decided here, once per plan. The sizes were found by
+ * measurement; the decision records in docs/adr have the figures.
+ */
 
 enum {
-    RUN = 1 << 16,                /* from here on a contiguous run is cut by bytes, not by loops */
-    TILE = 1 << 17,               /* bytes of a tile that is written as it is read; */
-    FEW_TILES = 8,                /* where there would be but one for each of two threads, so many */
-    STAGED = 1 << 14,             /* of one that is put together first: stays in the first cache */
-    ROW = 1024,                   /* bytes of an output row of a tile, if the input runs across */
-    ROWS = 1024,                  /* rows of a transpose's tile, of single bytes or if these are all: each becomes */
-    FEWER_ROWS = 512,             /* a run in the output; or fewer: each is on pages of its own; where vectors are no */
-                                  /* lines, half as many: what is staged is to stay in the second cache; */
-    BYTES = 256,                  /* of as many bytes each, */
-    MORE_BYTES = 512,             /* or of wide elements, which would be too few, */
-    BAND = 64,                    /* and so many of them at most are read across it before the next ones */
-    SMALL = 1 << 16,              /* bytes of such a tile, where rows or columns are fewer */
-    L2_BYTES = 1 << 20,           /* bytes of it, and lines in a set of it; */
+    RUN = 1 << 16,                /* bytes from which a contiguous run is cut by bytes, not by loops */
+    TILE = 1 << 17,               /* bytes of a tile that is written straight to the target */
+    FEW_TILES = 8,                /* a cached result of two such tiles or more is cut into at least so many */
+    STAGED = 1 << 14,             /* bytes of a tile that is staged first: it fits in L1 */
+    ROW = 1024,                   /* bytes of an output row in a tile, if the input runs across it */
+    /* Rows of a transpose's tile. Each becomes a run in the output, but also lies on pages of its own: so ROWS
+     * of single bytes, whose runs would be short, or if there are no more rows; else FEWER_ROWS. Half of either
+     * where is_staged_by_lines, to keep the stages and the input in L2. */
+    ROWS = 1024,
+    FEWER_ROWS = 512,
+    BYTES = 256,                  /* bytes of each row in such a tile; */
+    MORE_BYTES = 512,             /* and of wide elements, of which these would be too few */
+    BAND = 64,                    /* most rows that are read across such a tile before the next ones */
+    SMALL = 1 << 16,              /* bytes of such a tile if there are fewer rows or columns */
+    L2_BYTES = 1 << 20,           /* bytes of L2, and lines in one of its sets: */
     L2_WAYS = 8,                  /* fewer than most processors have */
-    SHORT = 512,                  /* bytes of half a row of pairs that is best made as it lies */
-    LONG = 16 * LINE,             /* bytes of a row of which two lines may be written in parts */
-    WINDOW = 4 << 20,             /* bytes of the output that a window spans */
-    PAGE = 4096,                  /* of memory: of each that a window of a transpose reads, it reads all */
+    SHORT = 512,                  /* bytes up to which half a row of pairs is best written in order (dense) */
+    LONG = 16 * LINE,             /* bytes of a row from which its first and last line may be written in parts */
+    WINDOW = 4 << 20,             /* bytes of the output in a window */
+    PAGE = 4096,                  /* bytes of a page of memory: a window of a transpose reads whole ones */
 };
 
-/* The largest count up to n whose elements fill whole lines, where there is one. */
+/* The largest count up to n whose elements fill whole lines; n itself if it is less than a line. */
 static int64_t round_to_lines(int64_t n, int64_t width)
 {
     const int64_t line = width < LINE ? LINE / width : 1;
     return n < line ? n : n / line * line;
 }
 
-/* How many rows may be read side by side, so far apart: of each the second cache holds the lines that one
- * square takes of it. Rows meet in few of its sets where a large power of two, or almost one, is between. */
+/* How many rows this far apart can be read side by side so that L2 still holds the lines that one square reads
+ * of each. Rows that are a large power of two apart, or nearly so, fall into few of its sets. */
 static int64_t rows_held(int64_t stride)
 {
     uint8_t held[L2_BYTES / L2_WAYS / LINE] = {0};
     const uint64_t step = (uint64_t)magnitude(stride);
-    uint64_t line = 0; /* the first that is not counted yet */
+    uint64_t line = 0; /* the first one not counted yet */
     for (uint64_t r = 0; r < BAND; r++) {
         if (line < r * step / LINE) line = r * step / LINE;
         for (; line <= (r * step + LINE - 1) / LINE; line++)
@@ -45,7 +51,7 @@ static int64_t rows_held(int64_t stride)
 
 static bool makes_lines(void);
 
-/* Whether a transpose is staged though the rows of its output lie on lines, for vectors are none. */
+/* Whether a transpose is staged although its output rows begin on lines, because a vector is less than a line. */
 static bool is_staged_by_lines(const Copy *c)
 {
     int64_t all = 0;
@@ -53,8 +59,8 @@ static bool is_staged_by_lines(const Copy *c)
     return all % LINE == 0 && !makes_lines();
 }
 
-/* Of a transpose: as many rows as make long runs in the output, and a few lines of each, read in bands of
- * rows. Where one side is short, the other is longer. */
+/* Of a transpose: enough rows for long runs in the output, and a few lines of each, read in bands of rows. If
+ * one side is short, the other grows. Returns how many such boxes fit in a tile. */
 static int64_t shape_transpose(Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
@@ -70,7 +76,7 @@ static int64_t shape_transpose(Copy *c)
     return max(room / (*high * *wide), 1);
 }
 
-/* Bytes of a tile of the others. */
+/* Bytes of a tile of any other kind. */
 static int64_t bytes_of_tile(const Copy *c, bool lines)
 {
     if (!lines) return STAGED;
@@ -79,8 +85,9 @@ static int64_t bytes_of_tile(const Copy *c, bool lines)
     return all < 2 * TILE ? TILE : min(all / FEW_TILES, TILE);
 }
 
-/* A row of the output, or enough of it, and then what else fits. Blocks that stay in the caches go by whole
- * rows: a thread's part of the result is in one piece, as other threads of the program have it. */
+/* A row of the output, or enough of one, then whatever else fits. Cached blocks take whole rows: a thread's
+ * share of the result is then in one piece, as it is for the framework's own threads. Returns how often that
+ * fits in a tile. */
 static int64_t shape_rows(Copy *c, bool lines)
 {
     const int last = c->rank - 1;
@@ -112,9 +119,8 @@ static void shape_tiles(Copy *c, bool lines)
     }
 }
 
-/* Where a tile's elements lie in the stage: as in the output, with the gaps left out. Between long
- * segments there is room for the line before one and for its last line, and they do not fall into
- * the same set of the cache. */
+/* Where a tile's elements lie in the stage: as in the output, but without gaps. Between long segments there is
+ * room for the line before one and for its last line, which also keeps them out of the same set of the cache. */
 static void shape_stage(Copy *c)
 {
     c->segment = c->width, c->outside = c->rank;
@@ -131,7 +137,7 @@ static void shape_stage(Copy *c)
     }
 }
 
-/* Whether it weaves or deals out pairs, one short row after another. */
+/* Whether it zips or unzips pairs, in short rows that are adjacent in the output. */
 static bool is_dense(const Copy *c)
 {
     const int last = c->rank - 1;
@@ -144,7 +150,7 @@ static bool is_dense(const Copy *c)
            c->loop[last - 2].out == 2 * half;
 }
 
-/* Whether the kernel's stores fall on whole lines, in a target that starts on one. */
+/* Whether the kernel's stores fall on whole lines of a target that starts on one. */
 static bool is_aligned(const Copy *c)
 {
     const int last = c->rank - 1;
@@ -158,13 +164,13 @@ static bool is_aligned(const Copy *c)
     return true;
 }
 
-/* How far apart the elements of a row are that one kernel writes. */
+/* How far apart the elements of a row are in the output, as one kernel writes it. */
 static int64_t step_of_rows(const Copy *c)
 {
     return c->loop[c->kind == ZIP ? c->along : c->rank - 1].out;
 }
 
-/* Bytes that the kernel of a tile writes one after another. */
+/* How many contiguous bytes the kernel writes in a tile. */
 static int64_t contiguous_bytes(const Copy *c)
 {
     const int last = c->rank - 1;
@@ -177,14 +183,14 @@ static int64_t contiguous_bytes(const Copy *c)
     return bytes;
 }
 
-/* Whether rows are so long that of each the line at either end may be written in parts. */
+/* Whether rows are so long that it does not matter if the line at either end is written in parts. */
 static bool has_long_rows(const Copy *c)
 {
     if (c->kind == BLOCKS) return contiguous_bytes(c) >= LONG;
     return (c->kind == ZIP || c->kind == UNZIP) && step_of_rows(c) <= LINE && contiguous_bytes(c) >= LONG;
 }
 
-/* Runs are written anywhere with the same ease, but best read in the order they lie in. */
+/* Runs can be written in any order at the same cost, but are best read in the order in which they lie. */
 static void order_by_input(Copy *c)
 {
     for (int k = 1; k < c->rank - 1; k++) {
@@ -196,8 +202,8 @@ static void order_by_input(Copy *c)
     }
 }
 
-/* So many tiles of each loop as span few megabytes of the output; of a transpose as read whole pages of
- * the input, or it would come back to each of them too often. */
+/* A window has as many tiles along each loop as span a few megabytes of the output; of a transpose, as many as
+ * read whole pages of the input, or it would return to each of them too often. */
 static void shape_windows(Copy *c)
 {
     for (int k = 0; k < c->rank; k++) {
@@ -211,12 +217,12 @@ static void shape_windows(Copy *c)
     for (int j = 0; j < c->rank; j++) {
         const int k = c->by_out[j];
         const bool turned = c->kind == TRANSPOSE;
-        if (turned && k == c->rank - 1) break; /* a window has whole rows of the output */
+        if (turned && k == c->rank - 1) break; /* a transpose's windows have whole rows of the output */
         const int64_t steps = turned && k == c->along ? PAGE / c->width : WINDOW / c->loop[k].out;
         const int64_t room = steps / c->tile[k];
         c->window[k] = min(max(room, 1), c->tiles[k]);
         c->windows *= (c->tiles[k] + c->window[k] - 1) / c->window[k];
-        if (room) break; /* what is left is inside */
+        if (room) break; /* the remaining loops are inside */
     }
 }
 
@@ -227,7 +233,7 @@ static void shape(Copy *c, bool lines)
     shape_windows(c);
 }
 
-/* From loops in bytes to a copy that is ready to run; or of which tiles are put together first. */
+/* Makes a copy whose loops are in bytes ready to run. `staged` says that its tiles go through the stage. */
 static void prepare_copy(Copy *c, bool staged)
 {
     normalise(c);

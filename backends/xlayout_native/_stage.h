@@ -1,19 +1,19 @@
-/* _stage: a tile that was put together in a thread's own memory, on its way to the target.
+/* _stage: a tile that was assembled in a thread's own memory, on its way to the target.
  *
- * It goes there line by line, past the caches, while the next tile is read: a processor that reads,
- * turns and writes at a time takes as long as for the slowest of the three.
+ * It is written line by line, with streaming stores, while the next tile is being read: a processor that loads,
+ * shuffles and stores at the same time takes only as long as the slowest of the three.
  *
- * Segments that are parts of rows begin and end on whole lines: half a line would have to be read before
- * it is written. What is left over at the end of one is written with the next, which for that holds
- * the line before its start as well.
+ * A segment is a piece of the tile that is contiguous in the output. Segments that are parts of rows are written
+ * from line to line, because a partly written line would have to be read first. What is left over at the end of
+ * one is written with the next, whose tile for that purpose also holds the line before its start.
  */
 
 typedef struct {
-    const Copy *copy;        /* or NULL: nothing is waiting */
+    const Copy *copy;        /* NULL: nothing is pending */
     const uint8_t *from;
     uint8_t *to;
-    int64_t at, end;         /* bytes of this segment that are written, and to be written */
-    int64_t segments;        /* left of the innermost loop over them, this one included */
+    int64_t at, end;         /* bytes of this segment: written so far, and to be written */
+    int64_t segments;        /* left in the innermost loop over them, this one included */
     int64_t from_step, to_step;
     int64_t extent[MAX_RANK], index[MAX_RANK], bytes;
     bool first, last;        /* the tile has the start, the end, of the rows that segments are cut from */
@@ -25,7 +25,7 @@ static inline void open_segment(Pending *w)
     w->end = w->last ? w->bytes : w->bytes - (int64_t)((uintptr_t)(w->to + w->bytes) & (LINE - 1));
 }
 
-/* The first segment of the next row of them, if there is one. */
+/* To the first segment of the next row of them; if there is none, nothing is pending any more. */
 static void next_segments(Pending *w)
 {
     const Copy *c = w->copy;
@@ -56,7 +56,7 @@ static inline void next_segment(Pending *w)
     open_segment(w);
 }
 
-/* A tile of these extents in the stage, to be written from now on. */
+/* A tile of these extents is complete in the stage, and is to be written from now on. */
 static void make_pending(Pending *w, const Copy *c, const int64_t *extent, const uint8_t *stage, uint8_t *to,
                          bool first, bool last)
 {

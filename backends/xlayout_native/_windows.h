@@ -1,18 +1,18 @@
-/* _windows: the order of the tiles, by windows of the result.
+/* _windows: the order in which tiles run, by windows of the result.
  *
- * A window is a part of a few megabytes of an output. Its tiles come one after another, along the input
- * first, so that the next tile reads the same pages. Windows of several copies come in turn: those
- * that lie as far along their outputs as one another.
+ * A window is a part of one output, a few megabytes long. Its tiles run one after another, along the input
+ * first, so that the next tile reads the same pages. If a plan has several copies, their windows alternate, so
+ * that all outputs advance together.
  */
 
 typedef struct {
-    int64_t first[MAX_RANK], tiles[MAX_RANK]; /* by loops */
+    int64_t first[MAX_RANK], tiles[MAX_RANK]; /* of each loop */
     int64_t count;
 } Window;
 
 static void find_window(const Copy *c, int64_t number, Window *w)
 {
-    if (c->windows == 1) { /* as most are: without a division */
+    if (c->windows == 1) { /* the usual case, which needs no division */
         for (int k = 0; k < c->rank; k++) w->first[k] = 0, w->tiles[k] = c->tiles[k];
         w->count = c->count;
         return;
@@ -28,7 +28,7 @@ static void find_window(const Copy *c, int64_t number, Window *w)
     }
 }
 
-/* Where a tile of a window begins, by loops; the next one lies along this one of them. */
+/* Where a tile of a window begins, by loops. Consecutive tiles lie along the loop `along`. */
 static void find_tile(const Copy *c, const Window *w, int64_t number, int along, int64_t *at)
 {
     at[along] = (w->first[along] + number % w->tiles[along]) * c->tile[along];
@@ -42,7 +42,7 @@ static void find_tile(const Copy *c, const Window *w, int64_t number, int along,
 
 /* -- all windows of a plan ---------------------------------------------------------------------- */
 
-enum { VISITS = 1 << 16 }; /* most pairs of a phase and a copy */
+enum { VISITS = 1 << 16 }; /* most pairs of a phase and a copy that are visited */
 
 typedef struct {
     const Plan *plan;
@@ -50,7 +50,7 @@ typedef struct {
     int copy;
     int64_t next, end; /* windows of this copy in this phase */
     Window window;
-    int64_t number;    /* of the window, among all: -1 before the first */
+    int64_t number;    /* of the window among all; -1 before the first */
 } Cursor;
 
 static void start_windows(Cursor *s, const Plan *plan)
@@ -60,7 +60,7 @@ static void start_windows(Cursor *s, const Plan *plan)
     s->copy = -1, s->next = s->end = 0, s->window.count = 0, s->number = -1;
 }
 
-/* To the next window; there must be one. */
+/* Moves on to the next window; there must be one. */
 static void next_window(Cursor *s)
 {
     while (s->next == s->end) {
