@@ -1,13 +1,13 @@
-/* _blocks: blocks past the caches. A part of _lanes.h: once per vector size.
+/* _blocks: blocks of a line and more, mostly with streaming stores. A part of _lanes.h: once per vector size.
  *
- * Those of whole lines go to lines. Others, of a line and more, start anywhere: where one begins at the byte
- * after the one before it, the line of the seam is put together of both. Else its parts are stored at their
- * times.
+ * Blocks of whole lines go to lines. Others start anywhere: where one begins right behind the one before it, the
+ * line at the seam is assembled from both; elsewhere the two parts of that line are stored when their blocks
+ * are.
  */
 
 #if LANES < 4
-/* 16 bytes: so many from one place, and then from the other. What is before the start, or after the end, is not
- * read, as it may be nobody's: of each block there are as many bytes as that. */
+/* 16 bytes of a seam: `count` from the block that ends at `end + count`, the others from the one that starts at
+ * `start + count`. Blocks are at least that long, so nothing outside them is read, where memory may not exist. */
 INLINE __m128i N(end_and_start_16)(const uint8_t *end, const uint8_t *start, int64_t count)
 {
     if (count <= 0) return LOAD_16(start);
@@ -16,7 +16,7 @@ INLINE __m128i N(end_and_start_16)(const uint8_t *end, const uint8_t *start, int
     return _mm_or_si128(last, _mm_shuffle_epi8(LOAD_16(start + count), LOAD_16(PLACES + 16 - count)));
 }
 
-/* The same, a vector. */
+/* The same for a whole vector. */
 INLINE VEC N(end_and_start)(const uint8_t *end, const uint8_t *start, int64_t count)
 {
 #if LANES == 1
@@ -30,7 +30,7 @@ INLINE VEC N(end_and_start)(const uint8_t *end, const uint8_t *start, int64_t co
 }
 #endif
 
-/* The line that holds the end of one block, and the start of the next. */
+/* Streams the line that holds the end of one block and the start of the next. */
 INLINE void N(put_seam)(const Seam *seam, const uint8_t *from, int64_t part)
 {
 #if LANES == 4
@@ -44,7 +44,8 @@ INLINE void N(put_seam)(const Seam *seam, const uint8_t *from, int64_t part)
 #endif
 }
 
-/* A block. Meanwhile, what lies at `soon` from `then` is fetched. */
+/* Copies a block. Meanwhile, as much is prefetched from `ahead` bytes after `upcoming` on. Without a seam,
+ * blocks are either whole lines or stay in the caches. */
 INLINE void N(put_block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *upcoming, int64_t ahead,
                          Seam *seam, bool stream)
 {
@@ -73,7 +74,6 @@ TARGET static void N(block)(uint8_t *to, const uint8_t *from, int64_t count, con
     N(put_block)(to, from, count, upcoming, 0, seam, true);
 }
 
-/* With a seam, or without. */
 INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seam, bool stream)
 {
     const int64_t blocks = ((stream ? AHEAD : AHEAD_CACHED) + b->width - 1) / b->width, wrap = b->columns - blocks;
@@ -93,8 +93,8 @@ INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Se
         }
 }
 
-/* Columns that each go on row by row: in all but the first row a block follows the one before. Where columns meet, some
- * lines of each are written in turn (see BURST), and what is fetched is as far ahead as that. */
+/* Each column goes on in the next row, so all blocks but those of the first row follow one. Where columns alias,
+ * some lines of each are written in turn (see BURST), and the prefetches are as far ahead as that. */
 INLINE void N(rows_dealt)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seams)
 {
     const int64_t width = b->width, row = b->columns * width;
@@ -117,8 +117,8 @@ INLINE void N(rows_dealt)(const Box *b, const uint8_t *from, uint8_t *to, Seam *
 }
 
 #if LANES == 4
-/* Blocks of one line too are best put together in a vector; but where four and more are dealt out in turn, it is
- * quicker to read them as they lie. */
+/* Blocks of exactly a line are also best assembled in a vector; but where four or more are dealt out in turn, it
+ * is faster to read them in order. */
 static bool fill_vectors(const Box *b)
 {
     return b->width < LINE || (b->width == LINE && (b->columns < 4 || !has_seams(b)));
@@ -148,7 +148,7 @@ TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *
     else N(rows_of_blocks)(b, from, to, NULL, true);
 }
 
-/* Through the caches. */
+/* Blocks that stay in the caches. */
 TARGET static void N(blocks)(const Box *b, const uint8_t *from, uint8_t *to)
 {
     if (b->width > LINE && b->width <= MEMCPY_ABOVE) {

@@ -1,8 +1,10 @@
-/* _lanes: the kernels, for vectors of LANES x 16 bytes. Included once per size, with TARGET set to
- * the instruction set and NARROWER(kernel) to what serves a box too small for these vectors.
+/* _lanes: the vector kernels, for vectors of LANES x 16 bytes.
  *
- * The instructions of AVX2 and AVX-512 work within lanes of 16 bytes. Here that is a help: a
- * transpose is LANES small ones side by side, and each column it makes is one full store.
+ * Included once per size, with TARGET set to the instruction set and NARROWER(kernel) to the kernel for boxes
+ * that are too small for these vectors.
+ *
+ * The instructions of AVX2 and AVX-512 work within lanes of 16 bytes. That is an advantage here: a transpose is
+ * LANES small ones side by side, and each column it makes is one full store.
  */
 #define V (16 * LANES)
 #define N(name) JOIN(name, JOIN(_, LANES))
@@ -41,7 +43,6 @@ typedef __m512i vec_4;
 #endif
 #define VEC N(vec)
 
-/* Past the caches, or through them. */
 INLINE void N(put)(uint8_t *to, VEC v, bool stream)
 {
     if (stream) STREAM(to, v);
@@ -57,8 +58,8 @@ INLINE void N(put_line)(uint8_t *to, const uint8_t *from, bool stream)
 
 /* -- streaming --------------------------------------------------------------------------------- */
 
-/* Past the caches. `SOON` bytes ahead are fetched, of what is read here and then of `next`: each
- * page, and each run, would have the processor's own prefetchers start anew. */
+/* Copies a run with streaming stores, prefetching `ahead` bytes ahead: first from the run itself, then from
+ * `next`, because the hardware prefetchers start over at each page and at each run. */
 INLINE void N(streamed)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *next, int64_t ahead)
 {
     const int64_t head = min(-(intptr_t)to & (LINE - 1), count), wrap = count - ahead;
@@ -71,7 +72,7 @@ INLINE void N(streamed)(uint8_t *to, const uint8_t *from, int64_t count, const u
     move_short(to + at, from + at, count - at);
 }
 
-/* Of what waits in the stage, about so many bytes, to the end of a line. */
+/* Writes about so many bytes of what is pending in the stage, up to the end of a line. */
 TARGET static void N(write)(Pending *w, int64_t bytes)
 {
     for (; w->copy && bytes > 0; next_segment(w)) {
@@ -91,8 +92,8 @@ TARGET static void N(write)(Pending *w, int64_t bytes)
     }
 }
 
-/* The lines at the ends of a run may be written in part: they are fetched while the run before is copied, for
- * the stores past the caches wait for them. */
+/* The lines at the ends of a run may be written in part. They are prefetched while the run before is copied, or
+ * the streaming stores would wait for them. */
 TARGET static void N(stream_runs)(const Box *b, const uint8_t *from, uint8_t *to)
 {
     for (int64_t k = 0; k < b->batch; k++) {
@@ -106,7 +107,7 @@ TARGET static void N(stream_runs)(const Box *b, const uint8_t *from, uint8_t *to
 }
 
 #if LANES == 4
-/* A line of two: from byte `skip` of the first on, and as much of the second as fits. */
+/* One line of two vectors: the first from byte `skip` on, then as much of the second as fits. */
 INLINE VEC N(splice)(VEC before, VEC v, int64_t skip, int width)
 {
     const VEC at = _mm512_add_epi16(COUNT_WORDS, _mm512_set1_epi16((short)(skip / 2)));
@@ -117,8 +118,8 @@ INLINE VEC N(splice)(VEC before, VEC v, int64_t skip, int width)
                            _mm512_slli_epi16(_mm512_permutex2var_epi16(before, after, v), 8));
 }
 
-/* The same, where the processor permutes the bytes of two vectors (AVX512_VBMI). By the assembler: a function
- * for such processors alone could not be put in line in one that is for all with AVX-512. */
+/* The same with one permutation of bytes (AVX512_VBMI). In assembly, because a function compiled for that
+ * extension could not be inlined into one that is compiled for all of AVX-512. */
 INLINE VEC N(splice_bytes)(VEC before, VEC v, int64_t skip)
 {
     const VEC at = _mm512_add_epi8(COUNT_BYTES, _mm512_set1_epi8((char)skip));
@@ -158,7 +159,7 @@ INLINE VEC N(splice_bytes)(VEC before, VEC v, int64_t skip)
     default: CASE(WIDEST);                                                                         \
     }
 
-/* An element of two vectors is for narrower kernels too: plain C moves it as one. */
+/* Elements of two vectors are left to narrower kernels as well: plain C moves each in one piece. */
 INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool stream, bool prefetch)
 {
 #define CASE(W) EACH_WAYS(b->rows, N(zip_row), W, stream, prefetch)

@@ -1,11 +1,11 @@
-/* _narrow: transposes of which one side is so short that it is less than a lane, and lies as it is read or
- * written. A part of _lanes.h: once per vector size.
+/* _narrow: transposes with one side that is shorter than a lane and contiguous in memory. A part of _lanes.h:
+ * once per vector size.
  *
- * A lane of the n long rows is 16 * n bytes of the short ones. So n vectors become n, each of bytes of all
- * of them, which tables tell where to find.
+ * A lane of each of n long rows is 16 * n contiguous bytes of the short ones. So n vectors become n others, each
+ * made of bytes of all of them; tables say where to find those.
  */
 
-/* A small number as a constant: then as many vectors, and the tables, stay in registers. */
+/* Makes a small number a constant: then that many vectors, and the tables, stay in registers. */
 #define EACH_NUMBER(NUMBER, CASE)                                                                  \
     switch (NUMBER) {                                                                              \
     case 3: CASE(3); break;                                                                        \
@@ -15,7 +15,7 @@
     default: CASE((int)(NUMBER));                                                                  \
     }
 
-/* Bytes of a lane, that go to four places. */
+/* Stores each lane to a place of its own. */
 INLINE void N(scatter)(uint8_t *to, int64_t stride, VEC v)
 {
 #define PART(k, x) _mm_storeu_si128((__m128i *)(to + (k) * stride), x)
@@ -36,7 +36,7 @@ INLINE VEC N(shuffle)(VEC v, const uint8_t *table)
     return MM(shuffle_epi8)(v, EVERY_LANE(_mm_loadu_si128((const __m128i *)table)));
 }
 
-/* Vectors of bytes of all of these. */
+/* Makes n vectors, each of bytes of all of these. */
 INLINE void N(shuffle_all)(VEC *made, const VEC *v, int n, const uint8_t (*tables)[16])
 {
     for (int j = 0; j < n; j++, tables += n) {
@@ -46,7 +46,7 @@ INLINE void N(shuffle_all)(VEC *made, const VEC *v, int n, const uint8_t (*table
     }
 }
 
-/* `n` short rows taken apart, or put together of long ones. */
+/* Takes short rows of `n` elements apart, or puts them together from `n` long ones. */
 INLINE void N(narrow_rows)(const Box *b, const uint8_t *from, uint8_t *to, bool apart, int n)
 {
     const int width = (int)b->width;

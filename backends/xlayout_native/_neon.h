@@ -1,7 +1,7 @@
-/* _neon: ARM's instructions on 16 bytes, by the names that Intel's have: as many as kernels for one lane use.
+/* _neon: what the kernels for one lane call, on ARM: 16-byte instructions under the names of Intel's.
  *
- * A vector is bytes, whatever its elements are. No store goes past the caches by being told so: processors of
- * ARM's do that by themselves, where whole lines are written one after another.
+ * A vector is bytes, whatever its elements are. A streaming store is a plain one here: ARM processors bypass the
+ * caches by themselves where whole lines are written one after another.
  */
 #include <arm_neon.h>
 

@@ -1,24 +1,25 @@
-/* _short: blocks of a line at the most, of any width, to any address. A part of _lanes.h for vectors of a line.
+/* _short: blocks of a line at most, of any width and to any address. A part of _lanes.h for vectors of a line.
  *
- * Each goes to its place in a vector, by a load under a mask, and the vector to memory once it is full.
+ * A load under a mask puts each block into its place in a vector, which is stored once it is full. Longer blocks
+ * are in _blocks.h.
  */
 
-/* A line that is being filled. */
+/* A line of the output that is being filled. */
 typedef struct {
     uint8_t *line;
-    int64_t part;   /* bytes of it that are there, or are another's before the first block */
-    __mmask64 ours; /* those that are not */
+    int64_t part;   /* bytes filled, or belonging to whatever lies before the first block */
+    __mmask64 ours; /* mask of the bytes that do not belong to that */
     VEC held;
 } Filling;
 
-enum { FILLINGS = 64 }; /* at a time */
+enum { FILLINGS = 64 }; /* lines that are being filled at a time */
 
 INLINE void N(flush_partial)(const Filling *f)
 {
     if (f->part) _mm512_mask_storeu_epi8(f->line, f->ours & ((1ULL << f->part) - 1), f->held);
 }
 
-/* Blocks that follow one another in the output. Meanwhile, what lies at `soon` from each is fetched. */
+/* Appends blocks that are adjacent in the output. Meanwhile, what lies `ahead` bytes after each is prefetched. */
 INLINE void N(fill)(Filling *filling, const Box *b, const uint8_t *from, uint8_t *to, int64_t count,
                     int64_t ahead, bool stream)
 {
@@ -43,8 +44,9 @@ INLINE void N(fill)(Filling *filling, const Box *b, const uint8_t *from, uint8_t
     *filling = f;
 }
 
-/* Rows that are read again and again, as each takes a part of every line: from the first cache, so some
- * columns at a time. All of them stay open. */
+/* Each row of the output takes a part of every line of the input, which is therefore read once per row. So that
+ * it is read from L1, some columns are done for all rows before the next; the line that each row has begun stays
+ * open. */
 INLINE void N(fill_in_bands)(const Box *b, const uint8_t *from, uint8_t *to, bool stream)
 {
     Filling open[FILLINGS];
@@ -58,7 +60,7 @@ INLINE void N(fill_in_bands)(const Box *b, const uint8_t *from, uint8_t *to, boo
     for (int r = 0; r < b->rows; r++) N(flush_partial)(&open[r]);
 }
 
-/* A short row of the batch is read while the next is fetched. */
+/* Rows of a batch item that fit in L1 are copied while the next item is prefetched. */
 INLINE void N(short_blocks)(const Box *box, const uint8_t *from, uint8_t *to, bool stream)
 {
     Box in_turn = *box, *b = &in_turn;

@@ -1,6 +1,6 @@
-/* _turn: rows become columns, in vectors. A part of _lanes.h: once per vector size. */
+/* _turn: transposes of squares, in vector registers. A part of _lanes.h: once per vector size. */
 
-/* 16 bytes of one row a lane. */
+/* Loads 16 bytes of a row of its own into each lane. */
 INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
 {
 #define PART(k) _mm_loadu_si128((const __m128i *)(from + (k) * stride))
@@ -17,7 +17,7 @@ INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
 #undef PART
 }
 
-/* A column that was made, to where it belongs. `kept` holds the column before it, of the rows above. */
+/* Stores a column that was made, as `store` says. `carry` holds the column before it, made of the rows above. */
 INLINE void N(put_column)(uint8_t *to, VEC v, int width, Store store, uint8_t *carry)
 {
 #if LANES == 4
@@ -37,8 +37,8 @@ INLINE void N(put_column)(uint8_t *to, VEC v, int width, Store store, uint8_t *c
     STORE(to, v);
 }
 
-/* One square a lane, n x n elements, n = 16 / width: lane k holds rows k*n to k*n + n - 1, so that
- * a column of all lanes is V bytes in a row. */
+/* Transposes one square per lane, n x n elements, n = 16 / width. Lane k holds rows k*n to k*n + n - 1, so that
+ * a column of all lanes is V contiguous bytes. */
 INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out, int width,
                     Store store, uint8_t *carry)
 {
@@ -54,7 +54,7 @@ INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t co
         N(put_column)(to + k * column_out, v[k], width, store, carry + k * LINE);
 }
 
-/* Squares down the rows, then across. At the edges they overlap what is there already. */
+/* Squares down the rows, then across. At the edges they overlap, and write the same bytes again. */
 INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int width)
 {
     const int64_t n = 16 / width, high = n * LANES;
@@ -68,11 +68,14 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
     }
 }
 
-/* A block, turned. Meanwhile the next is laid, or fetched, and the lines of one to come are fetched: so the
- * processor waits for memory, shuffles and stores at a time. Of rows that start anywhere each line holds the
- * end of one square and the start of another: both are asked for, as the one before may be far away. Where
- * they begin on lines a second fetch would ask for the same, at a twentieth of the time. A store through the
- * caches waits for its line as a load does: lines of the result are fetched as well. */
+/* Transposes a block. Meanwhile the next one is packed, or prefetched, and lines of a later one are prefetched,
+ * so that the processor waits for memory, shuffles and stores at the same time.
+ *
+ * If rows do not begin on lines, a square takes two lines of each, of which its neighbours share one. Both are
+ * prefetched, since the square before may have been far away. If rows begin on lines, a second prefetch would
+ * ask for the same line again, which costs a twentieth of the time. A store through the caches waits for its
+ * line as a load does, so lines of the result are prefetched as well.
+ */
 INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Store store, uint8_t *carry,
                           int width, bool packed)
 {

@@ -1,8 +1,9 @@
-/* _weave: rows woven into one and dealt out again, in vectors. A part of _lanes.h: once per vector size. */
+/* _weave: rows interleaved into one (zip) and dealt out again (unzip), in vectors. A part of _lanes.h: once per
+ * vector size. */
 
 /* -- two vectors woven into two, and back -------------------------------------------------------- */
 
-/* In each lane: a0 b0 a1 b1 ... of the lower halves, and of the upper ones. */
+/* Interleaves the lower halves of each lane, a0 b0 a1 b1 ..., and the upper ones. */
 INLINE void N(unpack)(int width, VEC a, VEC b, VEC *low, VEC *high)
 {
     switch (width) {
@@ -32,7 +33,7 @@ INLINE void N(pack)(int width, VEC low, VEC high, VEC *a, VEC *b)
     *a = MM(unpacklo_epi64)(low, high), *b = MM(unpackhi_epi64)(low, high);
 }
 
-/* Lanes of both in turn, low0 high0 low1 high1 ...; pairs of lanes, where an element is one. */
+/* Alternates the lanes of both: low0 high0 low1 high1 ...; or pairs of lanes, if an element is one. */
 INLINE void N(weave)(int width, VEC low, VEC high, VEC *x, VEC *y)
 {
     if (width >= V) {
@@ -71,8 +72,7 @@ INLINE void N(unweave)(int width, VEC x, VEC y, VEC *low, VEC *high)
 
 /* -- zip and unzip ------------------------------------------------------------------------------- */
 
-/* Vectors of `ways` rows, from here on, become vectors of one: log2(ways) rounds that pair row i with
- * row i + ways/2. */
+/* Interleaves a vector of each of `ways` rows: log2(ways) rounds that pair row i with row i + ways/2. */
 INLINE void N(zip_vectors)(VEC *v, const uint8_t *from, int64_t row_in, int ways, int width)
 {
     VEC w[8];
@@ -87,7 +87,7 @@ INLINE void N(zip_vectors)(VEC *v, const uint8_t *from, int64_t row_in, int ways
     }
 }
 
-/* The inverse: vectors of one row of groups become one of each of `ways` rows. */
+/* The inverse: vectors of one row of groups become a vector of each of `ways` rows. */
 INLINE void N(unzip_vectors)(VEC *v, const uint8_t *from, int ways, int width)
 {
     VEC w[8];
@@ -102,9 +102,10 @@ INLINE void N(unzip_vectors)(VEC *v, const uint8_t *from, int ways, int width)
     }
 }
 
-/* A part of what vectors hold: less than a line, or from a line on. Past the caches the last vectors may not
- * overlap those before: a line that was just streamed would have to be read again. These are called once
- * or twice a row, so they are not there for every width and number of ways. */
+/* Streams a part of what vectors hold: less than a line, or starting on one. Unlike stores through the caches,
+ * the last vectors may not overlap those before them: a line that was just streamed would have to be read back.
+ * The two functions below are called once or twice a row, so they are not specialised for every width and number
+ * of ways. */
 INLINE void N(stream_part)(uint8_t *to, const uint8_t *made, int64_t count)
 {
     for (; count >= LINE; count -= LINE, to += LINE, made += LINE) N(put_line)(to, made, true);
@@ -135,9 +136,9 @@ NOINLINE TARGET static void N(unzip_part)(const uint8_t *from, uint8_t *to, cons
     }
 }
 
-/* `ways` rows become one. Through the caches, the last step may overlap the one before: it writes the same
- * bytes again. Short rows that lie together are fetched as they lie, well before their turn; of long
- * ones what comes next; and the line of the result that the end is a part of. */
+/* `ways` rows into one. Through the caches, the last step may overlap the one before: it writes the same bytes
+ * again. Short rows that are adjacent are prefetched in the order in which they lie, well before their turn; of
+ * long ones, what comes next in each; and for writing, the line that the end of the result shares. */
 INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
                        int width, bool stream, bool prefetch)
 {
@@ -165,15 +166,15 @@ INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, co
     if (stream && at < count) N(zip_part)(from, to, b, ways, width, at, count - at);
 }
 
-/* Lines that were made, so many bytes of each of `ways` rows. */
+/* Streams `count` bytes of each of `ways` rows from where they were assembled. */
 INLINE void N(put_burst)(uint8_t *to, int64_t column_out, uint8_t (*made)[BURST(LANES) + LINE], int ways, int64_t count)
 {
     for (int k = 0; k < ways; k++)
         for (int64_t x = 0; x < count; x += LINE) N(put_line)(to + k * column_out + x, made[k] + x, true);
 }
 
-/* The inverse: one row of `rows` groups becomes `ways` rows. Past the caches these start as far from a
- * line as one another; where they meet, several lines are made and then written in turn (see BURST). */
+/* The inverse: one row of `rows` groups into `ways` rows. When streaming, all of these start equally far from a
+ * line; where they alias, several lines of each are assembled and then written in turn (see BURST). */
 INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
                          int width, bool stream, bool prefetch)
 {
