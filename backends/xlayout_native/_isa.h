@@ -1,45 +1,46 @@
 /* _isa: the kernels of each instruction set, and which of them this processor runs. */
 
-/* Where a line goes that was made: */
+/* How a line of a transpose is stored: */
 typedef enum {
     CACHED,   /* to any address, through the caches */
-    STREAMED, /* to a line of the target, past them */
-    CARRIED,  /* nowhere: it is kept, for the line that its end is part of */
-    SPLICED,  /* with what was kept to the line that it begins in, past the caches; and is kept, */
-    SPLICED_BYTES, /* which takes fewer steps with AVX512_VBMI */
+    STREAMED, /* to a line of the target, with a streaming store */
+    CARRIED,  /* not yet: it is kept, for the line that its end is part of */
+    SPLICED,  /* streamed to the line that it begins in, joined to what was carried; then carried itself */
+    SPLICED_BYTES, /* the same with AVX512_VBMI, in fewer steps */
 } Store;
 
-/* A line of each of LINE / width rows: a square. They are laid side by side first, so that each is read
- * once, and rows that compete for the same few places of a cache do so once; or turned where they are. */
+/* A square: a line of each of LINE / width rows. Most are packed first, row after row, so that each line is read
+ * once, and rows that compete for the same few sets of a cache do so only once. Others are transposed where they
+ * are. */
 typedef struct {
-    const uint8_t *from;   /* the square to be turned now, */
-    const uint8_t *packed; /* and where it is laid, or NULL */
-    uint8_t *packed_next;  /* where the next is laid meanwhile, */
-    const uint8_t *next;   /* from here, */
-    const uint8_t *ahead;  /* and from here on lines are fetched; */
-    int together;          /* of a row at a time, by log2 */
+    const uint8_t *from;   /* the square to be transposed now */
+    const uint8_t *packed; /* its packed copy, or NULL */
+    uint8_t *packed_next;  /* where the next square is packed meanwhile */
+    const uint8_t *next;   /* the next square */
+    const uint8_t *ahead;  /* where lines for later squares are prefetched from */
+    int together;          /* log2 of how many of them are taken from a row at a time */
     int64_t row_in;
-    const uint8_t *result_ahead; /* and here, lines of a result that stays in the caches; or NULL */
+    const uint8_t *result_ahead; /* lines of a cached result, to be prefetched for writing; or NULL */
 } Block;
 
 typedef void (*Turn)(const Block *, uint8_t *to, int64_t column_out, Store, uint8_t *carry);
 
-/* Where a block has ended: all of it is written but for what is in a line with what may follow. */
+/* Where a block ended: it is written except for what is in one line with whatever may follow. */
 typedef struct { uint8_t *to; const uint8_t *from; } Seam;
 
 enum {
-    SEAMS = L1_SHARE / LINE, /* at a time */
-    FEW_COLUMNS = 32,        /* that may be written in turn where their blocks are longer: */
-    FEW_LONG = 1 << 16,      /* bytes of a row of those */
+    SEAMS = L1_SHARE / LINE, /* that are open at a time */
+    FEW_COLUMNS = 32,        /* up to so many may be written in turn even in longer rows: */
+    FEW_LONG = 1 << 16,      /* of up to so many bytes */
 };
 
-/* Bytes of a column that are written in turn, where columns meet; of no more columns than these. Processors with
- * AVX-512 have not been seen to gain by it. */
+/* Bytes that are written to one column before the next, where columns alias, if there are no more columns than
+ * FEW_BURSTS. Processors with AVX-512 have not been seen to gain from it. */
 #define BURST(lanes) ((lanes) < 4 ? 8 * LINE : 0)
 enum { FEW_BURSTS = 8 };
 
-/* Whether some of these columns lie whole pages apart. A processor that writes a line of one and a line of the other
- * in turn, past the caches, takes up to twice as long. */
+/* Whether some of these columns lie whole pages apart (4K aliasing). A processor that streams a line to one and
+ * a line to the other in turn takes up to twice as long. */
 static inline bool columns_alias(int64_t columns, int64_t column_out)
 {
     for (int64_t k = 1; k < columns; k++)
@@ -47,8 +48,8 @@ static inline bool columns_alias(int64_t columns, int64_t column_out)
     return false;
 }
 
-/* Whether each column goes on in the next row, so that rows may be read as they lie: not where columns
- * follow one another, and are short; nor long rows of many, as the block before each seam is read again. */
+/* Whether each column goes on in the next row, so that rows can be read in order. Not if columns are adjacent in
+ * the output, and short; nor for long rows of many columns, since the block before each seam is read again. */
 static inline bool has_seams(const Box *b)
 {
     const int64_t column = b->rows * b->width, row = b->columns * b->width;
@@ -63,21 +64,21 @@ static inline void close_seam(const Seam *s)
     if (part) move_short(s->to - part, s->from - part, part);
 }
 
-/* A block of a line and more past the caches, after the one that ended at the seam, if that is where this
- * begins; meanwhile as much is fetched from `then` on. */
+/* Streams a block of a line or more. If it begins where the block at the seam ended, the two are joined.
+ * Meanwhile as much is prefetched from `upcoming` on. */
 typedef void (*PutBlock)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *upcoming, Seam *);
 
 typedef struct {
     const char *name;
     Kernel kernels[KINDS];
-    Kernel streaming[KINDS];                  /* to whole lines; or NULL */
-    Kernel dense[KINDS];                      /* of copies that are dense, to any address; or NULL */
+    Kernel streaming[KINDS];                  /* with streaming stores of whole lines; or NULL */
+    Kernel dense[KINDS];                      /* of dense copies, to any address; or NULL */
     Kernel unaligned[KINDS];                  /* of long rows, each to any address; or NULL */
-    int64_t narrowest;                        /* bytes of a block that it takes there */
+    int64_t narrowest;                        /* bytes of a block that `unaligned` takes, at least */
     PutBlock block;                           /* or NULL */
     Turn turn[5];                             /* by log2 of the width; or NULL */
-    bool whole_lines;                         /* they go, for a vector is a line; else HERE alone */
-    void (*write)(Pending *, int64_t bytes);  /* about so many; or NULL */
+    bool whole_lines;                         /* a vector is a line: `turn` stores in every way, not only CACHED */
+    void (*write)(Pending *, int64_t bytes);  /* writes about so many of what is pending; or NULL */
 } Isa;
 
 static const Isa PLAIN = {
@@ -85,17 +86,17 @@ static const Isa PLAIN = {
     {NULL}, {NULL}, {NULL}, 0, NULL, {NULL}, false, NULL,
 };
 
-enum { NARROW = 15 }; /* elements in the short rows of a narrow transpose, at the most */
+enum { NARROW = 15 }; /* most elements in the short rows of a narrow transpose */
 
-/* Elements of so many bytes from which rows are too long to be turned by tables, in vectors of so many lanes. */
+/* Elements of so many bytes from which rows are too long for the tables of _narrow.h, with so many lanes. */
 static inline int64_t table_limit(int64_t width, int lanes) { return max(16 / width, 2 * lanes); }
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 #include <immintrin.h>
 
-/* A line that is used once: for the first cache alone, or by way of the second. The first is best on
- * processors of AMD's; on Intel's such fetches wait for one another, and copies take twice as long. */
+/* Prefetches a line that is used once. On AMD's processors it is best fetched into L1 alone; on Intel's such
+ * fetches wait for one another, and copies take twice as long, so there it comes by way of L2. */
 static bool prefetch_via_l2;
 #define PREFETCH_ONCE(p, by) (prefetch_via_l2 ? PREFETCH(p, by, 2) : PREFETCH(p, by, 0))
 
@@ -106,7 +107,7 @@ static void detect_processor(void)
                       c == signature_INTEL_ecx && d == signature_INTEL_edx;
 }
 
-/* What was streamed is there. */
+/* What was streamed before is visible from here on. */
 static void fence(void) { _mm_sfence(); }
 #else
 static void detect_processor(void) {}
@@ -122,11 +123,12 @@ static void fence(void) {}
 #define TARGET
 #endif
 
-/* Where each byte of n vectors is found in n others: by the vector that is made, and the one it is made of.
- * One side is n rows, of a vector each; the other has an element of each in turn. */
+/* Tables that shuffle n vectors into n others: for each pair of a vector that is made and one that it is made
+ * of, where its bytes are found. One side is n rows, a vector of each; the other has an element of each row in
+ * turn. */
 static void build_tables(uint8_t (*tables)[16], int n, int width, bool apart)
 {
-    memset(tables, 0x80, (size_t)(16 * n * n)); /* of a shuffle: nothing from there */
+    memset(tables, 0x80, (size_t)(16 * n * n)); /* makes a shuffle write 0 */
     for (int at = 0; at < 16 * n; at++) {
         const int element = at / width, row = element % n, place = element / n * width + at % width;
         if (apart) tables[row * n + at / 16][place] = (uint8_t)(at % 16);
@@ -136,7 +138,7 @@ static void build_tables(uint8_t (*tables)[16], int n, int width, bool apart)
 
 #define LOAD_16(p) _mm_loadu_si128((const __m128i *)(p))
 
-/* Of a shuffle: to any place of 16, and nothing from 128. */
+/* A sliding window over this is a shuffle that moves 16 bytes by any distance; at 128 it writes 0. */
 static const uint8_t PLACES[48] = {
     128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
@@ -180,8 +182,8 @@ static const Isa AVX512 = AVX512_WITH("avx512", turn_1);
 static const Isa AVX512_VBMI = AVX512_WITH("avx512vbmi", turn_bytes);
 #undef AVX512_WITH
 
-/* <cpuid.h> rather than __builtin_cpu_supports, which needs a symbol of the compiler's runtime that
- * not every linker finds. The system must save the registers too, hence xgetbv. */
+/* <cpuid.h> rather than __builtin_cpu_supports, which needs a symbol from the compiler's runtime that not every
+ * linker finds. The system must save the wider registers too, hence xgetbv. */
 static bool supports(const Isa *isa)
 {
     unsigned a, b, c, d, low, high;
@@ -213,5 +215,5 @@ static const Isa *const ISAS[] = {&PLAIN};
 
 static _Atomic(const Isa *) chosen = &PLAIN;
 
-/* Whether transposes write whole lines by themselves. */
+/* Whether transposes write whole lines without a stage. */
 static bool makes_lines(void) { return atomic_load(&chosen)->whole_lines; }
