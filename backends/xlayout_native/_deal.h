@@ -1,9 +1,9 @@
-/* _deal: rows that are dealt out to several results, each of which takes a part of every row; and rows
- * that are joined from several sources, which give a part each.
+/* _deal: rows that are dealt out to several results, each of which takes a part of every row; and rows that are
+ * joined from several sources, each of which supplies a part.
  *
- * As copies of their own, each that is dealt would read through all rows for its part of them, and memory
- * is slow to read in parts. Dealt out row by row the input is read as it lies. And each that is joined
- * would write its part of rows alone; but where parts begin off a line, there are lines of two of them.
+ * As separate copies, each one dealt would go through all rows for its part of them, and memory is slow to read
+ * in parts. Dealt out row by row, the input is read in order. Each one joined would write only its part of every
+ * row; but where parts begin off a line, some lines belong to two of them.
  */
 
 static bool are_parts(const Copy *a, const Copy *b)
@@ -13,21 +13,21 @@ static bool are_parts(const Copy *a, const Copy *b)
            a->width == b->width && x->n == y->n && x->out == y->out;
 }
 
-/* Whether `b` takes the part of each row that follows the one that `a` takes. */
+/* Whether `b` takes the part of each row that follows the part `a` takes. */
 static bool takes_next_part(const Copy *a, const Copy *b)
 {
     return are_parts(a, b) && a->source == b->source && b->from == a->from + a->width &&
            a->loop[0].in == b->loop[0].in;
 }
 
-/* Whether `b` gives the part of each row that follows the one that `a` gives. Parts of a page and more have few
- * lines in common, and are read and written one source after the other. */
+/* Whether `b` supplies the part of each row that follows the part `a` supplies. Parts of a page or more share
+ * few lines, and are read and written one source after another. */
 static bool gives_next_part(const Copy *a, const Copy *b)
 {
     return are_parts(a, b) && a->width < PAGE && a->target == b->target && b->to == a->to + a->width;
 }
 
-/* The first of copies becomes the one that runs the tiles of all of them. */
+/* Makes the first of these copies the one that runs the tiles of all of them. */
 static void group_copies(Copy *c, bool joined)
 {
     c->joined = joined;
@@ -39,7 +39,7 @@ static void group_copies(Copy *c, bool joined)
     c->window[0] = 1, c->windows = c->count;
 }
 
-/* The plan, once all its copies are prepared. */
+/* Groups the copies of a plan, and counts its tiles and windows, once all copies are prepared. */
 static void finish_plan(Plan *plan)
 {
     for (int k = 0; k < plan->count; k += plan->copies[k].together) {
@@ -73,8 +73,8 @@ static bool no_seams(const Plan *plan, const Copy *c, uint8_t *const *pointers)
     return !offset;
 }
 
-/* A tile of each of them: dealt out row by row; joined as many rows at a time as can be, as memory is quick to read in
- * long parts of one source. `next` is where the input of the first goes on afterwards. */
+/* Runs a tile of each of them. Rows are dealt out one by one; of joined ones as many as possible are done at a
+ * time, because long parts of one source are read faster. `next` is where the input of the first one continues. */
 static void run_together(Worker *worker, const Plan *plan, const Copy *c, const int64_t *at,
                          uint8_t *const *pointers, const uint8_t *next)
 {
@@ -97,7 +97,7 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
         for (int p = 0; p < c->together; p++) {
             const bool is_last = p + 1 == c->together;
             const Copy *part = c + p, *other = is_last ? c : part + 1;
-            const int64_t beyond = is_last ? 0 : band - stop; /* the other's rows go on from there */
+            const int64_t beyond = is_last ? 0 : band - stop; /* the next part: in this band; the first: in the next */
             for (int64_t r = band; r < stop; r++) {
                 const uint8_t *from = part_at(pointers, part, r), *upcoming = from + AHEAD;
                 if (c->joined) {

@@ -1,14 +1,14 @@
-/* _tiles: a tile, by one thread.
+/* _tiles: a tile, run by one thread.
  *
- * A result too large for the caches is written past them, in whole lines. Where a kernel makes whole
- * lines by itself, it writes them. Where it does not, tiles go through the thread's stages.
+ * A result that is too large for the caches is written with streaming stores, in whole lines. A kernel that
+ * makes whole lines writes them itself; otherwise tiles go through the thread's stages (_stage.h).
  */
 
 enum {
     STAGE = 3 * TILE,  /* holds a tile of any copy: its bytes, and two lines for each segment */
-    AHEAD_LINES = 128, /* that are fetched before a transpose turns them */
-    L1_WAY = 4096, L1_WAYS = 8, /* of the first cache of most processors, in bytes */
-    CARRY_LINES = TILE / LINE /* of a tile's columns: it has so many lines at the most */
+    AHEAD_LINES = 128, /* prefetched before a transpose needs them */
+    L1_WAY = 4096, L1_WAYS = 8, /* L1 of most processors: bytes of one of its ways, and their number */
+    CARRY_LINES = TILE / LINE /* a line for each column of a tile, which has no more columns */
 };
 _Static_assert(RUN + 2 * LINE <= STAGE, "a stage must hold a block");
 _Static_assert(LINE + (ROWS + 2 * LINE) * BYTES <= STAGE, "a stage must hold a transpose's tile of single bytes");
@@ -29,12 +29,12 @@ typedef struct {
     int64_t extent[MAX_RANK];
     int64_t out[MAX_RANK]; /* output strides: the target's, or the stage's */
     Kernel kernel;
-    Turn turn;             /* in place of the kernel, where the box is large enough */
-    Store store;           /* of the lines that it makes, but for the first and the last */
-    bool pack;             /* its squares are laid before they are turned */
-    bool by_rows;          /* and follow one another across all columns, before the next rows */
+    Turn turn;             /* instead of the kernel, if the box is large enough */
+    Store store;           /* of the lines that it makes, except for the first and the last */
+    bool pack;             /* squares are packed before they are transposed */
+    bool by_rows;          /* squares go across all columns before the next rows */
     bool first, last;      /* the tile has the start, the end, of the output's rows */
-    int64_t lead;          /* rows before the tile that are read for lines that began there */
+    int64_t lead;          /* rows before the tile that are also read, for lines that began there */
     Box box;
     int batch;             /* the loop inside the box besides rows and columns, or -1 */
 } Tile;
@@ -48,9 +48,9 @@ static inline void write_pending(Worker *worker, int64_t bytes)
 
 typedef struct { int64_t band, row, column; } Spot;
 
-/* Down the band, across, then to the next band; false past the end. A result that stays in the caches is
- * made in one band: its rows, which are the box's columns, grow by more before others do. Where it is staged,
- * bands are as high as a square, so that the lines of a row are read at a time. */
+/* Down the band, across, then to the next band; false past the end. A cached result is made in one band, so that
+ * its rows, the box's columns, grow by as much as they can before the next ones do. Read by rows, a band is one
+ * square high, so that the lines of a row are read together. */
 static inline bool step(Spot *s, const Tile *t)
 {
     const int64_t side = LINE / t->box.width;
@@ -63,7 +63,7 @@ static inline bool step(Spot *s, const Tile *t)
     return s->band < t->box.rows;
 }
 
-/* How one block of it goes. `row` is where it would begin, did it not overlap at the end. */
+/* Transposes one block. `row` is where it would begin if it did not overlap another at the end. */
 static inline void turn_one(const Tile *t, const Block *block, uint8_t *to, int64_t r, int64_t row,
                             uint8_t *carry)
 {
@@ -74,17 +74,17 @@ static inline void turn_one(const Tile *t, const Block *block, uint8_t *to, int6
     }
     if (r == row) t->turn(block, to, out, r ? SPLICED : CARRIED, carry);
     const bool start = t->first && !r, end = t->last && r + 2 * side > t->box.rows;
-    if (start || end || r < row) t->turn(block, to, out, CACHED, carry); /* no line comes for all of it */
+    if (start || end || r < row) t->turn(block, to, out, CACHED, carry); /* no other block completes its line */
 }
 
-/* How many squares are side by side, by log2, where each can fetch so many lines of some rows. */
+/* log2 of how many squares lie side by side, if each can prefetch that many lines of some rows; else 0. */
 static inline int side_by_side(const Tile *t)
 {
     const int64_t side = LINE / t->box.width, squares = (t->box.columns + side - 1) / side;
     return t->by_rows && squares <= side && !(squares & (squares - 1)) ? __builtin_ctzll((uint64_t)squares) : 0;
 }
 
-/* From where on a square fetches, of those that are read by rows: its share of the rows below, all lines of each. */
+/* Where a square that is read by rows prefetches from: its share of the rows below, all lines of each. */
 static inline const uint8_t *below(const Tile *t, const Spot *at, const uint8_t *from, const uint8_t *after,
                                    int together)
 {
@@ -95,9 +95,9 @@ static inline const uint8_t *below(const Tile *t, const Spot *at, const uint8_t 
     return (const uint8_t *)(row + (uintptr_t)share);
 }
 
-/* Squares of whole lines, which at the edges overlap. Between them the tile before is written, and the
- * lines of squares to come are fetched into the second cache: no prefetcher follows so many rows, and
- * the first cache waits for too few lines at a time. */
+/* Squares of whole lines, which overlap at the edges. Between them the pending tile is written, and lines for
+ * later squares are prefetched into L2: the hardware prefetchers do not follow so many rows, and L1 waits for
+ * too few lines at a time. */
 static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint8_t *next)
 {
     const Box *b = &t->box;
@@ -138,7 +138,7 @@ static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint
 
 /* -- a tile ------------------------------------------------------------------------------------ */
 
-/* The loops outside the box, then the box. `next` is where the input goes on afterwards. */
+/* The loops outside the box, then the box. `next` is where the input continues afterwards. */
 static void each_box(Tile *t, int k, const uint8_t *from, uint8_t *to, const uint8_t *next)
 {
     const Copy *c = t->copy;
@@ -148,7 +148,7 @@ static void each_box(Tile *t, int k, const uint8_t *from, uint8_t *to, const uin
             turn_box(t, from, to, next);
             return;
         }
-        /* Within the caches processors fetch one row by themselves; what is read in several places they do not. */
+        /* In the caches, the hardware prefetches a single row well enough, but not reads in several places. */
         t->box.next = t->worker->stream || c->kind == BLOCKS || c->kind == ZIP ? next : NULL;
         t->kernel(&t->box, from, to);
         const Box *b = &t->box;
@@ -177,8 +177,8 @@ static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
     return all % (uintptr_t)multiple == 0;
 }
 
-/* Whether squares are laid first. A line of one that is not is read in four parts, from the first cache:
- * its rows must not meet in more than half the ways of a set. */
+/* Whether squares are packed first. A line of one that is not is read in four parts, from L1: its rows must not
+ * take more than half the ways of a set. */
 static bool needs_packing(const Copy *c, const uint8_t *from)
 {
     const int64_t step = c->loop[c->rank - 1].in, side = LINE / c->width;
@@ -188,14 +188,14 @@ static bool needs_packing(const Copy *c, const uint8_t *from)
     return false;
 }
 
-/* Whether rows of whole lines follow one another in the output, so that a tile is one long run of it. */
+/* Whether rows of whole lines are adjacent in the output, so that a tile is one long run of it. */
 static bool is_run(const Copy *c)
 {
     const int64_t row = c->loop[c->rank - 1].n * c->width;
     return row % LINE == 0 && c->segment > row;
 }
 
-/* Whether its columns are few, and lie as they are read, in tiles of long rows. */
+/* Whether it has few columns, contiguous in the input, in tiles of long rows. */
 static bool is_narrow(const Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
@@ -203,9 +203,10 @@ static bool is_narrow(const Copy *c)
            c->tile[c->rank - 1] * c->width >= LONG;
 }
 
-/* How a transpose's tile is made: by squares if it has one, and by these from lines of the target, or
- * across lines, where the processor can and rows are long. Else it is staged; also one that is a run, off
- * a line: the lines at the ends of its rows would be made in two parts, far apart in time. */
+/* How a transpose's tile is made: by squares, if it holds one. They go straight to lines of the target, or are
+ * spliced across lines, if the processor can and rows are long; otherwise the tile is staged. So is one that is
+ * a single run but begins off a line: the lines at the ends of its rows would be made in two parts, far apart in
+ * time. */
 static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, const uint8_t *start)
 {
     const Copy *c = t->copy;
@@ -226,15 +227,15 @@ static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, co
     if (whole_lines && !odd)
         t->store = STREAMED;
     else if (whole_lines && c->tile[last] * c->width >= ROW && !is_run(c) &&
-             begin_at(c, start, c->width)) /* an element may be several that stay together */
+             begin_at(c, start, c->width)) /* an element may stand for several, and be aligned as one of those */
         t->store = SPLICED;
     else
         t->staged = true;
-    t->by_rows = t->turn && !whole_lines && (c->width < 4 || !odd); /* wide ones off lines are faster in bands */
+    t->by_rows = t->turn && !whole_lines && (c->width < 4 || !odd); /* wide elements off lines are faster in bands */
     t->lead = odd && !t->first ? side : 0;
 }
 
-/* The kernel that writes whole lines of this target by itself; NULL: it has to be staged. */
+/* The kernel that writes whole lines of this target by itself; NULL: the copy has to be staged. */
 static Kernel writer(const Isa *isa, const Copy *c, const uint8_t *to)
 {
     const uintptr_t offset = (uintptr_t)to % LINE;
@@ -279,7 +280,7 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
         t.box.batch = t.extent[t.batch];
         t.box.batch_in = c->loop[t.batch].in, t.box.batch_out = t.out[t.batch];
     }
-    if (c->kind == BLOCKS) { /* lines that are made of two blocks want neighbours in the output in turn */
+    if (c->kind == BLOCKS) { /* to be spliced, blocks that are adjacent in the output must follow one another */
         const bool unaligned = t.kernel == isa->unaligned[BLOCKS];
         const bool few = t.box.columns < (worker->stream ? 2 : 8) && t.box.columns < t.box.rows;
         const bool turn = t.box.rows > 1 && t.box.row_out == c->width && !has_seams(&t.box);
