@@ -1,14 +1,13 @@
 /* _pages: memory for a large result, on huge pages that are there before it is written.
  *
- * The first touch of a page costs more than a copy of its bytes: the system clears it. On huge pages it
- * is cleared at the speed of memory, if it is touched at its end. The system clears the rest of a page
- * first and what was touched last, from the front where that is the end, else backwards, which was
- * measured at half the speed.
+ * The first touch of a page costs more than copying its bytes, because the system clears it. A huge page is
+ * cleared at the speed of memory if it is touched at its end: Linux clears the touched part last, and the rest
+ * from the front if that part is the end, but backwards otherwise, which was measured at half the speed.
  */
 
 enum { HUGE_PAGE = 2 << 20 };
 
-/* The pages at both ends are asked for whole: a huge page that lacks its first 4096 bytes is none. */
+/* Rounds outwards at both ends: a huge page without the advice for its first 4096 bytes does not become one. */
 static bool ask_huge_pages(uintptr_t address, int64_t bytes)
 {
 #ifdef MADV_HUGEPAGE
@@ -20,7 +19,7 @@ static bool ask_huge_pages(uintptr_t address, int64_t bytes)
     return false;
 }
 
-/* Whether the system has yet to give a page here. */
+/* Whether the system has yet to provide a page here. */
 static bool untouched(uintptr_t address)
 {
 #ifdef __linux__
@@ -32,9 +31,9 @@ static bool untouched(uintptr_t address)
 #endif
 }
 
-typedef struct { uintptr_t first, last; } Span; /* addresses of bytes */
+typedef struct { uintptr_t first, last; } Span; /* addresses of the first byte and of the last */
 
-/* All that a copy writes, and what lies between. */
+/* All that a copy writes, gaps included. */
 static Span span_of(const Copy *c, const uint8_t *to)
 {
     const uintptr_t first = (uintptr_t)to + (uintptr_t)c->to;
@@ -54,12 +53,13 @@ static Span span_of_window(const Copy *c, const Window *w, const uint8_t *to)
     return (Span){first, last};
 }
 
-/* The page that begins here, as far as it is inside: at its end if it can be a huge one, else in pieces. */
+/* Touches what is `inside` of the page that begins here: a whole one at its end, so that it may be a huge one;
+ * otherwise its small pages, in one call. */
 static void touch_page(uintptr_t page, Span inside)
 {
     const uintptr_t first = page > inside.first ? page : inside.first, end = page + HUGE_PAGE - 1;
     const uintptr_t last = end < inside.last ? end : inside.last;
-    /* a write that changes nothing, should there be something */
+    /* a write that changes nothing, in case something is there */
     if (first == page && last == end) {
         __atomic_fetch_or((uint8_t *)last, 0, __ATOMIC_RELAXED);
         return;

@@ -1,25 +1,25 @@
-/* _pool: the other threads: OpenMP's, or a few that sleep until there is a task. */
+/* _pool: the other threads: OpenMP's, or a few of our own that sleep until there is a task. */
 
-/* What several threads do at a time; each returns when there is nothing left to do. They are told apart by
- * numbers, which stay the same from one task to the next: 0 is the thread whose task it is. */
+/* What several threads do at the same time; each returns when nothing is left to do. Their numbers stay the same
+ * from one task to the next: 0 is the thread whose task it is. */
 typedef struct Task {
     void (*work)(struct Task *, int number);
 } Task;
 
 /* -- threads that are there already -------------------------------------------------------------- */
 
-/* How OpenMP runs a function with so many threads, this one included. */
+/* How OpenMP runs a function on so many threads, this one included. */
 typedef void (*Parallel)(void (*function)(void *), void *data, unsigned threads, unsigned flags);
 
-static _Atomic(Parallel) openmp; /* NULL: nobody brought it, or nobody said that it may be used */
+static _Atomic(Parallel) openmp; /* NULL: not loaded, or not (or no longer) to be used */
 static int (*openmp_number)(void);
 
-/* Whether this process came of a fork and has been the same program since: then its parent may have used it,
- * also before this file was there. Where nobody knows it counts as such. */
+/* Whether this process was forked and has not started another program since: then its parent may have used
+ * OpenMP, even before this module was loaded. If that cannot be found out, yes. */
 static bool is_forked_child(void)
 {
 #ifdef __linux__
-    enum { FORKED_ONLY = 0x40 }; /* PF_FORKNOEXEC, of the ninth word; the second may be any text in brackets */
+    enum { FORKED_ONLY = 0x40 }; /* PF_FORKNOEXEC, in the ninth field; the second may be any text in parentheses */
     char text[512];
     FILE *file = fopen("/proc/self/stat", "r");
     if (!file) return true;
@@ -41,8 +41,8 @@ static bool share_openmp(void)
     return atomic_load(&openmp);
 }
 
-/* Whether this is the main thread. Remembered, as the system takes its time to say so; a fork is no matter, as
- * nobody asks in one. */
+/* Whether this is the main thread. Remembered, because the system is slow to say so; a fork cannot make it
+ * wrong, because a child does not ask. */
 static bool is_main(void)
 {
 #ifdef __linux__
@@ -54,9 +54,9 @@ static bool is_main(void)
 #endif
 }
 
-/* OpenMP, for the main thread: it keeps a team for every thread that asks it, and the framework's work is
- * mostly on this one. That team waits for more, awake, when its last task is done; and helpers of our own
- * would have to take turns with it on the same processors. */
+/* OpenMP, for the main thread only: it keeps a team for every thread that asks, and the framework does most of
+ * its work on this one. That team stays awake for a while after its last task; helpers of our own would have to
+ * share the processors with it. */
 static Parallel awake_threads(void)
 {
     const Parallel found = atomic_load_explicit(&openmp, memory_order_relaxed);
@@ -65,16 +65,16 @@ static Parallel awake_threads(void)
 
 /* -- threads of our own --------------------------------------------------------------------------- */
 
-/* Helpers sleep until a task is posted. One that ends before a helper wakes is not missed: the
- * helper finds none and sleeps on. */
+/* Helpers sleep until a task is posted. If a task ends before a helper wakes, the helper finds none and goes
+ * back to sleep. */
 static struct {
     pthread_mutex_t owner;  /* held by the thread whose task it is */
-    pthread_mutex_t lock;   /* over everything below */
+    pthread_mutex_t lock;   /* protects everything below */
     pthread_cond_t posted, left;
     Task *task;
-    int helpers, ready;     /* threads that were started; that have got as far as to sleep */
+    int helpers, ready;     /* threads that were started; that have reached their sleep once */
     int wanted;             /* helpers that may still join the task */
-    int inside;             /* helpers at work on it */
+    int inside;             /* helpers that work on it */
 } pool = {
     .owner = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER,
     .posted = PTHREAD_COND_INITIALIZER, .left = PTHREAD_COND_INITIALIZER,
@@ -98,8 +98,8 @@ static void *helper_main(void *unused)
     return NULL;
 }
 
-/* Signals are for the program's own threads: one that those block, to wait for it, would end the process on a
- * helper. (But faults, whose handlers tell where they were.) */
+/* Signals are for the program's own threads. One that these block, in order to wait for it, would otherwise be
+ * delivered to a helper and end the process. Faults stay unblocked: their handlers report where they happened. */
 static void block_signals(sigset_t *before)
 {
     static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV};
@@ -109,8 +109,8 @@ static void block_signals(sigset_t *before)
     pthread_sigmask(SIG_SETMASK, &others, before);
 }
 
-/* Waits until they sleep: a child that is forked while a thread is on its way may inherit whatever locks
- * that thread has taken to get there. */
+/* Waits until all helpers sleep: a child that is forked while one is on its way may inherit locks that it took
+ * to get there. */
 static void start_helpers(int wanted)
 {
     pthread_attr_t detached;
@@ -127,8 +127,8 @@ static void start_helpers(int wanted)
 
 static void run_openmp(void *task) { ((Task *)task)->work(task, openmp_number()); }
 
-/* The task with up to `threads` threads, this one included. Another thread's task in the pool is not
- * waited for: this one works alone then. */
+/* Runs a task on up to `threads` threads, this one included. If another thread is using the pool, this one does
+ * not wait for it, but works alone. */
 static void run_task(Task *task, int64_t threads)
 {
     const Parallel team = threads < 2 ? NULL : awake_threads();
@@ -154,8 +154,8 @@ static void run_task(Task *task, int64_t threads)
     pthread_mutex_unlock(&pool.owner);
 }
 
-/* Threads do not survive a fork: the child starts its own when it needs them. OpenMP's are not started
- * again: the child would wait for those of its parent. */
+/* After a fork, in the child: threads do not survive it, and the child starts its own when it needs them. OpenMP
+ * is not used again, because it would wait for the parent's threads. */
 static void forget_threads(void)
 {
     atomic_store(&openmp, NULL);

@@ -1,11 +1,11 @@
-/* _run: a plan, dealt out to threads. */
+/* _run: a plan, whose tiles are handed out to threads. */
 
-static atomic_llong stream_from = 8 << 20;  /* bytes of a result that streaming stores serve better */
-static atomic_llong threads_from = 4 << 20; /* bytes from which a second thread pays for its waking, */
+static atomic_llong stream_from = 8 << 20;  /* bytes of a result from which it is streamed */
+static atomic_llong threads_from = 4 << 20; /* bytes from which waking a second thread pays; */
 enum {
-    AWAKE_FACTOR = 16, /* or from a sixteenth of them if it is awake */
-    CHUNKS = 8,        /* that a thread has of a plan: with fewer it may wait long for another's last; */
-    CHUNKS_OWN = 32,   /* and of its own part */
+    AWAKE_FACTOR = 16, /* one that is awake pays from a sixteenth of that */
+    CHUNKS = 8,        /* for each thread that shares a plan: with fewer, one may wait long for another's last; */
+    CHUNKS_OWN = 32,   /* and of a thread's own part */
 };
 
 static bool is_single_threaded(int64_t bytes)
@@ -14,7 +14,7 @@ static bool is_single_threaded(int64_t bytes)
     return bytes < enough / AWAKE_FACTOR || (bytes < enough && !awake_threads());
 }
 
-/* Tiles that a thread takes before those of others. On a line of its own, or each would wait for the others'. */
+/* Tiles that a thread takes before those of others. On a line of its own, against false sharing. */
 typedef struct {
     _Alignas(LINE) atomic_llong next;
     int64_t end;
@@ -25,15 +25,16 @@ typedef struct {
     const Plan *plan;
     const Isa *isa;
     uint8_t *const *pointers;
-    Touching *touching; /* if pages are not there yet */
-    bool stream;        /* past the caches */
-    int64_t chunk;      /* tiles that a thread takes at a time: a window of each copy, where there are many */
+    Touching *touching; /* NULL if pages are there already */
+    bool stream;        /* whether with streaming stores */
+    int64_t chunk;      /* tiles taken at a time: a window of each copy, if there are many */
     int parts;
     Part *part;
 } Job;
 
-/* Past the caches one part for all, which then write to few pages at a time. Else a part for each, the same one in
- * each call: arrays that are in use again lie in the caches of the threads that had them before. */
+/* When streaming, there is one part for all threads, which then write to few pages at a time. Otherwise each has
+ * a part, the same one in every call: arrays in repeated use are in the caches of the threads that had them
+ * before. */
 static void partition_tiles(Job *job, Part *parts, int64_t threads)
 {
     const int64_t tiles = job->plan->tiles;
@@ -44,8 +45,8 @@ static void partition_tiles(Job *job, Part *parts, int64_t threads)
     }
 }
 
-/* A thread's stages live as long as the thread. Without memory for them, tiles go straight to the
- * target: slower, and right. */
+/* A thread's stages live as long as the thread. Without memory for them, tiles go straight to the target:
+ * slower, but correct. */
 static pthread_key_t stages;
 
 static uint8_t *own_stages(void)
@@ -58,7 +59,7 @@ static uint8_t *own_stages(void)
     return both;
 }
 
-/* Tiles of a part until there are none left; whoever takes some numbers runs those tiles. */
+/* Runs tiles of a part until none are left. Whoever takes a range of numbers runs those tiles. */
 static void work_on(const Job *job, Part *part, Worker *worker, bool touches)
 {
     const Plan *plan = job->plan;
@@ -78,7 +79,7 @@ static void work_on(const Job *job, Part *part, Worker *worker, bool touches)
             const Copy *c = &plan->copies[s.copy];
             const uint8_t *from = job->pointers[c->source], *next = from;
             if (job->touching && !inside) touch_window(job->touching, &s, touches);
-            /* in a thread's own part as the result lies, so that it is as few pieces of it as can be */
+            /* in a thread's own part by the result, so that the part is in as few pieces as possible */
             const int along = job->stream ? c->along : c->rank - 1;
             if (!known) find_tile(c, &s.window, number - before, along, at[number & 1]);
             inside = true, known = number + 1 < end && number + 1 - before < s.window.count;
@@ -92,7 +93,7 @@ static void work_on(const Job *job, Part *part, Worker *worker, bool touches)
     }
 }
 
-/* A thread's own part, and then what others left of theirs. */
+/* A thread's own part first, then what is left of the others'. */
 static void work(Task *task, int number)
 {
     const Job *job = (const Job *)task;

@@ -1,16 +1,16 @@
-/* _shift: transposes cut in pieces, so that most of each begins on a line.
+/* _shift: transposes cut into pieces, so that most of each begins on a line.
  *
- * Frameworks give large arrays addresses that are multiples of a line, numpy 16 past one. Each line of
- * a square would be fetched twice, and each that is written be part of two squares. Cut off what
- * is before the first line on either side, and the rest starts on it.
+ * Frameworks place large arrays at multiples of a line, numpy 16 bytes past one. Then each line that a square
+ * reads is fetched twice, and each line that is written belongs to two squares. If what lies before the first
+ * line is cut off on either side, the rest begins on one.
  */
 
-enum { /* bytes of a row from which it is cut: of shorter ones too much is in parts */
+enum { /* bytes of a row from which cutting pays; of shorter ones, too much would be in the parts cut off */
     WORTH_OUT = 4 * LONG,
     WORTH_IN = 512,
 };
 
-/* How many steps of a loop lead from here to the first line, if the other loops go from line to line. */
+/* How many steps of a loop lead from here to the first line, if the other loops go from line to line; else 0. */
 static int64_t steps_to_line(const Copy *c, int loop, bool out, uintptr_t address)
 {
     if (c->kind != TRANSPOSE) return 0;
@@ -31,7 +31,7 @@ static void append(Plan *plan, const Copy *c, bool staged)
     prepare_copy(&plan->copies[plan->count++], staged);
 }
 
-/* Takes the first steps of a loop off a copy; they become one of the plan's. */
+/* Takes the first steps of a loop off a copy, and makes them a copy of the plan's own. */
 static void cut(Plan *plan, Copy *c, int loop, int64_t steps)
 {
     if (!steps) return;
@@ -52,14 +52,14 @@ static int64_t steps_of_columns(const Copy *c, const uint8_t *from)
     return steps_to_line(c, c->along, false, (uintptr_t)(from + c->from));
 }
 
-/* Whether a copy that would write whole lines goes through the stage here, for which tiles are smaller. */
+/* Whether a copy that could write whole lines is staged for this target. It then needs smaller tiles. */
 static bool is_staged(const Isa *isa, const Copy *c, const uint8_t *to)
 {
     if (c->part && isa->block) return false;
     return c->lines && !writer(isa, c, to + c->to);
 }
 
-/* The plan for buffers at these addresses; NULL where it would be the same, or there is no memory for it. */
+/* The plan for buffers at these addresses; NULL if it would be the same, or if there is no memory for it. */
 static Plan *shifted(const Isa *isa, const Plan *plan, uint8_t *const *pointers)
 {
     bool same = true;

@@ -1,33 +1,33 @@
-/* _touch: who touches the pages of which window, and when.
+/* _touch: which thread touches the pages of a window, and when.
  *
- * Just before a window is written: zeros that are still in a cache when the result replaces them never go
- * to memory.
+ * Just before the window is written: zeros that are still in a cache when the result replaces them never reach
+ * memory.
  *
- * Linux gives a processor the pages first that were let go on it. Old results are let go by who calls, so
- * a helper gets other pages: they are in no cache, and the host of a virtual machine may have to give them
- * first, at seventy times the cost. So one helper or two wait for the caller, who touches all windows in
- * the order in which they are written, and then writes as well. More of them would wait too long: they
- * touch for themselves, and those that want the same window share its pages.
+ * Linux first gives a processor the pages that were freed on it. Old results are freed by the caller, so a
+ * helper gets other pages: they are in no cache, and the host of a virtual machine may have to provide them
+ * first, at seventy times the cost. So if there are only one or two helpers, they wait for the caller, which
+ * touches all windows in the order in which they are written, and then writes as well. More helpers would wait
+ * too long: they touch for themselves, and those that want the same window share its pages.
  */
 
-enum { MAX_WAITING = 2 }; /* helpers at the most that wait for the caller */
+enum { MAX_WAITING = 2 }; /* most helpers that wait for the caller */
 
-typedef struct { atomic_llong next, there; } Pages; /* of a window: to be touched, and touched */
+typedef struct { atomic_llong next, there; } Pages; /* of a window: next to be touched, and touched so far */
 
 typedef struct {
     const Plan *plan;
     uint8_t *const *pointers;
     pthread_t caller;
-    bool waits;       /* helpers do, for the caller */
-    Span *results;    /* all that is written of each, and what lies between */
-    Pages windows[];  /* in the order of their plan */
+    bool waits;       /* helpers wait for the caller */
+    Span *results;    /* all that is written of each, gaps included */
+    Pages windows[];  /* in the order of the plan */
 } Touching;
 
 static uint8_t *target_of(const Touching *t, const Copy *c) { return t->pointers[t->plan->inputs + c->target]; }
 
-/* To be given to free. NULL if the pages are there, by the one in the middle of each result, since an end
- * may be memory that was used before; if one has gaps, whose pages nobody asked for; or if there is no
- * memory for it. */
+/* What the caller has to free. NULL if the pages are there, judged by the one in the middle of each result,
+ * since the ends may be memory that was used before; if a result has gaps, whose pages nobody asked for; or if
+ * there is no memory for it. */
 static Touching *start_touching(const Plan *plan, uint8_t *const *pointers, int64_t threads)
 {
     const size_t windows = (size_t)plan->windows * sizeof(Pages), results = (size_t)plan->outputs * sizeof(Span);
@@ -56,7 +56,7 @@ static Touching *start_touching(const Plan *plan, uint8_t *const *pointers, int6
     return NULL;
 }
 
-/* Returns when all pages of the window are there, by this thread's help or without. */
+/* Returns once all pages of the window are there, with this thread's help or without. */
 static void touch_window(Touching *t, const Cursor *s, bool helps)
 {
     const Copy *c = &t->plan->copies[s->copy];
@@ -75,7 +75,7 @@ static void touch_window(Touching *t, const Cursor *s, bool helps)
     while (atomic_load(&pages->there) < count) sched_yield();
 }
 
-/* Whether this thread touches pages; the caller for whom others wait does so now. */
+/* Whether this thread touches pages itself. A caller for whom helpers wait touches all of them here. */
 static bool touch_ahead(Touching *t)
 {
     if (!t->waits) return true;
