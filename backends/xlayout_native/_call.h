@@ -1,8 +1,8 @@
-/* _call: a plan that is there, run between what Python gives: addresses, or arrays that show theirs. */
+/* _call: a prepared plan, run on what Python passes: addresses, or arrays that expose theirs. */
 
-enum { RELEASE_FROM = 1 << 16 }; /* bytes from which the interpreter lock is let go */
+enum { RELEASE_FROM = 1 << 16 }; /* bytes from which the interpreter lock is released */
 
-/* The plan that a call is given first, if it is given as many buffers as that has. */
+/* The plan, which is a call's first argument, if the call has as many buffers as the plan. */
 static const Plan *plan_of(PyObject *const *args, Py_ssize_t count, const char *name, const char *buffers)
 {
     const Plan *plan = count ? PyCapsule_GetPointer(args[0], CAPSULE) : NULL;
@@ -16,7 +16,7 @@ static const Plan *plan_of(PyObject *const *args, Py_ssize_t count, const char *
     return NULL;
 }
 
-/* The threads that a call asks for, as many as there can be; 0 with an error. */
+/* How many threads a call asks for, within the limits; 0 with an error. */
 static int wanted_threads(PyObject *number)
 {
     const long threads = PyLong_AsLong(number);
@@ -35,7 +35,7 @@ static void run_between(const Plan *plan, uint8_t **pointers, int threads)
     Py_END_ALLOW_THREADS
 }
 
-enum { FEW = 16 }; /* buffers of a call that needs no memory for their addresses */
+enum { FEW = 16 }; /* buffers of a call whose addresses fit on the stack */
 
 static PyObject *run(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
@@ -53,7 +53,7 @@ static PyObject *run(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
-/* Whether the last of some buffers shares memory with one before. */
+/* Whether the last of some buffers overlaps an earlier one. */
 static bool overlaps_earlier(const Py_buffer *views, Py_ssize_t last)
 {
     const uint8_t *start = views[last].buf, *end = start + views[last].len;

@@ -1,16 +1,16 @@
 /* _ffi: the copies as a call that XLA makes on its own buffers, without Python.
  *
- * The plan travels with the call, as numbers in its attributes, and is prepared anew each time: that
- * takes a microsecond, and an executable that was stored holds nothing of the process it came from.
- * `moves` is a list of int64: input, output, from, to, rank, then rank times (n, in stride, out
- * stride), counted in elements; then the next move.
+ * The plan travels with the call, as numbers in its attributes, and is prepared anew each time: that takes a
+ * microsecond, and a stored executable holds nothing from the process that it was made in. `moves` is a list of
+ * int64: input, output, from, to, rank, then rank times (n, in stride, out stride), counted in elements; then
+ * the next move.
  *
- * Here buffers have sizes, so every address is checked before a byte is written.
+ * Unlike elsewhere, the sizes of the buffers are known, so every address is checked before a byte is written.
  */
 #include "xla/ffi/api/c_api.h"
 
-enum { OLDEST_MINOR = 3 };     /* of the API, with JAX 0.10; nothing here is younger */
-enum { HUGE_FROM = 4 << 20 }; /* bytes of a result from which huge pages behind it pay */
+enum { OLDEST_MINOR = 3 };     /* of the API, with JAX 0.10; nothing here needs a newer one */
+enum { HUGE_FROM = 4 << 20 }; /* bytes of a result from which huge pages pay */
 
 static XLA_FFI_Error *refuse(XLA_FFI_CallFrame *call, const char *message)
 {
@@ -34,7 +34,7 @@ static void *attribute(const XLA_FFI_CallFrame *call, const char *name, XLA_FFI_
     return NULL;
 }
 
-/* Bytes of an element; 0 where they are no whole number, or not known here. */
+/* Bytes of an element; 0 if that is not a whole number, or not known here. */
 static int64_t width_of(const XLA_FFI_Buffer *buffer)
 {
     switch (buffer->dtype) {
@@ -72,7 +72,7 @@ static int64_t elements(const XLA_FFI_Buffer *buffer)
     return count;
 }
 
-/* Whether a walk from `at` along the loops stays among `count` elements. */
+/* Whether every address that the loops reach from `at` is among `count` elements. */
 static bool inside(int64_t at, int64_t count, const int64_t *loops, int64_t rank, int side)
 {
     int64_t low = at, high = at;
@@ -85,7 +85,7 @@ static bool inside(int64_t at, int64_t count, const int64_t *loops, int64_t rank
     return low >= 0 && high < count;
 }
 
-/* One move from the numbers at `at`; how many they are, or 0 when they make no sense. */
+/* Reads one move from the numbers at `at`. Returns how many it took, or 0 if they are invalid. */
 static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_t *at, int64_t left)
 {
     if (left < 5 || at[4] < 0 || at[4] > MAX_RANK - 1 || left < 5 + 3 * at[4]) return 0;
@@ -96,7 +96,7 @@ static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_
     if (!itemsize || width_of(target) != itemsize) return 0;
     int64_t bytes = itemsize;
     for (int64_t k = 0; k < rank; k++) {
-        if (loops[3 * k] < 1) return loops[3 * k] ? 0 : used; /* none of them: nothing to copy */
+        if (loops[3 * k] < 1) return loops[3 * k] ? 0 : used; /* n is 0: nothing to copy */
         if (loops[3 * k] > 1 && !loops[3 * k + 2]) return 0;
     }
     if (!inside(at[2], elements(source), loops, rank, 1) ||
@@ -108,7 +108,7 @@ static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_
     for (int64_t k = 0; k < rank; k++) {
         const int64_t n = loops[3 * k];
         if (n > 1) c->loop[k] = (Loop){n, loops[3 * k + 1] * itemsize, loops[3 * k + 2] * itemsize};
-        else c->loop[k] = (Loop){1, 0, 0}; /* its strides may be anything, and lead nowhere */
+        else c->loop[k] = (Loop){1, 0, 0}; /* its strides may be anything, as they lead nowhere */
         if (__builtin_mul_overflow(bytes, n, &bytes) || bytes / itemsize > elements(target)) return 0;
     }
     plan->bytes += bytes;
@@ -116,7 +116,7 @@ static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_
     return used;
 }
 
-/* As many threads as XLA itself would use, and no more than this module may. */
+/* As many threads as XLA itself would use, but no more than this module may. */
 static int threads_of(const XLA_FFI_CallFrame *call)
 {
     int64_t count = 1;
@@ -137,7 +137,7 @@ static int threads_of(const XLA_FFI_CallFrame *call)
 
 static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
 {
-    /* The type of `extension_start` has had several names. */
+    /* A cast, because the type of `extension_start` differs between versions of the header. */
     const XLA_FFI_Metadata_Extension *asked = (const void *)call->extension_start;
     if (asked && asked->extension_base.type == XLA_FFI_Extension_Metadata) { /* at registration */
         XLA_FFI_Metadata *told = asked->metadata;

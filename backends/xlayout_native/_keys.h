@@ -1,17 +1,18 @@
-/* _keys: what ran on arrays like these before, found by type, shape and options of a call.
+/* _keys: a cache of functions, looked up by the type, shape and options of a call.
  *
- * In Python this takes as long as the copy of a kilobyte that comes after it. keys.py says the same
- * for where there is no compiler.
+ * In Python, looking one up takes as long as the copy of a kilobyte that comes after it. keys.py does the same
+ * if there is no compiler.
  *
- * A key is (type, shape, args, name, value, name, value, ...); for several arrays, of one type and
- * dtype, the second is the tuple of their shapes. "By place" the type of the sharding stands where
- * the shape would, and dtypes are not asked for: what runs tells them apart as it does shapes.
- * Numbers that are equal may mean different things (2.0 is no block, -0.0 fills with another zero),
- * so a float, a complex or a bool goes into a key with its type; what else is no plain value makes
- * no key. Of "out" a key says that it is given: what runs then is told where.
+ * A key is (type, shape, args, name, value, name, value, ...). Several arrays must agree in type and dtype; the
+ * second item is then the tuple of their shapes. "By place", the type of the sharding stands in place of the
+ * shape, and dtypes may differ: the function that is found distinguishes them itself, as it does shapes. Equal
+ * numbers may mean different things (2.0 is not a valid block, -0.0 is another fill than 0), so floats, complex
+ * numbers and bools are in the key with their type; with any other object among its options, a call has no key.
+ * The key says whether `out` is given, not which array it is: the function is told that.
  *
- * By place a program's calls of an op are mostly told by one key. So the latest that was kept is
- * compared part by part before a key is made and looked up: that takes half as long. */
+ * By place, most of a program's calls of an op have one and the same key. So the entry that was kept last is
+ * compared item by item before a key is made and looked up: that takes half as long.
+ */
 
 static PyObject *dtype_name, *shape_name, *sharding_name, *out_name;
 
@@ -24,7 +25,7 @@ static int name_attributes(void)
     return dtype_name && shape_name && sharding_name && out_name ? 0 : -1;
 }
 
-/* Whether two of these that are equal are the same; of tuples so deep. */
+/* Whether whatever equals this value also means the same; tuples are examined to this depth. */
 static int is_plain_within(PyObject *value, int depth)
 {
     if (value == Py_None || PyLong_CheckExact(value) || PyUnicode_CheckExact(value)) return 1;
@@ -36,8 +37,8 @@ static int is_plain_within(PyObject *value, int depth)
 
 static int is_plain(PyObject *value) { return is_plain_within(value, 16); }
 
-/* An option's value as it stands in a key; NULL without an error where it makes none. (Names that are given in
- * a call are interned.) */
+/* An option's value as it stands in a key; NULL without an error if it has no place in one. (The names of
+ * keyword arguments are interned.) */
 static PyObject *part_of(PyObject *name, PyObject *value)
 {
     if (name == out_name && value != Py_None) return Py_NewRef(Py_True);
@@ -49,7 +50,7 @@ static PyObject *part_of(PyObject *name, PyObject *value)
     return part;
 }
 
-/* The second part of a key for one array. */
+/* The second item of a key for one array. */
 static PyObject *mark_of(PyObject *x, int place)
 {
     PyObject *found = PyObject_GetAttr(x, place ? sharding_name : shape_name);
@@ -59,7 +60,7 @@ static PyObject *mark_of(PyObject *x, int place)
     return cls;
 }
 
-/* Whether all in a tuple are of one type. */
+/* Whether all arrays of a tuple have the same type. */
 static int of_one_type(PyObject *arrays)
 {
     for (Py_ssize_t k = PyTuple_Size(arrays); k-- > 1;)
@@ -67,7 +68,7 @@ static int of_one_type(PyObject *arrays)
     return 1;
 }
 
-/* Whether all in a tuple are of one dtype; 0 with an error where one has none. */
+/* Whether all arrays of a tuple have the same dtype; 0 with an error if one has none. */
 static int of_one_dtype(PyObject *arrays)
 {
     PyObject *first = NULL;
@@ -84,7 +85,7 @@ static int of_one_dtype(PyObject *arrays)
     return same;
 }
 
-/* The second part for a tuple of arrays; NULL, perhaps without an error, where they make none. */
+/* The second item for a tuple of arrays; NULL, perhaps without an error, if they have none. */
 static PyObject *marks_of(PyObject *arrays, int place)
 {
     Py_ssize_t count = PyTuple_Size(arrays);
@@ -100,7 +101,7 @@ static PyObject *marks_of(PyObject *arrays, int place)
     return made;
 }
 
-/* The key of a call, for a tuple of arrays where `args` is None; NULL, perhaps without an error. */
+/* The key of a call, with a tuple of arrays if `args` is None; NULL, perhaps without an error, if it has none. */
 static PyObject *key_of(PyObject *x, PyObject *args, PyObject *options, int place)
 {
     int several = args == Py_None;
@@ -128,23 +129,23 @@ static PyObject *key_of(PyObject *x, PyObject *args, PyObject *options, int plac
     return made;
 }
 
-/* Among what is kept by place, the latest: (run, whether the place matters, key). */
+/* The key of the last entry kept by place; its value is (run, whether the place matters, key). */
 #define LATEST Py_None
 
 static int has_place(PyObject *x, PyObject *place)
 {
     PyObject *mark = mark_of(x, 1);
-    Py_XDECREF(mark); /* a type: the array's class outlives this, and it the type */
+    Py_XDECREF(mark); /* safe to compare: the array's class outlives this, and keeps that type alive */
     return mark == place;
 }
 
-/* Whether arguments and options are the objects that are in a key. */
+/* Whether arguments and options are the very objects in a key. */
 static int same_objects(PyObject *key, PyObject *args, PyObject *options)
 {
     PyObject *before = PyTuple_GetItem(key, 2), *name, *value; /* all borrowed */
     Py_ssize_t at = 0, k = 3;
     if (!PyDict_Check(options) || PyTuple_Size(key) != k + 2 * PyDict_Size(options)) return 0;
-    if (before != args) { /* () is one object, other tuples are not */
+    if (before != args) { /* () is always the same object, other tuples are not */
         if (before == Py_None || !PyTuple_CheckExact(args)) return 0;
         Py_ssize_t count = PyTuple_Size(args);
         if (PyTuple_Size(before) != count) return 0;
@@ -156,7 +157,7 @@ static int same_objects(PyObject *key, PyObject *args, PyObject *options)
     return 1;
 }
 
-/* Whether a call is like the one that a key was made of; asked: where arrays lie, too. */
+/* Whether a call is like the one that a key was made from; with `check_place`, also in where arrays lie. */
 static int matches(PyObject *key, int check_place, PyObject *x, PyObject *args, PyObject *options)
 {
     if (!same_objects(key, args, options)) return 0;
@@ -171,8 +172,8 @@ static int matches(PyObject *key, int check_place, PyObject *x, PyObject *args, 
     return 1;
 }
 
-/* What ran at the latest call, if this one is like it. An array's sharding is worked out by Python,
- * and meanwhile another thread may keep a call of its own: so the latest is held on to. */
+/* The function kept last by place, if this call is like its own. Asking an array for its sharding runs Python,
+ * during which another thread may replace the entry: hence the reference to it. */
 static PyObject *latest_run(PyObject *runs, PyObject *x, PyObject *args, PyObject *options)
 {
     PyObject *latest = PyDict_GetItemWithError(runs, LATEST);
@@ -194,8 +195,8 @@ static int keep_latest(PyObject *runs, PyObject *key, PyObject *run, int check_p
     return kept;
 }
 
-/* None, where the error only says that these have no key: no array, a size that has no hash, or the
- * many shapes of what is nested. */
+/* None, if the error only says that such a call has no key: something is no array, a size cannot be hashed, or a
+ * nested tensor has many shapes. */
 static PyObject *none_without_key(void)
 {
     if (PyErr_Occurred()) {
@@ -207,7 +208,7 @@ static PyObject *none_without_key(void)
     Py_RETURN_NONE;
 }
 
-/* runs, x or a tuple of arrays, args or None, options: what was kept for such a call, or None. */
+/* Takes runs, x or a tuple of arrays, args or None, and options. Returns what was kept for such a call, or None. */
 static PyObject *find(PyObject *const *given, Py_ssize_t count, int place)
 {
     if (count != 4 || !PyDict_Check(given[0])) {
@@ -221,7 +222,7 @@ static PyObject *find(PyObject *const *given, Py_ssize_t count, int place)
     return found ? found : none_without_key();
 }
 
-/* The same and what runs: it is found by such a call from now on, if that has a key. */
+/* Takes the same and a function, which such a call finds from now on, if it has a key. */
 static PyObject *keep(PyObject *const *given, Py_ssize_t count, int place)
 {
     if (count != 5 + place || !PyDict_Check(given[0])) {

@@ -1,15 +1,15 @@
-/* _place: a permutation of one buffer in its own memory, with less than a megabyte besides.
+/* _place: a permutation of one buffer in its own memory, with less than a megabyte of other memory.
  *
- *     squares  rows for columns of square matrices: blocks change places, two at a time
- *     cycles   whole blocks that move: one is kept aside, the next takes its place, and so on around
+ *     squares  square matrices are transposed: blocks change places across the diagonal, two at a time
+ *     cycles   whole blocks move: one is set aside, the next takes its place, and so on around the cycle
  *
- * What is neither has no such form here. A plan is looked at first, and nothing written if it has none.
+ * Other plans cannot be run in place. A plan is examined first, and nothing is written if it is one of those.
  */
 
 enum {
-    BLOCK = 512,         /* bytes of the smallest block that is worth a walk */
-    SLICE = 1 << 16,     /* bytes of a block that are moved around at a time */
-    MAX_BLOCKS = 1 << 22, /* a bit for each */
+    BLOCK = 512,         /* bytes of the smallest block that is worth moving by itself */
+    SLICE = 1 << 16,     /* bytes of a block that are moved around a cycle at a time */
+    MAX_BLOCKS = 1 << 22, /* a bit is kept for each */
     MAX_WALKS = 256,
     MEGABYTE = 1 << 20
 };
@@ -21,7 +21,7 @@ typedef struct {
     const Copy *copy;
     Turn turn;
     uint8_t *base;
-    int64_t n, pitch, side, pieces; /* pieces: strips of `side` rows in a matrix, a ragged one last */
+    int64_t n, pitch, side, pieces; /* pieces: strips of `side` rows in a matrix, the last one perhaps shorter */
     int64_t matrices;
     atomic_llong next;
 } Squares;
@@ -36,7 +36,7 @@ static bool is_squares(const Copy *c)
     return true;
 }
 
-/* Elements of some rows left of the diagonal, with those across it. */
+/* Exchanges the elements of some rows that are left of the diagonal with their mirror images. */
 static void swap_rows(const Squares *s, uint8_t *matrix, int64_t first, int64_t end)
 {
 #define SWAP(T)                                                                                    \
@@ -61,8 +61,8 @@ static void pack(uint8_t *packed, const uint8_t *from, int64_t pitch, int64_t si
     for (int64_t r = 0; r < side; r++) memcpy(packed + r * LINE, from + r * pitch, LINE);
 }
 
-/* The blocks of one strip left of the diagonal with those across it, and the one on it. The pair after
- * is laid while this one is turned into its places. */
+/* Exchanges the blocks of one strip that are left of the diagonal with their mirror images, and transposes the
+ * one on it. The next pair is packed while this one is transposed into place. */
 static void swap_strip(const Squares *s, uint8_t *matrix, int64_t strip)
 {
     _Alignas(LINE) uint8_t low[2][LINE * LINE], high[2][LINE * LINE];
@@ -120,7 +120,7 @@ static void run_squares(const Copy *c, uint8_t *base, int64_t threads)
 typedef struct {
     int64_t from, to, length; /* in blocks */
     int rank;
-    Loop loop[MAX_RANK];      /* by output stride, largest first; in blocks */
+    Loop loop[MAX_RANK];      /* largest output stride first; in blocks */
 } Walk;
 
 typedef struct {
@@ -144,7 +144,7 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* Bytes that are contiguous on both sides; the loops are those before the `rank`. */
+/* Bytes that are contiguous on both sides; `rank` becomes the number of loops outside of them. */
 static int64_t contiguous(const Copy *c, int *rank)
 {
     *rank = c->kind == RUNS ? c->rank - 1 : c->rank;
@@ -164,7 +164,7 @@ static int64_t block_of(const Plan *plan)
     return block;
 }
 
-/* The copy in blocks; false where its output is no nest of loops. */
+/* The copy in units of blocks; false if its output loops do not nest. */
 static bool walk_of(const Copy *c, int64_t block, Walk *w)
 {
     int rank;
@@ -184,7 +184,7 @@ static bool walk_of(const Copy *c, int64_t block, Walk *w)
     return true;
 }
 
-/* The block that belongs where block `at` is; -1 where no copy says. */
+/* The block that belongs where block `at` is; -1 if no copy writes there. */
 static int64_t source_of(const Cycles *s, int64_t at)
 {
     for (int j = 0; j < s->walks; j++) {
@@ -202,7 +202,8 @@ static int64_t source_of(const Cycles *s, int64_t at)
     return -1;
 }
 
-/* Mark what follows in each cycle; false where they are none: a block comes twice, or from nowhere. */
+/* Marks all but the first block of each cycle; false if this is no permutation: a block comes twice, or from
+ * nowhere. */
 static bool find_cycles(Cycles *s)
 {
     for (int64_t first = 0; first < s->count; first++) {
@@ -225,7 +226,7 @@ static void move_slice(uint8_t *to, const uint8_t *from, int64_t count, const ui
     move_short(to + at, from + at, count - at);
 }
 
-/* A slice of every block, around every cycle. */
+/* Moves a slice of every block around every cycle. */
 static void work_cycles(Task *task, int unused)
 {
     (void)unused;
@@ -272,7 +273,7 @@ static bool run_cycles(const Plan *plan, uint8_t *base, int64_t threads)
 
 /* -- either --------------------------------------------------------------------------------------- */
 
-/* Whether the plan, from one buffer to one, was carried out within this one. */
+/* Whether the plan, from one buffer to one, could be run within this one. */
 static bool run_in_place(const Plan *plan, uint8_t *base, int64_t threads)
 {
     if (plan->inputs != 1 || plan->outputs != 1 || plan->count > MAX_WALKS) return false;

@@ -1,10 +1,10 @@
-/* _prepare: a plan, read from what Python says of its copies. Every number of one is checked here. */
+/* _prepare: a plan, read from Python's description of its copies. Every number in it is checked here. */
 
 #define CAPSULE "xlayout_native.plan"
 
 static void drop(PyObject *capsule) { free(PyCapsule_GetPointer(capsule, CAPSULE)); }
 
-/* Strides and addresses stay below 2^61 in all, so no sum or product here can overflow. */
+/* Strides and addresses stay below 2^61 in total, so that no sum or product of them can overflow. */
 static const int64_t FAR = (int64_t)1 << 61;
 
 static bool extend_reach(int64_t *reach, int64_t n, int64_t stride)
@@ -31,7 +31,7 @@ static bool is_tuple(PyObject *given, const char *what)
     return PyTuple_Check(given);
 }
 
-/* The loops ((n, in stride, out stride), ...) in elements; `empty` when some n is 0. */
+/* Reads the loops ((n, in stride, out stride), ...), in elements. Sets `empty` if some n is 0. */
 static bool read_loops(Copy *c, PyObject *loops, int64_t itemsize, bool *empty)
 {
     const Py_ssize_t rank = PyTuple_Size(loops);
@@ -94,7 +94,8 @@ static bool read_copy(Plan *plan, PyObject *move, int64_t itemsize)
     return true;
 }
 
-/* The plan, once all its copies are read. */
+/* Prepares the copies of a plan once all are read, since their total size says whether results stay in the
+ * caches. */
 static void prepare_plan(Plan *plan)
 {
     const bool cached = plan->bytes < atomic_load(&stream_from);
