@@ -1,55 +1,59 @@
 /* _copy: strided copies between buffers, at the speed of memcpy.
  *
- * A plan is a list of strided copies, brought into normal form once and cut into tiles. Running it
- * deals the tiles out to a few threads. A tile is a box of the loops, shaped so that it reads whole
- * cache lines, writes whole lines, and fits a cache. Inside, one of these runs:
+ * A plan is a list of strided copies, brought into normal form once and cut into tiles. Running it hands the
+ * tiles out to a few threads. A tile is a box of a copy's loops, shaped so that it reads and writes whole cache
+ * lines and fits in a cache. It is copied by one of these:
  *
- *     run         contiguous on both sides: memcpy, or streaming stores
+ *     runs        contiguous on both sides: memcpy, or streaming stores
  *     blocks      short runs of `width` bytes, from anywhere to anywhere
- *     zip, unzip  2, 4 or 8 rows woven into one, or one dealt out to as many
+ *     zip, unzip  2, 4 or 8 rows interleaved into one, or one row dealt out to as many
  *     transpose   rows become columns, in vector registers
  *
- * What it is made of, from the bottom up:
+ * The files, from the bottom up:
  *
  *     _plain.h    boxes, and a kernel in plain C for each kind
  *     _normal.h   copies, their normal form and kinds
- *     _plan.h     and their tiles
- *     _stage.h    tiles that are put together before they are written
+ *     _plan.h     their tiles
+ *     _stage.h    tiles that are assembled before they are written
  *     _windows.h  the order of the tiles
- *     _lanes.h    the kernels with vectors, included once per vector size
- *     _short.h    those of blocks shorter than a line
- *     _blocks.h   those of longer ones
- *     _weave.h    those of zips and unzips
- *     _turn.h     those of transposes
- *     _narrow.h   and of those with rows of a few elements
- *     _dense.h    and those to anywhere, with lines made of two vectors
- *     _neon.h     what they call, on processors of ARM's
- *     _isa.h      which of them this processor runs
- *     _tiles.h    a tile, by one thread
+ *     _lanes.h    the vector kernels, included once per vector size,
+ *     _short.h      of blocks of a line at most
+ *     _blocks.h     of longer ones
+ *     _weave.h      of zips and unzips
+ *     _turn.h       of transposes
+ *     _narrow.h     of transposes with rows of a few elements
+ *     _dense.h      of results that may start anywhere, with lines spliced from two vectors
+ *     _neon.h     the instructions that they use, on ARM
+ *     _isa.h      the kernels of each instruction set, and the choice between them
+ *     _tiles.h    a tile, run by one thread
  *     _deal.h     rows dealt out to several results, or joined from several sources
  *     _pool.h     the other threads
- *     _pages.h    memory for results
- *     _touch.h    and who touches it, when
- *     _shift.h    copies cut so that most of each begins on a line
- *     _run.h      a plan, dealt out to threads
+ *     _pages.h    memory for large results
+ *     _touch.h    which thread touches it, and when
+ *     _shift.h    transposes cut so that most of each begins on a line
+ *     _run.h      a plan, run by several threads
  *     _place.h    permutations of one buffer in its own memory
  *     _prepare.h  a plan, read from Python
- *     _call.h     its runs, on what Python gives
- *     _ffi.h      the copies as a call of XLA's
- *     _keys.h     what finds a call's recipe again
+ *     _call.h     a plan, run on what Python passes
+ *     _ffi.h      the same as a call of XLA's
+ *     _keys.h     a cache of functions, by the arguments of a call
  *
- * Its words:
+ * The terms they use:
  *
- *     line        a cache line, 64 bytes
- *     past        past the caches, by stores that do not read the line first (non-temporal)
- *     across      to where a line begins within a vector: lines are made of two vectors
- *     dense       made in the order it lies in, so that its lines may be made across
+ *     line        a cache line, 64 bytes; an address is "on a line" if it is a multiple of that
+ *     stream      to write past the caches, by non-temporal stores, which do not read the line first
+ *     cached      of results: small enough to stay in the caches, and so written through them
+ *     splice      to make a line of two vectors, where results do not begin on one
+ *     carry       the vector that is kept for the next line to be spliced
+ *     dense       of results: written strictly in the order in which they lie
  *     seam        the line that holds the end of one block and the start of the next
- *     stage       a thread's own memory, where a tile is put together before it is written
- *     lay         to copy a square aside, row by row, before it is turned
- *     touch       to write the first byte of a page, so that there is one (pre-fault)
+ *     stage       a thread's own memory, where a tile is assembled before it is streamed
+ *     pack        to copy a square row after row before it is transposed
+ *     turn        to transpose a square in vector registers
+ *     touch       to write to a page first, so that the system provides it (pre-fault)
  *
- * Whether addresses lie inside the buffers is the affair of whoever calls: a plan knows no lengths.
+ * Nothing but _ffi.h checks that addresses lie inside the buffers: that is up to the caller, as a plan knows no
+ * lengths.
  */
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
