@@ -1,13 +1,13 @@
 /* _blocks: blocks of a line and more, mostly with streaming stores. A part of _lanes.h: once per vector size.
  *
- * Blocks of whole lines go to lines. Others start anywhere: where one begins right behind the one before it, the
- * line at the seam is assembled from both; elsewhere the two parts of that line are stored when their blocks
- * are.
+ * Blocks that are whole lines are streamed as they are. Others start anywhere: where one begins right behind the
+ * previous one, the line at the seam is assembled from both; elsewhere each stores its own part of that line.
  */
 
 #if LANES < 4
-/* 16 bytes of a seam: `count` from the block that ends at `end + count`, the others from the one that starts at
- * `start + count`. Blocks are at least that long, so nothing outside them is read, where memory may not exist. */
+/* 16 bytes of a seam: `count` from the block that ends at `end + count`, the rest from the one that starts at
+ * `start + count`. Only the blocks themselves are read, each being at least that long: what lies outside them
+ * may not be ours to read. */
 INLINE __m128i N(end_and_start_16)(const uint8_t *end, const uint8_t *start, int64_t count)
 {
     if (count <= 0) return LOAD_16(start);
@@ -44,8 +44,8 @@ INLINE void N(put_seam)(const Seam *seam, const uint8_t *from, int64_t part)
 #endif
 }
 
-/* Copies a block. Meanwhile, as much is prefetched from `ahead` bytes after `upcoming` on. Without a seam,
- * blocks are either whole lines or stay in the caches. */
+/* Copies a block while prefetching as many bytes from `upcoming + ahead`. Without a seam, blocks are whole lines
+ * or go through the caches. */
 INLINE void N(put_block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *upcoming, int64_t ahead,
                          Seam *seam, bool stream)
 {
@@ -93,8 +93,8 @@ INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Se
         }
 }
 
-/* Each column goes on in the next row, so all blocks but those of the first row follow one. Where columns alias,
- * some lines of each are written in turn (see BURST), and the prefetches are as far ahead as that. */
+/* Each column continues in the next row, so except in the first row every block follows the one before it. Where
+ * columns alias, some lines of each are written in turn (see BURST), and prefetching looks as far ahead as that. */
 INLINE void N(rows_dealt)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seams)
 {
     const int64_t width = b->width, row = b->columns * width;
@@ -117,8 +117,8 @@ INLINE void N(rows_dealt)(const Box *b, const uint8_t *from, uint8_t *to, Seam *
 }
 
 #if LANES == 4
-/* Blocks of exactly a line are also best assembled in a vector; but where four or more are dealt out in turn, it
- * is faster to read them in order. */
+/* A block of exactly a line is also best assembled in a vector; but if four or more are dealt out in turn, it is
+ * faster to read them in order. */
 static bool fill_vectors(const Box *b)
 {
     return b->width < LINE || (b->width == LINE && (b->columns < 4 || !has_seams(b)));

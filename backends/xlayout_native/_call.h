@@ -2,7 +2,7 @@
 
 enum { RELEASE_FROM = 1 << 16 }; /* bytes from which the interpreter lock is released */
 
-/* The plan, which is a call's first argument, if the call has as many buffers as the plan. */
+/* The plan, a call's first argument, provided that the call has as many buffers as the plan. */
 static const Plan *plan_of(PyObject *const *args, Py_ssize_t count, const char *name, const char *buffers)
 {
     const Plan *plan = count ? PyCapsule_GetPointer(args[0], CAPSULE) : NULL;
@@ -16,7 +16,7 @@ static const Plan *plan_of(PyObject *const *args, Py_ssize_t count, const char *
     return NULL;
 }
 
-/* How many threads a call asks for, within the limits; 0 with an error. */
+/* The number of threads that a call asks for, within the limits; 0 with an error. */
 static int wanted_threads(PyObject *number)
 {
     const long threads = PyLong_AsLong(number);

@@ -1,8 +1,8 @@
 /* _deal: rows that are dealt out to several results, each of which takes a part of every row; and rows that are
  * joined from several sources, each of which supplies a part.
  *
- * As separate copies, each one dealt would go through all rows for its part of them, and memory is slow to read
- * in parts. Dealt out row by row, the input is read in order. Each one joined would write only its part of every
+ * As separate copies, each dealt one would go through all rows for its part, and memory is slow to read in
+ * pieces; dealt out row by row, the input is read in order. Each joined one would write only its part of every
  * row; but where parts begin off a line, some lines belong to two of them.
  */
 
@@ -73,8 +73,8 @@ static bool no_seams(const Plan *plan, const Copy *c, uint8_t *const *pointers)
     return !offset;
 }
 
-/* Runs a tile of each of them. Rows are dealt out one by one; of joined ones as many as possible are done at a
- * time, because long parts of one source are read faster. `next` is where the input of the first one continues. */
+/* Runs a tile of each of them. Rows are dealt out one at a time; joined, as many as possible at a time, because
+ * memory is faster to read in long pieces of one source. `next` is where the input of the first one continues. */
 static void run_together(Worker *worker, const Plan *plan, const Copy *c, const int64_t *at,
                          uint8_t *const *pointers, const uint8_t *next)
 {

@@ -1,8 +1,8 @@
 /* _dense: results that are written strictly in order, so that lines can be spliced from consecutive vectors and
  * the result may start anywhere. A part of _lanes.h, for vectors of a line. */
 
-/* Where the next bytes go; how far past the start of a line that is; how much of that line belongs to something
- * else; and the vector that was appended before. */
+/* The state of one such result: where the next bytes go, how far past the start of a line that is, how much of
+ * that line is not ours, and the vector appended last. */
 typedef struct { uint8_t *to; int64_t part, first; __m512i before; } Dense;
 
 INLINE void begin_dense(Dense *d, uint8_t *to)
@@ -12,7 +12,7 @@ INLINE void begin_dense(Dense *d, uint8_t *to)
     if (d->part) PREFETCH_FOR_WRITE(to);
 }
 
-/* Appends the first `count` bytes of a vector: so many elements' worth. */
+/* Appends the first `count` bytes of a vector of elements of `width` bytes. */
 INLINE void put_dense(Dense *d, __m512i v, int64_t count, int width)
 {
     const int64_t end = d->part + count;
@@ -30,8 +30,8 @@ INLINE void put_dense(Dense *d, __m512i v, int64_t count, int width)
     d->to += count, d->part = end & (LINE - 1);
 }
 
-/* Writes what is left of the last vector, and then the last `rest` bytes of these, which do not fill all of
- * them. At least one line was appended before. */
+/* Writes what is left of the vector appended last, then the last `rest` bytes of the vectors `v`, which do not
+ * fill all of them. At least one line was appended before. */
 INLINE void end_dense(Dense *d, const __m512i *v, int count, int64_t rest)
 {
     uint8_t made[9 * LINE], *tail = made + (count + 1) * LINE - rest;
@@ -83,7 +83,7 @@ INLINE __m512i picked(int width, Pick pick, __m512i index, __m512i x, __m512i y)
     return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packus_epi16(a, b));
 }
 
-/* The even or the odd elements of a row of pairs. */
+/* Appends the even or the odd elements of a row of pairs. */
 INLINE void put_half(Dense *d, const uint8_t *from, int64_t half, Pick pick, __m512i index, int width)
 {
     int64_t x = 0;
@@ -95,7 +95,7 @@ INLINE void put_half(Dense *d, const uint8_t *from, int64_t half, Pick pick, __m
     put_dense(d, picked(width, pick, index, load_part(from, 2 * rest), last), rest, width);
 }
 
-/* Rows of pairs, each dealt out to two halves that are adjacent in the output. */
+/* Unzips rows of pairs into two halves each, which are adjacent in the output. */
 INLINE void unzip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int width)
 {
     const int64_t half = b->rows * width;
@@ -117,7 +117,7 @@ INLINE void unzip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int widt
     end_dense(&d, NULL, 0, 0);
 }
 
-/* Interleaves the first vectors of two halves, or so many bytes of each. */
+/* Zips the first vectors of two halves, or `count` bytes of each. */
 INLINE void put_woven(Dense *d, __m512i a, __m512i b, int64_t count, int width)
 {
     __m512i low, high, first, second;
@@ -127,7 +127,7 @@ INLINE void put_woven(Dense *d, __m512i a, __m512i b, int64_t count, int width)
     if (2 * count > LINE) put_dense(d, second, 2 * count - LINE, width);
 }
 
-/* The inverse: two halves interleaved into a row. */
+/* The inverse: zips two halves into each row. */
 INLINE void zip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int width)
 {
     const int64_t half = b->columns * width;
@@ -225,7 +225,7 @@ TARGET static void unzip_unaligned(const Box *b, const uint8_t *from, uint8_t *t
 }
 #undef CASE
 
-/* Takes short rows apart: each of their places becomes a long row. */
+/* Splits short rows into long ones, one for each position in them. */
 INLINE void narrow_unaligned_rows(const Box *b, const uint8_t *from, uint8_t *to, int n)
 {
     const int width = (int)b->width;

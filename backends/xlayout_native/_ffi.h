@@ -137,7 +137,7 @@ static int threads_of(const XLA_FFI_CallFrame *call)
 
 static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
 {
-    /* A cast, because the type of `extension_start` differs between versions of the header. */
+    /* Cast, because the type of `extension_start` differs between versions of the header. */
     const XLA_FFI_Metadata_Extension *asked = (const void *)call->extension_start;
     if (asked && asked->extension_base.type == XLA_FFI_Extension_Metadata) { /* at registration */
         XLA_FFI_Metadata *told = asked->metadata;

@@ -16,22 +16,22 @@ typedef struct {
     const uint8_t *from;   /* the square to be transposed now */
     const uint8_t *packed; /* its packed copy, or NULL */
     uint8_t *packed_next;  /* where the next square is packed meanwhile */
-    const uint8_t *next;   /* the next square */
-    const uint8_t *ahead;  /* where lines for later squares are prefetched from */
-    int together;          /* log2 of how many of them are taken from a row at a time */
+    const uint8_t *next;   /* the next square, which is packed or prefetched meanwhile */
+    const uint8_t *ahead;  /* lines of later squares, to be prefetched */
+    int together;          /* log2 of how many of them are prefetched per row */
     int64_t row_in;
     const uint8_t *result_ahead; /* lines of a cached result, to be prefetched for writing; or NULL */
 } Block;
 
 typedef void (*Turn)(const Block *, uint8_t *to, int64_t column_out, Store, uint8_t *carry);
 
-/* Where a block ended: it is written except for what is in one line with whatever may follow. */
+/* Where a block ended: all of it is written but what shares a line with whatever may follow. */
 typedef struct { uint8_t *to; const uint8_t *from; } Seam;
 
 enum {
-    SEAMS = L1_SHARE / LINE, /* that are open at a time */
-    FEW_COLUMNS = 32,        /* up to so many may be written in turn even in longer rows: */
-    FEW_LONG = 1 << 16,      /* of up to so many bytes */
+    SEAMS = L1_SHARE / LINE, /* most that are open at a time */
+    FEW_COLUMNS = 32,        /* so many columns may be written in turn even if rows are longer, */
+    FEW_LONG = 1 << 16,      /* up to so many bytes */
 };
 
 /* Bytes that are written to one column before the next, where columns alias, if there are no more columns than
@@ -88,7 +88,7 @@ static const Isa PLAIN = {
 
 enum { NARROW = 15 }; /* most elements in the short rows of a narrow transpose */
 
-/* Elements of so many bytes from which rows are too long for the tables of _narrow.h, with so many lanes. */
+/* Elements of this width from which a row is too long for the tables of _narrow.h, in vectors of so many lanes. */
 static inline int64_t table_limit(int64_t width, int lanes) { return max(16 / width, 2 * lanes); }
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -107,7 +107,7 @@ static void detect_processor(void)
                       c == signature_INTEL_ecx && d == signature_INTEL_edx;
 }
 
-/* What was streamed before is visible from here on. */
+/* Makes everything streamed so far visible to other threads. */
 static void fence(void) { _mm_sfence(); }
 #else
 static void detect_processor(void) {}
@@ -123,12 +123,11 @@ static void fence(void) {}
 #define TARGET
 #endif
 
-/* Tables that shuffle n vectors into n others: for each pair of a vector that is made and one that it is made
- * of, where its bytes are found. One side is n rows, a vector of each; the other has an element of each row in
- * turn. */
+/* Shuffle tables that turn n vectors into n others: for every pair of a result and a source, which byte goes
+ * where. One side is n rows, a vector of each; the other holds an element of each row in turn. */
 static void build_tables(uint8_t (*tables)[16], int n, int width, bool apart)
 {
-    memset(tables, 0x80, (size_t)(16 * n * n)); /* makes a shuffle write 0 */
+    memset(tables, 0x80, (size_t)(16 * n * n)); /* a shuffle writes zero for 0x80 */
     for (int at = 0; at < 16 * n; at++) {
         const int element = at / width, row = element % n, place = element / n * width + at % width;
         if (apart) tables[row * n + at / 16][place] = (uint8_t)(at % 16);
@@ -138,7 +137,7 @@ static void build_tables(uint8_t (*tables)[16], int n, int width, bool apart)
 
 #define LOAD_16(p) _mm_loadu_si128((const __m128i *)(p))
 
-/* A sliding window over this is a shuffle that moves 16 bytes by any distance; at 128 it writes 0. */
+/* 16 bytes from here, at some offset, are a shuffle that moves bytes by that distance; for 128 it writes zero. */
 static const uint8_t PLACES[48] = {
     128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,

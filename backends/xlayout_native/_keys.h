@@ -1,17 +1,17 @@
 /* _keys: a cache of functions, looked up by the type, shape and options of a call.
  *
- * In Python, looking one up takes as long as the copy of a kilobyte that comes after it. keys.py does the same
- * if there is no compiler.
+ * In Python, the lookup takes as long as the copy of a kilobyte that follows it. keys.py does it that way where
+ * there is no compiler.
  *
  * A key is (type, shape, args, name, value, name, value, ...). Several arrays must agree in type and dtype; the
- * second item is then the tuple of their shapes. "By place", the type of the sharding stands in place of the
- * shape, and dtypes may differ: the function that is found distinguishes them itself, as it does shapes. Equal
- * numbers may mean different things (2.0 is not a valid block, -0.0 is another fill than 0), so floats, complex
- * numbers and bools are in the key with their type; with any other object among its options, a call has no key.
- * The key says whether `out` is given, not which array it is: the function is told that.
+ * second item is then the tuple of their shapes. "By place", the type of the sharding stands in for the shape,
+ * and dtypes may differ: the function that is found tells them apart itself, as it does shapes. Equal numbers
+ * may mean different things (2.0 is not a valid block, -0.0 is another fill than 0), so floats, complex numbers
+ * and bools are in the key with their type; with any other object among its options, a call has no key. The key
+ * says whether `out` is given, not which array it is: the function is told that.
  *
- * By place, most of a program's calls of an op have one and the same key. So the entry that was kept last is
- * compared item by item before a key is made and looked up: that takes half as long.
+ * By place, most of a program's calls of an op share one key. So the entry kept last is compared item by item
+ * before a key is made and looked up: that takes half as long.
  */
 
 static PyObject *dtype_name, *shape_name, *sharding_name, *out_name;
@@ -25,7 +25,7 @@ static int name_attributes(void)
     return dtype_name && shape_name && sharding_name && out_name ? 0 : -1;
 }
 
-/* Whether whatever equals this value also means the same; tuples are examined to this depth. */
+/* Whether anything equal to this value also means the same; tuples are examined to this depth. */
 static int is_plain_within(PyObject *value, int depth)
 {
     if (value == Py_None || PyLong_CheckExact(value) || PyUnicode_CheckExact(value)) return 1;

@@ -58,8 +58,8 @@ INLINE void N(put_line)(uint8_t *to, const uint8_t *from, bool stream)
 
 /* -- streaming --------------------------------------------------------------------------------- */
 
-/* Copies a run with streaming stores, prefetching `ahead` bytes ahead: first from the run itself, then from
- * `next`, because the hardware prefetchers start over at each page and at each run. */
+/* Copies a run with streaming stores. Prefetches `ahead` bytes ahead, first within the run and then in `next`:
+ * left to itself, the hardware would start over at each page and at each run. */
 INLINE void N(streamed)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *next, int64_t ahead)
 {
     const int64_t head = min(-(intptr_t)to & (LINE - 1), count), wrap = count - ahead;
@@ -72,7 +72,7 @@ INLINE void N(streamed)(uint8_t *to, const uint8_t *from, int64_t count, const u
     move_short(to + at, from + at, count - at);
 }
 
-/* Writes about so many bytes of what is pending in the stage, up to the end of a line. */
+/* Streams about `bytes` bytes of what is pending in the stage, stopping at the end of a line. */
 TARGET static void N(write)(Pending *w, int64_t bytes)
 {
     for (; w->copy && bytes > 0; next_segment(w)) {
@@ -92,8 +92,8 @@ TARGET static void N(write)(Pending *w, int64_t bytes)
     }
 }
 
-/* The lines at the ends of a run may be written in part. They are prefetched while the run before is copied, or
- * the streaming stores would wait for them. */
+/* The lines at a run's ends may be written only in part. They are prefetched while the run before is copied;
+ * otherwise the streaming stores would wait for them. */
 TARGET static void N(stream_runs)(const Box *b, const uint8_t *from, uint8_t *to)
 {
     for (int64_t k = 0; k < b->batch; k++) {
@@ -107,7 +107,7 @@ TARGET static void N(stream_runs)(const Box *b, const uint8_t *from, uint8_t *to
 }
 
 #if LANES == 4
-/* One line of two vectors: the first from byte `skip` on, then as much of the second as fits. */
+/* One line out of two vectors: `before` from byte `skip` on, then as much of `v` as fits. */
 INLINE VEC N(splice)(VEC before, VEC v, int64_t skip, int width)
 {
     const VEC at = _mm512_add_epi16(COUNT_WORDS, _mm512_set1_epi16((short)(skip / 2)));
@@ -118,8 +118,8 @@ INLINE VEC N(splice)(VEC before, VEC v, int64_t skip, int width)
                            _mm512_slli_epi16(_mm512_permutex2var_epi16(before, after, v), 8));
 }
 
-/* The same with one permutation of bytes (AVX512_VBMI). In assembly, because a function compiled for that
- * extension could not be inlined into one that is compiled for all of AVX-512. */
+/* The same in one permutation of bytes (AVX512_VBMI). It is inline assembly because a function compiled for that
+ * extension cannot be inlined into one compiled for all of AVX-512. */
 INLINE VEC N(splice_bytes)(VEC before, VEC v, int64_t skip)
 {
     const VEC at = _mm512_add_epi8(COUNT_BYTES, _mm512_set1_epi8((char)skip));
@@ -159,7 +159,7 @@ INLINE VEC N(splice_bytes)(VEC before, VEC v, int64_t skip)
     default: CASE(WIDEST);                                                                         \
     }
 
-/* Elements of two vectors are left to narrower kernels as well: plain C moves each in one piece. */
+/* An element that is two vectors wide goes to a narrower kernel too: plain C moves it in one piece. */
 INLINE void N(zip_to)(const Box *b, const uint8_t *from, uint8_t *to, bool stream, bool prefetch)
 {
 #define CASE(W) EACH_WAYS(b->rows, N(zip_row), W, stream, prefetch)

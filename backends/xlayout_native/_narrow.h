@@ -1,11 +1,11 @@
 /* _narrow: transposes with one side that is shorter than a lane and contiguous in memory. A part of _lanes.h:
  * once per vector size.
  *
- * A lane of each of n long rows is 16 * n contiguous bytes of the short ones. So n vectors become n others, each
- * made of bytes of all of them; tables say where to find those.
+ * One lane of each of the n long rows corresponds to 16 * n contiguous bytes of the short ones. So n vectors
+ * become n others, each collected from all of them by shuffle tables.
  */
 
-/* Makes a small number a constant: then that many vectors, and the tables, stay in registers. */
+/* Turns a small number into a constant, so that its vectors and tables stay in registers. */
 #define EACH_NUMBER(NUMBER, CASE)                                                                  \
     switch (NUMBER) {                                                                              \
     case 3: CASE(3); break;                                                                        \
@@ -15,7 +15,7 @@
     default: CASE((int)(NUMBER));                                                                  \
     }
 
-/* Stores each lane to a place of its own. */
+/* Stores each lane at an address of its own, `stride` apart. */
 INLINE void N(scatter)(uint8_t *to, int64_t stride, VEC v)
 {
 #define PART(k, x) _mm_storeu_si128((__m128i *)(to + (k) * stride), x)
@@ -36,7 +36,7 @@ INLINE VEC N(shuffle)(VEC v, const uint8_t *table)
     return MM(shuffle_epi8)(v, EVERY_LANE(_mm_loadu_si128((const __m128i *)table)));
 }
 
-/* Makes n vectors, each of bytes of all of these. */
+/* Makes n vectors, each from bytes of all the given ones. */
 INLINE void N(shuffle_all)(VEC *made, const VEC *v, int n, const uint8_t (*tables)[16])
 {
     for (int j = 0; j < n; j++, tables += n) {
@@ -46,7 +46,7 @@ INLINE void N(shuffle_all)(VEC *made, const VEC *v, int n, const uint8_t (*table
     }
 }
 
-/* Takes short rows of `n` elements apart, or puts them together from `n` long ones. */
+/* Splits short rows of `n` elements into `n` long rows, or the inverse. */
 INLINE void N(narrow_rows)(const Box *b, const uint8_t *from, uint8_t *to, bool apart, int n)
 {
     const int width = (int)b->width;

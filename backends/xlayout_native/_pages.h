@@ -1,13 +1,13 @@
-/* _pages: memory for a large result, on huge pages that are there before it is written.
+/* _pages: memory for a large result, on huge pages that are faulted in before it is written.
  *
  * The first touch of a page costs more than copying its bytes, because the system clears it. A huge page is
- * cleared at the speed of memory if it is touched at its end: Linux clears the touched part last, and the rest
- * from the front if that part is the end, but backwards otherwise, which was measured at half the speed.
+ * cleared at the speed of memory if it is touched at its end: Linux clears the touched part last and, if that is
+ * the end, everything before it from front to back; otherwise backwards, which was measured at half the speed.
  */
 
 enum { HUGE_PAGE = 2 << 20 };
 
-/* Rounds outwards at both ends: a huge page without the advice for its first 4096 bytes does not become one. */
+/* Asks for whole pages at both ends: a huge page whose first 4096 bytes lack the advice does not become one. */
 static bool ask_huge_pages(uintptr_t address, int64_t bytes)
 {
 #ifdef MADV_HUGEPAGE
@@ -33,7 +33,7 @@ static bool untouched(uintptr_t address)
 
 typedef struct { uintptr_t first, last; } Span; /* addresses of the first byte and of the last */
 
-/* All that a copy writes, gaps included. */
+/* Everything that a copy writes, gaps included. */
 static Span span_of(const Copy *c, const uint8_t *to)
 {
     const uintptr_t first = (uintptr_t)to + (uintptr_t)c->to;
@@ -53,8 +53,8 @@ static Span span_of_window(const Copy *c, const Window *w, const uint8_t *to)
     return (Span){first, last};
 }
 
-/* Touches what is `inside` of the page that begins here: a whole one at its end, so that it may be a huge one;
- * otherwise its small pages, in one call. */
+/* Touches as much of this huge page as is `inside`: at its end if that is all of it, so that a huge page can
+ * back it; otherwise by populating its small pages in one call. */
 static void touch_page(uintptr_t page, Span inside)
 {
     const uintptr_t first = page > inside.first ? page : inside.first, end = page + HUGE_PAGE - 1;

@@ -1,15 +1,15 @@
-/* _place: a permutation of one buffer in its own memory, with less than a megabyte of other memory.
+/* _place: a permutation of one buffer in its own memory, with less than a megabyte of extra memory.
  *
  *     squares  square matrices are transposed: blocks change places across the diagonal, two at a time
  *     cycles   whole blocks move: one is set aside, the next takes its place, and so on around the cycle
  *
- * Other plans cannot be run in place. A plan is examined first, and nothing is written if it is one of those.
+ * Other plans cannot be run in place. That is found out before anything is written.
  */
 
 enum {
-    BLOCK = 512,         /* bytes of the smallest block that is worth moving by itself */
-    SLICE = 1 << 16,     /* bytes of a block that are moved around a cycle at a time */
-    MAX_BLOCKS = 1 << 22, /* a bit is kept for each */
+    BLOCK = 512,         /* bytes of the smallest block worth moving as a whole */
+    SLICE = 1 << 16,     /* bytes of each block that are moved around a cycle at a time */
+    MAX_BLOCKS = 1 << 22, /* one bit each */
     MAX_WALKS = 256,
     MEGABYTE = 1 << 20
 };
@@ -36,7 +36,7 @@ static bool is_squares(const Copy *c)
     return true;
 }
 
-/* Exchanges the elements of some rows that are left of the diagonal with their mirror images. */
+/* Swaps the elements of some rows left of the diagonal with their mirror images. */
 static void swap_rows(const Squares *s, uint8_t *matrix, int64_t first, int64_t end)
 {
 #define SWAP(T)                                                                                    \
@@ -61,8 +61,8 @@ static void pack(uint8_t *packed, const uint8_t *from, int64_t pitch, int64_t si
     for (int64_t r = 0; r < side; r++) memcpy(packed + r * LINE, from + r * pitch, LINE);
 }
 
-/* Exchanges the blocks of one strip that are left of the diagonal with their mirror images, and transposes the
- * one on it. The next pair is packed while this one is transposed into place. */
+/* Swaps the blocks of one strip left of the diagonal with their mirror images, and transposes the one on the
+ * diagonal. The next pair is packed while the current one is transposed into place. */
 static void swap_strip(const Squares *s, uint8_t *matrix, int64_t strip)
 {
     _Alignas(LINE) uint8_t low[2][LINE * LINE], high[2][LINE * LINE];
@@ -144,7 +144,7 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* Bytes that are contiguous on both sides; `rank` becomes the number of loops outside of them. */
+/* Bytes that are contiguous on both sides; sets `rank` to the number of loops around them. */
 static int64_t contiguous(const Copy *c, int *rank)
 {
     *rank = c->kind == RUNS ? c->rank - 1 : c->rank;
@@ -202,8 +202,8 @@ static int64_t source_of(const Cycles *s, int64_t at)
     return -1;
 }
 
-/* Marks all but the first block of each cycle; false if this is no permutation: a block comes twice, or from
- * nowhere. */
+/* Marks all but the first block of each cycle; false if this is not a permutation: a block is used twice, or
+ * comes from nowhere. */
 static bool find_cycles(Cycles *s)
 {
     for (int64_t first = 0; first < s->count; first++) {

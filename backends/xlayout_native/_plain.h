@@ -5,13 +5,13 @@
  */
 
 enum {
-    MAX_RANK = 16,  /* loops of one copy, after fusing; layouts in use have 2 to 5 */
+    MAX_RANK = 16,          /* loops of one copy, after fusing; layouts in use have 2 to 5 */
     MAX_THREADS = 64,
-    LINE = 64,           /* bytes of a cache line */
-    AHEAD = 1024,        /* how far streaming kernels prefetch ahead, in bytes; */
-    AHEAD_CACHED = 4096, /* and those of blocks that stay in the caches */
+    LINE = 64,              /* bytes of a cache line */
+    AHEAD = 1024,           /* how far streaming kernels prefetch ahead, in bytes; */
+    AHEAD_CACHED = 4096,    /* and those of blocks that stay in the caches */
     MEMCPY_ABOVE = 1 << 13, /* bytes of such a block beyond which the hardware prefetches well enough */
-    L1_SHARE = 1 << 14, /* bytes that may be prefetched into L1 at a time: half of it */
+    L1_SHARE = 1 << 14,     /* bytes that may be prefetched into L1 at a time: half of it */
 };
 
 /* A box: `batch` x `rows` x `columns` elements of `width` bytes. `rows` is the axis along which the output is

@@ -10,9 +10,9 @@ enum {
     FEW_TILES = 8,                /* a cached result of two such tiles or more is cut into at least so many */
     STAGED = 1 << 14,             /* bytes of a tile that is staged first: it fits in L1 */
     ROW = 1024,                   /* bytes of an output row in a tile, if the input runs across it */
-    /* Rows of a transpose's tile. Each becomes a run in the output, but also lies on pages of its own: so ROWS
-     * of single bytes, whose runs would be short, or if there are no more rows; else FEWER_ROWS. Half of either
-     * where is_staged_by_lines, to keep the stages and the input in L2. */
+    /* Rows of the input in a transpose's tile. Together they make long runs in the output, but each is read from
+     * pages of its own: so ROWS of single bytes, whose runs would be short, or if there are no more rows; else
+     * FEWER_ROWS. Half of either where is_staged_by_lines, to keep the stages and the input in L2. */
     ROWS = 1024,
     FEWER_ROWS = 512,
     BYTES = 256,                  /* bytes of each row in such a tile; */
@@ -59,8 +59,8 @@ static bool is_staged_by_lines(const Copy *c)
     return all % LINE == 0 && !makes_lines();
 }
 
-/* Of a transpose: enough rows for long runs in the output, and a few lines of each, read in bands of rows. If
- * one side is short, the other grows. Returns how many such boxes fit in a tile. */
+/* A transpose's tile: enough rows for long runs in the output and a few lines of each, read in bands of rows. If
+ * one side is short, the other grows. Returns how many such pieces fit in a tile. */
 static int64_t shape_transpose(Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
@@ -85,9 +85,9 @@ static int64_t bytes_of_tile(const Copy *c, bool lines)
     return all < 2 * TILE ? TILE : min(all / FEW_TILES, TILE);
 }
 
-/* A row of the output, or enough of one, then whatever else fits. Cached blocks take whole rows: a thread's
- * share of the result is then in one piece, as it is for the framework's own threads. Returns how often that
- * fits in a tile. */
+/* A row of the output, or enough of one, then whatever else fits. Cached blocks take whole rows, so that a
+ * thread's share of the result is in one piece, as it is for the framework's own threads. Returns how many such
+ * pieces fit in a tile. */
 static int64_t shape_rows(Copy *c, bool lines)
 {
     const int last = c->rank - 1;
@@ -233,7 +233,7 @@ static void shape(Copy *c, bool lines)
     shape_windows(c);
 }
 
-/* Makes a copy whose loops are in bytes ready to run. `staged` says that its tiles go through the stage. */
+/* Readies a copy to run, from its loops in bytes. `staged` says that its tiles go through the stage. */
 static void prepare_copy(Copy *c, bool staged)
 {
     normalise(c);

@@ -1,21 +1,21 @@
 /* _pool: the other threads: OpenMP's, or a few of our own that sleep until there is a task. */
 
-/* What several threads do at the same time; each returns when nothing is left to do. Their numbers stay the same
- * from one task to the next: 0 is the thread whose task it is. */
+/* A task for several threads at once: each calls `work`, which returns when nothing is left to do. Threads keep
+ * their numbers from one task to the next; 0 is the one whose task it is. */
 typedef struct Task {
     void (*work)(struct Task *, int number);
 } Task;
 
 /* -- threads that are there already -------------------------------------------------------------- */
 
-/* How OpenMP runs a function on so many threads, this one included. */
+/* The type of GOMP_parallel: runs a function on so many threads, this one included. */
 typedef void (*Parallel)(void (*function)(void *), void *data, unsigned threads, unsigned flags);
 
 static _Atomic(Parallel) openmp; /* NULL: not loaded, or not (or no longer) to be used */
 static int (*openmp_number)(void);
 
-/* Whether this process was forked and has not started another program since: then its parent may have used
- * OpenMP, even before this module was loaded. If that cannot be found out, yes. */
+/* Whether this process is a fork that has not run another program (exec) since: its parent may then have used
+ * OpenMP, even before this module was loaded. If unknown, assume so. */
 static bool is_forked_child(void)
 {
 #ifdef __linux__
@@ -41,8 +41,8 @@ static bool share_openmp(void)
     return atomic_load(&openmp);
 }
 
-/* Whether this is the main thread. Remembered, because the system is slow to say so; a fork cannot make it
- * wrong, because a child does not ask. */
+/* Whether this is the main thread. Cached, because asking the system takes time. A fork does not invalidate it,
+ * since a child no longer asks. */
 static bool is_main(void)
 {
 #ifdef __linux__
@@ -54,9 +54,9 @@ static bool is_main(void)
 #endif
 }
 
-/* OpenMP, for the main thread only: it keeps a team for every thread that asks, and the framework does most of
- * its work on this one. That team stays awake for a while after its last task; helpers of our own would have to
- * share the processors with it. */
+/* OpenMP's team, for the main thread only: OpenMP keeps a team for every thread that asks, and the framework
+ * does most of its work on this one. A team stays awake for a while after its last task, and helpers of our own
+ * would compete with it for the same processors. */
 static Parallel awake_threads(void)
 {
     const Parallel found = atomic_load_explicit(&openmp, memory_order_relaxed);
@@ -72,9 +72,9 @@ static struct {
     pthread_mutex_t lock;   /* protects everything below */
     pthread_cond_t posted, left;
     Task *task;
-    int helpers, ready;     /* threads that were started; that have reached their sleep once */
+    int helpers, ready;     /* threads started; threads that have gone to sleep once */
     int wanted;             /* helpers that may still join the task */
-    int inside;             /* helpers that work on it */
+    int inside;             /* helpers working on it */
 } pool = {
     .owner = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER,
     .posted = PTHREAD_COND_INITIALIZER, .left = PTHREAD_COND_INITIALIZER,
@@ -98,8 +98,9 @@ static void *helper_main(void *unused)
     return NULL;
 }
 
-/* Signals are for the program's own threads. One that these block, in order to wait for it, would otherwise be
- * delivered to a helper and end the process. Faults stay unblocked: their handlers report where they happened. */
+/* Signals are meant for the program's own threads. If those block one in order to wait for it, it would be
+ * delivered to a helper instead and end the process. Faults stay unblocked, since their handlers report where
+ * they happened. */
 static void block_signals(sigset_t *before)
 {
     static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV};
@@ -109,8 +110,8 @@ static void block_signals(sigset_t *before)
     pthread_sigmask(SIG_SETMASK, &others, before);
 }
 
-/* Waits until all helpers sleep: a child that is forked while one is on its way may inherit locks that it took
- * to get there. */
+/* Starts helpers and waits until all of them sleep: a child forked while a thread is starting may inherit locks
+ * that the thread took on the way. */
 static void start_helpers(int wanted)
 {
     pthread_attr_t detached;
@@ -154,8 +155,8 @@ static void run_task(Task *task, int64_t threads)
     pthread_mutex_unlock(&pool.owner);
 }
 
-/* After a fork, in the child: threads do not survive it, and the child starts its own when it needs them. OpenMP
- * is not used again, because it would wait for the parent's threads. */
+/* Runs in the child after a fork. Threads do not survive it, so the child starts its own when it needs them.
+ * OpenMP is not used again: it would wait for the parent's threads. */
 static void forget_threads(void)
 {
     atomic_store(&openmp, NULL);

@@ -1,10 +1,10 @@
 /* _run: a plan, whose tiles are handed out to threads. */
 
-static atomic_llong stream_from = 8 << 20;  /* bytes of a result from which it is streamed */
-static atomic_llong threads_from = 4 << 20; /* bytes from which waking a second thread pays; */
+static atomic_llong stream_from = 8 << 20;  /* bytes of a result from which streaming stores pay */
+static atomic_llong threads_from = 4 << 20; /* bytes from which waking a second thread pays, */
 enum {
-    AWAKE_FACTOR = 16, /* one that is awake pays from a sixteenth of that */
-    CHUNKS = 8,        /* for each thread that shares a plan: with fewer, one may wait long for another's last; */
+    AWAKE_FACTOR = 16, /* or, if it is awake already, a sixteenth of them */
+    CHUNKS = 8,        /* chunks per thread of a shared plan: with fewer, one may wait long for another's last; */
     CHUNKS_OWN = 32,   /* and of a thread's own part */
 };
 
@@ -14,7 +14,8 @@ static bool is_single_threaded(int64_t bytes)
     return bytes < enough / AWAKE_FACTOR || (bytes < enough && !awake_threads());
 }
 
-/* Tiles that a thread takes before those of others. On a line of its own, against false sharing. */
+/* A thread's own tiles, which it takes before those of others. On a cache line of its own, against false
+ * sharing. */
 typedef struct {
     _Alignas(LINE) atomic_llong next;
     int64_t end;
@@ -25,9 +26,9 @@ typedef struct {
     const Plan *plan;
     const Isa *isa;
     uint8_t *const *pointers;
-    Touching *touching; /* NULL if pages are there already */
-    bool stream;        /* whether with streaming stores */
-    int64_t chunk;      /* tiles taken at a time: a window of each copy, if there are many */
+    Touching *touching; /* NULL if the pages exist already */
+    bool stream;        /* with streaming stores */
+    int64_t chunk;      /* tiles taken at a time: a window of each copy, if there are many windows */
     int parts;
     Part *part;
 } Job;
@@ -59,7 +60,7 @@ static uint8_t *own_stages(void)
     return both;
 }
 
-/* Runs tiles of a part until none are left. Whoever takes a range of numbers runs those tiles. */
+/* Takes chunks of a part and runs their tiles, until none are left. */
 static void work_on(const Job *job, Part *part, Worker *worker, bool touches)
 {
     const Plan *plan = job->plan;
@@ -79,7 +80,8 @@ static void work_on(const Job *job, Part *part, Worker *worker, bool touches)
             const Copy *c = &plan->copies[s.copy];
             const uint8_t *from = job->pointers[c->source], *next = from;
             if (job->touching && !inside) touch_window(job->touching, &s, touches);
-            /* in a thread's own part by the result, so that the part is in as few pieces as possible */
+            /* in a thread's own part, in the order of the output, so that it is in as few pieces of it as
+             * possible */
             const int along = job->stream ? c->along : c->rank - 1;
             if (!known) find_tile(c, &s.window, number - before, along, at[number & 1]);
             inside = true, known = number + 1 < end && number + 1 - before < s.window.count;
@@ -93,7 +95,7 @@ static void work_on(const Job *job, Part *part, Worker *worker, bool touches)
     }
 }
 
-/* A thread's own part first, then what is left of the others'. */
+/* Works on the thread's own part first, then on what is left of the others'. */
 static void work(Task *task, int number)
 {
     const Job *job = (const Job *)task;

@@ -5,7 +5,7 @@
  * line is cut off on either side, the rest begins on one.
  */
 
-enum { /* bytes of a row from which cutting pays; of shorter ones, too much would be in the parts cut off */
+enum { /* bytes of a row from which cutting pays: of shorter rows, the parts cut off would be too large a share */
     WORTH_OUT = 4 * LONG,
     WORTH_IN = 512,
 };
@@ -31,7 +31,7 @@ static void append(Plan *plan, const Copy *c, bool staged)
     prepare_copy(&plan->copies[plan->count++], staged);
 }
 
-/* Takes the first steps of a loop off a copy, and makes them a copy of the plan's own. */
+/* Splits the first steps of a loop off a copy, and adds them to the plan as a copy of their own. */
 static void cut(Plan *plan, Copy *c, int loop, int64_t steps)
 {
     if (!steps) return;
@@ -52,7 +52,7 @@ static int64_t steps_of_columns(const Copy *c, const uint8_t *from)
     return steps_to_line(c, c->along, false, (uintptr_t)(from + c->from));
 }
 
-/* Whether a copy that could write whole lines is staged for this target. It then needs smaller tiles. */
+/* Whether a copy that could write whole lines must be staged for this target, and so needs smaller tiles. */
 static bool is_staged(const Isa *isa, const Copy *c, const uint8_t *to)
 {
     if (c->part && isa->block) return false;

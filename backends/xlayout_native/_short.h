@@ -1,25 +1,25 @@
-/* _short: blocks of a line at most, of any width and to any address. A part of _lanes.h for vectors of a line.
+/* _short: blocks of at most a line, of any width and to any address. A part of _lanes.h, for vectors of a line.
  *
- * A load under a mask puts each block into its place in a vector, which is stored once it is full. Longer blocks
- * are in _blocks.h.
+ * A masked load puts each block in its place in a vector, which is stored once it is full. Longer blocks are in
+ * _blocks.h.
  */
 
 /* A line of the output that is being filled. */
 typedef struct {
     uint8_t *line;
-    int64_t part;   /* bytes filled, or belonging to whatever lies before the first block */
-    __mmask64 ours; /* mask of the bytes that do not belong to that */
+    int64_t part;   /* bytes already filled, or owned by what precedes the first block */
+    __mmask64 ours; /* mask of the bytes that are not owned by that */
     VEC held;
 } Filling;
 
-enum { FILLINGS = 64 }; /* lines that are being filled at a time */
+enum { FILLINGS = 64 }; /* most lines being filled at a time */
 
 INLINE void N(flush_partial)(const Filling *f)
 {
     if (f->part) _mm512_mask_storeu_epi8(f->line, f->ours & ((1ULL << f->part) - 1), f->held);
 }
 
-/* Appends blocks that are adjacent in the output. Meanwhile, what lies `ahead` bytes after each is prefetched. */
+/* Appends blocks that are adjacent in the output, prefetching what lies `ahead` bytes after each. */
 INLINE void N(fill)(Filling *filling, const Box *b, const uint8_t *from, uint8_t *to, int64_t count,
                     int64_t ahead, bool stream)
 {
@@ -44,9 +44,9 @@ INLINE void N(fill)(Filling *filling, const Box *b, const uint8_t *from, uint8_t
     *filling = f;
 }
 
-/* Each row of the output takes a part of every line of the input, which is therefore read once per row. So that
- * it is read from L1, some columns are done for all rows before the next; the line that each row has begun stays
- * open. */
+/* Every output row takes a part of each input line, so that lines are read once per output row. To read them
+ * from L1, a band of columns is done for all rows before the next band; the line that each row has begun stays
+ * open meanwhile. */
 INLINE void N(fill_in_bands)(const Box *b, const uint8_t *from, uint8_t *to, bool stream)
 {
     Filling open[FILLINGS];
@@ -60,7 +60,7 @@ INLINE void N(fill_in_bands)(const Box *b, const uint8_t *from, uint8_t *to, boo
     for (int r = 0; r < b->rows; r++) N(flush_partial)(&open[r]);
 }
 
-/* Rows of a batch item that fit in L1 are copied while the next item is prefetched. */
+/* If the rows of a batch item fit in L1 together, they are copied while the next item is prefetched. */
 INLINE void N(short_blocks)(const Box *box, const uint8_t *from, uint8_t *to, bool stream)
 {
     Box in_turn = *box, *b = &in_turn;

@@ -16,7 +16,7 @@ typedef struct {
     int64_t segments;        /* left in the innermost loop over them, this one included */
     int64_t from_step, to_step;
     int64_t extent[MAX_RANK], index[MAX_RANK], bytes;
-    bool first, last;        /* the tile has the start, the end, of the rows that segments are cut from */
+    bool first, last;        /* whether the tile has the start, and the end, of the rows that segments are parts of */
 } Pending;
 
 static inline void open_segment(Pending *w)
@@ -25,7 +25,7 @@ static inline void open_segment(Pending *w)
     w->end = w->last ? w->bytes : w->bytes - (int64_t)((uintptr_t)(w->to + w->bytes) & (LINE - 1));
 }
 
-/* To the first segment of the next row of them; if there is none, nothing is pending any more. */
+/* Moves to the first segment of the next row of segments; after the last row, nothing is pending. */
 static void next_segments(Pending *w)
 {
     const Copy *c = w->copy;
@@ -56,7 +56,7 @@ static inline void next_segment(Pending *w)
     open_segment(w);
 }
 
-/* A tile of these extents is complete in the stage, and is to be written from now on. */
+/* Registers a finished tile of these extents, to be written from now on. */
 static void make_pending(Pending *w, const Copy *c, const int64_t *extent, const uint8_t *stage, uint8_t *to,
                          bool first, bool last)
 {

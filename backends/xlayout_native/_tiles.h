@@ -33,7 +33,7 @@ typedef struct {
     Store store;           /* of the lines that it makes, except for the first and the last */
     bool pack;             /* squares are packed before they are transposed */
     bool by_rows;          /* squares go across all columns before the next rows */
-    bool first, last;      /* the tile has the start, the end, of the output's rows */
+    bool first, last;      /* whether the tile has the start, and the end, of the output's rows */
     int64_t lead;          /* rows before the tile that are also read, for lines that began there */
     Box box;
     int batch;             /* the loop inside the box besides rows and columns, or -1 */
@@ -48,9 +48,9 @@ static inline void write_pending(Worker *worker, int64_t bytes)
 
 typedef struct { int64_t band, row, column; } Spot;
 
-/* Down the band, across, then to the next band; false past the end. A cached result is made in one band, so that
- * its rows, the box's columns, grow by as much as they can before the next ones do. Read by rows, a band is one
- * square high, so that the lines of a row are read together. */
+/* Down the band, across, then on to the next band; false past the end. A cached result is a single band, so that
+ * its rows, which are the box's columns, are finished before others are begun. When reading by rows, a band is
+ * one square high, so that the lines of a row are read together. */
 static inline bool step(Spot *s, const Tile *t)
 {
     const int64_t side = LINE / t->box.width;
@@ -63,7 +63,7 @@ static inline bool step(Spot *s, const Tile *t)
     return s->band < t->box.rows;
 }
 
-/* Transposes one block. `row` is where it would begin if it did not overlap another at the end. */
+/* Transposes one block. `row` is where it would begin if it did not overlap its neighbour at the end. */
 static inline void turn_one(const Tile *t, const Block *block, uint8_t *to, int64_t r, int64_t row,
                             uint8_t *carry)
 {
@@ -74,7 +74,7 @@ static inline void turn_one(const Tile *t, const Block *block, uint8_t *to, int6
     }
     if (r == row) t->turn(block, to, out, r ? SPLICED : CARRIED, carry);
     const bool start = t->first && !r, end = t->last && r + 2 * side > t->box.rows;
-    if (start || end || r < row) t->turn(block, to, out, CACHED, carry); /* no other block completes its line */
+    if (start || end || r < row) t->turn(block, to, out, CACHED, carry); /* no other block completes this line */
 }
 
 /* log2 of how many squares lie side by side, if each can prefetch that many lines of some rows; else 0. */
@@ -84,7 +84,7 @@ static inline int side_by_side(const Tile *t)
     return t->by_rows && squares <= side && !(squares & (squares - 1)) ? __builtin_ctzll((uint64_t)squares) : 0;
 }
 
-/* Where a square that is read by rows prefetches from: its share of the rows below, all lines of each. */
+/* Where a square starts prefetching when reading by rows: its share of the rows below, with all lines of each. */
 static inline const uint8_t *below(const Tile *t, const Spot *at, const uint8_t *from, const uint8_t *after,
                                    int together)
 {
@@ -177,8 +177,8 @@ static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
     return all % (uintptr_t)multiple == 0;
 }
 
-/* Whether squares are packed first. A line of one that is not is read in four parts, from L1: its rows must not
- * take more than half the ways of a set. */
+/* Whether squares are packed first. A line of one that is not is read in four parts, from L1, so its rows must
+ * not take more than half the ways of a set. */
 static bool needs_packing(const Copy *c, const uint8_t *from)
 {
     const int64_t step = c->loop[c->rank - 1].in, side = LINE / c->width;
@@ -203,17 +203,17 @@ static bool is_narrow(const Copy *c)
            c->tile[c->rank - 1] * c->width >= LONG;
 }
 
-/* How a transpose's tile is made: by squares, if it holds one. They go straight to lines of the target, or are
- * spliced across lines, if the processor can and rows are long; otherwise the tile is staged. So is one that is
- * a single run but begins off a line: the lines at the ends of its rows would be made in two parts, far apart in
- * time. */
+/* Decides how a transpose's tile is made. By squares, if it holds one. They are written straight to the target
+ * if its rows begin on lines, or spliced across lines if the processor can do that and rows are long; otherwise
+ * the tile is staged. A tile that is a single run but begins off a line is staged too: the lines at the ends of
+ * its rows would be made in two parts, far apart in time. */
 static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, const uint8_t *start)
 {
     const Copy *c = t->copy;
     const Worker *worker = t->worker;
     const int last = c->rank - 1;
     const int64_t side = LINE / c->width, rows = t->extent[last], columns = t->extent[c->along];
-    const bool cut = c->tile[last] < c->loop[last].n, odd = !begin_at(c, start, LINE);
+    const bool cut = c->tile[last] < c->loop[last].n, off_line = !begin_at(c, start, LINE);
     t->pack = needs_packing(c, from);
     t->first = !cut || !at[last], t->last = !cut || at[last] + rows == c->loop[last].n;
     if (rows >= side && columns >= side)
@@ -224,18 +224,18 @@ static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, co
         return;
     }
     const bool whole_lines = t->turn && worker->isa->whole_lines;
-    if (whole_lines && !odd)
+    if (whole_lines && !off_line)
         t->store = STREAMED;
     else if (whole_lines && c->tile[last] * c->width >= ROW && !is_run(c) &&
-             begin_at(c, start, c->width)) /* an element may stand for several, and be aligned as one of those */
+             begin_at(c, start, c->width)) /* an element may stand for several, aligned as one of those */
         t->store = SPLICED;
     else
         t->staged = true;
-    t->by_rows = t->turn && !whole_lines && (c->width < 4 || !odd); /* wide elements off lines are faster in bands */
-    t->lead = odd && !t->first ? side : 0;
+    t->by_rows = t->turn && !whole_lines && (c->width < 4 || !off_line); /* wide elements off lines: bands are faster */
+    t->lead = off_line && !t->first ? side : 0;
 }
 
-/* The kernel that writes whole lines of this target by itself; NULL: the copy has to be staged. */
+/* The kernel that can write whole lines of this target directly; NULL: the copy must be staged. */
 static Kernel writer(const Isa *isa, const Copy *c, const uint8_t *to)
 {
     const uintptr_t offset = (uintptr_t)to % LINE;
@@ -280,11 +280,11 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
         t.box.batch = t.extent[t.batch];
         t.box.batch_in = c->loop[t.batch].in, t.box.batch_out = t.out[t.batch];
     }
-    if (c->kind == BLOCKS) { /* to be spliced, blocks that are adjacent in the output must follow one another */
+    if (c->kind == BLOCKS) { /* splicing needs blocks that are adjacent in the output to follow one another */
         const bool unaligned = t.kernel == isa->unaligned[BLOCKS];
-        const bool few = t.box.columns < (worker->stream ? 2 : 8) && t.box.columns < t.box.rows;
-        const bool turn = t.box.rows > 1 && t.box.row_out == c->width && !has_seams(&t.box);
-        if (unaligned ? turn : few) flip(&t.box);
+        const bool few_columns = t.box.columns < (worker->stream ? 2 : 8) && t.box.columns < t.box.rows;
+        const bool adjacent_rows = t.box.rows > 1 && t.box.row_out == c->width && !has_seams(&t.box);
+        if (unaligned ? adjacent_rows : few_columns) flip(&t.box);
     }
     uint8_t *target = t.staged ? worker->stages[0] + LINE : to;
     t.box.rows += t.lead, from -= t.lead * t.box.row_in, target -= t.lead * c->width;

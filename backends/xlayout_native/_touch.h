@@ -1,9 +1,9 @@
 /* _touch: which thread touches the pages of a window, and when.
  *
- * Just before the window is written: zeros that are still in a cache when the result replaces them never reach
- * memory.
+ * It happens just before the window is written: zeros that are still in a cache when the result replaces them
+ * never reach memory.
  *
- * Linux first gives a processor the pages that were freed on it. Old results are freed by the caller, so a
+ * Linux prefers to give a processor the pages that were freed on it. Old results are freed by the caller, so a
  * helper gets other pages: they are in no cache, and the host of a virtual machine may have to provide them
  * first, at seventy times the cost. So if there are only one or two helpers, they wait for the caller, which
  * touches all windows in the order in which they are written, and then writes as well. More helpers would wait
@@ -19,15 +19,15 @@ typedef struct {
     uint8_t *const *pointers;
     pthread_t caller;
     bool waits;       /* helpers wait for the caller */
-    Span *results;    /* all that is written of each, gaps included */
+    Span *results;    /* everything written in each, gaps included */
     Pages windows[];  /* in the order of the plan */
 } Touching;
 
 static uint8_t *target_of(const Touching *t, const Copy *c) { return t->pointers[t->plan->inputs + c->target]; }
 
-/* What the caller has to free. NULL if the pages are there, judged by the one in the middle of each result,
- * since the ends may be memory that was used before; if a result has gaps, whose pages nobody asked for; or if
- * there is no memory for it. */
+/* Returns memory that the caller must free. NULL if the pages exist already, judging by the middle one of each
+ * result, since the ends may be reused memory; if a result has gaps, whose pages nobody asked for; or if there
+ * is no memory for it. */
 static Touching *start_touching(const Plan *plan, uint8_t *const *pointers, int64_t threads)
 {
     const size_t windows = (size_t)plan->windows * sizeof(Pages), results = (size_t)plan->outputs * sizeof(Span);
@@ -56,7 +56,7 @@ static Touching *start_touching(const Plan *plan, uint8_t *const *pointers, int6
     return NULL;
 }
 
-/* Returns once all pages of the window are there, with this thread's help or without. */
+/* Returns once all pages of the window exist, with this thread's help or without. */
 static void touch_window(Touching *t, const Cursor *s, bool helps)
 {
     const Copy *c = &t->plan->copies[s->copy];
@@ -75,7 +75,7 @@ static void touch_window(Touching *t, const Cursor *s, bool helps)
     while (atomic_load(&pages->there) < count) sched_yield();
 }
 
-/* Whether this thread touches pages itself. A caller for whom helpers wait touches all of them here. */
+/* Whether this thread touches pages itself. If helpers wait for the caller, the caller touches all of them here. */
 static bool touch_ahead(Touching *t)
 {
     if (!t->waits) return true;

@@ -1,6 +1,6 @@
 /* _turn: transposes of squares, in vector registers. A part of _lanes.h: once per vector size. */
 
-/* Loads 16 bytes of a row of its own into each lane. */
+/* Loads 16 bytes into each lane, from a row of its own. */
 INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
 {
 #define PART(k) _mm_loadu_si128((const __m128i *)(from + (k) * stride))
@@ -17,7 +17,8 @@ INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
 #undef PART
 }
 
-/* Stores a column that was made, as `store` says. `carry` holds the column before it, made of the rows above. */
+/* Stores a finished column as `store` says. `carry` holds the vector that precedes it in the output, made from
+ * the rows above. */
 INLINE void N(put_column)(uint8_t *to, VEC v, int width, Store store, uint8_t *carry)
 {
 #if LANES == 4
@@ -54,7 +55,8 @@ INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t co
         N(put_column)(to + k * column_out, v[k], width, store, carry + k * LINE);
 }
 
-/* Squares down the rows, then across. At the edges they overlap, and write the same bytes again. */
+/* Squares, down the rows and then across. Those at the edges overlap their neighbours and write the same bytes
+ * again. */
 INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int width)
 {
     const int64_t n = 16 / width, high = n * LANES;
@@ -68,13 +70,14 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
     }
 }
 
-/* Transposes a block. Meanwhile the next one is packed, or prefetched, and lines of a later one are prefetched,
- * so that the processor waits for memory, shuffles and stores at the same time.
+/* Transposes a block. Meanwhile packs the next one, or prefetches it, and prefetches lines of a later one, so
+ * that waiting for memory, shuffles and stores overlap.
  *
- * If rows do not begin on lines, a square takes two lines of each, of which its neighbours share one. Both are
- * prefetched, since the square before may have been far away. If rows begin on lines, a second prefetch would
- * ask for the same line again, which costs a twentieth of the time. A store through the caches waits for its
- * line as a load does, so lines of the result are prefetched as well.
+ * If rows do not begin on lines, a square takes two lines of each row, and shares one of them with its
+ * neighbour. Both are prefetched, since that neighbour may have been done long before. If rows do begin on
+ * lines, the second prefetch would ask for the same line again, which costs a twentieth of the time.
+ *
+ * A store through the caches waits for its line as a load does, so lines of the result are prefetched too.
  */
 INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Store store, uint8_t *carry,
                           int width, bool packed)

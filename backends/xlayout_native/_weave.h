@@ -3,7 +3,7 @@
 
 /* -- two vectors woven into two, and back -------------------------------------------------------- */
 
-/* Interleaves the lower halves of each lane, a0 b0 a1 b1 ..., and the upper ones. */
+/* Within each lane, interleaves the lower halves, a0 b0 a1 b1 ..., and the upper halves. */
 INLINE void N(unpack)(int width, VEC a, VEC b, VEC *low, VEC *high)
 {
     switch (width) {
@@ -72,7 +72,8 @@ INLINE void N(unweave)(int width, VEC x, VEC y, VEC *low, VEC *high)
 
 /* -- zip and unzip ------------------------------------------------------------------------------- */
 
-/* Interleaves a vector of each of `ways` rows: log2(ways) rounds that pair row i with row i + ways/2. */
+/* Loads a vector from each of `ways` rows and interleaves them, in log2(ways) rounds that pair row i with row i
+ * + ways/2. */
 INLINE void N(zip_vectors)(VEC *v, const uint8_t *from, int64_t row_in, int ways, int width)
 {
     VEC w[8];
@@ -87,7 +88,7 @@ INLINE void N(zip_vectors)(VEC *v, const uint8_t *from, int64_t row_in, int ways
     }
 }
 
-/* The inverse: vectors of one row of groups become a vector of each of `ways` rows. */
+/* The inverse: takes vectors from one row of groups apart into a vector of each of `ways` rows. */
 INLINE void N(unzip_vectors)(VEC *v, const uint8_t *from, int ways, int width)
 {
     VEC w[8];
@@ -102,10 +103,12 @@ INLINE void N(unzip_vectors)(VEC *v, const uint8_t *from, int ways, int width)
     }
 }
 
-/* Streams a part of what vectors hold: less than a line, or starting on one. Unlike stores through the caches,
- * the last vectors may not overlap those before them: a line that was just streamed would have to be read back.
- * The two functions below are called once or twice a row, so they are not specialised for every width and number
- * of ways. */
+/* Streams part of what vectors hold: less than a line, or starting on one. Unlike stores through the caches,
+ * streamed vectors may not overlap earlier ones: a line that was just streamed would have to be read back.
+ *
+ * The two functions below run once or twice per row, so they are not specialised for every width and number of
+ * ways.
+ */
 INLINE void N(stream_part)(uint8_t *to, const uint8_t *made, int64_t count)
 {
     for (; count >= LINE; count -= LINE, to += LINE, made += LINE) N(put_line)(to, made, true);
@@ -136,9 +139,9 @@ NOINLINE TARGET static void N(unzip_part)(const uint8_t *from, uint8_t *to, cons
     }
 }
 
-/* `ways` rows into one. Through the caches, the last step may overlap the one before: it writes the same bytes
- * again. Short rows that are adjacent are prefetched in the order in which they lie, well before their turn; of
- * long ones, what comes next in each; and for writing, the line that the end of the result shares. */
+/* Zips `ways` rows into one. Through the caches, the last step may overlap the one before it and write the same
+ * bytes again. Prefetches short, adjacent rows in memory order, well ahead; in long rows, what comes next in
+ * each; and for writing, the line that the end of the result shares with something else. */
 INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
                        int width, bool stream, bool prefetch)
 {
@@ -166,15 +169,15 @@ INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, co
     if (stream && at < count) N(zip_part)(from, to, b, ways, width, at, count - at);
 }
 
-/* Streams `count` bytes of each of `ways` rows from where they were assembled. */
+/* Streams `count` bytes to each of `ways` rows, from where they were assembled. */
 INLINE void N(put_burst)(uint8_t *to, int64_t column_out, uint8_t (*made)[BURST(LANES) + LINE], int ways, int64_t count)
 {
     for (int k = 0; k < ways; k++)
         for (int64_t x = 0; x < count; x += LINE) N(put_line)(to + k * column_out + x, made[k] + x, true);
 }
 
-/* The inverse: one row of `rows` groups into `ways` rows. When streaming, all of these start equally far from a
- * line; where they alias, several lines of each are assembled and then written in turn (see BURST). */
+/* Unzips one row of `rows` groups into `ways` rows. When streaming, all of these start equally far past a line.
+ * If they alias, several lines of each are assembled and then written in turn (see BURST). */
 INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
                          int width, bool stream, bool prefetch)
 {

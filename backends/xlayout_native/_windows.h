@@ -42,7 +42,7 @@ static void find_tile(const Copy *c, const Window *w, int64_t number, int along,
 
 /* -- all windows of a plan ---------------------------------------------------------------------- */
 
-enum { VISITS = 1 << 16 }; /* most pairs of a phase and a copy that are visited */
+enum { VISITS = 1 << 16 }; /* limit on pairs of a phase and a copy */
 
 typedef struct {
     const Plan *plan;
