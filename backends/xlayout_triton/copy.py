@@ -1,8 +1,8 @@
-"""Copy: the Triton kernel that moves strided copies between addresses, one tile a program.
+"""Copy: the Triton kernel that runs strided copies between addresses, one tile per program.
 
-It knows no arrays: `plan` writes a table of pieces, 40 numbers each, and says what a tile is. Loads
-and stores are rows of memory, so that Triton gives each side the layout in which they coalesce, and
-carries the values from one to the other through shared memory or shuffles.
+It works on a table of pieces, 40 numbers each, which `plan` writes; `tile` defines what a tile is.
+Loads and stores follow rows of memory, so that Triton chooses for each side the layout in which
+they coalesce, and moves the values from one to the other through shared memory or shuffles.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["UNITS", "constants", "copy_arrays", "copy_tiles"]
 _WORDS = tl.constexpr(WORDS)
 
 UNITS = {1: tl.uint8, 2: tl.uint16, 4: tl.uint32, 8: tl.uint64}
-"""Bytes -> the integer they are moved as."""
+"""Bytes of a unit -> the integer type it is moved as."""
 
 
 def constants(tile: Tile, *, several: bool, streams: bool) -> tuple[Any, ...]:
-    """What a kernel is compiled with."""
+    """The compile-time arguments of a kernel, in order."""
     return several, streams, UNITS[tile.unit], *tile.sizes, *tile.runs, *tile.vectors, tile.wide
 
 
@@ -37,7 +37,7 @@ def _product(sizes, first, last):
 
 
 @triton.jit
-def _memory(
+def _pointers(
     base,
     length,
     strides,
@@ -49,9 +49,9 @@ def _memory(
     UNIT: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    # Pointers to a tile on one side, a row for each run of memory, and which of them are inside.
-    # The axes are in the order of this side's memory. Addresses are made by multiplication with the
-    # size of a vector, which is how Triton knows that it may move whole vectors.
+    # Pointers to one side of a tile, a row for each run of memory, and a mask of those in bounds.
+    # Axes are in this side's memory order. Addresses are computed in vectors and then multiplied by
+    # the size of one, from which Triton infers that it may move whole vectors.
     APART: tl.constexpr = 4 - RUN
     ROWS: tl.constexpr = _product(TILE, 0, APART)
     LENGTH: tl.constexpr = _product(TILE, APART, 4)
@@ -81,7 +81,7 @@ def _three(at):
 
 @triton.jit
 def _digit(rest, at):
-    # What is left over by a count, and the quotient, by a multiplication that was looked up.
+    # Remainder and quotient of a division by a count, as a multiplication by its magic number.
     n, magic = tl.load(at).to(tl.uint32), tl.load(at + 1)
     high = tl.umulhi(rest, magic.to(tl.uint32))
     quotient = (high + rest) >> (magic >> 32).to(tl.uint32)
@@ -89,8 +89,8 @@ def _digit(rest, at):
 
 
 @triton.jit
-def _found(table, pieces, jobs, group, SEVERAL: tl.constexpr):
-    # The piece that a program works on, the tile, and whether there is such a tile.
+def _locate(table, pieces, jobs, group, SEVERAL: tl.constexpr):
+    # The piece that this program works on, its tile, and whether the piece has such a tile.
     tile = tl.program_id(0)
     piece = table + pieces
     if SEVERAL:
@@ -102,8 +102,8 @@ def _found(table, pieces, jobs, group, SEVERAL: tl.constexpr):
 
 
 @triton.jit
-def _picked(addresses, number):
-    # One of a tuple, whose length is known when the kernel is compiled.
+def _select(addresses, number):
+    # One element of a tuple, whose length is known at compile time.
     address = addresses[0]
     for k in tl.static_range(1, len(addresses)):
         address = tl.where(number == k, addresses[k], address)
@@ -111,7 +111,7 @@ def _picked(addresses, number):
 
 
 @triton.jit
-def _copied(
+def _copy_tile(
     piece,
     tile,
     source,
@@ -128,7 +128,7 @@ def _copied(
     WRITE_VECTOR: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    # One tile of one piece, between arrays at two addresses.
+    # Copies one tile of one piece from one address to another.
     WIDTH: tl.constexpr = UNIT.primitive_bitwidth // 8
     read = source // (READ_VECTOR * WIDTH) + tl.load(piece + 2)
     write = target // (WRITE_VECTOR * WIDTH) + tl.load(piece + 3)
@@ -143,22 +143,22 @@ def _copied(
         write += at.to(tl.int64) * tl.load(piece + 15 + 4 * k)
     n_r, n_b, n_a = _three(piece + 28)
     strides, length = piece + 31, tl.load(piece + 37)
-    if A == 1:  # nothing to turn
-        where, inside = _memory(
+    if A == 1:  # nothing to transpose
+        where, inside = _pointers(
             read, length, strides, (n_r, n_a, n_b), (r, a, b, c),
             (R, A, B, C), READ_RUN, READ_VECTOR, UNIT, WIDE,
         )  # fmt: skip
     else:
-        where, inside = _memory(
+        where, inside = _pointers(
             read, length, strides, (n_r, n_b, n_a), (r, b, a, c),
             (R, B, A, C), READ_RUN, READ_VECTOR, UNIT, WIDE,
         )  # fmt: skip
-    if STREAMS:  # what passes by once need not be kept
+    if STREAMS:  # read once: no use keeping it in the cache
         values = tl.load(where, inside, eviction_policy="evict_first")
     else:
         values = tl.load(where, inside)
     strides, length = piece + 34, tl.load(piece + 38)
-    where, inside = _memory(
+    where, inside = _pointers(
         write, length, strides, (n_r, n_a, n_b), (r, a, b, c),
         (R, A, B, C), WRITE_RUN, WRITE_VECTOR, UNIT, WIDE,
     )  # fmt: skip
@@ -192,10 +192,10 @@ def copy_tiles(
     WRITE_VECTOR: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """One tile of one piece; addresses are the sums of the arguments and the table's numbers."""
-    piece, tile, there = _found(table, pieces, jobs, group, SEVERAL)
-    if there:
-        _copied(
+    """Copies one tile; the table holds addresses, to which `source` and `target` are added."""
+    piece, tile, exists = _locate(table, pieces, jobs, group, SEVERAL)
+    if exists:
+        _copy_tile(
             piece, tile, source + tl.load(piece), target + tl.load(piece + 1),
             STREAMS, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
         )  # fmt: skip
@@ -222,10 +222,10 @@ def copy_arrays(
     WRITE_VECTOR: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """One tile of one piece; the table's numbers say which of the addresses are meant."""
-    piece, tile, there = _found(table, pieces, jobs, group, SEVERAL)
-    if there:
-        _copied(
-            piece, tile, _picked(sources, tl.load(piece)), _picked(targets, tl.load(piece + 1)),
+    """Copies one tile; the table holds indices into `sources` and `targets`."""
+    piece, tile, exists = _locate(table, pieces, jobs, group, SEVERAL)
+    if exists:
+        _copy_tile(
+            piece, tile, _select(sources, tl.load(piece)), _select(targets, tl.load(piece + 1)),
             STREAMS, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
         )  # fmt: skip
