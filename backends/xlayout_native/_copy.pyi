@@ -1,4 +1,4 @@
-"""Copy: the compiled half, plans of strided copies and how they run."""
+"""Copy: the compiled module, which prepares and runs plans of strided copies."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,21 +12,21 @@ _Run = Callable[..., Any]
 def find_by_shape(
     runs: _Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], /
 ) -> _Run | None:
-    """What was kept for a call with these arguments on an array like `x`, or None.
+    """The function kept for a call with these arguments on an array like `x`, or None.
 
-    `x` is a tuple of arrays where `args` is None; they are of one type and dtype, or nothing is
-    found.
+    If `args` is None, `x` is a tuple of arrays; nothing is found unless they agree in type and
+    dtype.
     """
 
 def find_by_place(
     runs: _Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], /
 ) -> _Run | None:
-    """The same, whatever the shape, by the type of the sharding."""
+    """The same by the type of the sharding instead of the shape; dtypes may differ."""
 
 def keep_by_shape(
     runs: _Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], run: _Run, /
 ) -> None:
-    """Keep what runs for such a call, if it can be told from others."""
+    """Keep the function for such a call, if the call can be told from others."""
 
 def keep_by_place(
     runs: _Runs,
@@ -37,83 +37,82 @@ def keep_by_place(
     anywhere: bool,
     /,
 ) -> None:
-    """The same, whatever the shape, by the type of the sharding.
+    """The same by the type of the sharding instead of the shape; dtypes may differ.
 
-    `anywhere` promises that the sharding makes no difference, and saves asking for it next time.
+    `anywhere` promises that the sharding makes no difference, which saves asking for it next time.
     """
 
 class Plan:
-    """A list of strided copies, ready to run; an opaque capsule."""
+    """Strided copies, ready to run; an opaque capsule."""
 
 def prepare(moves: Iterable[_Move], itemsize: int, inputs: int, outputs: int, /) -> Plan:
     """A plan from moves (input, output, (from, to, loops)).
 
-    A loop is (n, in stride, out stride). Addresses and strides count elements of `itemsize` bytes;
-    strides may be negative, and zero on the input side.
+    A loop is (n, in stride, out stride). Addresses and strides are in elements of `itemsize` bytes;
+    strides may be negative, and on the input side zero.
 
     Raises:
-        ValueError: for a negative count, an output stride of zero, an input or output that is not
-            there, or more than 15 loops in one copy.
-        OverflowError: for 2**61 bytes and more.
+        ValueError: for a negative count, an output stride of zero, an input or output that does not
+            exist, or more than 15 loops in one copy.
+        OverflowError: for 2**61 bytes or more.
     """
 
 def run(plan: Plan, threads: int, /, *addresses: int) -> None:
     """Copy between the buffers at these addresses, inputs first, with up to `threads` threads.
 
-    0 threads, and fewer, stand for what `set_threads` said last; more than 64 are 64. The
-    addresses must hold what the plan reaches: nothing here can check that. The interpreter lock is
+    0 threads or fewer stand for the number given to `set_threads`; more than 64 are 64. The buffers
+    must hold everything that the plan reaches, which is not checked. The interpreter lock is
     released for large plans.
 
     Raises:
-        TypeError: for another number of addresses than the plan has inputs and outputs.
+        TypeError: for a number of addresses other than that of the plan's inputs and outputs.
     """
 
 def run_arrays(plan: Plan, threads: int, /, *arrays: object) -> bool:
-    """Copy between arrays that show their memory, as numpy's do; whether that could be.
+    """Copy between arrays that expose a buffer, as numpy's do; whether that was possible.
 
-    It could not, and nothing is written, where one of them is not row-major, or a result is
-    read-only or lies where another array does. The arrays must hold what the plan reaches, as
-    addresses must.
+    If an array is not row-major, or a result is read-only or overlaps another array, nothing is
+    written and the answer is False. The arrays must hold everything that the plan reaches, as in
+    `run`.
 
     Raises:
-        TypeError: for another number of arrays, and for an object that shows no memory.
+        TypeError: for another number of arrays, and for an object without a buffer.
     """
 
 def run_in_place(plan: Plan, threads: int, address: int, /) -> bool:
-    """Permute one buffer in its own memory; False, and nothing written, where it has no such form.
+    """Permute one buffer in its own memory; False, with nothing written, if that is not supported.
 
-    There is one where rows become columns of square matrices, in elements of 1, 2, 4, 8 or 16
-    bytes, and where whole blocks of 512 bytes or more change places, four million at the most. It
-    takes less than a megabyte besides the buffer. The plan is from one buffer to one, and permutes
-    what it writes: bytes beyond that stay as they are.
+    Supported are transposes of square matrices of elements of 1, 2, 4, 8 or 16 bytes, and
+    permutations of at most four million whole blocks of 512 bytes or more. They take less than a
+    megabyte of other memory. The plan is from one buffer to one, and permutes what it writes: bytes
+    beyond that stay as they are.
 
     Raises:
-        OverflowError: for an address that no pointer holds.
+        OverflowError: for an address that does not fit a pointer.
     """
 
 def ffi_handler() -> object | None:
-    """What XLA calls to copy between its own buffers: a capsule for `jax.ffi`.
+    """The function that XLA calls to copy between its own buffers: a capsule for `jax.ffi`.
 
-    None where it was compiled without the headers of a jaxlib. The call takes any arrays and
+    None if the module was compiled without the headers of a jaxlib. The call takes any arrays and
     results of one width, and `moves`, an array of int64 that holds for each move its input, output,
-    from, to, the number of its loops, and the loops. Moves that leave the buffers are an error of
-    the call.
+    from, to, the number of its loops, and the loops. If moves leave the buffers, the call fails.
     """
 
 def address(array: object, /) -> int:
-    """Where the first element of an array is that shows its memory, as numpy's do.
+    """The address of the first element of an array that exposes a buffer, as numpy's do.
 
-    A tenth of the time that `array.ctypes.data` takes.
+    It takes a tenth of the time of `array.ctypes.data`.
 
     Raises:
-        TypeError: for an object that shows none.
+        TypeError: for an object without a buffer.
     """
 
 def huge_pages(address: int, nbytes: int, /) -> bool:
-    """Ask for huge pages behind memory not yet touched; whether granted. A run touches them."""
+    """Ask for huge pages for memory not touched yet; whether granted. A run touches them."""
 
 def set_threads(threads: int, /) -> None:
-    """What 0 threads stands for; at first OMP_NUM_THREADS, else one per processor.
+    """Set what 0 threads stands for; initially OMP_NUM_THREADS, or else one per processor.
 
     Raises:
         ValueError: below 1.
@@ -123,32 +122,32 @@ def get_threads() -> int:
     """What 0 threads stands for."""
 
 def share_threads() -> bool:
-    """Let the main thread work with OpenMP's threads, which a framework brought; whether it did.
+    """Let the main thread use the OpenMP that a framework has loaded; whether there is one to use.
 
-    Not in a child of a fork: there OpenMP waits for threads that only its parent has.
+    Not in a forked child: there OpenMP would wait for threads that only the parent has.
     """
 
 def threads_awake() -> bool:
-    """Whether this thread works with OpenMP's threads."""
+    """Whether this thread uses OpenMP's threads."""
 
 def set_thresholds(stream_from: int, threads_from: int, /) -> None:
-    """Bytes from which a result is written past the caches, and from which threads share it.
+    """Set from how many bytes on a result bypasses the caches, and threads share the work.
 
-    Threads that are awake share from a sixteenth of them on.
+    Threads that are already awake share it from a sixteenth of that on.
     """
 
 def set_isa(name: str, /) -> None:
-    """Run these kernels from now on.
+    """Choose the kernels that run from now on.
 
     Raises:
         ValueError: for a name that is not in `get_isas()`.
     """
 
 def get_isa() -> str:
-    """Which kernels run."""
+    """The kernels that run."""
 
 def get_isas() -> list[str]:
     """The kernels this machine can run, widest first.
 
-    Of "avx512vbmi", "avx512", "avx2" and "ssse3", or "neon"; and "plain" everywhere.
+    Among "avx512vbmi", "avx512", "avx2" and "ssse3", or "neon"; and always "plain".
     """
