@@ -165,7 +165,7 @@ PAIRS(zip)
 PAIRS(unzip)
 #undef PAIRS
 
-/* -- long rows, each by itself ---------------------------------------------------------------- */
+/* -- long rows, one at a time ----------------------------------------------------------------- */
 
 INLINE void zip_unaligned_row(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
                               int width)

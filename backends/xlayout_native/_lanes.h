@@ -136,7 +136,7 @@ INLINE VEC N(splice_bytes)(VEC before, VEC v, int64_t skip)
 #include "_turn.h"
 #include "_narrow.h"
 
-/* -- kernels: the width, the ways and the kind of store as constants ----------------------------- */
+/* -- kernels, with the width, the ways and the kind of store as constants ------------------------ */
 
 #define EACH_ROW(ROW, ...)                                                                         \
     for (int64_t k = 0; k < b->batch; k++) {                                                       \

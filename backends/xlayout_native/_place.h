@@ -271,7 +271,7 @@ static bool run_cycles(const Plan *plan, uint8_t *base, int64_t threads)
     return can;
 }
 
-/* -- either --------------------------------------------------------------------------------------- */
+/* -- the choice between them ---------------------------------------------------------------------- */
 
 /* Whether the plan, from one buffer to one, could be run within this one. */
 static bool run_in_place(const Plan *plan, uint8_t *base, int64_t threads)

@@ -6,7 +6,7 @@ typedef struct Task {
     void (*work)(struct Task *, int number);
 } Task;
 
-/* -- threads that are there already -------------------------------------------------------------- */
+/* -- OpenMP's threads ---------------------------------------------------------------------------- */
 
 /* The type of GOMP_parallel: runs a function on so many threads, this one included. */
 typedef void (*Parallel)(void (*function)(void *), void *data, unsigned threads, unsigned flags);
@@ -63,7 +63,7 @@ static Parallel awake_threads(void)
     return found && is_main() ? found : NULL;
 }
 
-/* -- threads of our own --------------------------------------------------------------------------- */
+/* -- our own threads ------------------------------------------------------------------------------ */
 
 /* Helpers sleep until a task is posted. If a task ends before a helper wakes, the helper finds none and goes
  * back to sleep. */

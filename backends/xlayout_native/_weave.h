@@ -1,7 +1,7 @@
 /* _weave: rows interleaved into one (zip) and dealt out again (unzip), in vectors. A part of _lanes.h: once per
  * vector size. */
 
-/* -- two vectors woven into two, and back -------------------------------------------------------- */
+/* -- two vectors interleaved into two, and back -------------------------------------------------- */
 
 /* Within each lane, interleaves the lower halves, a0 b0 a1 b1 ..., and the upper halves. */
 INLINE void N(unpack)(int width, VEC a, VEC b, VEC *low, VEC *high)
