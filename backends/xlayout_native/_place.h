@@ -7,8 +7,8 @@
  */
 
 enum {
-    BLOCK = 512,         /* bytes of the smallest block worth moving as a whole */
-    SLICE = 1 << 16,     /* bytes of each block that are moved around a cycle at a time */
+    BLOCK = 512,          /* bytes of the smallest block worth moving as a whole */
+    SLICE = 1 << 16,      /* bytes of each block that are moved around a cycle at a time */
     MAX_BLOCKS = 1 << 22, /* one bit each */
     MAX_WALKS = 256,
     MEGABYTE = 1 << 20
