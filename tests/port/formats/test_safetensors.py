@@ -183,5 +183,16 @@ def test_refuses_regions_and_arrays_that_do_not_fit(tmp_path: Path) -> None:
             source.read("x", None, np.empty((4, 3), np.float32))
         with pytest.raises(ShapeError, match="wanted a writable C-contiguous array"):
             source.read("x", None, np.empty((3, 4), numpy_dtype("bfloat16")).T)
+        with pytest.raises(
+            ShapeError, match=r"out: bfloat16\(3, 4\); the region is bfloat16\(4, 3\)"
+        ):
+            source.read("x", None, np.empty((3, 4), numpy_dtype("bfloat16")))
+        fixed = np.empty((4, 3), numpy_dtype("bfloat16"))
+        fixed.flags.writeable = False
+        with pytest.raises(ShapeError, match="out: read-only or strided"):
+            source.read("x", None, fixed)
+        with pytest.raises(ShapeError, match=r"on axis 0; 0 <= start <= stop <= 4"):
+            source.read("x", (slice(3, 2), whole))
+        assert source.read("x", (slice(4, 4), slice(0, 3, 1))).shape == (0, 3)
         with pytest.raises(KeyError, match="y"):
             source.read("y")
