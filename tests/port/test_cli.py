@@ -102,6 +102,10 @@ def test_inspect_families_explain_and_info_answer(wide_llama: Path) -> None:
     assert ["llama", "gguf", "gguf", "read only"] in families
     rules = xlayout("families", "llama", "--to", "gguf").stdout
     assert "(heads two half) embed -> (heads half two) embed" in rules
+    told = [line for line in xlayout("families", "llama").stdout.splitlines() if "√" in line]
+    assert len(told) == 1
+    assert "q_proj" in told[0]
+    assert told[0].endswith("× 1/√dim")
     unknown = xlayout("families", "llama", "--to", "gg")
     assert unknown.exit_code == 1
     assert "to: 'gg'; hf, gguf, maxtext, " in unknown.stderr
