@@ -1,4 +1,4 @@
-"""Child: a step of a benchmark in a process of its own, whose memory nothing before has touched."""
+"""Child: one step of a benchmark in a process of its own, in memory that nothing has touched."""
 
 from __future__ import annotations
 

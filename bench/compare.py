@@ -1,9 +1,9 @@
-"""Compare: two results of the grid, and what became slower or faster beyond the spread.
+"""Compare: two results of the grid, and what became slower or faster by more than the spread.
 
     python -m bench compare OLD.json NEW.json [--threshold 0.1] [--force]
 
-0: nothing of xlayout's is slower beyond the threshold. 1: something is. 2: the two cannot be
-compared.
+The exit status is 0 if nothing of xlayout's is slower by more than the threshold, 1 if something
+is, and 2 if the two cannot be compared.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Contenders: every op as xlayout, by hand and in einops, on 1 KB of float32, with its answer.
+"""Contenders: every op in xlayout, by hand and in einops, on 1 KB of float32, with its answer.
 
-A framework is imported when its contenders are asked for, and einops may be missing.
+A framework is imported only when its contenders are asked for, and einops may be missing.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m bench exchange [--tensors 1000] [--rounds 15]
 
 Rounds of all contenders alternate, so that a slow moment of the machine hits each of them, and the
-median is taken. Every result is checked: it has the pointer of its source.
+median is taken. Every result is checked to have the pointer of its source.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""What only an accelerator can answer: promises, questions and speed, one table, one file.
+"""What only an accelerator can answer: promises, questions and speed, in one table and one file.
 
     python -m bench.gpu [PART ...] [--only CASE ...] [--minutes 9.5] [--out FILE]
 
-With `backends` and the root on PYTHONPATH, as `make gpu` sets it. Needs torch with CUDA, for some
-parts JAX with CUDA, and nothing else: no network, no installation; `tests` runs where pytest is.
-What is known is recorded after every part. Ends with
+`backends` and the root have to be on PYTHONPATH, as `make gpu` sets it. It needs torch with CUDA,
+for some parts JAX with CUDA, and nothing else: no network, no installation; `tests` runs where
+pytest is installed. Whatever is known is recorded after every part. The exit status is
 
-    0   all holds
-    1   a promise is broken, or an answer is wrong; or torch does not start
-    2   the command line names what is not there, and nothing was run
-    3   torch sees no accelerator: only what a CPU can answer was asked, recorded only with --out
-    4   nothing is broken, but not all was asked: there was no time for it, or no JAX
+    0   if everything holds
+    1   if a promise is broken, an answer is wrong, or torch does not start
+    2   if the command line names something that does not exist; nothing was run
+    3   if torch sees no accelerator: only what a CPU can answer was asked, recorded only with --out
+    4   if nothing is broken, but parts were left out for lack of time or of JAX
 """
 
 from __future__ import annotations

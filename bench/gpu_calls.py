@@ -1,4 +1,4 @@
-"""What xlayout promises of the Triton kernel in JAX: XLA's bits, and XLA's where it is no gain."""
+"""What xlayout promises of Triton in JAX: XLA's bits, and XLA's ops where those are as fast."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A case: one question to an accelerator, asked in a process that may come to harm.
+"""A case: one question to an accelerator, asked in a process that may crash.
 
 A promise that does not hold is an AssertionError; what a case returns is its finding, in one line.
-With a CPU for a device, the cases that make sense there check themselves.
+On a CPU, the cases that make sense there check themselves.
 """
 
 from __future__ import annotations

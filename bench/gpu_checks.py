@@ -1,4 +1,4 @@
-"""Checks: a contender that fails is told in place of its figure, and the others race on."""
+"""Checks: a contender that fails is reported in place of its figure, and the others race on."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     python -m bench.gpu_jax [--mib 64 1024] [--dtype bfloat16] [--only transpose]
 
 The lines are those of `bench.gpu_speed`. xlayout's op is called with arrays, where the Triton
-kernel may copy; beside it stand what jit makes of the op written by hand, a Pallas kernel, where
-its tiles fit, and the op in torch on the same memory, there and back.
+kernel may do the copying. Its contenders are the op written by hand under jit, a Pallas kernel
+where its tiles fit, and the op in torch on the same memory, including the way there and back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What xlayout promises about copies on the accelerator: torch's bits, and nothing beside them."""
+"""What xlayout promises about copies on the accelerator: torch's bits, and no stray byte."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Pallas: what a layout on a GPU would be in JAX as a kernel of one's own, where tiles fit evenly.
+"""Pallas: what a layout on a GPU would be as a hand-written kernel in JAX, where tiles fit evenly.
 
-A contender, no part of the library: whether it beats what XLA makes of the same op is for hardware
-to say. It is lowered by Triton, whose tiles are carried through shared memory as in the kernel for
+It is a contender, not part of the library: only hardware can say whether it beats what XLA makes of
+the same op. It is lowered by Triton, whose tiles go through shared memory as in the kernel for
 torch.
 """
 

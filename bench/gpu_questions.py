@@ -1,4 +1,4 @@
-"""What the frameworks themselves do with each other's memory: only an accelerator can tell."""
+"""What the frameworks themselves do with each other's memory, as only an accelerator can tell."""
 
 from __future__ import annotations
 

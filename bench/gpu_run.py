@@ -1,4 +1,4 @@
-"""Run: part after part of what an accelerator is asked, each in the time that is left."""
+"""Run: the parts of a run on an accelerator, one after another, each in the time that is left."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     python -m bench.gpu_speed [--mib 64 1024] [--dtype bfloat16] [--only transpose] [--compiled]
 
 A line of JSON for each op, dtype and size, as soon as it is measured. Every answer is checked: at
-the first size by the layout's definition, then by torch's own form. A call that is wrong or fails
-says so in place of its figure, and the program ends with 1. Without a GPU it runs on the CPU, where
-the figures mean nothing.
+the first size against the layout's definition, then against torch's own form. A call that is wrong
+or fails is reported in place of its figure, and the program exits with 1. Without a GPU it runs on
+the CPU, where the figures mean nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A state dict on a GPU: a thousand tensors relaid together, beside one copy of as many bytes.
+"""A state dict on a GPU: a thousand tensors laid out together, beside one copy of as many bytes.
 
     python -m bench.gpu_state [--mib 64 1024]
 
 The tensors are those of a small Llama with many layers: query, key and value fused, gate and up
-interleaved, the other weights transposed, norms copied. Every answer is checked. A row names the
-calls of too many launches to be queued, whose host is timed too: "host beside device".
+interleaved, the other weights transposed, norms copied. Every answer is checked. Calls with too
+many launches to be queued are timed with their host; a row lists them as "host beside device".
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Timing on a device: calls that take turns, in copies of the same bytes in the same round.
 
-On a GPU a call is over before its work is, and its host takes longer than a short kernel. So the
-device is made to wait, the calls queue up behind that, and its own clock times them back to back.
-What a call costs its host is told beside it.
+On a GPU a call returns before its work is done, and its host takes longer than a short kernel. So
+the device is made to wait while the calls queue up, and then its own clock times them back to back.
+What a call costs its host is reported beside that.
 
-The queue of a GPU holds about a thousand launches. A call of more would wait for a device that is
-made to wait, so the device runs beside it: its time is then that of the whole call, host and all.
+The queue of a GPU holds about a thousand launches. A call with more would wait for a device that
+itself is made to wait, so there the device starts at once: the time is then that of the whole call,
+host included.
 """
 
 from __future__ import annotations

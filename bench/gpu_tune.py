@@ -2,8 +2,8 @@
 
     python -m bench.gpu_tune [--mib 1024] [--dtype bfloat16] [--only transpose]
 
-What it finds goes into `xlayout_triton.tile` by hand, where it holds for most ops. Each op is
-tried with the setting that its tiles are made by.
+Findings that hold for most ops go into `xlayout_triton.tile` by hand. For each op, only the setting
+by which its tiles are made is varied.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python -m bench grid [--quick] [--family zips] [--op zip] [--threads 2] [--date 2026-01-31]
 
 A row is an op, a framework, a dtype and a size. It is written as soon as it is measured, to a file
-beside the results, which takes their place once every row is there; `--resume` goes on with it, and
-`--seconds 100` stops in time for that. At 512 MB a call is left out that took above 40 memcpys at
-64 MB.
+beside the results, which replaces them once every row is there; `--resume` continues such a file,
+and `--seconds 100` stops in time for that. A call that took more than 40 memcpys at 64 MB is left
+out at 512 MB.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hand, JAX: the ops of `bench.contenders` on 1 KB, as one writes them in jax.numpy."""
+"""Hand, JAX: the ops of `bench.contenders` on 1 KB, as one would write them in jax.numpy."""
 
 from __future__ import annotations
 

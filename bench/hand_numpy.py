@@ -1,4 +1,4 @@
-"""Hand, numpy: the ops of `bench.contenders` on 1 KB, as one writes them in numpy."""
+"""Hand, numpy: the ops of `bench.contenders` on 1 KB, as one would write them in numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hand, torch: the ops of `bench.contenders` on 1 KB, as one writes them in torch."""
+"""Hand, torch: the ops of `bench.contenders` on 1 KB, as one would write them in torch."""
 
 from __future__ import annotations
 

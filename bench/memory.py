@@ -2,14 +2,16 @@
 
     python -m bench memory [--mb 256] [--only torch]
 
-The promise is the output and nothing more: 1.0 N over the input. Every case is a process of its
-own: it makes the input, calls the op once, lets the result go and gives its pages back; then it
-notes the resident memory, calls the op again, and notes the highest resident memory since. A rise
-below the size of the result would mean that pages were used again, and stops the run. The answer is
-checked afterwards. With donate=True torch's tensors are permuted in their own memory, and there it
-is bytes: a megabyte at the most. Inputs are contiguous, transposed in memory, or every second
-column of a wider array, which JAX has no form for. For JAX, `hand` is op by op, `jit` the same form
-compiled, and `temp` what XLA itself says that xlayout's program needs beside inputs and outputs.
+The promise is the output and nothing more: 1.0 N beyond the input. Every case is a process of its
+own. It makes the input, calls the op once, frees the result and gives its pages back; then it notes
+the resident memory, calls the op again, and notes the highest resident memory since. A rise of less
+than the size of the result would mean that old pages were used again, and stops the run. The answer
+is checked afterwards.
+
+With donate=True torch's tensors are permuted in their own memory, and the promise is in bytes: a
+megabyte at the most. Inputs are contiguous, transposed in memory, or every second column of a wider
+array, which does not exist in JAX. For JAX, `hand` is op by op, `jit` the same form compiled, and
+`temp` what XLA itself says that xlayout's program needs beside inputs and outputs.
 """
 
 from __future__ import annotations

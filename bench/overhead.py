@@ -2,10 +2,10 @@
 
     python -m bench overhead [--rounds 50] [--only torch] [--op interleave]
 
-At this size the call is the cost, not the copy. All contenders of an op take turns within a round,
-so that a slow moment of the machine hits each of them; a figure is the median over the rounds, and
-the spread is half the distance between the quartiles. Every answer is checked before it is timed.
-Results are fresh row-major memory for all (einops is made to copy where it returns a view).
+At this size the cost is that of the call, not of the copy. All contenders of an op take turns
+within a round, so that a slow moment of the machine hits each of them; a figure is the median over
+the rounds, and the spread is half the interquartile range. Every answer is checked before it is
+timed. All results are fresh row-major memory (einops is made to copy where it returns a view).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plan: which rows a run of the grid has, and which calls it leaves out of them."""
+"""Plan: which rows a run of the grid has, and which calls are left out of them."""
 
 from __future__ import annotations
 

@@ -2,12 +2,13 @@
 
     python -m bench porting [--layers 16] [--rounds 3] [--folder /dev/shm]
 
-A Llama of random bfloat16 weights, 1.7 GB as it stands, goes from Hugging Face safetensors to DCP
-and to MaxText, and from MaxText back. Every run is a process of its own that imports its libraries
-before the clock starts; `GB/s` counts the bytes of the tensors once, and the peak is that of the
-whole process. `copy` reads and writes the files through 16 MiB. `xlayout` also reads back and
-compares what it wrote, before anyone sees it; `unverified` does not, and nor do the others. Rounds
-alternate, medians are taken, and the outputs are compared as the formats' own readers give them.
+A Llama of random bfloat16 weights, 1.7 GB with the default settings, goes from Hugging Face
+safetensors to DCP and to MaxText, and from MaxText back. Every run is a process of its own that
+imports its libraries before the clock starts; `GB/s` counts the bytes of the tensors once, and the
+peak is that of the whole process. `copy` reads and writes the files in blocks of 16 MiB. `xlayout`
+also reads back and compares what it wrote, before the output appears; `unverified` does not, nor do
+the others. Rounds alternate and medians are taken. The outputs are compared as the formats' own
+readers return them.
 """
 
 from __future__ import annotations

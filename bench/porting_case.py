@@ -1,7 +1,8 @@
 """One step of bench/porting.py: make the model, port it in one way, or compare two outputs.
 
-By hand is what users of the libraries write: all tensors loaded, laid out by numpy, saved. The
-layouts stand here once more, without a Layout, so that comparing the outputs says something.
+"By hand" is what users of the libraries write: load all tensors, lay them out with numpy, save. The
+layouts are written out here a second time, without a Layout, so that comparing the outputs proves
+something.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Record: the rows of a run with the machine they come from, in a file that grows row by row."""
+"""Record: the rows of a run and the machine they come from, in a file that grows row by row."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Bytes that a device receives while a layout runs from one sharding to another, by contender.
+"""Bytes that a device receives while a layout takes an array from one sharding to another.
 
-XLA's are read off the program that it compiles. DTensor's are counted as its collectives pass, on
-a mesh of tensors without memory in a group without other ranks: over gloo it would gather and cut
-where over NCCL it exchanges.
+XLA's are read off the program that it compiles. DTensor's are counted as its collectives are
+called, on a mesh of tensors without memory in a group without other ranks: over gloo it would
+gather and cut where over NCCL it exchanges.
 """
 
 from __future__ import annotations

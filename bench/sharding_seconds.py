@@ -1,7 +1,7 @@
 """Seconds of resharding on gloo ranks: xlayout by pairs and by one all-to-all, and DTensor.
 
-Over gloo DTensor gathers and cuts where it would exchange over NCCL, so that the figures tell of
-CPUs. The median of several rounds on the slowest rank; every answer is checked.
+Over gloo DTensor gathers and cuts where it would exchange over NCCL, so the figures hold only for
+CPUs. Each is the median of several rounds on the slowest rank; every answer is checked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small: calls on 1 KB of float32, where the call is the cost; the forms are those of overhead."""
+"""Small: calls on 1 KB of float32, where the call is what costs; forms as in overhead."""
 
 from __future__ import annotations
 
