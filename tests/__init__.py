@@ -1,1 +1,1 @@
-"""The tests; a package, so that they can share strategies and faces of the frameworks."""
+"""The tests; a package, so that they can share strategies and one interface to the frameworks."""

@@ -1,4 +1,4 @@
-"""What every test may ask for: the frameworks, and how hard hypothesis tries."""
+"""What every test may ask for: the frameworks, and how thorough hypothesis is."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Eight host devices for JAX, asked for before anything imports it.
 
-A real accelerator is used only where it is named: `JAX_PLATFORMS=cuda,cpu pytest -m gpu`.
+A real accelerator is used only if it is named: `JAX_PLATFORMS=cuda,cpu pytest -m gpu`.
 """
 
 from __future__ import annotations

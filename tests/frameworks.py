@@ -1,4 +1,4 @@
-"""One small face for every framework, so that a test is written once and runs on all of them."""
+"""One small interface to every framework, so that a test is written once and runs on all."""
 
 from __future__ import annotations
 

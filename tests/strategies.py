@@ -1,4 +1,4 @@
-"""Random shapes, layouts, other forms of a layout, and strided memory, for the laws."""
+"""Random shapes, layouts, equivalent forms of a layout, and strided memory, for the laws."""
 
 from __future__ import annotations
 

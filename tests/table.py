@@ -1,4 +1,4 @@
-"""Table: what a layout makes of arrays, every element looked up."""
+"""Table: what a layout makes of arrays, with every element looked up."""
 
 from __future__ import annotations
 

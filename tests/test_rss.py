@@ -1,4 +1,4 @@
-"""The peak of a process is its own, whatever the one that started it had held."""
+"""The peak of a process is its own, whatever the process that started it held."""
 
 from __future__ import annotations
 

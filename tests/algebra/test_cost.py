@@ -1,4 +1,4 @@
-"""Cost: every field is a count that can be made by hand."""
+"""Cost: every field is a count that can be worked out by hand."""
 
 from __future__ import annotations
 

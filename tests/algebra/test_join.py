@@ -1,4 +1,4 @@
-"""Join: two boxes meet where they share a position; longer loops take no longer."""
+"""Join: two boxes meet where they share a position; longer loops take no more time."""
 
 from __future__ import annotations
 

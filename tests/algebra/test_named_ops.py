@@ -1,4 +1,4 @@
-"""Laws between the named ops: each is another reading of the same few maps."""
+"""Laws between the named ops, each of which is another reading of the same few maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partition: the size rules of real systems, row by row, and what holds for all of them."""
+"""Partition: the size rules of real systems, one by one, and what holds for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns: einops' meaning where einops can say it, numpy's concatenate and split where not."""
+"""Patterns: einops' meaning where einops can say it, numpy's concatenate and split elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs: the straight line of a layout, run by plain numpy, gives the table of the layout."""
+"""Programs: the steps of a layout, run by plain numpy, give the index table of the layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refusals: what is no layout is refused with a text that says what would be one."""
+"""Refusals: what is not a layout is refused with a message that says what would be one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer that a benchmark holds its calls to is the index table's, and any other is refused."""
+"""The answer that a benchmark checks its calls by is the index table's; any other is refused."""
 
 from __future__ import annotations
 

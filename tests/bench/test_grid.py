@@ -1,4 +1,4 @@
-"""The grid measures the rows it says, goes on where it stopped, and mixes no machines."""
+"""The grid measures the rows it announces, goes on where it stopped, and never mixes machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What figures depend on is told, threads are held to, and the highest memory is seen."""
+"""What figures depend on is recorded, thread counts are kept to, and the peak of memory is seen."""
 
 from __future__ import annotations
 

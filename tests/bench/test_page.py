@@ -1,4 +1,4 @@
-"""The guide's figures are those of the results, and are written anew without touching the rest."""
+"""The guide's figures are those of the results, and are rewritten without touching the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results are kept whole: what is read is what was written, and nothing else is taken for it."""
+"""Results are kept whole: what was written is read back, and nothing else is mistaken for it."""
 
 from __future__ import annotations
 

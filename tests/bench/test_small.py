@@ -1,4 +1,4 @@
-"""Small calls give the answer too, into arrays that are there as into new ones."""
+"""Small calls give the right answer too, both into existing arrays and into new ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A race gives each call's time by the fastest memcpy of its round, whatever the machine does."""
+"""A race gives each call's time relative to the fastest memcpy of its round, on any machine."""
 
 from __future__ import annotations
 

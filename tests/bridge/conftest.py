@@ -1,4 +1,4 @@
-"""What the exchange tests may ask for."""
+"""Fixtures of the exchange tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where memory is: what the exchange tests ask of arrays of every framework."""
+"""Where memory is: what the exchange tests ask about arrays of every framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that is not on the host follows its own rules, which a stand-in can check without any."""
+"""Memory that is not on the host follows rules of its own, which a stand-in can check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would corrupt memory or crash without xlayout's care."""
+"""What would corrupt memory or crash if xlayout did not take care."""
 
 from __future__ import annotations
 

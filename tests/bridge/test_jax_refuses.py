@@ -1,4 +1,4 @@
-"""A jax.Array that is no plain memory on one device is refused, with the way out."""
+"""A jax.Array that is not plain memory on one device is refused, with the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is no array of numbers that two frameworks share is refused, and so is a wrong option."""
+"""Anything but an array of numbers that both frameworks have is refused; so is a wrong option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A DTensor and a sharded jax.Array are one another, where both can say how the shards lie."""
+"""DTensors and sharded jax.Arrays turn into one another if both can say how the shards lie."""
 
 from __future__ import annotations
 

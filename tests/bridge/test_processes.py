@@ -1,4 +1,4 @@
-"""Between processes, gloo on both sides: a DTensor is a jax.Array is a DTensor, in one memory."""
+"""Between processes, gloo on both sides: a DTensor becomes a jax.Array and back in one memory."""
 
 from __future__ import annotations
 

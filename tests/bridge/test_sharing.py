@@ -1,4 +1,4 @@
-"""What crosses keeps its memory, dtype and bits; what cannot be shared is copied, and said."""
+"""What crosses keeps its memory, dtype and bits; what cannot be shared is copied, and says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tensor without memory of its own, or that means more than it, is refused before it is read."""
+"""A tensor without memory of its own, or that is more than its memory, is refused unread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state dict or a pytree crosses whole: its containers, its ties and its order stay."""
+"""A state dict or a pytree crosses whole: its containers, shared arrays and order are kept."""
 
 from __future__ import annotations
 

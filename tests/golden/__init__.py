@@ -1,7 +1,7 @@
 """Inputs and outputs recorded by running the systems whose layouts xlayout must reproduce.
 
-One JSON file a system: `id`, `fn`, `params`, `inputs`, then `expected` or `error`; `status: "bug"`
-where the original is wrong, so that nobody imitates it.
+One JSON file per system: `id`, `fn`, `params`, `inputs`, then `expected` or `error`; `status:
+"bug"` where the original is wrong, so that nobody imitates it.
 """
 
 from __future__ import annotations

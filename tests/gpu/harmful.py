@@ -1,4 +1,4 @@
-"""Harmful: cases that end their process in every bad way, between two that do not."""
+"""Harmful: cases that end their process in every bad way, between two that do no harm."""
 
 from __future__ import annotations
 

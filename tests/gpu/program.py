@@ -1,4 +1,4 @@
-"""Program: a part that measures something and then ends in the way it is told."""
+"""Program: a part that measures something and then ends in the way it was told to."""
 
 from __future__ import annotations
 

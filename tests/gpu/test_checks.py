@@ -1,4 +1,4 @@
-"""A contender that is wrong or fails is told in place of its figure, and the others race on."""
+"""A contender that is wrong or fails is reported in place of its figure, and the others race on."""
 
 from __future__ import annotations
 

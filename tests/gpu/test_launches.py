@@ -1,4 +1,4 @@
-"""A layout in JAX that the Triton kernel copies, compiled for a GPU that is not there."""
+"""A layout in JAX that the Triton kernel copies, compiled for a GPU that is not present."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Pallas contender turns what it should, in the interpreter, and compiles for a GPU."""
+"""The Pallas contender transposes correctly in the interpreter, and compiles for a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run keeps what each part said, however the part ended."""
+"""A run keeps what each part reported, however the part ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What races on a GPU gives right answers anywhere, and a wrong one is told by name."""
+"""What races on a GPU gives right answers on any machine, and a wrong one is reported by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backend of somebody else's, found by its entry point, serves ops and layouts as ours do."""
+"""A third-party backend, found by its entry point, serves ops and layouts as ours do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the house stands, and a way to run Python outside this process."""
+"""Where the files of the repository are, and a way to run Python outside this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeepSpeed's tiled layer, as recorded: the same outputs, edges, parameters and their names."""
+"""DeepSpeed's tiled layer, as recorded: the same outputs, edges of tiles, parameters and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles that are sharded themselves: they run, and are copied to and from where they lie."""
+"""Tiles that are sharded themselves: they run, and are loaded and saved in their placements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tiled layer is a tile at a time: nothing dense is made, and ZeRO gathers one by one."""
+"""A tiled layer works a tile at a time: nothing dense is made, and ZeRO gathers one by one."""
 
 from __future__ import annotations
 

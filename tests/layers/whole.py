@@ -1,4 +1,4 @@
-"""Whole numbers in layers of torch: their sums are exact, in any order."""
+"""Whole numbers in layers of torch, whose sums are exact in any order."""
 
 from __future__ import annotations
 

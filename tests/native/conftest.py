@@ -1,4 +1,4 @@
-"""What the kernel's tests share: every instruction set in turn, and the thresholds put back."""
+"""What the kernel's tests share: every instruction set in turn, and thresholds put back."""
 
 from __future__ import annotations
 

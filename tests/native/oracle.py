@@ -1,4 +1,4 @@
-"""The oracle: what numpy says a strided copy does, and buffers that notice a stray byte."""
+"""The oracle: what numpy says a strided copy does, and buffers that reveal a stray byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without the kernel every op does the same, at sizes where the kernel would do it."""
+"""Without the kernel every op gives the same result, at sizes where the kernel would run."""
 
 from __future__ import annotations
 

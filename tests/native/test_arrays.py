@@ -1,4 +1,4 @@
-"""A plan between arrays that show their memory: it runs, or it says no and writes nothing."""
+"""A plan between arrays that expose their memory: it runs, or it declines and writes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks and long rows of any width, which start anywhere and go on where the one before ended."""
+"""Blocks and long rows of any width, which start anywhere, each where the one before ended."""
 
 from __future__ import annotations
 

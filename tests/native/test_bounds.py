@@ -1,4 +1,4 @@
-"""Bounds: a copy reads no byte before its source, nor behind it."""
+"""Bounds: a copy reads no byte before its source, nor any after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel writes what numpy writes, no byte more, whatever the strides, sizes and processor."""
+"""The kernel writes what numpy writes and no stray byte, for all strides, sizes and processors."""
 
 from __future__ import annotations
 

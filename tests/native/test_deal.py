@@ -1,4 +1,4 @@
-"""Deal: rows whose parts go to several results or come from several sources, however these lie."""
+"""Deal: rows whose parts go to several results or come from several sources, wherever those lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever must see a copy in torch closes a gate of its own, and the copy is torch's."""
+"""Whatever in torch must see a copy closes a gate of its own, and torch then copies."""
 
 from __future__ import annotations
 

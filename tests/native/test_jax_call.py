@@ -1,4 +1,4 @@
-"""What XLA calls moves every element to where the index table says, and never leaves a buffer."""
+"""The call from XLA moves every element where the index table says, and never leaves a buffer."""
 
 from __future__ import annotations
 

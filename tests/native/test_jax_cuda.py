@@ -1,4 +1,4 @@
-"""On CUDA a layout that is a program of its own is a call of the Triton kernel, past its gates."""
+"""On CUDA a layout that is a program of its own calls the Triton kernel, if its gates are open."""
 
 from __future__ import annotations
 

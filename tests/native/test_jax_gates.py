@@ -1,4 +1,4 @@
-"""Where a call of the kernel does not belong, a gate of its own keeps it away, and ops stay."""
+"""Where a call of the kernel does not belong, a gate of its own prevents it, and plain ops stay."""
 
 from __future__ import annotations
 

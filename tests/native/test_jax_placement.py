@@ -1,4 +1,4 @@
-"""Spread over devices, exported, differentiated: values are right, and nothing is gathered."""
+"""Spread over devices, exported or differentiated, values are right, and nothing is gathered."""
 
 from __future__ import annotations
 

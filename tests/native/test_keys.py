@@ -1,4 +1,4 @@
-"""Compiled or in Python, what is kept for a call is found by such calls and by no others."""
+"""What is kept for a call, compiled or in Python, is found by equal calls and by no others."""
 
 from __future__ import annotations
 

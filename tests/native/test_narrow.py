@@ -1,4 +1,4 @@
-"""Transposes of which one side is a few elements."""
+"""Transposes with only a few elements along one side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays that are told apart share no byte; rows and columns of one matrix are told apart."""
+"""Arrays that are judged separate share no byte; rows and columns of one matrix are told apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In place the kernel leaves what it leaves in a fresh buffer, or nothing at all is touched."""
+"""In place, the kernel leaves what it would leave in a fresh buffer, or touches nothing at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inside `xl.native(False)` large copies are the frameworks' own, whatever ran before or will."""
+"""Inside `xl.native(False)` large copies are the frameworks' own, whatever runs before or after."""
 
 from __future__ import annotations
 

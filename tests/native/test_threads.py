@@ -1,4 +1,4 @@
-"""Threads: as many as asked for, none lost in a fork, none in one another's way."""
+"""Threads: as many as were asked for, none lost in a fork, none in each other's way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled by torch, a large layout is one operation where it belongs, and there alone."""
+"""Compiled by torch, a large layout is one operation where that is wanted, and nowhere else."""
 
 from __future__ import annotations
 

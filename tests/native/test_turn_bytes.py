@@ -1,4 +1,4 @@
-"""Transposes of single bytes: with AVX512_VBMI lines are made another way."""
+"""Transposes of single bytes, whose lines are made in a different way with AVX512_VBMI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the recorded functions of other systems are in xlayout: rules, in public calls alone."""
+"""What the recorded functions of other systems are in xlayout: rules, in public calls only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The op matrix: every op, with the options and shapes that make it take another way."""
+"""The op matrix: every op, with the options and shapes that send it down different paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays whose memory is arranged in every way a caller may have it, and who shares memory."""
+"""Arrays with every arrangement in memory that a caller may have, and which arrays share memory."""
 
 from __future__ import annotations
 

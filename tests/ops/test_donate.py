@@ -1,4 +1,4 @@
-"""`donate=True`: the arrays are given away, and the result takes their memory where it can."""
+"""`donate=True`: the arrays are given away, and the result takes over their memory where it can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A number for holes that a dtype cannot hold is refused, however the array is filled."""
+"""A fill value that a dtype cannot hold is refused, however the array is filled."""
 
 from __future__ import annotations
 

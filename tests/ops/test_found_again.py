@@ -1,4 +1,4 @@
-"""What ran for a call runs for the next one like it: nothing is worked out, or compiled, again."""
+"""What ran for a call runs for the next one like it: nothing is worked out or compiled again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a result of JAX's lies is left as open as it was, and nothing is moved to find that out."""
+"""Where a result in JAX lies is left as open as it was, and nothing is moved to find that out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays past the size where other code takes over: the same values, the same promises."""
+"""Arrays beyond the size at which other code takes over: the same values, the same promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is no array, or more than its elements, is refused before anything is done with it."""
+"""What is not an array, or is more than its elements, is refused before anything is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thousands of arrays, or of pieces, take a time that grows with their number, not its square."""
+"""Thousands of arrays or pieces take a time that grows with their number, not with its square."""
 
 from __future__ import annotations
 

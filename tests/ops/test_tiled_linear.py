@@ -1,4 +1,4 @@
-"""A tiled linear layer is the dense one, whatever the tiles, and checks before it adds up."""
+"""A tiled linear layer is the dense one, whatever the tiles, and checks them before it computes."""
 
 from __future__ import annotations
 

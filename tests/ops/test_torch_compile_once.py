@@ -1,4 +1,4 @@
-"""What is compiled is compiled once, whatever arrays the rest of the program has."""
+"""What is compiled is compiled once, whatever other arrays the program has."""
 
 from __future__ import annotations
 

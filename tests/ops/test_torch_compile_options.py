@@ -1,4 +1,4 @@
-"""Under torch.compile ops and options may differ from call to call, and follow from sizes."""
+"""Under torch.compile ops and options may differ from call to call, and may follow from sizes."""
 
 from __future__ import annotations
 

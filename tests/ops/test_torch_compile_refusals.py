@@ -1,4 +1,4 @@
-"""Under torch.compile a refusal is the error that it is outside, and may be caught inside."""
+"""Under torch.compile a refusal is the same error as outside, and may be caught inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that are one of a few words: another is a LayoutError, what is no word a TypeError."""
+"""Options that take one of a few words: another word is a LayoutError, a non-word a TypeError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiny models, made once a session and never written to."""
+"""Tiny models, made once per session and never written to."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Megatron-core itself on CPU, one process a rank: it loads checkpoints, computes, and saves.
+"""Megatron-core itself on CPU, one process per rank: it loads checkpoints, computes, and saves.
 
     python on_megatron.py RANK RANKS RENDEZVOUS JOBS
 
-JOBS is a JSON file: for each job the Hugging Face config of a model, the checkpoint to load (or
-none), where to put the logits, where to save the model (or nowhere).
+JOBS is a JSON file that gives, for each job, the Hugging Face config of a model, the checkpoint to
+load (or none), where to put the logits, and where to save the model (or nowhere).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What comes back and what does not, tried on every bit pattern there is."""
+"""What comes back and what does not, tried on every possible bit pattern."""
 
 from __future__ import annotations
 

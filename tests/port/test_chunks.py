@@ -1,4 +1,4 @@
-"""Chunks are whole: those that Orbax wrote are read so, and those that we write are stored so."""
+"""Chunks stay whole: those that Orbax wrote are read whole, and ours are stored whole."""
 
 from __future__ import annotations
 

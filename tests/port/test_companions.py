@@ -1,4 +1,4 @@
-"""The tokenizer and its kin go along: those of the directory, as they are now, or none."""
+"""The tokenizer and related files go along: those of the directory, as they are now, or none."""
 
 from __future__ import annotations
 

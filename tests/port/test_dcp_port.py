@@ -1,4 +1,4 @@
-"""A Llama goes to DCP and comes back as it was, and torch loads it into the model it is of."""
+"""A Llama goes to DCP and comes back unchanged, and torch loads it into the model it belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo on the model it makes itself: every check it prints is one that can fail."""
+"""The demo on the model it makes itself: every check that it prints is one that can fail."""
 
 from __future__ import annotations
 

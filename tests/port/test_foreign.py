@@ -1,4 +1,4 @@
-"""Checkpoints of known kinds that no family follows are refused with what to do about them."""
+"""Checkpoints of known kinds that no family covers are refused with advice on what to do."""
 
 from __future__ import annotations
 

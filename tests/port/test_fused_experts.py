@@ -1,4 +1,4 @@
-"""A model of experts saved as transformers 5 has it in memory is the model that its files are."""
+"""A model of experts saved as transformers 5 has it in memory equals the one in its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GGUF to Hugging Face, against the reader that transformers has: two programs, one answer."""
+"""GGUF to Hugging Face, against the reader in transformers: two programs, one answer."""
 
 from __future__ import annotations
 

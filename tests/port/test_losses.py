@@ -1,6 +1,6 @@
-"""Values that would not come back are stored wider, or refused before a byte moves, never rounded.
+"""Values that would not come back are stored wider or refused before a byte moves, never rounded.
 
-What is exact goes by the dtypes where they settle it, else by the numbers that are there.
+Exactness is decided by the dtypes where they settle it, otherwise by the actual numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plan promises, set against what the run then does."""
+"""What a plan promises, compared with what the run then does."""
 
 from __future__ import annotations
 

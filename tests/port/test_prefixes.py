@@ -1,4 +1,4 @@
-"""Wrappers of a model, and what holds it, put a prefix before its names, those of layers inside."""
+"""What wraps or holds a model puts a prefix before its names, and so may what wraps a layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table says the same as plain text and in a window."""
+"""A table says the same in plain text and in a window."""
 
 from __future__ import annotations
 

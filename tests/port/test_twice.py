@@ -1,4 +1,4 @@
-"""A head that a file holds beside tied embeddings is left where it is the embedding, or refused."""
+"""A head beside tied embeddings is left out if it is the embedding bit for bit, else refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing checkpoints in canonical form: nothing differs unseen, nothing alike differs."""
+"""Comparing checkpoints in canonical form: no difference goes unseen, and none is invented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has JAX and no torch ports torch's and Megatron-core's checkpoints all the same."""
+"""With JAX and no torch, the checkpoints of torch and Megatron-core are ported all the same."""
 
 from __future__ import annotations
 

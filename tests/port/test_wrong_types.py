@@ -1,4 +1,4 @@
-"""An argument of a wrong type is a TypeError, where a wrong value is a PortError."""
+"""An argument of a wrong type is a TypeError, a wrong value a PortError."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Compilers that keep the graphs they are given: AOTAutograd alone, and inductor's passes.
 
-Neither writes code, so that a compile takes a second; the graphs run as they are.
+Neither generates code, so that compiling takes a second; the graphs run as they are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of a file share: four ranks."""
+"""What the tests in this folder share: four ranks."""
 
 from __future__ import annotations
 

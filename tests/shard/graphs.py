@@ -1,4 +1,4 @@
-"""Graphs with gathers in them: made from a function or a text, and run without any other rank."""
+"""Graphs with gathers in them, made from a function or a text, and run without any other rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random meshes and shardings, and what a rank holds said with index arrays alone."""
+"""Random meshes and shardings, and what a rank holds, expressed in index arrays alone."""
 
 from __future__ import annotations
 

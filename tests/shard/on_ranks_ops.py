@@ -1,4 +1,4 @@
-"""What the ranks of a pool are asked of every op."""
+"""What the ranks of a pool are asked about every op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every op once, with how its arrays lie on a mesh of dp and tp, and how its results are to lie."""
+"""Every op once, with the placements of its arrays and of its results on a mesh of dp and tp."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What accelerators that are not there would put on the wire, and hold at their peak.
+"""What accelerators that are not present would put on the wire, and hold at their peak.
 
-`make test-aot` has the wheels it takes; without them it is skipped.
+`make test-aot` has the wheels that this needs; without them it is skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What sharding is given: by position or by name, in short forms, and refused by name too."""
+"""Arguments about sharding: by position or by name, in short forms, and refused by name too."""
 
 from __future__ import annotations
 

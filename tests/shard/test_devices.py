@@ -1,4 +1,4 @@
-"""What is left to XLA it does at the minimum; what is not is one collective, or a few rounds."""
+"""What is left to XLA it does at the minimum; the rest is one collective, or a few rounds."""
 
 from __future__ import annotations
 

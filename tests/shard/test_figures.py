@@ -1,4 +1,4 @@
-"""What the guide says of bytes is what the benchmark found, to the digit."""
+"""What the guide says about bytes is what the benchmark found, to the digit."""
 
 from __future__ import annotations
 

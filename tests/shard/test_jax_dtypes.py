@@ -1,4 +1,4 @@
-"""What moves between devices keeps its dtype: 64 bits, weak types and random keys as well."""
+"""What moves between devices keeps its dtype, be it 64 bits wide, weak, or a random key."""
 
 from __future__ import annotations
 

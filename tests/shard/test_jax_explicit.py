@@ -1,4 +1,4 @@
-"""On explicit axes, where JAX asks about every step, an op says how its results lie."""
+"""On explicit axes, where JAX asks about every step, an op says where its results lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gather in JAX casts first, and sums gradients in the dtype it is told."""
+"""A gather in JAX casts first, and sums gradients in the dtype it is given."""
 
 from __future__ import annotations
 

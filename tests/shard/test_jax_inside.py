@@ -1,4 +1,4 @@
-"""Inside jit a tracer is told how it lies; inside shard_map it is a part of what lies so."""
+"""Inside jit a tracer is told its sharding; inside shard_map it is a part of such an array."""
 
 from __future__ import annotations
 

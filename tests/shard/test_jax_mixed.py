@@ -1,4 +1,4 @@
-"""Axes of both kinds, an automatic one before an explicit one along the same array axis."""
+"""Axes of both kinds, with an automatic one before an explicit one on the same array axis."""
 
 from __future__ import annotations
 

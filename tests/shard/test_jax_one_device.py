@@ -1,4 +1,4 @@
-"""On explicit axes one device is cut as many are: JAX asks about every step there too."""
+"""On explicit axes one device is treated as many are: JAX asks about every step there too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every op on eight devices is to the bit the op on one, and so are its gradients, in any mode."""
+"""Every op on eight devices is bit for bit the op on one, and so are its gradients, in any mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of what is gathered in JAX there is no wide copy, and none is kept for the backward pass."""
+"""Of what is gathered in JAX no wide copy exists, and none is kept for the backward pass."""
 
 from __future__ import annotations
 

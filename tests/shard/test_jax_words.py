@@ -1,4 +1,4 @@
-"""What JAX would refuse or has lost is told as our own refusals are: what, why, a way out."""
+"""What JAX would refuse or has lost is reported like our own refusals: what, why, and a way out."""
 
 from __future__ import annotations
 

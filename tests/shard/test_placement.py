@@ -1,4 +1,4 @@
-"""A sharding says the same as JAX's NamedSharding and torch's placements, element for element."""
+"""A sharding means the same as JAX's NamedSharding and torch's placements, element for element."""
 
 from __future__ import annotations
 

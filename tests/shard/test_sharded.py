@@ -1,4 +1,4 @@
-"""An op on sharded arrays lands where the data falls, and moves only what the caller allows."""
+"""An op on sharded arrays leaves its result where the data falls, and moves only what it may."""
 
 from __future__ import annotations
 

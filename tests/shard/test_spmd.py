@@ -1,4 +1,4 @@
-"""The program that all ranks run gives each its part, whether as one collective or in rounds."""
+"""The program that all ranks run gives each rank its part, as one collective or in rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every op on four ranks is to the bit the op on one, and so are its gradients, compiled too."""
+"""Every op on four ranks is bit for bit the op on one, and so are its gradients, compiled too."""
 
 from __future__ import annotations
 

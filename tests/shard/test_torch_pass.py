@@ -1,4 +1,4 @@
-"""A cast goes before its gather where nothing tells the difference, and nowhere else."""
+"""A cast goes before its gather where nothing can tell the difference, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every graph recorded from DeepCompile is decided as there, or better for a reason."""
+"""Every graph recorded from DeepCompile gets the same decision, or a better one for a reason."""
 
 from __future__ import annotations
 

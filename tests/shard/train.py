@@ -1,4 +1,4 @@
-"""A train step on eight devices: a loss for which a weight that is cut is used twice."""
+"""A train step on eight devices, with a loss that uses a sharded weight twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools of ranks that have time to import transformers when they are first asked."""
+"""Pools of ranks that have enough time to import transformers when they are first asked."""
 
 from __future__ import annotations
 

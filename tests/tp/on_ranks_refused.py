@@ -1,4 +1,4 @@
-"""Models with a layer that cannot be cut, though its name and shape are those of one that can."""
+"""Models with a layer that cannot be cut, although its name and shape are those of one that can."""
 
 from __future__ import annotations
 

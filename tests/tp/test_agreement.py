@@ -1,4 +1,4 @@
-"""What a plan would get silently wrong is refused, where names and shapes show it."""
+"""What a plan would silently get wrong is refused, where names and shapes show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An axis is cut between its heads, and queries stay with the key and value that they use."""
+"""An axis is cut between its heads, and queries stay with the keys and values that they use."""
 
 from __future__ import annotations
 

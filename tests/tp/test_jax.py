@@ -1,4 +1,4 @@
-"""Weights in JAX are placed as a plan says, and the compiler makes tensor parallelism of it."""
+"""Weights in JAX are placed as a plan says, and the compiler turns that into tensor parallelism."""
 
 from __future__ import annotations
 

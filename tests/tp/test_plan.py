@@ -1,4 +1,4 @@
-"""A plan is a value that reads well, and what cannot be planned is told by name."""
+"""A plan is a value that reads well, and what cannot be planned is reported by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Presets and plans of others send layers where other systems were seen to send them."""
+"""Presets and third-party plans send layers where other systems were seen to send them."""
 
 from __future__ import annotations
 

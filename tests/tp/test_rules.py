@@ -1,4 +1,4 @@
-"""Rules find the weights they are for, and cut them along the right axis."""
+"""Rules find the weights they are meant for, and cut them along the right axis."""
 
 from __future__ import annotations
 

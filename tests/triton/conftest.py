@@ -1,4 +1,4 @@
-"""What the kernel runs on: a GPU, or a CPU in Triton's interpreter, which has to be asked for."""
+"""What the kernel runs on: a GPU, or Triton's interpreter on a CPU, which has to be asked for."""
 
 from __future__ import annotations
 

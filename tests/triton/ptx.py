@@ -1,4 +1,4 @@
-"""The Triton kernel compiled for sm_90, and what its machine code holds."""
+"""The Triton kernel compiled for sm_90, and what its machine code contains."""
 
 from __future__ import annotations
 

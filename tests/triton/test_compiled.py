@@ -1,4 +1,4 @@
-"""Compiled for sm_90, which takes no GPU: wide accesses on both sides, and nothing spilled."""
+"""Compiled for sm_90, which takes no GPU: wide accesses on both sides, and no spilled registers."""
 
 from __future__ import annotations
 

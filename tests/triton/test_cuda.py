@@ -1,4 +1,4 @@
-"""Copies of tensors on a GPU are the kernel's where nobody looks on, and torch's elsewhere."""
+"""Copies of tensors on a GPU are the kernel's if nothing observes them, and torch's otherwise."""
 
 from __future__ import annotations
 

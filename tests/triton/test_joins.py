@@ -1,4 +1,4 @@
-"""On a GPU a join of long rows is torch's own `cat`, but where the kernel is the faster one."""
+"""On a GPU a join of long rows is torch's own `cat`, except where the kernel is faster."""
 
 from __future__ import annotations
 

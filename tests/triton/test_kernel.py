@@ -1,4 +1,4 @@
-"""The Triton kernel writes what numpy writes, no byte more, wherever it runs."""
+"""The Triton kernel writes what numpy writes and no stray byte, wherever it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kind of launch is looked for in Triton once, and then started as it was compiled."""
+"""A kind of launch is looked up in Triton once, and then started as it was compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many layouts at once are each layout on its own, moved together where the backend would."""
+"""Many layouts at once give what each gives alone, moved together where the backend would."""
 
 from __future__ import annotations
 

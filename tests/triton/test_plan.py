@@ -1,4 +1,4 @@
-"""A plan for the Triton kernel moves what it should, in vectors that lie where they may."""
+"""A plan for the Triton kernel moves what it should, in vectors that are aligned as needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A strided copy is cut so that both sides are moved in wide vectors, wherever it may be large."""
+"""A strided copy is cut so that both sides move in wide vectors, wherever it may be large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer may write: a strict type checker finds nothing here."""
+"""What a user may write: a strict type checker finds nothing to complain about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of random bits, and what it means that two are the same."""
+"""Arrays of random bits, and what it means for two to be the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories that torch saved, and the same with one thing in their metadata changed."""
+"""Directories that torch saved, and the same ones with one thing in their metadata changed."""
 
 from __future__ import annotations
 

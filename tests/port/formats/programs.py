@@ -1,4 +1,4 @@
-"""Programs that a test runs in a process of their own."""
+"""Programs that a test runs in processes of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is serialized of a chunk must be that chunk, or reading it says what it is instead."""
+"""What an item of a chunk holds must be that chunk, or reading it says what it is instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several ranks save we read whole, and what we write several ranks load, each its part."""
+"""We read whole what several ranks save, and several ranks load their parts of what we write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder that is no checkpoint, but has one in it, is refused with the name of what is meant."""
+"""A folder that is not a checkpoint but contains one is refused, and the error names the latter."""
 
 from __future__ import annotations
 

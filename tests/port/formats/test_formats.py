@@ -1,4 +1,4 @@
-"""A checkpoint is known by its first bytes, and what reading it needs is asked for by name."""
+"""A checkpoint is recognised by its first bytes, and what reading it needs is asked for by name."""
 
 from __future__ import annotations
 

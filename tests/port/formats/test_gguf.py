@@ -1,4 +1,4 @@
-"""GGUF is read as the reference reads it, and refused where the reference would run away."""
+"""GGUF is read as the reference reads it, and refused where the reference would never end."""
 
 from __future__ import annotations
 

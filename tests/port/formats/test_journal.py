@@ -1,4 +1,4 @@
-"""A sink with a key goes on where an interrupted one stopped, and believes no mere claim."""
+"""A sink with a key goes on where an interrupted one stopped, and trusts only what it verified."""
 
 from __future__ import annotations
 

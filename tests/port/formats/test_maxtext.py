@@ -1,4 +1,4 @@
-"""What we write, plain Orbax restores; what Orbax saves, we read, region by region."""
+"""Plain Orbax restores what we write, and we read what Orbax saves, region by region."""
 
 from __future__ import annotations
 

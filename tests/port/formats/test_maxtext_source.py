@@ -1,4 +1,4 @@
-"""What Orbax saves, we read; what is broken, we refuse."""
+"""We read what Orbax saves, and refuse what is broken."""
 
 from __future__ import annotations
 

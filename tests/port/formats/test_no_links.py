@@ -1,4 +1,4 @@
-"""A single file is published on a filesystem that has no hard links, and replaces nothing."""
+"""A single file is published on a filesystem without hard links, and replaces nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources are read and sinks are written from several threads, and one's failure harms no other."""
+"""Several threads read sources and write sinks, and the failure of one harms no other."""
 
 from __future__ import annotations
 
