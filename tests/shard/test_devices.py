@@ -114,3 +114,24 @@ def test_a_plan_says_that_it_is_one_collective() -> None:
     assert "\nin one all_to_all among 4 ranks\n" in plan.explain()
     plan = plan_reshard(xl.Layout.identity((8, 8)), rows, Sharding(Mesh(4, "tp"), []))
     assert "\nin one all_gather among 4 ranks\n" in plan.explain()
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "least"),
+    [
+        (["a", "b"], [None, None], True),  # gathered
+        ([None, None], ["a", "b"], True),  # cut where it lies
+        ([("a", "b"), None], ["a", "b"], True),  # the minor part, to another axis
+        ([("a", "b"), None], [None, ("a", "b")], True),
+        (["a", "b"], [None, ("b", "a")], True),  # to its minor end
+        (["a", "b"], [None, ("a", "b")], False),
+        (["a", "b"], ["b", "a"], False),
+        ([("a", "b")], [("b", "a")], False),
+        (["a", None], [None, "b"], False),
+        ([("a", "b"), None], [None, "b"], False),
+        (["a", None, None], [None, "a", "b"], False),
+    ],
+)
+def test_what_xla_moves_least_by_itself(src: Any, dst: Any, least: bool) -> None:
+    mesh = Mesh((2, 3), ("a", "b"))
+    assert least_by_xla(Sharding(mesh, src), Sharding(mesh, dst)) == least

@@ -29,16 +29,25 @@ def test_an_owner_is_the_nearest(
     assert sender(mesh, Region(0, ((range(4),),), owners), rank) == wanted
 
 
-def test_what_is_wanted_in_overlapping_boxes_is_sent_once() -> None:
-    windows = Layout([(5,)], [(6,)], [Piece(0, 0, ((3, 1, 1),)), Piece(1, 3, ((3, 1, 1),))])
+@pytest.mark.parametrize(
+    ("first", "second", "sent"),
+    [
+        (Piece(0, 0, ((3, 1, 1),)), Piece(1, 3, ((3, 1, 1),)), [0, 1, 2, 3]),
+        (Piece(0, 0, ((2, 1, 1),)), Piece(0, 2, ((4, 1, 1),)), [0, 1, 2, 3]),  # from one place
+        (Piece(0, 0, ((3, 1, 1),)), Piece(0, 3, ((3, 2, 1),)), [0, 1, 2, 4]),  # and with gaps
+    ],
+)
+def test_what_is_wanted_in_overlapping_boxes_is_sent_once(
+    first: Piece, second: Piece, sent: list[int]
+) -> None:
+    layout = Layout([(12,)], [(6,)], [first, second])
     mesh = Mesh(2, "tp")
-    plan = plan_reshard(windows, Sharding(mesh, ("tp",)), Sharding(mesh, (None,)))
-    assert plan.recv_bytes == plan.lower_bound == (1, 3)
-    assert {(m.src, m.dst): m.elements for m in plan.messages if m.is_remote} == {
-        (1, 0): 1,
-        (0, 1): 3,
-    }
-    assert plan.simulate(np.arange(5)).tolist() == [0, 1, 2, 1, 2, 3]
+    plan = plan_reshard(layout, Sharding(mesh, ("tp",)), Sharding(mesh, (None,)))
+    (message,) = [m for m in plan.messages if m.is_remote]
+    assert (message.src, message.dst, message.elements) == (0, 1, len(sent))
+    assert message.pack.index().tolist() == sent
+    assert plan.recv_bytes == plan.lower_bound == (0, len(sent))
+    assert plan.simulate(np.arange(12)).tolist() == layout.index().tolist()
 
 
 @pytest.mark.parametrize("uneven", [0, 1])

@@ -118,6 +118,13 @@ def test_repr_evaluates_and_replace_replaces() -> None:
     )
 
 
+def test_what_is_stored_flat_stays_so_as_long_as_it_is_cut() -> None:
+    mesh = Mesh((2, 2), ("a", "b"))
+    flat = Sharding(mesh, [("a", "b")], flat=True)
+    assert flat.without("b") == Sharding(mesh, ["a"], flat=True)
+    assert flat.without("a", "b") == Sharding(mesh, [None])
+
+
 # -- refusals --------------------------------------------------------------------------------------
 
 
@@ -149,6 +156,7 @@ def test_a_cut_that_cannot_be_says_which_could(split: Split, n: int, message: st
     [
         ({"unit": 0}, "unit: 0; wanted at least 1"),
         ({"sizes": (1,), "rule": "even"}, r"sizes: \(1,\) say every part; leave rule and segments"),
+        ({"sizes": (1,), "segments": 2}, r"sizes: \(1,\) say every part; leave rule and segments"),
         ({"unit": (1, 2)}, r"unit: \(1, 2\); wanted one number, or one for each segment"),
         ({"copies": (1, 2)}, r"copies: \(1, 2\); wanted one number, or one for each segment"),
     ],
