@@ -207,7 +207,7 @@ def relayout(
         y = y if split is None else jnp.reshape(y, split)
         y = y if axes is None else lax.transpose(y, axes)
         y = y if merged is None else jnp.reshape(y, merged)
-        # jit hands an untouched argument back as its result: the same buffer.
+        # With jit switched off (jax.disable_jit), this would be the argument itself.
         return jnp.copy(y) if axes is None and window is None else y
 
     return run
