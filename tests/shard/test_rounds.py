@@ -1,4 +1,4 @@
-"""Rounds carry messages of any size with at most a tenth of padding, and are about as few as can be."""
+"""Rounds carry messages of any size with at most a tenth of padding, in nearly the fewest."""
 
 from __future__ import annotations
 
