@@ -14,14 +14,14 @@ Its modules, from the bottom up:
     change, units                         what becomes of values; bytes as text
     formats                               files: tensors read and written a region at a time
     families                              the rules of Llama, Mistral, Qwen and their kin
-    configs, rope_factors, gguf_metadata  what config and metadata say of a model
-    fold, foreign, account                names in few words; every one of them accounted for
-    move, regions, losses                 one tensor on its way, and what of it would not come back
+    configs, rope_factors, gguf_metadata  what config and metadata say about a model
+    fold, foreign, account                names, abbreviated; every one of them accounted for
+    move, regions, losses                 one tensor's way, and which of its values are lost on it
     lanes, fit, stream                    tensors carried tile by tile in bounded memory
     spoken, unwrapped, twice, checkpoint  a checkpoint opened as a member of a family
-    companions, refusals                  what goes along; what makes no port
-    show_plan, plan                       everything that a port will do, and as a table
-    verify, resume, run                   the plan carried out, taken up again, and compared
+    companions, refusals                  files that are copied along; what is refused outright
+    show_plan, plan                       everything that a port will do, also as a table
+    verify, resume, run                   the plan carried out, resumed and compared
     inspect, show_family, bar             what else the command line shows
     demo                                  a real model, there and back
 """

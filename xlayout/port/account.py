@@ -1,7 +1,7 @@
 """Every name accounted for: the tensors that are there against the tensors the rules expect.
 
-Nothing is skipped and nothing is invented. All that does not fit is reported at once, layers
-folded into ranges, each unknown name with the nearest name that would have been right.
+Nothing is skipped and nothing is invented. All mismatches are reported at once, with layers folded
+into ranges, and for each unknown name the nearest one that would have been right.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def account(
     kin: Mapping[str, Dialect] | None = None,
     where: str,
 ) -> tuple[list[Place], tuple[str, ...], tuple[str, ...]]:
-    """Return the place of every canonical tensor, the names ignored, and those of other things.
+    """Return every canonical tensor's place, the ignored names, and the names of other things.
 
     Args:
         there: The checkpoint's tensors.
         dialect: The rules the names should follow.
         sizes: The model's sizes.
         absent: Canonical tensors this model does not have.
-        doubles: Tensors that are there once more under another name.
+        doubles: Tensors that repeat another one under a second name.
         tied: Canonical tensors that a model with tied embeddings does not have.
         kin: Other rules that files of the format may follow, by their dialects, for hints.
         where: The checkpoint, for the message.
@@ -110,7 +110,7 @@ def _misshapen(
 
 
 def _of_vocabulary(place: Place, shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """Return what to do about a vocabulary that was padded, or is otherwise larger than said."""
+    """Return what to do about a vocabulary that is padded, or otherwise larger than stated."""
     axes = place.rule.sides[1]
     if len(shape) != len(wanted):
         return ""
@@ -124,7 +124,7 @@ def _of_vocabulary(place: Place, shape: tuple[int, ...], wanted: tuple[int, ...]
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name is one of the patterns, where `{layer}` is a number and `*` any text.
+    """Whether a name matches one of the patterns; `{layer}` is a number and `*` any text.
 
     >>> _matches("optimizer.state.exp_avg", ["optimizer.*"])
     True
@@ -152,7 +152,7 @@ def _hints(
 ) -> list[str]:
     wanted = missing or list(expected)
     known = {general(name)[0] for name in expected}
-    few = _one_each(wanted)  # to compare with each of a model's many experts would take minutes
+    few = _one_each(wanted)  # comparing with every expert of a large model takes minutes
     alike: dict[tuple[int, ...], list[str]] = {}
     for name in wanted:
         alike.setdefault(general(name)[1], []).append(name)

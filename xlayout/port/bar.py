@@ -1,4 +1,4 @@
-"""Bar: how far a port is, below its plan, on a terminal."""
+"""A progress bar, shown on a terminal below the plan of the port."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _COLUMNS = (
 def bar(
     show: Callable[[object], None], /
 ) -> Iterator[tuple[Callable[[PortPlan], None], Callable[[int], None]]]:
-    """Give what shows a plan, with a bar below it from then on, and what moves the bar."""
+    """Yield a function that shows a plan and the bar below it, and one that advances the bar."""
     console = Console(stderr=True, soft_wrap=True)
-    unseen = not console.is_terminal  # and a file may be on a full disk, which fails no port
+    unseen = not console.is_terminal  # a file may be on a full disk, which must not fail a port
     columns = [column() for column in _COLUMNS]
     drawn = progress.Progress(*columns, console=console, transient=True, disable=unseen)
 

@@ -1,9 +1,9 @@
 """What a port does to the value of an element: at most one factor and one rounding.
 
-A layout moves elements and cannot lose any. A factor or a narrower dtype can: 1/√128 in bfloat16
-does not come back for one element in seven. Whether a change is undone exactly is known for whole
-dtypes (`always_exact`), and otherwise counted on the data (`losses`). A NaN comes back as NaN, but
-perhaps not with the bits it had: processors and libraries do not keep those in a cast.
+A layout moves elements and cannot lose any. A factor or a narrower dtype can: scaled by 1/√128 in
+bfloat16, one element in seven does not come back. Whether a change can be undone exactly is known
+for whole dtypes (`always_exact`), and otherwise counted on the data (`losses`). A NaN comes back as
+NaN, but perhaps with other bits: processors and libraries do not preserve those in a cast.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _CHUNK = 1 << 16
 class Change:
     """Times `times / over`, and from dtype `source` to dtype `target`; `inverse()` undoes it.
 
-    The product is computed in float32, or in float64 where either side is float64, and rounded
-    once: not by way of float32, where that lies between.
+    The product is computed in float32, or in float64 if either side is float64, and rounded once:
+    a cast that would pass through float32 on its way must not round there as well.
 
-    The factor is a fraction because its inverse has to have one: 1 / (1 / x) is not always x.
+    The factor is kept as a fraction so that its inverse is exact: 1 / (1 / x) is not always x.
     """
 
     source: str
@@ -107,7 +107,7 @@ class Change:
     def departures(self, x: Array, y: Array, /) -> int:
         """Return how many elements of `y` are not what `apply(x)` gives.
 
-        Bits are compared, but where values change any NaN is as good as another.
+        Bits are compared, but if values change, any NaN equals any other.
         """
         import numpy as np
 
@@ -126,7 +126,7 @@ class Change:
         return odd
 
     def overflows(self, x: Array, y: Array, /) -> int:
-        """Return how many elements are finite in one of `x` and `y = apply(x)` alone."""
+        """Return how many elements are finite in only one of `x` and `y = apply(x)`."""
         import numpy as np
 
         given, made = x.reshape(-1), y.reshape(-1)
@@ -149,10 +149,10 @@ class Change:
 
 
 def _rounded_to_odd(x: Array) -> Array:
-    """Round to odd: where float32 does not hold a number, its last bit is 1.
+    """Round float64 to float32, setting the last bit to 1 if the number is inexact there.
 
-    Rounded again, to fewer bits, that gives what `x` itself would, rounded once. To nearest first
-    would make a tie of what lies just beside one.
+    Rounding the result again, to fewer bits, gives the same as rounding `x` itself once. Rounding
+    to nearest first would turn a number just beside a tie into a tie.
     """
     import numpy as np
 
@@ -166,8 +166,8 @@ def _rounded_to_odd(x: Array) -> Array:
 def exact_dtype(dtype: str, factor: float, /) -> str:
     """Return the narrowest dtype that holds `factor` times any weight of `dtype` exactly.
 
-    A power of two only moves the exponent, which bfloat16 and wider have room for; anything else
-    needs the next wider significand.
+    A power of two only shifts the exponent, for which bfloat16 and wider dtypes have room; any
+    other factor needs the next wider significand.
 
     >>> exact_dtype("bfloat16", 64**-0.5), exact_dtype("bfloat16", 128**-0.5)
     ('bfloat16', 'float32')

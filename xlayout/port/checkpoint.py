@@ -34,16 +34,16 @@ class Checkpoint:
 
     Args:
         source: Reads its tensors.
-        family: Whose rules they follow.
+        family: The family whose rules they follow.
         dialect: What the rules are called: their key in `family.dialects`, a prefix, wrappers.
         rules: The rules that its names follow.
         config: The model's config in Hugging Face's keys, nothing else.
-        origin: The dtype a tensor had before it was stored wider, where that is known.
+        origin: The dtype a tensor had before it was stored wider, if known.
         sizes: The model's sizes.
         places: Where each canonical tensor lives.
-        ignored: Names that carry nothing of their own: tables, or a tied head.
-        unkept: What is no weight of the model, and is not carried over.
-        chunks: The shape of the pieces in which a tensor lies, where each is read whole.
+        ignored: Names that carry no information of their own: tables, or a tied head.
+        unkept: What is not a weight of the model, and is not carried over.
+        chunks: The shape of a tensor's chunks, if each has to be read whole.
     """
 
     source: Source
@@ -63,7 +63,7 @@ class Checkpoint:
         return self.source.tensors[place.tensor].dtype
 
     def chunk(self, place: Place, /) -> tuple[int, ...]:
-        """Return the shape of the pieces in which a canonical tensor is stored; `()` for none."""
+        """Return the shape of the chunks in which a canonical tensor is stored; `()` for none."""
         return self.chunks.get(place.tensor, ())
 
     def homeward(self, name: str, /) -> Move:
@@ -89,13 +89,13 @@ def open_checkpoint(
     Args:
         path: The checkpoint.
         family: The rules to follow; None goes by the config's `architectures`.
-        config: The model's config, where none is beside the weights yet: a port has just written
-            them, in chunks that fit in its memory and need no room of their own.
+        config: The model's config, if there is none beside the weights yet, because a port has only
+            just written them. Their chunks fit in its memory and need no room of their own.
 
     Raises:
         FormatError: The file is broken or of no known format.
-        PortError: Its family is unknown, its config lacks a size, or its tensors are not what the
-            rules say.
+        PortError: Its family is unknown, its config lacks a size, or its tensors do not match the
+            rules.
     """
     with open_source(path) as opened:
         source, wrappers = unwrapped(opened)

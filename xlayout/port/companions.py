@@ -1,4 +1,4 @@
-"""What goes along with the weights as it is: the tokenizer and its kin."""
+"""Files that are copied along with the weights unchanged: the tokenizer and the like."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _NAMES = (
 
 
 def find_companions(source: Source, /) -> dict[str, Path]:
-    """Return the files beside a checkpoint's config that go along to a directory, by name.
+    """Return the files beside a checkpoint's config that a directory gets copies of, by name.
 
     Raises:
-        FormatError: One is a link out of its directory, or cannot be read.
+        FormatError: One is a link that leaves its directory, or cannot be read.
     """
     if source.home is None:
         return {}
-    home = source.home.absolute()  # they are copied last, wherever the process is by then
+    home = source.home.absolute()  # they are copied last; the working directory may change
     found = {name: home / name for name in _NAMES if (home / name).is_file()}
     for name, path in found.items():
         refuse_outside(home, name)
@@ -61,17 +61,18 @@ def find_companions(source: Source, /) -> dict[str, Path]:
 def find_strays(
     source: Source, known: Collection[str], /, *, own: Mapping[str, bytes]
 ) -> tuple[str, ...]:
-    """Return what is beside a checkpoint's config and stays there; folders end with a slash.
+    """Return what is beside a checkpoint's config but not copied; folders end with a slash.
 
     Args:
         source: The checkpoint.
-        known: Names of what goes along.
-        own: Files that the format has as a rule, which say nothing while they are as they are here.
+        known: Names of the files that are copied.
+        own: Files that belong to the format, by their usual content; these are strays only if
+            their content differs from it.
     """
     if (home := source.home) is None:
         return ()
     told = {"config.json", *source.files, *known}
-    beside = [path for path in home.glob("[!.]*") if path.name not in told]  # unlisted: none
+    beside = [path for path in home.glob("[!.]*") if path.name not in told]  # none if unreadable
     files = [
         path.name
         for path in beside
@@ -84,11 +85,11 @@ def find_strays(
 
 
 def _is(path: Path, content: bytes) -> bool:
-    """Whether this is what is in a file, which may be a large one."""
+    """Whether a file, which may be large, has just this content."""
     return path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 def _holds(folder: Path, source: Source) -> bool:
-    """Whether a folder is one that the checkpoint's own files are in."""
+    """Whether a folder contains the checkpoint's own files."""
     files = (source.path, *(source.path / file for file in source.files))
     return any(file.absolute().is_relative_to(folder.absolute()) for file in files)

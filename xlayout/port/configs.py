@@ -1,9 +1,9 @@
 """The model's config across formats: Hugging Face's keys are kept, MaxText's are derived.
 
-An Orbax tree does not say how it was made: whether layers are stacked, which rope order its
+An Orbax tree does not say how it was made: whether layers are stacked, or which rope order its
 kernels have. So a ported tree carries, beside the Hugging Face keys, an object "maxtext" with the
-MaxText keys that give the same logits, and in "xlayout" the dtype to come back to where a tensor
-was stored wider than its origin. Both are taken off again on the way out.
+MaxText keys that give the same logits, and in "xlayout" the dtype to return to for each tensor that
+was stored wider than its origin. Both are removed again on the way out.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _SIZES = {
     "num_experts_per_tok": "active",
 }
 _OF_EXPERTS = ("base_moe_mlp_dim", "num_experts", "num_experts_per_tok")
-_UNSET = ("sliding_window",)  # null means that there is none; for other keys, the default
-_DEFAULTS = {"rms_norm_eps": 1e-6}  # transformers' for most of them; MaxText has another
-_LLAMA31 = {  # what MaxText's rope_use_scale computes with, fixed in its code
+_UNSET = ("sliding_window",)  # null means none; for other keys it means the default
+_DEFAULTS = {"rms_norm_eps": 1e-6}  # in most models of transformers; MaxText has another
+_LLAMA31 = {  # what MaxText's rope_use_scale uses, fixed in its code
     "factor": 8.0,
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
@@ -44,7 +44,7 @@ _LLAMA31 = {  # what MaxText's rope_use_scale computes with, fixed in its code
 
 
 def plain_config(config: Mapping[str, Any], /, dtype: str | None = None) -> dict[str, Any]:
-    """Return a config with Hugging Face's keys alone, its dtype replaced where one is given."""
+    """Return a config with Hugging Face's keys only, its dtype replaced if one is given."""
     plain = {key: value for key, value in config.items() if key not in _OURS}
     if dtype is not None:
         said = [key for key in ("torch_dtype", "dtype") if key in plain]
@@ -68,11 +68,11 @@ def with_maxtext(
         sizes: The model's sizes.
         family: The model's family.
         choices: What the dialect chose: `scan_layers`, `rope_type`.
-        origin: The dtype to come back to, for tensors that are stored wider.
+        origin: The dtype to return to, for tensors that are stored wider.
 
     Raises:
         PortError: MaxText has no key for this model's activation, rope or window, or a value
-            that it needs is no number; or the dialect chose no rope.
+            that it needs is not a number; or the dialect chose no rope.
     """
     if "rope_type" not in choices:
         raise PortError(
@@ -110,18 +110,18 @@ def with_maxtext(
 
 
 def rope_parameters(config: Mapping[str, Any], /) -> dict[str, Any]:
-    """Return `rope_type`, `rope_theta` and what scales them, however the config spells it.
+    """Return `rope_type`, `rope_theta` and their scaling, however the config spells them.
 
     Raises:
-        PortError: What stands there is no object, or its base no positive number; or it says two
-            things, or one for each kind of layer.
+        PortError: The value is not an object, or its base is not a positive number; or the config
+            contradicts itself, or has a rope for each kind of layer.
 
     >>> rope_parameters({"rope_theta": 1e5})
     {'rope_type': 'default', 'rope_theta': 100000.0}
     """
     keys = [key for key in ("rope_parameters", "rope_scaling") if section(config, key)]
     ways = [_rope(section(config, key), config) for key in keys] or [_rope({}, config)]
-    if ways[0] != ways[-1]:  # transformers takes the one or the other, as its version is
+    if ways[0] != ways[-1]:  # which of the two transformers takes depends on its version
         raise PortError(
             f"config: rope_parameters is {config['rope_parameters']!r:.200} and rope_scaling is "
             f"{config['rope_scaling']!r:.200}; wanted one of the two, or the same in both"
@@ -146,7 +146,7 @@ def section(config: Mapping[str, Any], key: str, /) -> Mapping[str, Any]:
     """Return an object inside a config; empty where it is absent or null.
 
     Raises:
-        PortError: Something else stands there.
+        PortError: There is something else.
     """
     found = config.get(key) or {}
     if not isinstance(found, Mapping):
@@ -155,12 +155,12 @@ def section(config: Mapping[str, Any], key: str, /) -> Mapping[str, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a config's value is one that a float can hold."""
+    """Whether a config's value is a number that a float can hold."""
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def _refuse_foreign(known: Mapping[str, Any], rope: Mapping[str, Any], family: Family) -> None:
-    """Refuse what MaxText's form of the family does not compute."""
+    """Refuse what MaxText's version of the family does not compute."""
     name = family.name.capitalize()
     wanted = {"hidden_act": ("silu", "swish"), "partial_rotary_factor": (1.0,)}
     wanted |= {key: (value,) for key, value in family.maxtext.items()}
@@ -172,7 +172,7 @@ def _refuse_foreign(known: Mapping[str, Any], rope: Mapping[str, Any], family: F
                     "other"
                 )
     window = known.get("sliding_window")
-    # Where transformers has a window of its own accord, it asks for no switch.
+    # If a window is transformers' own default for the family, there is no switch for it.
     if window is not None and (
         "sliding_window" in family.defaults or known.get("use_sliding_window", True)
     ):
@@ -214,7 +214,7 @@ def _scaling(rope: Mapping[str, Any], choices: Mapping[str, Any], family: Family
 
 
 def _can_say(rope: Mapping[str, Any], order: str | None) -> bool:
-    """Whether MaxText's rope of this order can scale as a config asks."""
+    """Whether MaxText's rope of this order supports the scaling that a config asks for."""
     if order == "llama3.1":
         return rope["rope_type"] == "llama3" and all(
             rope.get(key) == value for key, value in _LLAMA31.items()

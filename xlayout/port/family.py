@@ -13,9 +13,9 @@ from xlayout.port.rules import Part, Rule, Sizes
 
 __all__ = ["Dialect", "Family"]
 
-_MOST_LAYERS = 10_000  # rules are written out for each, so a config that lies is stopped here
+_MOST_LAYERS = 10_000  # rules are written out for each, so a config that lies must be stopped
 _MOST_EXPERTS = 1_000_000  # of all layers together, for the same reason
-_MOST = 2**40  # of any other size; what is computed with it then stays a number
+_MOST = 2**40  # of any other size, so that what is computed from it stays a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Dialect:
     Args:
         format: The file format: "safetensors", "gguf", "maxtext" or "dcp".
         rules: One rule per canonical tensor.
-        ignored: Names that carry nothing of their own, such as tables that code recomputes.
-        other: Names of what is no weight of the model, such as an optimizer's states; `*` is any
+        ignored: Names that carry no information of their own, such as tables that code recomputes.
+        other: Names of what is not a weight of the model, such as an optimizer's states; `*` is any
             text. It is left behind, and a plan says so.
         config: What the format's own config calls these choices.
-        files: Small files that the format's own readers want beside the tensors, by name.
+        files: Small files that the format's own readers expect beside the tensors, by name.
     """
 
     format: str
@@ -40,12 +40,12 @@ class Dialect:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def behind(self, prefix: str, /) -> Dialect:
-        """Return the same dialect with a prefix before all names."""
+        """Return the same dialect with a prefix on all names."""
         rules = tuple(replace(rule, target=prefix + rule.target) for rule in self.rules)
         return replace(self, rules=rules, ignored=tuple(prefix + name for name in self.ignored))
 
     def places(self, sizes: Sizes, /, absent: Container[str] = ()) -> list[Place]:
-        """Return where every canonical tensor of a model lives, but those that are absent."""
+        """Return where every canonical tensor of a model lives, except those that are absent."""
         present = [rule for rule in self.rules if rule.name not in absent]
         once = [Place(rule) for rule in present if not rule.counted]
         return once + [
@@ -64,14 +64,14 @@ class Family:
     Args:
         name: What the user calls it.
         architectures: The names in a config's `architectures`.
-        sizes: Where a pattern's sizes stand in the config, as `config_key` or
-            `config_key | other size | a / b`, the first that is there.
+        sizes: Where the config has a pattern's sizes, as `config_key` or as alternatives
+            `config_key | other size | a / b`, of which the first that is present counts.
         dialects: The rules per format; "hf" holds the canonical form.
-        tied: Canonical tensors that do not exist where `tie_word_embeddings` is true, with those
-            that serve in their place.
-        maxtext: What MaxText's config says of all of them. A key that a model's own config has too
-            must say the same there.
-        defaults: What transformers takes where the config is silent, as far as MaxText asks.
+        tied: Canonical tensors that do not exist if `tie_word_embeddings` is true, each with the
+            one that is used in its place.
+        maxtext: What MaxText's config says for all these models. A key that is also in a model's
+            own config must have the same value there.
+        defaults: What transformers assumes if the config is silent, for keys that MaxText needs.
 
     Raises:
         PortError: Two rules of a dialect share a name, the parts of a tensor do not fill it, or a
@@ -138,7 +138,7 @@ class Family:
     def absent(self, config: Mapping[str, Any], /) -> Mapping[str, str]:
         """Return the canonical tensors that a model with this config does not have.
 
-        With each stands the one that serves in its place.
+        Each is mapped to the one that is used in its place.
 
         Raises:
             PortError: The config does not say whether the embeddings are tied.
@@ -150,7 +150,7 @@ class Family:
 
 
 def _refuse_gaps(where: str, parts: list[Part | None]) -> None:
-    """Refuse a tensor that its rules do not fill, part by part."""
+    """Refuse a fused tensor whose parts do not fill it."""
     if parts == [None]:
         return
     fused = [part for part in parts if part is not None]

@@ -1,4 +1,4 @@
-"""Tiles that memory has room for, or the least memory that works, before one is read."""
+"""Tiles sized to fit in memory, or the least memory that works, before anything is read."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from xlayout.port.move import Move
 
 __all__ = ["fit", "fit_port"]
 
-_ROOMY = 32 << 20  # bytes of a tile; what is longer is no faster, and its new pages cost time
+_ROOMY = 32 << 20  # bytes of a tile; longer ones are no faster, and their new pages cost time
 
 _Kind: TypeAlias = tuple[tuple[object, ...], ...]
 
 
 def fit(groups: Sequence[Sequence[Move]], max_ram: int, /) -> list[tuple[Move, ...]]:
-    """Return moves with tiles that fit; those of a group have one length and are held together.
+    """Return moves with tiles that fit.
 
-    Tiles are short enough that `LANES` of them fit, but longer if they would otherwise cut chunks
-    of the source, which would be read again for each tile.
+    Tiles of one group have the same length, and are in memory together. They are short enough that
+    `LANES` of them fit, but longer if they would otherwise cut chunks of the source, which would
+    then be read again for each tile.
 
-    Then they are made even: as many tiles, all about as long. For a tile may become a chunk of the
-    output, and the last chunk is stored as large as the others. Of k even tiles the last is at most
-    k - 1 leads shorter, which never comes to more than a third of the tensor; of uneven ones it
-    could be nearly empty.
+    They are then evened out: the same number of tiles, all of about the same length. A tile may
+    become a chunk of the output, where the last chunk takes as much space as the others. Of k even
+    tiles the last is at most k - 1 leads shorter, which is never more than a third of the tensor;
+    with uneven tiles it could be nearly empty.
 
-    Beside the buffers there must be room for the largest chunk that a tile cuts: it is read and
-    decoded whole.
+    Besides the buffers there must be room for the largest chunk that a tile cuts, because a chunk
+    is read and decoded whole.
 
     Raises:
         PortError: Not even the shortest tiles fit.
     """
-    # A model has thousands of moves of a few kinds: those of layers and experts.
+    # A model has thousands of moves, for its layers and experts, but only a few kinds of them.
     kinds = [tuple(_kind(move) for move in group) for group in groups]
     one: dict[_Kind, Sequence[Move]] = {}
     for kind, group in zip(kinds, groups, strict=True):
@@ -67,7 +68,7 @@ def fit(groups: Sequence[Sequence[Move]], max_ram: int, /) -> list[tuple[Move, .
 
 
 def fit_port(moves: Sequence[Move], max_ram: int, /) -> list[Move]:
-    """Return moves with the longest tiles that fit, as they are ported and as they are compared.
+    """Return moves with the longest tiles that fit both while porting and while comparing.
 
     Raises:
         PortError: Not even the shortest tiles fit.
@@ -77,7 +78,7 @@ def fit_port(moves: Sequence[Move], max_ram: int, /) -> list[Move]:
 
 
 def _kind(move: Move) -> tuple[object, ...]:
-    """Return all that the memory of a move follows from."""
+    """Return everything that determines the memory a move takes."""
     return move.source.rule, move.target.rule, move.change, move.chunk
 
 
@@ -96,13 +97,13 @@ def _stretched(group: Sequence[Move], few: int, most: int) -> tuple[Move, ...]:
                 return tiles
         few *= 2
     even, longest = _even_or_not(group, most, whole)
-    # A chunk of the source that even tiles would cut costs memory, and is read more than once.
+    # A chunk of the source that even tiles would cut takes memory, and is read more than once.
     cuts = any(a.held > b.held for a, b in zip(even, longest, strict=True))
     return longest if cuts else even
 
 
 def _even_or_not(group: Sequence[Move], lead: int, whole: int) -> tuple[tuple[Move, ...], ...]:
-    """Return moves with even tiles of at most so many leads, and with tiles of just so many."""
+    """Return moves with even tiles of at most `lead`, and moves with tiles of exactly `lead`."""
     leads = -(-whole // -(-whole // lead)), lead
     even, longest = (tuple(replace(move, lead=lead) for move in group) for lead in leads)
     return even, longest

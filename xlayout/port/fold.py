@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"(?<=layers_)\d{1,9}(?=/)|(?<=\.)\d{1,9}(?=\.)")  # no mod
 
 
 def fold(names: Iterable[str], /) -> list[str]:
-    """Fold names that differ only in a layer or an expert into one, with the range of them.
+    """Fold names that differ only in a layer or an expert into one with a range.
 
     >>> fold(["blk.0.attn_q.weight", "blk.1.attn_q.weight", "output.weight"])
     ['blk.{0..1}.attn_q.weight', 'output.weight']
@@ -34,7 +34,7 @@ def fold(names: Iterable[str], /) -> list[str]:
 
 
 def general(name: str, /) -> tuple[str, tuple[int, ...]]:
-    """Return a name with its layer and expert taken out, and these.
+    """Return a name without its layer and expert, and their numbers.
 
     >>> general("model.layers.7.mlp.experts.3.up_proj.weight")
     ('model.layers.{}.mlp.experts.{}.up_proj.weight', (7, 3))
@@ -44,7 +44,7 @@ def general(name: str, /) -> tuple[str, tuple[int, ...]]:
 
 
 def _boxes(found: Sequence[tuple[int, ...]]) -> list[tuple[str, ...]]:
-    """Return ranges that together hold exactly these numbers: a box of them where they fill one."""
+    """Return ranges that together hold exactly these numbers: one box if they fill it."""
     if not found[0]:
         return [()]
     rests: dict[int, list[tuple[int, ...]]] = {}

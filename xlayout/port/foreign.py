@@ -1,4 +1,4 @@
-"""What the names of tensors tell of a checkpoint that follows no family's rules, and what helps."""
+"""What tensor names reveal about a checkpoint that follows no family's rules, and what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = (
 
 
 def foreign(names: Iterable[str], /) -> tuple[str, ...]:
-    """Return what kinds of checkpoints are known by such names, each with what to do about it.
+    """Return the kinds of checkpoints that have such names, each with what to do about it.
 
     >>> foreign(["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"])
     ("an adapter (LoRA); merge it into its model first, as peft's merge_and_unload does",)

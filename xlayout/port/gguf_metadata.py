@@ -1,8 +1,8 @@
-"""What a GGUF file's metadata says of a model beyond its sizes: told as config, or refused.
+"""What a GGUF file's metadata says about a model beyond its sizes: put into its config, or refused.
 
-llama.cpp knows more kinds of attention and rope than Hugging Face's Llama, all under the name of
-"llama". Linear rope scaling has its place in the config; what has none would change the logits
-without a word.
+llama.cpp knows more kinds of attention and rope than Hugging Face's Llama, all under the name
+"llama". Linear rope scaling has a place in the config; anything that has none is refused, because
+without it the logits would silently change.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["refuse_part", "refuse_stranger", "with_metadata"]
 
-_NOTHING: Mapping[str, tuple[Any, ...]] = {  # the values with which a key changes nothing
+_NOTHING: Mapping[str, tuple[Any, ...]] = {  # the values at which a key has no effect
     "attention.causal": (True,),
     "attention.clamp_kqv": (0.0,),
     "attention.scale": (0.0,),
     "attention.sliding_window": (0,),
     "attn_logit_softcapping": (0.0,),
     "embedding_scale": (0.0, 1.0),
-    "expert_gating_func": (0, 1),  # 1 is a softmax, and what 0 leaves open
+    "expert_gating_func": (0, 1),  # 1 is a softmax; 0 leaves it open
     "expert_group_count": (0, 1),
     "expert_shared_count": (0,),
     "expert_weights_norm": (True,),
@@ -43,7 +43,7 @@ _WITH_EXPERTS = " with experts"
 
 
 def refuse_part(source: Source, /) -> None:
-    """Refuse what is no whole model: a file of a split one, an adapter, what sees for it.
+    """Refuse what is not a whole model: one file of a split, an adapter, a vision encoder.
 
     Raises:
         PortError: The source is such a file.
@@ -56,7 +56,7 @@ def refuse_part(source: Source, /) -> None:
             f"{source.path}: general.type: {kind!r:.80}; wanted 'model': the file of a whole one"
         )
     parts = source.metadata.get("split.count", 0)
-    if parts not in (0, 1):  # 0 in one that was merged
+    if parts not in (0, 1):  # 0 in a file that was merged
         raise PortError(
             f"{source.path}: split.count: {parts!r:.80}; wanted the whole model in one file, as "
             "`llama-gguf-split --merge` makes it"
@@ -64,7 +64,7 @@ def refuse_part(source: Source, /) -> None:
 
 
 def refuse_stranger(source: Source, /) -> None:
-    """Refuse a GGUF file of a model that no family is known to follow.
+    """Refuse a GGUF file whose model belongs to no known family.
 
     Raises:
         PortError: The source is such a file.
@@ -82,10 +82,10 @@ def refuse_stranger(source: Source, /) -> None:
 
 
 def with_metadata(source: Source, config: Mapping[str, Any], /) -> Mapping[str, Any]:
-    """Return a config that also says what a GGUF source's metadata says of its rope's scaling.
+    """Return a config with the rope scaling that a GGUF source's metadata asks for.
 
     Raises:
-        PortError: The metadata says something that the config cannot.
+        PortError: The metadata says something that the config cannot express.
     """
     if not isinstance(source, GGUFSource):
         return config

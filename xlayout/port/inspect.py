@@ -19,7 +19,7 @@ __all__ = ["Difference", "Inspection", "diff", "inspect"]
 
 @dataclass(frozen=True, slots=True)
 class Inspection(Tabled):
-    """A checkpoint's tensors as its headers tell them.
+    """A checkpoint's tensors as described in its headers.
 
     Args:
         path: The checkpoint.
@@ -68,7 +68,7 @@ def inspect(path: str | PathLike[str], *, family: str | Family | None = None) ->
 
     Args:
         path: A checkpoint of any format that can be read.
-        family: The rules to hold it against; None goes by the config's `architectures`.
+        family: The rules to check it against; None goes by the config's `architectures`.
 
     Raises:
         FormatError: The file is broken or of no known format.
@@ -103,9 +103,9 @@ class Difference(Tabled):
     """Where two checkpoints differ, whatever their formats.
 
     Args:
-        first: The path of the one.
-        second: The path of the other.
-        lines: What differs (a canonical name, or a key of the config), in the first, in the second.
+        first: The path of the first.
+        second: The path of the second.
+        lines: What differs (a canonical name or a key of the config), as it is in each of them.
     """
 
     first: str
@@ -132,7 +132,7 @@ def diff(
 
     Raises:
         FormatError: One of them is broken.
-        PortError: One of them is not what its rules say.
+        PortError: One of them does not match its rules.
 
     >>> from xlayout.port.demo.weights import make_tiny
     >>> from xlayout.port import run

@@ -1,6 +1,6 @@
-"""Lanes: jobs done side by side, each in memory of its own, so that one reads as another writes.
+"""Jobs done side by side, each in memory of its own, so that one can read while another writes.
 
-Reading, laying out, summing and writing all let go of Python's lock, so threads are enough.
+Reading, laying out, summing and writing all release Python's lock, so threads are enough.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from xlayout.port.move import Buffers
 __all__ = ["LANES", "lanes_for", "side_by_side"]
 
 LANES = 8
-"""The most jobs at a time, for each takes its memory."""
+"""The most jobs at a time; each takes memory."""
 
 T = TypeVar("T")
 _Job: TypeAlias = Callable[[Buffers], T]
 
 
 def lanes_for(need: int, max_ram: int, /) -> int:
-    """Return how many jobs, each of which needs so many bytes, are best done at a time.
+    """Return how many jobs are best done at a time, if each needs so many bytes.
 
-    That is one more than there are processors, for some job is always waiting for a disk.
+    That is one more than there are processors, because some job is always waiting for a disk.
 
     >>> 1 < lanes_for(100, 10_000) <= LANES, lanes_for(100, 250), lanes_for(100, 50)
     (True, 2, 1)
@@ -38,14 +38,14 @@ def lanes_for(need: int, max_ram: int, /) -> int:
 def side_by_side(
     jobs: Iterable[_Job[T]], each: Callable[[T], object], /, *, lanes: int, nbytes: int
 ) -> None:
-    """Do jobs, and call `each`, here, with what one returns once it has ended.
+    """Do jobs, and call `each`, in this thread, with the result of every one that has ended.
 
-    If a job or `each` raises, or this is interrupted, no other job begins, those on their way end,
-    and then it is raised.
+    If a job or `each` raises, or this is interrupted, no further job is started; those in progress
+    are finished first, and then the error is raised.
 
     Args:
         jobs: The jobs, in the order in which they begin.
-        each: What is told of a job that has ended.
+        each: Called with each result.
         lanes: How many are done at a time.
         nbytes: The memory of each lane.
     """
@@ -71,6 +71,6 @@ def side_by_side(
 
         for job in jobs:
             finish(all_but=lanes - 1)
-            # In the caller's context: whether the copy kernel is wanted is said there.
+            # In the caller's context, which says whether the copy kernel is wanted.
             going.add(pool.submit(copy_context().run, run, job))
         finish(all_but=0)

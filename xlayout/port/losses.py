@@ -25,15 +25,15 @@ _SAMPLE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """How many elements of a rule's tensors do not come back, in a sample of the first.
+    """How many elements of a rule's tensors do not come back, in a sample of the first tensor.
 
     Args:
-        tensor: The tensor, or the pattern of the rule's.
+        tensor: The tensor's name, or the pattern of the rule's names.
         change: What happens to its values.
         scale: The factor as the rule has it.
         lost: Elements that do not come back.
-        sampled: Elements that were looked at.
-        overflowed: Those of the lost that leave the range of the dtype, and become no number.
+        sampled: Elements that were examined.
+        overflowed: Lost elements that leave the range of the dtype, and become infinity or NaN.
     """
 
     tensor: str
@@ -59,9 +59,9 @@ class Loss:
 
 
 def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
-    """Return the loss of every rule's every change that is not exact by its dtypes alone.
+    """Return the loss for each rule and each of its changes that the dtypes do not prove exact.
 
-    A rule has several where its layers are not of one dtype.
+    A rule has several changes if its layers differ in dtype.
     """
     np = require("numpy")
     losses: dict[tuple[str, Change], Loss] = {}
@@ -81,13 +81,13 @@ def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
 
 
 def roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None, /) -> list[Move]:
-    """Store wider what leaves its dtype's range, or refuse where that is not ours to choose.
+    """Store wider what leaves its dtype's range, or refuse if that is not ours to choose.
 
-    A power of two changes no number but those at the ends of the range, and for any other factor a
-    wider dtype was chosen before.
+    A power of two loses only numbers at the ends of the range, and for any other factor a wider
+    dtype has already been chosen.
 
     Raises:
-        PortError: The dtype was asked for, or is not the one that the source has.
+        PortError: The dtype was asked for, or differs from the source's.
     """
     lost = [(loss.tensor, loss.change) for loss in losses if loss.lost]
     if dtype is not None or any(change.source != change.target for _, change in lost):
@@ -105,7 +105,7 @@ def roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None, /)
 
 
 def _refusal(losses: Sequence[Loss], dtype: str | None) -> PortError:
-    """Return the error of an exact port that would lose something, with the exact form in it."""
+    """Return the error for an exact port that would lose something; it says what would be exact."""
     lost = [loss for loss in losses if loss.lost]
     lines = "\n  ".join(str(loss) for loss in lost)
     changes = [(loss.change.source, loss.change.factor) for loss in lost]

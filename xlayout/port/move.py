@@ -1,4 +1,4 @@
-"""One canonical tensor on its way: where from, by which layout, what becomes of its values."""
+"""One canonical tensor's way: where it comes from, its layout, and what becomes of its values."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Tile:
 
     Args:
         layout: The layout from what is read to what is written.
-        read: The regions of the source's tensor, one after another in what is read.
-        write: The regions of the target's tensor, one after another in what is written.
+        read: The regions of the source's tensor, in the order in which they are read.
+        write: The regions of the target's tensor, in the order in which they are written.
     """
 
     layout: Layout
@@ -45,14 +45,14 @@ class Move:
     """One canonical tensor between two checkpoints.
 
     Args:
-        source: Its place in the one.
-        target: Its place in the other.
+        source: Its place in the source.
+        target: Its place in the target.
         change: What happens to its values.
         sizes: The model's sizes.
         lead: How much of the lead a tile holds.
-        checked: Whether every element is brought back and compared before it is written.
-        chunk: The shape of the pieces in which the source lies, each of them read whole; `()` where
-            any part can be read alone.
+        checked: Whether every element is converted back and compared before it is written.
+        chunk: The shape of the source's chunks, each of which is read whole; `()` if any part can
+            be read on its own.
     """
 
     source: Place
@@ -64,13 +64,13 @@ class Move:
     chunk: tuple[int, ...] = ()
 
     def layout(self, lead: int | None = None) -> Layout:
-        """Return the layout from source to target: of the whole, or of a tile `lead` long."""
+        """Return the layout from source to target, for the whole or for a tile `lead` long."""
         sizes = tuple(self.sizes.items())
         return _compose(self.source.rule, self.target.rule, sizes, lead)
 
     @property
     def power(self) -> Power | None:
-        """The factor of `change` by its name; None where there is none, or two that mix."""
+        """The factor of `change` as a power of a size; None if there is none, or two that mix."""
         source, target = self.source.rule.scale, self.target.rule.scale
         if source is None or target is None:
             return target or (source and source.inverse())
@@ -88,7 +88,7 @@ class Move:
             )
 
     def buffers(self, lead: int, /) -> tuple[int, int, int]:
-        """Return the bytes that a tile needs as read, as laid out, and as changed."""
+        """Return the bytes that a tile takes as read, as laid out, and as changed."""
         elements = self.layout(lead).size
         size, new = (
             _aligned(elements * TensorSpec(dtype, ()).itemsize)
@@ -107,7 +107,7 @@ class Move:
 
     @property
     def held(self) -> int:
-        """Bytes of a chunk that tiles cut, as stored and as decoded; 0 if they cut none."""
+        """Bytes of a chunk that tiles cut, stored plus decoded; 0 if they cut none."""
         if not self.chunk:
             return 0
         tile, *_ = self.source.regions(self.sizes, 0, self.lead)
@@ -136,7 +136,7 @@ def homeward(
 
 
 class Buffers:
-    """The memory that tensor data takes, allocated once and carved anew for every tile.
+    """The memory for tensor data, allocated once and divided anew for every tile.
 
     Args:
         nbytes: What the largest tile needs.

@@ -1,4 +1,4 @@
-"""Where a canonical tensor lives in a checkpoint: in which tensor, and in which regions of it."""
+"""Where a canonical tensor lives in a checkpoint: in which tensor, and which regions of it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Place:
 
     Args:
         rule: Its rule.
-        layer: Which of the layers; None where the rule does not count them.
-        expert: Which of the experts; None where the rule does not count them.
+        layer: Which of the layers; None if the rule is not per layer.
+        expert: Which of the experts; None if the rule is not per expert.
     """
 
     rule: Rule
@@ -41,7 +41,8 @@ class Place:
     def regions(self, sizes: Sizes, start: int, stop: int, /) -> tuple[Region, ...]:
         """Return the parts of the tensor that together hold the leads from start to stop.
 
-        They follow one another in the layout of the rule: one, or one for each turn of a part.
+        They follow one another in the layout of the rule: a single one, or for a part of a fused
+        tensor one per turn.
         """
         rule, at = self.rule, {"layer": self.layer, "expert": self.expert}
         stacked = rule.stacked
@@ -63,7 +64,7 @@ class Place:
 
 
 def _turns(cut: slice, begin: int, own: int, turn: int, /) -> list[slice]:
-    """Return where in the fused axis a cut of the part lies, turn by turn."""
+    """Return where a cut of the part lies in the fused axis, turn by turn."""
     found = []
     for k in range(cut.start // own, -(-cut.stop // own)):
         first, last = max(cut.start - k * own, 0), min(cut.stop - k * own, own)

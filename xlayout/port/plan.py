@@ -1,7 +1,7 @@
 """The plan of a port: every tensor's way, made from headers alone, shown before a byte moves.
 
-The one thing it reads beyond headers is a sample of a tensor whose values would not all come back,
-because how many is a property of the data.
+Beyond headers it reads only samples of tensors whose values might not all come back, because how
+many do is a property of the data.
 """
 
 from __future__ import annotations
@@ -42,37 +42,37 @@ from xlayout.table import Table, Tabled
 
 __all__ = ["SHARD_BYTES", "PortPlan", "plan", "plan_open"]
 
-SHARD_BYTES = 5_000_000_000  # the most in one file, as the hub has it
+SHARD_BYTES = 5_000_000_000  # the most in one file, as on the Hugging Face hub
 
 
 @dataclass(frozen=True, slots=True)
 class PortPlan(Tabled):
-    """Everything a port will do; `print` it, or let rich.
+    """Everything a port will do; `print` it, or let rich do so.
 
     Args:
         src: The checkpoint that is read.
         dst: Where the new one will appear.
         family: The rules.
-        dialects: What the rules are called on both sides.
+        dialects: The names of the rules on both sides.
         format: The file format that is written.
         moves: The way of every canonical tensor.
         specs: Every tensor that will be written.
         chunks: The extent in which each of them is written.
         read_bytes: Bytes of the files that are read.
-        lanes: How many tiles are on their way at a time.
-        buffer_bytes: The most memory that tensor data will take, chunks that are cut aside.
+        lanes: How many tiles are carried at a time.
+        buffer_bytes: The most memory that tensor data will take, apart from chunks that are cut.
         max_ram: The bound it was fitted to.
         exact: Whether nothing may be lost; what the dtypes do not prove is then checked.
-        ignored: Source names that carry nothing of their own.
-        losses: What does not come back, of a sample; empty where the port is exact.
-        unkept: What the source has beside its weights, as far as it is not carried over.
+        ignored: Source names that carry no information of their own.
+        losses: What does not come back, in a sample; empty if the port is exact.
+        unkept: What the source has besides its weights and is not carried over.
         widened: Tensors stored wider than they were, to be exact, with the dtype they had.
         config: What is written beside the weights.
-        companions: Files that are copied along, by name: the tokenizer and its kin.
+        companions: Files that are copied along, by name: the tokenizer and the like.
         strays: What else is beside the source's config, and is not copied; folders end with `/`.
-        extras: Small files that the format's own readers want, by name.
-        unplaced: Files that a directory would hold, and one file has no place for.
-        taken: Why a run to `dst` is refused as it is now; empty where nothing stands there.
+        extras: Small files that the format's own readers expect, by name.
+        unplaced: Files that a directory would hold, but for which a single file has no place.
+        taken: Why a run to `dst` would be refused now; empty if nothing is in the way.
     """
 
     src: Path
@@ -101,9 +101,9 @@ class PortPlan(Tabled):
 
     @property
     def files(self) -> dict[str, int]:
-        """Bytes of tensor data per file; an Orbax tree counts as one, with all of its chunks.
+        """Bytes of tensor data per file; an Orbax tree counts as one file.
 
-        Chunks at the edge of a tensor are stored whole, so they may come to more than its bytes.
+        Chunks at the edge of a tensor are stored whole, so they may take more than its bytes.
         """
         if self.format == "maxtext":
             specs = self.specs.items()
@@ -146,20 +146,20 @@ def plan(
             there, the plan says that a run is refused.
         to: The names and layouts to write: "hf", "dcp", "maxtext", …; `families()` lists them.
             "safetensors" means "hf".
-        family: The rules to follow, a `Family` or the name of one that `families()` lists; None
+        family: The rules to follow: a `Family`, or the name of one that `families()` lists; None
             goes by the config's `architectures`.
         dtype: The dtype to write; None keeps each tensor's own.
         mesh: None: one checkpoint for all ranks, which shard it as they read it.
         max_ram: The most memory that tensor data may take, in bytes or as "512MiB". A chunk of an
-            Orbax tree that must be read whole for a part of it counts twice: stored and decoded.
+            Orbax tree that must be read whole to get a part of it counts twice: stored and decoded.
         exact: Refuse to lose anything: tensors whose values are scaled are stored wide enough to
             come back bit for bit (NaN as NaN). False rounds them, and the plan says how many
             elements change.
 
     Raises:
         FormatError: The source is broken, or tensorstore cannot be told where to write.
-        PortError: Names or shapes are not what the rules say, a buffer does not fit in `max_ram`,
-            the values would not come back although `exact` is asked for, or an argument makes no
+        PortError: Names or shapes do not match the rules, a buffer does not fit in `max_ram`, the
+            values would not come back although `exact` is asked for, or an argument makes no
             sense.
         TypeError: `exact` is neither True nor False, or another argument has a wrong type.
 
@@ -186,7 +186,7 @@ def plan_open(
     single = dst.suffix == ".safetensors"
     refuse_dtype(dtype)
     moves = fit_port(_moves(checkpoint, dialect, dtype, exact), max_ram)
-    # What is measured is read, in chunks that are known to fit by now.
+    # Measuring reads data, in chunks that are known to fit by now.
     losses = measure(checkpoint.source, moves)
     if exact and any(loss.lost for loss in losses):
         moves = fit_port(roomier(moves, losses, dtype), max_ram)
@@ -265,7 +265,7 @@ def _change(
 
 
 def _widened(checkpoint: Checkpoint, moves: Sequence[Move]) -> dict[str, str]:
-    """Return the tensors that end up wider than their origin, with the dtype to come back to."""
+    """Return the tensors that end up wider than their origin, with the dtype to return to."""
     found = {}
     for move in moves:
         origin = checkpoint.origin.get(move.source.tensor, move.change.source)

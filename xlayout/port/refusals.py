@@ -1,4 +1,4 @@
-"""What makes no port at all, whatever the values are: refused before a byte moves."""
+"""Requests that no port can fulfil, whatever the values are: refused before a byte moves."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = [
 
 
 def refuse_unless_bool(**options: object) -> None:
-    """Refuse what is neither yes nor no: a text that says "no" is true.
+    """Refuse anything but a bool: the text "no", for example, would count as true.
 
     Raises:
-        TypeError: One of the options is no bool.
+        TypeError: One of the options is not a bool.
     """
     for name, value in options.items():
         if not isinstance(value, bool):
@@ -35,22 +35,22 @@ def refuse_unless_bool(**options: object) -> None:
 
 
 def refuse_dtype(dtype: Any, /) -> None:
-    """Refuse to write a dtype that there is not; None is every tensor's own.
+    """Refuse to write a dtype that does not exist; None is every tensor's own.
 
     Raises:
-        PortError: There is none of this name.
-        TypeError: It is no name.
+        PortError: There is no dtype of this name.
+        TypeError: It is not a name.
     """
     if dtype is None:
         return
     if not isinstance(dtype, str) or dtype not in DTYPES:
         error = PortError if isinstance(dtype, str) else TypeError
         raise error(f"dtype: {dtype!r:.80}; {', '.join(FLOATS)} can be written")
-    numpy_dtype(dtype)  # which says what is not installed
+    numpy_dtype(dtype)  # raises if a library it needs is not installed
 
 
 def refuse_mesh(mesh: object) -> None:
-    """Say that a port is one checkpoint for all ranks."""
+    """Refuse a mesh: a port is one checkpoint for all ranks."""
     if mesh is not None:
         raise PortError(
             f"mesh: {mesh!r}; wanted None: a port is one checkpoint for all ranks, and whoever "
@@ -62,8 +62,8 @@ def refuse_place(dst: Path, to: str, format: str, /) -> None:  # noqa: A002
     """Refuse a place that cannot take what would be written there.
 
     Raises:
-        PortError: It has the name of a safetensors file, and would be a directory.
-        FormatError: tensorstore, which would write there, cannot be told the path.
+        PortError: It is named like a safetensors file, but would be a directory.
+        FormatError: tensorstore, which would write there, cannot be given the path.
     """
     if dst.suffix == ".safetensors" and format != "safetensors":
         raise PortError(
@@ -74,7 +74,7 @@ def refuse_place(dst: Path, to: str, format: str, /) -> None:  # noqa: A002
 
 
 def refuse_mixed_stacks(moves: Sequence[Move], /) -> None:
-    """Refuse layers, experts or parts of several dtypes that would become one tensor."""
+    """Refuse layers, experts or parts of different dtypes that would become one tensor."""
     dtypes: dict[str, str] = {}
     for move in moves:
         first = dtypes.setdefault(move.target.tensor, move.change.target)

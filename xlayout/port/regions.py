@@ -1,4 +1,4 @@
-"""Several regions of one tensor as one run of elements: what a tile reads, and what it writes."""
+"""Several regions of one tensor as one flat array: what a tile reads, and what it writes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def gather(source: Source, name: str, regions: Sequence[Region], out: Array, /) 
 
 
 def held(sink: Sink, name: str, regions: Sequence[Region], out: Array, /) -> list[Region]:
-    """Return the regions that an interrupted run wrote, reading them into a flat array."""
+    """Return the regions that an interrupted run has written, reading them into a flat array."""
     return [region for region, part in _parts(regions, out) if sink.holds(name, region, part)]
 
 
 def scatter(
     sink: Sink, name: str, regions: Sequence[Region], x: Array, /, *, but: Sequence[Region]
 ) -> None:
-    """Write a flat array as regions of a tensor, but those that are there."""
+    """Write a flat array as regions of a tensor, except those that are there already."""
     for region, part in _parts(regions, x):
         if region not in but:
             sink.write(name, part, region)

@@ -1,4 +1,4 @@
-"""Which plan on which bytes: the key by which an interrupted run is known again."""
+"""The key by which an interrupted run is recognised: its plan, and the bytes of its source."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 __all__ = ["key_of"]
 
-_HEAD = 1 << 20  # bytes; a header, or as much of it as tells two files apart
+_HEAD = 1 << 20  # bytes; a header, or enough of it to tell two files apart
 
 
 def key_of(plan: PortPlan, source: Source, /) -> str:
-    """Return a digest of everything that the written bytes follow from.
+    """Return a digest of everything that determines the written bytes.
 
-    That is every move with its tiles, every tensor, file and config of the output, and of each file
-    of the source the name, size, time of change and first mebibyte. It is not where they lie.
+    That is every move with its tiles, every tensor, file and config of the output, and for each
+    file of the source its name, size, time of change and first mebibyte, but not its location.
     """
     digest = hashlib.blake2b(digest_size=16)
     for part in (plan.format, plan.moves, plan.specs, plan.chunks, plan.files, plan.config):

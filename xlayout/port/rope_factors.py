@@ -1,9 +1,9 @@
-"""A GGUF file's table of rope factors, told again as the config's few numbers it was made from.
+"""A GGUF file's table of rope factors, turned back into the config's few numbers it was made from.
 
-llama.cpp's converter works out ahead of time by what Llama 3.1's rope divides its frequencies, and
+llama.cpp's converter computes in advance by how much Llama 3.1's rope divides its frequencies, and
 stores it in `rope_freqs.weight`, a float32 for each pair of a head. Nobody else stores it: Hugging
 Face and MaxText compute it from four numbers, of which only `factor` differs between models. So the
-table is made anew here from what it shows to be the factor, and taken if every entry agrees.
+factor is read off the table here, and accepted if it reproduces every entry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLOSE = 1e-4  # float32, by way of a power and a division
 
 
 def with_rope_scaling(source: Source, config: Mapping[str, Any], /) -> Mapping[str, Any]:
-    """Return a config that says what the source's table of rope factors says, if it has one.
+    """Return a config that includes the source's table of rope factors, if it has one.
 
     Raises:
         PortError: The table is not that of Llama 3's rope scaling.
@@ -76,10 +76,10 @@ def llama3_factors(
     high_freq_factor: float,
     original_max_position_embeddings: int,
 ) -> list[float]:
-    """Return by what Llama 3 divides the frequency of each pair of a head of size `dim`.
+    """Return by how much Llama 3 divides the frequency of each pair of a head of size `dim`.
 
-    Waves that fit in the trained context often are left alone, long ones are stretched by `factor`,
-    and in between the stretch goes smoothly from one to the other.
+    Waves that fit many times into the trained context are left alone, long ones are stretched by
+    `factor`, and in between the stretch changes smoothly from one to the other.
     """
     factors = []
     for pair in range(dim // 2):

@@ -4,10 +4,10 @@
          "(heads two half) embed -> (heads half two) embed")
 
 The left side is the canonical form, which is Hugging Face's. The pattern is a layout in xlayout's
-notation, its sizes are the model's; the way back is `Layout.inverse()` and is never written down.
-A `{layer}` or an `{expert}` in a name stands for each of them. One that the target's name lacks is
+notation, with the model's sizes; the way back is `Layout.inverse()` and is never written down. A
+`{layer}` or an `{expert}` in a name stands for each of them. If the target's name lacks one, it is
 an axis on the right, along which they are stacked. A `Part` says that the target holds other
-tensors beside this one, such as a fused QKV. Every canonical tensor can be cut along the first
+tensors beside this one, as a fused QKV does. Every canonical tensor can be cut along the first
 factor of its first axis, the *lead*: a tile is the same rule with a smaller lead.
 """
 
@@ -58,11 +58,11 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which part of a fused tensor a canonical one is: a segment, as often as it takes.
+    """Which part of a fused tensor a canonical one is: a segment that recurs along the axis.
 
     Grouped queries, keys and values are `Part(("group dim", "dim", "dim"), 0)`, `1` and `2`: for
     every group of heads the queries of the group, then its key and its value. A gate before an up
-    projection is `Part(("mlp", "mlp"), 0)`: all of the one, then all of the other.
+    projection is `Part(("mlp", "mlp"), 0)`: all of the first, then all of the second.
 
     Args:
         segments: The lengths of all segments in turn, each a product of the model's sizes.
@@ -76,7 +76,7 @@ class Part:
     index: int
 
     def span(self, sizes: Sizes, /) -> tuple[int, int, int]:
-        """Return where the segment begins in a turn, its length, and that of the whole turn."""
+        """Return where the segment begins in a turn, its length, and the length of the turn."""
         lengths = [math.prod(sizes[name] for name in each.split()) for each in self.segments]
         return sum(lengths[: self.index]), lengths[self.index], sum(lengths)
 
@@ -93,12 +93,12 @@ class Rule:
         target: The name in the other format.
         pattern: The layout from canonical to target; without an arrow, the same on both sides.
         scale: What the target's values are multiplied by.
-        part: Which part of the target's first axis it is; None for all of it. The pattern then is
-            that of the part alone.
+        part: Which part of the target's first axis it is; None for all of it. The pattern of a part
+            describes the part alone.
 
     Raises:
-        PatternError: The two sides name different sizes, the lead does not lead an axis of the
-            target, or not the first where it is a part.
+        PatternError: The two sides name different sizes, or the lead is not the first factor of an
+            axis of the target, which for a part must be the first axis.
     """
 
     name: str
@@ -142,12 +142,12 @@ class Rule:
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """What the rule stands for each of: "layer", "expert", both or neither."""
+        """What the rule is repeated for: "layer", "expert", both or neither."""
         return tuple(what for what in _COUNTED if f"{{{what}}}" in self.name)
 
     @property
     def stacked(self) -> tuple[str, ...]:
-        """Those of the counted that share a tensor in the target."""
+        """Those of `counted` that share a tensor in the target."""
         return tuple(what for what in self.counted if f"{{{what}}}" not in self.target)
 
     @property
@@ -161,7 +161,7 @@ class Rule:
         return tuple(math.prod(sizes[name] for name in group) for group in self.sides[0])
 
     def target_shape(self, sizes: Sizes, /) -> tuple[int, ...]:
-        """Return the target's shape, with all that is stacked or fused in it.
+        """Return the target's shape, including all that is stacked or fused in it.
 
         Raises:
             PatternError: The axis does not hold the part a whole number of times.
@@ -188,7 +188,7 @@ class Rule:
         return _layout((left, alone), tuple(used.items()))
 
 
-@cache  # a model has a place for each rule in every layer and expert, and all of them ask
+@cache  # a model has a place for each rule in every layer and expert, and each of them asks
 def _sides(pattern: str) -> tuple[_Side, _Side]:
     left, _, right = pattern.partition("->")
     return _groups(left), _groups(right or left)

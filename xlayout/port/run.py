@@ -1,4 +1,4 @@
-"""A port: the plan, then exactly that, then the proof that it is on disk."""
+"""A port: the plan is made, carried out exactly, and then proven to be on disk."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Report(Tabled):
         seconds: Time from the first byte to the published output, without verification.
         verify_seconds: Time to read both sides again and compare them.
         peak_rss: The process's peak resident memory in bytes, libraries included.
-        comparison: What verification found; None where it was not asked for.
+        comparison: What verification found; None if it was not asked for.
         companions: Tokenizer and generation files that were copied along.
-        kept_bytes: What an interrupted run had written already.
+        kept_bytes: Bytes that an interrupted run had already written.
     """
 
     plan: PortPlan
@@ -91,9 +91,9 @@ def run(
     """Port a checkpoint: plan it, stream it through bounded memory, publish it whole, compare it.
 
     The output appears in one step or not at all: an error, a full disk or a killed process leaves
-    nothing behind that looks like a checkpoint, and the same call then works again. Where a run was
-    killed, interrupted or stopped by an error of the system, what it wrote waits in a hidden folder
-    beside `dst`; the same plan on the same source goes on from there, after every kept byte has
+    nothing behind that looks like a checkpoint, and the same call then works again. If a run was
+    killed, interrupted or stopped by a system error, what it wrote is kept in a hidden folder
+    beside `dst`; the same plan on the same source continues from there, after every kept byte has
     been read back. Any other plan, or a source that has changed, starts afresh.
 
     Args:
@@ -105,7 +105,7 @@ def run(
         mesh: See `plan`.
         max_ram: See `plan`.
         exact: See `plan`; whatever the dtypes do not prove is checked on every element.
-        resume: Go on from an interrupted run, and if this one is interrupted, keep what it wrote;
+        resume: Continue an interrupted run, and if this one is interrupted, keep what it wrote;
             False starts afresh and keeps nothing.
         verify: Read source and output again, and compare every tensor in its canonical form,
             before the output appears.
@@ -114,7 +114,7 @@ def run(
 
     Raises:
         FormatError: The source is broken.
-        PortError: As for `plan`; or the output holds something already, the disk is full, or
+        PortError: As for `plan`; or the output already holds something, the disk is full, or
             what was read back is not what was written; what this run wrote is then removed.
         OSError: The system failed to read or write. What was written is kept, and the error says
             so; the same holds if a library is missing or memory ran out.
@@ -167,7 +167,7 @@ def run(
 
 
 def _verified(checkpoint: Checkpoint, sealed: Path, plan: PortPlan) -> Comparison:
-    """Read back what was written, before anyone can see it, and compare all of it."""
+    """Read back and compare everything that was written, before anyone can see it."""
     with open_checkpoint(sealed, family=checkpoint.family, config=plan.config) as output:
         found = compare(checkpoint, output, max_ram=plan.max_ram, digests=False)
     found = replace(found, second=str(plan.dst))

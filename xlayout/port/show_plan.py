@@ -1,4 +1,4 @@
-"""A plan as a table: one row per rule and what becomes of the values, the layers folded."""
+"""A plan as a table: one row per rule and change of values, with the layers folded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plan_table(plan: PortPlan, /) -> Table:
 
 
 def _prefix(names: Iterable[str]) -> str:
-    """Return the folders that all names share, which the heading says once."""
+    """Return the folders that all names share, which the heading gives once."""
     shared = os.path.commonpath([name.rpartition("/")[0] for name in names])
     return shared + "/" if shared else ""
 

@@ -1,8 +1,9 @@
-"""Which of a family's dialects a checkpoint speaks, and behind which prefix its names stand.
+"""Which of a family's dialects a checkpoint speaks, and which prefix its names have.
 
-Names tell, and where they do not, as in MaxText's trees, the config must: it is never guessed.
-Wrappers put a prefix before all names of a model (`module.`, `_orig_mod.`), and so does whoever
-saves it as a part of something (`app.model.`). Any prefix is taken that leaves nothing over.
+The names tell; if they do not, as in MaxText's trees, the config must, because a dialect is never
+guessed. Wrappers put a prefix before all names of a model (`module.`, `_orig_mod.`), and so does
+code that saves it as a part of something (`app.model.`). Any prefix is accepted that leaves no name
+unaccounted for.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from xlayout.port.places import Place
 
 __all__ = ["spoken"]
 
-_DEEPEST = 8  # words of a prefix; a hostile name has as many as it likes
-_PREFIX = re.compile(r"[\w.]*")  # anything else would be taken for a part of a rule
+_DEEPEST = 8  # words of a prefix; a hostile name may have any number
+_PREFIX = re.compile(r"[\w.]*")  # anything else would be read as part of a rule
 
 
 def spoken(family: Family, source: Source, config: Mapping[str, Any], /) -> tuple[str, Dialect]:
-    """Return the dialect that a checkpoint speaks, and what a plan calls it.
+    """Return what a plan calls the dialect that a checkpoint speaks, and the dialect.
 
     Raises:
         PortError: The family has none for the format, or the config does not say which it is.
@@ -50,7 +51,7 @@ def spoken(family: Family, source: Source, config: Mapping[str, Any], /) -> tupl
 
 
 def _by_names(named: Mapping[str, Dialect], names: Iterable[str]) -> tuple[str, Dialect]:
-    """Return the dialect of which most names are there, those of the first layer and expert."""
+    """Return the dialect with the most names present, judged by the first layer and expert."""
     speakers: dict[str, dict[str, None]] = {}
     for key, dialect in named.items():
         for rule in dialect.rules:
@@ -61,7 +62,7 @@ def _by_names(named: Mapping[str, Dialect], names: Iterable[str]) -> tuple[str, 
         for prefix in accumulate(pieces[:-1], initial=""):
             for key in speakers.get(name[len(prefix) :], ()):
                 heard[prefix, key] += 1
-    # Of equally good prefixes the shortest: the model itself, not a copy of it.
+    # Among equally good prefixes take the shortest: the model itself, not a copy of it.
     order = {key: k for k, key in enumerate(named)}
     prefix, key = min(
         (found for found in heard if _PREFIX.fullmatch(found[0])),

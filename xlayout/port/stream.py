@@ -1,4 +1,4 @@
-"""The moving itself: tiles side by side, in no more memory than was planned."""
+"""Moving the data: tiles side by side, in no more memory than was planned."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["laid_out", "stream"]
 def stream(
     source: Source, sink: Sink, plan: PortPlan, /, progress: Callable[[int], None] | None = None
 ) -> int:
-    """Carry out a plan's moves, telling `progress` the bytes of each tile that is there.
+    """Carry out a plan's moves, calling `progress` with the bytes of each tile that is done.
 
     Returns:
-        The bytes that a run that was interrupted had written, and that were found sound.
+        The bytes that an interrupted run had written, and that were found intact.
 
     Raises:
-        PortError: An element would not come back though the plan says that all do, or the disk is
-            full.
+        PortError: An element would not come back although the plan says that all do, or the disk
+            is full.
     """
     kept = 0
 
@@ -51,7 +51,7 @@ def stream(
 
 
 def _carry(source: Source, sink: Sink, move: Move, tile: Tile, buffers: Buffers) -> tuple[int, int]:
-    """Carry a tile over; return its bytes, and how many of them were there already."""
+    """Carry one tile; return its bytes, and how many of them were there already."""
     name, dtype = move.target.tensor, numpy_dtype(move.change.target)
     y = buffers.carve(0, dtype, (tile.layout.size,))
     there = held(sink, name, tile.write, y)
@@ -82,7 +82,7 @@ def laid_out(source: Source, move: Move, tile: Tile, buffers: Buffers, start: in
 
 
 def _changed(move: Move, x: Array, buffers: Buffers) -> Array:
-    """Return a tile's values in the target's dtype, each one brought back if the plan says so."""
+    """Return a tile's values in the target's dtype, each converted back if the plan says so."""
     if move.change.is_nothing:
         return x
     start = sum(move.buffers(move.lead)[:2])

@@ -1,8 +1,8 @@
-"""A head beside tied embeddings: the embedding once more, as torch's state dicts have it.
+"""A head beside tied embeddings: the embedding stored twice, as in torch's state dicts.
 
-A model whose embeddings are tied has one tensor for both ends. Files may still hold it under both
-names. Equal bytes lose nothing when one of them is left; so these are looked at, the one thing that
-opening a checkpoint reads beyond its headers.
+A model whose embeddings are tied has one tensor for both ends, but files may still hold it under
+both names. If the bytes are equal, nothing is lost by dropping one. They are therefore compared,
+which is the one thing that opening a checkpoint reads beyond its headers.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["find_doubles"]
 
-_ROOM = 32 << 20  # bytes, for the parts of both that are compared at a time
+_ROOM = 32 << 20  # bytes, for the parts of both tensors that are compared at a time
 
 
 def find_doubles(
     source: Source, dialect: Dialect, sizes: Sizes, absent: Mapping[str, str], /
 ) -> tuple[str, ...]:
-    """Return the tensors that hold what another one holds, bit for bit.
+    """Return the tensors that repeat another one, bit for bit.
 
     Args:
         source: The checkpoint.
         dialect: The rules its names follow.
         sizes: The model's sizes.
-        absent: Canonical tensors that the model does not have, with what serves in their place.
+        absent: Canonical tensors that the model does not have, with those used in their place.
     """
     places = {rule.name: Place(rule) for rule in dialect.rules if not rule.counted}
     return tuple(

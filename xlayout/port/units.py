@@ -1,4 +1,4 @@
-"""Bytes in and out of text: "512MiB" is read, 538 MB is written."""
+"""Amounts of bytes from and to text: "512MiB" is read, "538 MB" is written."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _UNITS = {"": 1, "B": 1} | {
 
 
 def parse_bytes(amount: float | str, /, *, name: str = "max_ram") -> int:
-    """Return a number of bytes given as a whole one, of any type, or as text.
+    """Return a number of bytes given as a whole number, of any type, or as text.
 
     Raises:
-        PortError: It is no amount of bytes, or not positive.
+        PortError: It is not an amount of bytes, or not positive.
         TypeError: It is neither a number nor text.
 
     >>> parse_bytes("512MiB"), parse_bytes("1.5GB"), parse_bytes(4096), parse_bytes(5e8)
@@ -40,12 +40,12 @@ def parse_bytes(amount: float | str, /, *, name: str = "max_ram") -> int:
         return integer(number, name, 1)
     except SizeError:
         raise PortError(text) from None
-    except TypeError:  # of text that says no number, too, and of a number that is no whole one
+    except TypeError:  # also for text without a number, and for a fraction
         raise (PortError if isinstance(told, (str, float)) else TypeError)(text) from None
 
 
 def show_bytes(amount: float, /) -> str:
-    """Return an amount of bytes with three digits or so.
+    """Return an amount of bytes to about three digits.
 
     >>> show_bytes(576), show_bytes(538_090_408)
     ('576 B', '538 MB')
@@ -67,7 +67,7 @@ def show_count(amount: int, what: str, /) -> str:
 
 
 def show_share(some: int, of: int, /) -> str:
-    """Return how much some are of all, and never that they are none of them, or all.
+    """Return a share in percent, which reads as none or all only if it is just that.
 
     >>> show_share(1, 7), show_share(1, 9000), show_share(8999, 9000), show_share(7, 7)
     ('14.3 %', 'under 0.1 %', 'over 99.9 %', '100.0 %')

@@ -1,7 +1,7 @@
-"""Names as the model itself has them, without the segments that wrappers of its layers leave.
+"""Names as the model itself has them, without the segments that wrappers of its layers add.
 
-A layer that is compiled, or that recomputes its activations, is inside a module of its own, and
-torch's state dicts say so in the middle of a name: `model.layers.0._orig_mod.mlp.up_proj.weight`.
+A layer that is compiled, or that recomputes its activations, is wrapped in another module, and
+torch's state dicts show it inside names: `model.layers.0._orig_mod.mlp.up_proj.weight`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Unwrapped(Source):
 
     Args:
         source: The checkpoint.
-        names: What its tensors are called, by the names they shall have.
+        names: The names that its tensors have, by the names that they get.
     """
 
     def __init__(self, source: Source, names: Mapping[str, str], /) -> None:
@@ -49,12 +49,12 @@ class _Unwrapped(Source):
 
 
 def unwrapped(source: Source, /) -> tuple[Source, str]:
-    """Return a checkpoint without wrappers inside its names, and which there are, for a plan.
+    """Return a checkpoint without wrappers inside its names, and which there were, for a plan.
 
-    What all names begin with is no concern of this: it is a prefix, which `spoken` finds.
+    A prefix that all names share is not handled here: `spoken` finds it.
 
     Raises:
-        PortError: Two of its tensors would then have one name.
+        PortError: Two of its tensors would then have the same name.
     """
     if source.format not in _OF_TORCH:
         return source, ""

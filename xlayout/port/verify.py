@@ -1,9 +1,9 @@
 """Two checkpoints compared in their canonical form, whatever formats they are in.
 
-Each tensor of either side is read, taken back through its own rules, and set against the other:
-the second must be what the first becomes, or the first what the second becomes, bit for bit (but
-where values change, any NaN is as good as another). The digest is that of the canonical bytes of
-the first, so equal weights carry equal digests in every format.
+Each tensor is read on both sides, taken back through its own rules, and compared: the second must
+be what the first becomes, or the first what the second becomes, bit for bit (but if values change,
+any NaN equals any other). The digest is that of the first's canonical bytes, so equal weights have
+equal digests in every format.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class TensorComparison:
     Args:
         name: Its canonical name.
         change: What happens to its values from the first to the second.
-        size: Its elements.
+        size: The number of its elements.
         not_forward: Elements of the second that are not what the first becomes.
-        not_back: Elements of the first that the second does not give back.
-        overflowed: Elements that are finite on one side, and on the other beyond its dtype.
-        digest: BLAKE2b of the first's canonical bytes; empty where it was not asked for.
+        not_back: Elements of the first that are not what the second becomes.
+        overflowed: Elements that are finite on one side, but beyond the dtype's range on the other.
+        digest: BLAKE2b of the first's canonical bytes; empty if it was not asked for.
     """
 
     name: str
@@ -53,7 +53,7 @@ class TensorComparison:
 
     @property
     def verdict(self) -> str:
-        """What the two are to each other."""
+        """How the two relate to each other."""
         if self.identical:
             return "identical"
         if not self.not_back:
@@ -83,11 +83,11 @@ class Comparison(Tabled):
     """All of two checkpoints' tensors, compared.
 
     Args:
-        first: The path of the one.
-        second: The path of the other.
+        first: The path of the first.
+        second: The path of the second.
         tensors: Every canonical tensor that both have.
-        only_first: Canonical tensors that the first alone has.
-        only_second: Those that the second alone has.
+        only_first: Canonical tensors that only the first has.
+        only_second: Canonical tensors that only the second has.
     """
 
     first: str
@@ -113,7 +113,7 @@ class Comparison(Tabled):
 
     @property
     def _alone(self) -> int:
-        """How many tensors are in one of the two alone."""
+        """How many tensors are in only one of the two."""
         return len(self.only_first) + len(self.only_second)
 
     @property
@@ -162,12 +162,12 @@ def verify(
         b: Another one of the same model.
         family: The rules to follow; None goes by each config's `architectures`.
         max_ram: The most memory that tensor data may take.
-        digests: Whether to work out a digest of each tensor of the first, which takes as long as
-            all else.
+        digests: Whether to compute a digest of each tensor of the first, which takes as long as
+            everything else.
 
     Raises:
         FormatError: One of them is broken.
-        PortError: One of them is not what its rules say.
+        PortError: One of them does not match its rules.
         TypeError: `digests` is neither True nor False.
 
     >>> from xlayout.port.demo.weights import make_tiny
