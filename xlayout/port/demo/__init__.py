@@ -26,14 +26,14 @@ class Demo:
     Args:
         model: What was ported.
         why_tiny: Why it is not the real model; empty where it is.
-        prompt: The words both continue; empty where the model knows none.
+        prompt: The words both continue; empty for a model without a vocabulary.
         ports: The three ports, each with its title.
         same_bytes: Tensors that are byte-identical in the first and the last Hugging Face files.
         tensors: How many there are.
-        answers: What transformers and JAX continued the prompt with.
-        max_diff: The greatest difference of any logit.
+        answers: How transformers and JAX continued the prompt.
+        max_diff: The greatest difference between any two logits.
         max_logit: The greatest logit, for scale.
-        agreeing: Positions at which both find the same likeliest token.
+        agreeing: Positions at which both find the same token likeliest.
         positions: How many there are.
     """
 
@@ -90,7 +90,7 @@ def run_demo(cache: Path, /, *, tiny: bool = False, say: Callable[[str], object]
         ModuleNotFoundError: A library that only the demo needs is not installed.
     """
     _require_libraries()
-    out = cache / "xlayout-demo"  # not a name that anyone else would give
+    out = cache / "xlayout-demo"  # a name that nobody else would choose
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     model, gguf, why = _model(cache, out, tiny, say)
@@ -160,7 +160,7 @@ def _model(
 
 
 def _same_bytes(first: Path, last: Path) -> tuple[int, int]:
-    """Count the tensors whose names, dtypes, shapes and bytes agree, read by safetensors itself."""
+    """Count tensors that agree in name, dtype, shape and bytes, read by safetensors itself."""
     from safetensors import safe_open
 
     with (

@@ -1,7 +1,7 @@
-"""Decoders in JAX on MaxText's parameter trees, written to be read: the check that a port is right.
+"""Decoders in JAX on MaxText's parameter trees, to check ports with; written to be read.
 
-Kernels are `[embed, heads, dim]`. The query kernel carries 1/√dim, but for Qwen's decoders.
-"llama3.1" rope turns neighbouring pairs and "default" rope turns halves, scanned layers lie along
+Kernels are `[embed, heads, dim]`. The query kernel includes 1/√dim, except in Qwen's decoders.
+"llama3.1" rope rotates neighbouring pairs and "default" rope halves; scanned layers lie along
 axis 1. Everything is computed in float32 at the highest precision. Sizes are letters: t tokens,
 e embed, h heads, k kv heads, d dim, f mlp, x experts, v vocab.
 """
@@ -56,7 +56,7 @@ def forward(tree: Tree, ids: jax.Array, config: Mapping[str, Any], /) -> jax.Arr
 
 
 def generate(tree: Tree, ids: list[int], config: Mapping[str, Any], /, *, tokens: int) -> list[int]:
-    """Return the ids and `tokens` more, each the likeliest next one."""
+    """Return the ids followed by `tokens` more, each the likeliest next one."""
     length = len(ids) + tokens
     step = jax.jit(lambda tree, ids, at: forward(tree, ids, config)[at].argmax())
     ids = list(ids)
@@ -107,7 +107,7 @@ def _experts(x: jax.Array, w: Tree, config: Mapping[str, Any]) -> jax.Array:
 
 
 def _rope(length: int, config: Mapping[str, Any]) -> Any:
-    """Return the function that turns each pair of `[t, heads, dim]` by position × frequency."""
+    """Return the function that rotates each pair of `[t, heads, dim]` by position × frequency."""
     half = config["head_dim"] // 2
     frequency = config["rope_max_timescale"] ** (-jnp.arange(half) / half)
     frequency /= config.get("rope_linear_scaling_factor", 1.0)

@@ -1,4 +1,4 @@
-"""A step of the demo in a process of its own, with what it returned and the memory it peaked at."""
+"""A step of the demo run in a process of its own, with its result and its peak memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OFFLINE = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a step returned, the seconds it took in all, and its peak resident memory in bytes."""
+    """What a step returned, the seconds it took, and its peak resident memory in bytes."""
 
     result: dict[str, Any]
     seconds: float
@@ -36,7 +36,7 @@ def measured(step: str, /, **arguments: Any) -> Measured:
     """Run a step of `xlayout.port.demo.steps`.
 
     Raises:
-        PortError: It failed; the message ends with what it said.
+        PortError: It failed; the message ends with the step's own.
     """
     begun = time.perf_counter()
     command = [sys.executable, "-m", "xlayout.port.demo.steps", step, json.dumps(arguments)]

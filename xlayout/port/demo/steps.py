@@ -1,4 +1,4 @@
-"""The demo's steps, each run in a process of its own so that its peak memory can be told apart.
+"""The demo's steps, each run in a process of its own so that its peak memory can be measured.
 
     python -m xlayout.port.demo.steps port '{"src": "a.gguf", "dst": "hf", "to": "hf"}'
 
@@ -35,7 +35,7 @@ def port_step(src: str, dst: str, to: str) -> dict[str, Any]:
 
 
 def tokenizer_step(gguf: str, dst: str) -> dict[str, Any]:
-    """Save the tokenizer that a GGUF file holds beside the weights."""
+    """Save the tokenizer that a GGUF file contains, beside the weights."""
     import transformers
 
     path = Path(gguf)
@@ -66,7 +66,7 @@ def torch_step(path: str, prompt: str, tokens: int, out: str) -> dict[str, Any]:
 
 
 def jax_step(path: str, start: list[int], ids: list[int], out: str) -> dict[str, Any]:
-    """Do the same with JAX from the MaxText tree; the logits are those of torch's sequence."""
+    """Do the same with JAX from the MaxText tree; logits are computed on torch's sequence."""
     import jax
     import jax.numpy as jnp
     import numpy as np

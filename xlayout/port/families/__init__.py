@@ -28,7 +28,7 @@ def families() -> tuple[Family, ...]:
 
 
 def find_family(name: str | Family | None, config: Mapping[str, Any], /) -> Family:
-    """Return a family as given, by its name, or by the architecture that the config names.
+    """Return the family that is given or named, or else the one of the config's architecture.
 
     Raises:
         PortError: There is no such family, or the config does not say which one it is.

@@ -1,14 +1,14 @@
-"""What the formats make of a decoder's weights: every dialect of a family, from the same rows.
+"""How formats store a decoder's weights: every dialect of a family, from the same rows.
 
-Families differ in their rows, and in four habits of the formats:
+Families differ in their rows, and in how they are affected by four habits of the formats:
 
-* Rope turns the halves of a head against each other (`two half`) in Hugging Face; where a format
-  turns neighbouring pairs instead, its heads lie as `half two`.
-* MaxText has no 1/√head_dim in the attention of some decoders, so their query kernels carry it.
-* transformers 5 has all experts of a layer in one parameter, and their gates fused with what goes
-  up; its files have a tensor for each. Where a model itself is saved, its parameters are.
-* MaxText scans over layers, and then one tensor holds all of them along axis 1. Megatron-core holds
-  them along axis 0, unless it was told that its layers differ.
+* Hugging Face's rope rotates the halves of a head (`two half`); if a format rotates neighbouring
+  pairs instead, its heads lie as `half two`.
+* MaxText omits 1/√head_dim from the attention of some decoders; their query kernels include it.
+* transformers 5 has all experts of a layer in one parameter, with gate and up projections fused.
+  Its files have a tensor for each expert, but whoever saves the model itself saves its parameters.
+* MaxText can scan over layers, and then one tensor holds all of them along axis 1. Megatron-core
+  holds them along axis 0, unless it was told that its layers differ.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from xlayout.port.rules import Power, Rule
 
 __all__ = ["decoder_dialects"]
 
-# What trainers save beside a model: Megatron-core under the first name, and with "chained_" before
-# it where experts have an optimizer of their own; others as they like.
+# What trainers save beside a model. Megatron-core uses the first name, with "chained_" before it if
+# experts have an optimizer of their own; other trainers use various names.
 _OF_TRAINERS = "optim optimizer optimizers lr_scheduler lr_schedulers dataloader train_state"
 _TRAINING = (*(f"{name}.*" for name in _OF_TRAINERS.split()), "chained_*.*", "step", "epoch")
-# What MaxText's training state holds beside params; since its decoder is an nnx module, also where
-# the random numbers of each layer are.
+# What MaxText's training state holds beside params; since its decoder became an nnx module, that
+# includes the state of each layer's random numbers.
 _OF_MAXTEXT = ("opt_state/*", "step", "nnx_aux/*/rngs/*")
 _OUTSIDE = {"hf": "", "fused": "", "gguf": "", "maxtext": "params/params/", "mcore": ""}
 _INSIDE = {
@@ -54,11 +54,11 @@ def decoder_dialects(
 
     Args:
         layer: The weights of one layer.
-        gguf: Whether GGUF's rope turns "pairs" or "halves"; None where GGUF has no name for the
+        gguf: Whether GGUF's rope rotates "pairs" or "halves"; None if GGUF has no name for the
             family.
-        ropes: The `rope_type`s of MaxText, by what they add to the name of the dialect.
-        scaled_queries: Whether MaxText's query kernels carry 1/√head_dim.
-        ignored: Names in Hugging Face's files that carry nothing of their own.
+        ropes: MaxText's `rope_type`s, by the suffix that they add to the dialect's name.
+        scaled_queries: Whether MaxText's query kernels include 1/√head_dim.
+        ignored: Names in Hugging Face's files that carry no information of their own.
     """
     hf, mcore = _rules(layer, "hf"), _rules(layer, "mcore")
     found = {"hf": Dialect("safetensors", hf, ignored=ignored)}
@@ -66,7 +66,7 @@ def decoder_dialects(
         found["gguf"] = Dialect(
             "gguf",
             _rules(layer, "gguf", pairs=gguf == "pairs"),
-            ignored=("rope_freqs.weight",),  # the config says it; `rope_factors` sees that it does
+            ignored=("rope_freqs.weight",),  # `rope_factors` puts it in the config
         )
     for suffix, rope in ropes.items():
         rules = _rules(layer, "maxtext", pairs=rope == "llama3.1", scaled=scaled_queries)
@@ -96,7 +96,7 @@ def decoder_dialects(
 def _of_torch(
     rules: tuple[Rule, ...], ignored: tuple[str, ...], suffix: str = "", /
 ) -> dict[str, Dialect]:
-    """Return the dialects of a model's names in DCP: alone, and beside an optimizer's states."""
+    """Return the dialects of a model's names in DCP: alone, and beside optimizer states."""
     alone = Dialect("dcp", rules, ignored=ignored)
     return {
         f"dcp{suffix}": alone,
@@ -130,7 +130,7 @@ def _pattern(weight: Weight, key: str) -> str:
 
 
 def _turned(pattern: str, /, *, pairs: bool) -> str:
-    """Return a pattern with its heads as the format's rope wants them, whole where it can be."""
+    """Return a pattern with its heads as the format's rope needs them, unsplit if possible."""
     if not pairs:
         return pattern.replace("(two half)", "dim").replace("two half", "dim")
     left, _, right = pattern.partition(" -> ")

@@ -1,7 +1,7 @@
-"""The small files without which Megatron-core takes a directory for no checkpoint of its own.
+"""The small files by which Megatron-core recognises a directory as a checkpoint of its own.
 
-`metadata.json` names what wrote the tensors, and `common.pt` holds what all ranks have in common,
-such as the arguments of a training run: here, nothing.
+`metadata.json` names the format of the tensors, and `common.pt` holds what all ranks share, such as
+the arguments of a training run: here, nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Mistral and Mixtral: Llama's weights under MaxText's default rope, and experts.
 
-In GGUF a Mistral says that it is a Llama, and is ported as one. A window that attention slides over
-is nothing that MaxText's Mistral has.
+In GGUF a Mistral says that it is a Llama, and is ported as one. MaxText's Mistral has no sliding
+window.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Qwen 2 with its biases, Qwen 3 with norms of its heads, and Qwen 3 with experts.
 
-All of them rotate halves of a head, in every format, and their attention has its 1/√head_dim.
+All of them rotate halves of a head in every format, and 1/√head_dim stays in their attention.
 """
 
 from __future__ import annotations

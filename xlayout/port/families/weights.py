@@ -1,6 +1,6 @@
 """The weights of decoders that descend from Llama: a row for each, with its names in every format.
 
-Names leave out what stands before them in every layer. Sources: `conversion/` of llama.cpp;
+Names omit the prefix that they share in every layer. Sources: `conversion/` of llama.cpp;
 `checkpoint_conversion/utils/param_mapping.py` of MaxText; `core/models/gpt/gpt_layer_specs.py` and
 the `sharded_state_dict` methods of Megatron-core; `conversion_mapping.py` of transformers.
 """
@@ -25,9 +25,9 @@ class Weight:
         maxtext: Its path in MaxText's tree, inside its layer.
         mcore: Its name in Megatron-core's checkpoints, inside its layer.
         pattern: The layout from Hugging Face to MaxText, layers apart.
-        part: Which part it is of what Megatron-core has under the name; None for all of it.
-        fused: Its name in a model of transformers 5, inside its layer, where all experts are one
-            parameter there, of which it is the same part; None where the name is `hf`.
+        part: Which part it is of Megatron-core's tensor of that name; None for all of it.
+        fused: Its name in a model of transformers 5, inside its layer, if all experts are one
+            parameter there, of which it is the same part; None if the name is `hf`.
     """
 
     hf: str
@@ -44,7 +44,7 @@ class Weight:
         return name or self.hf
 
     def part_in(self, key: str, /) -> Part | None:
-        """Return which part it is of what a format has under the name."""
+        """Return which part it is of a format's tensor of that name."""
         return self.part if key == "mcore" or (key == "fused" and self.fused) else None
 
     @property
@@ -54,7 +54,7 @@ class Weight:
 
 
 def qkv(index: int, /) -> Part:
-    """Return the part of a fused QKV that queries, keys or values are: group by group of heads."""
+    """Return which part of a fused QKV queries, keys or values are; a turn is a group of heads."""
     return Part(("group dim", "dim", "dim"), index)
 
 
@@ -72,10 +72,10 @@ SIZES: Mapping[str, str] = {
     "half": "dim / two",
     "group": "heads / kv",
 }
-"""Where the config of nearly every one of them says its sizes."""
+"""Where nearly all of their configs have the sizes."""
 
 TIED = {"lm_head.weight": "model.embed_tokens.weight"}
-"""What is not there where embeddings are tied, and what serves in its place."""
+"""What is absent if embeddings are tied, and what is used in its place."""
 
 FIRST = (
     Weight(

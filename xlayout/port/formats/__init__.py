@@ -3,23 +3,23 @@
     with open_source(path) as source, create_sink(out, "maxtext", specs, config=config) as sink:
         tile = source.read("model.norm.weight", (slice(0, 64),))      # a numpy array, raw bits
         sink.write("params/params/decoder/decoder_norm/scale", tile, (slice(0, 64),))
-        sink.commit()                                                 # without it: nothing remains
+        sink.commit()                                                 # otherwise nothing remains
 
 | format | what it reads | what it writes | a tensor's name |
 |---|---|---|---|
 | `safetensors` | a file; a directory, with an index or without | the same | its key |
 | `gguf` | a file; quantised tensors come in float32 | nothing | its GGUF name |
-| `maxtext` | an Orbax checkpoint: items, or what holds it | `<path>/0/items` | its path, with "/" |
+| `maxtext` | an Orbax checkpoint, or a folder above it | `<path>/0/items` | its path, with "/" |
 | `dcp` | a directory of torch.distributed.checkpoint | the same | its key, nested ones with "." |
 
-`Source.config` is the model's config in Hugging Face keys whatever the format. Broken files raise
+`Source.config` is the model's config in Hugging Face keys, whatever the format. Broken files raise
 `FormatError`, wrong regions `ShapeError`, an output that exists or a full disk `PortError`.
 
 Its modules, from the bottom up:
 
     base                                             what every source and sink offers
-    system_errors, strict_json, config, file_names   errors, JSON and names, taken as hostile
-    runs, coverage, journal                          bytes of a region; which are written, and noted
+    system_errors, strict_json, config, file_names   errors, JSON and names, treated as hostile
+    runs, coverage, journal                          bytes of a region; what is written, and noted
     stages, publish, sink, laid_out                  an output that appears whole or not at all
     safetensors_header, safetensors_index, safetensors
     gguf_header, gguf
@@ -59,7 +59,7 @@ def sniff(path: str | PathLike[str], /) -> str:
     """Return the format of a checkpoint by its name and first bytes.
 
     Raises:
-        FormatError: Nothing is there, or it is none of the formats we read.
+        FormatError: Nothing is there, or it is in none of the formats we read.
 
     >>> sniff("absent")
     Traceback (most recent call last):
@@ -76,7 +76,7 @@ def sniff(path: str | PathLike[str], /) -> str:
         )
     if not where.exists():
         raise FormatError(f"{where}: nothing is there; wanted a checkpoint file or directory")
-    if not where.is_file():  # to open a pipe would wait for someone to write
+    if not where.is_file():  # opening a pipe would wait for a writer
         raise FormatError(f"{where}: no such file; wanted a regular file or a directory")
     with where.open("rb") as file, named(where):
         magic = file.read(4)
@@ -152,16 +152,16 @@ def create_sink(
         config: The model's config in Hugging Face keys, published with the weights.
         max_shard_size: For safetensors and dcp: bytes per file, as a number or "5GB", "200MiB".
         chunks: For maxtext: the extent of the regions that will be written, per tensor; the
-            default is one layer of a stack, or the whole tensor. Regions lie on its grid.
-        key: What is being written. With one, a run that was interrupted leaves its files, and the
-            next with the same key goes on in them (`Sink.holds`).
-        beside: Files to publish with the tensors, by the name they will have there: where they are
-            now, or what is in them.
+            default is one layer of a stack, or the whole tensor. Regions must lie on its grid.
+        key: Identifies what is being written. With one, a run that is interrupted leaves its files,
+            and the next run with the same key continues in them (`Sink.holds`).
+        beside: Files to publish with the tensors, by the name they will have there: their path, or
+            their content.
 
     Raises:
         FormatError: The format cannot be written, or cannot hold one of the tensors.
         PortError: The output already holds something, the disk is too small, or `max_shard_size`
-            is no amount of bytes.
+            is not an amount of bytes.
 
     >>> import tempfile
     >>> import numpy as np

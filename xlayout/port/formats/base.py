@@ -1,8 +1,8 @@
 """What every checkpoint format offers: named tensors that are read and written a region at a time.
 
 A format is two small objects. A `Source` knows names, dtypes and shapes from headers alone and
-reads any hyper-rectangle of any tensor; a `Sink` is told up front everything it will hold, takes
-regions in any order, and becomes visible only when `commit` finds every element written once.
+reads any hyper-rectangle of any tensor; a `Sink` is told up front what it will hold, takes regions
+in any order, and becomes visible only when `commit` finds every element written once.
 Neither ever holds a whole file in memory.
 """
 
@@ -109,7 +109,7 @@ class TensorSpec:
 
     @property
     def fits(self) -> bool:
-        """Whether numpy can hold it: 64 axes at most, less than 2^63 bytes, sizes of 0 left out."""
+        """Whether numpy can hold it: at most 64 axes, and less than 2^63 bytes, ignoring zeros."""
         return len(self.shape) <= 64 and self.itemsize * math.prod(filter(None, self.shape)) < 2**63
 
 
@@ -120,10 +120,10 @@ class Source(Protocol):
         format: "safetensors", "gguf", "maxtext" or "dcp".
         path: The file or directory that was opened.
         tensors: Every tensor by name: what `read` yields, known from headers alone.
-        config: The model's config in Hugging Face keys, as stored; empty where there is none.
-        home: The folder of the file that the config is from; None where it is from no such file.
+        config: The model's config in Hugging Face keys, as stored; empty if there is none.
+        home: The folder of the file that the config is from; None if it is not from a file.
         files: Bytes per file, by path relative to `path` (a single file by its own name).
-        notes: Keys of a header's own metadata, and of what is no tensor, as no sink writes them.
+        notes: Keys of a header's metadata, and of what is not a tensor; no sink writes them.
     """
 
     format: str
@@ -136,7 +136,7 @@ class Source(Protocol):
 
     @abstractmethod
     def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:
-        """Read one region of one tensor, into `out` where it is given; from any thread.
+        """Read one region of one tensor, into `out` if it is given; from any thread.
 
         Args:
             name: A key of `tensors`.
@@ -180,15 +180,15 @@ class Sink(Protocol):
         Raises:
             KeyError: The tensor was not declared.
             ShapeError: The array does not fit the region, or the region leaves the tensor.
-            PortError: Some of it is already written, or the disk is full. What failed once fails
-                from then on, with the same error.
+            PortError: Some of it is already written, or the disk is full. After a failure all
+                further writes fail, with the same error.
         """
 
     @abstractmethod
     def holds(self, name: str, region: Region, out: Array) -> bool:
-        """Whether a run that was interrupted wrote this region, and it is still what it wrote.
+        """Whether an interrupted run wrote this region, and it is still as it was written.
 
-        It then counts as written. It is read back to see, and compared by its checksum.
+        It then counts as written. To find out, it is read back and its checksum compared.
 
         Args:
             name: A tensor that was declared.
@@ -198,7 +198,7 @@ class Sink(Protocol):
 
     @abstractmethod
     def seal(self) -> Path:
-        """Finish the files where they are, out of sight, and return where they can be read.
+        """Finish the files in their hidden place, and return where they can be read.
 
         Raises:
             PortError: A tensor is not fully written.
@@ -224,7 +224,7 @@ class Sink(Protocol):
 
 
 def require(module: str) -> Any:
-    """Import a library that only porting needs, or say how to get it.
+    """Import a library that only porting needs, or say how to install it.
 
     Raises:
         ModuleNotFoundError: It is not installed; the message names the extra that brings it.

@@ -14,10 +14,10 @@ __all__ = ["read_config", "render_config"]
 
 
 def read_config(path: Path, /) -> dict[str, Any]:
-    """Return a config file's object; empty where there is no file.
+    """Return a config file's object; empty if there is no file.
 
     Raises:
-        FormatError: The file is not one JSON object.
+        FormatError: The file is not a JSON object.
     """
     if not path.is_file():
         return {}
@@ -31,7 +31,7 @@ def render_config(config: Mapping[str, Any], /) -> bytes:
     """Return a config as a file's content, in the order of its keys.
 
     Raises:
-        FormatError: A value has no form in JSON.
+        FormatError: A value cannot be expressed in JSON.
 
     >>> print(render_config({"hidden_size": 16}).decode(), end="")
     {

@@ -13,7 +13,7 @@ __all__ = ["Coverage"]
 
 
 class Coverage:
-    """The boxes written so far, per tensor; boxes that meet along one axis become one.
+    """The boxes written so far, per tensor; adjacent boxes are merged.
 
     Tiles arrive in some scan order, so the boxes stay few however many tiles there are.
     """
@@ -43,7 +43,7 @@ class Coverage:
             boxes.append(box)
 
     def missing(self) -> dict[str, int]:
-        """Return how many elements each incomplete tensor still lacks."""
+        """Return how many elements are still missing from each incomplete tensor."""
         lacking = {
             name: self._specs[name].size - sum(_volume(box) for box in boxes)
             for name, boxes in self._boxes.items()
@@ -60,7 +60,7 @@ def _overlap(a: Bounds, b: Bounds) -> bool:
 
 
 def _union(a: Bounds, b: Bounds) -> Bounds | None:
-    """Return the one box that two disjoint boxes make, where they make one."""
+    """Return the box that two disjoint boxes form together, or None if they form none."""
     apart = [axis for axis, (p, q) in enumerate(zip(a, b, strict=True)) if p != q]
     if len(apart) != 1:
         return None

@@ -24,13 +24,13 @@ __all__ = ["METADATA", "DCPSource"]
 METADATA = ".metadata"
 
 _MAX_METADATA = 1 << 30
-_PIECE = 4 << 20  # bytes, of what is read beside its place and then put there
+_PIECE = 4 << 20  # bytes, of the buffer for what cannot be read straight into place
 
 
 class DCPSource(Source):
-    """A directory that `torch.distributed.checkpoint.save` wrote, from however many ranks.
+    """A directory that `torch.distributed.checkpoint.save` wrote, from any number of ranks.
 
-    What is no tensor, such as an optimizer's step, is named in `notes` and not looked into.
+    What is not a tensor, such as an optimizer's step, is named in `notes` and not examined.
 
     Raises:
         FormatError: The metadata is broken or hostile, or a file is missing, shorter than it says,
@@ -53,7 +53,7 @@ class DCPSource(Source):
         }
 
     def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:
-        """Read one region of one tensor from the chunks that it meets; see `Source.read`."""
+        """Read one region of one tensor from the chunks it intersects; see `Source.read`."""
         entry = self._entries[name]
         box = resolve(region, entry.spec.shape)
         out = check_out(out, entry.spec.dtype, box)
@@ -91,7 +91,7 @@ class DCPSource(Source):
 
 
 def _fill(handle: int, place: Lying, spec: TensorSpec, box: Bounds, into: Array) -> None:
-    """Read a box, whose axes are in the order in which they lie, into a strided array."""
+    """Read a box, whose axes are in their order in the file, into a strided array."""
     import numpy as np
 
     if into.flags.c_contiguous:
@@ -124,7 +124,7 @@ def _read_metadata(path: Path) -> Contents:
 
 
 def _sizes(folder: Path, contents: Contents) -> dict[str, int]:
-    """Return the bytes of each file, none of which ends before what lies in it."""
+    """Return the bytes of each file; a file that is too short for its items is refused."""
     items = [chunk.item for entry in contents.tensors.values() for chunk in entry.chunks]
     sizes = {METADATA: (folder / METADATA).stat().st_size}
     for item in items:
@@ -143,6 +143,6 @@ def _sizes(folder: Path, contents: Contents) -> dict[str, int]:
 
 
 def _meet(a: Bounds, b: Bounds) -> Bounds | None:
-    """Return the box that two boxes share; None where there is nothing in it."""
+    """Return the intersection of two boxes; None if it is empty."""
     common = tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
     return common if all(start < stop for start, stop in common) else None

@@ -1,8 +1,8 @@
 """The files of a DCP directory, and where in them the bytes of each chunk lie.
 
-An item is what torch serialized of one chunk: an archive as `torch.save` makes it, or a tensor of
-the safetensors file that all of a file's chunks are in. It is looked into when the chunk is first
-read, for there may be hundreds of thousands, and what the plan needs is in the metadata.
+An item is one chunk as torch serialized it: an archive as made by `torch.save`, or a tensor in a
+safetensors file with all of the file's chunks. It is examined when the chunk is first read, since
+there may be hundreds of thousands, and the metadata has all that a plan needs.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from xlayout.port.formats.torch_tensor import STORAGE, parse_tensor
 __all__ = ["ItemFiles", "Lying"]
 
 _OPEN = 64  # files at a time; a save by thousands of ranks has more than a process may open
-_PICKLE = 1 << 16  # bytes at most of what says a tensor's dtype and shape
+_PICKLE = 1 << 16  # bytes at most of the pickle with a tensor's dtype and shape
 _SHARDING = "DCP_SHARDING_INFO"
 
 
 @dataclass(frozen=True, slots=True)
 class Lying:
-    """Where a chunk's bytes begin in its file, and the order in which its axes lie there."""
+    """Where a chunk's bytes begin in its file, and the order of its axes there."""
 
     offset: int
     order: tuple[int, ...]
@@ -57,7 +57,7 @@ class ItemFiles:
 
     @contextmanager
     def opened(self, file: str, /) -> Iterator[int]:
-        """Give an open handle of a file, which stays open meanwhile, whatever others ask for.
+        """Yield an open handle of a file, which stays open until the context ends.
 
         Raises:
             OSError: The file cannot be opened, though it was there.
@@ -75,7 +75,7 @@ class ItemFiles:
                 self._readers[file] -= 1
 
     def _close_idle(self) -> None:
-        """Close files that nobody reads, so that one more is not too many."""
+        """Close files that nobody is reading, so that one more can be opened."""
         for file in [name for name in self._handles if not self._readers[name]]:
             if len(self._handles) >= _OPEN:
                 os.close(self._handles.pop(file))
@@ -85,11 +85,11 @@ class ItemFiles:
 
         Args:
             name: Its tensor.
-            spec: Its own dtype and shape.
+            spec: The chunk's own dtype and shape.
             chunk: The chunk.
 
         Raises:
-            FormatError: What was serialized there is not this chunk.
+            FormatError: Something other than this chunk was serialized there.
         """
         known = self._places.get((chunk.item, name))
         if known is None:
@@ -136,7 +136,7 @@ class ItemFiles:
     def _header(self, handle: int, item: Item, where: str) -> dict[str, tuple[Entry, object]]:
         """Return the tensors of the safetensors file that begins where an item does.
 
-        Each with the place that it says it has in the whole tensor.
+        Each comes with its place in the whole tensor, as the file states it.
         """
         key = (item.file, item.offset)
         if key not in self._headers:
@@ -156,6 +156,6 @@ class ItemFiles:
 
 
 def _saved_offsets(said: object, name: str) -> object:
-    """Return where in the whole tensor a file says that its part lies; None where it does not."""
+    """Return where in the whole tensor a file says that its part lies; None if it does not say."""
     of = said.get(name) if isinstance(said, dict) else None
     return of.get("saved_offsets") if isinstance(of, dict) else None

@@ -1,7 +1,7 @@
 """The `.metadata` of a DCP directory: which bytes of which file are which chunk of a tensor.
 
-It is a pickle of torch's classes, read as data. Nothing of it is believed that the rest
-contradicts: every chunk has its bytes, and the chunks of a tensor cover it, each element once.
+It is a pickle of torch's classes, read as data. It has to be consistent: every chunk must have its
+bytes, and the chunks of a tensor must cover it, each element once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from xlayout.port.formats.torch_tensor import DTYPE_NAMES
 __all__ = ["VERSION", "Chunk", "Contents", "Entry", "Item", "parse_metadata"]
 
 VERSION = "1.0.0"
-"""What torch calls the form of the metadata; earlier it called it nothing."""
+"""The version that torch gives the metadata; earlier releases gave none."""
 
 _MOST_CUT = 4  # axes along which a tensor is cut into chunks
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Bytes of a file, in which one chunk is serialized."""
+    """The bytes of a file in which one chunk is serialized."""
 
     file: str
     offset: int
@@ -54,7 +54,7 @@ class Entry:
     Args:
         spec: The tensor.
         chunks: The chunks, sorted by their boxes.
-        longest: The length of the longest along each axis.
+        longest: The length of the longest chunk along each axis.
     """
 
     spec: TensorSpec
@@ -62,9 +62,9 @@ class Entry:
     longest: tuple[int, ...]
 
     def near(self, box: Bounds, /) -> tuple[Chunk, ...]:
-        """Return few chunks, and among them all that a box meets: there may be 100,000 in all.
+        """Return a few of perhaps 100,000 chunks, among them all that a box intersects.
 
-        Those that are alike along the first axes are sorted by the next one.
+        This takes bisection: chunks that agree along the first axes are sorted by the next one.
         """
         low, high = 0, len(self.chunks)
         for axis, (start, stop) in enumerate(box):
@@ -78,7 +78,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The tensors by name, and the names of what is none."""
+    """The tensors by name, and the names of what is not a tensor."""
 
     tensors: Mapping[str, Entry]
     others: tuple[str, ...]
@@ -96,7 +96,7 @@ def parse_metadata(raw: bytes, /, *, where: str) -> Contents:
         where: What to call it in errors.
 
     Raises:
-        FormatError: It names what has no place in it, or says what cannot be: a chunk outside its
+        FormatError: It names what does not belong in it, or is inconsistent: a chunk outside its
             tensor or in no file, chunks that overlap or leave a hole, a file outside the directory.
 
     >>> parse_metadata(b"N.", where=".metadata")
@@ -136,7 +136,7 @@ def _items(storage: Any) -> dict[tuple[str, tuple[int, ...]], Item]:
         name, offset = index.get("fqn"), index.get("offset")
         if not isinstance(name, str):
             raise _WrongError(f"storage_data of {show(name)}; wanted a name")
-        if offset is None:  # not of a tensor
+        if offset is None:  # not a tensor's
             continue
         try:
             place = name, _size(offset)
@@ -177,7 +177,7 @@ def _entry(name: str, value: Any, items: Mapping[tuple[str, tuple[int, ...]], It
             raise _WrongError(
                 f"a chunk of {show(sizes)} at {show(starts)}; wanted one of {len(spec.shape)} axes"
             )
-        if 0 in sizes:  # of a rank for which nothing was left
+        if 0 in sizes:  # from a rank that got no share of the tensor
             continue
         box = tuple((start, start + n) for start, n in zip(starts, sizes, strict=True))
         if any(stop > n for (_, stop), n in zip(box, spec.shape, strict=True)):
@@ -205,9 +205,10 @@ def _begin(axis: int, chunk: Chunk) -> int:
 def _refuse_cover(shape: tuple[int, ...], boxes: Sequence[Bounds]) -> None:
     """Refuse chunks that overlap or leave a hole.
 
-    In how many chunks an element lies changes at their corners alone, up and down by turns. So it
-    is one everywhere if all these steps add up to those of the whole, and if not, the first that
-    is left over is where it is another. That takes as long however the chunks lie.
+    The number of chunks that contain an element is the sum of steps at the corners of the chunks,
+    up and down in alternation. It is one everywhere if all these steps add up to those of the whole
+    tensor; otherwise the first step left over is at an element with another number. The time this
+    takes does not depend on how the chunks lie.
     """
     cut = [axis for axis, n in enumerate(shape) if any(box[axis] != (0, n) for box in boxes)]
     if len(cut) > _MOST_CUT:

@@ -1,4 +1,4 @@
-"""The `.metadata` of a DCP directory that one process would have saved, for torch to read."""
+"""The `.metadata` of a DCP directory as one process would have saved it, for torch to read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def render_metadata(placed: Mapping[str, tuple[TensorSpec, Item]], /) -> bytes:
     """Return the file for tensors that lie in one chunk each.
 
     Raises:
-        FormatError: A name is no text that a file can hold.
+        FormatError: A name is not text that a file can hold.
 
     >>> from xlayout.port.formats.dcp_metadata import parse_metadata
     >>> raw = render_metadata({"x": (TensorSpec("int8", (2,)), Item("__0_0.distcp", 0, 900))})
@@ -29,7 +29,7 @@ def render_metadata(placed: Mapping[str, tuple[TensorSpec, Item]], /) -> bytes:
         _object(
             names.METADATA,
             state_dict_metadata={name: _tensor(spec) for name, (spec, _) in placed.items()},
-            # Where torch builds a state dict from nothing, the names are its keys as they are.
+            # If torch builds a state dict from scratch, it uses the names as keys unchanged.
             planner_data={name: (name,) for name in placed},
             storage_data={
                 _object(

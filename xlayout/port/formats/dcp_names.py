@@ -1,4 +1,4 @@
-"""The names that the pickle of a DCP directory's `.metadata` is made of, and no others."""
+"""The only names that the pickle of a DCP directory's `.metadata` may contain."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ STORAGE_INFO = "torch.distributed.checkpoint.filesystem._StorageInfo"
 SIZE = "torch.Size"
 LAYOUT = "torch.serialization._get_layout"
 
-# Names in parts of the metadata that are not read: who saved, where, and the plans of all ranks,
-# which Megatron-core keeps to save the same way again.
+# Names in parts of the metadata that are not read: the writer, the place, and the plans of all
+# ranks, which Megatron-core keeps in order to save the same way again.
 _UNREAD = (
     *(
         f"torch.distributed.checkpoint.planner.{kind}"
@@ -40,7 +40,7 @@ _UNREAD = (
     ),
     _CLASSES + "StorageMeta",
     "collections.OrderedDict",
-    "builtins.getattr",  # so Python 3.11's first releases write a member of an enum
+    "builtins.getattr",  # how early releases of Python 3.11 pickle a member of an enum
     *(
         f"{module}.{kind}Path"
         for module in ("pathlib", "pathlib._local")
@@ -48,7 +48,7 @@ _UNREAD = (
     ),
 )
 
-# Dtypes of torch that have none of ours: allowed here, so that the tensor can be named.
+# Dtypes of torch that we do not support: allowed here, so that an error can name the tensor.
 _OTHER_DTYPES = ("complex32", "float4_e2m1fn_x2", "qint8", "quint8", "qint32")
 
 ALLOWED = frozenset(

@@ -1,8 +1,8 @@
 """A DCP directory being written, as one process saves it; `torch.distributed.checkpoint` reads it.
 
-The form is that of `torch.save`, one archive a tensor: torch's other one, of safetensors, is not
-read by its own `load`. All of a file but the tensors' bytes follows from their dtypes and shapes,
-so it is there before them, and they come in any order.
+The form is that of `torch.save`, one archive per tensor: torch's own `load` does not read its other
+form, safetensors. Everything in a file except the tensors' bytes follows from their dtypes and
+shapes, so it is written first, and regions then go to their place in any order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["DCPSink", "dcp_files"]
 
 
 def dcp_files(specs: Mapping[str, TensorSpec], limit: int, /) -> dict[str, list[str]]:
-    """Deal tensors to files of at most `limit` bytes each; a larger tensor has a file of its own.
+    """Distribute tensors over files of at most `limit` bytes; a larger tensor gets its own file.
 
     >>> dcp_files({"a.2": TensorSpec("int8", (3,)), "a.1": TensorSpec("int16", (2,))}, 6)
     {'__0_0.distcp': ['a.1'], '__0_1.distcp': ['a.2']}
@@ -41,7 +41,7 @@ class DCPSink(LaidOutSink):
     Args:
         path: The directory that will appear.
         specs: Every tensor that will be written.
-        config: Stored as config.json, which torch leaves alone.
+        config: Stored as config.json, which torch ignores.
         max_shard_size: Bytes per file, as a number or "5GB", "200MiB".
         key: See `StagedSink`.
         beside: See `StagedSink`.

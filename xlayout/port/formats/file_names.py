@@ -1,4 +1,4 @@
-"""Names in a checkpoint: which files may be opened by theirs, and how names sort."""
+"""Names in a checkpoint: which are safe to open as files, and how names sort."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from xlayout.errors import FormatError
 
 __all__ = ["is_plain_name", "natural_key", "refuse_outside"]
 
-_DIGITS = 1000  # that count: Python makes no int of all that a name may have
-_LONGEST = 255  # bytes of a file's name; to look for a longer one is an error of the system's
+_DIGITS = 1000  # that are compared: Python limits the digits of an int made from text
+_LONGEST = 255  # bytes of a file's name; looking for a longer one is a system error
 
 
 def is_plain_name(file: object, /) -> TypeGuard[str]:
-    """Whether this is the name of a file in its directory, and no longer than any can be.
+    """Whether this is a file name without a folder, and not too long to be one.
 
     >>> is_plain_name("a.bin"), is_plain_name("../a.bin"), is_plain_name("é" * 128)
     (True, False, False)

@@ -1,7 +1,7 @@
-"""Which format a folder is of, and where one without any has what could be meant by it.
+"""Which format a folder has, and if it has none, what inside it may have been meant.
 
-Who moves checkpoints points at the folder of a training run, of a model in a cache, or at files
-that torch pickled, and should learn what to name in its place.
+Users point at the folder of a training run or of a model in a cache, or at files that torch
+pickled, and should be told what to name instead.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from xlayout.port.formats.orbax_tree import tree_folders
 
 __all__ = ["folder_format", "instead"]
 
-_DEPTH = 3  # of a model in a cache: snapshots, a revision, a GGUF file
-_MOST = 1000  # entries of a level that are looked at
+_DEPTH = 3  # levels of a model in a cache: snapshots, a revision, a GGUF file
+_MOST = 1000  # entries examined on each level
 _SHOWN = 4
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 
 
 def folder_format(folder: Path, /) -> str:
-    """Return the format of the checkpoint that a folder is; nothing where it is none."""
+    """Return the format of the checkpoint in a folder; empty if it is not a checkpoint."""
     if any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json")):
         return "safetensors"
     if tree_folders(folder):
@@ -32,8 +32,8 @@ def folder_format(folder: Path, /) -> str:
 
 
 def instead(path: Path, /) -> str:
-    """Return what would work in place of a path that is no checkpoint, as the end of a message."""
-    with suppress(OSError):  # what cannot be looked into is not told
+    """Return what would work instead of a path that is not a checkpoint, to end a message with."""
+    with suppress(OSError):  # skip what cannot be read
         for depth in range(_DEPTH):
             if told := _told(path, list(_level(path, depth))):
                 return f"; {told}"
@@ -58,7 +58,7 @@ def _told(path: Path, below: Sequence[Path]) -> str:
 
 
 def _level(path: Path, depth: int) -> Iterator[Path]:
-    """Yield what lies so deep in a folder, hidden names left out; a file is all that it has."""
+    """Yield what lies at a depth in a folder, except hidden names; a file yields only itself."""
     if path.is_file():
         return iter((path,))
     return islice(path.glob("/".join(["[!.]*"] * (depth + 1))), _MOST)

@@ -1,9 +1,9 @@
 """GGUF as a source: plain tensors keep every bit, quantised ones are dequantised as they are read.
 
 Shapes are in numpy's order, outermost first (GGUF writes them innermost first). A tensor stored in
-F32, F16, BF16, F64 or an integer type is yielded as stored, a quantised one in float32, by the
-reference formulas to the bit. Names and the order of rows are GGUF's own: llama.cpp permutes the q
-and k rows for its rope, and that is not undone here.
+F32, F16, BF16, F64 or an integer type is read as stored, a quantised one in float32, bit for bit
+as the reference formulas give it. Names and the order of rows are GGUF's own: llama.cpp permutes
+the q and k rows for its rope, and that is not undone here.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ MODELS: Mapping[tuple[str, bool], dict[str, Any]] = {  # by GGUF's name, and whe
     ("qwen3moe", True): {
         "model_type": "qwen3_moe",
         "architectures": ["Qwen3MoeForCausalLM"],
-        "norm_topk_prob": True,  # llama.cpp has it in code
+        "norm_topk_prob": True,  # hard-coded in llama.cpp
     },
 }
 
@@ -171,7 +171,7 @@ class GGUFSource(Source):
 
 
 def _row_parts(box: Bounds, rows: int) -> list[Bounds]:
-    """Cut the outer axes of a box into parts of at most `rows` rows, whole where they fit."""
+    """Cut the outer axes of a box into parts of at most `rows` rows, uncut if they fit."""
     if not box:
         return [()]
     (start, stop), inner = box[0], box[1:]
@@ -183,7 +183,7 @@ def _row_parts(box: Bounds, rows: int) -> list[Bounds]:
 
 
 def _kinds(records: Mapping[str, Record], file: str) -> dict[str, Any]:
-    """Return the type of every tensor, refusing those that nothing here can dequantise."""
+    """Return the type of every tensor, refusing those that we cannot dequantise."""
     import numpy as np
 
     gguf = require("gguf")
@@ -215,7 +215,7 @@ def _stored(name: str, record: Record, kind: Any, file: str) -> TensorSpec:
 def _spare(
     places: Mapping[str, tuple[int, TensorSpec]], header: Header, size: int, file: str
 ) -> int:
-    """Return how many bytes behind the header are no tensor's, nor the padding before one."""
+    """Return how many bytes after the header are neither a tensor's nor padding before one."""
     unit = header.metadata.get("general.alignment", 32)
     position, gaps = header.data, []
     for name, (offset, stored) in sorted(places.items(), key=lambda item: item[1][0]):
@@ -230,7 +230,7 @@ def _spare(
 
 
 def single(value: Any, /) -> Any:
-    """Return what a list says of every layer alike; any other value as it is."""
+    """Return the value that a list repeats for every layer; any other value as it is."""
     alike = isinstance(value, list) and value and value.count(value[0]) == len(value)
     return value[0] if alike else value
 
@@ -238,10 +238,10 @@ def single(value: Any, /) -> Any:
 def _config(
     metadata: Mapping[str, Any], tensors: Mapping[str, TensorSpec], file: str
 ) -> dict[str, Any]:
-    """Return the model's config in Hugging Face keys, as far as GGUF's metadata says it.
+    """Return the model's config in Hugging Face keys, as far as GGUF's metadata contains it.
 
     Raises:
-        FormatError: A value has the wrong type, is no number, or differs from layer to layer.
+        FormatError: A value has the wrong type, is not a number, or differs from layer to layer.
     """
     arch = metadata.get("general.architecture")
     if not isinstance(arch, str):
@@ -259,8 +259,8 @@ def _config(
         if isinstance(value, float) and not math.isfinite(value):
             raise FormatError(f"{file}: {key}: {value!r}; wanted a finite number")
         config.setdefault(target, value)
-    config.setdefault("rope_theta", _ROPE_BASE)  # transformers has another for some
-    if config["model_type"] == "mixtral":  # whose key is another one
+    config.setdefault("rope_theta", _ROPE_BASE)  # transformers has other defaults for some
+    if config["model_type"] == "mixtral":  # which has another key for it
         config["num_local_experts"] = config.pop("num_experts")
     if "num_attention_heads" in config:
         config.setdefault("num_key_value_heads", config["num_attention_heads"])

@@ -1,8 +1,8 @@
-"""The GGUF header, read as hostile: metadata and tensor places, checked against the file's size.
+"""The GGUF header, treated as hostile: metadata and tensor places, checked against the file's size.
 
-Little-endian: "GGUF", version, counts, then key-value pairs, then one record a tensor, then the
+Little-endian: "GGUF", version, counts, then key-value pairs, then one record per tensor, then the
 data from the next multiple of the alignment. The `gguf` package reads this too, but maps the whole
-file and follows counts that the file cannot hold; here every length is checked before it is read.
+file and trusts counts that the file cannot hold; here every length is checked before it is read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCALARS = {
     12: "d",
 }
 _KEPT = 4096
-_LONG = 1 << 20  # bytes of a text; a chat template is shorter, a whole tokenizer.json may not be
+_LONG = 1 << 20  # bytes of a text; chat templates are shorter, a whole tokenizer.json may not be
 _MOST = 64 << 20  # bytes that are read in all, so that a header cannot fill the memory
 
 
@@ -52,8 +52,8 @@ class Record:
 class Header:
     """The metadata, the tensors, and the byte in the file from which their offsets count.
 
-    Arrays of more than 4096 values, such as a vocabulary, and texts of more than 1 MiB are passed
-    over: their value is None.
+    Arrays of more than 4096 values, such as a vocabulary, and texts of more than 1 MiB are skipped:
+    their value is None.
     """
 
     metadata: Mapping[str, Any]
@@ -70,7 +70,7 @@ def parse_header(file: BinaryIO, /, *, size: int, name: str) -> Header:
         name: The name to use in errors.
 
     Raises:
-        FormatError: It is not GGUF, or says something that the file does not bear out.
+        FormatError: It is not GGUF, or says something that the file contradicts.
     """
     return _Reader(file, size, name).header()
 
@@ -181,7 +181,7 @@ class _Reader:
 
 
 def _plain(code: str, value: Any) -> Any:
-    """Return a float32 as the shortest decimal that means it: 1e-05, not 9.999999747378752e-06."""
+    """Return a float32 as its shortest decimal: 1e-05, not 9.999999747378752e-06."""
     if code != "f" or not math.isfinite(value):
         return value
     import numpy as np

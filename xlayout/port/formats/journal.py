@@ -1,10 +1,10 @@
-"""What a run has written so far, noted beside its output, so that the next one goes on from there.
+"""What a run has written so far, noted beside its output, so that the next one can continue.
 
-One line a region, added once its bytes are with the system: its tensor, its place, its checksum.
-The first line is a key that says what is being written; a journal with another key is somebody
-else's, and an empty one only marks its folder as a run's. The lines are claims and no proof:
-whoever goes on reads each region back and sums it again, for after a loss of power the disk may
-hold the line and not the bytes.
+There is one line per region, added once its bytes have been handed to the system: its tensor, its
+place, its checksum. The first line is a key that says what is being written; a journal with another
+key belongs to something else, and an empty one only marks its folder as a run's. The lines are
+claims, not proof: the run that continues reads each region back and checks its sum, because after a
+power failure the disk may hold the line but not the bytes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ JOURNAL = ".journal"
 
 
 class Journal:
-    """The journal in a folder: what is in it already, and room for more.
+    """The journal in a folder: what it holds already, open for more.
 
     Args:
-        folder: Where it lies, or will.
-        key: What is being written.
+        folder: Where it is, or will be.
+        key: Identifies what is being written.
     """
 
     def __init__(self, folder: Path, key: str, /) -> None:
@@ -41,7 +41,7 @@ class Journal:
         mode = os.O_APPEND if kept else os.O_TRUNC
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | mode
         self._handle = os.open(path, flags, 0o666)
-        # A line that a killed run did not finish ends here, and is never a line.
+        # This ends a line that a killed run did not finish; such a line is never valid.
         os.write(self._handle, b"\n" if kept else _line([key]))
 
     @staticmethod
@@ -55,11 +55,11 @@ class Journal:
         os.write(self._handle, _line([name, box, crc]))
 
     def claim(self, name: str, box: Bounds, /) -> int | None:
-        """Return the checksum of a region that an earlier run wrote; None where it did not."""
+        """Return the checksum of a region that an earlier run wrote; None if it did not."""
         return self._sums.get((name, box))
 
     def close(self) -> None:
-        """Close the file, and leave it."""
+        """Close the file, but keep it."""
         os.close(self._handle)
 
 
@@ -80,7 +80,7 @@ def _line(value: object) -> bytes:
 
 
 def _lines(path: Path) -> list[object]:
-    """Return the values of the lines that are whole; nothing where there is no such file."""
+    """Return the values of complete lines, None for broken ones; empty if there is no file."""
     try:
         content = path.read_bytes() if not path.is_symlink() else b""
     except OSError:

@@ -1,4 +1,4 @@
-"""Sinks of files in which all but the tensors' bytes is known before these come."""
+"""Sinks of files in which everything but the tensors' bytes is known in advance."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class LaidOutSink(StagedSink):
         path: Where the output will appear.
         specs: Every tensor that will be written.
         sizes: Bytes of each file that holds tensors.
-        fixed: What else is in these files: a file, a place in it, and what is there.
-        places: The file of each tensor, and where in it its bytes begin.
+        fixed: What else is in these files: a file, a place in it, and the bytes there.
+        places: The file of each tensor, and where its bytes begin in it.
         extras: Whole files that are written last.
         single: See `StagedSink`.
         key: See `StagedSink`.
@@ -58,7 +58,7 @@ class LaidOutSink(StagedSink):
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         for file, size in self._sizes.items():
             handle = self._handles[file] = os.open(self._staging.folder / file, flags, 0o666)
-            # Where the system can, claim the space now: a disk that is too small says so at once.
+            # Claim the space now if the system can, so that a disk that is too small fails early.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(handle, 0, size)
             os.ftruncate(handle, size)

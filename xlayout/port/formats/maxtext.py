@@ -1,9 +1,9 @@
 """A MaxText parameter tree in an Orbax checkpoint, read and written chunk by chunk.
 
-Orbax keeps each leaf as a zarr array in an OCDBT store, and the tree in a `_METADATA` file. We go
-to the arrays through tensorstore, so a stacked kernel of all layers is read and written a layer at
-a time; what we write, plain Orbax restores, as numpy arrays or onto any sharding. A tensor's name
-is its path in the tree: "params/params/decoder/layers/mlp/wi_0/kernel".
+Orbax keeps each leaf as a zarr array in an OCDBT store, and the tree in a `_METADATA` file. We
+access the arrays through tensorstore, so a stacked kernel of all layers is read and written one
+layer at a time. Plain Orbax restores what we write, as numpy arrays or onto any sharding. A
+tensor's name is its path in the tree: "params/params/decoder/layers/mlp/wi_0/kernel".
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _STACKS = ("layers", "dense_layers", "moe_layers")
 
 
 class MaxTextSource(Source):
-    """An Orbax checkpoint of arrays, opened at its items or at a folder that holds one.
+    """An Orbax checkpoint of arrays, opened at its items or at a folder above them.
 
     Attributes:
-        chunks: The chunk shape of every tensor; to read a part of a chunk takes all of it.
+        chunks: The chunk shape of every tensor; reading part of a chunk reads all of it.
 
     Raises:
-        FormatError: The tree is malformed, an array is missing or broken, or it is not clear which
-            of several steps is meant.
+        FormatError: The tree is malformed, an array is missing or broken, or it is unclear which of
+            several steps is meant.
     """
 
     format = "maxtext"
@@ -87,7 +87,7 @@ class MaxTextSource(Source):
         files = (Path(root) / file for root, _, files in os.walk(items) for file in files)
         self.files: Mapping[str, int] = {
             str(file.relative_to(self.path)): file.stat().st_size
-            for file in files  # no links into the void, nor what a port to in here left unfinished
+            for file in files  # no dangling links, and no unfinished output of a port
             if file.is_file() and ".partial/" not in file.relative_to(self.path).as_posix()
         }
 
@@ -108,9 +108,9 @@ class MaxTextSource(Source):
 
 
 class MaxTextSink(StagedSink):
-    """An Orbax checkpoint being written to `<path>/0/items`, with `<path>/config.json` beside.
+    """An Orbax checkpoint being written to `<path>/0/items`, with a `<path>/config.json`.
 
-    Regions are whole chunks, for an OCDBT store keeps every version of a chunk that it is given.
+    Regions are whole chunks, because an OCDBT store keeps every version of a chunk it is given.
 
     Args:
         path: The directory that will appear.
@@ -124,7 +124,7 @@ class MaxTextSink(StagedSink):
         chunks: The chunk shape of every tensor: its extent, or an even part of that.
 
     Raises:
-        FormatError: A name is no path in a tree, or a dtype, shape or config cannot be stored.
+        FormatError: A name is not a path in a tree, or a dtype, shape or config cannot be stored.
         PortError: The output already holds something, or the disk is too small.
     """
 
@@ -142,7 +142,7 @@ class MaxTextSink(StagedSink):
         beside: Mapping[str, Path | bytes] | None = None,
     ) -> None:
         refuse_path(path)
-        require("tensorstore")  # now, while what an interrupted run wrote is not touched
+        require("tensorstore")  # fail before touching what an interrupted run wrote
         extents = {name: _one_layer(name, spec.shape) for name, spec in specs.items()}
         extents |= chunks or {}
         for name, extent in extents.items():
@@ -164,12 +164,12 @@ class MaxTextSink(StagedSink):
 
     def _create(self) -> None:
         self._items.mkdir(parents=True, exist_ok=True)
-        for unfinished in self._items.rglob("*.__lock"):  # of a run that was killed
+        for unfinished in self._items.rglob("*.__lock"):  # from a killed run
             unfinished.unlink()
         ts = require("tensorstore")
         # Everything is flushed once, before publishing, instead of after every chunk.
         context = ts.Context({"file_io_sync": False})
-        if self._staging.resumed:  # a write would fail at a node that is broken: all are read now
+        if self._staging.resumed:  # read all nodes: a write would fail at a broken one
             with system_errors():
                 ts.KvStore.open(store_spec(self._items), context=context).result().list().result()
         specs = {
@@ -180,7 +180,7 @@ class MaxTextSink(StagedSink):
             name: ts.open(spec, create=True, open=self._staging.resumed, context=context)
             for name, spec in specs.items()
         }
-        # All have ended before one raises: whoever then clears the folder must have it alone.
+        # Wait for all before one raises: nothing else may use the folder while it is cleared.
         failed = [name for name, future in opening.items() if future.exception()]
         for name in failed or opening:
             with system_errors():
@@ -198,14 +198,14 @@ class MaxTextSink(StagedSink):
         target = require("tensorstore").array(out, copy=False, write=True)
         try:
             target.write(self._arrays[name][_slices(box)]).result()
-        except ValueError:  # a chunk that is not there, or no longer what it was
+        except ValueError:  # a chunk is missing or damaged
             return False
         return True
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
         target = self._arrays[name][_slices(box)]
         with broken_arrays(str(self.path)), system_errors():
-            # A chunk is written once and we wait for it, so the array may be used in place.
+            # We wait for the write to finish, so tensorstore may use the array in place.
             target.write(array, can_reference_source_data_indefinitely=True).result()
 
     def _finish(self) -> None:
@@ -220,10 +220,10 @@ class MaxTextSink(StagedSink):
 
 
 def chunk_shape(extent: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:
-    """Return the chunks for regions of an extent: even parts of it, of at most 32 MiB.
+    """Return the chunk shape for regions of an extent: an even part of it, of at most 32 MiB.
 
-    An axis that has no even parts of about the right size is left whole. What even parts hang over
-    the edge of a tensor is never more than what whole extents would.
+    An axis that has no even parts of about the right size is left whole. Even parts never extend
+    further over the edge of a tensor than whole extents would.
 
     >>> chunk_shape((4096, 1, 14336), 4)
     (512, 1, 14336)
@@ -237,9 +237,9 @@ def chunk_shape(extent: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:
 
 
 def stored_bytes(spec: TensorSpec, extent: tuple[int, ...], /) -> int:
-    """Return the bytes that a tensor in regions of an extent takes in its chunks.
+    """Return the bytes that the chunks of a tensor take if it is written in regions of an extent.
 
-    A chunk that hangs over the edge of the tensor is stored whole.
+    A chunk that extends over the edge of the tensor is stored whole.
 
     >>> stored_bytes(TensorSpec("int8", (9, 7)), (4, 7))
     84
@@ -249,7 +249,7 @@ def stored_bytes(spec: TensorSpec, extent: tuple[int, ...], /) -> int:
 
 
 def _one_layer(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a tensor's shape, with one layer where MaxText stacks them: axis 1 of a scan."""
+    """Return a tensor's shape, cut to one layer if MaxText stacks layers in it, along axis 1."""
     scanned = len(shape) > 1 and any(part in _STACKS for part in name.split("/"))
     return (shape[0], 1, *shape[2:]) if scanned else shape
 
@@ -268,7 +268,7 @@ def _refuse_unfit(name: str, spec: TensorSpec, chunk: tuple[int, ...]) -> None:
 
 
 def _refuse_pipes(items: Path) -> None:
-    """Refuse what is neither a file nor a folder: tensorstore would wait for someone to write."""
+    """Refuse anything but files and folders: at a pipe, tensorstore would wait for a writer."""
     for root, _, names in os.walk(items):
         for file in (Path(root) / name for name in names):
             if file.exists() and not file.is_file():
@@ -276,7 +276,7 @@ def _refuse_pipes(items: Path) -> None:
 
 
 def _config_above(items: Path) -> tuple[Path | None, Mapping[str, Any]]:
-    """Return the config beside the items, beside the step, or beside the steps, and where it is."""
+    """Return the folder of the config, and the config beside the items, the step or the steps."""
     for folder in (items, items.parent, items.parent.parent):
         if config := read_config(folder / _CONFIG):
             return folder, config

@@ -43,7 +43,7 @@ class Tree:
         keys: The array's name in storage, by the tensor's name.
         ocdbt: Whether the arrays lie in one OCDBT store, not in a folder each.
         zarr3: Whether they are zarr version 3.
-        filled: Whether every chunk was written, so that one that is missing is an error.
+        filled: Whether every chunk was written, so that a missing one is an error.
     """
 
     keys: Mapping[str, str]
@@ -63,7 +63,7 @@ def find_items(path: Path, /) -> Path:
     """Return the one folder with a tree.
 
     Raises:
-        FormatError: There is none, there are several, or tensorstore could not be told the path.
+        FormatError: There is none, there are several, or tensorstore cannot be given the path.
     """
     refuse_path(path)
     found = tree_folders(path)
@@ -74,10 +74,10 @@ def find_items(path: Path, /) -> Path:
 
 
 def refuse_path(path: str | os.PathLike[str], /) -> None:
-    """Refuse a path that tensorstore would not take, or would take for another one.
+    """Refuse a path that tensorstore would reject, or mistake for another one.
 
     Raises:
-        FormatError: It is not UTF-8, or leads through a name with a backslash.
+        FormatError: It is not UTF-8, or has a name with a backslash in it.
     """
     real = os.path.realpath(path)
     try:
@@ -129,7 +129,7 @@ def render_tree(specs: Mapping[str, TensorSpec], /) -> bytes:
     The leaves are declared as numpy arrays, which Orbax restores with or without a device mesh.
 
     Raises:
-        FormatError: A name is no path, or one tensor lies inside another.
+        FormatError: A name is not a path, or one tensor lies inside another.
     """
     leaves: dict[str, Any] = {}
     for name, spec in specs.items():
@@ -160,10 +160,10 @@ def render_tree(specs: Mapping[str, TensorSpec], /) -> bytes:
 
 
 def render_step(config: Mapping[str, Any], /) -> bytes:
-    """Return the metadata of a step whose config is this: what MaxText reads there.
+    """Return the metadata of a step with this config, as MaxText reads it.
 
-    MaxText loads a tree of single layers into a model of stacked ones, or the other way round,
-    without a word, and its layers stay random; unless the step says which of the two it holds.
+    Unless the step says whether its layers are single or stacked, MaxText silently loads one into a
+    model of the other, and the model's layers stay random.
     """
     said = config.get("maxtext")
     stacked = said.get("scan_layers") if isinstance(said, Mapping) else None
@@ -172,7 +172,7 @@ def render_step(config: Mapping[str, Any], /) -> bytes:
 
 
 def _refuse_unsafe(parts: list[Any], *, where: str) -> None:
-    """Refuse keys that could lead out of the checkpoint's folder, or be read in two ways."""
+    """Refuse keys that could lead out of the checkpoint's folder, or are ambiguous."""
     good = all(
         isinstance(p, str) and p.strip(".") and not {"/", "\\", "\0"} & set(p) for p in parts
     )

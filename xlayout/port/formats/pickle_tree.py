@@ -1,9 +1,9 @@
 """Pickles read as data: what they would import and call is only named.
 
-A pickle is a program for a small machine that imports and calls whatever the file says. Here the
-machine imports nothing and calls nothing: a class or function is a `Name`, a call of one a `Made`,
-and the caller looks at the tree that comes out. So a hostile pickle runs nothing, not even by a
-mistake in a list of names, and reading one takes no library that its classes are from.
+A pickle is a program for a small machine that imports and calls whatever the file says. Our machine
+imports nothing and calls nothing: a class or function is a `Name`, a call of one a `Made`, and the
+caller examines the resulting tree. So a hostile pickle runs nothing, not even through a mistake in
+a list of names, and the libraries of its classes are not needed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Name(str):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Made:
-    """What a call would have returned; by `new` an object of a class, otherwise any value.
+    """What a call would have returned: with `new` an object of a class, otherwise any value.
 
     Args:
-        what: Which class or function.
+        what: The class or function.
         args: What it would be called with.
-        new: Whether the class would be asked for an empty object, which `state` then fills.
+        new: Whether the class would make an empty object, which `state` then fills.
         state: What the object would be filled with.
     """
 
@@ -42,12 +42,12 @@ class Made:
     state: Any = None
 
     def __repr__(self) -> str:
-        return f"{self.what}(…)"  # its parts may be itself, or shared without end
+        return f"{self.what}(…)"  # it may contain itself, or share parts endlessly
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Stored:
-    """What lies outside the pickle, by the parts of its key."""
+    """Something stored outside the pickle, by the parts of its key."""
 
     key: Any
 
@@ -65,7 +65,7 @@ def read_pickle(raw: bytes, allowed: Container[str], /, *, where: str) -> Any:
         where: What to call it in errors.
 
     Raises:
-        FormatError: It names something else, is cut short, or is no pickle as picklers write them.
+        FormatError: It names something else, is cut short, or is not as picklers write them.
 
     >>> read_pickle(b"\x80\x02X\x01\x00\x00\x00aK\x01\x86.", (), where="x")
     ('a', 1)
@@ -101,7 +101,7 @@ _REPR.maxstring = _REPR.maxother = 80
 
 @dataclass(slots=True)
 class _Machine:
-    """The stack, the values set aside, and how far it has read."""
+    """The stack, the memo, and the position in the pickle."""
 
     raw: bytes
     allowed: Container[str]
@@ -200,7 +200,7 @@ def _update(m: _Machine, items: list[Any]) -> None:
     if type(into) is not dict:
         raise TypeError("no dict to add to")
     for key, value in zip(items[::2], items[1::2], strict=True):
-        # Other keys are none that we look for, and a deep tuple would end the process when hashed.
+        # We look for no other keys, and hashing a deeply nested tuple would crash the process.
         if not isinstance(key, (str, int, Made)):
             raise TypeError(f"a key that is a {type(key).__name__}")
         into[key] = value
@@ -248,7 +248,7 @@ _STEPS: dict[bytes, Callable[[_Machine], None]] = {
     b"K": _push(lambda m: m.number(1)),
     b"M": _push(lambda m: m.number(2)),
     b"J": _push(lambda m: int.from_bytes(m.take(4), "little", signed=True)),
-    # At most 255 bytes: nobody writes a longer one, and Python would not show it.
+    # At most 255 bytes: nobody writes longer integers, and Python would refuse to print them.
     b"\x8a": _push(lambda m: int.from_bytes(m.take(m.number(1)), "little", signed=True)),
     b"G": _push(lambda m: struct.unpack(">d", m.take(8))[0]),
     b"\x8c": _text(1),

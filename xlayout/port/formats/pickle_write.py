@@ -1,4 +1,4 @@
-"""A tree of `pickle_tree` written as a pickle that Python's own unpickler takes for the objects."""
+"""A tree of `pickle_tree` written as a pickle from which Python's unpickler makes the objects."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["write_pickle"]
 
 
 def write_pickle(value: Any, /) -> bytes:
-    """Return a pickle of protocol 2, the one that torch's reader of weights takes.
+    """Return a pickle of protocol 2, which torch's weights-only reader accepts.
 
     Args:
         value: None, bools, integers, texts, tuples, lists, dicts, `Name`, `Made` and `Stored`.
 
     Raises:
-        FormatError: A text has a surrogate, which no text in a file has.
+        FormatError: A text has a surrogate, which cannot be encoded.
 
     >>> import pickle
     >>> pickle.loads(write_pickle(Made(Name("builtins.complex"), (1, 2))))

@@ -1,9 +1,9 @@
 """Publishing atomically: an output grows in a hidden folder beside its place, then appears whole.
 
-The folder is on the same filesystem, so one rename publishes it after everything in it has
-reached the disk. Whatever goes wrong before that, nothing that existed is touched. A process that
-is killed leaves its folder behind; the lock on it dies with the process, and the next run to the
-same place goes on in it, if it writes the same (`Journal`), or removes it.
+The folder is on the same filesystem, so one rename publishes it once everything in it has reached
+the disk. Whatever goes wrong before that, nothing that existed is touched. A killed process leaves
+its folder behind, but its lock is released; the next run to the same place continues in the folder
+if it writes the same (`Journal`), and removes it otherwise.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Staging:
 
     Args:
         path: Where the output will appear: absent, or an empty directory.
-        needed: Bytes that will be written, checked against the free space before anything is.
-        single: Whether the output is the one file in the folder, and not the folder itself.
-        key: What will be written; a folder that a dead run left with the same key is taken over.
+        needed: Bytes that will be written, checked against the free space beforehand.
+        single: Whether the output is the one file in the folder, rather than the folder itself.
+        key: Identifies what will be written; a dead run's folder with the same key is taken over.
 
     Attributes:
         folder: The hidden folder.
-        resumed: Whether it is that of a run that was interrupted.
+        resumed: Whether it is the folder of an interrupted run.
 
     Raises:
         PortError: The place is taken, or the disk is too small.
@@ -57,7 +57,7 @@ class Staging:
         single: bool = False,
         key: str | None = None,
     ) -> None:
-        self.path = Path(os.path.realpath(path))  # unlike resolve(), it bears a loop
+        self.path = Path(os.path.realpath(path))  # unlike resolve(), it tolerates a loop
         self.needed = needed
         self._single, self._published = single, False
         dead = dead_stages(self.path)
@@ -72,7 +72,7 @@ class Staging:
             for stage in dead:
                 stage.release()
             raise
-        # Another plan's work goes only now that nothing stands in this one's way.
+        # Remove other plans' work only now that nothing can stop this one.
         for stage in dead:
             if stage is not self._stage:
                 stage.remove()
@@ -96,7 +96,7 @@ class Staging:
 
     @property
     def content(self) -> Path:
-        """What will appear at `path`: the folder, or the one file in it."""
+        """What will appear at `path`: the folder, or the only file in it."""
         if not self._single:
             return self.folder
         (file,) = (file for file in self.folder.iterdir() if file.name != JOURNAL)
@@ -108,10 +108,10 @@ class Staging:
         return self._published or self._stage.became(self.path)
 
     def publish(self) -> None:
-        """Flush everything to disk and let it appear at `path` in one step.
+        """Flush everything to disk and make it appear at `path` in one step.
 
         Raises:
-            PortError: Something appeared there meanwhile; it is left as it is.
+            PortError: Something has appeared there meanwhile; it is left as it is.
         """
         files = [Path(root) / name for root, _, names in os.walk(self.folder) for name in names]
         with self.watch():
@@ -135,7 +135,7 @@ class Staging:
         self.discard()
 
     def _rename(self) -> None:
-        """Let the folder appear, and then rid it of its journal: a kill between loses nothing."""
+        """Publish the folder, then delete its journal: being killed in between loses nothing."""
         self._take_mode()
         mode = stat.S_IMODE(self.path.stat().st_mode) if self.path.is_dir() else None
         self.folder.rename(self.path)
@@ -144,11 +144,11 @@ class Staging:
             self.path.chmod(mode)
 
     def clear(self, keep: Collection[str] = ()) -> None:
-        """Remove what is in the folder, but for these names and the mark."""
+        """Remove what is in the folder, except these names and the mark."""
         self._stage.clear(keep)
 
     def leave(self) -> None:
-        """Let go of the folder and keep it, for a run that goes on."""
+        """Release the folder but keep it, for a run that continues."""
         self._stage.release()
 
     def discard(self) -> None:
@@ -157,7 +157,7 @@ class Staging:
         self._remove_parents()
 
     def _remove_parents(self) -> None:
-        """Remove the parents that were made, innermost first, as far as nothing is in them."""
+        """Remove the parents that were made, innermost first, as far as they are empty."""
         with suppress(OSError):
             for parent in self._parents:
                 if parent.exists():
@@ -165,11 +165,11 @@ class Staging:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Turn the system's errors into ones that say what is in the way, and where.
+        """Turn system errors into errors that say what is wrong, and where.
 
         Raises:
             PortError: The disk is full; it says how much was needed and how much is free.
-            OSError: Anything else, with a path.
+            OSError: Any other error, with a path.
         """
         try:
             with named(self.path):
@@ -182,11 +182,11 @@ class Staging:
             raise
 
     def full(self) -> PortError:
-        """Return the error for a disk that filled up while we were writing."""
+        """Return the error for a disk that became full while we were writing."""
         return PortError(f"{self.path}: {_room(self.needed, _free(self.path.parent))}")
 
     def _take_mode(self) -> None:
-        """Let the folder be as private as the empty directory whose place it takes, if any."""
+        """Make the folder as private as the empty directory that it replaces, if any."""
         if not self._single and self.path.is_dir():
             self.folder.chmod(stat.S_IMODE(self.path.stat().st_mode) | stat.S_IRWXU)
 
@@ -194,7 +194,7 @@ class Staging:
         try:
             refuse_taken(self.path, single=self._single)
         except PortError:
-            # Of a run that was killed with one thing left to do: to remove its folder.
+            # Clean up after a run that was killed just before it would have removed its folder.
             for stage in dead:
                 if stage.became(self.path) or stage.is_bare:
                     stage.remove()
@@ -206,10 +206,10 @@ def refuse_taken(path: Path, /, *, single: bool) -> None:
 
     Args:
         path: The place, links followed.
-        single: Whether one file will appear, and not a folder.
+        single: Whether a file will appear, rather than a folder.
 
     Raises:
-        PortError: It holds something, is a mount point, or has too long a name.
+        PortError: It holds something, is a mount point, or its name is too long.
     """
     if (length := len(os.fsencode(path.name))) > LONGEST:
         raise PortError(
@@ -226,7 +226,7 @@ def refuse_taken(path: Path, /, *, single: bool) -> None:
 
 
 def why_taken(path: Path, /, *, single: bool) -> str:
-    """Return why nothing can appear at a place, or nothing if it can; see `refuse_taken`."""
+    """Return why nothing can appear at a place; empty if something can. See `refuse_taken`."""
     try:
         refuse_taken(Path(os.path.realpath(path)), single=single)
     except PortError as error:
@@ -250,10 +250,10 @@ def _free(folder: Path) -> int:
 
 
 def _let_appear(file: Path, path: Path) -> None:
-    """Give a file the name `path`, unless something has it.
+    """Give a file the name `path`, unless it is taken.
 
-    Filesystems without hard links (exFAT, buckets) know no rename that replaces nothing: there the
-    name is taken by an empty file first, which is all that a kill in between leaves.
+    Filesystems without hard links (exFAT, buckets) have no rename that refuses to replace a file.
+    There an empty file takes the name first, which is all that remains after a kill in between.
     """
     try:
         os.link(file, path)

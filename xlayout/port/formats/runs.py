@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["read_box", "write_box", "write_full"]
 
 _SMALL = 16 << 10  # below this, a system call costs more than copying the bytes
-_SPARSE = 16  # at most so many bytes are read for one that is wanted
+_SPARSE = 16  # at most so many bytes are read for each that is wanted
 _SPAN = 4 << 20
 
 
@@ -47,7 +47,7 @@ def write_box(handle: int, offset: int, spec: TensorSpec, box: Bounds, array: Ar
 
 
 def write_full(handle: int, data: bytes | memoryview, position: int) -> None:
-    """Write all of the data at a position; one system call may take only a part of it."""
+    """Write all of the data at a position; a single system call may write only part of it."""
     view = memoryview(data)
     while view:
         done = os.pwrite(handle, view, position)
@@ -68,7 +68,7 @@ def _runs(spec: TensorSpec, box: Bounds) -> tuple[np.ndarray[Any, np.dtype[np.in
     whole, rows = True, False
     for (start, stop), size in zip(reversed(box), reversed(spec.shape), strict=True):
         steps = np.arange(start, stop, dtype=np.int64) * stride
-        if whole:  # every axis further in is taken whole, so this one only lengthens the run
+        if whole:  # all inner axes are taken whole, so this one only lengthens the run
             starts += start * stride
             run *= stop - start
             whole = (start, stop) == (0, size)
@@ -84,7 +84,7 @@ def _runs(spec: TensorSpec, box: Bounds) -> tuple[np.ndarray[Any, np.dtype[np.in
 def _read_span(
     handle: int, position: int, stride: int, into: np.ndarray[Any, np.dtype[np.uint8]]
 ) -> None:
-    """Read many short, evenly spaced runs at once, and the bytes between them too."""
+    """Read many short, evenly spaced runs at once, including the bytes between them."""
     import numpy as np
 
     run = into.shape[1]

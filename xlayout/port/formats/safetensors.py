@@ -40,8 +40,8 @@ class SafetensorsSource(Source):
     """A safetensors checkpoint: a file, or a directory whose index names the shards.
 
     Raises:
-        FormatError: A header is broken or hostile; the index names a file outside the directory,
-            a tensor that its file lacks, or leaves one out that is there.
+        FormatError: A header is broken or hostile; or the index names a file outside the directory
+            or a tensor that its file lacks, or omits one that is there.
     """
 
     format = "safetensors"
@@ -115,7 +115,7 @@ class SafetensorsSource(Source):
 
 
 class SafetensorsSink(LaidOutSink):
-    """A safetensors checkpoint being written: `*.safetensors` is one file, else a directory.
+    """A safetensors checkpoint being written: one file if named `*.safetensors`, or a directory.
 
     Tensors are placed in natural order of their names (layer 2 before layer 10), whatever the
     order of `specs`, so equal weights make equal files.
@@ -123,10 +123,10 @@ class SafetensorsSink(LaidOutSink):
     Args:
         path: The file or directory that will appear.
         specs: Every tensor that will be written.
-        config: Stored as config.json; a single file has no place for one.
+        config: Stored as config.json; not possible with a single file.
         max_shard_size: Bytes per file, as a number or "5GB", "200MiB".
         key: See `StagedSink`.
-        beside: See `StagedSink`; a single file has no place for them either.
+        beside: See `StagedSink`; not possible with a single file either.
 
     Raises:
         FormatError: A tensor, name or config cannot be stored.

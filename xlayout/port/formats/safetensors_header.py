@@ -1,8 +1,8 @@
-"""The safetensors header, read as hostile: nothing is believed that the file's size contradicts.
+"""The safetensors header, treated as hostile: nothing may contradict the file's size.
 
 The format is 8 bytes of little-endian length, that many bytes of JSON, then the tensors' bytes.
-Beyond what the reference implementation checks, a name or a key that stands twice is refused,
-because two readers could then see two different models in one file.
+Beyond what the reference implementation checks, a repeated name or key is refused, because two
+readers could then see two different models in one file.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from xlayout.port.formats.strict_json import parse_json
 __all__ = ["CODES", "MAX_HEADER", "STANDARD", "Entry", "parse_header", "render_header"]
 
 MAX_HEADER = 100_000_000
-"""Bytes of JSON that the format allows at most."""
+"""The most bytes of JSON that the format allows."""
 
 STANDARD: Mapping[str, str] = {"format": "pt"}
-"""The metadata that we write, as readers may ask for it."""
+"""The metadata that we write, because some readers ask for it."""
 
 CODES: Mapping[str, str] = {
     "BOOL": "bool",
@@ -45,7 +45,7 @@ CODES: Mapping[str, str] = {
     "I64": "int64",
     "U64": "uint64",
 }
-"""The format's dtype codes, and our names for them; its sub-byte codes are not read."""
+"""The format's dtype codes, and our names for them; sub-byte dtypes are not supported."""
 
 _ALIGNMENT = 64  # a cache line, so that a mapped tensor is aligned for every instruction set
 
@@ -70,7 +70,7 @@ def parse_header(
 
     Raises:
         FormatError: A name, dtype, shape or offset is malformed, or the tensors do not tile the
-            data exactly: without hole, overlap or rest.
+            data exactly: without holes, overlaps or a remainder.
     """
     if raw[:1] != b"{":
         raise FormatError(f"{file}: the header begins with {raw[:1]!r}; wanted '{{'")

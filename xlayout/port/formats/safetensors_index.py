@@ -1,4 +1,4 @@
-"""Which file of a safetensors directory holds which tensor: the index, read as hostile and made."""
+"""The index of a safetensors directory, which file has which tensor: read as hostile, and made."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def listed_files(folder: Path, /) -> Mapping[str, set[str] | None]:
     """Return the files of a directory, each with the tensors its index gives it (None: any).
 
     Raises:
-        FormatError: There is no one index or file, both are there, or the index is malformed.
+        FormatError: There is not exactly one index or file, both are there, or the index is
+            malformed.
     """
     indexes = sorted(path.name for path in folder.glob("*.safetensors.index.json"))
     files = sorted(path.name for path in folder.glob("*.safetensors"))
@@ -68,7 +69,7 @@ def refuse_mismatch(there: Iterable[str], listed: set[str], /, *, file: Path) ->
     """Refuse a file whose tensors are not exactly those that the index gives it.
 
     Raises:
-        FormatError: Some are listed and not there, or there and not listed.
+        FormatError: Some are listed but not there, or there but not listed.
     """
     ghosts, extra = sorted(listed.difference(there)), sorted(set(there) - listed)
     if ghosts or extra:
@@ -81,10 +82,10 @@ def refuse_mismatch(there: Iterable[str], listed: set[str], /, *, file: Path) ->
 def shard(
     specs: Mapping[str, TensorSpec], limit: int | None, /
 ) -> dict[str, dict[str, tuple[TensorSpec, int]]]:
-    """Deal tensors, in natural order, to files of at most `limit` bytes each (None: to one file).
+    """Distribute tensors, in natural order, over files of at most `limit` bytes (None: one file).
 
-    A larger tensor has a file of its own. In a file wide dtypes come first, so that each tensor is
-    aligned to its dtype.
+    A larger tensor has a file of its own. Within a file wide dtypes come first, so that each tensor
+    is aligned to its dtype.
 
     >>> shard({"a": TensorSpec("int8", (3,)), "b": TensorSpec("int16", (2,))}, 6)
     ... # doctest: +NORMALIZE_WHITESPACE

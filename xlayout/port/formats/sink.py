@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["StagedSink"]
 
-# What says nothing against the bytes that were written: the next run may well go through.
+# Errors that do not discredit the bytes already written: the next run may well succeed.
 _PASSING = (OSError, ImportError, MemoryError)
 
 
 class StagedSink(Sink):
-    """A sink whose files grow in a `Staging` folder; a format adds only how bytes are laid down.
+    """A sink whose files grow in a `Staging` folder; a format adds only how bytes are stored.
 
-    A subclass calls `_begin` at the end of its constructor, which has it make its files in
-    `self._staging.folder`, or open those that are there (`_create`); `_put` lays regions down in
-    them and `_get` reads them back, `_finish` or `_release` closes them.
+    A subclass calls `_begin` at the end of its constructor. `_begin` calls `_create`, which makes
+    the files in `self._staging.folder` or opens those that are there; `_put` stores regions in them
+    and `_get` reads them back, and `_finish` or `_release` closes them.
 
     Args:
         path: Where the output will appear.
@@ -38,11 +38,11 @@ class StagedSink(Sink):
         needed: Bytes that the files will take.
         parts: The names in the folder that `_create` makes, and only `_create`.
         single: Whether the output is one file.
-        key: What is being written. With one, a run that was interrupted, or that the system failed,
-            leaves its files, and the next with the same key goes on in them; None starts afresh and
-            leaves nothing.
-        beside: Files that are published with the tensors, by the name they will have: where they
-            are now, or what is in them.
+        key: Identifies what is being written. With one, a run that is interrupted or hits a system
+            error leaves its files, and the next run with the same key continues in them; None
+            starts afresh and leaves nothing.
+        beside: Files that are published with the tensors, by the name they will have: their path,
+            or their content.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class StagedSink(Sink):
         self.path = self._staging.path
 
     def _begin(self) -> None:
-        """Make the files, or open those of the run that was interrupted, if they are sound."""
+        """Make the files, or open those of an interrupted run if they are intact."""
         try:
             with self._staging.watch():
                 if self._staging.resumed:
-                    # What that run had copied along may be gone from the source by now.
+                    # Drop companions that the run had copied: the source may no longer have them.
                     self._staging.clear(keep=self._parts)
                     try:
                         self._create()
@@ -130,12 +130,12 @@ class StagedSink(Sink):
                 if self._journal:
                     self._journal.note(name, box, checksum(array))
         except BaseException as error:
-            # Others may be writing: the files are closed when the sink is.
+            # Other threads may be writing, so the files stay open until the sink is closed.
             self._failed = self._failed or error
             raise
 
     def seal(self) -> Path:
-        """Finish the files and say where they lie; see `Sink.seal`."""
+        """Finish the files and return where they are; see `Sink.seal`."""
         if self._failed:
             raise self._failed
         if not self._open:
@@ -178,7 +178,7 @@ class StagedSink(Sink):
         self._stop(None)
 
     def _stop(self, error: object) -> None:
-        """End, with an output or without one, and have the error say what became of it."""
+        """End, with or without an output, and add to the error what became of it."""
         if not self._open:
             return
         self._release()
@@ -203,19 +203,19 @@ class StagedSink(Sink):
             self._journal.close()
 
     def _fit(self, name: str, box: Bounds) -> None:
-        """Refuse a region that the format cannot take on its own."""
+        """Refuse a region that the format cannot store on its own."""
 
     @abstractmethod
     def _create(self) -> None:
-        """Make the files in the staging folder, or open them where they are there already."""
+        """Make the files in the staging folder, or open them if they are there already."""
 
     @abstractmethod
     def _get(self, name: str, box: Bounds, out: Array) -> bool:
-        """Read a region back that was laid down; whether there is one."""
+        """Read back a region that was stored; return whether there is one."""
 
     @abstractmethod
     def _put(self, name: str, array: Array, box: Bounds) -> None:
-        """Lay down one region that is known to fit and to be new."""
+        """Store one region that is known to fit and to be new."""
 
     @abstractmethod
     def _finish(self) -> None:

@@ -1,7 +1,7 @@
 """The hidden folders in which outputs grow: made, found again beside their place, and removed.
 
-A run locks its folder while it lives, so one that can be locked is a dead run's. A file in it, the
-journal, marks it as ours: a folder that merely has such a name is let be.
+A run locks its folder while it is alive, so a folder that can be locked is a dead run's. A file in
+it, the journal, marks it as ours: a folder that merely has such a name is left alone.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["LONGEST", "Stage", "dead_stages", "new_stage", "try_lock"]
 
 _RANDOM = 8  # hexadecimal digits in a folder's name
 LONGEST = 255 - len(f"..{'0' * _RANDOM}.partial")
-"""Bytes of an output's name, so that its folder's is no longer than a name may be."""
+"""The most bytes of an output's name, so that the name of its folder is not too long."""
 
 
 @dataclass(slots=True)
 class Stage:
-    """A hidden folder that is locked by us.
+    """A hidden folder that we have locked.
 
     Args:
-        folder: Where it lies.
-        lock: An open handle on it, which holds the lock; -1 once it is released.
+        folder: Where it is.
+        lock: An open handle of it, which holds the lock; -1 once it is released.
     """
 
     folder: Path
@@ -39,14 +39,14 @@ class Stage:
 
     @property
     def size(self) -> int:
-        """Bytes that its files take on the disk."""
+        """Bytes that its files take on disk."""
         walk = os.walk(self.folder)
         paths = (Path(root) / name for root, _, names in walk for name in names)
         return sum(path.lstat().st_blocks * 512 for path in paths)
 
     @property
     def is_bare(self) -> bool:
-        """Whether there is nothing in the folder but its mark, and so nothing to go on with."""
+        """Whether the folder holds only its mark, and so nothing to continue from."""
         return all(file.name == JOURNAL for file in self.folder.iterdir())
 
     def became(self, path: Path, /) -> bool:
@@ -58,13 +58,13 @@ class Stage:
         return any(os.path.samestat(path.lstat(), one) for one in own)
 
     def release(self) -> None:
-        """Let go of the folder and leave it; once is enough, and more does no harm."""
+        """Unlock the folder and leave it; doing so again is harmless."""
         if self.lock >= 0:
             os.close(self.lock)
             self.lock = -1
 
     def clear(self, keep: Collection[str] = ()) -> None:
-        """Remove what is in the folder, but for these names and the journal, which marks it."""
+        """Remove what is in the folder, except these names and the journal, which marks it."""
         for child in list(self.folder.iterdir()):
             if child.name == JOURNAL or child.name in keep:
                 continue
@@ -74,9 +74,9 @@ class Stage:
                 child.unlink()
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove the folder and everything in it."""
         with suppress(OSError):
-            self.clear()  # the mark goes last: who is killed on the way leaves what is still ours
+            self.clear()  # the mark goes last: after a kill the folder is still known as ours
         shutil.rmtree(self.folder, ignore_errors=True)
         self.release()
 
@@ -85,12 +85,12 @@ def new_stage(path: Path, /) -> Stage:
     """Make a hidden folder for what will appear at `path`, with an empty journal as its mark.
 
     Raises:
-        OSError: The folder around it cannot be written to.
+        OSError: Its parent folder cannot be written to.
     """
     while True:
         folder = path.parent / f".{path.name}.{secrets.token_hex(_RANDOM // 2)}.partial"
         folder.mkdir()
-        # Until it is locked, another run may take it for an orphan, lock it and remove it.
+        # Until we lock it, another run may take it for an orphan, lock it and remove it.
         try:
             stage = Stage(folder, os.open(folder, os.O_RDONLY))
         except FileNotFoundError:
@@ -108,7 +108,7 @@ def new_stage(path: Path, /) -> Stage:
 
 
 def dead_stages(path: Path, /) -> list[Stage]:
-    """Return the folders that dead runs to `path` left, each locked."""
+    """Return the folders left by dead runs to `path`, each locked."""
     found = []
     named = re.compile(re.escape(f".{path.name}.") + rf"[0-9a-f]{{{_RANDOM}}}\.partial")
     for folder in path.parent.iterdir() if path.parent.is_dir() else ():
@@ -127,9 +127,9 @@ def dead_stages(path: Path, /) -> list[Stage]:
 
 
 def try_lock(handle: int, /, *, wait: bool = False) -> bool:
-    """Lock a file, by default without waiting for whoever has it; whether it is locked now.
+    """Lock a file, by default without waiting; return whether we hold the lock.
 
-    A filesystem that has no locks counts as locked by someone else.
+    A filesystem without locks counts as locked by someone else.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -139,9 +139,9 @@ def try_lock(handle: int, /, *, wait: bool = False) -> bool:
 
 
 def _marked(folder: Path) -> bool:
-    """Whether a folder holds a journal's file, or nothing: its run died before it made one.
+    """Whether a folder has a journal, or is empty because its run died before it made one.
 
-    It may be gone: another run was done with it just before it was locked.
+    It may be gone, if another run finished with it just before it was locked.
     """
     journal = folder / JOURNAL
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""JSON read as hostile: unique keys, valid text, no more nesting or bytes than a file may have."""
+"""JSON treated as hostile: unique keys, valid text, and bounds on its nesting and its bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_json(path: Path, /) -> Any:
     """Return the JSON of a whole file.
 
     Raises:
-        FormatError: It is no file, absurdly large, or not JSON that can be trusted.
+        FormatError: It is not a file, absurdly large, or not JSON that can be trusted.
     """
     if not path.is_file():
         raise FormatError(f"{path}: no such file; wanted a regular file")

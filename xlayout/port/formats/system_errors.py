@@ -1,4 +1,4 @@
-"""What the system says went wrong with a file: told with its path, and told apart."""
+"""System errors about files: which of them condemn a file, and their paths added."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextlib import contextmanager
 __all__ = ["AMISS", "named"]
 
 AMISS = frozenset({errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.ENOTDIR})
-"""Said where a file is missing or something else stands there; the others say nothing of what
-is in it, and the next attempt may well go through."""
+"""Codes that mean a file is missing, or that something else is in its place. Other codes say
+nothing about its content, and the next attempt may well succeed."""
 
 
 @contextmanager
 def named(path: str | os.PathLike[str], /) -> Iterator[None]:
-    """Let an error of the system name the file, which reads and writes by handle leave out.
+    """Add the file's name to system errors, which reads and writes by handle leave out.
 
     Raises:
-        OSError: The one that was raised inside, with `filename` set.
+        OSError: The error that was raised inside, with `filename` set.
 
     >>> with named("model.safetensors"):
     ...     raise OSError(5, "Input/output error")

@@ -1,4 +1,4 @@
-"""What tensorstore puts into words, given back as the errors that they are about."""
+"""Errors that tensorstore reports as text, turned back into typed ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def broken_arrays(where: str, /) -> Iterator[None]:
 
     Raises:
         FormatError: The array is broken, or part of it is missing.
-        OSError: The system failed, which says nothing of the array.
+        OSError: The system failed, which says nothing about the array.
     """
     try:
         with named(where), system_errors(unless=AMISS):
@@ -29,10 +29,10 @@ def broken_arrays(where: str, /) -> Iterator[None]:
 
 @contextmanager
 def system_errors(*, unless: Container[int] = ()) -> Iterator[None]:
-    """Give back the system's error, such as a full disk, that tensorstore put into words.
+    """Raise the system's error, such as a full disk, that tensorstore reported as text.
 
     Args:
-        unless: The codes that are left in words.
+        unless: Codes that are left as text.
 
     Raises:
         OSError: The system's error; tensorstore's own are left as they are.
@@ -47,5 +47,5 @@ def system_errors(*, unless: Container[int] = ()) -> Iterator[None]:
 
 
 def _words(error: ValueError) -> str:
-    """Return what tensorstore has to say, without the spec of the array that it appends."""
+    """Return tensorstore's message, without the spec of the array that it appends."""
     return str(error).split(" [tensorstore_spec=")[0]

@@ -12,19 +12,19 @@ __all__ = ["read_spec", "store_spec", "write_spec"]
 
 
 def store_spec(items: Path, /, key: str = "") -> dict[str, Any]:
-    """Return the spec of an OCDBT store, or of what lies under a key in it."""
+    """Return the spec of an OCDBT store, or of what it has under a key."""
     base = {"driver": "file", "path": f"{items}/"}
     return {"driver": "ocdbt", "base": base, "path": key}
 
 
 def read_spec(items: Path, key: str, tree: Tree, /) -> dict[str, Any]:
-    """Return the spec of an array that is there."""
+    """Return the spec of an existing array."""
     file = {"driver": "file", "path": f"{items}/{key}/"}
     store = store_spec(items, f"{key}/") if tree.ocdbt else file
     return {
         "driver": "zarr3" if tree.zarr3 else "zarr",
         "kvstore": store,
-        # A chunk that is not there is an error, and not the zeros that zarr would make of it.
+        # A missing chunk is an error; by default zarr would read it as zeros.
         "fill_missing_data_reads": not tree.filled,
     }
 
@@ -32,12 +32,12 @@ def read_spec(items: Path, key: str, tree: Tree, /) -> dict[str, Any]:
 def write_spec(
     items: Path, name: str, spec: TensorSpec, chunk: tuple[int, ...], /
 ) -> dict[str, Any]:
-    """Return the spec of an array to be made, in chunks of a shape."""
+    """Return the spec of an array to be created, in chunks of a given shape."""
     return {
         "driver": "zarr3",
         "kvstore": {
             **store_spec(items, name.replace("/", ".") + "/"),
-            # Each write makes the nodes above it anew, and old ones stay: large ones add up.
+            # Each write rewrites the nodes above it and keeps the old ones; large ones add up.
             "config": {"max_decoded_node_bytes": 8192},
         },
         "store_data_equal_to_fill_value": True,
@@ -46,7 +46,8 @@ def write_spec(
             "shape": list(spec.shape),
             "data_type": spec.dtype,
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk)}},
-            # Weights are near to noise: zstd takes a fifth off them, and two thirds of the speed.
+            # Weights are close to noise: zstd saves a fifth of the size, and costs two thirds of
+            # the speed.
             "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
         },
     }

@@ -1,7 +1,7 @@
 """The zip archive that `torch.save` makes of one tensor, as ranges of bytes in a file.
 
-All records are stored as they are, so a tensor's bytes lie there in one piece. What the central
-directory says is believed only as far as the archive's size and the records' own headers agree.
+All records are stored uncompressed, so a tensor's bytes are in one piece. The central directory is
+trusted only as far as the archive's size and the records' own headers agree with it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ END = struct.Struct("<4s4H2IH")
 END64 = struct.Struct("<4sQ2H2I4Q")
 LOCATOR = struct.Struct("<4sIQI")
 WIDE = 0xFFFFFFFF
-"""What stands for a number of 64 bits, which is in the extra field."""
+"""The placeholder for a 64-bit number, which is in the extra field."""
 
 _TAIL = END64.size + LOCATOR.size + END.size
 
-_BEHIND = (16, 24)  # bytes of the checksum and sizes behind a record, and what marks them
+_BEHIND = (16, 24)  # bytes of the checksum and sizes after a record, with their signature
 _MOST = 1 << 16  # bytes of a directory; that of one tensor has a few hundred
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Where in its archive the bytes of a record begin, and how many they are."""
+    """Where in its archive the bytes of a record begin, and how many there are."""
 
     offset: int
     size: int
 
 
 def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict[str, Record]:
-    """Return the records of an archive in a file, by name without the folder that holds them all.
+    """Return the records of an archive in a file, by name without the folder that they share.
 
     Args:
         handle: The file.
@@ -47,8 +47,8 @@ def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict
         where: What to call it in errors.
 
     Raises:
-        FormatError: It is no archive, or none as torch makes them: a record is compressed or
-            encrypted, is there twice, or does not end where the next begins.
+        FormatError: It is not an archive, or not as torch makes them: a record is compressed or
+            encrypted, occurs twice, or does not end where the next begins.
 
     >>> import io, tempfile, zipfile
     >>> with tempfile.TemporaryFile() as file:
@@ -81,7 +81,7 @@ def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict
         named, extra = LOCAL.unpack_from(head)[9:]
         first = offset + LOCAL.size + named + extra
         stop, limit = first + size, next(end for end in ends if end > offset)
-        # A maker that learns a record's checksum last writes it behind the bytes.
+        # A writer that computes a record's checksum on the go puts it after the bytes.
         told = limit - stop in _BEHIND and os.pread(handle, 4, start + stop) == b"PK\7\x08"
         if stop != limit and not told:
             refuse(f"{shown} ends at byte {stop}", f"{limit}, where the next begins")
@@ -93,7 +93,7 @@ def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict
 
 
 def _directory(handle: int, start: int, length: int, where: str) -> tuple[int, int]:
-    """Return where in the archive its central directory begins, and its bytes."""
+    """Return where in the archive its central directory begins, and its length."""
     tail = os.pread(handle, min(length, _TAIL), start + max(length - _TAIL, 0))
     end = tail[-END.size :]
     if len(end) < END.size or end[:4] != b"PK\5\6" or end[-2:] != b"\0\0":
@@ -117,7 +117,7 @@ def _directory(handle: int, start: int, length: int, where: str) -> tuple[int, i
 
 
 def _entries(raw: bytes, where: str) -> list[tuple[str, int, int, bool]]:
-    """Return the path, header, size and plainness of each record of a central directory."""
+    """Return each record's path, header offset, size, and whether it is stored plainly."""
     entries: list[tuple[str, int, int, bool]] = []
     position = 0
     while position < len(raw):
@@ -141,7 +141,7 @@ def _entries(raw: bytes, where: str) -> list[tuple[str, int, int, bool]]:
 
 
 def _widened(extra: bytes, *numbers: int) -> list[int]:
-    """Return the numbers, those that 32 bits do not hold from the extra field."""
+    """Return the numbers, taking those that do not fit in 32 bits from the extra field."""
     found: list[int] = []
     while len(extra) >= 4:
         kind, size = struct.unpack_from("<2H", extra)

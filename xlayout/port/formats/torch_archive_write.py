@@ -1,8 +1,8 @@
-"""The zip archive of one tensor laid out before the tensor is there, for `torch.load` to read.
+"""The zip archive of one tensor, laid out before its bytes are known, for `torch.load` to read.
 
-Every number is written in 64 bits, so that the archives of small tensors are made as those of large
-ones are. The checksum of the tensor's record is left zero, as torch leaves all of them after
-`set_crc32_options(False)`: its reader looks at none, and a true one would cost a second reading.
+Every number is written in 64 bits, so that archives of small tensors are made just like those of
+large ones. The checksum of the tensor's record stays zero, as all checksums in torch do after
+`set_crc32_options(False)`: torch's reader ignores them, and a correct one would cost a second read.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from xlayout.port.formats.torch_tensor import STORAGE, render_tensor
 __all__ = ["ALIGNMENT", "render_archive", "render_object"]
 
 ALIGNMENT = 64
-"""What torch aligns a tensor's bytes to, and a cache line."""
+"""What torch aligns a tensor's bytes to, which is also a cache line."""
 
-_NEEDED = 45  # the version of zip that has numbers of 64 bits
+_NEEDED = 45  # the version of zip with 64-bit numbers
 _FILLER = b"FB"  # the kind of extra field with which torch aligns
 _FOLDER = "archive/"
 _RECORDS = {"byteorder": b"little", "version": b"3\n"}
 
 
 def render_archive(spec: TensorSpec, /) -> tuple[bytes, bytes]:
-    r"""Return what goes before a tensor's bytes and what after, together one archive.
+    r"""Return what precedes a tensor's bytes and what follows them in its archive.
 
-    The bytes are aligned where the archive is.
+    The bytes are aligned if the archive is.
 
     >>> front, back = render_archive(TensorSpec("int8", (5,)))
     >>> len(front) % 64, front[:4], back[-22:-18]
@@ -43,7 +43,7 @@ def render_archive(spec: TensorSpec, /) -> tuple[bytes, bytes]:
 
 
 def render_object(pickle: bytes, /) -> bytes:
-    r"""Return the archive of an object that has no tensors, by its pickle.
+    r"""Return the archive of an object without tensors, given its pickle.
 
     >>> render_object(b"\x80\x02}.")[:4]
     b'PK\x03\x04'
@@ -53,7 +53,7 @@ def render_object(pickle: bytes, /) -> bytes:
 
 
 def _front(pickle: bytes) -> tuple[bytes, bytes]:
-    """Return the records that say what an archive is, and their part of its directory."""
+    """Return the records that describe an archive, and their part of its directory."""
     front, directory = b"", b""
     for name, content in {"data.pkl": pickle, **_RECORDS}.items():
         local, central = _headers(name, len(content), zlib.crc32(content), len(front), fill=0)
@@ -62,7 +62,7 @@ def _front(pickle: bytes) -> tuple[bytes, bytes]:
 
 
 def _back(directory: bytes, begin: int, count: int) -> bytes:
-    """Return a directory of so many records that begins at a byte, and the end of the archive."""
+    """Return the directory, which begins at a given byte, and the end of the archive."""
     end = END64.pack(b"PK\6\6", 44, _NEEDED, _NEEDED, 0, 0, count, count, len(directory), begin)
     locator = LOCATOR.pack(b"PK\6\7", 0, begin + len(directory), 1)
     last = END.pack(b"PK\5\6", 0, 0, count, count, len(directory), min(begin, WIDE), 0)

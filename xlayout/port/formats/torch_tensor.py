@@ -1,4 +1,4 @@
-"""The pickle that `torch.save` makes of one tensor: its dtype, sizes and strides, and no bytes."""
+"""The pickle that `torch.save` makes of one tensor: its dtype, sizes and strides, not its bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xlayout.port.formats.pickle_write import write_pickle
 __all__ = ["DTYPE_NAMES", "STORAGE", "Strided", "parse_tensor", "render_tensor"]
 
 STORAGE = "0"
-"""The key of the one storage of a tensor."""
+"""The key of a tensor's only storage."""
 
 _STORAGES: Mapping[str, str] = {
     "torch.BoolStorage": "bool",
@@ -36,7 +36,7 @@ _TYPED, _LATER = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tenso
 _HOOKS = "collections.OrderedDict"
 
 DTYPE_NAMES: Mapping[str, str] = {f"torch.{name}": name for name in DTYPES}
-"""Our names of torch's dtypes."""
+"""Our names for torch's dtypes."""
 
 _ALLOWED = frozenset({*_STORAGES, *DTYPE_NAMES, _UNTYPED, _TYPED, _LATER, _HOOKS})
 
@@ -47,7 +47,7 @@ class Strided:
 
     Args:
         spec: Its dtype and shape.
-        order: Its axes, from the one whose steps are largest to the one that is contiguous.
+        order: Its axes, from the one with the largest stride to the contiguous one.
     """
 
     spec: TensorSpec
@@ -55,15 +55,15 @@ class Strided:
 
 
 def parse_tensor(raw: bytes, /, *, where: str) -> Strided:
-    """Return what a pickle says of the one tensor that it makes.
+    """Return what a pickle says about the one tensor that it makes.
 
     Args:
         raw: The record `data.pkl`.
         where: What to call it in errors.
 
     Raises:
-        FormatError: It makes something else; or the tensor has a dtype that we do not know, gaps
-            between its elements, or is a view that is yet to be computed.
+        FormatError: It makes something else; or the tensor has a dtype that we do not know or gaps
+            between its elements, or is a view that has yet to be computed.
 
     >>> parse_tensor(render_tensor(TensorSpec("int8", (2, 3))), where="x")
     Strided(spec=TensorSpec(dtype='int8', shape=(2, 3)), order=(0, 1))
@@ -134,7 +134,7 @@ def _counts(value: Any) -> bool:
 
 
 def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the axes by falling stride, if the elements then lie one after another."""
+    """Return the axes by decreasing stride, if the elements then follow one another."""
     axes = tuple(range(len(shape)))
     if 0 in shape:
         return axes
