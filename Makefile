@@ -25,8 +25,8 @@ READY_MAXTEXT := $(VENV_MAXTEXT)/.ready
 INSTALL := python -m pip install --quiet --disable-pip-version-check --no-compile $(PIP_ARGS)
 PIP := $(BIN)/$(INSTALL)
 # Each file stays in one process: the examples of a page build on one another, and fixtures are made once.
-# Files are handed out in their own order, which ends with short ones. By default those with the most tests go
-# first, which leaves long tests of small files for the end, when the other processes have nothing to do.
+# Files are handed out in collection order, which ends with short ones. By default files with the most tests go
+# first, which leaves slow tests in small files for the end, when the other processes have nothing to do.
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -42,14 +42,14 @@ test: lint types unit
 test-all: lint types
 	$(PYTEST) -m "not gpu"
 
-# What H100 and TPU v5e would run, compiled here without them, and the Triton kernel interpreted. In an
-# environment of its own, because the compilers are a download of 580 MB.
+# Compiles what an H100 and a TPU v5e would run, without either of them, and interprets the Triton kernel. It
+# has an environment of its own, because the compilers are a download of 580 MB.
 test-aot: $(READY_AOT)
 	$(VENV_AOT)/bin/pytest tests/shard/test_aot.py tests/gpu/test_pallas.py \
 		tests/gpu/test_launches.py tests/triton
 	TRITON_INTERPRET=1 $(VENV_AOT)/bin/pytest tests/triton
 
-# The other end of what is supported: a newer Python, the next JAX, and no torch. The tests run on the
+# The other end of the supported range: a newer Python, the next JAX, and no torch. The tests run on the
 # source tree with the copy kernel already built in it, because an install would compile it again.
 test-jax: $(READY_JAX)
 	PYTHONPATH=.:backends $(VENV_JAX)/bin/pytest -n $(JOBS) --dist loadfile \
@@ -57,8 +57,8 @@ test-jax: $(READY_JAX)
 		tests/algebra tests/bridge tests/house/test_imports.py tests/native tests/ops tests/shard \
 		tests/tp
 
-# MaxText loads, computes and saves in an environment of its own, for it wants a newer Python and JAX; torch
-# and the ports are in the usual one.
+# MaxText loads, computes and saves in an environment of its own, because it needs a newer Python and JAX;
+# torch and the ports use the usual one.
 test-maxtext: $(READY) $(READY_MAXTEXT)
 	$(BIN)/pytest tests/port/test_maxtext_itself.py
 
@@ -76,15 +76,15 @@ unit: $(READY)
 demo: $(READY)
 	$(BIN)/xlayout demo
 
-# Seventy minutes on two processors, on a quiet machine. `python -m bench grid --resume` goes on
-# where a run was stopped.
+# Takes seventy minutes on two processors of an idle machine. `python -m bench grid --resume` continues a
+# run that was stopped.
 bench: $(READY)
 	$(BIN)/python -m bench grid --date $(DATE)
 
 bench-quick: $(READY)
 	$(BIN)/python -m bench grid --quick --date $(DATE)
 
-# One thread, with ever narrower versions of the copy kernel, and at last without it: seven minutes.
+# One thread, with ever narrower versions of the copy kernel, and finally without it: seven minutes.
 ONE_THREAD := $(BIN)/python -m bench grid --quick --threads 1 --date $(DATE) --out bench/results/one-thread
 bench-without: $(READY)
 	$(ONE_THREAD).json
@@ -127,7 +127,7 @@ clean:
 # a GPU.
 # jaxlib as well: the kernel is built against its headers, and the build runs before pip installs the
 # package's own dependencies.
-# Where the source of the kernel is newer, all of it again: no test must run with an old one.
+# If the kernel's source is newer, everything is installed again: no test may run with an old kernel.
 $(READY): pyproject.toml requirements/pins.txt hatch_build.py $(wildcard backends/xlayout_native/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -c requirements/pins.txt torch jaxlib

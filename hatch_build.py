@@ -2,7 +2,7 @@
 
 CC, CFLAGS, LDFLAGS   the compiler (default: cc), and flags placed after the defaults
 XLAYOUT_NATIVE        auto (default) | require (a failed compile is an error) | off
-XLAYOUT_FFI           folder with xla/ffi/api/c_api.h (default: that of a jaxlib at hand) | off
+XLAYOUT_FFI           folder with xla/ffi/api/c_api.h (default: an installed jaxlib's) | off
 
 `python hatch_build.py` rebuilds in place, without pip.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     try:
         from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-    except ImportError:  # run as a script, where there is no hatchling
+    except ImportError:  # run as a script, without hatchling
         BuildHookInterface = object
 
 PACKAGE = Path(__file__).resolve().parent / "backends" / "xlayout_native"
@@ -33,12 +33,12 @@ MODES = ("auto", "require", "off")
 
 
 def flags(name: str) -> list[str]:
-    """A variable of the environment, as words."""
+    """An environment variable, split into words."""
     return shlex.split(os.environ.get(name, ""))
 
 
 def ffi() -> list[str]:
-    """Flags that add the kernel as a call of XLA's, where the headers of a jaxlib are at hand."""
+    """Flags that also build the kernel as a custom call of XLA, if jaxlib's headers are found."""
     # Under pip's build isolation only sysconfig still names the environment being installed into.
     folders = [f"{p}/jaxlib/include" for p in (*sys.path, sysconfig.get_path("platlib"))]
     given, header = os.environ.get("XLAYOUT_FFI"), "xla/ffi/api/c_api.h"
@@ -53,14 +53,14 @@ def ffi() -> list[str]:
 
 
 def command(out: Path, more: list[str]) -> list[str]:
-    """What compiles the one C file into `out`, for the stable ABI of Python 3.11 and later."""
+    """The command that compiles the C file into `out`, for Python's stable ABI from 3.11 on."""
     shared = (
         ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
     )
     return [
         *(flags("CC") or ["cc"]),
         *("-O3", "-std=c11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"),
-        # Else a loop may take half as long again when a line is added far from it.
+        # Without these, a line added far from a loop may make it take half as long again.
         *("-falign-functions=64", "-falign-loops=32"),
         *shared,
         *("-DPy_LIMITED_API=0x030B0000", "-I", sysconfig.get_path("include")),
@@ -73,7 +73,7 @@ def command(out: Path, more: list[str]) -> list[str]:
 
 
 def compile_native(built: Path) -> Path | None:
-    """The compiled module, put at `built`; None where it cannot or shall not be compiled."""
+    """The compiled module, put at `built`; None if it cannot or should not be compiled."""
     mode = os.environ.get("XLAYOUT_NATIVE") or "auto"
     if mode not in MODES:
         raise SystemExit(f"XLAYOUT_NATIVE: {mode!r}; wanted one of {', '.join(MODES)}")
@@ -88,9 +88,9 @@ def compile_native(built: Path) -> Path | None:
                 raise
             print("xlayout_native: once more, without XLA's headers", file=sys.stderr)
             subprocess.run(command(new, []), check=True)
-        return new.replace(built)  # atomic: a process that has the old file mapped keeps it
+        return new.replace(built)  # atomic: a process that has mapped the old file keeps it
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        with suppress(OSError):  # of a tree that cannot be written to, and where there is none
+        with suppress(OSError):  # the tree may be read-only, or missing
             built.unlink(missing_ok=True)  # a stale one must not be shipped or loaded
         if mode == "require":
             raise SystemExit(f"xlayout_native: not compiled, {error}") from error
@@ -99,11 +99,11 @@ def compile_native(built: Path) -> Path | None:
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc,unused-ignore]
-    """What hatchling calls around its collecting of the files of a wheel."""
+    """The hook that hatchling calls before and after collecting a wheel's files."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; a wheel that holds the result is tagged for its platform."""
-        # A wheel's goes past the source tree, where an editable install may be using another.
+        """Compile; a wheel that contains the result is tagged for its platform."""
+        # A wheel's is built outside the source tree, where an editable install may use another.
         self.folder = None if version == "editable" else tempfile.TemporaryDirectory()
         built = Path(self.folder.name, BUILT.name) if self.folder else BUILT
         if not compile_native(built):
@@ -115,7 +115,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[misc,unused-ignore]
             build_data["force_include"][str(built)] = f"{PACKAGE.name}/{built.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
-        """Leave nothing behind."""
+        """Remove the temporary folder, if there is one."""
         if self.folder:
             self.folder.cleanup()
 

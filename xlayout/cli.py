@@ -1,10 +1,10 @@
-"""The command line: arguments in, tables out, an exit code that says whether it went well.
+"""The command line: arguments in, tables out, and an exit code for success or failure.
 
     xlayout plan SmolLM2-135M-Instruct out --to maxtext
     xlayout port SmolLM2-135M-Instruct out --to maxtext
 
-0: done. 1: it was refused, or a comparison failed. 2: the arguments make no sense. 130: it was
-interrupted.
+Exit codes: 0, done; 1, refused, or a comparison failed; 2, the arguments make no sense;
+130, interrupted.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _xlayout(
 
 
 def _show(found: object) -> None:
-    """Print a table: in colour in a window, as plain lines of full length into a pipe."""
+    """Print a table: in colour on a terminal, as plain lines of full length into a pipe."""
     if _is_window():
         Console().print(found)
         return
@@ -82,13 +82,13 @@ def _show(found: object) -> None:
         typer.echo(str(found))
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # whoever reads has seen enough; work goes on
+        if not isinstance(error, BrokenPipeError):  # the reader has seen enough; work goes on
             error.filename = sys.stdout.name
             raise
 
 
 def _is_window() -> bool:
-    """Whether standard output is a terminal; it is None where the shell closed it."""
+    """Whether standard output is a terminal; it is None if the shell closed it."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -106,7 +106,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _with_notes(text: str, error: BaseException) -> str:
-    """Return a message with what became of the output, where the error says it."""
+    """Return a message with what became of the output, if the error's notes say so."""
     return "; ".join((text, *getattr(error, "__notes__", ())))
 
 
@@ -260,7 +260,7 @@ def info() -> None:
     for framework in ("torch", "jax"):
         try:
             status = verbs(framework, "cuda").status()
-        except (ImportError, OSError) as error:  # the latter where a library of CUDA's is missing
+        except (ImportError, OSError) as error:  # the latter if a CUDA library is missing
             status = f"not in use: {error}"
         rows.append((f"on CUDA, {framework}", status))
     with _refusals():
@@ -289,7 +289,7 @@ def demo(
 
 
 def main() -> None:
-    """Run the command line; what the terminal's encoding lacks is shown as its escape."""
+    """Run the command line; characters that the terminal cannot encode are shown escaped."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     app()

@@ -1,4 +1,4 @@
-"""Draw: a layout as an SVG picture, every element in the colour it has in the input.
+"""A layout drawn as an SVG picture, in which every element keeps the colour it has in the input.
 
 Elements that always travel together are one cell. A picture holds some hundred cells; of a larger
 layout it shows the first ones and says how many it leaves out.
@@ -52,7 +52,7 @@ def draw(layout: Layout) -> str:
 
 
 def _unit(layout: Layout) -> int:
-    """The longest run that every piece moves whole and that every array's rows are made of."""
+    """The longest run that every piece moves whole and that divides the rows of every array."""
     unit = 0
     for piece in layout.pieces:
         inner = [n for n, x, z in piece.loops if x == z == 1]
@@ -65,7 +65,7 @@ def _unit(layout: Layout) -> int:
 
 
 def _cells(pieces: Iterable[Piece], unit: int, count: int) -> dict[int, int | None]:
-    """Output cell -> input cell, None for holes, for the first cells."""
+    """Output cell -> input cell for the first cells, with None for holes."""
     shown = min(count, _MOST)
     found: dict[int, int | None] = dict.fromkeys(range(shown))
     for piece in restrict(pieces, outputs=(0, shown * unit)) if shown else ():
@@ -88,7 +88,7 @@ def _side(
     hues: int,
     y: int,
 ) -> tuple[int, int]:
-    """One side's arrays next to each other; the y below them, and how wide they are."""
+    """Draw one side's arrays next to each other; return the y below them, and their width."""
     x, low = _MARGIN, y
     for number, (shape, (first, last)) in enumerate(zip(shapes, ends(shapes), strict=True)):
         columns = max(1, (shape[-1] if shape else 1) // unit)
@@ -122,7 +122,7 @@ def _cell(x: int, y: int, position: int, source: int | None, hues: int) -> Itera
 
 
 def _colour(turn: float) -> str:
-    """A light colour; from the first to the last input red runs to violet."""
+    """A light colour, from red for the first input to violet for the last."""
     channels = hls_to_rgb(0.83 * turn, 0.78, 0.65)
     return "#" + "".join(f"{round(255 * c):02x}" for c in channels)
 

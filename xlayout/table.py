@@ -21,8 +21,8 @@ class Table:
 
     Args:
         title: One line above.
-        columns: The headings; one that starts with ">" is set flush right.
-        rows: Their cells, as text.
+        columns: The headings; one that starts with ">" makes its column flush right.
+        rows: The cells of each row, as text.
         notes: Lines below; one that starts with "!" is a warning.
     """
 
@@ -34,8 +34,9 @@ class Table:
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", harmless(self.title))
         object.__setattr__(self, "notes", tuple(map(harmless, self.notes)))
+        # Line breaks are escaped as well: a cell of several lines would look like several rows.
         cells = (tuple(harmless(cell, kept="") for cell in row) for row in self.rows)
-        object.__setattr__(self, "rows", tuple(cells))  # a cell with lines would look like rows
+        object.__setattr__(self, "rows", tuple(cells))
 
     def __str__(self) -> str:
         heads = [column.removeprefix(">") for column in self.columns]
@@ -97,7 +98,7 @@ class Tabled:
 
 
 def harmless(text: str, /, *, kept: str = "\n") -> str:
-    r"""Return text with every control character but the kept ones as its escape.
+    r"""Return text with control characters escaped, except those to keep.
 
     >>> print(harmless("red\x1b[31m"))
     red\x1b[31m
