@@ -28,7 +28,7 @@ def parse_bytes(amount: float | str, /, *, name: str = "max_ram") -> int:
     (536870912, 1500000000, 4096, 500000000)
     """
     number: Any = amount
-    told: Any = amount  # of whatever type it is
+    told: Any = amount  # callers may pass any type
     if isinstance(amount, str):
         found = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)", amount.strip())
         unit = _UNITS.get(found[2].upper()) if found else None

@@ -37,7 +37,7 @@ def find_family(name: str | Family | None, config: Mapping[str, Any], /) -> Fami
     if isinstance(name, Family):
         return name
     if name is not None:
-        given: Any = name  # of whatever type it is
+        given: Any = name  # callers may pass any type
         if not isinstance(given, str) or given not in FAMILIES:
             error = PortError if isinstance(given, str) else TypeError
             raise error(f"family: {given!r:.80}; known: {', '.join(FAMILIES)}; or give a Family")

@@ -166,7 +166,7 @@ class Sink(Protocol):
     Attributes:
         format: "safetensors", "maxtext" or "dcp".
         path: Where the checkpoint will appear.
-        tensors: What was declared; `commit` wants every element of it written exactly once.
+        tensors: What was declared; `commit` requires every element to be written exactly once.
     """
 
     format: str
