@@ -14,7 +14,7 @@ def child(module: str, *arguments: str) -> Any:
     """Run a module of this folder; return what it prints last, as JSON.
 
     Raises:
-        RuntimeError: if it failed, with what it said.
+        RuntimeError: if it failed, with its output.
     """
     command = [sys.executable, "-m", f"bench.{module}", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -44,22 +44,22 @@ class Change:
 
     @property
     def factor(self) -> float:
-        """The new time by the old."""
+        """The new time divided by the old."""
         return self.new.ratio / self.old.ratio
 
     def slower(self, threshold: float) -> bool:
-        """Beyond the threshold, and beyond both spreads."""
+        """Whether the call became slower, by more than the threshold and more than both spreads."""
         apart = self.new.ratio - self.new.spread > self.old.ratio + self.old.spread
         return apart and self.factor > 1 + threshold
 
     def faster(self, threshold: float) -> bool:
-        """The same the other way round."""
+        """Whether the call became faster, by the same two measures."""
         apart = self.new.ratio + self.new.spread < self.old.ratio - self.old.spread
         return apart and 1 / self.factor > 1 + threshold
 
 
 def changes(old: Results, new: Results) -> list[Change]:
-    """Every call that both results have."""
+    """Every call that is in both results."""
     return [
         Change(key, name, old.rows[key].times[name], row.times[name])
         for key, row in new.rows.items()
@@ -70,7 +70,7 @@ def changes(old: Results, new: Results) -> list[Change]:
 
 
 def different(old: Results, new: Results) -> list[str]:
-    """What keeps the figures from being compared: another machine, other versions."""
+    """Why the figures cannot be compared: another machine, other versions."""
     names = dict.fromkeys((*old.machine, *new.machine))
     return [
         f"{name}: {old.machine.get(name, 'unknown')}, then {new.machine.get(name, 'unknown')}"
@@ -80,14 +80,14 @@ def different(old: Results, new: Results) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what changed; 1 when something of xlayout's is slower."""
+    """Print what changed; return 1 if any call of xlayout's became slower."""
     asked = parser("compare", __doc__)
     asked.add_argument("old", type=Path)
     asked.add_argument("new", type=Path)
     asked.add_argument("--threshold", type=float, default=THRESHOLD, help="as a fraction")
     asked.add_argument("--force", action="store_true", help="compare different machines too")
     options = asked.parse_args(arguments)
-    if not options.threshold >= 0:  # nan is beside every figure, and nothing would be beyond it
+    if not options.threshold >= 0:  # also refuses nan, which no change would exceed
         asked.error(f"--threshold: {options.threshold}; wanted a fraction from 0 up, as 0.1")
     try:
         old, new = load(options.old), load(options.new)

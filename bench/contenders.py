@@ -32,7 +32,7 @@ SUM = xl.regroup.layout((16, 16), **SEGMENTS)
 
 
 def by_definition(layout: xl.Layout, *inputs: np.ndarray) -> Any:
-    """The answer, every piece read and written as it is defined; holes are 0."""
+    """The answer, each piece copied as its definition says; holes are 0."""
     flat = answer(layout, np.concatenate([x.ravel() for x in inputs]))
     made = parts_of(flat, layout.out_shapes)
     return made if len(made) > 1 else made[0]
@@ -61,7 +61,7 @@ OPS: dict[str, tuple[tuple[Any, ...], Any]] = {
 }
 """Inputs and the right answer."""
 
-# Every contender is a function with the call inside, options and all, as one writes it.
+# Each contender is a function that makes the call, with its options, as a user would write it.
 
 XLAYOUT: dict[str, Callable[..., Any]] = {
     "interleave": lambda x: xl.interleave(x),
@@ -101,7 +101,7 @@ WRITTEN: dict[str, Callable[..., Any]] = {
 
 
 def given(framework: str, inputs: Any) -> Any:
-    """The inputs of an op, arrays and lists of arrays, as a framework's own and fresh."""
+    """The inputs of an op, arrays and lists of arrays, as fresh arrays of a framework."""
     if isinstance(inputs, (list, tuple)):
         return type(inputs)(given(framework, x) for x in inputs)
     return _hand(framework).array(inputs)
@@ -145,7 +145,7 @@ _VIEWS = ("matrix_transpose", "permute_dims")
 
 
 def contenders(framework: str, op: str) -> dict[str, Callable[..., Any]]:
-    """Every contender of an op on this framework's arrays, as a call of its inputs.
+    """Every contender of an op on this framework's arrays, as a function of its inputs.
 
     >>> list(contenders("numpy", "trim"))
     ['xlayout', 'hand']
@@ -167,7 +167,7 @@ def _by_einops(op: str, framework: str) -> Callable[..., Any]:
 
 
 def _hand(framework: str) -> ModuleType:
-    """The forms that one writes by hand, and what makes an array."""
+    """The module with the forms written by hand, and with `array`, which makes the inputs."""
     if framework == "torch":
         from bench import hand_torch
 

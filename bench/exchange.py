@@ -24,7 +24,7 @@ from bench.report import count, parser, save, show
 from xlayout.bridge import to_jax, to_numpy, to_torch
 
 LIMIT = 1.5
-TENSORS, ROUNDS = 1000, 15  # those of the results that are kept
+TENSORS, ROUNDS = 1000, 15  # as in the recorded results
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Race:
                 for _ in range(self.calls):
                     contender()
                 spent.append((perf_counter() - start) / self.calls)
-        own, ours = (statistics.median(spent[1:]) for spent in times)  # the first one warms up
+        own, ours = (statistics.median(spent[1:]) for spent in times)  # the first round warms up
         return own, ours
 
 
@@ -62,7 +62,7 @@ def pointer(x: Any) -> int:
 
 
 def races(count: int) -> list[Race]:
-    """Every race, each run once to see that both contenders share the memory they are given."""
+    """Every race, after one run each to check that both contenders share their input's memory."""
     state = {f"layers.{i}.weight": torch.randn(16, 64) for i in range(count)}
     arrays = {name: jnp.asarray(t.numpy()) for name, t in state.items()}
     t, a = torch.randn(16, 64), jnp.ones((16, 64))
@@ -110,7 +110,7 @@ def races(count: int) -> list[Race]:
 
 
 def main() -> int:
-    """Print the table; 1 if a limit is broken."""
+    """Print the table; return 1 if a limit is exceeded."""
     jax.config.update("jax_platforms", "cpu")
     asked = parser("exchange", __doc__)
     asked.add_argument("--tensors", type=count, default=TENSORS)

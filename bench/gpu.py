@@ -66,7 +66,7 @@ def parts_of(place: Here, only: list[str]) -> list[str]:
 
 
 def introduce(place: Here) -> None:
-    """Say what there is, and what is missing."""
+    """Print what this machine has, and what is missing."""
     print(", ".join(f"{key} {value}" for key, value in place.where.items()))
     if not place.cuda:
         print("torch sees no accelerator here: only what a CPU can answer is asked.")
@@ -75,7 +75,7 @@ def introduce(place: Here) -> None:
 
 
 def conclude(run: Run, *, cuda: bool) -> int:
-    """Print the table and what is wrong; the exit status."""
+    """Print the table and what is wrong; return the exit status."""
     if run.rows:
         print(table(run.rows, cuda=cuda))
     if cuda:

@@ -45,7 +45,7 @@ def ask(
     end: float,
     seconds: float = SECONDS,
 ) -> Iterator[tuple[str, Answer]]:
-    """The answers to cases of a module, which share a process until one of them ends it."""
+    """The answers to cases of a module, which share a process until one of them brings it down."""
     left = end - time.monotonic()
     if left < LEAST:
         for name in names:
@@ -55,10 +55,10 @@ def ask(
     arguments = ["-c", ASK, "ask", module, str(seconds), *names]
     lines, how = lines_of(arguments, environment, min(left, most))
     if how is not None and how["verdict"] == "LATE" and most < left:
-        how["verdict"] = "HANGS"  # so hard that it could not end itself
+        how["verdict"] = "HANGS"  # its own watchdog could not end it
     found = {row.pop("case"): row for row in rows_of(lines) if "case" in row}
     if how is not None and len(found) == len(names):
-        del found[names[-1]]  # it answered, and then the process came to a bad end
+        del found[names[-1]]  # it answered, but then the process ended badly
     yield from found.items()
     for name in names:
         if name in found:
@@ -70,7 +70,7 @@ def ask(
 
 
 def rows_of(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """The objects among lines of JSON; the last may have been cut off, and others be noise."""
+    """The JSON objects among the lines; the last may have been cut off, and others be noise."""
     found = []
     for line in lines:
         if line.startswith("{"):
@@ -84,7 +84,7 @@ def rows_of(lines: Iterable[str]) -> list[dict[str, Any]]:
 def lines_of(
     arguments: Sequence[str], environment: dict[str, str], timeout: float
 ) -> tuple[list[str], Answer | None]:
-    """What a Python program prints, and how it ended if it ended badly."""
+    """The lines a Python program prints, and how it ended if it ended badly."""
     path = [str(ROOT), str(ROOT / "backends"), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         done = subprocess.run(
@@ -112,7 +112,7 @@ def lines_of(
 
 
 def _end(code: int, errors: list[str]) -> tuple[str, str]:
-    """(verdict, finding); frameworks end their errors with advice, so the last line says little."""
+    """(verdict, finding); frameworks end their errors with advice, so not just the last line."""
     if code < 0:
         return "CRASHES", signal.Signals(-code).name
     if waited := [found[1] for line in errors if (found := _WATCHDOG.match(line))]:

@@ -33,7 +33,7 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 
 @contextmanager
 def counted(*, always: bool) -> Iterator[list[bool]]:
-    """Whether the kernel was called in each program that is made meanwhile."""
+    """Record for each program made inside the block whether it calls the kernel."""
     found, called, gates = [], cuda.called, dict(cuda.GATES)
 
     def counting(*args: Any) -> Any:
@@ -53,7 +53,7 @@ def counted(*, always: bool) -> Iterator[list[bool]]:
 
 
 def filled(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
-    """Random bytes, but no NaN, whose bits XLA may change; truth values for bool."""
+    """Random bytes, but without NaNs, whose bits XLA may change; zeros and ones for bool."""
     kind = jnp.dtype(dtype)
     bits = np.random.default_rng(seed).integers(0, 64, (*shape, kind.itemsize), np.uint8)
     return jnp.asarray(bits[..., 0] > 31 if dtype == "bool" else bits.view(kind)[..., 0])
@@ -66,14 +66,14 @@ def same(made: Any, wanted: Any) -> bool:
 
 
 def plain(op: Callable[..., Any], *xs: Any) -> Any:
-    """The op by XLA alone."""
+    """The op as XLA makes it, without the kernel."""
     with xl.native(False):
         return jax.jit(lambda *xs: op(*xs))(*xs)
 
 
 @case(on_cpu=False)
 def calls_are_at_work() -> str:
-    """The kernel passes its trial in JAX and makes large ops on arrays; XLA makes those of jit."""
+    """The kernel passes its trial in JAX and runs large ops on arrays; XLA runs those in jit."""
     status = cuda.status()
     assert status.startswith("Triton"), status
     x = filled((8192, 4096), "int8").astype("bfloat16")
@@ -87,7 +87,7 @@ def calls_are_at_work() -> str:
 
 @case()
 def calls_move_any_layout() -> str:
-    """One array and several, of elements of 1 to 8 bytes, in and out, as XLA moves them."""
+    """One array or several, in and out, with elements of 1 to 8 bytes, move as XLA moves them."""
     with counted(always=True) as found:
         for name, (op, shapes) in OPS.items():
             for dtype in DTYPES:
@@ -110,7 +110,7 @@ def calls_read_memory_as_it_lies() -> str:
 
 @case()
 def calls_have_derivatives() -> str:
-    """Gradients are the way back, and batches one call, also without jit."""
+    """Gradients are the inverse movement, and a batch is one call, also without jit."""
     op, ((rows, columns),) = OPS["regroup"]
     x = jnp.arange(float(rows * columns)).reshape(rows, columns)
     with counted(always=True) as found:
@@ -125,12 +125,12 @@ def calls_have_derivatives() -> str:
 
 @case()
 def calls_are_ordered() -> str:
-    """What a call reads is written before, and what it wrote is read after, with nobody waiting."""
+    """A call reads after earlier writes and is read after it wrote, without the host waiting."""
     op, ((rows, columns),) = OPS["transpose"]
     slow, x = jnp.eye(2048 if CUDA else 64), filled((rows, columns), "int8").astype("float32")
     with counted(always=True):
         for k in range(8):
             y = op(x + busy(slow) + k)
             assert same(y - k, plain(op, x)), k
-            del y  # its memory is the next one's
+            del y  # its memory goes to the next result
     return "8 times, behind a busy stream"

@@ -57,7 +57,7 @@ CASES: dict[str, Case] = {}
 def case(
     *, on_cpu: bool = True, devices: int = 1, risky: bool = False, **environment: str
 ) -> Callable[[Callable[[], str]], Callable[[], str]]:
-    """Add a function to the questions; a risky one shares its process with no other."""
+    """Add a function to the questions; a risky one gets a process of its own."""
 
     def add(ask: Callable[[], str]) -> Callable[[], str]:
         CASES[ask.__name__] = Case(ask, on_cpu, devices, risky, environment)
@@ -72,7 +72,7 @@ def address(x: Any) -> int:
 
 
 def settle() -> None:
-    """Wait for everything torch has queued."""
+    """Wait for all that torch has queued."""
     if CUDA:
         torch.cuda.synchronize()
 
@@ -84,7 +84,7 @@ def stall(milliseconds: int = 200) -> None:
 
 
 def busy(x: jax.Array) -> jax.Array:
-    """Keep JAX's stream busy; zero, but no compiler knows it."""
+    """Keep JAX's stream busy; the result is zero, but no compiler can tell."""
     import jax
 
     return jax.lax.fori_loop(0, 200, lambda _, y: y @ y * 1e-4, x).sum() * 0
@@ -126,7 +126,7 @@ def jax_here() -> dict[str, Any]:
 
 
 def main(what: str, *arguments: str) -> None:
-    """Print as JSON what there is to ask of a framework, or a line for each answer."""
+    """Print as JSON what can be asked of a framework, or a line for each answer."""
     faulthandler.enable()
     if what == "list":
         print(json.dumps(listed(*arguments)))
@@ -141,12 +141,12 @@ def main(what: str, *arguments: str) -> None:
 
 
 def watched(seconds: float) -> None:
-    """End this process after some time from a thread of its own, which no call can hold up."""
+    """End this process after some time, from a separate thread that no call can hold up."""
     faulthandler.dump_traceback_later(seconds, exit=True)
 
 
 def answered(name: str) -> dict[str, Any]:
-    """The answer; an error that is no broken promise may have harmed the process, and ends it."""
+    """The answer; an error that is no failed assertion may have harmed the process, and ends it."""
     try:
         return {"verdict": "ok", "finding": CASES[name].ask()}
     except AssertionError as error:

@@ -27,7 +27,7 @@ def contest(
     right: Callable[[Any], bool],
     race: Callable[[Calls], dict[str, Figure]],
 ) -> dict[str, Cell]:
-    """A figure for every call, or why there is none; a call that is not right does not race."""
+    """A figure for every call, or why there is none; a call with a wrong answer is not timed."""
     why: dict[str, Cell] = {}
     for name, call in calls.items():
         try:
@@ -48,7 +48,7 @@ def contest(
 
 
 def measured(row: dict[str, Any], figures: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The row with its figures, or with why there is none, even if nothing could be set up."""
+    """The row with its figures, or with the reason for their absence, even if set-up failed."""
     try:
         return row | figures()
     except Exception as error:  # noqa: BLE001 -- the other rows are measured all the same
@@ -56,13 +56,13 @@ def measured(row: dict[str, Any], figures: Callable[[], dict[str, Any]]) -> dict
 
 
 def told(op: str, name: str, error: Exception) -> str:
-    """An error on one line; all of it goes to standard error."""
+    """An error on one line; the traceback goes to standard error."""
     traceback.print_exception(error)
     return f"{op}, {name}: {type(error).__name__}: {' '.join(str(error).split())}"[:200]
 
 
 def troubles(row: Mapping[str, Any]) -> list[str]:
-    """What is said in place of figures, where there should be one."""
+    """The messages that stand in place of missing figures."""
     cells = (*row.get("calls", {}).items(), *row.get("tuned", {}).items())
     return [
         cell
@@ -72,7 +72,7 @@ def troubles(row: Mapping[str, Any]) -> list[str]:
 
 
 def show(rows: Iterable[dict[str, Any]]) -> None:
-    """Print each row as soon as it is there; fail at the end where a figure is missing."""
+    """Print each row as soon as it is measured; fail at the end if a figure is missing."""
     said = []
     for row in rows:
         print(json.dumps(row), flush=True)

@@ -20,9 +20,9 @@ class Here:
     Args:
         where: what the answers depend on: the device, and the versions.
         cases: name -> case, of the frameworks that start.
-        environment: in which JAX sees the accelerator beside the CPU, if there is one.
-        no_torch: why torch does not start; nothing where it does.
-        no_jax: the same of JAX.
+        environment: variables with which JAX sees the accelerator, if any, besides the CPU.
+        no_torch: why torch does not start; empty if it does.
+        no_jax: the same for JAX.
     """
 
     where: dict[str, Any]
@@ -52,7 +52,7 @@ def here() -> Here:
 
 
 def _listed(framework: str, environment: dict[str, str]) -> tuple[dict[str, Any], str]:
-    """What a framework has to say, or why it says nothing; the first start may be slow."""
+    """What a framework lists, or why it could not; allows for a slow first start."""
     lines, how = lines_of(["-c", ASK, "list", framework], environment, 3 * SECONDS)
     found = rows_of(lines)
     if how is None and found:

@@ -48,7 +48,7 @@ def rows(mib: int, dtype: str, only: str) -> Iterator[dict[str, Any]]:
 
 
 def figures(op: str, dtype: str, mib: int) -> dict[str, Any]:
-    """A figure for every way to make the op, or why there is none."""
+    """A figure for every way to run the op, or why there is none."""
     case = make_case(op, (mib << 20) // np.dtype(KINDS[dtype]).itemsize)
     defined = None
     if mib <= FIRST:
@@ -81,7 +81,7 @@ def figures(op: str, dtype: str, mib: int) -> dict[str, Any]:
 
 
 def pallas_of(op: str, case: Case) -> Callable[[Any], Any] | None:
-    """The Pallas kernel for an op that is a transposition in even tiles."""
+    """The Pallas kernel for an op that is a transposition in whole tiles."""
     if not isinstance(case.hand, Permute) or "odd" in op or "3 columns" in op:
         return None
     rows_alone = case.hand.split[1:] if op in ("zip", "unzip") else None
@@ -89,7 +89,7 @@ def pallas_of(op: str, case: Case) -> Callable[[Any], Any] | None:
         return None
 
     def kernel(x: Any) -> Any:
-        from bench.gpu_pallas import transpose, turn_rows  # another JAX may not have its parts
+        from bench.gpu_pallas import transpose, turn_rows  # other versions of JAX may lack parts
 
         if rows_alone is None:
             return transpose(x, interpret=not GPU)
@@ -99,13 +99,13 @@ def pallas_of(op: str, case: Case) -> Callable[[Any], Any] | None:
 
 
 def by_torch(ours: Callable[..., Any], xs: list[Any]) -> Any:
-    """The op on the same memory in torch, and its result in JAX."""
+    """The op run in torch on the same memory, and its result handed back to JAX."""
     made = ours(*[xl.to_torch(x) for x in xs])
     return xl.to_jax(list(made) if isinstance(made, tuple) else made)
 
 
 def race(calls: Calls, copy: Callable[[], Any]) -> dict[str, Figure]:
-    """Every call beside the copy, in turns; JAX has no events, so calls run back to back."""
+    """Every call and the copy, in turns; JAX has no events, so calls run back to back."""
     both = {"copy": copy, **calls}
     times = {k: max(3, int(ENOUGH / read(call, 3)[0])) if GPU else 1 for k, call in both.items()}
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in both}
@@ -123,7 +123,7 @@ def race(calls: Calls, copy: Callable[[], Any]) -> dict[str, Figure]:
 
 
 def read(call: Callable[[], Any], times: int) -> tuple[float, float]:
-    """Seconds of a call, and of its host."""
+    """Seconds that a call takes, and for how many of them it keeps the host."""
     jax.block_until_ready(call())
     start = time.perf_counter()
     for _ in range(times):
@@ -134,7 +134,7 @@ def read(call: Callable[[], Any], times: int) -> tuple[float, float]:
 
 
 def same(made: Any, wanted: Any) -> bool:
-    """Whether results have the same bits, as the device sees them."""
+    """Whether results have the same bits; compared on the device."""
     pairs = zip(jax.tree.leaves(made), jax.tree.leaves(wanted), strict=True)
     kind = f"uint{8 * jax.tree.leaves(wanted)[0].dtype.itemsize}"
     return all(x.shape == y.shape and bool((x.view(kind) == y.view(kind)).all()) for x, y in pairs)

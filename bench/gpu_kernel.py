@@ -17,7 +17,7 @@ SIZES = (1, 2, 3, 4, 7, 8, 16, 31, 64, 65, 128, 257, 1000)
 
 
 def filled(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Random bytes; truth values for bool."""
+    """Random bytes; zeros and ones for bool."""
     if dtype is torch.bool:
         return torch.randint(0, 2, shape, dtype=dtype, device=DEVICE)
     size = torch.Size(shape).numel() * dtype.itemsize
@@ -26,7 +26,7 @@ def filled(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 def same(made: torch.Tensor, wanted: torch.Tensor) -> bool:
     """Whether two tensors have the same shape and bits."""
-    # A clone, for the stride of a single element can be any, and then it has no view in bytes.
+    # Cloned, because an axis of one element may have any stride, and then has no view as bytes.
     raw = [x.clone(memory_format=torch.contiguous_format).view(-1) for x in (made, wanted)]
     raw = [x.view(torch.uint8) for x in raw]
     return made.shape == wanted.shape and torch.equal(*raw)
@@ -34,7 +34,7 @@ def same(made: torch.Tensor, wanted: torch.Tensor) -> bool:
 
 @case(on_cpu=False)
 def kernel_is_at_work() -> str:
-    """The Triton kernel passes its trial, and large copies are its."""
+    """The Triton kernel passes its trial, and makes the large copies."""
     status = cuda.status()
     assert status.startswith("Triton"), status
     launched, launch = [], cuda.launch
@@ -55,7 +55,7 @@ def kernel_is_at_work() -> str:
 
 @case(on_cpu=False)
 def kernel_copies_any_view() -> str:
-    """Permuted, stepped, repeated and misaligned views of every width."""
+    """Permuted, stepped, repeated and misaligned views, of elements of every width, are copied."""
     draw, count = random.Random(0), 0
     for _ in range(60):
         dtype = getattr(torch, draw.choice(DTYPES))
@@ -87,7 +87,7 @@ def _cut(n: int, draw: random.Random) -> slice:
 
 @case(on_cpu=False)
 def kernel_joins_and_splits() -> str:
-    """Several tensors in and out, in one launch, as on the CPU."""
+    """Several tensors in and out, in one launch, come out as on the CPU."""
     heads: dict[str, Any] = {"heads": 32, "kv_heads": 8}
     q, k, v = (filled((n * 256, 1024), torch.bfloat16) for n in (4, 1, 1))
     fused = xl.fuse_qkv(q, k, v, **heads)
@@ -116,7 +116,7 @@ def kernel_writes_nothing_else() -> str:
 
 @case(on_cpu=False)
 def kernel_reaches_far() -> str:
-    """More elements than 32 bits count."""
+    """More elements than 32 bits can count are copied."""
     x = torch.randint(0, 256, (46_400, 50_000), dtype=torch.uint8, device=DEVICE)
     made = xl.matrix_transpose(x)
     assert all(torch.equal(made[k], x[:, k]) for k in range(0, 50_000, 997))
@@ -126,7 +126,7 @@ def kernel_reaches_far() -> str:
 
 @case(on_cpu=False)
 def kernel_relays_a_state_dict() -> str:
-    """A thousand tensors in a few launches."""
+    """A thousand tensors take a few launches."""
     layouts, inputs = state(64)
     made = xl.apply_many(layouts, inputs)
     for layout, xs, y in zip(layouts, inputs, made, strict=True):
@@ -136,7 +136,7 @@ def kernel_relays_a_state_dict() -> str:
 
 @case(on_cpu=False, risky=True)
 def kernel_leaves_gradients_right() -> str:
-    """Autograd, a transform and a captured graph see every copy."""
+    """Autograd, a transform and a captured graph see every copy that the kernel makes."""
     x = torch.randn(1024, 2048, device=DEVICE, requires_grad=True)
     weight = torch.randn(2048, 1024, device=DEVICE)
     (xl.matrix_transpose(x) * weight).sum().backward()
@@ -157,7 +157,7 @@ def kernel_leaves_gradients_right() -> str:
 
 @case(on_cpu=False, risky=True)
 def kernel_keeps_to_its_stream() -> str:
-    """A copy waits for what its own stream has to do before."""
+    """A copy waits for what was queued before it on its own stream."""
     x = torch.zeros(2048, 4096, device=DEVICE)
     parts = [torch.zeros(512, 4096, device=DEVICE) for _ in range(3)]
     settle()
@@ -175,7 +175,7 @@ def kernel_keeps_to_its_stream() -> str:
 
 @case(on_cpu=False, devices=2)
 def kernel_on_another_device() -> str:
-    """Tensors on cuda:1 while cuda:0 is current."""
+    """Tensors on cuda:1 are copied there while cuda:0 is current."""
     x = torch.randn(1024, 2048, device="cuda:1")
     assert same(xl.matrix_transpose(x), x.t().contiguous())
     assert same(xl.stack([x, x]), torch.stack([x, x]))

@@ -20,7 +20,7 @@ _TILE = 1 << 14  # bytes
 
 
 def transpose(x: Any, *, interpret: bool = False) -> Any:
-    """The last two axes swapped, in tiles that both sizes are multiples of."""
+    """The last two axes swapped, in tiles whose sides divide both sizes."""
     *batch, rows, columns = x.shape
     down, across = _sides(rows, columns, _TILE // x.dtype.itemsize)
     kept = (None,) * len(batch)
@@ -67,7 +67,7 @@ def turn_rows(x: Any, split: tuple[int, int], *, interpret: bool = False) -> Any
 
 
 def _sides(rows: int, columns: int, room: int) -> tuple[int, int]:
-    """Powers of two that divide the sizes, their product at most `room`, as even as may be."""
+    """Powers of two that divide the sizes, as equal as possible, their product at most `room`."""
     down, across = rows & -rows, columns & -columns
     while down * across > room:
         if down >= across:

@@ -79,7 +79,7 @@ def donation_hands_over() -> str:
 
 @case(risky=True)
 def lent_memory_is_read_first() -> str:
-    """What torch was lent is JAX's again when torch's kernels have read it, and not before."""
+    """Memory lent to torch goes back to JAX once torch's kernels have read it, and not before."""
     a = jnp.full(LARGE, 1.0).block_until_ready()
     t = to_torch(a)
     stall()
@@ -105,7 +105,7 @@ def lent_memory_is_read_first() -> str:
 
 
 def ordered() -> str:
-    """Values that are still being written when they are exchanged."""
+    """Values that are still being written when they are exchanged arrive complete."""
     t = torch.zeros(LARGE, device=DEVICE)
     stream = torch.cuda.Stream() if CUDA else None
     settle()
@@ -134,7 +134,7 @@ def streams_are_ordered_under_tfrt() -> str:
 
 @case(on_cpu=False, risky=True)
 def pinned_memory_to_torch() -> str:
-    """A pinned_host array of JAX reaches torch by a copy, never by a wrong pointer."""
+    """A pinned_host array of JAX reaches torch as a copy, never through a wrong pointer."""
     device = jax.devices("gpu")[0]
     pinned = jax.sharding.SingleDeviceSharding(device, memory_kind="pinned_host")
     a = jax.device_put(jnp.arange(4096.0), pinned)
@@ -145,7 +145,7 @@ def pinned_memory_to_torch() -> str:
 
 @case()
 def shards_keep_their_pointers() -> str:
-    """A sharded array crosses with one pointer per device, and computes right."""
+    """A sharded array crosses with one pointer per device, and computes correctly."""
     devices = jax.devices("gpu" if CUDA else "cpu")
     mesh = jax.sharding.Mesh(np.array(devices), ("x",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
@@ -198,7 +198,7 @@ def graph_capture_is_refused() -> str:
 
 @case(on_cpu=False)
 def numpy_gets_a_host_copy() -> str:
-    """to_numpy copies from the device, or says that it would."""
+    """to_numpy copies from the device, or with copy=False says that it would have to."""
     t, a = torch.arange(16.0, device=DEVICE), jnp.arange(16.0)
     assert to_numpy(t).tolist() == to_numpy(a).tolist() == list(range(16))
     raised(lambda: to_numpy(a, copy=False), BufferError)

@@ -86,7 +86,7 @@ def pinned_memory_to_jax() -> str:
 
 @case(risky=True)
 def torch_inside_jit() -> str:
-    """A buffer_callback runs torch on XLA's own stream, without a copy."""
+    """Does a buffer_callback run torch on XLA's own stream, without a copy?"""
     from jax.experimental.buffer_callback import buffer_callback
 
     def double(ctx: Any, out: Any, x: Any) -> None:
@@ -102,7 +102,7 @@ def torch_inside_jit() -> str:
 
 @case(devices=2, risky=True)
 def shards_of_two_memory_orders() -> str:
-    """What does jit make of shards in different memory orders? xlayout refuses them."""
+    """What does jit do with shards in different memory orders? xlayout refuses them."""
     devices = jax.devices("gpu" if CUDA else "cpu")[:2]
     mesh = jax.sharding.Mesh(np.array(devices), ("x",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
@@ -121,7 +121,7 @@ def shards_of_two_memory_orders() -> str:
 
 @case()
 def cost_of_a_state_dict() -> str:
-    """What do 1000 tensors cost beside the frameworks' own from_dlpack?"""
+    """What do 1000 tensors cost, compared with the frameworks' own from_dlpack?"""
     state = {f"w{i}": torch.ones(256, device=DEVICE) for i in range(1000)}
     arrays = to_jax(state, copy=True)
     into, out = jax.dlpack.from_dlpack, torch.from_dlpack
@@ -134,7 +134,7 @@ def cost_of_a_state_dict() -> str:
 
 
 def compared(name: str, source: dict[str, Any], own: Any, ours: Any) -> str:
-    """Median time of both contenders in alternating rounds; their results share the memory."""
+    """Median time of both contenders in alternating rounds, if their results share the memory."""
     spent: tuple[list[float], list[float]] = ([], [])
     for _ in range(9):
         for times, call in zip(spent, (own, lambda: ours(source)), strict=True):

@@ -40,7 +40,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def table(rows: Rows, *, cuda: bool) -> Table:
-    """A line for each op, dtype and size; a cell for each way to make it."""
+    """A line for each op, dtype and size; a cell for each way to run it."""
     lines: dict[tuple[str, str, int], dict[str, str]] = {}
     for row in rows:
         cells = lines.setdefault((row["op"], row["dtype"], row["mib"]), {})
@@ -70,7 +70,7 @@ def table(rows: Rows, *, cuda: bool) -> Table:
 
 
 def _hosts(rows: Rows) -> Iterable[str]:
-    """How long calls keep their host, which waits for no device."""
+    """How long calls keep the host, without waiting for the device."""
     found: dict[str, list[float]] = {}
     for row in rows:
         if row["op"] in CASES and row["part"] != "compiled":
@@ -83,7 +83,7 @@ def _hosts(rows: Rows) -> Iterable[str]:
 
 
 def misses(rows: Rows) -> Iterable[str]:
-    """What stays below its target, by name and number."""
+    """A line for each figure below its target, with both numbers."""
     for row in rows:
         if row.get("framework") != "torch" or row["part"] == "compiled":
             continue
@@ -105,9 +105,9 @@ def file_of(device: str) -> Path:
 
 
 def record(file: Path, where: dict[str, Any], answers: dict[str, Any], rows: Rows) -> None:
-    """Write the run to a file; parts that were not run stay, from the same versions.
+    """Write the run to a file; parts that were not run again stay if the versions are the same.
 
-    What a run does not know, as it is with JAX where that does not start, differs from nothing.
+    A version that this run does not know, such as JAX's if it does not start, is not compared.
     """
     before = _before(file)
     if any(before.get(key, value) != value for key, value in where.items()):
@@ -121,12 +121,12 @@ def record(file: Path, where: dict[str, Any], answers: dict[str, Any], rows: Row
         "cases": before.get("cases", {}) | answers,
         "rows": [*kept, *rows],
     }
-    told = json.dumps(run, indent=1).replace(f"{ROOT}/", "")  # a traceback's paths
+    told = json.dumps(run, indent=1).replace(f"{ROOT}/", "")  # the paths in tracebacks
     write_whole(file, told + "\n")
 
 
 def _before(file: Path) -> dict[str, Any]:
-    """What the file holds; one that was cut off holds nothing."""
+    """What the file holds; a missing or truncated one holds nothing."""
     try:
         found: dict[str, Any] = json.loads(file.read_text("utf-8"))
     except (FileNotFoundError, ValueError):

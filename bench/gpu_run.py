@@ -43,7 +43,7 @@ _ON_CPU = {
 
 _PYTEST = (
     *("-v", "--maxfail=20", "-p", "no:cacheprovider"),
-    # The machine's pytest may be another, and what it or torch warns of is not the kernel's doing.
+    # pytest may be another version here, and warnings of its or torch's are no fault of the kernel.
     *("-W", "default", "-o", "minversion=8", "-o", "addopts=--import-mode=importlib"),
 )
 _TESTED = "tests/triton"
@@ -52,7 +52,7 @@ _TESTS = 180
 
 
 class Run:
-    """The parts that were run, and what they said."""
+    """The parts that were run, and their output."""
 
     def __init__(self, here: Here, end: float, only: Collection[str] = ()) -> None:
         self.answers: dict[str, Any] = {}
@@ -138,7 +138,7 @@ class Run:
         if not self._here.cuda:
             environment["TRITON_INTERPRET"] = "1"
         several = self._here.cuda and importlib.util.find_spec("xdist")
-        abreast = _ABREAST if several else ()  # a GPU's host has the processors for it
+        abreast = _ABREAST if several else ()  # a GPU's host has enough processors
         arguments = ["-m", "pytest", *_PYTEST, *abreast, _TESTED]
         lines, how = lines_of(arguments, environment, self._left(_TESTS))
         said = [line for line in lines if re.match(r"(FAILED|ERROR)\b", line)]
@@ -147,7 +147,7 @@ class Run:
         self._ended("tests", how, said, (lines or ["nothing"])[-1].strip("= "))
 
     def _ended(self, name: str, how: dict[str, Any] | None, said: list[str], took: str) -> None:
-        """Keep how a program ended; what it said before it was cut off still counts."""
+        """Record how a program ended; what it said before it was cut off still counts."""
         how = how or {"verdict": "ok", "finding": ""}
         first = said[0] if said else how["finding"]
         self._say(

@@ -45,7 +45,7 @@ def rows(mib: int, dtype: str, only: str, *, compiled: bool) -> Iterator[dict[st
 
 
 def figures(op: str, dtype: str, mib: int, *, compiled: bool) -> dict[str, Any]:
-    """A figure for every way to make the op."""
+    """A figure for every way to run the op."""
     kind = getattr(torch, dtype)
     case = make_case(op, (mib << 20) // kind.itemsize)
     size = case.layout.in_size * kind.itemsize
@@ -104,7 +104,7 @@ def options(description: str) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Print the rows, dtype by dtype, so that a time-out takes the last of them whole."""
+    """Print the rows, dtype by dtype, so that a time-out loses the last dtypes only."""
     chosen = options(__doc__ or "")
     show(
         row

@@ -26,7 +26,7 @@ from xlayout_torch.batch import Batch
 __all__ = ["TENSORS", "figures", "main", "row", "state"]
 
 TENSORS = 1000
-LAYER = 9  # tensors read in each
+LAYER = 9  # tensors read in each layer
 
 
 def state(mib: int) -> tuple[list[Layout], list[Any]]:
@@ -58,7 +58,7 @@ def filled(shape: Sequence[int]) -> torch.Tensor:
 
 
 def by_hand(xs: Sequence[Any]) -> Any:
-    """What one of the layouts does, in torch."""
+    """What each of the layouts does, in torch."""
     if len(xs) == 3:
         q, k, v = (x.view(2, -1, x.shape[1]) for x in xs)
         return torch.cat((q, k, v), 1).view(-1, q.shape[2])

@@ -28,13 +28,13 @@ ENOUGH = 3e-3
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What the rounds say of one call.
+    """The figures of one call over all rounds.
 
     Args:
-        share: median over the rounds of the copy's time by the call's: 1 is as fast as a copy.
+        share: median over the rounds of the copy's time over the call's: 1 is as fast as a copy.
         spread: half the distance between the quartiles of the same.
-        seconds: median of the device's time.
-        host: seconds that a call keeps its host.
+        seconds: median time on the device.
+        host: seconds for which a call keeps the host.
     """
 
     share: float
@@ -55,7 +55,7 @@ def race(
     cuda: bool,
     many: Container[str] = (),
 ) -> dict[str, Figure]:
-    """Every call beside the copy, in turns; `many` are calls of more launches than are queued."""
+    """Every call and the copy, in turns; `many` names calls of more launches than a queue holds."""
     both = {"copy": copy, **calls}
     read = _on_gpu if cuda else _on_cpu
     hosts = {name: _host(call, cuda=cuda) for name, call in both.items()}
@@ -82,7 +82,7 @@ def race(
 
 
 def _host(call: Callable[[], Any], *, cuda: bool) -> float:
-    """Seconds a call takes to return, after one that gets everything ready."""
+    """Seconds a call takes to return, after a first one that gets everything ready."""
     _settle(cuda=cuda)
     call()
     _settle(cuda=cuda)
@@ -95,12 +95,12 @@ def _host(call: Callable[[], Any], *, cuda: bool) -> float:
 
 
 def _times(call: Callable[[], Any], host: float) -> int:
-    """How often to make a call for one reading."""
+    """How many times to make a call in one reading."""
     return max(3, min(50, int(ENOUGH / _on_gpu(call, 3, _wait(3, host)))))
 
 
 def _wait(times: int, host: float) -> float:
-    """Seconds in which a call's host has queued so many of them."""
+    """Seconds in which the host is sure to have queued this many calls."""
     return 1e-3 + 1.5 * times * host
 
 

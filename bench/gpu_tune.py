@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
-    """Share of a copy's speed by setting, or why there is none."""
+    """Setting -> share of a copy's speed, or why there is none."""
     kind = getattr(torch, dtype)
     case = make_case(op, (mib << 20) // kind.itemsize)
     (shape,) = case.layout.in_shapes
@@ -55,7 +55,7 @@ def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
     for name, choices in SETTINGS.items():
         with setting(name, 2 * getattr(tiles, name)):
             if tile().sizes == usual.sizes:
-                continue  # made by another setting
+                continue  # another setting decides this tile
         for size_of_tile, warps in choices:
             with setting(name, size_of_tile, warps):
                 label = f"{name} {size_of_tile}, {warps} warps: {tile().sizes}"
@@ -73,7 +73,7 @@ def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
 
 @contextmanager
 def setting(name: str, size: int, warps: int | None = None) -> Iterator[None]:
-    """Plans made with another size of tiles, and with so many warps for all; none of others."""
+    """Plan with another tile size, and this many warps for all; plans made before are forgotten."""
     names = (name,) if warps is None else (name, "WARPS", "MORE_WARPS")
     before = {each: getattr(tiles, each) for each in names}
     try:
@@ -88,7 +88,7 @@ def setting(name: str, size: int, warps: int | None = None) -> Iterator[None]:
 
 
 def forget() -> None:
-    """Forget every plan, so that others are made from now on."""
+    """Forget every plan, so that new ones are made."""
     tiles.cut.cache_clear()
     cuda._prepared.cache_clear()
 

@@ -32,9 +32,9 @@ UNFINISHED = 3
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, print, save; 0 when every row is there, 3 when there was no time for some."""
+    """Measure, print, save; return 0 if every row is there, 3 if time ran out before some."""
     options = _options(arguments)
-    use_threads(options.threads)  # before any framework counts the processors
+    use_threads(options.threads)  # frameworks count the processors when they start
     if warning := busy():
         print(warning, file=sys.stderr)
     path = options.out or FOLDER / f"{'quick' if options.quick else 'grid'}.json"
@@ -70,10 +70,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def start(path: Path, here: dict[str, str], date: str, *, keep: bool) -> Results:
-    """The results to add to: those in the file where they are to be kept, or none.
+    """The results to add to: with `keep`, those in the file, otherwise none.
 
     Raises:
-        ValueError: for results that are to be kept and come from elsewhere.
+        ValueError: if the results to keep come from another machine or other versions.
     """
     if not (keep and path.exists()):
         return Results(here, date)
@@ -94,13 +94,13 @@ def fill(
     resume: bool,
     seconds: float = float("inf"),
 ) -> int:
-    """Measure the rows of these families into the results and their file; how many are left.
+    """Measure the rows of these families into the results and their file; return how many are left.
 
-    Only frameworks that are installed have rows. After `seconds` no further row is begun; one is,
-    in any case.
+    Only installed frameworks have rows. After `seconds` no further row is begun, but at least one
+    always is.
 
     Raises:
-        OSError: for a file that cannot be written, before anything is measured.
+        OSError: if the file cannot be written; raised before anything is measured.
     """
     here = installed()
     keys = [key for family in families for key in grid.keys(family) if key[1] in here]
@@ -148,7 +148,7 @@ def _options(arguments: Sequence[str]) -> Namespace:
     asked.add_argument("--seconds", type=float, default=float("inf"), help="stop after these")
     options = asked.parse_args(arguments)
     options.keep = options.resume or bool(options.family or options.op)
-    if options.out and options.out.suffix in {".txt", ".png"}:  # the tables and pictures take these
+    if options.out and options.out.suffix in {".txt", ".png"}:  # taken by the tables and pictures
         asked.error(f"--out: {options.out}; wanted a name that ends in .json")
     if not 1 <= options.threads <= processors():
         asked.error(f"--threads: {options.threads}; this machine has 1 to {processors()}")
@@ -156,7 +156,7 @@ def _options(arguments: Sequence[str]) -> Namespace:
 
 
 def _runner(grid: Grid, results: Results) -> Callable[[Key], Row]:
-    """Measures a row; neighbours share their elements."""
+    """A function that measures a row; consecutive rows share their elements where they can."""
     from bench.small import measure_small
 
     threads = int(results.machine["threads"])

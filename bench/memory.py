@@ -23,8 +23,8 @@ from bench.child import child
 from bench.report import chosen, count, parser, save, show
 
 LIMIT = 1.05
-MEGABYTES = 256  # those of the results that are kept
-LEAST = 64  # a square of DONATED's; far smaller results lie in memory that was used before
+MEGABYTES = 256  # as in the recorded results
+LEAST = 64  # one square of DONATED's; much smaller results would fit into memory used before
 LIMIT_DONATED = 1 << 20  # bytes
 DONATED = ("matrix_transpose", "interleave", "rope_halves")
 OPS = ("matrix_transpose", "interleave", "rope_halves", "fuse_qkv", "stack")
@@ -42,7 +42,7 @@ def measured(op: str, framework: str, form: str, who: str, megabytes: int) -> di
 
 
 def main() -> int:
-    """Print the table, save it; 1 when xlayout holds more than its output."""
+    """Print the table, save it; return 1 if xlayout holds more than its output."""
     asked = parser("memory", __doc__)
     asked.add_argument("--mb", type=count, default=MEGABYTES, help="of the input")
     asked.add_argument("--only", choices=FORMS, help="one framework")

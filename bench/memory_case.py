@@ -22,7 +22,7 @@ from xlayout.rss import forget_peak, resident
 
 COLUMNS = 4096
 HEADS = {"heads": 24, "kv_heads": 4}
-PATIENCE = 20.0  # seconds until what was let go must be gone: JAX lets go late, in another thread
+PATIENCE = 20.0  # seconds for memory to be released: JAX does so late, in another thread
 
 OURS: dict[str, Callable[..., Any]] = {
     "matrix_transpose": xl.matrix_transpose,
@@ -34,7 +34,7 @@ OURS: dict[str, Callable[..., Any]] = {
 
 
 def by_hand(op: str, module: Any, *xs: Any) -> Any:
-    """The form one would write, the same in all three frameworks."""
+    """The usual form by hand, the same in all three frameworks."""
     if op == "fuse_qkv":
         groups = [x.reshape(HEADS["kv_heads"], -1, COLUMNS) for x in xs]
         return module.concatenate(groups, 1).reshape(-1, COLUMNS)
@@ -53,7 +53,7 @@ def by_hand(op: str, module: Any, *xs: Any) -> Any:
 
 
 def inputs(op: str, form: str, rows: int) -> list[np.ndarray]:
-    """Arrays of `rows` rows together, every element another number."""
+    """Arrays with `rows` rows in all, no two elements equal."""
     parts = {"fuse_qkv": [rows // 8 * 6, rows // 8, rows // 8], "stack": [rows // 8] * 8}
     arrays, first = [], 0
     for count in parts.get(op, [rows]):
@@ -64,7 +64,7 @@ def inputs(op: str, form: str, rows: int) -> list[np.ndarray]:
 
 
 def arranged(x: np.ndarray, form: str) -> np.ndarray:
-    """The same array, in memory that is transposed or has gaps."""
+    """The same array, contiguous, or in memory that is transposed or has gaps."""
     if form == "transposed":
         return np.ascontiguousarray(x.T).T
     if form == "strided":
@@ -75,7 +75,7 @@ def arranged(x: np.ndarray, form: str) -> np.ndarray:
 
 
 def framework_of(name: str, form: str) -> tuple[Any, Callable[[np.ndarray], Any]]:
-    """The module with `stack` and `concatenate`, and how an array gets in as it lies in memory."""
+    """The module with `stack` and `concatenate`, and how to import an array with its strides."""
     if name == "torch":
         import torch
 
@@ -92,14 +92,14 @@ def framework_of(name: str, form: str) -> tuple[Any, Callable[[np.ndarray], Any]
 
 
 def settled() -> int:
-    """VmRSS, with what was let go given back to the system."""
+    """VmRSS, after freed memory has been given back to the system."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return resident("VmRSS")
 
 
 def settled_at(most: int) -> int:
-    """VmRSS, once it is down to `most`."""
+    """VmRSS, once it has come down to `most`."""
     end = time.monotonic() + PATIENCE
     while (now := settled()) > most:
         if time.monotonic() > end:
@@ -109,12 +109,12 @@ def settled_at(most: int) -> int:
 
 
 def finished(result: Any) -> Any:
-    """The result, once it is there."""
+    """The result, after waiting for it."""
     return result.block_until_ready() if hasattr(result, "block_until_ready") else result
 
 
 def temporary(call: Callable[..., Any], xs: list[Any]) -> int:
-    """Bytes that XLA needs beside inputs and outputs, by its own account."""
+    """Bytes that XLA says it needs besides inputs and outputs."""
     import jax
 
     analysis = jax.jit(call).lower(*xs).compile().memory_analysis()
@@ -122,10 +122,10 @@ def temporary(call: Callable[..., Any], xs: list[Any]) -> int:
 
 
 def peak(call: Callable[..., Any], xs: list[Any], rested: int) -> tuple[Any, int]:
-    """The result, and the bytes that it took at the most.
+    """The result, and the bytes that making it took at its peak.
 
     Args:
-        call: the op, called once before and its result let go.
+        call: the op, called once before and its result released.
         xs: its inputs, which stay.
         rested: VmRSS before that first call.
     """
@@ -140,11 +140,11 @@ def peak(call: Callable[..., Any], xs: list[Any], rested: int) -> tuple[Any, int
 
 
 def donated(op: str, megabytes: int) -> None:
-    """Print what an op took that had the input's own memory to work in: a part of the input."""
+    """Print what an op took that could work in the input's memory, as a fraction of the input."""
     import torch
 
     rows = megabytes * (1 << 20) // (4 * COLUMNS) // COLUMNS * COLUMNS
-    OURS[op](torch.zeros(COLUMNS, COLUMNS), donate=True)  # threads and scratch of their own
+    OURS[op](torch.zeros(COLUMNS, COLUMNS), donate=True)  # so that threads and scratch memory exist
     squares = (-1, COLUMNS, COLUMNS) if op == "matrix_transpose" else (rows, COLUMNS)
     x = torch.arange(rows * COLUMNS, dtype=torch.int32).view(squares)
     wanted = OURS[op](x)
@@ -168,10 +168,10 @@ def main(op: str, framework: str, form: str, who: str, megabytes: int) -> None:
 
         call = jax.jit(call)
     rows = megabytes * (1 << 20) // (4 * COLUMNS) // 64 * 64
-    finished(call(*[given(x) for x in inputs(op, form, 64)]))  # a compiler has memory of its own
+    finished(call(*[given(x) for x in inputs(op, form, 64)]))  # a compiler takes memory of its own
     xs = [finished(given(x)) for x in inputs(op, form, rows)]
     rested = settled()
-    finished(call(*xs))  # compiled and planned for this size, and let go
+    finished(call(*xs))  # compiles and plans for this size; the result is released
     made, rise = peak(call, xs, rested)
     size = sum(x.nbytes for x in xs)
     found = {"extra": rise / size}

@@ -30,7 +30,7 @@ from xlayout.bench.timing import spread_of
 LIMITS = {"numpy": 3.0, "torch": 2.0, "jax": 1.5}
 """Of the hand-written form; of the cached `jax.jit` call in JAX. And never above einops."""
 
-ROUNDS = 50  # those of the results that are kept
+ROUNDS = 50  # as in the recorded results
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Timed:
 
 
 def check(name: str, made: Any, wanted: Any) -> None:
-    """Both are the same arrays."""
+    """Raise unless both are the same arrays."""
     for ours, other in zip(flattened(made), flattened(wanted), strict=True):
         assert ours.shape == other.shape, f"{name}: {ours.shape}, wanted {other.shape}"
         assert np.array_equal(ours, other), f"{name}: wrong answer"
@@ -51,7 +51,7 @@ def check(name: str, made: Any, wanted: Any) -> None:
 def timed(
     calls: dict[str, Callable[[], Any]], rounds: int, wait: Callable[[Any], object]
 ) -> dict[str, Timed]:
-    """Every contender in every round, each as often as fits in a fifth of a millisecond."""
+    """Time all contenders in each round, repeated as often as fits in a fifth of a millisecond."""
 
     def loop(call: Callable[[], Any], count: int) -> float:
         start = perf_counter()
@@ -73,7 +73,7 @@ def timed(
 
 
 def calls_of(op: str, framework: str) -> dict[str, Callable[[], Any]]:
-    """The calls to time, each seen to give the right answer."""
+    """The calls to time, each after a check that its answer is right."""
     inputs, wanted = OPS[op]
     args = given(framework, inputs)
     forms = contenders(framework, op)
@@ -89,7 +89,7 @@ def row(op: str, framework: str, rounds: int) -> dict[str, Any]:
     """One line of the table."""
     calls = calls_of(op, framework)
     found = timed(calls, rounds, finish(framework))
-    for name, call in calls.items():  # by now it goes by what it found when it was first made
+    for name, call in calls.items():  # by now it uses what its first call cached
         check(f"{op}, {framework}, {name}", call(), OPS[op][1])
     own = found["jit" if framework == "jax" else "hand"].median
     ours = found["xlayout"].median
@@ -102,7 +102,7 @@ def row(op: str, framework: str, rounds: int) -> dict[str, Any]:
 
 
 def misses(row: dict[str, Any]) -> list[str]:
-    """The limits that a row breaks."""
+    """The limits that a row exceeds."""
     limit = LIMITS[row["framework"]]
     over = [f"{row['to_own']:.2f} > {limit} of its own form"] if row["to_own"] > limit else []
     if row.get("to_einops", 0) > 1:
@@ -123,7 +123,7 @@ def printed(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def import_milliseconds() -> float:
-    """`import xlayout` in a fresh interpreter: the best of ten, and no framework in sight."""
+    """`import xlayout` in a fresh interpreter without any framework: the best of ten."""
     code = (
         "import time; t = time.perf_counter(); import xlayout; t = time.perf_counter() - t; "
         "import sys; heavy = {'torch', 'jax', 'numpy'} & set(sys.modules); "
@@ -138,7 +138,7 @@ def import_milliseconds() -> float:
 
 
 def main() -> int:
-    """Print the table, save it; 1 when a limit is broken."""
+    """Print the table, save it; return 1 if a limit is exceeded."""
     asked = parser("overhead", __doc__)
     asked.add_argument("--rounds", type=count, default=ROUNDS)
     asked.add_argument("--only", choices=LIMITS, help="one framework")

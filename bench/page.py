@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def pages() -> dict[Path, str]:
-    """The pages as the results have them; nothing is written."""
+    """Path -> text of the pages, with the figures of the results; nothing is written."""
     run, others = whole(RESULTS), [whole(path) for path in OTHERS]
     told = {PAGE: figures(run, looped(LOOPS, run)), ELSEWHERE: elsewhere(*others)}
     return {path: written(path.read_text("utf-8"), text) for path, text in told.items()}
@@ -69,7 +69,7 @@ def whole(path: Path) -> Results:
     """The results of a run of the whole grid.
 
     Raises:
-        ValueError: for results that lack rows of it.
+        ValueError: if the results lack rows of the grid.
     """
     found = load(path)
     keys = {key for family in FAMILIES for key in FULL.keys(family)}
@@ -79,17 +79,17 @@ def whole(path: Path) -> Results:
 
 
 def looped(path: Path, results: Results) -> Loops:
-    """What a call took that was made over and over; nothing if it was on another processor."""
+    """What calls took when repeated; empty if this was measured on another processor."""
     found = json.loads(path.read_text("utf-8"))
     same = found["machine"]["cpu"] == results.machine["cpu"]
     return found["rows"] if same else ()
 
 
 def written(page: str, text: str) -> str:
-    """The page with this text between its marks.
+    """The page with this text between its two marks.
 
     Raises:
-        ValueError: for a page without the two marks.
+        ValueError: if the page lacks a mark.
     """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -116,7 +116,7 @@ def figures(results: Results, loops: Loops = ()) -> str:
         parts += [f"### {family.capitalize()}", _markdown(_family(own))] if own else []
     calls = {(row.op, row.framework): _call(row) for row in rows if row.size <= SMALL}
     parts += ["### Small calls", _markdown(_micros(calls))] if calls else []
-    # As a loop over small arrays makes them: each follows its like at once.
+    # As in a loop over small arrays: each call directly follows another of its kind.
     again = {(row["op"], row["framework"]): _loop(row) for row in loops}
     parts += ["### The same over and over", _markdown(_micros(again))] if again else []
     parts += ["### Against the targets", _markdown(targets_table(rows, loops))]
@@ -139,7 +139,7 @@ def _family(rows: Sequence[Row]) -> Table:
 
 
 def _pair(rows: Iterable[Row], name: str) -> str:
-    """Ours, then the best peer's in brackets."""
+    """Our median, then the best peer's in brackets."""
     ours, peers = [], []
     for row in rows:
         if name in row.times:
@@ -157,7 +157,7 @@ def _best(row: Row, name: str) -> list[float]:
 
 
 def _micros(cells: Mapping[tuple[str, str], str]) -> Table:
-    """Microseconds by op and framework: xlayout's, and in brackets those of the own form."""
+    """Microseconds by op and framework: xlayout's, then the framework's own form's in brackets."""
     ops = dict.fromkeys(op for op, _ in cells)
     lines = ((op, *(cells.get((op, framework), "") for framework in _TOLD)) for op in ops)
     return Table("", ("op", *(f">{framework}" for framework in _TOLD)), tuple(lines))
@@ -175,7 +175,7 @@ def _loop(row: Mapping[str, Any]) -> str:
 
 
 def _behind(rows: Iterable[Row]) -> str:
-    """The cells beyond the spread, a line each."""
+    """The cells in which a peer is faster by more than the spread, a line each."""
     cells = [cell for cell in behind(rows) if cell.surely]
     if not cells:
         return "Nowhere beyond the spread."

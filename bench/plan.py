@@ -29,9 +29,9 @@ class Grid:
         small: ops on 1 KB, of `bench.contenders`; None: all.
         dtypes: for `ops`.
         sizes: bytes, ascending.
-        rounds: the most readings of a call; a small one has 51.
-        seconds: for a call in one row; at 512 MB twice that.
-        compiled: whether `torch.compile` takes part; at 512 MB it does in bfloat16 alone.
+        rounds: the most readings of a call; a small call has 51.
+        seconds: the time for a call in one row; at 512 MB twice that.
+        compiled: whether `torch.compile` takes part; at 512 MB only in bfloat16.
     """
 
     ops: tuple[str, ...]
@@ -59,10 +59,10 @@ class Grid:
         ]
 
     def only(self, ops: Iterable[str]) -> Grid:
-        """These ops of it.
+        """The grid with these ops only.
 
         Raises:
-            ValueError: for an op that it does not have.
+            ValueError: for an op that the grid does not have.
         """
         mine = {key[0] for family in FAMILIES for key in self.keys(family)}
         if absent := [op for op in ops if op not in mine]:
@@ -75,7 +75,7 @@ class Grid:
         )
 
     def settings(self, key: Key, threads: int) -> Settings:
-        """How hard to look at a row."""
+        """How thoroughly to measure a row."""
         _, _, dtype, size = key
         largest = size == 512 * MB
         return Settings(
@@ -109,7 +109,7 @@ QUICK = Grid(
 
 
 def left_out(key: Key, rows: Mapping[Key, Row]) -> dict[str, str]:
-    """The calls that this row does without, because they were slow at 64 MB, and why."""
+    """The calls that this row omits because they were slow at 64 MB, and why."""
     op, framework, dtype, size = key
     before = rows.get((op, framework, dtype, 64 * MB))
     if size <= 64 * MB or before is None:

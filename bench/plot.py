@@ -64,7 +64,7 @@ CALLS = tuple(
 
 
 def plot(path: Path) -> list[Path]:
-    """Draw a file of results beside it; nothing where matplotlib is not installed.
+    """Draw a file of results, beside it; nothing if matplotlib is not installed.
 
     `<name>.png`: the ops at 64 MB in memcpys. `<name>-calls.png`: calls on 1 KB in microseconds.
     """
@@ -78,7 +78,7 @@ def plot(path: Path) -> list[Path]:
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """The pictures of a run, by what their names end in."""
+    """The pictures of a run, by the ends of their names."""
     rows = list(results.rows.values())
     large = [row for row in rows if row.size >= SIZE]
     small = [row for row in rows if row.size <= SMALL]
@@ -152,7 +152,7 @@ def _panel(on: Axes, panel: Panel, ops: Sequence[str], rows: Iterable[Row], unit
         first = _marks(on, mark, call, ops, rows, unit, offset)
         if first is not None:
             firsts[mark] = first
-    # The names stand over the first marks, each on a line of its own, so that none hides another.
+    # The names stand above the first marks, each on its own line, so that none hides another.
     for level, mark in enumerate(sorted(firsts, key=lambda mark: firsts[mark])):
         y = -0.6 - LINE * level
         on.text(
@@ -176,7 +176,7 @@ def _marks(
     unit: float | None,
     offset: float,
 ) -> float | None:
-    """A mark on each op's line; where the first one is."""
+    """Put a mark on each op's line; return where the first one is."""
     colour, shape = MARKS[mark]
     first = None
     for line, op in enumerate(ops):

@@ -24,12 +24,12 @@ from bench.child import child
 from bench.report import count, parser, save, show
 
 WAYS = {"hf to dcp": "hf", "hf to maxtext": "hf", "maxtext to hf": "maxtext"}
-LAYERS, ROUNDS = 16, 3  # those of the results that are kept
+LAYERS, ROUNDS = 16, 3  # as in the recorded results
 WHO = ("copy", "xlayout", "unverified", "by hand")
 
 
 def race(way: str, folder: Path, rounds: int) -> dict[str, Any]:
-    """Run every contender on one way in turn, and compare what came out."""
+    """Run every contender on one way, in turns, and compare their outputs."""
     source = folder / WAYS[way]
     runs: dict[str, list[dict[str, float]]] = {who: [] for who in WHO}
     for _ in range(rounds):
@@ -55,7 +55,7 @@ def race(way: str, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print the table and save it; 1 where a script by hand is faster than an unverified port."""
+    """Print the table and save it; return 1 if a script by hand beats an unverified port."""
     asked = parser("porting", __doc__)
     asked.add_argument("--layers", type=count, default=LAYERS)
     asked.add_argument("--rounds", type=count, default=ROUNDS)

@@ -71,7 +71,7 @@ def make(folder: Path, layers: int) -> None:
 
 
 def by_hand(way: str) -> Callable[[Path, Path], None]:
-    """The script for one way, its libraries imported."""
+    """The script by hand for one way, after importing its libraries."""
     import orbax.checkpoint as ocp
     import torch.distributed.checkpoint as dcp
     from safetensors.numpy import load_file, save_file
@@ -97,7 +97,7 @@ def by_hand(way: str) -> Callable[[Path, Path], None]:
 
 
 def as_maxtext(state: State) -> State:
-    """The tree of MaxText: kernels turned, layers along axis 1, rope in pairs, queries scaled."""
+    """MaxText's tree: kernels transposed, layers along axis 1, rope in pairs, queries scaled."""
     layers = sum(name.endswith("q_proj.weight") for name in state)
 
     def stacked(name: str, turned: Callable[[Any], Any]) -> Any:
@@ -187,7 +187,7 @@ def as_hf(tree: State) -> State:
 
 
 def contender(way: str, who: str) -> Callable[[Path, Path], object]:
-    """What is timed, its libraries imported."""
+    """What is timed, after importing its libraries."""
     if who == "by hand":
         return by_hand(way)
     if who == "copy":
@@ -201,7 +201,7 @@ def contender(way: str, who: str) -> Callable[[Path, Path], object]:
 
 
 def copied(source: Path, out: Path) -> None:
-    """The files of a folder through one buffer, and onto the disk."""
+    """Copy the files of a folder through one buffer, and sync them to the disk."""
     buffer = memoryview(bytearray(_BUFFER))
     for path in source.rglob("*"):
         if path.is_dir():
@@ -215,7 +215,7 @@ def copied(source: Path, out: Path) -> None:
 
 
 def read_back(way: str, path: Path) -> State:
-    """What a format's own library reads, by name."""
+    """The tensors that a format's own library reads, by name."""
     if way.endswith("hf"):
         from safetensors.numpy import load_file
 

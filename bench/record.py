@@ -17,11 +17,11 @@ FORMAT = 1
 
 @dataclass(slots=True)
 class Results:
-    """What one run found.
+    """The results of one run.
 
     Args:
         machine: what the figures depend on besides the code.
-        date: when, as the caller says it.
+        date: when, as given by the caller.
         rows: by their keys.
     """
 
@@ -30,11 +30,11 @@ class Results:
     rows: dict[Key, Row] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
-        """Put a row in, in place of the one of the same key."""
+        """Add a row, replacing the one with the same key."""
         self.rows[row.key] = row
 
     def sort(self, keys: Iterable[Key]) -> None:
-        """Put the rows in this order, those of other keys after them."""
+        """Put the rows in this order, and those with other keys after them."""
         order = dict.fromkeys((*(key for key in keys if key in self.rows), *self.rows))
         self.rows = {key: self.rows[key] for key in order}
 
@@ -44,7 +44,7 @@ class Results:
 
     @property
     def families(self) -> list[str]:
-        """Those that have rows."""
+        """The families that have rows."""
         return list(dict.fromkeys(row.family for row in self.rows.values()))
 
 
@@ -55,13 +55,13 @@ def save(results: Results, path: Path) -> None:
 
 
 def write_rows(path: Path, head: dict[str, Any], rows: Iterable[Any]) -> None:
-    """Write a JSON object whose "rows" are a line each, so that two files compare line by line."""
+    """Write a JSON object with one line for each of its "rows", so that files can be diffed."""
     lines = ",\n  ".join(map(json.dumps, rows))
     write_whole(path, f'{json.dumps(head)[:-1]},\n "rows": [\n  {lines}\n]}}\n')
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file such that who is stopped meanwhile leaves the old one or the new one."""
+    """Write a file so that an interruption leaves either the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}")
     beside.write_text(text, "utf-8")

@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def count(text: str) -> int:
-    """A whole number from 1 up, as an option of a command.
+    """A whole number of at least 1, as an option of a command.
 
     >>> count("3")
     3
@@ -32,17 +32,17 @@ def count(text: str) -> int:
 
 
 def parser(name: str, text: str | None) -> ArgumentParser:
-    """That of `python -m bench <name>`; its first line of help is the first of the module's."""
+    """The parser of `python -m bench <name>`; its help begins with the module's first line."""
     return ArgumentParser(
         prog=f"python -m bench {name}", description=(text or "").partition("\n")[0]
     )
 
 
 def chosen(only: str | None, frameworks: Iterable[str]) -> list[str]:
-    """Those of the frameworks that are installed, or the one that was asked for.
+    """The frameworks that are installed, or only the one that was asked for.
 
     Raises:
-        ValueError: for one that is not installed.
+        ValueError: if the one asked for is not installed.
     """
     here = [name for name in frameworks if name in installed()]
     if only is None:
@@ -60,6 +60,6 @@ def save(name: str, rows: list[dict[str, Any]]) -> Path:
 
 
 def show(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print a table; figures stand from the third column on."""
+    """Print a table with figures from the third column on."""
     heads = (*header[:2], *(f">{name}" for name in header[2:]))
     print(Table(title, heads, tuple(rows)))

@@ -33,11 +33,11 @@ def cases() -> list[dict[str, Any]]:
 
 
 def reshards() -> list[dict[str, Any]]:
-    """All reshards between specs of a (2, 4) grid, summed up in a row for each contender."""
+    """All reshards between specs of a (2, 4) grid, summed up in one row for each contender."""
     grid = Mesh((2, 4), ("fsdp", "tp"))
     entries = [(), ("fsdp",), ("tp",), ("fsdp", "tp"), ("tp", "fsdp")]
     specs = [s for s in itertools.product(entries, repeat=2) if not {*s[0]} & {*s[1]}]
-    # Large, for then DTensor's planner weighs bytes more than the number of messages.
+    # Large, so that DTensor's planner weighs bytes more than the number of messages.
     layout = Layout.identity((2048, 2048))
     pairs = [(layout, Sharding(grid, a), Sharding(grid, b))
              for a, b in itertools.permutations(specs, 2)]  # fmt: skip
@@ -66,7 +66,7 @@ def _times(moved: float | None, needed: float) -> str:
 
 
 def main() -> None:
-    """Print the tables, save them if asked to."""
+    """Print the tables, and save them if asked to."""
     asked = parser("sharding", __doc__)
     asked.add_argument("--save", action="store_true", help="keep the rows too")
     options = asked.parse_args()

@@ -14,7 +14,7 @@ from typing import Any
 from tests.devices import request_host_devices
 
 request_host_devices()
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA warns of each reshard that it does badly
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA warns about reshards that it does badly
 
 import logging  # noqa: E402 -- JAX reads the environment once
 
@@ -37,19 +37,19 @@ Case = tuple[xl.Layout, xl.Sharding, xl.Sharding]
 
 
 def bound(case: Case) -> float:
-    """What a device needs afterwards and does not have, on average."""
+    """What a device needs afterwards and does not hold before, on average."""
     plan = xl.plan_reshard(*case, itemsize=ITEMSIZE)
     return sum(plan.lower_bound) / plan.ranks
 
 
 def ours(case: Case) -> float | None:
-    """The messages of a plan."""
+    """What the messages of a plan carry."""
     plan = xl.plan_reshard(*case, itemsize=ITEMSIZE)
     return sum(plan.recv_bytes) / plan.ranks
 
 
 def ours_in_jax(case: Case) -> float | None:
-    """The same as rounds of equal size, padding included; None where JAX cannot say a sharding."""
+    """The same in rounds of equal size, padding included; None if JAX cannot express a sharding."""
     if _shardings(case) is None:
         return None
     plan = xl.plan_reshard(*case, itemsize=ITEMSIZE)
@@ -66,7 +66,7 @@ def xla(case: Case) -> float | None:
     try:
         xs = [jax.device_put(jax.numpy.zeros(shape, "float32"), source)
               for shape in layout.in_shapes]  # fmt: skip
-    except ValueError:  # a size that does not divide
+    except ValueError:  # a size that is not divisible
         return None
     run = jax.jit(lambda *xs: layout(*xs), out_shardings=target)
     try:
@@ -91,13 +91,13 @@ def greedy(case: Case) -> float | None:
 
 
 def least_cost(case: Case) -> float | None:
-    """The same with DTensor's planner that looks for the cheapest way."""
+    """The same with DTensor's planner that searches for the cheapest way."""
     return _dtensor(case, least=True)
 
 
 def _dtensor(case: Case, *, least: bool) -> float | None:
     layout, src, dst = case
-    redistribute._gen_transform_infos.cache_clear()  # it would answer as the other planner did
+    redistribute._gen_transform_infos.cache_clear()  # it holds the other planner's answers
     try:
         mesh = _mesh(src.mesh)
         xs = [_without_memory(src, shape, mesh) for shape in layout.in_shapes]
@@ -117,7 +117,7 @@ def _mesh(mesh: xl.Mesh) -> DeviceMesh:
     if not dist.is_initialized():
         logging.getLogger("torch").setLevel(logging.ERROR)
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
-        # The planner asks how many devices a host has, which a mesh without devices cannot say.
+        # The planner asks how many devices a host has, which a mesh without devices does not know.
         _mesh_resources.num_devices_per_host = lambda *_: RANKS  # type: ignore[method-assign]
     ranks = torch.arange(mesh.size).reshape(mesh.shape)
     return DeviceMesh("meta", ranks, mesh_dim_names=mesh.names)

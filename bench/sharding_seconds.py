@@ -46,7 +46,7 @@ def measured(shape: tuple[int, int]) -> list[dict[str, Any]]:
         found = []
         for _ in ranks:
             found.append(answers.get(timeout=600))
-            if isinstance(found[-1], str):  # the others wait for a rank that has stopped
+            if isinstance(found[-1], str):  # the other ranks would wait for the one that failed
                 for process in ranks:
                     process.kill()
                 raise AssertionError(found[-1])

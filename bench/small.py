@@ -27,7 +27,7 @@ def measure_small(op: str, framework: str, settings: Settings) -> Row:
 
 
 def small_contest(op: str, framework: str, settings: Settings) -> Contest:
-    """The calls; compiled ones too, for they too have a price."""
+    """The calls, including compiled ones, which have an overhead too."""
     args = given(framework, OPS[op][0])
     forms = contenders(framework, op)
     calls: dict[str, Callable[[], Any]] = {
@@ -78,7 +78,7 @@ def _words(framework: str) -> Words:
 
 
 def compiled(framework: str, form: Callable[..., Any], arity: int) -> Callable[..., Any]:
-    """A form as the framework's compiler keeps it, called as every contender is."""
+    """A form compiled by the framework, called as every contender is."""
     if framework == "jax":
         import jax
 
@@ -92,7 +92,7 @@ def compiled(framework: str, form: Callable[..., Any], arity: int) -> Callable[.
 
 
 def finish(framework: str) -> Callable[[Any], object]:
-    """What waits for a result: JAX alone returns before it is there."""
+    """What waits for a result: only JAX returns before it is there."""
     if framework != "jax":
         return lambda _made: None
     import jax

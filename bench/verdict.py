@@ -34,9 +34,9 @@ class Behind:
     """A cell in which a peer is faster.
 
     Args:
-        row: where.
+        row: the row it is in.
         name: our call.
-        peer: the fastest of its peers.
+        peer: the fastest of that call's peers.
     """
 
     row: Row
@@ -45,7 +45,7 @@ class Behind:
 
     @property
     def factor(self) -> float:
-        """Our time by the peer's."""
+        """Our time divided by the peer's."""
         return self.row.times[self.name].ratio / self.row.times[self.peer].ratio
 
     @property
@@ -69,7 +69,7 @@ def behind(rows: Iterable[Row]) -> list[Behind]:
 
 
 def behind_table(rows: Iterable[Row]) -> Table:
-    """The same as a table; cells within the spread of the peer's are marked."""
+    """The same as a table; cells within the spread are marked."""
     rows = list(rows)
     lines = []
     for cell in behind(rows):
@@ -102,7 +102,7 @@ def _figure(time: Timed, *, small: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a family's figures should be: at most `limit`, of what `value` says."""
+    """A family's target: its `values`, which `what` names, are to be at most `limit`."""
 
     what: str
     limit: float
@@ -127,9 +127,9 @@ _BYTES_REUSED = {"transposes": 2.1}
 
 
 def targets_table(rows: Iterable[Row], loops: Iterable[Mapping[str, Any]] = ()) -> Table:
-    """Each family beside what it is meant to reach: median, worst, and how many cells reach it.
+    """Each family and its target: median, worst, and how many cells reach it.
 
-    `loops`: what `bench.overhead` found of small calls, each made over and over.
+    `loops`: what `bench.overhead` measured for small calls, each repeated many times.
     """
     targets = (*_targets(list(rows)), *_looped(list(loops)))
     lines = [target.line() for target in targets if target.values]
@@ -186,7 +186,7 @@ def _ratios(rows: Iterable[Row], name: str) -> dict[Key, float]:
 
 
 def _by_torch(jax: Iterable[Row], torch: Mapping[Key, Row]) -> Iterator[tuple[Key, float]]:
-    """What the op takes inside `jax.jit`, by what it takes on a torch tensor."""
+    """The op's time inside `jax.jit`, divided by its time on a torch tensor."""
     for row in jax:
         twin = torch.get((row.op, "torch", row.dtype, row.size))
         if twin and "xlayout compiled" in row.times:
