@@ -52,7 +52,7 @@ def elements(count: int, dtype: str) -> Bits:
 
 
 def answer(layout: Layout, content: Bits) -> Bits:
-    """The outputs of a layout, one after another: every piece read and written as it is defined.
+    """The outputs of a layout, one after another: each piece copied as its definition says.
 
     The same as `content[layout.index()]`, without a table eight times as large as the elements.
 
@@ -75,7 +75,7 @@ def _copy(piece: Piece, content: Bits, made: Bits) -> None:
     if not shape:
         target[...] = source
         return
-    # In slabs of what lies together in the input: a transpose then reuses the lines it read.
+    # In slabs of what is adjacent in the input: a transpose then reuses the lines it has read.
     near = min(range(len(shape)), key=lambda k: abs(piece.loops[k][1]) or math.inf)
     source, target = np.moveaxis(source, near, 0), np.moveaxis(target, near, 0)
     step = _SLAB if abs(piece.loops[near][2]) > 1 else shape[near]
@@ -84,7 +84,7 @@ def _copy(piece: Piece, content: Bits, made: Bits) -> None:
 
 
 def differs(name: str, made: Iterable[NDArray[np.uint8]], wanted: NDArray[np.uint8]) -> str | None:
-    """What is wrong with the arrays that a call made, seen as bytes, or None.
+    """What is wrong with the arrays that a call made, compared as bytes, or None.
 
     >>> wanted = np.zeros(2, np.uint8)
     >>> differs("it", [np.zeros(1, np.uint8), np.ones(1, np.uint8)], wanted)

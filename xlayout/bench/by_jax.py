@@ -49,7 +49,7 @@ def _on(form: Callable[..., Any], xs: Sequence[Any]) -> Call:
 
 
 def _small_pages(count: int) -> NDArray[np.uint8]:
-    """Memory as XLA has it: numpy's own would lie on huge pages."""
+    """Memory on small pages, as XLA has it: numpy's own would lie on huge pages."""
     return np.frombuffer(mmap.mmap(-1, count), np.uint8)
 
 

@@ -51,8 +51,8 @@ def can_compile() -> bool:
 
 def _compiled(case: Case, xs: Sequence[Any], ys: Sequence[Any]) -> dict[str, Call]:
     made, written = fresh(case.hand, case.layout.out_shapes, WORDS), into(case.hand, WORDS)
-    torch._dynamo.reset()  # else it gives up after eight shapes
-    compiled: Any = torch.compile  # its type says too little of what is Any
+    torch._dynamo.reset()  # otherwise it gives up after eight shapes
+    compiled: Any = torch.compile  # its declared type does not fit calls on Any
     hand, reused, op = (
         compiled(f, dynamic=False, fullgraph=True) for f in (made, written, case.ours)
     )

@@ -31,7 +31,7 @@ HEADS: dict[str, Any] = {"heads": 32, "kv_heads": 8}
 
 @dataclass(frozen=True, slots=True)
 class Permute:
-    """One array: split its axes, put them in another order, merge them."""
+    """One array: split its axes, reorder them, merge them."""
 
     split: Shape
     axes: tuple[int, ...]
@@ -39,7 +39,7 @@ class Permute:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Several arrays, each seen in a shape, concatenated along an axis."""
+    """Several arrays, each viewed in a shape, concatenated along an axis."""
 
     parts: tuple[Shape, ...]
     axis: int
@@ -52,7 +52,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One array, seen in a shape, cut along an axis into parts of these sizes."""
+    """One array, viewed in a shape, cut along an axis into parts of these sizes."""
 
     split: Shape
     axis: int
@@ -68,10 +68,10 @@ class Case:
     """An op at one size.
 
     Args:
-        layout: what it does, and the answer; its inputs are the op's.
+        layout: what the op does, which also defines the answer; its inputs are the op's.
         ours: the op, on arrays; takes `out=`.
-        hand: the same by a framework's own ops.
-        einops: its pattern and sizes, where einops has one.
+        hand: the same in a framework's own ops.
+        einops: pattern and sizes, if einops can express it.
     """
 
     layout: Layout
@@ -121,7 +121,7 @@ def _rope_weights(count: int) -> Case:
 
 
 def _qkv(count: int) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
-    """Queries, keys, values: 4 to 1 to 1; and the same, seen group by group."""
+    """Shapes of queries, keys and values, 4 to 1 to 1; and the same, viewed group by group."""
     unit = count // WIDTH // 96 * 16
     shapes = tuple((n * unit, WIDTH) for n in (4, 1, 1))
     groups = HEADS["kv_heads"]

@@ -47,9 +47,9 @@ class Contest:
     Args:
         calls: by name, of `NAMES`.
         units: the memcpys of the same bytes.
-        finish: waits for a result.
-        seen: a result's arrays as flat bytes.
-        clear: wipes the array that is reused, so that an old answer cannot pass for a new one.
+        finish: waits until a result is there.
+        seen: gives a result's arrays as flat bytes.
+        clear: wipes the reused array, so that an old answer cannot pass for a new one.
     """
 
     calls: Mapping[str, Call]
@@ -60,7 +60,7 @@ class Contest:
 
 
 def installed() -> tuple[str, ...]:
-    """The frameworks that are here.
+    """The frameworks that are installed.
 
     >>> "numpy" in installed()
     True
@@ -77,9 +77,9 @@ def contest(
         framework: "torch", "jax" or "numpy".
         case: the op at its size.
         content: the elements of all inputs, one after another, as bits.
-        dtype: what the bits mean: "bfloat16", "float32" or "uint8" (numpy gets them as integers).
+        dtype: how to read the bits: "bfloat16", "float32" or "uint8" (numpy gets integers).
         threads: how many a memcpy may use.
-        compiled: whether `torch.compile` takes part, which takes seconds to get ready.
+        compiled: whether `torch.compile` takes part, which needs seconds to compile.
     """
     match framework:
         case "torch":
@@ -97,7 +97,7 @@ def contest(
 
 
 def parts_of(flat: Any, shapes: Iterable[tuple[int, ...]]) -> list[Any]:
-    """A flat array taken apart into views of these shapes, one after another."""
+    """A flat array split into consecutive views of these shapes."""
     views, at = [], 0
     for shape in shapes:
         size = math.prod(shape)
@@ -109,7 +109,7 @@ def parts_of(flat: Any, shapes: Iterable[tuple[int, ...]]) -> list[Any]:
 def memcpys(source: NDArray[np.uint8], target: NDArray[np.uint8], threads: int) -> dict[str, Call]:
     """The two fastest ways to copy bytes: torch's `copy_`, and the kernel's with streaming stores.
 
-    Where neither is there, numpy's.
+    If neither is installed, numpy's.
     """
     calls: dict[str, Call] = {}
     if find_spec("torch"):
@@ -121,7 +121,7 @@ def memcpys(source: NDArray[np.uint8], target: NDArray[np.uint8], threads: int) 
         plan = xlayout_native.prepare([(0, 0, (0, 0, ((source.size, 1, 1),)))], 1, 1, 1)
         pointers = source.ctypes.data, target.ctypes.data
 
-        # By now the addresses are all that is left of the arrays, so the call holds on to both.
+        # The call has only the addresses of the arrays, so it holds on to both.
         def streamed(_held: object = (source, target)) -> None:
             xlayout_native.run(plan, threads, *pointers)
 

@@ -16,7 +16,7 @@ _PACKAGES = ("torch", "jax", "numpy", "einops")
 
 
 def machine(threads: int | None = None) -> dict[str, str]:
-    """Processor, system, and the versions of all that takes part.
+    """Processor, system, and the versions of everything that takes part.
 
     >>> sorted(machine(1))[:4]
     ['copy kernel', 'cores', 'cpu', 'einops']
@@ -33,7 +33,7 @@ def machine(threads: int | None = None) -> dict[str, str]:
 
 
 def processors() -> int:
-    """How many this process may run on.
+    """The number of processors this process may run on.
 
     >>> processors() >= 1
     True
@@ -43,13 +43,14 @@ def processors() -> int:
 
 
 def use_threads(count: int) -> None:
-    """Hold this process to `count` threads of work, whichever framework does it.
+    """Limit this process to `count` threads of work, whichever framework does it.
 
-    To be called before a framework is imported: XLA counts processors once. Where processes can be
-    kept to some processors, this one is; else OMP_NUM_THREADS and the kernel alone are told.
+    To be called before a framework is imported: XLA counts processors once. If the system can pin
+    processes to processors, this one is pinned; otherwise OMP_NUM_THREADS and the kernel's own
+    limit are set, and nothing else.
 
     Raises:
-        ValueError: below 1, or above the processors at hand.
+        ValueError: if `count` is below 1, or above the number of processors.
     """
     if not 1 <= count <= processors():
         raise ValueError(f"threads: {count}; this machine has 1 to {processors()}")
@@ -65,7 +66,7 @@ def use_threads(count: int) -> None:
 
 
 def busy() -> str | None:
-    """A warning where other work is under way: with several threads the clock is the wall's.
+    """A warning if other work is running, which lengthens wall-clock times of several threads.
 
     >>> busy() is None or "load" in busy()
     True

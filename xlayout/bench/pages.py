@@ -14,11 +14,11 @@ PAGE = 4096
 
 
 class Stock:
-    """Bytes that are held, so that their pages stay there, and let go for the time of a call.
+    """Memory that is held, so that its pages stay backed, and freed for the duration of a call.
 
-    The host of a virtual machine takes back pages that lie free for some seconds. Whoever gets such
-    a page next waits until the host gives it again, which takes some twenty times as long as to
-    clear it: the time of the host, at the cost of the first call after a pause.
+    The host of a virtual machine takes back pages that have been free for some seconds. Whoever
+    gets such a page next waits until the host provides it again, which takes some twenty times as
+    long as clearing it. The first call after a pause would be charged for the host's time.
 
     >>> stock = Stock(1 << 20)
     >>> with stock.free():
@@ -31,7 +31,7 @@ class Stock:
 
     @contextmanager
     def free(self) -> Iterator[None]:
-        """Its pages are the first that whoever asks for memory gets."""
+        """Free the pages inside the block, where the next allocation gets them first."""
         del self._held
         try:
             yield
@@ -40,4 +40,4 @@ class Stock:
 
     def _hold(self) -> None:
         self._held = np.empty(self._size, np.uint8)
-        self._held[::-PAGE] = 1  # from the end on: systems clear huge pages sooner that way
+        self._held[::-PAGE] = 1  # from the end backwards: systems clear huge pages sooner that way

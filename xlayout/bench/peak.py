@@ -12,10 +12,10 @@ __all__ = ["peak_of"]
 
 
 def peak_of(call: Callable[[], Any], finish: Callable[[Any], object]) -> int | None:
-    """Bytes of resident memory at the call's highest moment, over those before it.
+    """Resident bytes at the call's peak, over those before it.
 
-    The result counts. None where the high-water mark cannot be reset: that takes Linux. Small
-    amounts are lost in memory that an allocator kept from before.
+    The result counts. None if the high-water mark cannot be reset, which takes Linux. Small amounts
+    do not show if an allocator serves them from memory it kept.
 
     >>> peak_of(lambda: bytearray(b"x") * (1 << 26), lambda made: None) in (None, 1 << 26)
     ... # doctest: +SKIP

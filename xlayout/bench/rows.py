@@ -39,7 +39,7 @@ class Row:
         dtype: of the elements.
         size: bytes of the input.
         family: the kind of op.
-        unit: seconds of the fastest memcpy of as many bytes.
+        unit: seconds of the fastest memcpy of the same number of bytes.
         times: by name of the call.
         peaks: the most memory a call held beyond its input, in multiples of the input.
         left_out: calls that were not made, and why.
@@ -57,11 +57,11 @@ class Row:
 
     @property
     def key(self) -> Key:
-        """What tells it from every other row."""
+        """What distinguishes the row from every other."""
         return self.op, self.framework, self.dtype, self.size
 
     def to_json(self) -> dict[str, Any]:
-        """As values of JSON, rounded to what the clock can tell."""
+        """The row as JSON values, rounded to what the clock can resolve."""
         found = asdict(self)
         found["unit"] = float(f"{self.unit:.4g}")
         found["times"] = {
@@ -72,19 +72,19 @@ class Row:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Row:
-        """The row that `to_json` told of."""
+        """The row that `to_json` described."""
         times = {name: Timed(*values) for name, values in found["times"].items()}
         return cls(**{**found, "times": times})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How hard to look.
+    """How thoroughly to measure.
 
     Args:
         threads: how many each contender may use.
         rounds: the most readings of a call.
-        seconds: for a call in one row; a slow one gets fewer rounds.
+        seconds: the time for a call in one row; a slow call gets fewer rounds.
         compiled: whether `torch.compile` takes part.
         peaks: whether to note the highest memory of each call.
     """
@@ -108,7 +108,7 @@ class Work:
 
 
 def work(op: str, dtype: str, size: int) -> Work:
-    """The elements of an op on about `size` bytes, and the answer by the definition of its layout.
+    """The elements of an op on about `size` bytes, and the answer that its layout defines.
 
     >>> work("zip", "uint8", 1 << 20).wanted.size
     1048576
@@ -150,14 +150,14 @@ def raced(
     *,
     without: Mapping[str, str] = MappingProxyType({}),
 ) -> Row:
-    """A row: every call is seen to give the answer, then they race, and are seen to give it still.
+    """A row: every call is checked, timed in a race with the others, and checked again.
 
     Args:
         held: the calls.
         wanted: the bytes of the answer.
-        key: what the row is called; its size is in bytes.
+        key: the key of the row; its size is in bytes.
         family: the kind of op.
-        settings: how hard to look.
+        settings: how thoroughly to measure.
         without: calls to leave out, and why.
 
     Raises:
@@ -174,7 +174,7 @@ def raced(
         finish=held.finish,
         around=Stock(_MOST * wanted.size).free if wanted.size >= _LARGE else nullcontext,
     )
-    _check(calls, held, wanted, key)  # by now a call goes by what it found when it was first made
+    _check(calls, held, wanted, key)  # by now a call uses what its first call cached
     peaks = {}
     for name, call in calls.items() if settings.peaks else ():
         peak = peak_of(call, held.finish)

@@ -31,12 +31,12 @@ LEAST = 3
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What the rounds say of one call.
+    """The figures of one call over all rounds.
 
     Args:
         ratio: median over the rounds, in memcpys.
         spread: half the distance between the quartiles of the same.
-        seconds: median of one call.
+        seconds: median time of one call.
         rounds: how many there were.
     """
 
@@ -47,7 +47,7 @@ class Timed:
 
 
 def clock_of(threads: int) -> Callable[[], float]:
-    """The wall's clock; with one thread the processor's, which other work hardly lengthens."""
+    """The wall clock; with one thread the processor's, which other work hardly affects."""
     return process_time if threads == 1 else perf_counter
 
 
@@ -67,10 +67,10 @@ def race(
         calls: what to time; each has been called before.
         units: the memcpys; they take part in every round.
         rounds: the most a call takes part in; at least 3.
-        seconds: a call that has taken so long takes part in no more rounds, but in 3.
+        seconds: a call that has taken this long in all drops out, though not before 3 rounds.
         clock: what to time with.
-        finish: waits for a result.
-        around: each reading is made inside of one; it opens and ends while no clock runs.
+        finish: waits until a result is there.
+        around: makes a context for each reading, entered and left while the clock is not running.
 
     >>> found, unit = race({"same": list}, {"unit": list}, rounds=5, seconds=1)
     >>> found["same"].rounds, unit > 0
@@ -87,7 +87,7 @@ def race(
 
     def reading(call: Call, count: int) -> float:
         with around():
-            return timed(call, count)  # the result is let go in there
+            return timed(call, count)  # returning releases the result, still inside the context
 
     everyone = {("unit", name): call for name, call in units.items()}
     everyone |= {("call", name): call for name, call in calls.items()}

@@ -21,10 +21,10 @@ class Words:
 
     Args:
         permute: a view of an array with its axes in another order.
-        own: row-major memory of its own for a view; nothing where views do not exist.
-        concatenate: (arrays, axis), and `out=` where the framework writes into arrays.
+        own: copies a view into row-major memory; the identity where there are no views.
+        concatenate: (arrays, axis), and `out=` if the framework can write into arrays.
         stack: (arrays), and `out=`.
-        write: (target, view) copies the view into the target, where the framework can.
+        write: (target, view) copies the view into the target, if the framework can.
     """
 
     permute: Callable[[Any, tuple[int, ...]], Any]
@@ -36,7 +36,7 @@ class Words:
 
 def fresh(hand: Hand, shapes: Sequence[Shape], words: Words) -> Callable[..., Any]:
     """The op as a function from arrays to an array, or to a list of arrays of these shapes."""
-    # As variables, for torch 2.11 compiles no call of what it finds in an object.
+    # As variables, because torch 2.11 cannot compile a call of an object's attribute.
     permute, own, concatenate, stack = words.permute, words.own, words.concatenate, words.stack
     match hand:
         case Stack():
@@ -83,7 +83,7 @@ def into(hand: Hand, words: Words) -> Callable[[Sequence[Any], Sequence[Any]], A
 
 
 def eager_calls(case: Case, xs: Sequence[Any], ys: Sequence[Any], words: Words) -> dict[str, Call]:
-    """The calls, by name, where arrays can be written into: into `ys`, or into new ones."""
+    """The calls, by name, for arrays that can be written: into `ys`, or into new ones."""
     made, written = fresh(case.hand, case.layout.out_shapes, words), into(case.hand, words)
     out = tuple(ys) if len(ys) > 1 else ys[0]
     calls: dict[str, Call] = {
@@ -96,7 +96,7 @@ def eager_calls(case: Case, xs: Sequence[Any], ys: Sequence[Any], words: Words) 
 
 
 def by_einops(case: Case, xs: Sequence[Any], words: Words) -> dict[str, Call]:
-    """The op in einops, made to copy where einops returns a view; no call where it has no word."""
+    """The op in einops, made to copy where that returns a view; empty if einops lacks the op."""
     if not case.einops or not find_spec("einops"):
         return {}
     import einops
@@ -113,7 +113,7 @@ def _seen(xs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
 def _views(
     hand: Permute | Cut, x: Any, permute: Callable[[Any, tuple[int, ...]], Any]
 ) -> list[Any]:
-    """What each output is a copy of."""
+    """The views that the outputs are copies of."""
     x = x.reshape(hand.split)
     if isinstance(hand, Permute):
         return [permute(x, hand.axes)]
