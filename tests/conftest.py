@@ -21,13 +21,13 @@ settings.register_profile("dev", parent=settings.get_profile("ci"), max_examples
 settings.register_profile("thorough", parent=settings.get_profile("ci"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# Read by type checkers, never run.
+# Only type checkers read these files; they are never run.
 collect_ignore = ["typing"]
 
 
 @pytest.fixture(params=FRAMEWORKS, ids=lambda framework: framework.name)
 def backend(request: pytest.FixtureRequest) -> Framework:
-    """Each framework in turn; `.array`, `.numpy` and `.call` are all a test needs of it."""
+    """Each framework in turn; `.array`, `.numpy` and `.call` are all that a test needs from it."""
     framework: Framework = request.param
     if module := missing(framework):
         pytest.skip(f"{module} is not installed")
@@ -35,7 +35,7 @@ def backend(request: pytest.FixtureRequest) -> Framework:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out the files that cannot be imported where a framework is missing."""
+    """Ignore the files that cannot be imported because a framework is missing."""
     absent = {name for name in ("torch", "jax") if importlib.util.find_spec(name) is None}
     if collection_path.suffix != ".py" or not absent:
         return None
@@ -43,12 +43,12 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def _imported(path: Path, seen: frozenset[Path] = frozenset()) -> set[str]:
-    """The frameworks that a file imports when it is imported, by way of other test files too."""
+    """The frameworks that a file imports on import, directly or through other test files."""
     text = path.read_text()
     names = set(re.findall(r"^(?:import|from) (?:xlayout_)?(\w+)", text, re.MULTILINE))
     for module, first in re.findall(r"^from (tests[\w.]*) import (\w+)", text, re.MULTILINE):
         base = Path(__file__).parents[1].joinpath(*module.split("."))
-        for other in (base.with_suffix(".py"), base / f"{first}.py"):  # a name in it, or itself
+        for other in (base.with_suffix(".py"), base / f"{first}.py"):  # a name in it, or a module
             if other.exists() and other not in seen:
                 names |= _imported(other, seen | {path})
     return names

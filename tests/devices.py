@@ -11,7 +11,7 @@ HOST_DEVICES = 8
 
 
 def request_host_devices() -> None:
-    """Set the environment that JAX reads once, when its first device is asked for."""
+    """Ask JAX for several host devices, through the environment that it reads at first use."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     flags = os.environ.get("XLA_FLAGS", "")
     if "host_platform_device_count" not in flags:

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-# What numpy can only hold through ml_dtypes, by width: torch takes it as integers, then renames.
+# By width, for dtypes that numpy has from ml_dtypes only: torch takes integers and views them.
 _AS_INTEGER = {1: np.uint8, 2: np.uint16}
 
 
 class Framework(Protocol):
-    """What a test may ask of the framework it runs on."""
+    """What a test may use of the framework it runs on."""
 
     name: str
 
@@ -30,7 +30,7 @@ class Framework(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Numpy:
-    """numpy; read-only where a hidden write must be found."""
+    """numpy; with read-only arrays to expose hidden writes."""
 
     name: str = "numpy"
     writeable: bool = True

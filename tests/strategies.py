@@ -40,7 +40,7 @@ def factorisations(draw: DrawFn, n: int) -> Shape:
 
 @st.composite
 def stretches(draw: DrawFn, n: int, most: int) -> list[int]:
-    """Sizes of at least 1, at most `most` of them, that add up to `n`."""
+    """At most `most` sizes of at least 1 that add up to `n`."""
     cuts = sorted(draw(st.sets(st.integers(1, n - 1), max_size=most - 1))) if n > 1 else []
     return [b - a for a, b in zip([0, *cuts], [*cuts, n], strict=True)]
 
@@ -60,7 +60,7 @@ def permutes(draw: DrawFn, n: int) -> Layout:
 
 @st.composite
 def sums(draw: DrawFn, n: int) -> Layout:
-    """Unequal segments, taken apart and put together group by group."""
+    """Unequal segments, split and put together again group by group."""
     outer = draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0]))
     widths = draw(stretches(n // outer, most=3))
     parts = " + ".join(f"(g s{k})" for k in range(len(widths)))
@@ -81,7 +81,7 @@ def bijections(draw: DrawFn, n: int) -> Layout:
 
 @st.composite
 def layouts(draw: DrawFn, max_size: int = 96, repeats: bool = True) -> Layout:
-    """Anything of one array: bijections, slices, pads, repeats, chains of them."""
+    """Any layout of one array: bijections, slices, pads, repeats, and chains of these."""
     shape = draw(shapes(max_size, min_axes=1))
     layout = draw(bijections(math.prod(shape))).regrouped(in_shapes=[shape])
     for _ in range(draw(st.integers(0, 2))):
@@ -91,7 +91,7 @@ def layouts(draw: DrawFn, max_size: int = 96, repeats: bool = True) -> Layout:
 
 @st.composite
 def steps(draw: DrawFn, shape: Shape, max_size: int, repeats: bool = True) -> Layout:
-    """One more layout that fits after `shape`."""
+    """One more layout, for an input of this shape."""
     kinds = ["slice", "pad", "bijection", "repeat" if repeats else "bijection"]
     kind = draw(st.sampled_from(kinds))
     axis = draw(st.integers(0, len(shape) - 1)) if shape else 0
@@ -108,7 +108,7 @@ def steps(draw: DrawFn, shape: Shape, max_size: int, repeats: bool = True) -> La
 
 @st.composite
 def several(draw: DrawFn, max_size: int = 72, repeats: bool = True) -> Layout:
-    """A layout of one to three arrays on either side."""
+    """A layout with one to three arrays on either side."""
     layout = draw(layouts(max_size, repeats))
     return layout.regrouped(
         [draw(factorisations(n)) for n in draw(stretches(layout.in_size, most=3))],
@@ -118,7 +118,7 @@ def several(draw: DrawFn, max_size: int = 72, repeats: bool = True) -> Layout:
 
 @st.composite
 def patchworks(draw: DrawFn) -> Layout:
-    """A few pieces of any strides beside and between one another, with holes and repeats."""
+    """A few pieces of any strides, side by side and interleaved, with holes and repeats."""
     in_size, out_size = draw(st.integers(1, 24)), draw(st.integers(1, 24))
     strides = st.sampled_from([1, 1, 2, 3, 4, 6, 8])
     loops = st.tuples(st.integers(1, 4), st.one_of(st.just(0), strides), strides)
@@ -144,7 +144,7 @@ def patchworks(draw: DrawFn) -> Layout:
 
 @st.composite
 def recut(draw: DrawFn, layout: Layout) -> tuple[Piece, ...]:
-    """The pairs of a layout in pieces cut at random, in any order."""
+    """The same pairs as a layout's, in pieces cut at random and in any order."""
     pieces = list(layout.pieces)
     for _ in range(draw(st.integers(0, 6))):
         cuttable = [k for k, p in enumerate(pieces) if p.loops]
@@ -166,7 +166,7 @@ def recut(draw: DrawFn, layout: Layout) -> tuple[Piece, ...]:
 
 @st.composite
 def memory_strides(draw: DrawFn, shape: Shape) -> Shape:
-    """Strides of some memory, in elements: permuted, gapped, reversed, repeated or arbitrary.
+    """Strides in memory, in elements: permuted, with gaps, reversed, repeated or arbitrary.
 
     Axes of size 1 may have any stride at all.
     """

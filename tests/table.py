@@ -12,7 +12,7 @@ __all__ = ["by_table"]
 
 
 def by_table(layout: Layout, arrays: Sequence[np.ndarray], fill: float = 0) -> list[np.ndarray]:
-    """The outputs by the brute-force table; a hole, -1 in it, finds the last element: `fill`."""
+    """The outputs by the brute-force table; a hole, -1, indexes the last element: `fill`."""
     flat = np.concatenate([x.ravel() for x in arrays])
     found = np.append(flat, np.array(fill).astype(flat.dtype))[layout.index()]
     ends = np.cumsum([int(np.prod(s)) for s in layout.out_shapes])[:-1]

@@ -22,7 +22,7 @@ LAYOUTS = [
 
 
 def tips(layout: Layout) -> list[str]:
-    """What the cells say, inputs first."""
+    """The texts of the cells, inputs first."""
     root = ET.fromstring(layout.draw())
     return [title.text or "" for title in root.findall(".//{*}rect/{*}title")]
 
@@ -48,7 +48,7 @@ def test_no_layout_is_too_large_to_draw() -> None:
     width = int(ET.fromstring(picture).attrib["width"])
     assert picture.count("<rect") == 1024
     assert f"... {2**62 - 512} more cells" in picture
-    assert width < 20_000  # the cells that are shown, in one row
+    assert width < 20_000  # all cells shown, in one row
 
 
 def test_a_notebook_shows_the_picture() -> None:

@@ -39,7 +39,7 @@ VIOLATIONS = {
 
 
 def lint(root: Path) -> dict[str, str]:
-    """Each contract's verdict on the tree at `root`, or what kept it from one."""
+    """Each contract's verdict on the tree at `root`, or why there is none."""
     command = Path(sys.executable).with_name("lint-imports")
     report = attempt(command, "--no-cache", cwd=root, path=(root, root / "backends")).stdout
     verdicts = re.findall(r"^(.+) (KEPT|BROKEN)", report, re.MULTILINE)
@@ -48,7 +48,7 @@ def lint(root: Path) -> dict[str, str]:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A tree of its own to plant violations in."""
+    """A copy of the tree to plant violations in."""
     for package in PACKAGES:
         shutil.copytree(
             package, tmp_path / relative(package), ignore=shutil.ignore_patterns("__pycache__")

@@ -21,7 +21,7 @@ TEXT = [
 ]
 CEILING = 300
 
-# A letter in brackets keeps a pattern from finding itself.
+# A letter in brackets keeps a pattern from matching this file.
 NOT_HERE = {
     "unfinished": r"TO[D]O|FIX[M]E|raise NotImplemented[E]rror|pytest\.skip[(][)]",
     "swallowed": r"except (Base)?Exc[e]ption\b[^\n]*:\s*pass\b",
@@ -39,7 +39,7 @@ SAMPLES = {
 
 
 def offenders(pattern: str) -> list[str]:
-    """The files in which `pattern` is found."""
+    """The files that contain `pattern`."""
     return [relative(path) for path in TEXT if re.search(pattern, path.read_text("utf-8"))]
 
 

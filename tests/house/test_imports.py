@@ -24,7 +24,7 @@ NEEDS = {"xlayout.cli": "typer", "xlayout.jax": "jax", "xlayout.torch": "torch"}
 
 LOADED = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
 
-# Stands in for a machine where these were never installed.
+# Simulates a machine on which these modules are not installed.
 BLOCK = """
 import sys
 class Absent:
@@ -41,7 +41,7 @@ def without(*blocked: str) -> str:
 
 
 def loaded_by(code: str) -> set[str]:
-    """The top-level modules that an interpreter holds after `code`."""
+    """The top-level modules that an interpreter has loaded after `code`."""
     return set(python(f"{code}\n{LOADED}").split())
 
 
@@ -70,9 +70,9 @@ def test_files_and_the_terminal_wait_for_the_frameworks(module: str) -> None:
 
 
 def test_import_is_light() -> None:
-    """Nothing of the standard library beyond what any typed dataclass.
+    """From the standard library, nothing beyond what any typed dataclass needs.
 
-    An import costs what it loads: a count holds on any machine, a time only on a quiet one.
+    Modules are counted because a count holds on any machine, and a time only on a quiet one.
     """
     light = "import __future__, contextvars, dataclasses, inspect, json, math, re, typing, weakref"
     assert loaded_by("import xlayout") - loaded_by(light) == {"xlayout", "xlayout_native"}
@@ -115,7 +115,7 @@ except ImportError as error:
 
 
 def test_a_table_of_positions_says_which_extra_it_needs() -> None:
-    """The guide's first example, in the core alone."""
+    """The guide's first example, with only the core installed."""
     code = """
 import xlayout
 try:

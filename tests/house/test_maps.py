@@ -19,7 +19,7 @@ OPENING = ("__init__", "__main__")
 
 
 def lines(package: str) -> list[list[str]]:
-    """The modules on each line of a package's map, which a folder of programs has in its main."""
+    """The modules on each line of a package's map; a folder of programs has it in `__main__`."""
     start = next(p for n in OPENING if (p := ROOT / package / f"{n}.py").exists())
     tree = ast.parse(start.read_text("utf-8"))
     told = ast.get_docstring(tree, clean=False) or ""
@@ -28,7 +28,7 @@ def lines(package: str) -> list[list[str]]:
 
 
 def imported(package: str, module: str) -> Iterator[str]:
-    """The modules of a package that one of them imports as it is loaded; a package is a module."""
+    """The modules of a package that one of them imports on import; subpackages count as modules."""
     name = package.removeprefix("backends/").replace("/", ".")
     path = ROOT / package / module
     for file in path.rglob("*.py") if path.is_dir() else (path.with_suffix(".py"),):

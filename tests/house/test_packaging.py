@@ -34,7 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(
     request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The interpreter of a new environment that holds xlayout and numpy, and nothing else."""
+    """The interpreter of a new environment with xlayout and numpy and nothing else."""
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "editable":
         wheel = build("editable", folder)
@@ -42,7 +42,7 @@ def installed(
     python = folder / "venv" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps")
     run(*pip, wheel)
-    # Not `site.getsitepackages`: of a Debian Python that is several folders.
+    # Not `site.getsitepackages`, which has several folders for Debian's Python.
     where = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(run(python, "-c", where).strip())
     for part in Path(np.__file__).parent.parent.glob("numpy*"):
@@ -73,7 +73,7 @@ def test_it_runs_without_the_frameworks(installed: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("file", ["ok.py", "bad.py"])
 def test_a_consumer_sees_the_types(installed: Path, tmp_path: Path, file: str) -> None:
-    """mypy, in a project of its own, finds the errors that the file marks, and no others."""
+    """mypy, in a separate project, finds exactly the errors that the file marks."""
     source = (TYPING / file).read_text("utf-8")
     consumer = tmp_path / "consumer.py"
     consumer.write_text(source, "utf-8")

@@ -30,7 +30,7 @@ PAGE = (ROOT / "docs" / "guide" / "extending.md").read_text("utf-8")
 
 @pytest.fixture
 def boxed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The guide's backend, as a package that is installed."""
+    """The backend from the guide, as an installed package."""
     notes = tmp_path / "boxed-1.0.dist-info"
     notes.mkdir()
     (notes / "METADATA").write_text("Metadata-Version: 2.1\nName: boxed\nVersion: 1.0\n", "utf-8")

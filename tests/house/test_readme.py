@@ -23,7 +23,7 @@ def test_examples_run() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What its headings are called in links."""
+    """The anchors by which links refer to the page's headings."""
     heads = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
@@ -44,7 +44,7 @@ def test_commands_exist() -> None:
 
 
 def test_what_builds_the_kernel_in_place_finds_jaxlib_first() -> None:
-    """Else `make test-aot` would take XLA's calls out of the kernel that `make test` built."""
+    """Otherwise `make test-aot` would rebuild `make test`'s kernel without the calls from XLA."""
     rules = (ROOT / "Makefile").read_text("utf-8").split("\n\n")
     building = [rule for rule in rules if ' -e "' in rule]
     assert len(building) == 2
@@ -54,7 +54,7 @@ def test_what_builds_the_kernel_in_place_finds_jaxlib_first() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_a_page_says_where_many_devices_come_from(page: Path) -> None:
-    """Here the examples find eight, which `docs/conftest.py` asks for; a reader has to ask too."""
+    """Here `docs/conftest.py` requests eight for the examples; a reader has to do so too."""
     text = page.read_text("utf-8")
     if re.search(r"^>>> .*jax\.(make_mesh|devices)\(", text, re.MULTILINE):
         assert "XLA_FLAGS=--xla_force_host_platform_device_count=" in text

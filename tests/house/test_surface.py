@@ -49,7 +49,7 @@ def test_a_name_is_explained(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_has_an_example_that_runs(name: str) -> None:
-    """The doctest is there, and the test run finds it: a wrapped function can hide its own."""
+    """There is a doctest, and the test run collects it: a wrapped function can hide its own."""
     value = VALUES[name]
     module = importlib.import_module(value.__module__)
     found = {test.name for test in DocTestFinder(exclude_empty=True).find(module) if test.examples}

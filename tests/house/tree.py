@@ -17,7 +17,7 @@ PACKAGES = (
     ROOT / "backends" / "xlayout_triton",
 )
 
-# Without bytecode an import costs several times what it costs a user.
+# Without bytecode, imports would take several times as long as they do for users.
 UNUSUAL = {"PYTHONDONTWRITEBYTECODE"}
 
 
@@ -27,18 +27,18 @@ def sources(*folders: Path) -> list[Path]:
 
 
 def relative(path: Path) -> str:
-    """`path` from the root, as a test's name shows it."""
+    """`path` relative to the root, for names of tests."""
     return path.relative_to(ROOT).as_posix()
 
 
 def environment(*folders: Path, **variables: str) -> dict[str, str]:
-    """This process's environment, with only `folders` ahead of what is installed, and variables."""
+    """This process's environment without `UNUSUAL`, with PYTHONPATH as given, and `variables`."""
     kept = {name: value for name, value in os.environ.items() if name not in UNUSUAL}
     return {**kept, "PYTHONPATH": os.pathsep.join(map(str, folders)), **variables}
 
 
 def run(*command: str | Path, cwd: Path = ROOT, path: tuple[Path, ...] = ()) -> str:
-    """What a command prints, both streams; a failing command is a failing test."""
+    """What a command prints on both streams; if it fails, the test fails."""
     done = attempt(*command, cwd=cwd, path=path)
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -47,7 +47,7 @@ def run(*command: str | Path, cwd: Path = ROOT, path: tuple[Path, ...] = ()) -> 
 def attempt(
     *command: str | Path, cwd: Path = ROOT, path: tuple[Path, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """A command that may fail."""
+    """The outcome of a command that may fail."""
     return subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -61,12 +61,12 @@ def attempt(
 
 
 def python(code: str) -> str:
-    """What `code` prints in a fresh interpreter that sees this tree."""
+    """What `code` prints in a fresh interpreter that can import this tree."""
     return run(sys.executable, "-c", code, path=(ROOT, ROOT / "backends"))
 
 
 def printed(code: str, *arguments: str, quiet: bool = False, **variables: str) -> str:
-    """The same, on standard output alone: a fork may be warned of on the other, if not `quiet`."""
+    """The same for standard output only; unless `quiet`, standard error may warn about a fork."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=ROOT,

@@ -26,7 +26,7 @@ def no_graph_of_another_test() -> Iterator[None]:
 
 @st.composite
 def layers(draw: st.DrawFn) -> tuple[nn.Linear, TiledLinear]:
-    """A dense layer, and a tiled one of the same parameters."""
+    """A dense layer, and a tiled one with the same parameters."""
     sizes = draw(st.integers(1, 9)), draw(st.integers(1, 9))
     of = dense(*sizes, bias=draw(st.booleans()))
     into, out = (draw(st.integers(1, n)) for n in sizes)
@@ -149,7 +149,7 @@ def test_one_part_may_come_as_a_list() -> None:
 
 
 class Shard(nn.Linear):
-    """A tile that holds half of its columns, as a row-parallel layer of Megatron-LM does."""
+    """A tile that holds half of its columns, like a row-parallel layer of Megatron-LM."""
 
     def __init__(self, into: int, out: int, **options: Any) -> None:
         super().__init__(into // 2, out, **options)
@@ -163,7 +163,7 @@ def test_an_input_that_is_a_shard_is_cut_as_evenly() -> None:
 
 def test_a_tile_whose_hooks_widen_its_input_is_given_what_there_is() -> None:
     tiled = TiledLinear(12, 4, in_splits=3, init_linear=dense(12, 4), dtype=torch.float64)
-    for tile in tiled.linears[0]:  # as tensor parallelism makes the whole of a shard
+    for tile in tiled.linears[0]:  # stands in for tensor parallelism
         tile.register_forward_pre_hook(lambda _, args: (torch.cat([args[0]] * 2, -1),))
     parts = whole(2, 6).split(2, -1)
     full = torch.cat([part for part in parts for _ in range(2)], -1)

@@ -17,7 +17,7 @@ from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_modul
 from tests.layers.whole import dense, whole
 from xlayout.torch import TiledLinear
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, of a group of one process
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns about a group of one process
 
 
 @pytest.fixture

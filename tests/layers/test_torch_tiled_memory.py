@@ -18,7 +18,7 @@ from xlayout.torch import TiledLinear
 
 
 class Sizes(TorchDispatchMode):
-    """Notes the size of every fresh result."""
+    """Records the size of every fresh result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,9 +51,9 @@ Gathered = list[tuple[torch.Size, int | None]]
 
 @pytest.fixture
 def zero(monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[[nn.Module], None], Gathered]:
-    """A stand-in for ZeRO-3: it takes parameters away, and gives them back while they are gathered.
+    """A stand-in for ZeRO-3: parameters are taken away, and given back only while gathered.
 
-    As in DeepSpeed, only what `modifier_rank` names may be written.
+    As in DeepSpeed, writes are kept only with a `modifier_rank`.
     """
     seen: Gathered = []
 

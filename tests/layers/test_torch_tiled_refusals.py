@@ -15,7 +15,7 @@ from xlayout.torch import TiledLinear, TiledLinearReturnBias
 
 
 class NoTile(nn.Linear):
-    """Made only where a check comes too late."""
+    """A tile that is made only if a check comes too late."""
 
     def __init__(self, *_args: Any, **_options: Any) -> None:
         raise AssertionError("a tile was made")

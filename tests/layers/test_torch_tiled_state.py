@@ -39,7 +39,7 @@ def equal(tiled: TiledLinear, of: nn.Linear) -> bool:
 
 @st.composite
 def sizes(draw: st.DrawFn, n: int) -> tuple[int, ...]:
-    rule = draw(st.sampled_from(["balanced", "last", "ceil", "back"]))  # "last": DeepSpeed's once
+    rule = draw(st.sampled_from(["balanced", "last", "ceil", "back"]))  # "last": once DeepSpeed's
     return xl.partition(n, draw(st.integers(1, n)), rule=rule)
 
 
@@ -118,7 +118,7 @@ def test_more_pieces_than_a_layout_may_have_are_cut_in_two_steps(
     assert equal(tiled, dense(10, 7))
 
 
-# -- what is missing, unexpected or of another size is told as torch tells it ----------------------
+# -- missing, unexpected and wrongly sized keys are reported as torch reports them ----------------
 
 
 def told(tiled: TiledLinear, state: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -202,7 +202,7 @@ def test_sizes_that_differ_are_told(strict: bool, state: dict[str, Any], text: s
 
 
 def test_a_layer_that_holds_parts_of_its_tiles_is_not_cut() -> None:
-    """The rows of a dense layer's shard are not those of the shards of its tiles."""
+    """The rows in a shard of a dense layer are not those in the shards of its tiles."""
 
     class Half(nn.Linear):
         def __init__(self, into: int, out: int, **options: Any) -> None:
