@@ -17,7 +17,7 @@ __all__ = ["Aot", "Inductor"]
 
 
 class Aot:
-    """A backend of one's own, with a pass over the joint graph; `graphs`: forward, backward."""
+    """A custom backend with a pass over the joint graph; `graphs`: forward, backward."""
 
     def __init__(self, joint: Callable[[GraphModule], Any] | None = None) -> None:
         self.graphs: list[GraphModule] = []

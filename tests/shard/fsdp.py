@@ -15,7 +15,7 @@ WIDTH = 16
 
 
 class Fsdp(torch.nn.Module):
-    """So many layers in bfloat16, whose parameters are kept in float32, an equal part a rank."""
+    """Layers in bfloat16 whose parameters are kept in float32, an equal part on each rank."""
 
     def __init__(self, mesh: DeviceMesh, layers: int = 4) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ def traced(fn: Callable[..., Any], *arrays: torch.Tensor, dynamic: bool = False)
 
 
 def gathers(graph: GraphModule) -> list[torch.dtype]:
-    """In which dtype each gather of a graph gathers."""
+    """The dtype of each gather in a graph."""
     return [
         n.args[0].meta["val"].dtype
         for n in graph.graph.nodes
@@ -41,7 +41,7 @@ def gathers(graph: GraphModule) -> list[torch.dtype]:
 
 
 class Alone(Interpreter):
-    """Runs a graph on one rank; a gather gives rows that other ranks might have sent."""
+    """Runs a graph on one rank; gathers return rows that other ranks might have sent."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is OPS.all_gather_into_tensor.default:
@@ -89,7 +89,7 @@ def recorded(lines: list[str], dtype: torch.dtype) -> GraphModule:
 
 
 def _call(text: str, nodes: dict[str, Node]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """`aten.mm.default(x, p)` as a target and its arguments, a dict at the end as keywords."""
+    """`aten.mm.default(x, p)` as a target and arguments; a dict at the end holds the keywords."""
     found = re.fullmatch(r"([\w.]+)\((.*)\)", text)
     assert found, text
     target = operator.attrgetter(found[1])(torch.ops)

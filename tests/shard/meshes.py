@@ -21,7 +21,7 @@ MESHES = (
 
 @st.composite
 def splits(draw: DrawFn, n: int, ranks: int) -> Split:
-    """Any rule that can cut an axis of `n` among so many ranks."""
+    """Any rule that can cut an axis of `n` among this many ranks."""
     pad = draw(st.booleans())
     units = st.sampled_from([1, 1, 2, 3])
     if draw(st.integers(0, 5)) == 0:
@@ -40,7 +40,7 @@ def splits(draw: DrawFn, n: int, ranks: int) -> Split:
 
 @st.composite
 def shardings(draw: DrawFn, mesh: Mesh, shape: Sequence[int]) -> Sharding:
-    """Any sharding of an array: even, uneven, fused, replicated in part or in whole, or flat."""
+    """Any sharding of an array: even, uneven, fused, partly or fully replicated, or flat."""
     flat = draw(st.integers(0, 7)) == 0
     axes = [math.prod(shape)] if flat else list(shape)
     spec: list[list[str]] = [[] for _ in axes]

@@ -84,7 +84,7 @@ def plain(rank: int, x: np.ndarray, src: Sharding, dst: Sharding, layout: Layout
 def gathered(
     rank: int, x: np.ndarray, src: Sharding, mesh_axis: str | None, dtype: str
 ) -> tuple[np.ndarray, np.ndarray, str, str]:
-    """What a gather gives, and the gradient of a loss to which every rank adds its own weight."""
+    """What a gather returns, and the gradient of a loss that every rank weights differently."""
     leaf = dtensor(rank, x, src).requires_grad_()
     full = all_gather(leaf, mesh_axis=mesh_axis, dtype=dtype)
     local = full.to_local(grad_placements=[partial(p) for p in full.placements])
@@ -111,7 +111,7 @@ def counted(
 
 
 def counted_gather(rank: int, x: np.ndarray, src: Sharding, dtype: str) -> dict[str, int]:
-    """A gather and the backward of it, where every rank adds to the gradient."""
+    """The bytes of a gather and its backward pass, with gradients from every rank."""
     leaf = dtensor(rank, x, src).requires_grad_()
 
     def step(leaf: Any) -> None:
@@ -122,7 +122,7 @@ def counted_gather(rank: int, x: np.ndarray, src: Sharding, dtype: str) -> dict[
 
 
 def counted_plain(rank: int) -> dict[str, int]:
-    """The collectives of torch.distributed itself."""
+    """The bytes of torch.distributed's own collectives."""
     x, whole, parts = torch.ones(4), torch.ones(16), [torch.ones(4) for _ in range(4)]
 
     def step(x: torch.Tensor) -> None:
@@ -145,7 +145,7 @@ def counted_plain(rank: int) -> dict[str, int]:
 
 
 def uncounted(_rank: int) -> str:
-    """One that nobody has put a number to."""
+    """The error for a collective whose bytes are not known."""
     try:
         wire_bytes(lambda x: dist.reduce(x, 0), torch.ones(4))
     except TypeError as error:
@@ -159,12 +159,12 @@ def ran(rank: int, x: np.ndarray, src: Sharding, layout: Layout, comm: Any) -> t
 
 
 def meets(rank: int, src: Sharding, dst: Sharding) -> None:
-    """An exchange that nobody misses, so that all are joined."""
+    """An exchange with all ranks present, so that all are connected."""
     reshard(dtensor(rank, np.ones((8, 8), np.float32), src), dst)
 
 
 def meets_without(rank: int, why: str, what: str, src: Sharding, dst: Sharding) -> str:
-    """The same without rank 2; what the others are told."""
+    """The same without rank 2; returns the error that the others get."""
     leaf = dtensor(rank, np.ones((8, 8), np.float32), src).requires_grad_()
     made = all_gather(leaf) if what.startswith("gradient") else leaf
     _leave(rank, why)
@@ -183,7 +183,7 @@ def meets_without(rank: int, why: str, what: str, src: Sharding, dst: Sharding) 
 
 
 def meets_in_pairs(rank: int, layout: Layout, halves: Sharding) -> str:
-    """Ranks 0 and 1 exchange, and ranks 2 and 3, of whom one is gone."""
+    """Ranks 0 and 1 exchange, and so do ranks 2 and 3, one of which is gone."""
     leaf = dtensor(rank, np.arange(8.0), halves)
     _leave(rank, "killed")
     try:
@@ -194,7 +194,7 @@ def meets_in_pairs(rank: int, layout: Layout, halves: Sharding) -> str:
 
 
 def apart(rank: int) -> tuple[list[float], float]:
-    """What two ranks exchange on a mesh of their own, and then how many meet in a new group."""
+    """What two ranks exchange on a mesh of their own, and how many then meet in a new group."""
     mesh, found = DeviceMesh("cpu", [[0], [1]]), []
     if rank < 2:
         part = torch.arange(4.0)[2 * rank : 2 * rank + 2]
@@ -209,4 +209,4 @@ def _leave(rank: int, why: str) -> None:
     if rank == 2 and why == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if why == "killed":
-        time.sleep(0.2)  # for its end to be known
+        time.sleep(0.2)  # until its end has been noticed

@@ -21,7 +21,7 @@ from xlayout.torch import CastBeforeGather
 
 
 def trained(rank: int) -> tuple[dict[str, bool], dict[str, int]]:
-    """Whether loss and gradients equal eager mode's; the bytes that are gathered, by compiler."""
+    """Whether loss and gradients equal those of eager mode; the bytes gathered, by compiler."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("fsdp",))
     x = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(rank)).to(torch.bfloat16)
     wanted = _step(Fsdp(mesh), x)
@@ -49,7 +49,7 @@ def trained(rank: int) -> tuple[dict[str, bool], dict[str, int]]:
 
 
 def _step(run: Any, x: torch.Tensor, model: Any = None) -> list[torch.Tensor]:
-    """The loss, and this rank's part of each gradient."""
+    """The loss and this rank's part of each gradient."""
     loss = run(x)
     loss.backward()
     return [loss.detach(), *(p.grad.to_local() for p in (model or run).weights)]
@@ -57,12 +57,12 @@ def _step(run: Any, x: torch.Tensor, model: Any = None) -> list[torch.Tensor]:
 
 @dataclass
 class Made:
-    """What a compiled function did, beside the same in eager mode.
+    """What a compiled function did, compared with eager mode.
 
     Attributes:
-        same: whether values and gradients are equal to the bit.
-        collectives: of its graphs, forward and backward.
-        saved: the elements of each tensor that is kept for the backward pass.
+        same: whether values and gradients are equal, bit for bit.
+        collectives: those of its graphs, forward and backward.
+        saved: the elements of each tensor that is saved for the backward pass.
     """
 
     same: bool
@@ -82,7 +82,7 @@ def resharded(
 def ran(
     rank: int, x: np.ndarray, src: Sharding, op: str, options: dict[str, Any], dst: Sharding
 ) -> Made:
-    """An op, with gradients; the result has to lie as `dst` says."""
+    """Run an op with gradients; the result must be sharded as `dst`."""
     given = dtensor(rank, x, src)
     if options.get("out_sharding") == "columns":
         options = {**options, "out_sharding": [Shard(1)]}
@@ -97,7 +97,7 @@ def ran(
 def gathered(
     rank: int, x: np.ndarray, src: Sharding, axis: str | None, dtype: str, order: Order
 ) -> Made:
-    """A gather whose result is used as a weight is: its product needs it again for the gradient."""
+    """A gather whose result is used like a weight: the product's gradient needs it again."""
 
     def use(x: Any) -> Any:
         whole = xl.all_gather(x, mesh_axis=axis, dtype=dtype)
@@ -118,7 +118,7 @@ def changing(rank: int, x: np.ndarray, *shardings: Sharding) -> bool:
 
 
 def alternating(rank: int, x: np.ndarray, src: Sharding, *ops: str) -> bool:
-    """Whether one compiled function that is given one op after another runs each."""
+    """Whether a compiled function that is given different ops in turn runs each of them."""
     torch._dynamo.reset()
     array = dtensor(rank, x, src)
     run = torch.compile(lambda op, x: op(x, groups=4), backend="aot_eager", fullgraph=True)
@@ -130,7 +130,7 @@ def alternating(rank: int, x: np.ndarray, src: Sharding, *ops: str) -> bool:
 
 
 def growing(rank: int, x: np.ndarray, src: Sharding) -> bool:
-    """Whether ops on several arrays run whose sizes, from the second call on, are open ones."""
+    """Whether ops on several arrays run if their sizes are dynamic from the second call on."""
     torch._dynamo.reset()
 
     def use(x: Any, y: Any) -> Any:
@@ -146,7 +146,7 @@ def growing(rank: int, x: np.ndarray, src: Sharding) -> bool:
 
 
 def recompiled(rank: int, x: np.ndarray, src: Sharding) -> list[int]:
-    """How many calls are known after each of some compilations: the same, again, and others."""
+    """How many more calls are cached after each of five compilations of two alternating ops."""
     from xlayout_torch import opaque
 
     array = dtensor(rank, x, src)

@@ -23,7 +23,7 @@ from xlayout.torch import regather
 def narrow(
     rank: int, x: np.ndarray, src: Sharding, axis: str | None, dtype: str
 ) -> tuple[bool, dict[str, int]]:
-    """Whether a gather has the bits of a wide one cast afterwards; the bytes it receives."""
+    """Whether a gather equals a wide one that is cast afterwards, bit for bit; bytes received."""
     kind, given = getattr(torch, dtype), dtensor(rank, x, src)
     made: list[DTensor] = []
     counted = xl.wire_bytes(
@@ -43,7 +43,7 @@ def _bits(x: torch.Tensor) -> torch.Tensor:
 def gradient(
     rank: int, x: np.ndarray, src: Sharding, axis: str | None, reduce_dtype: str
 ) -> tuple[str, np.ndarray, dict[str, int]]:
-    """The gradient of a loss to which every rank adds a part; what receiving it takes."""
+    """The gradient of a loss to which every rank adds a part; bytes received."""
     leaf = dtensor(rank, x, src).requires_grad_()
     whole = xl.all_gather(leaf, mesh_axis=axis, dtype="bfloat16", reduce_dtype=reduce_dtype)
     local = whole.to_local(grad_placements=[partial(p) for p in whole.placements])
@@ -55,7 +55,7 @@ def gradient(
 
 
 def gradient_of(_rank: int, src: Sharding, kind: str, weight: complex) -> bool:
-    """Whether the gradient of a gathered array is that of the array, to the last digit."""
+    """Whether the gradient through a gather is that of the array, to the last digit."""
     leaf = dtensor(_rank, np.ones((8, 2), kind), src).requires_grad_()
     whole = xl.all_gather(leaf).to_local()
     (found,) = torch.autograd.grad(torch.real(whole * weight).sum(), leaf)
@@ -65,7 +65,7 @@ def gradient_of(_rank: int, src: Sharding, kind: str, weight: complex) -> bool:
 
 
 def gradient_as(rank: int, x: np.ndarray, src: Sharding, how: str) -> np.ndarray:
-    """The gradient, where the whole's is 0, 1, 2, ... and comes under other placements."""
+    """The gradient, if that of the whole is 0, 1, 2, ... and arrives under other placements."""
     leaf = dtensor(rank, x, src).requires_grad_()
     whole = xl.all_gather(leaf, dtype="float32")
     mesh = whole.device_mesh
@@ -88,7 +88,7 @@ def gradient_as(rank: int, x: np.ndarray, src: Sharding, how: str) -> np.ndarray
 
 
 def gradient_of_parts(rank: int, src: Sharding, order: tuple[int, ...]) -> bool:
-    """Whether a gradient that comes in parts, from beside what lies so, is that of each part."""
+    """Whether a gradient is right that reaches a gather in parts, from a product of DTensors."""
     leaf = dtensor(rank, np.ones((8, 2)), src, order).requires_grad_()
     beside = dtensor(rank, np.arange(16.0).reshape(8, 2), src, order)
     (xl.all_gather(leaf) * beside).to_local().sum().backward()
@@ -97,7 +97,7 @@ def gradient_of_parts(rank: int, src: Sharding, order: tuple[int, ...]) -> bool:
 
 
 def conjugated(rank: int, src: Sharding) -> bool:
-    """Whether what is lazily conjugated is gathered conjugated."""
+    """Whether a lazily conjugated tensor is gathered conjugated."""
     x = np.arange(16).reshape(8, 2) * (1 + 2j)
     whole = xl.all_gather(dtensor(rank, x, src).conj()).to_local()
     return bool((whole.resolve_conj().numpy() == x.conj()).all())
@@ -114,7 +114,7 @@ def second_gradient(rank: int, x: np.ndarray, src: Sharding) -> np.ndarray:
 
 
 def saved(rank: int, x: np.ndarray, src: Sharding, axis: str | None) -> list[int]:
-    """The elements of each tensor that a gather keeps."""
+    """The elements of each tensor that a gather saves."""
     kept: list[int] = []
 
     def keep(x: torch.Tensor) -> torch.Tensor:
@@ -131,7 +131,7 @@ def saved(rank: int, x: np.ndarray, src: Sharding, axis: str | None) -> list[int
 
 
 def peaks(rank: int, shape: tuple[int, ...], src: Sharding) -> tuple[int, int]:
-    """Bytes that gathering takes at its peak, cast afterwards and cast before."""
+    """Peak bytes of gathering, with the cast after it and before it."""
     leaf = dtensor(rank, np.ones(shape, np.float32), src)
     after = _peak(lambda: xl.all_gather(leaf).to(torch.bfloat16))
     before = _peak(lambda: xl.all_gather(leaf, dtype="bfloat16"))
@@ -154,7 +154,7 @@ def _status(field: str) -> int:
 
 
 def trained(rank: int, src: Sharding, local: bool) -> tuple[bool, dict[str, int], dict[str, int]]:
-    """Whether three layers have the same gradients; of each way the wholes kept, bytes received."""
+    """Whether three layers have the same gradients; by way, wholes kept and bytes received."""
     found = []
     for context in (nullcontext, regather):
         weights = _weights(rank, src, 3, 8)
@@ -190,7 +190,7 @@ def _weights(rank: int, src: Sharding, layers: int, width: int) -> list[DTensor]
 
 
 def _layers(weights: list[DTensor], x: torch.Tensor, local: bool) -> torch.Tensor:
-    """A product a layer, on local tensors or on DTensors."""
+    """One product per layer, on local tensors or on DTensors."""
     whole: list[Any] = [Replicate()] * weights[0].device_mesh.ndim
     y: Any = x if local else DTensor.from_local(x, weights[0].device_mesh, whole)
     for weight in weights:
@@ -202,7 +202,7 @@ def _layers(weights: list[DTensor], x: torch.Tensor, local: bool) -> torch.Tenso
 
 
 def resident(rank: int, src: Sharding, layers: int, width: int) -> tuple[int, int]:
-    """Bytes that are held after the forward pass, with wholes saved and without."""
+    """Bytes held after the forward pass, with wholes saved and without."""
     found = []
     for context in (nullcontext, regather):
         weights = _weights(rank, src, layers, width)
@@ -216,14 +216,14 @@ def resident(rank: int, src: Sharding, layers: int, width: int) -> tuple[int, in
 
 
 def _resident() -> int:
-    """Bytes that are held; what was freed goes back first, and is not used again unseen."""
+    """Bytes held, once freed memory is back with the system, where its reuse would show."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return _status("VmRSS")
 
 
 def ungathered(_rank: int) -> bool:
-    """A layer beside, whose weight nobody gathers."""
+    """A layer alongside, whose weight is not gathered."""
     layer = torch.nn.Linear(3, 3)
     with regather():
         loss = layer(torch.ones(1, 3)).square().sum()
@@ -232,7 +232,7 @@ def ungathered(_rank: int) -> bool:
 
 
 def used(rank: int, src: Sharding, how: str) -> bool:
-    """Whether a use of what was gathered has the same gradients where it is gathered again."""
+    """Whether a use of a gathered tensor has the same gradients if it is gathered again."""
     found = []
     for context in (nullcontext, regather):
         numbers = np.arange(64).reshape(8, 8)
@@ -260,7 +260,7 @@ def _doubled(whole: DTensor) -> DTensor:
 
 
 def written(rank: int, src: Sharding, local: bool) -> str:
-    """What is said where a part is written into before the backward pass."""
+    """The error if a part is written into before the backward pass."""
     leaf = dtensor(rank, np.ones((8, 8)), src).requires_grad_()
     x = torch.ones(8, 8, dtype=torch.float64, requires_grad=True)
     with regather():
@@ -275,7 +275,7 @@ def written(rank: int, src: Sharding, local: bool) -> str:
 
 
 def inferred(rank: int, src: Sharding) -> bool:
-    """Whether what is gathered in inference mode is what is gathered outside of it."""
+    """Whether gathering gives the same in inference mode as outside of it."""
     part = dtensor(rank, np.arange(64.0).reshape(8, 8), src)
     found = []
     for context in (nullcontext, regather):

@@ -30,7 +30,7 @@ __all__ = [
 def compared(
     _rank: int, name: str, on: Mesh, told: bool, compiled: bool
 ) -> tuple[bool, bool, bool]:
-    """Whether an op on DTensors has the values of that on tensors, its gradients, and its place."""
+    """Whether an op on DTensors has the values and gradients it has on tensors, and its place."""
     op, shapes, lies, to = OPS[name]
     mesh = device_mesh(on)
     src, dst = (Sharding(on, spec).to_torch(mesh) for spec in (lies, to))
@@ -50,7 +50,7 @@ def compared(
 
 
 def _run(op: Any, xs: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Its results, and the gradients of some weights of them."""
+    """The op's results, and the gradients of a weighted sum of them."""
     made = pytree.tree_leaves(op(*xs))
     weights = [torch.from_numpy(some(tuple(y.shape), 9 + k)) for k, y in enumerate(made)]
     like = [
@@ -69,7 +69,7 @@ def _same(made: list[Any], wanted: list[Any]) -> bool:
 
 
 def of_one_element(_rank: int, on: Mesh) -> list[str]:
-    """How results lie of an array whose one row is cut; those that are wrong say so."""
+    """How the results of an array with a single, sharded row are placed; wrong ones say so."""
     values = torch.arange(6.0).reshape(1, 2, 3)
     x = _distributed(values, device_mesh(on), Sharding(on, ("tp",)).to_torch(device_mesh(on)))
     found = []
@@ -87,7 +87,7 @@ def of_one_element(_rank: int, on: Mesh) -> list[str]:
 
 
 def of_uneven(_rank: int, on: Mesh) -> list[bool]:
-    """Whether axes are regrouped right that are cut unevenly, or are to be."""
+    """Whether axes are regrouped correctly that are cut unevenly, before or afterwards."""
     cases: list[tuple[tuple[int, ...], str, dict[str, int]]] = [
         ((8,), "(a b) -> b a", {"a": 2}),
         ((5, 8), "a b -> (b a)", {}),
@@ -106,7 +106,7 @@ def of_uneven(_rank: int, on: Mesh) -> list[bool]:
 
 
 def out_of_order(rank: int, on: Mesh, order: tuple[int, ...]) -> bool:
-    """Whether results with other axes are right where the ranks of the mesh are in some order."""
+    """Whether results with other axes are right when the mesh lists its ranks in this order."""
     values = np.arange(24.0).reshape(8, 3)
     x = dtensor(rank, values, Sharding(on, ("tp",)), order)
     made = [*xl.unstack(x), xl.rearrange(x, "a b -> (b a)")]
@@ -119,7 +119,7 @@ def out_of_order(rank: int, on: Mesh, order: tuple[int, ...]) -> bool:
 
 
 def of_segments(rank: int, on: Mesh) -> bool:
-    """Whether rows are right of which one has segments that both mesh axes cut."""
+    """Whether rows come out right if one has segments that both mesh axes cut."""
     rows = [np.arange(12.0), np.arange(12.0) + 20]
     fused = Sharding(on, (on.names,), splits={0: Split(segments=3)})
     given = [dtensor(rank, rows[0], Sharding(on, ("tp",))), dtensor(rank, rows[1], fused)]
@@ -128,7 +128,7 @@ def of_segments(rank: int, on: Mesh) -> bool:
 
 
 def second_derivative(_rank: int, on: Mesh) -> bool:
-    """That of squared sums of what is padded, on many ranks and on one."""
+    """The second derivative of squared sums of a padded array, on many ranks and on one."""
 
     def twice(x: Any) -> Any:
         rows = xl.pad(x, to=3, axis=1, value=2.5).sum(1)

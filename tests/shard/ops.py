@@ -19,7 +19,7 @@ W = (32, 16)
 GLU = xl.interleave.layout(W)
 QKV = ((32, 16), (16, 16), (16, 16))
 
-# name: (op, shapes of the inputs, how each lies, how each result is to lie)
+# name: (op, shapes of the inputs, spec of each, spec wanted for each result)
 OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Spec, Spec]] = {
     "interleave": (lambda x, **o: xl.interleave(x, block=2, **o), (W,), TP, TP),
     "deinterleave": (xl.deinterleave, (W,), (("dp", "tp"),), ("dp", "tp")),
@@ -54,5 +54,5 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Spec, Spec
 
 
 def some(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Numbers with nothing special about them."""
+    """Ordinary random numbers."""
     return np.random.default_rng(seed).standard_normal(shape, np.float32)

@@ -28,9 +28,9 @@ _CONTEXT.set_forkserver_preload(
 
 
 class Pool:
-    """So many ranks; `pool(fn, *args)` gives what `fn(rank, *args)` returned on each.
+    """Some ranks; `pool(fn, *args)` gives what `fn(rank, *args)` returned on each.
 
-    `timeout`: how many seconds the ranks wait for one another; by default as long as torch does.
+    `timeout`: the seconds for which ranks wait for one another; torch's own by default.
     """
 
     def __init__(self, ranks: int, timeout: float | None = None) -> None:
@@ -56,7 +56,7 @@ class Pool:
         return [answers[rank] for rank in sorted(answers)]
 
     def survivors(self, fn: Callable[..., Any], *args: Any, timeout: float = 60) -> dict[int, Any]:
-        """The answers of the ranks that live to give one."""
+        """The answers of the ranks that survive."""
         for pipe in self._pipes:
             pipe.send((fn, args))
         answers = {}

@@ -50,7 +50,7 @@ def test_a_rank_that_is_elsewhere_is_named_when_the_time_is_over(ranks: Pool) ->
 
 
 def test_ranks_that_are_not_needed_are_not_missed(ranks: Pool) -> None:
-    """Rank 2 is gone, and nobody needs anything of it."""
+    """Rank 2 is gone, and no other rank needs anything from it."""
     ranks(on_ranks.meets, ROWS, COLUMNS)
     swap = xl.Layout.parse("(a b) -> (b a)", (8,), a=2)  # between ranks 0, 1 and 2, 3
     halves = Sharding(Mesh((2, 2), ("pair", "at")), ("at",))

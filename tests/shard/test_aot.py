@@ -50,7 +50,7 @@ def arguments(on: jax.sharding.Mesh) -> tuple[Any, Any]:
 
 
 def net(gather: Callable[[Any], Any], w: Any, x: Any) -> Any:
-    """A loss for which the weight is used twice."""
+    """A loss that uses the weight twice."""
     full = gather(w).astype(jnp.bfloat16)
     y = jax.nn.relu(x @ full) @ full.T
     return (y.astype(jnp.float32) ** 2).mean()
@@ -117,7 +117,7 @@ def test_a_train_step_on_explicit_axes_sums_in_float32(target: str, dtype: str, 
 
 
 def test_at_the_peak_the_full_copy_in_float32_is_missing(target: str) -> None:
-    """But for a device's own eighth, which is there in any case."""
+    """Except for a device's own eighth, which is there in any case."""
     at = NamedSharding(mesh(AxisType.Auto), SHARDED)
     w = jax.ShapeDtypeStruct((8192, 4096), np.float32, sharding=at)
     x = jax.ShapeDtypeStruct((256, 8192), jnp.bfloat16, sharding=at)

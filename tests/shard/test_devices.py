@@ -52,7 +52,7 @@ def test_half_of_all_reshards_are_left_to_xla() -> None:
 
 @pytest.mark.parametrize("to", SPECS, ids=str)
 def test_what_is_left_to_xla_it_does_at_the_minimum(to: Any) -> None:
-    """All of them in one program, each on an array of its own."""
+    """All of them in one program, each on a separate array."""
     sources = [a for a, b in LEFT if b == to]
 
     def run(*xs: Any) -> Any:

@@ -34,7 +34,7 @@ def values(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
 
 
 def moved(spec: P, fn: Any) -> int:
-    """Bytes that devices receive in the compiled program, over all of them."""
+    """Bytes that all devices together receive in the compiled program."""
     return 8 * sum(wire_bytes(fn, put(values(), spec, mesh(AxisType.Explicit))).values())
 
 

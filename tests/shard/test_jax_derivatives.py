@@ -30,7 +30,7 @@ def put(x: Any, spec: P, kind: AxisType = AxisType.Auto) -> jax.Array:
 
 
 def within(kind: AxisType) -> Any:
-    """Where JAX makes arrays of its own that lie on explicit axes, it asks for their mesh."""
+    """The mesh as a context, which JAX needs to make arrays of its own on explicit axes."""
     return jax.set_mesh(mesh(kind)) if kind is AxisType.Explicit else nullcontext()
 
 
@@ -64,7 +64,7 @@ def test_jacobians_and_hessians_are_those_of_one_device(name: str, kind: AxisTyp
 
 
 _ROWS = (64, 1, 1)
-# One piece that goes to several places, and pieces that begin in the same place.
+# One piece that goes to several places, and several pieces that begin in the same place.
 REPEATS = {
     "rows": xl.Layout(((8, 8),), ((40, 8),), [xl.Piece(0, 0, ((5, 0, 64), _ROWS))]),
     "broadcast": xl.Layout(((8, 8),), ((3, 8, 8),), [xl.Piece(0, 0, ((3, 0, 64), _ROWS))]),

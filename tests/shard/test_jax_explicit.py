@@ -19,7 +19,7 @@ from xlayout.shard import wire_bytes
 
 BOTH = P("dp", "tp")
 
-# name: (op, how its inputs lie, all of shape (8, 8), how each result is to lie)
+# name: (op, specs of its inputs, all of shape (8, 8), spec wanted for each result)
 CASES: dict[str, tuple[Callable[..., Any], tuple[P, ...], P]] = {
     "stack": (lambda *xs, **o: xl.stack(xs, **o), (BOTH, P(None, "dp")), P(None, *BOTH)),
     "unstack": (xl.unstack, (BOTH,), P("tp")),

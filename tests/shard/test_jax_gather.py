@@ -33,7 +33,7 @@ from xlayout.shard import wire_bytes
 
 @pytest.mark.parametrize(("dtype", "times"), [("bfloat16", 2), ("float8_e4m3fn", 4)])
 def test_a_weight_that_is_used_twice_travels_once_and_narrow(dtype: str, times: int) -> None:
-    """XLA itself gathers float32 here, whichever way the cast is written."""
+    """XLA by itself gathers float32 here, however the cast is written."""
     on = mesh(AUTO)
     source, whole = NamedSharding(on, P("fsdp")), NamedSharding(on, P())
 
@@ -125,7 +125,7 @@ def test_the_other_axis_and_several_mesh_axes() -> None:
 
 
 def test_gradients_are_summed_in_float32() -> None:
-    """Device 0 adds 256 and the others 1 each; of that bfloat16 would keep 256 or 264."""
+    """Device 0 adds 256 and the others 1 each; bfloat16 would round the sum to 256 or 264."""
     x = np.ones((8, IN), jnp.bfloat16)
     x[0] = 256
 

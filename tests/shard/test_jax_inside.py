@@ -146,7 +146,7 @@ def test_parts_are_exchanged(check: bool, manual: set[str]) -> None:
 
 @pytest.mark.parametrize("check", [True, False])
 def test_gradients_of_parts_add_up_over_copies(check: bool) -> None:
-    """A part that went to four devices gets back what all four made of it."""
+    """A part that went to four devices gets back the sum of all four gradients."""
 
     def loss(x: Any) -> Any:
         whole = xl.reshard(x, P(), in_sharding=ROWS)
@@ -160,7 +160,7 @@ def test_gradients_of_parts_add_up_over_copies(check: bool) -> None:
 
 
 def test_parts_may_lie_as_jax_cannot_say() -> None:
-    """The halves of a fused weight, each cut in four: local, and no NamedSharding."""
+    """The halves of a fused weight, each cut in four: a local move, but no NamedSharding."""
     fused = Sharding(TP, ("tp",), splits={0: Split(segments=2)})
     shuffled = np.concatenate([fused.layout(rank, SHAPE)(values()) for rank in range(4)])
 

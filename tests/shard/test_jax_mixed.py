@@ -31,7 +31,7 @@ def put(spec: P) -> jax.Array:
     return x
 
 
-# name: (op, how its input lies, how its result is to lie)
+# name: (op, spec of its input, spec wanted for its result)
 CASES: dict[str, tuple[Callable[[Any], Any], P, P]] = {
     "reshard": (lambda x: xl.reshard(x, on(PART)), P(), PART),
     "reshard, swapped": (lambda x: xl.reshard(x, on(PART)), P(("tp", "dp")), PART),

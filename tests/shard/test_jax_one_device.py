@@ -47,7 +47,7 @@ def test_an_axis_that_is_cut_is_taken_apart(name: str, comm: Any) -> None:
 
 
 def test_no_key_tells_it_from_a_plain_array(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no platform has two devices, a call is found again whatever the array's sharding."""
+    """If no platform has two devices, a cached call is found whatever the array's sharding."""
     monkeypatch.setattr(xlayout_jax, "backends", dict)
     for x in (jax.numpy.asarray(values()), put(P("tp")), put(P(None, "tp")), put(P())):
         made = xl.interleave(x, axis=-2, block=2)

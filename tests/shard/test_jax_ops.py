@@ -36,7 +36,7 @@ class Case:
         self.told = [named(self.lies)] * len(shapes)
 
     def _gathered(self) -> list[np.ndarray]:
-        """To each input position the weights of where it went; ten and more are positions."""
+        """For each input position the weights of where it went; ten and more are positions."""
         sizes = np.cumsum([0, *(x.size for x in self.given)])
         at = [
             np.arange(x.size).reshape(x.shape) + 10.0 + n
@@ -104,7 +104,7 @@ def test_gradients_are_those_of_one_device(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["pad", "stack", "interleave", "fuse_qkv one after the other"])
 def test_gradients_of_parts_are_those_of_one_device(name: str) -> None:
-    """Also where ranks do different things, and where a copy goes to other places than the rest."""
+    """Even if ranks do different things, and if one copy goes to other places than the rest."""
     case = Case(name)
 
     def parts(*xs: Any) -> Any:
@@ -117,7 +117,7 @@ def test_gradients_of_parts_are_those_of_one_device(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["permute_dims", "rope_pairs"])
 def test_copies_of_parts_are_what_jax_has_to_be_told(name: str) -> None:
-    """It types what was gathered as if devices might differ in it."""
+    """It types a gathered array as if it might differ between devices."""
     case = Case(name)
 
     def parts(x: Any) -> Any:

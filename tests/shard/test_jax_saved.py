@@ -36,7 +36,7 @@ def test_the_full_copy_in_float32_is_never_there() -> None:
 
 
 def saved(fn: Callable[..., Any], capsys: pytest.CaptureFixture[str], *args: Any) -> set[str]:
-    """The shapes of what is kept for the backward pass."""
+    """The shapes of what is saved for the backward pass."""
     capsys.readouterr()
     print_saved_residuals(fn, *args)
     lines = capsys.readouterr().out.splitlines()

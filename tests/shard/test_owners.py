@@ -13,12 +13,12 @@ from xlayout.shard.owners import Region, sender
 @pytest.mark.parametrize(
     ("shape", "owners", "rank", "wanted"),
     [
-        ((4,), (2,), 0, 2),  # there is one
+        ((4,), (2,), 0, 2),  # the only one
         ((4,), (0, 1, 2), 1, 1),  # itself
-        ((4,), (0, 1, 2), 3, 0),  # of those as near the next in the ring
+        ((4,), (0, 1, 2), 3, 0),  # of equally near ones, the next in the ring
         ((4,), (1, 2, 3), 0, 1),
         ((4,), (0, 1), 2, 0),
-        ((2, 3), (0, 4), 1, 4),  # along one mesh axis it is the same place
+        ((2, 3), (0, 4), 1, 4),  # at the same place along one mesh axis
         ((2, 3), (1, 3), 4, 1),
     ],
 )
@@ -56,7 +56,7 @@ def test_arrays_are_joined_of_which_one_is_held_by_uneven_groups(uneven: int) ->
     src = [Sharding(mesh, ("tp",)) for _ in range(2)]
     src[uneven] = Sharding(mesh, ("tp",), splits=splits)
     shapes = [(8,), (8,)]
-    shapes[uneven] = (5,)  # three with two ranks and two with the others
+    shapes[uneven] = (5,)  # two ranks hold three, the others two
     joined = Layout.concat(shapes)
     plan = plan_reshard(joined, tuple(src), Sharding(mesh, (None,)))
     xs = [np.arange(8), 10 + np.arange(8)]

@@ -57,7 +57,7 @@ def jax_mesh(mesh: Mesh, order: Sequence[int] | None = None) -> jax.sharding.Mes
 
 
 def torch_local(mesh: Mesh, placements: Sequence[Any], rank: int, x: torch.Tensor) -> torch.Tensor:
-    """What torch itself gives a rank: one split after the other, in mesh order."""
+    """What torch itself gives a rank: one split after another, in mesh order."""
     at = mesh.coordinates(rank)
     for k, placement in enumerate(placements):
         if not isinstance(placement, Replicate):
@@ -74,7 +74,7 @@ def local(sharding: Sharding, rank: int, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(("mesh", "spec"), CASES, ids=str)
 def test_jax_holds_what_the_sharding_says(mesh: Mesh, spec: list[list[str]]) -> None:
     sharding = Sharding(mesh, spec)
-    # Devices in another order than their ids: a rank is a position.
+    # Devices in another order than their ids: a rank is a position in the mesh.
     named = sharding.to_jax(jax_mesh(mesh, order=range(mesh.size - 1, -1, -1)))
     assert Sharding.from_jax(named) == sharding
     x = np.arange(64 * 64).reshape(64, 64)
@@ -162,7 +162,7 @@ def test_how_models_are_really_sharded(mesh: Mesh, placements: list[Any], spec: 
     assert from_torch.to_jax(named.mesh) == named
 
 
-# -- what one side cannot say ----------------------------------------------------------------------
+# -- what one side cannot express ------------------------------------------------------------------
 
 
 def cut(split: Split | None = None, *, flat: bool = False) -> Sharding:

@@ -192,7 +192,7 @@ def test_a_broadcast_travels_once() -> None:
 
 
 def test_receivers_may_want_the_same_rows_at_other_distances() -> None:
-    """Messages at equal distances that overlap are no loop."""
+    """Overlapping messages at equal distances do not form a loop."""
     mesh = Mesh(6, "tp")
     pieces = tuple(xl.Piece(2 * k, 4 * k, ((4, 8, 1),)) for k in range(6))
     layout = xl.Layout(((35,),), ((6, 4),), pieces)
@@ -226,7 +226,7 @@ OF_256 = {
 
 @pytest.mark.parametrize("case", OF_256)
 def test_the_part_of_one_rank_of_256_takes_few_steps(case: str) -> None:
-    """Counted, not timed; block by block it were half a million."""
+    """Counted, not timed; block by block it would be half a million."""
     calls = 0
 
     def count(_frame: object, event: str, _arg: object) -> None:

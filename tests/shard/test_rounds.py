@@ -13,7 +13,7 @@ from xlayout.shard.rounds import in_rounds
 
 @st.composite
 def messages(draw: DrawFn) -> tuple[list[Message], int]:
-    """Ragged ones: of a few sizes, of any size, or spread over orders of magnitude."""
+    """Ragged messages: of a few sizes, of any size, or spread over orders of magnitude."""
     ranks = draw(st.integers(2, 6))
     size = draw(
         st.sampled_from(

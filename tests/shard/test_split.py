@@ -14,7 +14,7 @@ from xlayout.shard.owners import whole
 
 
 def chunk(a: np.ndarray, parts: int, k: int) -> np.ndarray:
-    """torch.chunk: ceil-sized, the tail short or empty."""
+    """As torch.chunk: parts of the quotient rounded up, the last ones short or empty."""
     size = -(-len(a) // parts)
     return a[k * size : (k + 1) * size]
 
@@ -64,7 +64,7 @@ def test_copies_give_neighbours_the_same_part() -> None:
 
 
 def test_each_segment_is_cut_at_its_own_units() -> None:
-    """Six key-value heads of size 2 on four ranks, and the two query heads of each beside them."""
+    """Six key-value heads of size 2 on four ranks, each with its two query heads."""
     split = Split(rule="balanced", segments=(24, 12), unit=(4, 2))
     assert [held(split, 36, (4,), (k,)) for k in range(4)] == [
         [*range(8), *range(24, 28)],

@@ -12,7 +12,7 @@ from xlayout.shard.spmd import Program, program
 
 
 def exchanged(plan: Plan, run: Program, buffers: list[np.ndarray]) -> list[np.ndarray]:
-    """What each rank receives, by hand."""
+    """What each rank receives, worked out by hand."""
     if run.collective is None:
         received = [np.full_like(buffer, -7) for buffer in buffers]
         start = 0
@@ -65,7 +65,7 @@ def test_a_collective_carries_what_is_needed_and_no_more(plan: Plan) -> None:
 
 
 def test_what_one_rank_lacks_is_no_collective() -> None:
-    """Three of four ranks have something for all others."""
+    """Only three of the four ranks have something for all others."""
     mesh = Mesh(4, "tp")
     pieces = tuple(
         xl.Piece(4 * src + dst, 4 * dst + src) for src in range(4) for dst in range(4) if src

@@ -33,7 +33,7 @@ def pairs(piece: Piece) -> Iterator[tuple[int, int]]:
 
 
 def held(case: Case) -> dict[int, set[int]]:
-    """For each position of the array the addresses at which ranks hold it, by index arrays."""
+    """For each position of the array, the addresses at which ranks hold it, by index arrays."""
     sharding, shape, step = case
     found: dict[int, set[int]] = defaultdict(set)
     for rank in range(sharding.mesh.size):

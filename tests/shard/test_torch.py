@@ -158,7 +158,7 @@ def test_an_op_on_fused_shards_lands_in_rows_without_a_word(ranks: Pool, comm: s
 
 
 def test_ranks_of_a_mesh_need_no_others(ranks: Pool) -> None:
-    """To make a group of theirs takes all ranks, or the next that all make has another name."""
+    """All ranks have to join in making their group, or names of later groups would disagree."""
     assert ranks(on_ranks.apart) == [([0.0, 1.0, 2.0, 3.0], 4.0)] * 2 + [([], 4.0)] * 2
 
 

@@ -30,14 +30,14 @@ def test_complex_gradients_keep_both_parts_and_float64_its_digits(
 
 
 def values(shape: tuple[int, ...]) -> np.ndarray:
-    """Numbers of every size, and those that are not numbers."""
+    """Numbers of every magnitude, NaN, infinities, a negative zero and a subnormal."""
     x = np.geomspace(1e-9, 1e9, int(np.prod(shape)), dtype=np.float32).reshape(shape)
     x[::2] *= -1
     x.reshape(-1)[[0, 3, 5, 7, 11]] = np.nan, np.inf, -np.inf, -0.0, 1e-42
     return x
 
 
-# name: how it lies, what is gathered, shape
+# name: source sharding, what is gathered, shape
 CASES = {
     "rows": (ROWS, None, (16, 8)),
     "columns": (COLUMNS, "tp", (16, 8)),
@@ -83,7 +83,7 @@ def test_the_wire_carries_half_or_a_quarter(ranks: Pool, dtype: str, part: int) 
 def test_gradients_are_summed_in_float32_and_move_no_more_than_they_must(
     ranks: Pool, case: str
 ) -> None:
-    """Each rank adds what bfloat16 would lose beside the 1 of the first."""
+    """What each rank adds is so small that bfloat16 would lose it next to the first rank's 1."""
     src, axis, shape = CASES[case]
     gone = [axis] if axis else list(src.mesh.names)
     dst = src.without(*gone)
@@ -147,7 +147,7 @@ def test_nothing_is_saved_for_the_gradient(ranks: Pool) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="asks Linux for the peak")
 def test_the_wide_whole_is_never_in_memory(ranks: Pool) -> None:
-    """The peak falls by the whole in float32, but for the narrow part that travels instead."""
+    """The peak falls by the whole in float32, less the narrow part that travels instead."""
     shape = (1 << 13, 1 << 10)
     whole = 4 * np.prod(shape)
     for cast_after, cast_before in ranks(on_ranks_gather.peaks, shape, ROWS):

@@ -27,7 +27,7 @@ def shard(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def bits(x: torch.Tensor) -> torch.Tensor:
-    # A clone, since a contiguous array of one column may have any stride along it.
+    # Cloned, because a contiguous array with one column may have any stride along it.
     return x.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
 
 
@@ -43,7 +43,7 @@ def owners(results: tuple[torch.Tensor, ...]) -> list[int]:
 def check(
     fn: Callable[..., Any], *arrays: torch.Tensor, narrowed: int = 1, to: torch.dtype = BF16
 ) -> GraphModule:
-    """Narrowed so many times; the results keep bits, dtype, strides, and memory of their own."""
+    """Check that `narrowed` gathers narrow; results keep bits, dtype, strides and own memory."""
     graph = traced(fn, *arrays)
     before, count = run(graph, *arrays), len(gathers(graph))
     assert CastBeforeGather()(graph) == narrowed
@@ -62,7 +62,7 @@ def check(
 
 
 def halves(x: torch.Tensor) -> Any:
-    """A transpose in two parts, by the one operation that large layouts are when compiled."""
+    """A transpose in two parts, as the single operation that large layouts compile to."""
     rows, columns = x.shape[0], x.numel() // x.shape[0]
     turned = Layout.permute((rows, columns), (1, 0))
     form = form_of(turned.regrouped([x.shape], [(columns, rows - 1), (columns, 1)]), False)

@@ -16,7 +16,7 @@ from tests.shard.fsdp import WIDTH, Fsdp, collectives
 from tests.shard.pool import Pool
 from xlayout.torch import CastBeforeGather
 
-# Inductor is imported where it is first used, and warns of itself.
+# Inductor is imported at first use, and that import raises warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
 RANKS, LAYERS = 8, 4

@@ -68,7 +68,7 @@ def test_every_difference_is_of_a_recorded_graph() -> None:
 
 
 def test_a_cast_that_is_returned_has_memory_of_its_own() -> None:
-    """The original returned the gathered buffer, which it frees after the last use it knows of."""
+    """The original returned the gathered buffer, and freed it after the last use it knew of."""
     case = CASES["dc/cast_result_is_output"]
     assert case["status"] == "bug"
     graph = graph_of(case)

@@ -34,14 +34,14 @@ def arrays(on: jax.sharding.Mesh, weight: P = SHARDED) -> tuple[jax.Array, jax.A
 
 
 def net(gather: Callable[[Any], Any], w: Any, x: Any) -> Any:
-    """A loss for which the weight is used twice."""
+    """A loss that uses the weight twice."""
     full = gather(w).astype(jnp.bfloat16)
     y = jnp.tanh(x @ full) @ full.T
     return (y.astype(jnp.float32) ** 2).mean()
 
 
 def mapped(gather: Callable[[Any], Any], check: bool = True) -> Callable[[Any, Any], Any]:
-    """The loss as every device computes its part of it."""
+    """The loss, with each device computing its part of it."""
 
     def loss(w: Any, x: Any) -> Any:
         return jax.lax.pmean(net(gather, w, x), "fsdp")
