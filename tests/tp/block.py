@@ -14,7 +14,7 @@ CONFIG = {"num_attention_heads": 12, "num_key_value_heads": 6}
 
 
 def weights(*, biased: bool = True, width: int = 24) -> dict[str, np.ndarray]:
-    """One block of a Llama with everything fused, as different numbers."""
+    """One block of a Llama with everything fused; all numbers differ."""
     shapes = {
         "self_attn.qkv_proj.weight": (12 * 2 + 2 * 6 * 2, width),
         "self_attn.qkv_proj.bias": (12 * 2 + 2 * 6 * 2,),

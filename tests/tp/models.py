@@ -74,7 +74,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def made(name: str, **config: Any) -> Any:
-    """A model whose attention is far from uniform, the same on every call."""
+    """A model whose attention is far from uniform; the same on every call."""
     import torch
     import transformers
 
@@ -88,7 +88,7 @@ def made(name: str, **config: Any) -> Any:
     model = getattr(transformers, kind.removesuffix("Text") + head)(told)
     with torch.no_grad():
         for weight in model.parameters():
-            if weight.ndim == 1:  # norms of ones and biases of zeros would hide where they go
+            if weight.ndim == 1:  # ones in norms and zeros in biases would hide errors
                 weight.add_(0.2 * torch.randn_like(weight))
     return model.eval()
 

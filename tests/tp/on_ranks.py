@@ -20,7 +20,7 @@ __all__ = ["Block", "clipped", "compared", "compiled", "forgotten", "loaded", "r
 
 
 def mesh_of(ranks: int | tuple[int, ...] | list[int]) -> DeviceMesh:
-    """A mesh of so many ranks, or of these; of two axes the second shares the model."""
+    """A mesh of this many ranks, or of these; if it has two axes, the second shares the model."""
     if isinstance(ranks, list):
         return DeviceMesh("cpu", ranks)
     if isinstance(ranks, int):
@@ -29,7 +29,7 @@ def mesh_of(ranks: int | tuple[int, ...] | list[int]) -> DeviceMesh:
 
 
 class Block(nn.Module):
-    """A gated MLP with biases, as small as it gets."""
+    """A minimal gated MLP with biases."""
 
     def __init__(self, width: int = 6, features: int = 10) -> None:
         super().__init__()
@@ -55,13 +55,13 @@ def compared(
     options: dict[str, Any],
     config: Any = None,
 ) -> dict[str, float]:
-    """How far logits and gradients are from those of the whole model."""
+    """How far logits and gradients are off those of the whole model."""
     mesh = mesh_of(ranks)
     whole, ids = made(name, **(config or {})), batch()
     expected = whole(ids).logits
     expected.square().mean().backward()
     model = tp.parallelize(made(name, **(config or {})), mesh, **options)
-    model = copy.deepcopy(model)  # which carries no hooks of parameters
+    model = copy.deepcopy(model)  # copies carry no hooks of parameters
     logits = model(ids).logits
     logits.square().mean().backward()
     with torch.inference_mode():
@@ -85,7 +85,7 @@ def _parts(ranks: int | tuple[int, int] | list[int]) -> int:
 
 
 def _far(x: torch.Tensor, y: torch.Tensor, least: float) -> float:
-    """The largest difference, in proportion to what is there; some gradients are zero."""
+    """The largest difference, relative to the values, or to `least` as some gradients are zero."""
     assert x.shape == y.shape
     x, y = x.detach(), y.detach()
     return float((x - y).abs().max() / max(float(y.abs().max()), least)) if x.numel() else 0.0
@@ -94,7 +94,7 @@ def _far(x: torch.Tensor, y: torch.Tensor, least: float) -> float:
 def trained(
     _rank: int, ranks: int, name: str, options: dict[str, Any], config: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The weights of a rank, and of the whole model, after the same few steps."""
+    """The weights of a rank, and those of the whole model, after the same few steps."""
 
     def steps(model: Any) -> dict[str, Any]:
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -109,14 +109,14 @@ def trained(
 
 
 def loaded(rank: int, ranks: int, name: str) -> bool:
-    """Whether a model made without memory, and given its shard, is one that was cut."""
+    """Whether a model made without memory and given its shard equals one that was cut."""
     whole = made(name)
     plan = tp.plan(whole, ranks)
     with torch.device("meta"):
         model = tp.parallelize(made(name), mesh_of(ranks), plan=plan)
     assert all(x.is_meta for x in model.parameters())
     model.load_state_dict(tp.shard(whole, plan, rank), assign=True)
-    for key, buffer in whole.named_buffers():  # which no state dict holds
+    for key, buffer in whole.named_buffers():  # some are in no state dict
         owner, _, leaf = key.rpartition(".")
         model.get_submodule(owner)._buffers[leaf] = buffer
     cut = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), plan=plan)
@@ -142,7 +142,7 @@ def clipped(_rank: int, ranks: int, name: str, norm_type: float) -> None:
 
 
 def forgotten(rank: int, ranks: int) -> None:
-    """What is cut is let go of; layers keep their names, classes, hooks and numbers."""
+    """Whole weights are released once cut; layers keep their names, classes, hooks and numbers."""
     model = Block()
     linear = model.mlp["up_proj"]
     seen: list[tuple[int, ...]] = []
@@ -167,7 +167,7 @@ def forgotten(rank: int, ranks: int) -> None:
 
 
 def compiled(_rank: int, ranks: int, backend: str, rules: Any) -> None:
-    """A compiled block in one graph has the results and gradients of the whole."""
+    """A block compiled as one graph has the results and gradients of the whole."""
     torch._dynamo.reset()
     whole, model = Block(), tp.parallelize(Block(), mesh_of(ranks), rules=rules)
     x = torch.linspace(-1, 1, 24).reshape(4, 6).requires_grad_()
@@ -181,7 +181,7 @@ def compiled(_rank: int, ranks: int, backend: str, rules: Any) -> None:
 
 
 def refused(_rank: int, ranks: int, case: str) -> str:
-    """The error of a model that cannot be run so, which is as it was."""
+    """The error for a model that cannot be run this way, and that must be left as it was."""
     model, rules, options = CASES[case]()
     before = {name: x.clone() for name, x in model.state_dict().items()}
     kinds = [type(m) for m in model.modules()]
@@ -196,7 +196,7 @@ def refused(_rank: int, ranks: int, case: str) -> str:
 
 
 class Bilinear(nn.Module):
-    """A layer with a bias that is not linear in what goes in."""
+    """A layer with a bias that is not linear in its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class Bilinear(nn.Module):
 
 
 class Bank(nn.Module):
-    """Experts in one module, with weights of their own names."""
+    """Experts in one module, with names of their own for the weights."""
 
     def __init__(self, *, biased: bool = False) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ class Shift(nn.Module):
         self.bias = nn.Parameter(torch.linspace(-1, 1, 8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """What is given, and the bias."""
+        """The input plus the bias."""
         return x + self.bias
 
 

@@ -15,7 +15,7 @@ __all__ = ["LAYERS"]
 
 
 class Scaled(nn.Linear):
-    """A linear layer that does more."""
+    """A linear layer that does something more."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Twice the product."""
@@ -23,7 +23,7 @@ class Scaled(nn.Linear):
 
 
 class Adapted(nn.Linear):
-    """A linear layer with a weight more."""
+    """A linear layer with an additional weight."""
 
     def __init__(self) -> None:
         super().__init__(4, 4, bias=False)
@@ -35,7 +35,7 @@ class Adapted(nn.Linear):
 
 
 class Shifted(nn.Module):
-    """A layer that adds a bias, and what no rank has a part of."""
+    """A layer that adds a bias, and has a weight of which no rank has a part."""
 
     def __init__(self) -> None:
         super().__init__()

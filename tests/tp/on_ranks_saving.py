@@ -22,7 +22,7 @@ __all__ = ["alone", "each_its_own", "of_no_other", "put_together"]
 
 
 def each_its_own(rank: int, ranks: int | tuple[int, int], path: Path) -> None:
-    """One DCP checkpoint for each rank along the tensor-parallel axis, which is loaded again."""
+    """Save one DCP checkpoint for each rank along the tensor-parallel axis, and load it again."""
     mesh, options = mesh_of(ranks), {"no_dist": True}
     t = rank
     if not isinstance(ranks, int):
@@ -45,7 +45,7 @@ def each_its_own(rank: int, ranks: int | tuple[int, int], path: Path) -> None:
 
 
 def put_together(rank: int, ranks: tuple[int, int], path: Path, name: str) -> None:
-    """What transformers loads is the whole model, bit for bit."""
+    """Transformers loads the whole model, bit for bit."""
     import transformers
 
     mesh, whole = mesh_of(ranks), made(name)
@@ -62,7 +62,7 @@ def put_together(rank: int, ranks: tuple[int, int], path: Path, name: str) -> No
 
 
 def of_no_other(rank: int, ranks: int, path: Path) -> set[str]:
-    """The errors of saving what a model holds; its copies save what they are given as their own."""
+    """The errors of saving a model's weights; copies of it may save weights of their own."""
     model = tp.parallelize(made("llama"), mesh_of(ranks))
     errors = set()
     for n, m in enumerate((model, copy.deepcopy(model), pickle.loads(pickle.dumps(model)))):

@@ -20,7 +20,7 @@ __all__ = ["Attention", "Config"]
 
 
 class Config:
-    """The numbers that an attention module asks for, and how it is to run."""
+    """The numbers that an attention module reads, and how it is to run."""
 
     def __init__(self, heads: int, kv_heads: int) -> None:
         self.num_attention_heads, self.num_key_value_heads = heads, kv_heads
@@ -28,7 +28,7 @@ class Config:
 
 
 class Attention(nn.Module):
-    """Attention that asks its config for all it wants to know."""
+    """Attention that reads everything from its config."""
 
     def __init__(self, heads: int = 4, kv_heads: int = 1, *, bias: bool = True) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Attention(nn.Module):
 
 
 class Inner(nn.Module):
-    """Its layers, by the names of Llama."""
+    """Its layers, named as in Llama."""
 
     def __init__(self, config: Config, *, bias: bool, size: int = 2) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Inner(nn.Module):
 
 
 def both(ranks: Any, **options: Any) -> tuple[Attention, Attention, tp.TensorPlan]:
-    """The whole module, the same on several ranks, and the plan."""
+    """The whole module, the same module on several ranks, and the plan."""
     whole = Attention(**options)
     mesh = mesh_of(ranks)
     parts = ranks if isinstance(ranks, int) else ranks[1]
@@ -83,7 +83,7 @@ def x(*shape: int) -> torch.Tensor:
 
 
 def told(_rank: int, ranks: int) -> None:
-    """What is told to the config of the model, its attention hears."""
+    """A setting made in the model's config reaches its attention."""
     whole, model, _ = both(ranks)
     model = pickle.loads(pickle.dumps(model))
     for m in (whole, model):
@@ -96,7 +96,7 @@ def told(_rank: int, ranks: int) -> None:
 
 
 def transformed(_rank: int, ranks: int, how: str) -> None:
-    """The transforms of `torch.func` give for the model what they give for the whole."""
+    """The transforms of `torch.func` give the same for the model as for the whole."""
     whole, model, _ = both(ranks)
 
     def found(m: nn.Module) -> Any:
@@ -120,7 +120,7 @@ def transformed(_rank: int, ranks: int, how: str) -> None:
 
 
 def checkpointed(_rank: int, ranks: int, reentrant: bool) -> None:
-    """Gradients of a pass that is run again are those of the whole."""
+    """Gradients of a recomputed pass are those of the whole."""
     whole, model, _ = both(ranks)
     seen = []
     for m in (whole, model):
@@ -132,7 +132,7 @@ def checkpointed(_rank: int, ranks: int, reentrant: bool) -> None:
 
 
 def sorted_plan(_rank: int, ranks: int) -> None:
-    """Gradients, and their norm, by a plan that lists biases before their matrices."""
+    """Gradients and their norm are right with a plan that lists biases before their matrices."""
     whole = Attention()
     weights = dict(sorted(whole.state_dict().items()))
     plan = tp.plan(weights, ranks, rules="llama", config=whole.config)
@@ -148,7 +148,7 @@ def sorted_plan(_rank: int, ranks: int) -> None:
 
 
 def cast(_rank: int, ranks: int) -> list[str]:
-    """The dtypes of what layers make under autocast."""
+    """The dtypes of the layers' results under autocast."""
     whole, model, _ = both(ranks)
     seen: list[list[str]] = [[], []]
     for m, into in zip((whole, model), seen, strict=True):
@@ -161,7 +161,7 @@ def cast(_rank: int, ranks: int) -> list[str]:
 
 
 def named(_rank: int, ranks: int) -> None:
-    """A layer may be given its input by name."""
+    """A layer accepts its input by name."""
     whole, model, _ = both(ranks)
     for leaf, n in (("o_proj", 8 // ranks), ("k_proj", 8)):
         layers = whole.self_attn.get_submodule(leaf), model.self_attn.get_submodule(leaf)
@@ -174,7 +174,7 @@ def named(_rank: int, ranks: int) -> None:
 
 
 def read(_rank: int, ranks: int) -> None:
-    """Outside of its layer a parameter of which others hold the same is a plain one."""
+    """Outside of its layer, a parameter that other ranks hold too is a plain one."""
     _, model, _ = both(ranks)
     layer = model.self_attn.k_proj
     assert layer.weight is layer._parameters["weight"]
@@ -184,7 +184,7 @@ def read(_rank: int, ranks: int) -> None:
 
 
 class Spelled(nn.Module):
-    """Attention with the number of its heads under another name."""
+    """Attention whose number of heads has another name."""
 
     def __init__(self, name: str, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class Spelled(nn.Module):
 
 
 def spelled(_rank: int, ranks: int, name: str, heads: int, dropout: float = 0.0) -> str:
-    """The error of attention that counts its heads under such a name; none if it is right."""
+    """The error for attention that counts its heads under this name; empty if it runs correctly."""
     whole = nn.ModuleDict({"self_attn": Spelled(name, heads, dropout)})
     config = {"num_attention_heads": 6}
     try:
@@ -221,7 +221,7 @@ def spelled(_rank: int, ranks: int, name: str, heads: int, dropout: float = 0.0)
 
 
 def cut_once_more(rank: int, kind: str) -> None:
-    """On the other axis of the mesh the model is trained by FSDP or DDP."""
+    """On the mesh's other axis, FSDP or DDP trains the model."""
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
@@ -245,7 +245,7 @@ def cut_once_more(rank: int, kind: str) -> None:
 
 
 def made_flat(rank: int) -> str:
-    """On the other axis FSDP's first form has the weights; the error of clipping what it has."""
+    """On the other axis, FSDP1 holds the weights; returns the error of clipping its gradients."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     whole, model, plan = both((2, 2))
@@ -268,7 +268,7 @@ def made_flat(rank: int) -> str:
 
 
 def clipped_exactly(_rank: int, ranks: int) -> None:
-    """Gradients of float64 have a norm of float64."""
+    """Gradients in float64 have a norm in float64."""
     whole, model, _ = both(ranks)
     for m in (whole, model):
         m.double()(x(3, 8).double()).square().sum().backward()

@@ -18,7 +18,7 @@ def attention(q: int, k: int, v: int, o: int, width: int = 64) -> dict[str, tupl
     ("shapes", "kv_heads"),
     [
         (attention(64, 32, 32, 64), 4),
-        (attention(128, 32, 32, 64), 4),  # queries with a gate each
+        (attention(128, 32, 32, 64), 4),  # each query has a gate
         (attention(96, 48, 32, 64), 4),  # values of another size
         ({k: v for k, v in attention(64, 32, 32, 64).items() if "o_proj" not in k}, 4),
         ({k: v for k, v in attention(64, 32, 32, 64).items() if "v_proj" not in k}, 4),
@@ -107,7 +107,7 @@ def test_what_belongs_to_a_cut_weight_needs_a_rule(name: str, shape: tuple[int, 
     with pytest.raises(ShardingError, match=text):
         plan(weights, 2, rules=rules)
     plan(weights, 2, rules=[Rule(last, "whole"), *rules])
-    plan({**weights, name: ()}, 2, rules=rules)  # one number for all
+    plan({**weights, name: ()}, 2, rules=rules)  # a single number for all
 
 
 def test_rules_of_a_text_model_leave_the_others_beside_it_whole() -> None:

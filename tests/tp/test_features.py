@@ -94,7 +94,7 @@ def test_a_rank_has_the_key_and_value_of_each_of_its_queries(
             assert k == {i // size - heads - kv for i in own if i >= (heads + kv) * size}
         assert heads_on(rank, parts, numbers) == Numbers(len(q) // size or None, len(lone) or None)
         queries += q
-    assert sorted(queries) == [h for h in range(heads) for _ in range(size)]  # and none is twice
+    assert sorted(queries) == [h for h in range(heads) for _ in range(size)]  # none is held twice
 
 
 @given(st.integers(1, 500), st.integers(1, 9), st.integers(1, 64), st.integers(1, 3))

@@ -59,7 +59,7 @@ def test_kernels_are_placed_by_what_goes_in_and_comes_out() -> None:
 
 
 def test_results_and_gradients_are_those_of_one_device() -> None:
-    """Each layer's pair takes one sum over the devices, and no weight is gathered."""
+    """Each pair of layers takes one sum over the devices, and no weight is gathered."""
     mesh = jax.make_mesh((4,), ("model",), (jax.sharding.AxisType.Auto,))
     weights = block()
     placed = tp.parallelize(weights, mesh, rules="llama", config=CONFIG)
@@ -68,7 +68,7 @@ def test_results_and_gradients_are_those_of_one_device() -> None:
     expected, gradients = run(weights, x)
     value, made = run(placed, x)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
-    # Of sums that cancel, processors differ in the last bits of what was summed: 1e-5 of 38.
+    # In sums that cancel, processors differ by the last bits of the summands: 1e-5 of 38.
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=4e-5),
                  made, gradients)  # fmt: skip
     text = jax.jit(mlp, out_shardings=NamedSharding(mesh, P())).lower(x, placed).compile().as_text()
@@ -105,7 +105,7 @@ def test_a_mesh_of_several_axes_names_the_one() -> None:
 
 
 def test_shards_of_torch_are_weights_of_jax() -> None:
-    """Cut by one plan, put together, and placed: what leaves a framework arrives in the other."""
+    """Cut by one plan, merged and placed: weights from one framework arrive in the other."""
     torch = pytest.importorskip("torch")
     x = {"mlp.gate_up_proj.weight": torch.arange(96.0).reshape(12, 8)}
     plan = tp.plan(x, 4, rules="phi3")
@@ -116,7 +116,7 @@ def test_shards_of_torch_are_weights_of_jax() -> None:
 
 
 def test_heads_in_groups_attend_as_on_one_device() -> None:
-    """8 devices have one head of queries each, and all 4 of keys and values."""
+    """8 devices have one head of queries each, and all 4 heads of keys and values."""
     mesh = jax.make_mesh((8,), ("tp",), (jax.sharding.AxisType.Auto,))
     weights = jax.tree.map(lambda a: a / 8, block())
 

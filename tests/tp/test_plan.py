@@ -68,7 +68,7 @@ def test_a_config_may_say_nothing_of_queries_where_none_are_cut() -> None:
 
 @pytest.mark.parametrize(("size", "known"), [(2, True), (8, False)])
 def test_norms_of_heads_that_a_plan_leaves_out_have_a_rule(size: int, known: bool) -> None:
-    """One of all heads together would see a part of them, and has none."""
+    """A norm over all heads together would see only some of them, and has no rule."""
     x = {"0.self_attn.q_proj.weight": (8, 8), "0.self_attn.q_norm.weight": (size,)}
     config = {"num_attention_heads": 4, "base_model_tp_plan": {"*.self_attn.q_proj": "colwise"}}
     rule = plan(x, 2, config=config)["0.self_attn.q_norm.weight"].rule

@@ -21,7 +21,7 @@ CUTS = {"column": "column", "row": "row", "skip": "whole"}
 @pytest.mark.parametrize("case", [c for c in ROUTING if c["id"].startswith("preset/")],
                          ids=lambda c: c["id"])  # fmt: skip
 def test_presets_route_as_recorded(case: dict[str, Any]) -> None:
-    """What a preset of the original leaves alone is whole here too."""
+    """Weights that the original's preset leaves alone stay whole here too."""
     rules = PRESETS[case["params"]["preset"]]
     for name, expected in case["expected"].items():
         found = first_match(rules, name)
@@ -41,7 +41,7 @@ def test_presets_route_as_recorded(case: dict[str, Any]) -> None:
 def test_plans_of_transformers_are_read_as_recorded(case: dict[str, Any]) -> None:
     given = case["params"]["plan"]
     rules = as_rules(given)
-    if "error" in case:  # the original has no word for these styles
+    if "error" in case:  # the original does not know these styles
         assert [(r.cut, r.gather, r.scatter) for r in rules] == [
             ("column", True, False), ("row", False, True),
         ]  # fmt: skip
@@ -62,7 +62,7 @@ def test_rows_are_those_that_were_found_by_the_order_of_layers(case: dict[str, A
     kind = {"ChatGLM": "chatglm", "Bert": None}.get(
         case["id"].partition("/")[2], case["id"].partition("/")[2].lower()
     )
-    if kind is None:  # two layers of one last name, of which the original knows one
+    if kind is None:  # two layers share a last name; the original knows one
         return
     (expected,) = case["expected"].values()
     rules = PRESETS[kind]

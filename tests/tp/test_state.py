@@ -81,7 +81,7 @@ def array(given: Any) -> np.ndarray:
     ids=lambda c: c["id"],
 )
 def test_slices_are_as_recorded(case: dict[str, Any]) -> None:
-    """Kernels there are (in, out), and int8 ones (out, in); one axis differs, which is the cut."""
+    """Kernels there are (in, out), int8 ones (out, in); the one axis that differs is the cut."""
     x, p = array(case["inputs"]["src"]), case["params"]
     axis = next(k for k, (n, m) in enumerate(zip(x.shape, p["dst_shape"], strict=True)) if n != m)
     features = " + ".join(["plain"] * p.get("num_splits", 1))
@@ -96,7 +96,7 @@ def test_slices_are_as_recorded(case: dict[str, Any]) -> None:
 
 
 def test_uneven_slices_start_where_the_one_before_ends() -> None:
-    """Where the original takes 4 and 5 for the last of 3, 3 and 2."""
+    """For parts of 3, 3 and 2, the original takes elements 4 and 5 as the last one."""
     (case,) = (c for c in SLICING if c["id"] == "copy/uneven_wrong_offset")
     x = array(case["inputs"]["src"])
     made = plan({"w.weight": x}, 3, rules=[Rule("w", "row")])
@@ -151,7 +151,7 @@ def test_copies_that_differ_are_refused(backend: Framework, name: str) -> None:
     np.testing.assert_array_equal(backend.numpy(merged[name]), x[name])
     for part in given:
         part[name] = given[2][name]
-    assert np.isnan(backend.numpy(merge(given, made)[name])[0])  # equal bits, though no number is
+    assert np.isnan(backend.numpy(merge(given, made)[name])[0])  # NaN, but equal bits
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fn", "int4"])
@@ -208,7 +208,7 @@ def test_copies_of_keys_that_differ_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"shards\[7\]\['self_attn.qkv_proj.weight'\]: differs"):
         merge(shards, made)
     shards[7]["self_attn.qkv_proj.weight"][3] -= 1
-    shards[7]["self_attn.qkv_proj.weight"][0] += 1  # a query, which is its alone
+    shards[7]["self_attn.qkv_proj.weight"][0] += 1  # a query, which only this rank has
     merge(shards, made)
 
 

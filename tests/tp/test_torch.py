@@ -30,12 +30,12 @@ NOT_BY_FOUR = {
     "qwen2",
     "mixtral",
     "deepseek_v2",
-}  # three kv heads; experts want 16 bytes
+}  # three kv heads; experts need 16 bytes
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in NOT_BY_FOUR])
 def test_four_ranks_are_as_one(four: Ranks, name: str) -> None:
-    """Six key-value heads are cut unevenly; one or two are copied."""
+    """Six key-value heads are cut unevenly; if there are one or two, they are copied."""
     close(four(on_ranks.compared, 4, name, {}))
 
 
@@ -59,7 +59,7 @@ def test_one_axis_of_a_mesh_shares_the_model(four: Ranks) -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_vocabulary_is_cut_by_rows(four: Ranks, tied: bool) -> None:
-    """97 words are 25, 24, 24 and 24; the padding word has its row on one rank alone."""
+    """97 words are cut into 25, 24, 24 and 24; only one rank has the padding word's row."""
     rules = [tp.Rule("embed_tokens", "vocab"), tp.Rule("lm_head", "vocab"), *tp.PRESETS["llama"]]
     config = {"tie_word_embeddings": tied, "vocab_size": 97, "pad_token_id": 30}
     close(four(on_ranks.compared, 4, "llama", {"rules": rules}, config))
@@ -72,7 +72,7 @@ def test_scaled_embeddings_stay_scaled(two: Ranks) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_results_are_gathered_and_inputs_scattered(two: Ranks, four: Ranks, ranks: int) -> None:
-    """Transformers' own plan for Phi-3 cuts no fused weight that it does not put together again."""
+    """Transformers' own plan for Phi-3 puts every fused weight that it cuts together again."""
     import transformers
 
     plan = transformers.Phi3Config.base_model_tp_plan
@@ -82,7 +82,7 @@ def test_results_are_gathered_and_inputs_scattered(two: Ranks, four: Ranks, rank
 
 
 def test_a_plan_may_leave_out_norms_of_heads(four: Ranks) -> None:
-    """As that of Qwen3-VL-MoE does; each rank has a part of their gradients."""
+    """Qwen3-VL-MoE's plan does; each rank has a part of their gradients."""
     import transformers
 
     plan = transformers.Qwen3MoeConfig.base_model_tp_plan
@@ -92,7 +92,7 @@ def test_a_plan_may_leave_out_norms_of_heads(four: Ranks) -> None:
 
 @pytest.mark.parametrize("name", ["llama, one kv head", "phi3, one kv head", "qwen3", "bloom"])
 def test_after_training_the_ranks_hold_one_model(four: Ranks, name: str) -> None:
-    """Copies have the same bits on all ranks, and the whole is what training it whole gives."""
+    """Copies have the same bits on all ranks, and merged they are as if trained whole."""
     ranks = four(on_ranks.trained, 4, name, {}, {})
     whole = ranks[0][1]
     config = on_ranks.made(name).config
@@ -103,7 +103,7 @@ def test_after_training_the_ranks_hold_one_model(four: Ranks, name: str) -> None
 
 @pytest.mark.parametrize("name", ["llama, one kv head", "qwen3"])
 def test_a_model_without_memory_is_given_its_part(two: Ranks, name: str) -> None:
-    """Parameters that replace others have the gradients of the ranks that hold the same."""
+    """Parameters that replace others still get the gradients of ranks that hold the same."""
     assert two(on_ranks.loaded, 2, name) == [True, True]
 
 

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.distributed
 def test_each_rank_saves_its_part(
     four: Ranks, tmp_path: Path, ranks: int | tuple[int, int]
 ) -> None:
-    """Under one name the ranks have other weights; one checkpoint of all would keep one of them."""
+    """Ranks have different weights under one name; a shared checkpoint would keep one of them."""
     four(on_ranks_saving.each_its_own, ranks, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma"])
 def test_parts_put_together_are_saved_as_the_whole(four: Ranks, tmp_path: Path, name: str) -> None:
-    """Of gemma two weights are tied, and keys are copied."""
+    """In gemma two weights are tied, and keys are copied."""
     four(on_ranks_saving.put_together, (2, 2), tmp_path, name)
 
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.distributed
 
 
 def test_attention_hears_what_the_config_is_told_later(two: Ranks) -> None:
-    """As `set_attn_implementation` does it; a copy would go on as before."""
+    """As with `set_attn_implementation`; a copy of the config would miss the change."""
     two(on_ranks_uses.told, 2)
 
 
@@ -26,7 +26,7 @@ def test_passes_are_run_again(two: Ranks, reentrant: bool) -> None:
 
 
 def test_a_plan_may_list_weights_in_any_order(two: Ranks) -> None:
-    """As one of a checkpoint whose names are sorted."""
+    """As a plan made from a checkpoint with sorted names does."""
     two(on_ranks_uses.sorted_plan, 2)
 
 
@@ -48,7 +48,7 @@ def test_heads_are_counted_under_other_names(two: Ranks, name: str) -> None:
 
 
 def test_other_heads_than_the_config_names_are_refused(two: Ranks) -> None:
-    """As those of an image encoder beside a text model."""
+    """For example those of an image encoder next to a text model."""
     assert two(on_ranks_uses.spelled, 2, "num_heads", 3) == [
         "model: 'self_attn' has num_heads=3; the config names 6 heads, between which its layers "
         "would be cut. Name it in a rule of its own, Rule('self_attn.*', 'whole')"
@@ -126,5 +126,5 @@ def test_a_bias_by_itself_is_in_the_norm_with_all_its_parts(two: Ranks) -> None:
     ],
 )  # fmt: skip
 def test_layers_that_compute_something_else_are_refused(two: Ranks, case: str, text: str) -> None:
-    """Each gave wrong results, or an error in the middle of its first step."""
+    """Each used to give wrong results, or an error in the middle of its first step."""
     assert two(on_ranks.refused, 2, case) == [f"ShardingError: {text}"] * 2
