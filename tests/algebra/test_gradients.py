@@ -49,7 +49,7 @@ def test_the_vjp_of_any_layout_adds_up_what_was_read(layout: Layout) -> None:
     made = made if isinstance(made, tuple) else (made,)
     cotangents = [torch.tensor(values(y.shape, 99 + k)) for k, y in enumerate(made)]
     loss = sum((y * c).sum() for y, c in zip(made, cotangents, strict=True))
-    loss = loss + sum(0 * x.sum() for x in xs)  # all holes are a constant, without a gradient
+    loss = loss + sum(0 * x.sum() for x in xs)  # outputs of holes are constants without a gradient
     pulled = torch.autograd.grad(loss, xs, materialize_grads=True, allow_unused=True)
     table = layout.index()
     wanted = np.zeros(layout.in_size, dtype=np.float32)

@@ -14,7 +14,7 @@ from xlayout.errors import CompositionError
 
 @st.composite
 def sides(draw: st.DrawFn) -> Side:
-    """Nested shared strides with gaps, each carrying anything."""
+    """Nested shared strides with gaps, each with any stride of its own."""
     steps, reach = [], 0
     for _ in range(draw(st.integers(0, 3))):
         stride = reach + draw(st.integers(1, 4))
@@ -25,7 +25,7 @@ def sides(draw: st.DrawFn) -> Side:
 
 
 def positions(box: Side) -> dict[int, int]:
-    """What a box carries at each shared position."""
+    """The position that a box has at each shared position."""
     shared, carried, steps = box
     return {
         shared + sum(k * y for k, (_, y, _) in zip(at, steps, strict=True)): carried
@@ -35,7 +35,7 @@ def positions(box: Side) -> dict[int, int]:
 
 
 def met(a: Side, b: Side) -> list[tuple[int, int]]:
-    """What both carry, wherever they meet."""
+    """The positions of both, wherever they meet."""
     return sorted(
         (
             x + sum(k * left for k, (_, left, _) in zip(at, loops, strict=True)),

@@ -27,7 +27,7 @@ sizes = st.sampled_from([1, 6, 12, 24, 36, 60])
 
 
 def follow(table: np.ndarray, then: np.ndarray) -> np.ndarray:
-    """`table` read at the positions `then`, a hole staying a hole."""
+    """`table` read at the positions `then`; holes stay holes."""
     found = np.full(then.shape, -1)
     found[then >= 0] = table[then[then >= 0]]
     return found

@@ -95,7 +95,7 @@ def test_regrouping_for_another_number_of_ranks(parts: list[int], few: int, many
 
 
 def shard(layout: Layout, segments: int, ranks: int, rank: int) -> Layout:
-    """What `rank` holds of the output, when every segment of it is cut into `ranks`."""
+    """What `rank` holds of the output if each of its segments is cut into `ranks`."""
     n = layout.out_size
     cut = xl.regroup.layout((n,), sizes=[n // segments] * segments, groups=ranks)
     return layout >> cut >> Layout.slice((n,), rank * n // ranks, (rank + 1) * n // ranks)

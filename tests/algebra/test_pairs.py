@@ -60,7 +60,7 @@ def test_many_small_pieces_that_meet_nowhere_compose_to_nothing() -> None:
 LINE = Piece(0, 0, ((8, 1, 1),))
 TURNED = Piece(0, 0, ((2, 1, 4), (4, 2, 1)))
 HALVES = Piece(0, 0, ((4, 1, 1),)), Piece(4, 4, ((4, 1, 1),))
-TWICE = tuple(Piece(k % 8, k) for k in range(16))  # of which LINE holds a half
+TWICE = tuple(Piece(k % 8, k) for k in range(16))  # LINE holds half of these
 
 
 @pytest.mark.parametrize(

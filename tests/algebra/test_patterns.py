@@ -21,7 +21,7 @@ LETTERS = ("a", "b", "c", "d", "e")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A pattern, its input's shape, the sizes that the shape leaves open, and all sizes."""
+    """A pattern, its input's shape, the sizes that the shape does not determine, and all sizes."""
 
     pattern: str
     shape: tuple[int, ...]
@@ -80,7 +80,7 @@ def run(layout: Layout, *arrays: np.ndarray) -> list[np.ndarray]:
 
 
 def numbered(*shapes: tuple[int, ...]) -> list[np.ndarray]:
-    """Arrays whose elements are all different."""
+    """Arrays whose elements all differ."""
     ends = np.cumsum([math.prod(s) for s in shapes])
     return [np.arange(n - math.prod(s), n).reshape(s) for s, n in zip(shapes, ends, strict=True)]
 
@@ -257,7 +257,7 @@ MANY = [f"a{k}" for k in range(20_000)]
 def test_a_pattern_may_have_twenty_thousand_names(
     left: str, shape: tuple[int, ...], sizes: tuple[str, ...]
 ) -> None:
-    """A fifth of a second each; eleven, where each name was copied beside all those before."""
+    """It takes a fifth of a second; it took eleven when each name copied all those before it."""
     layout = Layout.parse(f"{left} -> {' '.join(MANY)}", shape, **dict.fromkeys(sizes, 1))
     assert layout.out_shape == (1,) * len(MANY)
 

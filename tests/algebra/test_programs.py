@@ -54,7 +54,7 @@ def run(program: Program, arrays: list[np.ndarray], tables: list[np.ndarray]) ->
 
 
 def check(layout: Layout) -> Program:
-    """The program of a layout, seen to do what the layout says."""
+    """The program of a layout, after a check that it does what the layout says."""
     program = build(layout.in_shapes, layout.out_shapes, layout.pieces)
     arrays = np.split(np.arange(layout.in_size), _starts(layout.in_shapes))
     tables = np.split(layout.index(), _starts(layout.out_shapes))
@@ -86,7 +86,7 @@ def test_a_program_of_one_array_does_what_its_layout_says(layout: Layout) -> Non
     check(layout)
 
 
-UNEVEN = Layout(  # two pieces with one period, of which the shorter one leaves holes
+UNEVEN = Layout(  # two pieces with the same period, the shorter of which leaves holes
     [(7, 2)], [(2, 3, 2)], [Piece(13, 2, ((4, 0, 3),)), Piece(2, 6, ((2, 8, 3),))]
 )
 
@@ -201,7 +201,7 @@ def test_no_pattern_of_segments_needs_a_table(layout: Layout) -> None:
 
 
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=8), st.data())
-@example([4, 4, 1, 2, 2], [3, 2, 0, 4, 1])  # what lies in steps over one another is no loop
+@example([4, 4, 1, 2, 2], [3, 2, 0, 4, 1])  # overlapping steps are no loop
 def test_no_order_of_segments_needs_a_table(sizes: list[int], data: Any) -> None:
     order = data if isinstance(data, list) else data.draw(st.permutations(range(len(sizes))))
     left, right = (" + ".join(f"s{k}" for k in ks) for ks in (range(len(sizes)), order))
@@ -225,4 +225,4 @@ def test_a_table_in_hundreds_of_pieces_is_one_gather() -> None:
     table = Layout([(300,)], [(300,)], [Piece(i, k) for k, i in enumerate(order)])
     assert len(table.pieces) > 100
     assert verbs(check(table)) == ["gather"]
-    assert not check(table.lift(after=(512,))).gathers  # of rows each is worth its steps
+    assert not check(table.lift(after=(512,))).gathers  # each of these rows is worth its steps

@@ -54,7 +54,7 @@ def test_a_piece_is_refused(args: tuple[Any, ...], message: str) -> None:
             r"write the same output position",
         ),
         (
-            (Piece(0, 0, ((2, 2, 2),)), Piece(2, 2, ((4, 1, 1),))),  # as many as the identity has
+            (Piece(0, 0, ((2, 2, 2),)), Piece(2, 2, ((4, 1, 1),))),  # as many as the identity
             r"write the same output position",
         ),
     ],

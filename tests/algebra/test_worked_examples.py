@@ -15,7 +15,7 @@ from xlayout.lower.relayout import program_of
 
 
 def traffic(layout: Layout, sources: list[int], targets: list[int]) -> list[list[int]]:
-    """Elements that go from every stretch of the inputs to every stretch of the outputs."""
+    """How many elements go from each stretch of the inputs to each stretch of the outputs."""
     ins = list(pairwise(accumulate([0, *sources])))
     outs = list(pairwise(accumulate([0, *targets])))
     return [[sum(p.size for p in layout.between(i, o)) for o in outs] for i in ins]

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A DeviceMesh of this process alone, gone before another file asks for its own."""
+    """A DeviceMesh of this process alone, destroyed before another file makes its own."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 

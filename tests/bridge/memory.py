@@ -31,7 +31,7 @@ def bits(x: Any) -> bytes:
 
 
 def every_bit(dtype: str, size: int = 256) -> Any:
-    """A tensor that runs through all byte values, so NaN payloads and subnormals are among them."""
+    """A tensor with all byte values, and so with NaN payloads and subnormals."""
     import torch
 
     if dtype == "bool":
@@ -52,9 +52,9 @@ def at_offset(values: Any, offset: int) -> np.ndarray:
 
 
 def run_alone(code: str, *, timeout: float = 120, **environment: str) -> str:
-    """The output of `code` in a process of its own, which must end well.
+    """The output of `code` in a separate process, which must succeed.
 
-    For what would crash or corrupt the test run if its guard were gone.
+    For code that would crash or corrupt the test run if its guard were missing.
     """
     path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
     done = subprocess.run(

@@ -64,7 +64,7 @@ def main(rank: int, torch_port: int, jax_port: int) -> None:
     two = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
     for placements in ([Shard(0), Shard(1)], [Replicate(), Shard(0)], [Shard(0), Shard(0)]):
         check(two, placements)
-    check(two, [_StridedShard(0, split_factor=2), Shard(0)])  # FSDP over tensor parallel
+    check(two, [_StridedShard(0, split_factor=2), Shard(0)])  # FSDP on top of tensor parallelism
     check(init_device_mesh("cpu", (2,)), [Shard(0)])  # a mesh without names
 
     uneven = distribute_tensor(torch.ones(7, 2), flat, [Shard(0)])

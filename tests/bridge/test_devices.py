@@ -17,7 +17,7 @@ CUDA = 2
 
 
 class OnCuda(torch_exchange.Offer):
-    """Host memory that says it is on a GPU."""
+    """Host memory that claims to be on a GPU."""
 
     __slots__ = ()
     device = (CUDA, 0)  # type: ignore[assignment]

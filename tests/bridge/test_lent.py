@@ -15,7 +15,7 @@ from xlayout_torch import lent
 
 
 class Event:
-    """An event that comes when it is told to."""
+    """An event that occurs when told to."""
 
     made: list[Event]
 
@@ -35,7 +35,7 @@ class Event:
 
 
 class Done(Event):
-    """An event that has come already."""
+    """An event that has already occurred."""
 
     def query(self) -> bool:
         return True
@@ -43,7 +43,7 @@ class Done(Event):
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
-    """The events that were recorded, on a GPU that is not there."""
+    """The events recorded on a GPU that does not exist."""
     Event.made = []
     cuda: Any = torch.cuda
     monkeypatch.setattr(cuda, "is_current_stream_capturing", lambda: False)
@@ -53,7 +53,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
 
 
 def lend() -> tuple[lent.Lent, Any]:
-    """What holds some memory, and a reference that does not."""
+    """An owner of some memory, and a weak reference to it."""
     x = torch.arange(6.0)
     return lent.Lent(x), weakref.ref(x)
 

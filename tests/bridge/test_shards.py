@@ -31,7 +31,7 @@ SHAPE = (16, 32)
 @pytest.fixture(scope="module", params=["in order", "shuffled"])
 def mesh(request: pytest.FixtureRequest) -> jax.sharding.Mesh:
     devices = np.array(jax.devices("cpu")[:8])
-    if request.param == "shuffled":  # what counts is the place in the mesh, never the device's id
+    if request.param == "shuffled":  # the place in the mesh counts, never the device's id
         devices = devices[[3, 1, 4, 0, 5, 7, 2, 6]]
     return jax.sharding.Mesh(devices.reshape(2, 4), ("dp", "tp"), axis_types=(AxisType.Auto,) * 2)
 

@@ -257,6 +257,6 @@ def test_export_is_refused(strict: bool) -> None:
 
 def test_a_tensor_whose_storage_was_freed_has_no_memory() -> None:
     x = torch.ones(16)
-    x.untyped_storage().resize_(0)  # how FSDP frees what it has gathered
+    x.untyped_storage().resize_(0)  # as FSDP frees what it has gathered
     with pytest.raises(TypeError, match=r"has elements but no memory \(a null pointer\)"):
         to_jax(x)

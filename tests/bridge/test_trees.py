@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 
 
 class Store(MutableMapping[str, Any]):
-    """What it holds is in a dict of its own, which a shallow copy of it shares."""
+    """A mapping whose items are in an inner dict, which a shallow copy shares."""
 
     def __init__(self, held: dict[str, Any]) -> None:
         self.held = held
@@ -126,7 +126,7 @@ def test_a_dict_that_stores_in_its_own_way_is_stored_into_plainly() -> None:
 
 
 class Layers(list[Any]):
-    """It is made of its items one by one, and knows more than these."""
+    """A list constructed from separate arguments, with more state than its items."""
 
     def __init__(self, *items: Any, name: str = "") -> None:
         super().__init__(items)
@@ -143,7 +143,7 @@ def test_a_list_of_a_class_of_its_own_keeps_what_it_knows() -> None:
 
 
 class Edge(tuple[Any, ...]):
-    """It is made of its ends one by one, and knows more than these."""
+    """A tuple constructed from separate arguments, with more state than its items."""
 
     def __new__(cls, *ends: Any, name: str = "") -> Edge:
         edge = super().__new__(cls, ends)
