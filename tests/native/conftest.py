@@ -31,13 +31,13 @@ collect_ignore_glob = [] if CALLED else ["test_jax_*.py"]
 
 ISAS = xlayout_native.get_isas() if xlayout_native.available else []
 if "avx512vbmi" in ISAS:
-    ISAS.remove("avx512")  # the same but for what `test_turn_bytes` tests
+    ISAS.remove("avx512")  # differs only in what `test_turn_bytes` tests
 USUAL = (8 << 20, 4 << 20)
 
 
 @pytest.fixture(params=ISAS)
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each instruction set of this machine, forced."""
+    """Force each instruction set of this machine in turn."""
     usual = xlayout_native.get_isa()
     xlayout_native.set_isa(request.param)
     yield request.param
@@ -46,7 +46,7 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(params=[USUAL, (0, 0)], ids=["cached", "streamed"])
 def thresholds(request: pytest.FixtureRequest) -> Iterator[None]:
-    """As shipped; and everything streamed and shared between threads, however small."""
+    """As shipped, and with everything streamed and shared between threads, however small."""
     xlayout_native.set_thresholds(*request.param)
     yield
     xlayout_native.set_thresholds(*USUAL)
@@ -54,7 +54,7 @@ def thresholds(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def prepared_widths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The widths of an element for which plans are prepared from now on, in turn."""
+    """The element widths of plans prepared from now on, in order."""
     widths: list[int] = []
     prepare = xlayout_native.prepare
 

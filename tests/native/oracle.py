@@ -41,7 +41,7 @@ class Buffer:
 
 
 def fenced(count: int, *, at_the_end: bool = True) -> np.ndarray:
-    """Untouched bytes between pages on which any access is the end of the process, beside one."""
+    """Untouched bytes between two pages that may not be accessed, and adjacent to one of them."""
     room = -(-count // PAGE) * PAGE
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     memory = np.frombuffer(mmap.mmap(-1, room + 2 * PAGE, flags=private), np.uint8)
@@ -84,7 +84,7 @@ def same(
     *,
     threads: int = 2,
 ) -> None:
-    """The kernel writes what numpy writes, and nothing outside."""
+    """Check that the kernel writes what numpy writes, and nothing outside."""
     wanted = [Buffer(y.bytes.size) for y in targets]
     expect(moves, itemsize, sources, wanted)
     run(moves, itemsize, sources, targets, threads=threads)
@@ -94,7 +94,7 @@ def same(
 
 
 def agree(loops: Loops, itemsize: int, shift: int, first: int = 0) -> None:
-    """The loops as a copy between two arrays; `first` of the source as `shift` of the result."""
+    """Check the loops as a copy, the source shifted by `first` bytes and the result by `shift`."""
     start = -sum((n - 1) * min(x, 0) for n, x, _ in loops)
     reads = 1 + sum((n - 1) * abs(x) for n, x, _ in loops)
     writes = 1 + sum((n - 1) * z for n, _, z in loops)

@@ -40,11 +40,11 @@ def test_blocks_of_pages(ways: int, width: int, shift: int) -> None:
 @pytest.mark.parametrize(
     "loops",
     [
-        ((200, 7, 1), (3, 2000, 203)),  # columns that do not go on in the next
+        ((200, 7, 1), (3, 2000, 203)),  # columns that do not continue in the next
         ((200, 3, 1), (3, 1, 200)),  # rows as they lie
-        ((200, 3, 2), (3, 1, 401)),  # with room between blocks,
+        ((200, 3, 2), (3, 1, 401)),  # with gaps between blocks,
         ((40, 15, 15), (5, 3, 1), (3, 1, 5)),  # in groups,
-        ((40, 15, 16), (5, 3, 1), (3, 1, 5)),  # and between these
+        ((40, 15, 16), (5, 3, 1), (3, 1, 5)),  # and with gaps between groups
         ((3, 3000, 3000), (3, 1, 1000), (1000, 3, 1)),  # some at a time
         ((3, 3000, 3003), (3, 1, 1001), (1000, 3, 1)),
         ((200, -3, 1), (3, 1, 200)),

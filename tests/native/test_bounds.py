@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("isa", "thresholds")
 
 
 def weave(rows: int, count: int, ways: int, block: int) -> Loops:
-    """Rows of `ways` columns of `count` blocks, to blocks of all of them in turn."""
+    """Rows of `ways` columns of `count` blocks, to blocks from each column in turn."""
     row = count * ways * block
     return (
         (rows, row, row),
@@ -25,7 +25,7 @@ def weave(rows: int, count: int, ways: int, block: int) -> Loops:
 
 
 def deal(rows: int, count: int, ways: int, block: int) -> Loops:
-    """And back."""
+    """The inverse of `weave`."""
     return tuple((n, z, x) for n, x, z in weave(rows, count, ways, block))
 
 

@@ -21,7 +21,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy to build in, with nothing compiled."""
+    """A copy of the tree to build in, with nothing compiled."""
     ignore = shutil.ignore_patterns("__pycache__", "*.so")
     for part in PARTS:
         source = ROOT / part

@@ -20,14 +20,14 @@ SIZES = st.sampled_from((1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 64, 65, 13
 LARGEST = 1 << 16
 
 every_kernel = pytest.mark.usefixtures("isa", "thresholds")
-# A fixture that forces kernels stays as it is for all examples of one test: that is what is wanted.
+# A fixture that forces kernels keeps its value for all examples of a test, as intended.
 examples = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def strides_of(
     shape: list[int], order: list[int], gaps: list[tuple[int, int]], flips: list[bool]
 ) -> list[int]:
-    """Strides under which no two positions meet: axes nested in some order, gaps in between."""
+    """Strides that give each position its own address: axes nested in some order, with gaps."""
     strides, step = [0] * len(shape), 1
     for axis in order:
         strides[axis] = -step if flips[axis] else step
@@ -38,7 +38,7 @@ def strides_of(
 
 @st.composite
 def copies(draw: st.DrawFn) -> Loops:
-    """Loops in any order: outputs that do not meet, inputs that may repeat, overlap and reverse."""
+    """Loops in any order: outputs are distinct, inputs may repeat, overlap and reverse."""
     shape = draw(st.lists(SIZES, max_size=5))
     while math.prod(shape) > LARGEST:
         shape.remove(max(shape))
@@ -68,7 +68,7 @@ def span(loops: Loops, column: int) -> tuple[int, int]:
 
 
 def agree(loops: Loops, itemsize: int, shift: int, threads: int) -> None:
-    """The loops as a copy between two arrays; `shift` counts both of their first bytes."""
+    """Check the loops as a copy between two arrays; `shift` says where both begin."""
     before, count = span(loops, 1)
     after, size = span(loops, 2)
     moves: list[Move] = [(0, 0, (before, after, loops))]
@@ -91,7 +91,7 @@ def permuted(shape: tuple[int, ...], axes: tuple[int, ...]) -> Loops:
     return tuple((shape[a], inputs[a], z) for a, z in zip(axes, outputs, strict=True))
 
 
-# name -> (shape, axes): each kernel of the C file, over several tiles, with edges.
+# name -> (shape, axes): every kernel in the C file, on several tiles, with edges.
 LARGE = {
     "one run": ((1_000_001,), (0,)),
     "row blocks": ((2, 37, 3001), (1, 0, 2)),
@@ -167,7 +167,7 @@ def test_nothing_to_copy_touches_nothing(loops: Loops) -> None:
     assert (target.memory == 0xA5).all()
 
 
-# what -> (moves, itemsize, inputs, outputs, the text of the refusal)
+# case -> (moves, itemsize, inputs, outputs, the text of the refusal)
 REFUSED = {
     "a negative count": ([(0, 0, (0, 0, ((-1, 1, 1),)))], 4, 1, 1, "wanted n >= 0"),
     "a repeated output": ([(0, 0, (0, 0, ((2, 1, 0),)))], 4, 1, 1, "out stride other than 0"),

@@ -100,7 +100,7 @@ def test_two_deals_and_what_is_none_in_one_plan() -> None:
     dealt(moves, half + other.rows * other.pitch, results)
 
 
-NO_DEALS = {  # but for one thing they are
+NO_DEALS = {  # each lacks one condition
     "the order": [part(0, p, 192 * p, 0, (300, 192, 768, 192)) for p in (2, 0, 3, 1)],
     "a part is missing": [part(0, p, 192 * p, 0, (300, 192, 768, 192)) for p in (0, 2, 3)],
     "the rows": [part(0, p, 192 * p, 0, (300 - p, 192, 768, 192)) for p in range(4)],
@@ -138,7 +138,7 @@ def test_several_parts_of_a_row_to_one_result() -> None:
 
 @dataclass(frozen=True)
 class Join:
-    """`parts` of `width` bytes, one from each source, are a row; there are `gap` bytes after it."""
+    """A row is `parts` of `width` bytes, one from each source, and a gap of `gap` bytes."""
 
     rows: int = 300
     parts: int = 5

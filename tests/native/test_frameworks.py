@@ -31,7 +31,7 @@ SHAPE = (480, 384)
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The numbers of threads of the runs that took place."""
+    """The number of threads of each run."""
     asked: list[int] = []
     for name in ("run", "run_arrays"):
         own = getattr(xlayout_native, name)
@@ -47,7 +47,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def without(op: Callable[[Any], Any], x: Any) -> Any:
-    """The op by the framework alone."""
+    """The op without the kernel."""
     with xl.native(False):
         return op(x)
 
@@ -72,7 +72,7 @@ def bits(x: Any) -> list[tuple[Any, ...]]:
 
 
 def tensors(dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The same bytes, lying in memory in several ways."""
+    """The same bytes under several arrangements in memory."""
     width = dtype.itemsize
     raw = (
         torch.arange(SHAPE[0] * SHAPE[1] * width, dtype=torch.int64).mul(2654435761).to(torch.uint8)
@@ -106,11 +106,11 @@ def test_the_kernel_is_used_where_it_is_faster(make: Any, runs: list[int]) -> No
     xl.matrix_transpose(make((480, 384)))
     xl.interleave(make((480, 384)))  # in rows longer than a line
     assert len(runs) == 2
-    xl.matrix_transpose(make((13, 19)))  # of a size that no other test has had remembered
-    assert len(runs) == (3 if make is torch.zeros else 2)  # numpy's own call costs no more
+    xl.matrix_transpose(make((13, 19)))  # a size that no other test has cached
+    assert len(runs) == (3 if make is torch.zeros else 2)  # numpy's own call is as cheap
     before = len(runs)
     xl.matrix_transpose(make((48, 64)))
-    xl.matrix_transpose(make((128, 256))[:, ::2])  # in no order that a small call knows
+    xl.matrix_transpose(make((128, 256))[:, ::2])  # in an order that small calls do not know
     assert len(runs) == before + 2
 
 
@@ -203,7 +203,7 @@ def test_numpy_arrays_that_are_not_plain_bytes_are_numpys(tmp_path: Path, runs: 
 def copied(
     shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, rivals: bool = False
 ) -> bool:
-    """Whether the kernel is the one to copy this view."""
+    """Whether the kernel should copy this view."""
     return plan_where_faster(one_move(shape, strides), itemsize, 1, 1, rivals) is not None
 
 

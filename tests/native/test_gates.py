@@ -23,12 +23,12 @@ Situation = Callable[[Check], Any]
 
 
 def tall(dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """A transposed view that the kernel would take."""
+    """A transposed view that the kernel would copy."""
     return torch.arange(64 * 512).to(dtype).view(64, 512).t()
 
 
 class Subclass(torch.Tensor):
-    """Memory that may mean something else."""
+    """A tensor whose memory may mean something else."""
 
 
 class Dispatch(TorchDispatchMode):
@@ -51,7 +51,7 @@ def traced(check: Check) -> None:
         return x + 1
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.jit is on its way out, and still in use
+        warnings.simplefilter("ignore")  # torch.jit is deprecated, but still in use
         torch.jit.trace(f, torch.zeros(64, 512), check_trace=False)
 
 
@@ -107,7 +107,7 @@ SITUATIONS: dict[str, Situation] = {
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """The runs that were asked for; none takes place."""
+    """The runs that were requested; none takes place."""
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(xlayout_native, "run", lambda *args: asked.append(args))
     for name in ("plan_to_copy", "plan_where_faster"):
@@ -116,7 +116,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def reaches_the_kernel(x: torch.Tensor, runs: list[tuple[Any, ...]]) -> bool:
-    """Whether a copy of `x`, or one into it, goes by; one that fails went too far."""
+    """Whether a copy of `x` or into it requests a run; an error means that it went too far."""
     try:
         made, done = native.fresh(x), native.move((), [x], [x])
     except (RuntimeError, NotImplementedError):
@@ -206,7 +206,7 @@ def test_plain_is_not_learned_where_a_mode_makes_the_tensors(
 
 
 class Interleaved(torch.autograd.Function):
-    """As a user writes it, who wants another way back."""
+    """A function of a user's, with a backward pass of its own."""
 
     @staticmethod
     def forward(_ctx: Any, x: Any) -> Any:

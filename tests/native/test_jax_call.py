@@ -28,7 +28,7 @@ from xlayout_jax import native
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small, and however long its runs, a layout is a call."""
+    """Make every layout a call, however small, and however long its runs."""
     for gates, name in ((native.TRACED, "small"), (native.LOWERED, "by rows")):
         monkeypatch.delitem(gates, name)
 
@@ -177,7 +177,7 @@ def test_it_runs_where_xla_has_one_thread(flags: str) -> None:
 
 def raw(moves: Sequence[int], *, results: Any = ((6,),), dtype: Any = np.float32) -> Any:
     """The call with these numbers, on six floats."""
-    assert not native._refused()  # it is registered now, if it was not
+    assert not native._refused()  # registers the call if it was not yet
     made = [jax.ShapeDtypeStruct(shape, dtype) for shape in results]
     x = np.arange(6, dtype=np.float32)
     return jax.ffi.ffi_call(native.TARGET, made)(x, moves=np.array(moves, np.int64))
@@ -186,7 +186,7 @@ def raw(moves: Sequence[int], *, results: Any = ((6,),), dtype: Any = np.float32
 def test_moves_are_numbers_in_the_call() -> None:
     (made,) = raw([0, 0, 5, 0, 1, 6, -1, 1])
     assert made.tolist() == [5, 4, 3, 2, 1, 0]
-    (made,) = raw([0, 0, 0, 0, 2, 1, 1 << 62, 1 << 62, 6, 1, 1])  # one step leads nowhere
+    (made,) = raw([0, 0, 0, 0, 2, 1, 1 << 62, 1 << 62, 6, 1, 1])  # a loop of one step does not move
     assert made.tolist() == [0, 1, 2, 3, 4, 5]
     first, second = raw([0, 0, 0, 0, 1, 3, 2, 1, 0, 1, 1, 0, 1, 3, 2, 1], results=((3,), (3,)))
     assert (first.tolist(), second.tolist()) == ([0, 2, 4], [1, 3, 5])

@@ -21,7 +21,7 @@ Function = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device that passed the trial; what Triton compiles for it is not looked at."""
+    """A device that has passed the trial; what Triton compiles for it is not checked."""
     monkeypatch.setattr(cuda, "why_not", lambda: "")
     monkeypatch.setattr(launches, "described", lambda *_: "a kernel")
 
@@ -35,7 +35,7 @@ def halves(shape: tuple[int, ...] = SHAPE, dtype: str = "bfloat16") -> Any:
 
 
 def lowered(function: Function, *arrays: Any, platforms: tuple[str, ...] = ("cuda",)) -> str:
-    """The program that is the function alone, before XLA compiles it."""
+    """The program of the function alone, before XLA compiles it."""
     whole = jax.jit(primitive.alone(lambda *xs: function(*xs)))
     text: str = whole.trace(*arrays).lower(lowering_platforms=platforms).as_text()
     return text
@@ -160,7 +160,7 @@ def test_what_has_too_many_axes_is_left_to_xla() -> None:
 
 
 def test_nothing_is_planned_for_another_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "numbered", None)  # it cannot be called
+    monkeypatch.setattr(cuda, "numbered", None)  # must not be called
     lowered(zipped, halves(), platforms=("cpu",))
 
 
@@ -213,7 +213,7 @@ def test_plans_count_their_arrays() -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """The trial, on a device that is really a CPU, with what it would bring about."""
+    """The outcome of the trial on a device that is really a CPU."""
 
     def ask(made: Callable[[], Any], capability: int | None = 90) -> str:
         monkeypatch.setattr(cuda, "capability", lambda: capability)

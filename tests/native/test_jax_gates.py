@@ -34,7 +34,7 @@ def values(shape: tuple[int, ...] = SHAPE) -> Any:
 
 
 def jitted(function: Callable[..., Any]) -> Any:
-    """The function as one that JAX has not met."""
+    """The function, jitted anew so that JAX has nothing cached for it."""
     return jax.jit(lambda *xs: function(*xs))
 
 
@@ -69,7 +69,7 @@ def small(function: Callable[..., Any]) -> str:
 
 
 def kernel(function: Callable[..., Any]) -> str:
-    def body(x: Any, y: Any) -> None:  # what a kernel calls is traced apart
+    def body(x: Any, y: Any) -> None:  # functions called in a kernel are traced separately
         y[...] = jax.lax.fori_loop(0, 2, lambda _, v: function(v), x[...])
 
     like = jax.ShapeDtypeStruct(SHAPE, np.float32)
@@ -163,7 +163,7 @@ GATES = [(stage, name) for stage, (_, situations) in TABLES.items() for name in 
 
 
 def called(text: str) -> bool:
-    """Whether there is a call; before lowering, the primitive that it would be."""
+    """Whether there is a call, or, before lowering, the primitive that becomes one."""
     return native.TARGET in text or "relayout[" in text
 
 
@@ -189,7 +189,7 @@ def test_a_gate_keeps_the_call_away(stage: str, name: str) -> None:
 def test_and_no_other_gate_does(stage: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gates, situations = TABLES[stage]
     monkeypatch.delitem(gates, name)
-    if (stage, name) == ("traced", "off"):  # the one that asks later
+    if (stage, name) == ("traced", "off"):  # the only one that checks later
         monkeypatch.delitem(native.LOWERED, name)
     try:
         text = situations[name](zipped)

@@ -23,13 +23,13 @@ LAYOUTS = {
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small, and however long its runs, a layout is a call."""
+    """Make every layout a call, however small, and however long its runs."""
     for gates, name in ((native.TRACED, "small"), (native.LOWERED, "by rows")):
         monkeypatch.delitem(gates, name)
 
 
 def calls(function: Callable[..., Any], *arrays: Any) -> int:
-    """How many calls of the kernel the compiled program has."""
+    """How many calls of the kernel the compiled program contains."""
     text = jax.jit(function).lower(*arrays).compile().as_text()
     return int(text.count(f'custom_call_target="{native.TARGET}"'))
 
@@ -39,7 +39,7 @@ def values(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Any:
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function by XLA's own ops, compiled apart."""
+    """The same function in XLA's own ops, compiled separately."""
 
     def run(*arrays: Any) -> Any:
         with xl.native(False):
@@ -49,7 +49,7 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def agree(function: Callable[..., Any], *arrays: Any) -> None:
-    """With the kernel, jitted and not, as without it."""
+    """Check that results with the kernel, jitted or not, equal those without it."""
     wanted = jax.tree.map(np.asarray, plain(function)(*arrays))
     for made in (jax.jit(function)(*arrays), function(*arrays)):
         jax.tree.map(lambda a, b: np.testing.assert_array_equal(np.asarray(a), b), made, wanted)

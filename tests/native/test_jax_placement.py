@@ -148,7 +148,7 @@ def test_a_regrouping_costs_nothing() -> None:
     [
         ((256, 384), False),  # whole rows
         ((256, 1, 384, 1), False),
-        ((49152, 8), True),  # of half a line
+        ((49152, 8), True),  # rows of half a line
         ((98304,), True),  # one row, in pieces of 128 elements
     ],
 )

@@ -16,13 +16,13 @@ Call = tuple[Any, Any, dict[str, Any]]
 
 
 class Placed(np.ndarray):
-    """An array of another type, with a sharding of its own."""
+    """An array of another type that has a sharding attribute."""
 
     sharding = None
 
 
 class Broken:
-    """An array that does not tell how it lies."""
+    """An array whose shape raises an error."""
 
     whole = False
 
@@ -101,7 +101,7 @@ CALLS = KEPT + UNKEPT
 
 
 ZEROS = jax.numpy.zeros(3)
-LONG = 10**30  # no two of it are one object
+LONG = 10**30  # so large that no two are one object
 PLACED: list[Call] = [
     (ZEROS, (), {}),
     (ZEROS, (1,), {}),
@@ -176,7 +176,7 @@ def test_by_place_the_shape_does_not_matter(form: str) -> None:
 @pytest.mark.parametrize("number", range(len(PLACED)))
 def test_by_place_a_call_is_found_by_itself_alone(form: str, anywhere: bool, number: int) -> None:
     runs: dict[Any, Any] = {}
-    for kept, run in ((number, print), (-1, len), (number, print)):  # the latest of several
+    for kept, run in ((number, print), (-1, len), (number, print)):  # the latest of several wins
         FORMS[form].keep(runs, *PLACED[kept], run, anywhere)
     found = [k for k, call in enumerate(PLACED) if FORMS[form].find(runs, *call) is print]
     assert found == [number]
@@ -205,12 +205,12 @@ def test_what_is_found_may_be_let_go_meanwhile(form: str) -> None:
     runs: dict[Any, Any] = {}
 
     class Forgetting:
-        """Its sharding is worked out in Python, where another thread may come in between."""
+        """Its sharding is computed in Python, so that another thread may intervene."""
 
         @property
         def sharding(self) -> Any:
             runs.clear()
-            taken.extend((k, k, k) for k in range(100))  # what was let go is used again
+            taken.extend((k, k, k) for k in range(100))  # reuses memory that was freed
             return X
 
     taken: list[Any] = []

@@ -12,7 +12,7 @@ SHIFTS = (0, 1, 16, 63)  # of the result, in bytes past a line
 
 
 def turned(batch: int, high: int, wide: int, room: int) -> Loops:
-    """Rows that become columns; `room` elements lie between one of the batch and the next."""
+    """Rows that become columns, in a batch with gaps of `room` elements."""
     size = high * wide
     return (batch, size, size + room), (wide, 1, high), (high, wide, 1)
 
@@ -35,7 +35,7 @@ def test_short_rows_and_columns(many: int, few: int, itemsize: int, shift: int) 
         turned(9, 300, 3, 1),
         turned(9, 3, 300, 1),
         turned(2, 21_830, 3, 0),  # of bytes, a tile and six rows
-        ((3, 1, 300), (300, 4, 1)),  # short rows with room between them,
+        ((3, 1, 300), (300, 4, 1)),  # short rows with gaps between them,
         ((300, 1, 4), (3, 300, 1)),
         ((3, 1, 301), (300, 3, 1)),  # and long ones
         ((300, 1, 3), (3, 301, 1)),

@@ -13,7 +13,7 @@ MEMORY = np.zeros(1 << 12, np.uint8)
 
 @st.composite
 def arrays(draw: st.DrawFn) -> np.ndarray:
-    """Up to three axes that go forward, backward or nowhere, anywhere in `MEMORY`."""
+    """Up to three axes with positive, negative or zero strides, anywhere in `MEMORY`."""
     dtype = np.dtype(draw(st.sampled_from(("u1", "<u2", "<u4", "S3"))))
     axes = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(-40, 40)), max_size=3))
     shape, strides = [n for n, _ in axes], [step for _, step in axes]

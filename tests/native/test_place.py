@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("isa", "thresholds")
 
 
 def in_place(moves: list[Move], itemsize: int, count: int, *, shift: int = 0) -> bool:
-    """Whether the kernel permuted `count` items in place; if so, as numpy says, else not at all."""
+    """Whether the kernel permuted `count` items in place: either as numpy does, or not at all."""
     rng = np.random.default_rng(count)
     buffer = Buffer(count * itemsize, shift=shift, fill=rng)
     before = buffer.bytes.copy()
@@ -60,7 +60,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_blocks(name: str) -> None:
     layout = LAYOUTS[name]
-    if len(layout.in_shapes) > 1:  # its parts lie one after the other
+    if len(layout.in_shapes) > 1:  # its parts are adjacent
         layout = xl.Layout(((layout.in_size,),), layout.out_shapes, layout.pieces)
     assert in_place(list(moves_of(layout)), 4, layout.out_size)
 
@@ -69,9 +69,9 @@ def test_blocks(name: str) -> None:
     ("loops", "itemsize"),
     [
         (((2, 1, 500), (500, 2, 1)), 4),  # single elements
-        (((70, 1, 60), (60, 70, 1)), 4),  # no square
+        (((70, 1, 60), (60, 70, 1)), 4),  # not a square
         (((2, 0, 512), (512, 1, 1)), 4),  # the first half twice
-        (((8, 1, 8), (8, 8, 1)), 24),  # a square of what is no power of two
+        (((8, 1, 8), (8, 8, 1)), 24),  # a square of items whose size is not a power of two
     ],
 )
 def test_what_has_no_form_is_left_alone(loops: Loops, itemsize: int) -> None:

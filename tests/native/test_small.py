@@ -18,13 +18,13 @@ from xlayout_torch.writer import writer
 
 pytestmark = pytest.mark.skipif(not xlayout_native.available, reason="there is no kernel")
 
-MOVES = ((0, 0, (0, 0, ((512, 64, 1), (64, 1, 512)))),)  # of what the situations make
+MOVES = ((0, 0, (0, 0, ((512, 64, 1), (64, 1, 512)))),)  # for the tensors that the situations make
 TURN = ((0, 0, (0, 0, ((3, 4, 1), (4, 1, 3)))),)
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The runs that were asked for; none takes place."""
+    """The runs that were requested; none takes place."""
     runs: list[Any] = []
     monkeypatch.setattr(xlayout_native, "run", lambda *args: runs.append(args))
     return runs
@@ -70,7 +70,7 @@ def test_what_must_be_seen_goes_to_torch(
     situation: str, form: Callable[..., Any], asked: list[Any]
 ) -> None:
     made = []
-    # The situations make column-major views for large copies; here they are to be row-major.
+    # The situations make column-major views for large copies; here they must be row-major.
     SITUATIONS[situation](lambda x: made.append(form(x if x.is_sparse else x.t())))
     assert made == ["framework"]
     assert asked == []
@@ -110,7 +110,7 @@ def test_what_must_be_seen_is_not_written_nor_read(situation: str, asked: list[A
         shape = tuple(x.shape)
         try:
             other = torch.empty_like(x)
-        except (RuntimeError, NotImplementedError):  # of some kinds there are none but x
+        except (RuntimeError, NotImplementedError):  # some kinds cannot be made anew
             other = torch.empty(shape)
         made.append(writer(moves, [shape], [shape])([x], [other]))
         made.append(writer(moves, [shape], [shape])([other], [x]))

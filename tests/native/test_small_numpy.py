@@ -107,7 +107,7 @@ def test_fields_that_out_does_not_show_stay(part: str, count: int) -> None:
     memory = np.full(12 * count, 7, np.uint8)
     out, wanted = memory.view(PARTS[part]), memory.copy()
     wanted.view(PARTS[part])[:] = np.zeros(count, PARTS[part])
-    for _ in range(3):  # the first way, and as it is found again
+    for _ in range(3):  # the first time, and from the cache
         xl.interleave(np.zeros(count, PARTS[part]), out=out)
         assert np.array_equal(memory, wanted)
     assert 0 < np.count_nonzero(memory) < memory.size

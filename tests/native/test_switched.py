@@ -28,7 +28,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The runs of the kernel, which take place."""
+    """The runs of the kernel; they do take place."""
     asked: list[Any] = []
     for name in ("run", "run_arrays", "run_in_place"):
         own = getattr(xlayout_native, name)
@@ -45,7 +45,7 @@ def test_each_call_asks_the_switch(framework: str, form: str, first: bool, runs:
     op = FORMS[form]
     for on in (first, not first, first, not first):
         x = MAKE[framework](514)
-        want = np.asarray(x + 0).T.copy()  # torch calls memory that numpy saw shared
+        want = np.asarray(x + 0).T.copy()  # torch considers memory shared once numpy has seen it
         runs.clear()
         with xl.native(on):
             made = op(x)

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from tests.native.test_gates import Dispatch  # noqa: E402
 from xlayout_torch import autograd  # noqa: E402
 
-# Of what torch itself imports.
+# From modules that torch itself imports.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 SHAPE = (768, 256)
@@ -41,7 +41,7 @@ OPS: dict[str, Op] = {
 
 @pytest.fixture(autouse=True)
 def from_fewer_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is large, is so sooner."""
+    """Lower the size from which a layout counts as large."""
     monkeypatch.setattr(autograd, "FROM", 1 << 18)
 
 
@@ -63,7 +63,7 @@ def energy(op: Op, x: Any) -> Any:
 
 
 def recorded(y: Any) -> str:
-    """What autograd is to do first, on the way back."""
+    """What autograd will do first in the backward pass."""
     return type(leaves(y)[0].grad_fn).__name__
 
 

@@ -23,7 +23,7 @@ from torch.autograd import forward_ad  # noqa: E402
 
 from xlayout_torch import primitive  # noqa: E402
 
-# Of what torch itself imports.
+# From modules that torch itself imports.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
@@ -36,7 +36,7 @@ def compiled_anew() -> Iterator[None]:
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small, and however long its runs, a layout is the operation."""
+    """Make every layout the operation, however small, and however long its runs."""
     for name in ("small", "by lines"):
         monkeypatch.delitem(primitive.GATES, name)
 

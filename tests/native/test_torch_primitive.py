@@ -129,7 +129,7 @@ def test_it_comes_from_the_size_on_that_was_measured(kind: str, dtype: str) -> N
 
 @pytest.mark.parametrize("call", [xl.matrix_transpose, lambda x: xl.pad(x, to=40), xl.unstack])
 def test_a_compiled_call_is_guarded_by_few_facts(call: Call) -> None:
-    """They are compared on every call, and by the way of any call they are twice as many."""
+    """Guards are checked on every call; in the general form there would be twice as many."""
     x = values((32, 32))
     call(x)
 
@@ -148,7 +148,7 @@ def test_an_open_axis_keeps_plain_ops() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch itself imports
 @pytest.mark.parametrize("rows", [2, 1 << 11])  # plain ops, the operation
 def test_torch_keeps_a_program_with_it_for_other_processes(rows: int) -> None:
-    """Of some functions in a graph it knows too little for that."""
+    """With some functions in a graph it cannot."""
     torch._dynamo.reset()
     counters.clear()
     torch.compile(zipped)(torch.zeros(rows, 1024))
@@ -191,4 +191,4 @@ def test_each_size_is_compiled_once() -> None:
     for rows in (1024, 1024, 1280, 2048, 3072):
         x = values((rows, 768))
         assert torch.equal(call(x), zipped(x))
-    assert counter.frame_count == 2  # the second is for any number of rows
+    assert counter.frame_count == 2  # the second is compiled for any number of rows

@@ -7,7 +7,7 @@ import pytest
 import xlayout_native
 from tests.native.oracle import agree
 
-# Each instruction set, also those that differ in nothing else.
+# Each instruction set, including those that differ only here.
 pytestmark = [
     pytest.mark.usefixtures("isa", "thresholds"),
     pytest.mark.parametrize("isa", xlayout_native.get_isas(), indirect=True),

@@ -38,7 +38,7 @@ def odd_square(x: Bytes) -> Bytes:
     return x.view(np.uint16)[: BIG * BIG].reshape(BIG, BIG).T.ravel().view(np.uint8)
 
 
-# name -> (moves, itemsize, what numpy makes of the input)
+# name -> (moves, itemsize, what numpy does with the input)
 CASES: dict[str, tuple[list[Move], int, Callable[[Bytes], Any]]] = {
     "one run": ([(0, 0, (0, 0, loops((SIZE - 5, 1, 1))))], 1, lambda x: x[: SIZE - 5]),
     "rows of two halves in turn": (
@@ -113,7 +113,7 @@ CASES: dict[str, tuple[list[Move], int, Callable[[Bytes], Any]]] = {
 
 @pytest.fixture(scope="module")
 def source() -> Bytes:
-    """Bytes that begin on a line."""
+    """Bytes that begin on a cache line."""
     memory = np.empty(SIZE + 128, np.uint8)
     memory[:] = np.random.default_rng(3).integers(0, 256, memory.size, np.uint8)
     return memory[-memory.ctypes.data % 64 :]
@@ -144,7 +144,7 @@ def test_every_byte(source: Bytes, name: str, untouched: bool, shift: int, threa
 
 @pytest.mark.parametrize("threads", [2, 4])
 def test_results_that_share_pages(source: Bytes, threads: int) -> None:
-    """One begins where another ends, on a page of which each has a part."""
+    """One begins where another ends, on a page that they share."""
     sizes = [7 * PAGE * k for k in range(1, 33)]
     ends = list(itertools.accumulate(sizes))
     assert 8 * MB < ends[-1] <= SIZE  # beyond the caches: smaller results are not touched before
@@ -177,7 +177,7 @@ def test_nothing_outside_is_read_or_touched(source: Bytes, name: str, shift: int
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_pages_between_rows_are_not_asked_for(source: Bytes, threads: int) -> None:
-    """Rows of a page, sixteen pages apart, in memory that the system has yet to give."""
+    """Rows of one page, sixteen pages apart, in memory that the system has not yet provided."""
     rows, apart = 9 * MB // PAGE, 16 * PAGE
     memory = np.frombuffer(mmap.mmap(-1, rows * apart, flags=PRIVATE), np.uint8)
     plan = xlayout_native.prepare(
