@@ -60,7 +60,7 @@ def flat(result: Any) -> tuple[Any, ...]:
 
 
 def numbered(shapes: Sequence[Shape], dtype: Any = np.int32) -> list[np.ndarray]:
-    """One array per shape; no number stands twice, as long as the dtype has enough of them."""
+    """One array per shape; all numbers differ, as long as the dtype has enough of them."""
     ends = list(accumulate((math.prod(s) for s in shapes), initial=1))
     return [
         (np.arange(n) + first).astype(dtype).reshape(s)
@@ -95,7 +95,7 @@ def _dealt(sizes: Sequence[int], groups: int) -> list[int]:
 
 
 def _fused(heads: int, kv_heads: int, d: int, order: str, blocks: int = 4) -> list[int]:
-    """Rows of [Q | K | V] in the order of a fused weight, head by head."""
+    """The rows of [Q | K | V], head by head, in the order of a fused weight."""
     q = [list(range(h * d, (h + 1) * d)) for h in range(heads)]
     k = [list(range((heads + h) * d, (heads + h + 1) * d)) for h in range(kv_heads)]
     v = [[row + kv_heads * d for row in head] for head in k]
@@ -117,7 +117,7 @@ def _undone(index: Sequence[int]) -> list[int]:
 
 
 def _along(call: Callable[..., Any], index: Any, undo: bool = False) -> Callable[..., Any]:
-    """Examples of an op that is `numpy.take` along one axis."""
+    """A function that makes examples of an op that is `numpy.take` along one axis."""
 
     def example(shape: Shape, axis: int = 0, **options: Any) -> Example:
         wanted = index(shape[axis], **options)

@@ -16,7 +16,7 @@ Arrays = dict[str, Any]
 
 
 def head_aligned(total: int, ranks: int, kv_heads: int | None, grain: int = 1) -> tuple[int, ...]:
-    """Sizes per rank: whole KV heads where there are any, else near-even in units of `grain`."""
+    """Sizes per rank: whole KV heads if there are any, otherwise near-even in units of `grain`."""
     if kv_heads and total % kv_heads == 0:
         return xl.partition(total, ranks, unit=total // kv_heads)
     return xl.partition(total, ranks, unit=grain if total >= grain else 1)
@@ -25,7 +25,7 @@ def head_aligned(total: int, ranks: int, kv_heads: int | None, grain: int = 1) -
 def cut(x: Any, widths: Sequence[Sequence[int]], left: str = "{} ...") -> tuple[Any, ...]:
     """Rank r takes its part of every segment: `widths[segment][rank]`, one array a rank.
 
-    `regroup` says it for even widths; for uneven ones a pattern names each part.
+    `regroup` can express even widths; for uneven ones a pattern names each part.
     """
     ranks = range(len(widths[0]))
     name = [[f"s{s}r{r}" for r in ranks] for s in range(len(widths))]
@@ -94,11 +94,11 @@ def _runs(rows: np.ndarray) -> list[list[int]]:
 def merge_qkv(case: Case, x: Arrays) -> Any:
     options = {"heads": case.params["heads"], "kv_heads": case.params["groups"]}
     fused = xl.fuse_qkv(x["q"], x["k"], x["v"], **options)
-    return xl.fuse_qkv(*xl.split_qkv(fused, **options), **options)  # the round trip, too
+    return xl.fuse_qkv(*xl.split_qkv(fused, **options), **options)  # the round trip as well
 
 
 def merge_qkvg(case: Case, x: Arrays) -> Any:
-    """A gate row a head, repeated over the head: a broadcast, which only a Layout can say."""
+    """One gate row per head, repeated over the head: a broadcast, which takes a Layout."""
     heads, d, hidden = (case.params[k] for k in ("heads", "head_dim", "hidden"))
     loops = ((heads, hidden, d * hidden), (d, 0, hidden), (hidden, 1, 1))
     repeat = xl.Layout(((heads, hidden),), ((heads * d, hidden),), (xl.Piece(0, 0, loops),))
@@ -141,14 +141,14 @@ def partition(case: Case, _x: Arrays) -> Any:
 
 
 def partition_before_2023(case: Case, _x: Arrays) -> Any:
-    """The residue went to the last part, unless there were no more items than parts."""
+    """The remainder went to the last part, unless there were no more items than parts."""
     items, parts = case.params["num_items"], case.params["num_parts"]
     sizes = xl.partition(items, parts, rule="balanced" if items <= parts else "last")
     return list(accumulate(sizes, initial=0))
 
 
 def fused(segments: Callable[[dict[str, Any], Any], Sequence[int]]) -> Callable[..., Any]:
-    """A fused QKV weight cut rank by rank, head-aligned inside each of its segments."""
+    """A fused QKV weight cut rank by rank, aligned to heads within each of its segments."""
 
     def expression(case: Case, x: Arrays) -> Any:
         p, src = case.params, x["src"]
@@ -164,7 +164,7 @@ def whole(_p: Any, src: Any) -> Sequence[int]:
 
 
 def glm(p: dict[str, Any], src: Any) -> Sequence[int]:
-    """Thirds; ChatGLM's two KV heads make the keys and values smaller."""
+    """Thirds, unless two KV heads, as in ChatGLM, make keys and values smaller."""
     rows, q = src.shape[0], p["n_embd"]
     if p["num_kv_heads"] == 2 and p.get("num_attention_heads") != 2:
         return (q, (rows - q) // 2, (rows - q) // 2)
@@ -205,7 +205,7 @@ def gate_up(case: Case, x: Arrays) -> Any:
 
 
 def shared_qk(axis: int) -> Callable[..., Any]:
-    """Value heads come in two halves that belong together: rank r has its part of both."""
+    """Value heads come in two halves that belong together; rank r has its part of both."""
 
     def expression(case: Case, x: Arrays) -> Any:
         p = case.params

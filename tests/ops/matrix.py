@@ -48,7 +48,7 @@ ONE_OF_EACH = [
             q=3, k=2),
     pattern([(6, 2), (3, 2)], "(g q) h, (g k) h -> (g (q + k)) h", woven, g=3),
 ]  # fmt: skip
-"""Small on purpose: what costs a compilation runs these."""
+"""Small on purpose: for tests that compile each example."""
 
 EXAMPLES = [
     *ONE_OF_EACH,

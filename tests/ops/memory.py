@@ -87,7 +87,7 @@ def shares(x: Any, y: Any) -> bool:
 
 
 def is_row_major(x: Any) -> bool:
-    """Whether the elements lie one after the other; JAX arrays always do."""
+    """Whether the elements are contiguous in row-major order; JAX arrays always are."""
     if isinstance(x, np.ndarray):
         return bool(x.flags.c_contiguous)
     return x.is_contiguous() if hasattr(x, "is_contiguous") else True

@@ -101,7 +101,7 @@ def test_memory_of_others_is_not_written() -> None:
     whole = torch.randn(2, 64, 64)
     kept = whole.clone()
     shared = jnp.asarray(array)
-    sent = whole[0].clone().share_memory_()  # as to other processes, which have names of their own
+    sent = whole[0].clone().share_memory_()  # as if sent to other processes
     seen = sent.detach()
     for x in (torch.from_numpy(array), whole[0], whole[1], xl.to_torch(shared), sent):
         want = x.t().clone()
@@ -150,14 +150,14 @@ def test_what_is_emptied_is_otherwise_what_it_was(device: str, dtype: torch.dtyp
 
 @pytest.mark.parametrize("side", [6, 64])
 def test_without_gradients_a_leaf_may_be_given_away(side: int) -> None:
-    x = Parameter(torch.randint(-9, 10, (side, side)).float())  # of which any sum is exact
+    x = Parameter(torch.randint(-9, 10, (side, side)).float())  # so that any sum is exact
     want = x.detach().t().clone()
     with torch.no_grad():
         y = xl.matrix_transpose(x, donate=True)
     assert torch.equal(y, want)
     assert x.numel() == 0
     factor = torch.tensor(2.0, requires_grad=True)
-    y.mul_(factor).sum().backward()  # as any fresh tensor, and no view that was made without
+    y.mul_(factor).sum().backward()  # like any fresh tensor, not a view made without grad
     torch.testing.assert_close(factor.grad, want.sum())
 
 

@@ -106,7 +106,7 @@ def test_both_parts_of_a_complex_number_must_fit(backend: Framework) -> None:
 RECORD = np.dtype([("a", np.int32), ("b", np.float32)])
 
 
-@pytest.mark.parametrize("count", [3, 5000, 100_000])  # by numpy's own words, views, the kernel
+@pytest.mark.parametrize("count", [3, 5000, 100_000])  # by numpy's own ops, views, the kernel
 @pytest.mark.parametrize("dtype", ["V6", RECORD, "M8[s]", "m8[s]", "m8[10s]"], ids=str)
 def test_records_and_dates_are_filled_alike_whatever_their_size(dtype: Any, count: int) -> None:
     x, zero = np.zeros(count, dtype), np.zeros(1, dtype)

@@ -66,7 +66,7 @@ def test_a_list_or_a_number_of_numpy_finds_what_plain_values_did(
     values = np.arange(256, dtype=np.float32).reshape(16, 16)
     x = framework.array(values)
     wanted = [framework.numpy(y) for y in flat(plain(x))]
-    monkeypatch.delattr(engine, "caller")  # what makes a run of a layout
+    monkeypatch.delattr(engine, "caller")  # which makes a run from a layout
     for _ in range(2):
         for y, z in zip(flat(other(x)), wanted, strict=True):
             assert np.array_equal(framework.numpy(y), z)
@@ -90,7 +90,7 @@ def test_what_is_said_of_many_devices_is_found_for_one_too(
 
 @pytest.mark.parametrize("framework", [Numpy(), Torch(), Jax()], ids=lambda f: f.name)
 def test_arrays_that_numpy_writes_alike_are_told_apart(framework: Framework) -> None:
-    sizes = np.full(2000, 2)  # its text leaves the middle out
+    sizes = np.full(2000, 2)  # its repr omits the middle
     other = sizes.copy()
     other[500:502] = 4, 0
     x = framework.array(np.arange(4000, dtype=np.int32))
@@ -135,7 +135,7 @@ def test_a_zero_of_numpy_finds_what_the_default_did(
 ) -> None:
     layout, x = xl.pad.layout((3,), to=5), framework.array(np.arange(3, dtype=np.float32))
     layout(x)
-    monkeypatch.delattr(run, "_anew")  # the whole way
+    monkeypatch.delattr(run, "_anew")  # the uncached path
     assert framework.numpy(layout(x, fill=np.int64(0))).tolist() == [0, 1, 2, 0, 0]
 
 
@@ -251,7 +251,7 @@ def test_what_inference_mode_made_is_written_there_alone(size: int) -> None:
             with pytest.raises(ShapeError, match="it is an inference tensor, which torch"):
                 call(x, out=out)
             assert not out.any()
-            call(x, out=torch.zeros(size, size))  # later calls know the way already
+            call(x, out=torch.zeros(size, size))  # later calls are cached
 
 
 @pytest.mark.parametrize("framework", [Numpy(), Torch()], ids=lambda f: f.name)
@@ -276,7 +276,7 @@ def test_what_torch_raises_of_a_call_that_is_found_again_is_raised(
     x = torch.ones(4, 4)
     for _ in range(2):
         call(x)
-    x.untyped_storage().resize_(0)  # as FSDP does; no key tells
+    x.untyped_storage().resize_(0)  # as FSDP does; no key shows it
     with pytest.raises(RuntimeError, match="out of bounds for storage of size 0"):
         call(x)
 

@@ -103,7 +103,7 @@ def test_every_recorded_case_is_claimed_once() -> None:
                 if of == file and re.fullmatch(ids, case.id):
                     kinds[kind] = kinds.get(kind, 0) + 1
                     matched[of, ids] += 1
-            # A bug, or an error of a format that else has values, goes before the format's rule.
+            # A bug, or an error in a format that otherwise has values, precedes the format's rule.
             value = kinds.pop("value", 0)
             assert sum(kinds.values()) + value * (not kinds) == 1, (file, case.id)
             assert ("bug" in kinds) == case.bug, (file, case.id)
@@ -112,7 +112,7 @@ def test_every_recorded_case_is_claimed_once() -> None:
 
 
 def forms(backend: Framework, x: Any) -> list[Any]:
-    """An input in row-major memory, and in memory with gaps where the framework has such."""
+    """An input in row-major memory, and in memory with gaps if the framework supports that."""
     if isinstance(x, list):
         return [list(parts) for parts in zip(*(forms(backend, y) for y in x), strict=True)]
     if not isinstance(x, np.ndarray):
@@ -136,7 +136,7 @@ def test_as_recorded(backend: Framework, file: str, case: Case) -> None:
 
 
 def keep(made: Any) -> dict[str, Any]:
-    """What a traced call may return: arrays by name."""
+    """Arrays by name, which a traced call may return."""
     return {k: v for k, v in named(made).items() if hasattr(v, "dtype")}
 
 
@@ -171,7 +171,7 @@ def test_refuses_what_the_original_refuses(backend: Framework, key: tuple[str, s
         call(lambda *shape: backend.array(np.zeros(shape, np.int32)))
 
 
-# -- where the original is wrong: each is named by what it got wrong ------------------------------
+# -- where the original is wrong: each case is named after the mistake ----------------------------
 
 
 def rows(backend: Framework, n: int, *rest: int) -> Any:
@@ -179,7 +179,7 @@ def rows(backend: Framework, n: int, *rest: int) -> Any:
 
 
 def held(backend: Framework, parts: Any) -> list[list[int]]:
-    """The rows that each rank holds."""
+    """The rows held by each rank."""
     return [np.reshape(backend.numpy(p), (len(p), -1))[:, 0].tolist() for p in parts]
 
 
@@ -270,7 +270,7 @@ def test_does_right_where_the_original(backend: Framework, better: Any) -> None:
 
 
 def test_a_bug_is_not_reproduced() -> None:
-    """The recorded wrong shards are not what the rule of the format gives."""
+    """The format's rule does not give the wrong shards that were recorded."""
     wrong = [c for c in cases("shared_qk") if c.bug and c.expected]
     for case in wrong:
         with pytest.raises(LayoutError, match="does not share out evenly"):

@@ -29,7 +29,7 @@ def test_boxes_are_the_holes_or_all_there_is(layout: Layout) -> None:
 
 
 def within(*starts: int) -> Layout:
-    """A (2, 3) matrix that begins there in one of (4, 6)."""
+    """A (2, 3) matrix that begins at `starts` in one of (4, 6)."""
     row, column = starts
     rows = Layout.slice((4, 6), row, row + 2, axis=0)
     return (rows >> Layout.slice((2, 6), column, column + 3, axis=1)).inverse()

@@ -51,7 +51,7 @@ def test_a_result_is_fresh_and_row_major_whatever_the_input(
 
 
 def positions(shape: tuple[int, ...], form: str) -> np.ndarray:
-    """Where in memory each element lies, in elements."""
+    """The position of each element in memory, in elements."""
     strides = FORMS[form](shape)
     where = np.zeros(shape, np.int64)
     for axis, (n, s) in enumerate(zip(shape, strides, strict=True)):
@@ -139,7 +139,7 @@ def test_what_a_framework_cannot_view_is_a_copy_and_says_so() -> None:
 
 
 class Named(np.ndarray):
-    """Of somebody else."""
+    """A subclass that is not ours."""
 
 
 @pytest.mark.parametrize("given", [0, 1])

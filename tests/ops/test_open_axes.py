@@ -23,13 +23,13 @@ def rest(_ndim: int, _options: dict[str, Any]) -> frozenset[int]:
 
 @one_to_one(touched=rest)
 def shorter(shape: tuple[int, ...], /, **_options: Any) -> Layout:
-    """All rows but the last, whose place is not known."""
+    """All rows but the last, whose position is unknown."""
     return Layout.slice(shape, 0, shape[0] - 1)
 
 
 @one_to_one(touched=rest)
 def crossed(shape: tuple[int, ...], /, **_options: Any) -> Layout:
-    """Every row by a table, which would be as long as there are rows."""
+    """Every row by a table, which would have an entry for each row."""
     return CROSSED.inverse().lift(before=shape[:1])
 
 

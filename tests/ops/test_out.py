@@ -20,7 +20,7 @@ from tests.ops.matrix import EXAMPLES
 from tests.ops.memory import arranged
 from xlayout.errors import ShapeError
 
-# torch's forward mode compiles its decompositions the first time it is asked for.
+# torch's forward mode compiles its decompositions at first use.
 forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
 WRITEABLE = [Numpy(), Torch()]
@@ -70,7 +70,7 @@ def test_one_half_of_a_matrix_may_be_written_from_the_other(
 
 
 @pytest.mark.parametrize("framework", WRITEABLE, ids=lambda f: f.name)
-@pytest.mark.parametrize("rows", [8, 300, 3000])  # of a kilobyte
+@pytest.mark.parametrize("rows", [8, 300, 3000])  # of a kilobyte each
 def test_a_second_call_writes_what_the_first_did(framework: Framework, rows: int) -> None:
     x = np.arange(4 * rows * 256, dtype=np.int32).reshape(4 * rows, 256)
     for number in range(3):

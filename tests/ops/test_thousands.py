@@ -15,7 +15,7 @@ from xlayout import Layout, Piece
 
 
 def shuffled(n: int) -> Layout:
-    """A table of which hardly two elements have an order in common."""
+    """A table in which hardly any two elements follow in order."""
     order = random.Random(0).sample(range(n), n)
     return Layout([(n,)], [(n,)], [Piece(i, o) for o, i in enumerate(order)])
 
@@ -33,7 +33,7 @@ OPS: dict[str, Callable[[int], Any]] = {
 
 
 def lines(function: Callable[[], Any]) -> int:
-    """Lines of Python that run in it, which no machine and no other work changes."""
+    """How many lines of Python run in it, which depends on neither the machine nor its load."""
     count = 0
 
     def trace(_frame: Any, event: str, _given: Any) -> Any:
@@ -52,6 +52,6 @@ def lines(function: Callable[[], Any]) -> int:
 
 @pytest.mark.parametrize("op", OPS)
 def test_four_times_the_arrays_take_four_times_the_planning(op: str) -> None:
-    OPS[op](64)  # what is imported and made once
+    OPS[op](64)  # imports, and makes what is made once
     few, many = (lines(lambda n=n: OPS[op](n)) for n in (256, 1024))  # type: ignore[misc]
     assert few < many < 5 * few

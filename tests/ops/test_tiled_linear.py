@@ -171,7 +171,7 @@ def test_tiles_are_of_one_dtype() -> None:
 
 
 class Counted(np.ndarray):
-    """Notes the arrays that operators make of it."""
+    """Records the sizes of the arrays that operators make from it."""
 
     made: list[int]
 
@@ -188,4 +188,4 @@ def test_nothing_as_large_as_the_weight_is_made(monkeypatch: pytest.MonkeyPatch)
     tiles = [[t.view(Counted) for t in row] for row in blocks(w, (20, 20, 20), (40, 40))]
     made = xl.tiled_linear(numbers(2, 80), tiles)
     assert np.array_equal(made, numbers(2, 80) @ w.T)
-    assert Counted.made == [40] * 9  # of each row two products and their sum
+    assert Counted.made == [40] * 9  # for each row two products and their sum

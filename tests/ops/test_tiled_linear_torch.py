@@ -88,7 +88,7 @@ def test_a_module_is_no_tile() -> None:
 
 
 class Sizes(TorchDispatchMode):
-    """Notes the size of every fresh result."""
+    """Records the size of every fresh result."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ def wanted(example: Example) -> list[Any]:
 
 
 def call_on_list(example: Example) -> Callable[[list[torch.Tensor]], tuple[torch.Tensor, ...]]:
-    """Tracers count the parameters of a function; a list is one."""
+    """Takes a list, because tracers count a function's parameters, and a list is one."""
     return lambda xs: flat(example.call(*xs))
 
 
@@ -175,7 +175,7 @@ class Tagged(torch.Tensor):
 
 
 class Wrapped(torch.Tensor):
-    """A subclass without memory of its own; what it is made of is `inner`."""
+    """A subclass without memory of its own, which wraps `inner`."""
 
     inner: torch.Tensor
 

@@ -46,7 +46,7 @@ def test_elements_that_share_memory_have_gradients_of_their_own(op: Any, windows
     assert torch.equal(*grads)
     with pytest.raises(BufferError, match="copy=None"):
         op(x.detach().requires_grad_(), copy=False)
-    assert op(x, copy=False).data_ptr() == x.data_ptr()  # nobody asks for a gradient
+    assert op(x, copy=False).data_ptr() == x.data_ptr()  # no gradient is asked for
     with torch.no_grad():
         assert op(given, copy=False).data_ptr() == x.data_ptr()
 
@@ -58,7 +58,7 @@ def test_the_gradient_goes_back_where_each_element_came_from(example: Example) -
     rng = np.random.default_rng(3)
     cotangents = [rng.integers(1, 99, tuple(y.shape)).astype(np.float64) for y in outputs]
     for y, g in zip(outputs, cotangents, strict=True):
-        if y.requires_grad:  # what holds nothing but padding depends on nothing
+        if y.requires_grad:  # outputs of padding only depend on no input
             y.backward(torch.from_numpy(g))
     for x, want in zip(inputs, pulled_back(example, cotangents), strict=True):
         got = torch.zeros_like(x) if x.grad is None and not want.any() else x.grad
@@ -89,7 +89,7 @@ def test_the_gradient_of_a_bijection_is_its_inverse(op: Any, inverse: Any) -> No
 def test_a_result_asks_for_a_gradient_when_an_input_does(example: Example) -> None:
     inputs = [torch.zeros(s, requires_grad=True) for s in example.shapes]
     outputs = flat(example.call(*inputs))
-    if "pad (0" not in example.name:  # it holds nothing but padding
+    if "pad (0" not in example.name:  # it holds only padding
         assert all(y.requires_grad for y in outputs if any(x.numel() for x in inputs))
     with torch.no_grad():
         assert not any(y.requires_grad for y in flat(example.call(*inputs)))
@@ -136,7 +136,7 @@ def test_a_gradient_goes_back_to_what_is_empty(call: Any, shapes: list[tuple[int
 
 
 class Shuffled(torch.autograd.Function):
-    """Ops in a function whose backward pass is written out."""
+    """Ops in a function with an explicit backward pass."""
 
     @staticmethod
     def forward(_ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

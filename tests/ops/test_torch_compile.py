@@ -61,7 +61,7 @@ def test_one_graph_of_plain_ops(example: Example) -> None:
     recorder = Recorder()
     call = torch.compile(example.call, fullgraph=True, backend=recorder)
     assert lists(call(*tensors(example))) == wanted(example)
-    assert len(recorder.graphs) <= 1  # none for an op that has nothing to do
+    assert len(recorder.graphs) <= 1  # none for an op without work
     ops = recorder.ops()
     assert set(ops) <= VIEWS | COPIES
 

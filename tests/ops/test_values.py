@@ -38,7 +38,7 @@ ARRANGEMENTS = [
 
 
 def check(framework: Framework, example: Example, arrays: list, values: list[np.ndarray]) -> None:
-    """The result of the op is the oracle's: shape, dtype, every bit; row-major."""
+    """Check that the op's result is the oracle's in shape, dtype and every bit, and row-major."""
     made = flat(framework.call(example.call, *arrays))
     wanted = flat(example.oracle(*values))
     assert len(made) == len(wanted)
@@ -47,13 +47,13 @@ def check(framework: Framework, example: Example, arrays: list, values: list[np.
         assert (got.shape, got.dtype) == (want.shape, values[0].dtype)
         assert is_row_major(y)
         for changed in differences(got, want.astype(got.dtype)):
-            # XLA on CPU joins small floats by way of larger ones: a NaN stays one, not its payload.
+            # XLA on CPU joins small floats as larger ones, which keeps NaNs but not their payloads.
             assert framework.name.startswith("jax")
             assert np.isnan(changed).all()
 
 
 def differences(got: np.ndarray, want: np.ndarray) -> list[np.ndarray]:
-    """Pairs of elements whose bits differ; values, where a dtype has bits that mean nothing."""
+    """Pairs of elements whose bits differ, or values for dtypes with meaningless bits."""
     if got.dtype.hasobject or got.dtype.char in "gG":
         return [] if got.tolist() == want.tolist() else [got, want]
     bits = [np.frombuffer(x.tobytes(), np.uint8).reshape(-1, x.itemsize) for x in (got, want)]
