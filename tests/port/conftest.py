@@ -18,11 +18,11 @@ def any_llama(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def wide_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model with head_dim 128, whose query scale bfloat16 cannot undo."""
+    """The model with head_dim 128, whose query scale cannot be undone in bfloat16."""
     return save_llama(tmp_path_factory.mktemp("hf") / "wide", **MODELS["wide heads"])
 
 
 @pytest.fixture
 def own_llama(wide_llama: Path, tmp_path: Path) -> Path:
-    """A copy of the same that a test may damage."""
+    """A copy of `wide_llama` that a test may damage."""
     return Path(shutil.copytree(wide_llama, tmp_path / "own"))

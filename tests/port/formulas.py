@@ -35,7 +35,7 @@ def same(at: Index) -> Index:
 
 
 def turned(row: int) -> int:
-    """Where a row of q or k goes: in its head, half s and place j become pair j, side s."""
+    """Where a row of q or k goes: within its head, place j of half s becomes side s of pair j."""
     head, s, j = row // D, (row % D) // HALF, row % HALF
     return head * D + 2 * j + s
 
@@ -84,14 +84,14 @@ MAXTEXT = {
     "lm_head.weight": transposed,
     **dict.fromkeys(("q_proj.bias", "k_proj.bias", "v_proj.bias"), bias),
 }
-PAIRS = {  # the dialects whose rope turns neighbours, and in which families
+PAIRS = {  # the dialects whose rope rotates neighbours, and for which families
     "gguf": ("llama", "mixtral"),
     "maxtext": ("llama",),
 }
 
 
 def fused_row(row: int, tail: str) -> int:
-    """Where a row of q, k or v goes in Megatron's: each group's queries, its key, its value."""
+    """Where a row of q, k or v goes in Megatron: by group, its queries, its key, its value."""
     head, inside = row // D, row % D
     group = head // R if "q_proj" in tail else head
     slot = {"q_proj": head % R, "k_proj": R, "v_proj": R + 1}[tail.split(".")[0]]

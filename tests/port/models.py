@@ -32,7 +32,7 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 8192,
 }
 
-STEEP_ROPE = {"rope_type": "default", "rope_theta": 50.0}  # so steep that the base is felt at once
+STEEP_ROPE = {"rope_type": "default", "rope_theta": 50.0}  # so steep that a wrong base shows
 
 MODELS: dict[str, dict[str, Any]] = {
     "grouped": {"num_key_value_heads": 2},
@@ -62,7 +62,7 @@ DIALECTS = [
     "maxtext-default-rope-unscanned",
 ]
 
-# MaxText's default rope cannot say llama3's scaling, and the plan refuses it.
+# MaxText's default rope cannot express llama3's scaling, so the plan refuses it.
 PAIRS = [
     (model, to)
     for model, config in MODELS.items()
@@ -77,7 +77,7 @@ def save_llama(path: Path, /, *, dtype: str = "bfloat16", **config: Any) -> Path
 
 
 def save_model(path: Path, kind: str, /, *, dtype: str = "bfloat16", **config: Any) -> Path:
-    """Save a random model of one of transformers' classes, no norm or bias as it was set up."""
+    """Save a random model of one of transformers' classes, with random norms and biases."""
     import torch
     import transformers
 

@@ -24,7 +24,7 @@ EXACT = {
     "weight_dtype": "float32",
     "matmul_precision": "highest",
     "attention": "dot_product",
-    "sparse_matmul": False,  # experts by dense products, which any device can
+    "sparse_matmul": False,  # experts by dense products, which run on any device
     "megablox": False,
 }
 """How to compute where nothing is to be lost."""
@@ -62,7 +62,7 @@ def parameters(state: Any) -> dict[str, Any]:
 
 
 def run(job: dict[str, Any]) -> None:
-    """Load in both ways that MaxText has, compute, save in both ways that it has."""
+    """Load in both of MaxText's ways, compute, and save in both of its ways."""
     import jax
     import jax.numpy as jnp
     from flax import nnx
@@ -76,7 +76,7 @@ def run(job: dict[str, Any]) -> None:
     mine = parameters(nnx.state(model, nnx.Param))
     (out / "shapes.json").write_text(json.dumps({name: a.shape for name, a in mine.items()}))
 
-    # The other way names what is missing, and what has another shape.
+    # The other way names tensors that are missing or have another shape.
     _, abstract = model_creation_utils.create_nnx_abstract_model(config, mesh)
     wanted = nnx.state(abstract, nnx.Param)
     loaded = parameters(checkpointing.load_params_from_path(job["load"], wanted, 8))
@@ -104,7 +104,7 @@ def run(job: dict[str, Any]) -> None:
 
 def main(jobs: str) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["DECOUPLE_GCLOUD"] = "TRUE"  # MaxText's own way to do without the cloud's libraries
+    os.environ["DECOUPLE_GCLOUD"] = "TRUE"  # MaxText's own switch to do without cloud libraries
     for job in json.loads(Path(jobs).read_text()):
         run(job)
 

@@ -23,7 +23,7 @@ IDS = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 38, 32, 79]
 
 
 def without_cuda() -> None:
-    """Do without what Megatron-core asks of CUDA, and of libraries that only CUDA has."""
+    """Replace what Megatron-core needs from CUDA, and from libraries that only CUDA has."""
     from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
     from megatron.core.transformer.moe import moe_utils
 

@@ -49,7 +49,7 @@ def test_the_exact_dtype_brings_back_every_ordinary_weight(dim: int) -> None:
     factor = dim**-0.5
     for dtype in ("float16", "bfloat16"):
         x = every_finite(dtype)
-        if dtype == "bfloat16":  # a power of two may stay: only exponents near the end lose bits
+        if dtype == "bfloat16":  # powers of two may stay: only exponents near the end lose bits
             x = x[(np.abs(x.astype(np.float32)) > 1e-30) | (x == 0)]
         change = Change(dtype, exact_dtype(dtype, factor), factor)
         y = change.apply(x, np.empty(x.shape, numpy_dtype(change.target)))

@@ -23,7 +23,7 @@ from xlayout.port.plan import plan_open
 from xlayout.port.units import show_bytes
 
 CHUNK = 64 * 3 * 4 * 128 * 4  # bytes of the largest stack: queries of three layers in float32
-HELD = 2 * CHUNK  # as it is stored and as it is decoded
+HELD = 2 * CHUNK  # stored and decoded
 LEAST = HELD + 128 * 64 * 4 * 2 + 128 * 64 * 2  # a head of it as read, as laid out, as rounded
 
 
@@ -73,7 +73,7 @@ def test_tiles_of_whole_chunks_need_no_more(wide_llama: Path, tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def narrow_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model with heads so small that any tensor but a norm may have to go in tiles."""
+    """The model with heads so small that every tensor except norms may have to go in tiles."""
     return save_llama(tmp_path_factory.mktemp("hf") / "narrow", **MODELS["grouped"])
 
 
@@ -111,7 +111,7 @@ def test_the_plan_says_what_is_stored(narrow_llama: Path, tmp_path: Path, max_ra
 def test_even_tiles_cut_no_chunk_that_longer_ones_do_not(
     narrow_llama: Path, tmp_path: Path
 ) -> None:
-    """A stack in chunks of 32 rows of 80: two of them fit, 40 rows would cut one."""
+    """A stack of 80 rows in chunks of 32: two chunks fit, while 40 rows would cut one."""
     with open_checkpoint(narrow_llama) as checkpoint:
         plan = plan_open(checkpoint, tmp_path, to="maxtext", dtype=None, max_ram=10**6, exact=True)
     (move,) = (m for m in plan.moves if m.source.name == "model.layers.0.mlp.up_proj.weight")

@@ -129,7 +129,7 @@ except Exception as error:
 
 
 def test_one_that_cannot_be_read_is_found_out_by_the_plan(own_llama: Path, tmp_path: Path) -> None:
-    """In a namespace in which root, too, is someone whom modes bind."""
+    """In a namespace in which file modes apply to root too."""
     bound = ["unshare", "--user"]
     if shutil.which("unshare") is None or subprocess.run([*bound, "true"]).returncode:
         pytest.skip("needs a user namespace, which this system does not allow")

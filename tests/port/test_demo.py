@@ -18,7 +18,7 @@ MINE = ("out/weights", "tiny.gguf")
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which someone works already."""
+    """A folder that is already in use."""
     folder = tmp_path_factory.mktemp("demo")
     (folder / "out").mkdir()
     for name in MINE:

@@ -78,7 +78,7 @@ def test_maxtext_is_told_of_experts(tmp_path: Path) -> None:
         "num_experts": 6,
         "num_experts_per_tok": 2,
         "base_moe_mlp_dim": 48,
-        "base_mlp_dim": 48,  # MaxText wants both alike in a model of experts alone
+        "base_mlp_dim": 48,  # MaxText wants both equal in a model of experts alone
         "norm_topk_prob": True,
         "use_qk_norm": True,
         "attention_bias": False,

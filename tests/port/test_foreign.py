@@ -17,7 +17,7 @@ DEQUANTISE = r"\n  which are quantised weights; dequantise them first"
 
 
 def quantised(weights: dict[str, Any], *kinds: str) -> dict[str, Any]:
-    """The weights with others beside each projection; where it is not itself, it is gone."""
+    """The weights with quantised ones next to, or in place of, each projection."""
     found = {}
     for name, values in weights.items():
         stem = name.removesuffix("weight")

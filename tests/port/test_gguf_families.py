@@ -122,7 +122,7 @@ def test_gguf_composes_with_maxtext_without_a_stop_at_hf(arch: str, tmp_path: Pa
 def test_a_mixtrals_rows_are_unturned(tmp_path: Path) -> None:
     source = save_gguf(tmp_path / "tiny.gguf", "llama")
     report = port.run(source, tmp_path / "hf", to="hf")
-    assert report.plan.config["num_local_experts"] == 4  # transformers 4 looks for no other key
+    assert report.plan.config["num_local_experts"] == 4  # the only key that transformers 4 reads
     assert "num_experts" not in report.plan.config
     reader = gguf.GGUFReader(source)
     stored = next(t.data for t in reader.tensors if t.name == "blk.1.attn_k.weight")

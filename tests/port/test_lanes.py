@@ -24,7 +24,7 @@ def address(buffers: Buffers) -> int:
 
 
 def test_as_many_as_there_are_lanes_go_on_at_a_time_in_memory_of_their_own() -> None:
-    """Each waits for two others: with fewer at a time this would never end."""
+    """Each waits for two others: with fewer at a time, this would never end."""
     together = threading.Barrier(LANES, timeout=60)
     seen: list[int] = []
 

@@ -72,7 +72,7 @@ def test_a_loss_that_the_sample_missed_stops_the_port(own_llama: Path, tmp_path:
 
 
 def test_numbers_at_the_end_of_the_range_are_stored_wider(tmp_path: Path) -> None:
-    """An eighth of the least bfloat16 is none, though 1/8 is a power of two."""
+    """An eighth of the least bfloat16 is not a bfloat16, though 1/8 is a power of two."""
     model = save_llama(tmp_path / "model", head_dim=64)
     arrays = tensors(model)
     arrays[Q.format(0)][0, :4] = np.array([1e-40, -1e-40, 3e38, 2.0**-126], "bfloat16")

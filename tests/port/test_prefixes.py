@@ -57,7 +57,7 @@ def test_a_wrapped_model_in_a_file_is_the_model(
 
 
 def wrapped(state: State, wrappers: list[str]) -> State:
-    """The names of a model whose layers, each but the last, and whose MLPs are in wrappers."""
+    """The names of a model whose MLPs, and whose layers except the last, are in wrappers."""
     around = "".join(wrappers)
     found = {}
     for name, values in state.items():
@@ -87,7 +87,7 @@ def test_layers_that_are_wrapped_are_the_layers(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch itself imports
 def test_a_compiled_layer_of_a_saved_model_is_the_layer(tmp_path: Path) -> None:
-    """As torch names it; a trainer's state has the names too, and stays behind."""
+    """As torch names it; a trainer's state has the same names, and is left out."""
     import transformers
 
     source = save_model(tmp_path / "source", "Llama", dtype="float32", num_key_value_heads=2)

@@ -88,7 +88,7 @@ def run(src: Path, dst: Path, to: str, **options: object) -> Report:
 
 
 def content(path: Path) -> dict[str, object]:
-    """Every tensor, and every file whose name and bytes are ours to choose."""
+    """Every tensor, and every file whose name and bytes we determine."""
     with open_source(path) as source:
         found: dict[str, object] = {name: source.read(name).tobytes() for name in source.tensors}
     ours = [p for p in path.rglob("*") if p.is_file() and "ocdbt" not in str(p.relative_to(path))]
@@ -163,7 +163,7 @@ def remove(stage: Path) -> None:
 
 
 def forge(stage: Path) -> None:
-    """Claim what was not written, with sums that cannot be right."""
+    """Claim regions that were not written, with sums that cannot be right."""
     key, *lines = (stage / JOURNAL).read_text().splitlines()
     forged = [line.rpartition(",")[0] + ",1]" for line in lines]
     (stage / JOURNAL).write_text("\n".join([key, *forged, "null", "[1, 2]", '["a", [], 1]', ""]))

@@ -26,7 +26,7 @@ DIM = 64
 
 
 def transformers_factors(dim: int, factor: float, **scaling: Any) -> np.ndarray:
-    """What transformers divides its frequencies by."""
+    """The factors by which transformers divides its frequencies."""
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -40,7 +40,7 @@ def transformers_factors(dim: int, factor: float, **scaling: Any) -> np.ndarray:
 def with_table(
     path: Path, table: np.ndarray, monkeypatch: pytest.MonkeyPatch, theta: float = THETA
 ) -> Path:
-    """A tiny Llama whose GGUF file has such a table, and the base that Llama 3 has."""
+    """A tiny Llama whose GGUF file has this table, and the base of Llama 3."""
     write, base = gguf.GGUFWriter.write_header_to_file, gguf.GGUFWriter.add_rope_freq_base
 
     def add(writer: Any) -> None:

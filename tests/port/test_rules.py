@@ -42,7 +42,7 @@ def placed(rule: Rule) -> Place:
 def fill(
     target: np.ndarray, place: Place, sizes: dict[str, int], start: int, stop: int, x: np.ndarray
 ) -> None:
-    """Put what a rule makes of a tile where its place says."""
+    """Put what a rule makes of a tile at its place."""
     begin = 0
     for region in place.regions(sizes, start, stop):
         shape = target[region].shape

@@ -45,7 +45,7 @@ def test_an_error_without_a_number_is_told_as_it_is() -> None:
 def test_a_source_that_cannot_be_read_for_now(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A disk that fails for a moment, which no test can have for real."""
+    """A simulated disk that fails for a moment, since no test can cause a real failure."""
     reads: list[int] = []
     preadv = os.preadv
 

@@ -59,7 +59,7 @@ def test_a_digest_does_not_depend_on_the_tiles(wide_llama: Path) -> None:
 
 def test_a_nan_comes_back_as_one_and_the_plan_says_no_more(own_llama: Path, tmp_path: Path) -> None:
     arrays = tensors(own_llama)
-    arrays["model.norm.weight"].view(np.uint16)[0] = 0x7F81  # casts set the bit that quiets it
+    arrays["model.norm.weight"].view(np.uint16)[0] = 0x7F81  # a signalling NaN; casts quiet it
     save_tensors(own_llama, arrays)
     report = port.run(own_llama, tmp_path / "wide", to="hf", dtype="float32")
     note = "exact: every element comes back bit for bit"
@@ -152,7 +152,7 @@ def test_an_output_from_which_the_source_could_be_made_is_not_yet_what_was_writt
     seen: list[int] = []
 
     def damage(nbytes: int) -> None:
-        """At the end, flip the last bit of a float32: rounding to bfloat16 takes it away again."""
+        """At the end, flip the last bit of a float32, which rounding to bfloat16 hides again."""
         seen.append(nbytes)
         if len(seen) == 30:
             (file,) = tmp_path.glob(".out.*/model.safetensors")
@@ -183,7 +183,7 @@ def test_a_summary_says_which_side_was_rounded(wide_llama: Path, tmp_path: Path)
 def test_both_sides_together_stay_within_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the embedding each takes half of it; of queries that GGUF turned, one takes two thirds."""
+    """For the embedding each takes half; for queries that GGUF permuted, one takes two thirds."""
     gguf, out = make_tiny(tmp_path / "tiny.gguf"), tmp_path / "hf"
     taken: list[int] = []
     port.run(gguf, out, to="hf")

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def bits(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Array:
-    """Return an array in which every bit pattern is as likely as any other, NaN payloads too."""
+    """Return an array of uniformly random bit patterns, NaN payloads included."""
     raw = np.random.default_rng(seed).integers(0, 256, TensorSpec(dtype, shape).nbytes, np.uint8)
     raw = raw & 1 if dtype == "bool" else raw
     return raw.view(numpy_dtype(dtype)).reshape(shape)

@@ -19,7 +19,7 @@ __all__ = ["change", "load", "save_dcp", "to_torch"]
 
 
 def to_torch(array: Array) -> torch.Tensor:
-    """The same bits as a tensor of its own."""
+    """The same bits in a separate tensor."""
     raw = torch.from_numpy(np.frombuffer(array.tobytes(), np.uint8).copy())
     dtype = getattr(torch, str(array.dtype))
     return (
@@ -30,15 +30,15 @@ def to_torch(array: Array) -> torch.Tensor:
 
 
 def save_dcp(path: Path, state: dict[str, Any], **options: Any) -> Path:
-    """Save what one process has."""
+    """Save the state of a single process."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is one process
+        warnings.simplefilter("ignore")  # torch warns about a single process
         dcp.save(state, storage_writer=FileSystemWriter(path, **options))
     return path
 
 
 def load(path: Path, arrays: dict[str, Array]) -> dict[str, torch.Tensor]:
-    """Load tensors of the shapes and dtypes of some arrays."""
+    """Load tensors with the shapes and dtypes of these arrays."""
     state = {
         name: torch.empty(array.shape, dtype=getattr(torch, str(array.dtype)))
         for name, array in arrays.items()
@@ -50,7 +50,7 @@ def load(path: Path, arrays: dict[str, Array]) -> dict[str, torch.Tensor]:
 
 
 def change(path: Path, how: Callable[[Any], object]) -> Path:
-    """Let a function change the metadata of a directory, as torch has it."""
+    """Let a function change a directory's metadata, in torch's form."""
     file = path / ".metadata"
     metadata = pickle.loads(file.read_bytes())
     how(metadata)

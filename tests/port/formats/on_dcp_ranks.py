@@ -29,7 +29,7 @@ WIDTHS = (5, 3)
 
 
 def wholes() -> dict[str, torch.Tensor]:
-    """The same on every rank."""
+    """The whole tensors, the same on every rank."""
     generator = torch.Generator().manual_seed(0)
     return {
         name: torch.randn(shape, generator=generator).to(torch.bfloat16)
@@ -57,7 +57,7 @@ def _dtensors(mesh_shape: tuple[int, ...]) -> dict[str, DTensor]:
 
 
 def save_dtensors(rank: int, path: Path, mesh_shape: tuple[int, ...], form: str) -> None:
-    """Save every tensor in every way, and what is on all ranks or on none."""
+    """Save every tensor under all placements, and objects that are on all ranks or on none."""
     state = {**_dtensors(mesh_shape), "plain": torch.arange(6.0).reshape(2, 3), "step": rank}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -66,7 +66,7 @@ def save_dtensors(rank: int, path: Path, mesh_shape: tuple[int, ...], form: str)
 
 
 def load_dtensors(rank: int, path: Path, mesh_shape: tuple[int, ...]) -> bool:
-    """Load whole tensors as DTensors cut in every way; whether each has its part."""
+    """Load whole tensors as DTensors under all placements; return whether each has its part."""
     state = _dtensors(mesh_shape)
     wanted = {name: tensor.to_local().clone() for name, tensor in state.items()}
     for tensor in state.values():
@@ -79,7 +79,7 @@ def load_dtensors(rank: int, path: Path, mesh_shape: tuple[int, ...]) -> bool:
 
 
 def save_fsdp(rank: int, path: Path) -> dict[str, np.ndarray]:
-    """Save a model under FSDP and its optimizer, a step in; what their tensors are as a whole."""
+    """Save a model under FSDP and its optimizer after a step; return their whole tensors."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(*WIDTHS), torch.nn.Linear(WIDTHS[1], 1))
     for layer in model:

@@ -9,7 +9,7 @@ __all__ = ["script"]
 
 
 def script(text: str, *args: object) -> list[str]:
-    """Return the command line of a program that has the formats at hand."""
+    """Return the command line of a program with the formats imported."""
     head = """
         import os, shutil, sys, time
         from pathlib import Path

@@ -99,7 +99,7 @@ def test_tensors_may_lie_in_any_order_of_their_axes(tmp_path: Path, turn: str) -
 
 
 def test_refuses_elements_that_are_stored_once_for_several(tmp_path: Path) -> None:
-    """As torch stores them where the storage happens to have as many bytes as the tensor."""
+    """As torch stores them if the storage happens to have as many bytes as the tensor."""
     once = to_torch(bits("int16", (4, 3)))[:1].expand(4, -1)
     with (
         open_source(save_dcp(tmp_path / "d", {"x": once})) as source,
@@ -124,7 +124,7 @@ def test_what_is_much_in_another_order_goes_through_small_buffers(tmp_path: Path
 
 @pytest.fixture(scope="module")
 def chunked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Array]:
-    """A tensor in six uneven chunks: named so in the metadata, as ranks would have."""
+    """A tensor in six uneven chunks, described in the metadata as if saved by ranks."""
     array = bits("bfloat16", (7, 10))
     rows, columns = [(0, 3), (3, 7)], [(0, 1), (1, 6), (6, 10)]
     boxes = list(itertools.product(rows, columns))
@@ -139,7 +139,7 @@ def chunked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Array]:
 
 
 def join_chunks(metadata: object, starts: list[tuple[int, ...]], shape: tuple[int, ...]) -> None:
-    """Make one tensor "x" of tensors that are called by numbers."""
+    """Make one tensor "x" from tensors that are named by numbers."""
     from torch.distributed.checkpoint.metadata import MetadataIndex
 
     meta: object = metadata

@@ -52,7 +52,7 @@ def test_grids_cover_whatever_their_steps(rows: list[int], columns: list[int]) -
 
 
 def test_walls_of_bricks_take_no_longer_than_rows() -> None:
-    """No two of the bricks of one course make a box, so pairs of them are not to be looked at."""
+    """No two bricks of one course make a box, so their pairs must not be tried."""
     width = 20_000
     bricks = [
         (ends, (column, column + 1))

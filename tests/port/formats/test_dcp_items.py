@@ -26,7 +26,7 @@ FILE = "__0_0.distcp"
 
 
 def saved(path: Path, item: bytes) -> Path:
-    """A directory whose one tensor "x" is serialized so."""
+    """A directory whose only tensor "x" is serialized as `item`."""
     save_dcp(path / "d", {"x": to_torch(X)})
     (path / "d" / FILE).write_bytes(b"before" + item + b"after")
 
@@ -65,7 +65,7 @@ def archive(
     method: int = zipfile.ZIP_STORED,
     **changed: bytes | None,
 ) -> bytes:
-    """An archive of another maker, with records changed, or left out for None."""
+    """An archive as others write it, with records changed, or omitted if None."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", method) as made:
         for name, content in ((RECORDS | (records or {})) | changed).items():
@@ -148,7 +148,7 @@ def stored(kind: str = "torch.FloatStorage", key: object = "0", count: object = 
 
 
 def later_pickle(dtype: object) -> bytes:
-    """Of a dtype that has no storage of its own."""
+    """The pickle of a dtype that has no storage class of its own."""
     args = (stored("torch.storage.UntypedStorage"), 0, (4, 3), (3, 1), False, None, dtype)
     return write_pickle(Made(Name("torch._utils._rebuild_tensor_v3"), args))
 
@@ -255,7 +255,7 @@ def test_refuses_an_archive_of_something_else(tmp_path: Path, case: str) -> None
 def test_no_byte_of_an_archive_may_be_changed_without_an_error_or_the_same_tensor(
     tmp_path: Path,
 ) -> None:
-    """But for the tensor's own: whatever it is, nothing but its 48 bytes is ever returned."""
+    """Except for the tensor's own: whatever changes, only its 48 bytes are ever returned."""
     path = saved(tmp_path, GOOD)
     content = bytearray((path / FILE).read_bytes())
     data = content.index(X.tobytes())

@@ -284,7 +284,7 @@ def test_where_it_was_saved_is_not_asked(saved: Path, of: str) -> None:
 
 
 def test_items_of_nothing_are_left_alone(saved: Path) -> None:
-    """A rank for which nothing was left has an empty chunk, and another may have its place."""
+    """A rank that got nothing has an empty chunk, at a place where another may have one too."""
     empty = ChunkStorageMetadata(torch.Size((4, 0)), torch.Size((0, 3)))
     change(saved, lambda m: tensor(m).chunks.extend([empty, empty]))
     change(

@@ -38,7 +38,7 @@ def four() -> Iterator[Ranks]:
 
 
 def arrays(axes: int) -> dict[str, np.ndarray]:
-    """Every tensor under each of the names that it is saved by."""
+    """Every tensor under each name that it is saved under."""
     return {
         f"{name}/{number}": whole.view(dtype=whole.dtype)
         .float()

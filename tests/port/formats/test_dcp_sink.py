@@ -92,7 +92,7 @@ def test_archives_are_ones_that_zip_tools_read_and_their_bytes_are_aligned(tmp_p
                 assert {i.compress_type for i in opened.infolist()} == {zipfile.ZIP_STORED}
                 assert opened.read("archive/byteorder") == b"little"
                 data = opened.getinfo("archive/data/0")
-                assert data.CRC == 0  # as torch leaves it where it sums nothing
+                assert data.CRC == 0  # as torch leaves it if it computes no sums
             front = len(render_archive(entry.spec)[0])
             assert (item.offset + front) % 64 == 0
             assert archive[front:].startswith(arrays[name].tobytes())
@@ -179,7 +179,7 @@ def test_writing_imports_no_torch(tmp_path: Path) -> None:
 
 
 def test_numbers_that_32_bits_do_not_hold_are_read_by_torch(tmp_path: Path) -> None:
-    """Of a tensor of 5 GiB that is never written: the file has holes for it."""
+    """With a tensor of 5 GiB that is never written: the file has holes instead."""
     spec = TensorSpec("int8", (5 << 30,))
     front, back = render_archive(spec)
     path = tmp_path / "archive"

@@ -56,7 +56,7 @@ def test_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:
         FormatError, match="nothing is there; wanted a checkpoint file or directory"
     ):
         sniff(tmp_path / "absent")
-    os.mkfifo(tmp_path / "pipe.safetensors")  # to open it would wait for ever
+    os.mkfifo(tmp_path / "pipe.safetensors")  # opening it would block forever
     with pytest.raises(FormatError, match="no such file; wanted a regular file or a directory"):
         sniff(tmp_path / "pipe.safetensors")
 

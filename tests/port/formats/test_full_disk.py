@@ -78,7 +78,7 @@ FULL_DISK = {
 
 @pytest.mark.parametrize("case", FULL_DISK)
 def test_a_disk_that_fills_up_leaves_nothing_and_says_how_much(tmp_path: Path, case: str) -> None:
-    """On a real filesystem of 4 MB, which claims to have room until it has none."""
+    """On a real filesystem of 4 MB, which claims to have room until it is full."""
     format_, patch = FULL_DISK[case]
     mount = f'mount -t tmpfs -o size=4m none {tmp_path} && exec "$@"'
     unshare = shutil.which("unshare")

@@ -193,7 +193,7 @@ def test_metadata_becomes_a_config_in_hugging_face_keys(tmp_path: Path) -> None:
 
 
 def test_any_float_of_the_metadata_is_read(tmp_path: Path) -> None:
-    """The largest, too, whose decimal lies beyond it when it is cut to few digits."""
+    """Even the largest, whose decimal form exceeds it when cut to few digits."""
     largest = float(np.finfo(np.float32).max)
     shortest = float(str(np.finfo(np.float32).max))
     metadata = {"llama.far": largest, "llama.both": [-largest, largest], "llama.not": float("nan")}

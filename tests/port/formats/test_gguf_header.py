@@ -154,7 +154,7 @@ def test_a_long_text_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_header_does_not_fill_the_memory(tmp_path: Path) -> None:
-    """The file is sparse, so its names are as long as it likes."""
+    """The file is sparse, so its names may be of any length."""
     path = tmp_path / "x.gguf"
     for content in (
         head(pairs=1),

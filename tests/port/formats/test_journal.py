@@ -25,7 +25,7 @@ def interrupted(out: Path, format_: str, key: str | None = "key") -> None:
 
 
 def finish(out: Path, format_: str, key: str | None) -> list[str]:
-    """Go on and write ones where nothing is held; return what was held."""
+    """Resume and write ones where nothing is held; return what was held."""
     found = []
     with create_sink(out, format_, SPECS, key=key) as sink:
         for name, spec in SPECS.items():
@@ -66,7 +66,7 @@ def test_what_is_held_counts_as_written(tmp_path: Path, format_: str) -> None:
 
 
 def test_zeros_that_nobody_wrote_are_not_held(tmp_path: Path) -> None:
-    """Where a chunk is absent a zarr array reads as zeros, whose sum a journal might have."""
+    """Absent chunks of a zarr array read as zeros, whose sum a journal might contain."""
     interrupted(tmp_path / "out", "maxtext")
     (stage,) = tmp_path.iterdir()
     zeros = np.zeros((2, 3), numpy_dtype("bfloat16"))
@@ -106,7 +106,7 @@ def elements(out: Path, *, stop: bool) -> int:
 
 
 def test_a_store_with_broken_nodes_is_written_again(tmp_path: Path) -> None:
-    """The array opens by the nodes that are sound; a write beside the others would read them."""
+    """Intact nodes suffice to open the array, but a write next to the broken ones reads them."""
     with suppress(KeyboardInterrupt):
         elements(tmp_path / "out", stop=True)
     (stage,) = tmp_path.iterdir()

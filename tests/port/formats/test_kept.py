@@ -62,7 +62,7 @@ def test_a_run_without_tensorstore_removes_no_other_plans_work(tmp_path: Path) -
 
 
 def test_what_will_be_removed_counts_as_room(tmp_path: Path) -> None:
-    """On a real filesystem of 4 MB, of which another plan's work takes three."""
+    """On a real filesystem of 4 MB, of which another plan's work occupies three."""
     mount = f'mount -t tmpfs -o size=4m none {tmp_path} && exec "$@"'
     private = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
     if shutil.which("unshare") is None or ran([*private, "true"]).returncode:

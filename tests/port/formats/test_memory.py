@@ -51,7 +51,7 @@ PROGRAM = textwrap.dedent(
     ("kind", "limit"), [("safetensors", 16 * MIB), ("dcp", 16 * MIB), ("maxtext", 48 * MIB)]
 )
 def test_a_checkpoint_passes_through_in_tiles(tmp_path: Path, kind: str, limit: int) -> None:
-    """Of 200 MiB; tensorstore may hold a few tiles of its own."""
+    """The checkpoint has 200 MiB; tensorstore may hold a few tiles of its own."""
     arguments = [tmp_path / "out", kind, ROWS, COLUMNS, STEP]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *map(str, arguments)],

@@ -108,7 +108,7 @@ def test_no_journal_is_written_through_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [None, "key"])
 def test_a_companion_that_is_gone_ends_the_run(tmp_path: Path, key: str | None) -> None:
-    """Without a `with`, which would end it too."""
+    """Even without a `with` block, which would end it too."""
     beside = tmp_path / "tokenizer.json"
     beside.write_text("{}")
     out = tmp_path / "out"

@@ -28,7 +28,7 @@ def no_links(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 @pytest.fixture(autouse=True)
 def usual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on exFAT and on buckets that are mounted."""
+    """Simulate a filesystem without links, such as exFAT or a mounted bucket."""
     no_links(monkeypatch, errno.EPERM)
 
 

@@ -40,7 +40,7 @@ def test_a_plan_says_so(wide_llama: Path, tmp_path: Path) -> None:
 def test_parents_that_were_made_for_nothing_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a filesystem takes shorter names than most."""
+    """As on a filesystem that allows only shorter names than most."""
 
     def refuse(path: Path) -> None:
         raise OSError(errno.ENAMETOOLONG, "File name too long", str(path))

@@ -168,7 +168,7 @@ def test_refuses_what_is_no_pickle(raw: bytes, text: str) -> None:
 
 
 def test_numbers_that_would_take_all_memory_take_none() -> None:
-    """Python's own unpickler makes room for as many values as the number of one says."""
+    """Python's own unpickler allocates as many memo slots as a memo index asks for."""
     raw = b"\x80\x04Nr\xff\xff\xff\xff."
     assert read_pickle(raw, (), where="x") is None
 

@@ -223,7 +223,7 @@ def test_a_killed_run_leaves_the_old_output_and_the_next_run_clears_up(tmp_path:
     with run.stdout:
         assert run.stdout.readline() == "half\n"
         with create_sink(tmp_path / "out", "safetensors", SPECS):
-            assert len(list(tmp_path.glob(".out.*.partial"))) == 2  # one that lives is let be
+            assert len(list(tmp_path.glob(".out.*.partial"))) == 2  # a live one stays
         run.send_signal(signal.SIGKILL)
         run.wait()
     assert not (tmp_path / "out").exists()

@@ -77,7 +77,7 @@ def open_files(folder: Path) -> list[str]:
 def test_a_write_that_fails_leaves_the_others_their_files(
     tmp_path: Path, format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One write stands still within its system call, while another one fails."""
+    """One write is stuck in its system call while another one fails."""
     within, failed = threading.Event(), threading.Event()
     pwrite = os.pwrite
 

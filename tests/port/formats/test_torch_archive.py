@@ -77,7 +77,7 @@ CENTRAL = PLAIN.index(b"PK\1\2")
 
 
 def far() -> bytes:
-    """An archive of ours whose directory begins with a record that begins beyond all files."""
+    """An archive of ours, the first record of whose directory begins beyond the end of any file."""
     first, end = OURS.index(b"PK\1\2"), OURS.index(b"PK\6\6")
     entry = OURS.rindex(b"PK\1\2")
     said = patched(patched(OURS, entry + 24, struct.pack("<I", 5)), entry + 42, b"\xff" * 4)
