@@ -154,7 +154,9 @@ def _targets(rows: list[Row]) -> Iterator[_Target]:
     torch = {row.key: row for row in large if row.framework == "torch"}
     for family in _REUSED:
         jax = [row for row in large if (row.family, row.framework) == (family, "jax")]
-        yield _Target(f"{family}, inside jax.jit, by torch's", 1.5, dict(_by_torch(jax, torch)))
+        yield _Target(
+            f"{family}, inside jax.jit, relative to torch", 1.5, dict(_by_torch(jax, torch))
+        )
     small = [row for row in rows if row.family == "small calls"]
     microseconds = {
         row.key: row.times["xlayout fresh"].seconds * 1e6
@@ -167,7 +169,7 @@ def _targets(rows: list[Row]) -> Iterator[_Target]:
         for row in small
         if row.framework == "jax"
     }
-    yield _Target("small calls, JAX, by a cached jit", 1.1, jitted)
+    yield _Target("small calls, JAX, relative to a cached jit", 1.1, jitted)
 
 
 def _looped(loops: list[Mapping[str, Any]]) -> Iterator[_Target]:
@@ -178,7 +180,7 @@ def _looped(loops: list[Mapping[str, Any]]) -> Iterator[_Target]:
     microseconds = {key: row["xlayout"][0] for key, row in told("torch").items()}
     yield _Target("small calls over and over, torch, µs", 2.0, microseconds)
     jitted = {key: row["to_own"] for key, row in told("jax").items()}
-    yield _Target("small calls over and over, JAX, by a cached jit", 1.1, jitted)
+    yield _Target("small calls over and over, JAX, relative to a cached jit", 1.1, jitted)
 
 
 def _ratios(rows: Iterable[Row], name: str) -> dict[Key, float]:
