@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import repeat
 from typing import Any
 
 import torch
 
 from xlayout_torch import cuda
 from xlayout_torch.memory import count_write
-from xlayout_triton.plan import Moves, Plan, planned
-from xlayout_triton.tile import VECTOR
+from xlayout_triton.plan import Moves, Plan, alignment, planned
 
 __all__ = ["Batch", "move_many"]
 
@@ -28,7 +25,7 @@ def move_many(items: Items) -> bool:
     Whether somebody looks on is not asked again: `together` did, and the outputs are new.
     """
     # It runs once, on the current stream, which need not wait for its table.
-    batch = Batch.unwatched(items, cuda.uploaded)
+    batch = Batch.prepared(items, cuda.uploaded)
     if batch is not None:
         batch.run()
     return batch is not None
@@ -54,13 +51,13 @@ class Batch:
         """The batch of these, or None where torch should make the moves."""
         calls = list(items)
         tensors = [x for _, arrays, made in calls for x in (*arrays, *made)]
-        return None if not tensors or cuda.is_closed(*tensors) else cls.unwatched(calls)
+        return None if not tensors or cuda.is_closed(*tensors) else cls.prepared(calls, _table)
 
     @classmethod
-    def unwatched(
-        cls, items: Items, upload: Callable[[array[int], torch.device], Any] | None = None
+    def prepared(
+        cls, items: Items, upload: Callable[[array[int], torch.device], Any]
     ) -> Batch | None:
-        """The same, where it is known that nobody looks on; `upload` puts the table on a device."""
+        """The same, without asking the gates; `upload` puts the table on a device."""
         calls = list(items)
         outputs = [y for _, _, made in calls for y in made]
         device = outputs[0].device
@@ -68,7 +65,7 @@ class Batch:
             return None
         tensors = [x for _, arrays, made in calls for x in (*arrays, *made)]
         addresses = cuda.addresses_of(tensors)
-        divided = tuple(map(math.gcd, addresses, repeat(VECTOR)))
+        divided = tuple(map(alignment, addresses))
         asked, at = [], 0
         for moves, arrays, made in calls:
             to = at + len(arrays)
@@ -79,7 +76,7 @@ class Batch:
         if found is None:
             return None
         there = found.at(addresses)
-        return cls(there, (upload or _table)(there.words, device), tensors, outputs)
+        return cls(there, upload(there.words, device), tensors, outputs)
 
     @property
     def launches(self) -> int:

@@ -12,7 +12,7 @@ from xlayout.lower.fill import checked
 from xlayout.lower.recipe import Recipe
 from xlayout.registry import SERVED, backend_of
 
-__all__ = ["Comm", "caller", "common_backend", "look_up", "make_room", "named", "spread_over"]
+__all__ = ["Comm", "array_name", "caller", "common_backend", "look_up", "make_room", "spread_over"]
 
 
 Comm = Literal["auto", "local", "native"]
@@ -87,10 +87,10 @@ def common_backend(arrays: Sequence[Any], names: str | Sequence[str] = "arrays")
     """
     if not arrays:
         raise SizeError(f"{names}: no arrays; give at least one")
-    backend = backend_of(arrays[0], named(names, 0))
+    backend = backend_of(arrays[0], array_name(names, 0))
     kind = backend.kind(arrays[0])
     for number, x in enumerate(arrays[1:], 1):
-        other = backend_of(x, named(names, number))
+        other = backend_of(x, array_name(names, number))
         if other is not backend:
             known = backend.name in ("numpy", "torch", "jax")
             way = f" (xlayout.to_{backend.name})" if known else ""
@@ -103,7 +103,7 @@ def common_backend(arrays: Sequence[Any], names: str | Sequence[str] = "arrays")
     return backend
 
 
-def named(names: str | Sequence[str], number: int) -> str:
+def array_name(names: str | Sequence[str], number: int) -> str:
     """What the caller calls one of its arrays."""
     return f"{names}[{number}]" if isinstance(names, str) else names[number]
 

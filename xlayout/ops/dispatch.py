@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xlayout.lower.calls import look_up, named
+from xlayout.lower.calls import array_name, look_up
 from xlayout.ops.engine import Engine
 from xlayout.registry import backend_of
 
@@ -40,7 +40,7 @@ def nary(engine: Engine) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     def call(arrays: tuple[Any, ...], options: dict[str, Any]) -> Any:
         run = look_up(runs, arrays, None, options)
         if run is None:
-            name = named(engine.names, 0)
+            name = array_name(engine.names, 0)
             backend = backend_of(arrays[0], name) if arrays else engine.backend(arrays)
             return engine.anew(backend, arrays, None, options)
         try:

@@ -9,7 +9,7 @@ from xlayout.algebra import Layout
 from xlayout.algebra.layout import check_layout
 from xlayout.backend import Backend
 from xlayout.errors import SizeError
-from xlayout.lower.calls import common_backend, named
+from xlayout.lower.calls import array_name, common_backend
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.holes import fill_holes, has_holes
 from xlayout.lower.moves import moves_of
@@ -95,7 +95,7 @@ def _together(
     """The backend that would rather move these arrays together with others; their strides."""
     if not xs:
         return None
-    backend = backend_of(xs[0], named(names, 0))
+    backend = backend_of(xs[0], array_name(names, 0))
     strides = backend.together(xs)
     if strides is None:
         common_backend(xs, names)  # they may not agree, and have no such name for `apply`
