@@ -25,7 +25,7 @@ TARGET = "triton_kernel_call"
 
 @lru_cache(1024)
 def numbered(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
-    """The plan of some moves whose addresses are numbers of arrays, or None if they are too many.
+    """The plan of some moves, or None where one is too much for the kernel.
 
     Args:
         moves: the copies.
@@ -33,8 +33,7 @@ def numbered(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | N
         inputs: how many arrays are read; each begins at a vector, as XLA's and those it takes do.
         outputs: how many are written.
     """
-    made = planned((moves, itemsize, [VECTOR] * inputs, [VECTOR] * outputs))
-    return None if made is None else made.at([*range(inputs), *range(outputs)])
+    return planned((moves, itemsize, [VECTOR] * inputs, [VECTOR] * outputs))
 
 
 def launched(
@@ -48,21 +47,26 @@ def launched(
         orders: the axes of each operand, fastest first.
         made: the plan; each of its launches is a call that writes on into the results so far.
     """
-    numbers = np.frombuffer(made.words, np.int64)
-    table, words = mlir.ir_constant(numbers), jax.core.ShapedArray(numbers.shape, numbers.dtype)
+    # The ends are numbers of arrays. The one that nobody reads keeps them a constant: numbers that
+    # are all the same, or count from 0, XLA computes in a kernel of its own.
+    ends = made.ends([*range(len(operands)), *range(len(context.avals_out))])
+    ends.append(-1)
+    numbers = [np.frombuffer(words, np.int64) for words in (made.words, ends)]
+    constants = [mlir.ir_constant(some) for some in numbers]
+    kinds = [jax.core.ShapedArray(some.shape, some.dtype) for some in numbers]
     rows = [tuple(reversed(range(aval.ndim))) for aval in context.avals_out]
     results: Sequence[Any] = ()
     for launch in made.launches:
         before = len(results)
-        given = [table, *operands, *results]
-        known = [words, *context.avals_in, *context.avals_out[:before]]
+        given = [*constants, *operands, *results]
+        known = [*kinds, *context.avals_in, *context.avals_out[:before]]
         rule = jax.ffi.ffi_lowering(
             TARGET,
             api_version=2,
-            backend_config=described(launch, len(given) - 1, len(rows), capability() or 0),
-            operand_layouts=[(0,), *orders, *rows[:before]],
+            backend_config=described(launch, len(given) - 2, len(rows), capability() or 0),
+            operand_layouts=[(0,), (0,), *orders, *rows[:before]],
             result_layouts=rows,
-            operand_output_aliases={1 + len(operands) + k: k for k in range(before)},
+            operand_output_aliases={2 + len(operands) + k: k for k in range(before)},
         )
         results = rule(context.replace(avals_in=known), *given)
     return results
@@ -74,8 +78,8 @@ def described(launch: Launch, inputs: int, outputs: int, capability: int) -> Any
     from jaxlib import gpu_triton
 
     kernel = _kernel(launch, inputs, outputs, capability)
-    arrays = [gpu_triton.create_array_parameter(0, VECTOR) for _ in range(1 + inputs + outputs)]
-    numbers = launch.pieces, launch.jobs or 0, launch.group
+    arrays = [gpu_triton.create_array_parameter(0, VECTOR) for _ in range(2 + inputs + outputs)]
+    numbers = launch.first, launch.jobs or 0, launch.group
     scalars = [gpu_triton.create_scalar_parameter(n, "i32") for n in numbers]
     call = gpu_triton.TritonKernelCall(kernel, launch.programs, 1, 1, [*arrays, *scalars])
     return zlib.compress(call.to_proto("xlayout", b""))
@@ -91,13 +95,15 @@ def _kernel(launch: Launch, inputs: int, outputs: int, capability: int) -> Any:
 
     tile = launch.tile
     kinds: dict[str, Any] = {
-        "table": "*i64", "sources": ("i64",) * inputs, "targets": ("i64",) * outputs,
-        "pieces": "i32", "jobs": "i32", "group": "i32",
+        "table": "*i64", "ends": "*i64",
+        "sources": ("i64",) * inputs, "targets": ("i64",) * outputs,
+        "first": "i32", "jobs": "i32", "group": "i32",
     }  # fmt: skip
     fixed = constants(tile, several=launch.jobs is not None, streams=launch.streams)
     values = dict(zip(copy_arrays.arg_names[len(kinds) :], fixed, strict=True))
     kinds |= dict.fromkeys(values, "constexpr")
-    source = ASTSource(copy_arrays, kinds, values, {(0,): [["tt.divisibility", VECTOR]]})
+    aligned = {(k,): [["tt.divisibility", VECTOR]] for k in range(2)}
+    source = ASTSource(copy_arrays, kinds, values, aligned)
     target = GPUTarget("cuda", capability, 32)
     made = triton.compile(source, target, {"num_warps": tile.warps, "num_stages": 1})
     name, shared = made.metadata.name, made.metadata.shared

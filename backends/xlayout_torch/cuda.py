@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import os
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
@@ -23,15 +23,18 @@ from xlayout_triton.plan import Launch, Moves, Plan, alignment, planned
 
 __all__ = [
     "GATES",
+    "Uploads",
     "addresses_of",
     "copy",
     "fresh",
     "is_closed",
     "joins",
+    "kept",
     "launch",
     "move",
     "on",
     "status",
+    "stream",
     "together",
     "uploaded",
     "why_not",
@@ -49,13 +52,16 @@ JOIN = 1 << 28
 """Bytes below which torch's `cat` is the faster join of rows; of whole tensors it always is."""
 
 TABLES = 16
-"""Tables that a plan of several tensors keeps, for the places where they lay before."""
+"""Uploads that a plan keeps: its tables for streams, and its ends for where tensors lay before."""
 
 GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
     "device": lambda x: x.device.type != "cuda",
     "capture": lambda _x: torch.cuda.is_current_stream_capturing(),
 }
 """Name -> whether it keeps the kernel away from a tensor."""
+
+Uploads = dict[Hashable, Any]
+"""What a plan has on devices."""
 
 _there = operator.attrgetter("is_cuda")  # what the gate "device" asks, sooner
 
@@ -99,11 +105,11 @@ def together(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
     return None if is_closed(*xs) else tuple([x.stride() for x in xs])
 
 
-def launch(made: Plan, table: Any, source: int = 0, target: int = 0) -> None:
-    """Start a plan, with its table on the current device; addresses are added to the table's."""
+def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) -> None:
+    """Start a plan whose table and ends are on the current device; addresses are added to ends."""
     for one in made.launches:
         key = one.tile, one.jobs is None, one.streams, table.device
-        arguments = table, source, target, one.pieces, one.jobs or 0, one.group
+        arguments = table, ends, source, target, one.first, one.jobs or 0, one.group
         kernel, fixed = _kernels.get(key, (None, ()))
         if kernel is None:
             _kernels[key] = _first(one, arguments)
@@ -175,22 +181,33 @@ def copy(
     )
     if found is None:
         return False
-    made, tables = found
+    made, tables, distances = found
     if not made.launches:
         return True
-    # The launch says where the first ones are, and the table how far the others are from them.
+    # The launch says where the first ones are, and the ends how far the others are from them.
     source, target = sources[0], targets[0]
     apart = *[x - source for x in sources], *[z - target for z in targets]
-    # Uploaded and read on one stream: nobody waits for it, and letting go of it is safe.
-    key = device, _stream(device), apart
+    here = stream(device)
     with on(device):
-        table = tables.get(key)
-        if table is None:
-            if len(tables) == TABLES:
-                tables.clear()
-            table = tables[key] = uploaded(made.at(apart).words, device)
-        launch(made, table, source, target)
+        table = kept(tables, (device, here), device, lambda: made.words)
+        ends = kept(distances, (device, here, apart), device, lambda: made.ends(apart))
+        launch(made, table, ends, source, target)
     return True
+
+
+def kept(
+    known: Uploads, key: Hashable, device: torch.device, words: Callable[[], array[int]]
+) -> Any:
+    """What was uploaded under a key before, or else these words now; the key names the stream.
+
+    Uploaded and read on one stream: nobody waits for it, and letting go of it is safe.
+    """
+    found = known.get(key)
+    if found is None:
+        if len(known) == TABLES:
+            known.clear()
+        found = known[key] = uploaded(words(), device)
+    return found
 
 
 def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
@@ -203,10 +220,10 @@ def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 @lru_cache(4096)
 def _prepared(
     moves: Moves, itemsize: int, inputs: tuple[int, ...], outputs: tuple[int, ...]
-) -> tuple[Plan, dict[tuple[torch.device, int, tuple[int, ...]], Any]] | None:
-    """The plan of some moves, without addresses, and its tables: (device, stream, distances)."""
+) -> tuple[Plan, Uploads, Uploads] | None:
+    """The plan of some moves, and its uploads: tables by stream, ends by stream and distances."""
     made = planned((moves, itemsize, inputs, outputs))
-    return None if made is None else (made, {})
+    return None if made is None else (made, {}, {})
 
 
 def addresses_of(xs: Sequence[Any]) -> list[int]:
@@ -227,7 +244,8 @@ def words_of(words: array[int]) -> Any:
     return torch.empty(0, dtype=torch.int64, device="cpu")
 
 
-def _stream(device: torch.device) -> int:
+def stream(device: torch.device) -> int:
+    """The number of the current stream."""
     # What `torch.cuda.current_stream` makes an object of, which takes ten times as long.
     return torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0
 

@@ -1,6 +1,7 @@
 """Copy: the Triton kernel that runs strided copies between addresses, one tile per program.
 
-It works on a table of pieces, 40 numbers each, which `plan` writes; `tile` defines what a tile is.
+It works on a table of pieces, 38 numbers each, which `plan` writes; `tile` defines what a tile is.
+Where a piece is read from and written to is in another list, the ends, two numbers each.
 Loads and stores follow rows of memory, so that Triton chooses for each side the layout in which
 they coalesce, and moves the values from one to the other through shared memory or shuffles.
 """
@@ -89,16 +90,17 @@ def _digit(rest, at):
 
 
 @triton.jit
-def _locate(table, pieces, jobs, group, SEVERAL: tl.constexpr):
-    # The piece that this program works on, its tile, and whether the piece has such a tile.
-    tile = tl.program_id(0)
-    piece = table + pieces
+def _locate(table, first, jobs, group, SEVERAL: tl.constexpr):
+    # The number of the piece that this program works on, where its words are, the tile, and whether
+    # the piece has such a tile.
+    tile, number = tl.program_id(0), first.to(tl.int64)
     if SEVERAL:
         job = tl.load(table + jobs + tile // group)
-        piece += (job >> 32) * _WORDS
+        number = job >> 32
+        piece = table + number * _WORDS
         tile = job.to(tl.int32) + tile % group
-        return piece, tile, tile < tl.load(piece + 39)
-    return piece, tile, True
+        return number, piece, tile, tile < tl.load(piece + 37)
+    return number, table + number * _WORDS, tile, True
 
 
 @triton.jit
@@ -130,19 +132,19 @@ def _copy_tile(
 ):
     # Copies one tile of one piece from one address to another.
     WIDTH: tl.constexpr = UNIT.primitive_bitwidth // 8
-    read = source // (READ_VECTOR * WIDTH) + tl.load(piece + 2)
-    write = target // (WRITE_VECTOR * WIDTH) + tl.load(piece + 3)
+    read = source // (READ_VECTOR * WIDTH) + tl.load(piece)
+    write = target // (WRITE_VECTOR * WIDTH) + tl.load(piece + 1)
     rest = tile.to(tl.uint32)
-    c, rest = _digit(rest, piece + 4)
-    b, rest = _digit(rest, piece + 6)
-    a, rest = _digit(rest, piece + 8)
-    r, rest = _digit(rest, piece + 10)
+    c, rest = _digit(rest, piece + 2)
+    b, rest = _digit(rest, piece + 4)
+    a, rest = _digit(rest, piece + 6)
+    r, rest = _digit(rest, piece + 8)
     for k in tl.static_range(4):
-        at, rest = _digit(rest, piece + 12 + 4 * k)
-        read += at.to(tl.int64) * tl.load(piece + 14 + 4 * k)
-        write += at.to(tl.int64) * tl.load(piece + 15 + 4 * k)
-    n_r, n_b, n_a = _three(piece + 28)
-    strides, length = piece + 31, tl.load(piece + 37)
+        at, rest = _digit(rest, piece + 10 + 4 * k)
+        read += at.to(tl.int64) * tl.load(piece + 12 + 4 * k)
+        write += at.to(tl.int64) * tl.load(piece + 13 + 4 * k)
+    n_r, n_b, n_a = _three(piece + 26)
+    strides, length = piece + 29, tl.load(piece + 35)
     if A == 1:  # nothing to transpose
         where, inside = _pointers(
             read, length, strides, (n_r, n_a, n_b), (r, a, b, c),
@@ -157,7 +159,7 @@ def _copy_tile(
         values = tl.load(where, inside, eviction_policy="evict_first")
     else:
         values = tl.load(where, inside)
-    strides, length = piece + 34, tl.load(piece + 38)
+    strides, length = piece + 32, tl.load(piece + 36)
     where, inside = _pointers(
         write, length, strides, (n_r, n_a, n_b), (r, a, b, c),
         (R, A, B, C), WRITE_RUN, WRITE_VECTOR, UNIT, WIDE,
@@ -171,12 +173,13 @@ def _copy_tile(
         tl.store(where, values, inside)
 
 
-@triton.jit(do_not_specialize=["source", "target", "pieces", "jobs", "group"])
+@triton.jit(do_not_specialize=["source", "target", "first", "jobs", "group"])
 def copy_tiles(
     table,
+    ends,
     source: tl.int64,
     target: tl.int64,
-    pieces: tl.int32,
+    first: tl.int32,
     jobs: tl.int32,
     group: tl.int32,
     SEVERAL: tl.constexpr,
@@ -192,11 +195,12 @@ def copy_tiles(
     WRITE_VECTOR: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Copies one tile; the table holds addresses, to which `source` and `target` are added."""
-    piece, tile, exists = _locate(table, pieces, jobs, group, SEVERAL)
+    """Copies one tile; `source` and `target` are added to the addresses in `ends`."""
+    number, piece, tile, exists = _locate(table, first, jobs, group, SEVERAL)
     if exists:
+        ends += 2 * number
         _copy_tile(
-            piece, tile, source + tl.load(piece), target + tl.load(piece + 1),
+            piece, tile, source + tl.load(ends), target + tl.load(ends + 1),
             STREAMS, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
         )  # fmt: skip
 
@@ -204,9 +208,10 @@ def copy_tiles(
 @triton.jit
 def copy_arrays(
     table,
+    ends,
     sources,
     targets,
-    pieces: tl.int32,
+    first: tl.int32,
     jobs: tl.int32,
     group: tl.int32,
     SEVERAL: tl.constexpr,
@@ -222,10 +227,11 @@ def copy_arrays(
     WRITE_VECTOR: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Copies one tile; the table holds indices into `sources` and `targets`."""
-    piece, tile, exists = _locate(table, pieces, jobs, group, SEVERAL)
+    """Copies one tile; `ends` holds numbers of arrays in `sources` and `targets`."""
+    number, piece, tile, exists = _locate(table, first, jobs, group, SEVERAL)
     if exists:
+        ends += 2 * number
         _copy_tile(
-            piece, tile, _select(sources, tl.load(piece)), _select(targets, tl.load(piece + 1)),
+            piece, tile, _select(sources, tl.load(ends)), _select(targets, tl.load(ends + 1)),
             STREAMS, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
         )  # fmt: skip

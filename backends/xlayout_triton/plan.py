@@ -1,8 +1,11 @@
 """Plan: many strided copies in one table of numbers, and one launch for each kind of tile.
 
-A piece is a copy cut into tiles, 40 words of the table: the address of its input and of its output
-(or 0, where the launch says them), then `Cut.words`. Where a launch has several pieces, a job tells
-which of them a group of programs works on, and from which tile on: piece * 2**32 + tile.
+A piece is a copy cut into tiles: `Cut.words` in the table, which begins with those of all pieces.
+Behind them are the jobs. Where a launch has several pieces, a job tells which piece a group of
+programs works on, and from which tile on: piece * 2**32 + tile. Pieces are counted over the plan.
+
+Addresses are not in the table: they are what changes from call to call, and the table can stay on
+a device. They come as the plan's ends, two for each piece.
 
 Programs are started in the order of the jobs. Pieces whose rows lie between each other in an
 output, as columns that are merged do, take turns in it: what is written at a time is then near.
@@ -23,8 +26,8 @@ Move = tuple[int, int, tuple[int, int, tuple[Loop, ...]]]
 Moves = tuple[Move, ...]
 """(input, output, (from, to, loops)), in elements."""
 
-WORDS = 40
-"""Numbers for each piece."""
+WORDS = 38
+"""Numbers of the table for each piece."""
 
 BEYOND = 1 << 25
 """Bytes from which a copy is not kept in the cache: the half of an H200's, input and output."""
@@ -40,15 +43,15 @@ class Launch:
     Args:
         tile: what the kernel is compiled for.
         programs: how many.
-        pieces: where the table tells of the pieces.
-        jobs: where it tells of the jobs; None where there is one piece, which needs none.
+        first: the number of its first piece.
+        jobs: where the table tells of its jobs; None where there is one piece, which needs none.
         group: programs of a job.
         streams: whether it passes by the cache, which what it moves would only empty.
     """
 
     tile: Tile
     programs: int
-    pieces: int
+    first: int
     jobs: int | None
     group: int
     streams: bool
@@ -59,22 +62,18 @@ class Plan:
     """Strided copies, ready to be launched.
 
     Args:
-        words: the table; addresses are 0 as long as nobody writes them.
+        words: the table.
         launches: what to launch on it.
-        places: (position in the table, input, output) of each piece.
+        places: (input, output) of each piece.
     """
 
     words: array[int]
     launches: tuple[Launch, ...]
-    places: tuple[tuple[int, int, int], ...]
+    places: tuple[tuple[int, int], ...]
 
-    def at(self, addresses: Sequence[int]) -> Plan:
-        """The same with addresses in the table; inputs and outputs are positions among them."""
-        words = self.words[:]
-        for place, source, target in self.places:
-            words[place] = addresses[source]
-            words[place + 1] = addresses[target]
-        return Plan(words, self.launches, self.places)
+    def ends(self, addresses: Sequence[int]) -> array[int]:
+        """The addresses of each piece's input and output, which are positions among those given."""
+        return array("q", [addresses[end] for place in self.places for end in place])
 
 
 def alignment(address: int) -> int:
@@ -144,33 +143,35 @@ def plan(pieces: Iterable[tuple[Cut, int, int]]) -> Plan:
     for piece in pieces:
         kinds.setdefault(piece[0].tile, []).append(piece)
     moved = sum(t.nbytes * sum([one.count for one, _, _ in some]) for t, some in kinds.items())
-    words: array[int] = array("q")
-    launches, places = [], []
+    ordered = [piece for members in kinds.values() for piece in members]
+    words = array("q", [word for one, _, _ in ordered for word in one.words])
+    launches, first = [], 0
     for tile, members in kinds.items():
-        first, group = len(words), 1
         streams = moved >= BEYOND and min(tile.vectors) * tile.unit == VECTOR
-        for one, source, target in members:
-            places.append((len(words), source, target))
-            words.extend((0, 0, *one.words))
         if len(members) == 1:
             launches.append(Launch(tile, members[0][0].count, first, None, 1, streams))
-            continue
-        while sum(one.count for one, _, _ in members) > group * JOBS:
-            group *= 2
-        jobs = _jobs(members, group)
-        launches.append(Launch(tile, len(jobs) * group, first, len(words), group, streams))
-        words.extend(jobs)
-    return Plan(words, tuple(launches), tuple(places))
+        else:
+            group = 1
+            while sum(one.count for one, _, _ in members) > group * JOBS:
+                group *= 2
+            jobs = _jobs(members, first, group)
+            launches.append(Launch(tile, len(jobs) * group, first, len(words), group, streams))
+            words.extend(jobs)
+        first += len(members)
+    return Plan(words, tuple(launches), tuple((source, target) for _, source, target in ordered))
 
 
-def _jobs(members: Sequence[tuple[Cut, int, int]], group: int) -> array[int]:
-    """The jobs of some pieces, one piece after another but for those that take turns."""
+def _jobs(members: Sequence[tuple[Cut, int, int]], number: int, group: int) -> array[int]:
+    """The jobs of some pieces, one piece after another but for those that take turns.
+
+    Pieces are counted from `number` on.
+    """
     jobs: array[int] = array("q")
     first = 0
     for last in range(1, len(members) + 1):
         if last < len(members) and _mixed(members[last - 1], members[last]):
             continue
-        own = [range(k << 32, (k << 32) + members[k][0].count, group) for k in range(first, last)]
+        own = [_tiles(number + k, members[k][0].count, group) for k in range(first, last)]
         if len(own) == 1:
             jobs.extend(own[0])
         else:  # by how far each piece is by then
@@ -178,6 +179,11 @@ def _jobs(members: Sequence[tuple[Cut, int, int]], group: int) -> array[int]:
             jobs.extend(job for _, job in sorted(turns))
         first = last
     return jobs
+
+
+def _tiles(piece: int, count: int, group: int) -> range:
+    """The jobs of a piece."""
+    return range(piece << 32, (piece << 32) + count, group)
 
 
 def _mixed(first: tuple[Cut, int, int], second: tuple[Cut, int, int]) -> bool:

@@ -18,18 +18,17 @@ Side = tuple[np.ndarray, np.ndarray]
 
 def emulate(plan: Plan, buffers: list[Buffer]) -> None:
     """Run a plan; its places count the buffers."""
-    ends = {place: (source, target) for place, source, target in plan.places}
     for launch in plan.launches:
         for program in range(launch.programs):
-            place, number = launch.pieces, program
+            piece, number = launch.first, program
             if launch.jobs is not None:
                 job = plan.words[launch.jobs + program // launch.group]
-                place += (job >> 32) * WORDS
+                piece = job >> 32
                 number = (job & 0xFFFFFFFF) + program % launch.group
-            words = plan.words[place : place + WORDS].tolist()
-            if number < words[39]:
-                source, target = ends[place]
-                _tile(launch.tile, words[2:], number, buffers[source], buffers[target])
+            words = plan.words[piece * WORDS : (piece + 1) * WORDS].tolist()
+            if number < words[37]:
+                source, target = plan.places[piece]
+                _tile(launch.tile, words, number, buffers[source], buffers[target])
 
 
 def _tile(tile: Tile, words: list[int], number: int, source: Buffer, target: Buffer) -> None:

@@ -43,12 +43,12 @@ def test_any_layout_by_its_table(name: str, itemsize: int, device: str) -> None:
     inputs, outputs = len(xs), len(ys)
     made = planned((moves_of(layout), itemsize, [16] * inputs, [16] * outputs))
     assert made is not None
-    made = made.at([*range(inputs), *range(outputs)])
-    table = cuda.uploaded(made.words, torch.device(device))
+    numbers = made.ends([*range(inputs), *range(outputs)])
+    table, there = (cuda.uploaded(words, torch.device(device)) for words in (made.words, numbers))
     sources, targets = (tuple(cuda.addresses_of(zs)) for zs in (xs, ys))
     for one in made.launches:
         fixed = constants(one.tile, several=one.jobs is not None, streams=one.streams)
-        arguments = table, sources, targets, one.pieces, one.jobs or 0, one.group, *fixed
+        arguments = table, there, sources, targets, one.first, one.jobs or 0, one.group, *fixed
         copy_arrays[one.programs,](*arguments, num_warps=one.tile.warps, num_stages=1)
     wrote = np.concatenate([y.cpu().numpy() for y in ys])
     assert np.array_equal(wrote, values[layout.index()])

@@ -205,29 +205,46 @@ def test_several_tensors_are_joined_and_a_version_counted(device: str) -> None:
     assert out._version > before
 
 
-def test_tables_are_kept_for_the_distances_they_are_about(
+def test_ends_are_kept_for_the_distances_they_are_about(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And of no more than a few: whoever calls with others all the time keeps little."""
     used: list[Any] = []
-    monkeypatch.setattr(cuda, "launch", lambda _made, table, *places: used.append((table, places)))
+    monkeypatch.setattr(cuda, "launch", lambda _made, *given: used.append(given))
     moves = tuple((j, 0, (0, 21 * j, ((31, 21, 42), (21, 1, 1)))) for j in range(2))
     where = torch.device(device)
 
-    def table(*sources: int, to: int = 1 << 20) -> torch.Tensor:
+    def ends(*sources: int, to: int = 1 << 20) -> torch.Tensor:
         assert cuda.copy(moves[: len(sources)], 2, sources, [to], where)
-        assert used[-1][1] == (sources[0], to)  # the launch says where the first ones are
-        return used[-1][0]
+        assert used[-1][2:] == (sources[0], to)  # the launch says where the first ones are
+        return used[-1][1]
 
-    first = table(256, 512)
-    assert table(256, 512) is first
-    assert table(4096, 4352, to=1 << 21) is first
-    others = [table(256, 512 * k) for k in range(2, 3 * cuda.TABLES)]
+    first = ends(256, 512)
+    assert first.tolist() == [0, 0, 256, 0]
+    assert ends(256, 512) is first
+    assert ends(4096, 4352, to=1 << 21) is first
+    others = [ends(256, 512 * k) for k in range(2, 3 * cuda.TABLES)]
     assert not any(torch.equal(other, first) for other in others)
-    _, tables = cuda._prepared(moves, 2, (16, 16), (16,))
-    assert len(tables) <= cuda.TABLES
-    assert torch.equal(table(256, 512), first)
-    assert table(256) is table(512)
+    assert len({id(table) for table, *_ in used}) == 1  # wherever the tensors lie
+    _, _, distances = cuda._prepared(moves, 2, (16, 16), (16,))
+    assert len(distances) <= cuda.TABLES
+    assert torch.equal(ends(256, 512), first)
+    assert ends(256) is ends(512)
+
+
+def test_each_stream_has_its_own_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another stream they might be read before they are there, or when they are let go of."""
+    used: list[Any] = []
+    monkeypatch.setattr(cuda, "launch", lambda _made, *given: used.append(given[:2]))
+    moves = tuple((j, 0, (0, 23 * j, ((31, 23, 46), (23, 1, 1)))) for j in range(2))
+    for stream in (1, 2, 1):
+        monkeypatch.setattr(cuda, "stream", lambda _device, stream=stream: stream)
+        assert cuda.copy(moves, 2, [256, 512], [1 << 20], CPU)
+    first, other, again = used
+    for one, two, three in zip(first, other, again, strict=True):
+        assert torch.equal(one, two)
+        assert one is not two
+        assert one is three
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -268,13 +285,13 @@ def test_nobody_waits_for_the_table_of_a_batch_that_runs_once(
     copies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    for module, name in ((batch, "_table"), (cuda, "uploaded")):
-        monkeypatch.setattr(module, name, lambda *_args, name=name: made.append(name))
+    for name in ("_for_this_stream", "_for_every_stream"):
+        monkeypatch.setattr(batch, name, lambda *_args, name=name: (made.append(name), name))
     monkeypatch.setattr(cuda, "launch", lambda *_args: None)
     x = torch.zeros(4)
     assert move_many([((), [x], [x])])
     assert Batch.of([((), [x], [x])]) is not None
-    assert made == ["uploaded", "_table"]
+    assert made == ["_for_this_stream", "_for_every_stream"]
     assert copies == []
 
 

@@ -46,14 +46,14 @@ def firsts(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
 
 
 def test_the_next_of_a_kind_is_started_as_it_was_compiled(firsts: list[Kernel]) -> None:
-    table, made, longer = torch.zeros(4), runs(1), runs(1, 1 << 21)
+    table, ends, made, longer = torch.zeros(4), torch.zeros(2), runs(1), runs(1, 1 << 21)
     for one, source in ((made, 16), (made, 32), (longer, 48)):
-        cuda.launch(one, table, source, 64)
+        cuda.launch(one, table, ends, source, 64)
     (kernel,) = firsts
     (first,), (second,) = made.launches, longer.launches
     assert kernel.started == [
-        ((first.programs, 1, 1), table, 32, 64, first.pieces, 0, first.group, "fixed"),
-        ((second.programs, 1, 1), table, 48, 64, second.pieces, 0, second.group, "fixed"),
+        ((first.programs, 1, 1), table, ends, 32, 64, first.first, 0, first.group, "fixed"),
+        ((second.programs, 1, 1), table, ends, 48, 64, second.first, 0, second.group, "fixed"),
     ]
 
 
@@ -64,8 +64,8 @@ def test_other_tiles_several_pieces_streams_and_devices_are_other_kinds(
     assert turned is not None
     table = torch.zeros(4)
     for made in (runs(1), runs(2), runs(1, 1 << 25), plan([(turned, 0, 1)])):
-        cuda.launch(made, table)
-    cuda.launch(runs(1), torch.zeros(4, device="meta"))
+        cuda.launch(made, table, table)
+    cuda.launch(runs(1), *[torch.zeros(4, device="meta")] * 2)
     assert len(firsts) == 5
     assert not any(kernel.started for kernel in firsts)
 
@@ -76,7 +76,7 @@ def test_a_trial_starts_what_was_kept_too(monkeypatch: pytest.MonkeyPatch) -> No
             raise RuntimeError("started in another way")
 
     def first(_one: Any, arguments: tuple[Any, ...]) -> tuple[Any, tuple[()]]:
-        _, source, target, *_ = arguments
+        _, _, source, target, *_ = arguments
         size = 4 * 3 * 66 * 80
         turned = not second
         second.append(turned)
@@ -98,5 +98,5 @@ def test_what_an_interpreter_runs_is_no_kernel_to_keep(monkeypatch: pytest.Monke
     monkeypatch.setattr(cuda, "_kernels", {})
     monkeypatch.setattr(cuda, "_first", lambda *args: (asked.append(args), ()))  # (None, ())
     for _ in range(2):
-        cuda.launch(runs(1), torch.zeros(4))
+        cuda.launch(runs(1), torch.zeros(4), torch.zeros(2))
     assert len(asked) == 2

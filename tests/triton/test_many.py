@@ -140,6 +140,28 @@ def test_the_kernel_makes_them_together(device: str, monkeypatch: pytest.MonkeyP
             assert same(tuple(x.cpu() - more for x in y), z)
 
 
+def test_a_call_again_uploads_only_where_its_tensors_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two numbers for each piece; the table is there, once for each stream that reads it."""
+    open_gates(monkeypatch)
+    uploaded, sizes, launched = cuda.uploaded, [], []
+
+    def counted(words: Any, device: torch.device) -> Any:
+        sizes.append(len(words))
+        return uploaded(words, device)
+
+    monkeypatch.setattr(cuda, "uploaded", counted)
+    monkeypatch.setattr(cuda, "launch", lambda *args: launched.append(args))
+    monkeypatch.setattr(cuda, "why_not", lambda _device: "")
+    xs = inputs(torch.from_numpy)
+    for stream in (1, 1, 2, 1):
+        monkeypatch.setattr(cuda, "stream", lambda _device, stream=stream: stream)
+        apply_many(LAYOUTS, xs)
+    made, first, _ = launched[0]
+    table, ends = len(made.words), 2 * len(made.places)
+    assert sizes == [table, ends, ends, table, ends, ends]
+    assert [other is first for _, other, _ in launched] == [True, True, False, True]
+
+
 def test_several_outputs_are_moved_at_once_too(
     batches: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

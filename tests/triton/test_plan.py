@@ -150,10 +150,24 @@ def test_a_run_of_odd_length_is_vectors_and_a_rest() -> None:
     assert [one.tile.unit for one, _, _ in found] == [8, 2]
 
 
-def test_addresses_go_to_their_places() -> None:
+def test_addresses_are_beside_the_table() -> None:
     rows = cut(0, 0, ((100, 1, 1),), 4, (16, 16))
     assert rows is not None
     made = plan([(rows, 0, 2), (rows, 1, 2)])
-    there = made.at([111, 222, 333])
-    assert [there.words[k] for k in (0, 1, WORDS, WORDS + 1)] == [111, 333, 222, 333]
-    assert made.words[0] == 0
+    assert made.ends([111, 222, 333]).tolist() == [111, 333, 222, 333]
+    assert made.words[: 2 * WORDS].tolist() == [*rows.words, *rows.words]
+
+
+def test_pieces_are_counted_over_all_launches() -> None:
+    rows = cut(0, 0, ((100, 1, 1),), 4, (16, 16))
+    turned = cut(0, 0, ((512, 1, 512), (512, 512, 1)), 4, (16, 16))
+    assert rows is not None
+    assert turned is not None
+    made = plan([(rows, 0, 9), (turned, 1, 8), (rows, 2, 7), (turned, 3, 6)])
+    first, second = made.launches
+    assert made.places == ((0, 9), (2, 7), (1, 8), (3, 6))  # of one launch and then of the other
+    assert (first.first, second.first) == (0, 2)
+    assert first.jobs == 4 * WORDS  # behind all pieces
+    assert second.jobs is not None
+    assert {job >> 32 for job in made.words[first.jobs : second.jobs]} == {0, 1}
+    assert {job >> 32 for job in made.words[second.jobs :]} == {2, 3}
