@@ -99,7 +99,9 @@ def _kernel(launch: Launch, inputs: int, outputs: int, capability: int) -> Any:
         "sources": ("i64",) * inputs, "targets": ("i64",) * outputs,
         "first": "i32", "jobs": "i32", "group": "i32",
     }  # fmt: skip
-    fixed = constants(tile, several=launch.jobs is not None, streams=launch.streams)
+    several = launch.jobs is not None
+    # Calls are no chain: jaxlib starts none before the one before it has ended.
+    fixed = constants(tile, several=several, streams=launch.streams, chained=False)
     values = dict(zip(copy_arrays.arg_names[len(kinds) :], fixed, strict=True))
     kinds |= dict.fromkeys(values, "constexpr")
     aligned = {(k,): [["tt.divisibility", VECTOR]] for k in range(2)}

@@ -12,7 +12,7 @@ import os
 from array import array
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -53,6 +53,9 @@ JOIN = 1 << 28
 
 TABLES = 16
 """Uploads that a plan keeps: its tables for streams, and its ends for where tensors lay before."""
+
+ALONE, FIRST, FURTHER = range(3)
+"""Links of a chain: launches of a plan, each of which begins before the one before it has ended."""
 
 GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
     "device": lambda x: x.device.type != "cuda",
@@ -107,27 +110,45 @@ def together(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
 
 def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) -> None:
     """Start a plan whose table and ends are on the current device; addresses are added to ends."""
-    for one in made.launches:
-        key = one.tile, one.jobs is None, one.streams, table.device
+    chained = len(made.launches) > 1 and _chains(table.device)
+    for place, one in enumerate(made.launches):
+        link = (FURTHER if place else FIRST) if chained else ALONE
+        key = one.tile, one.jobs is None, one.streams, link, table.device
         arguments = table, ends, source, target, one.first, one.jobs or 0, one.group
         kernel, fixed = _kernels.get(key, (None, ()))
         if kernel is None:
-            _kernels[key] = _first(one, arguments)
+            _kernels[key] = _first(one, arguments, link)
         else:  # without the half of a launch's time in which Triton looks it up
             kernel[one.programs, 1, 1](*arguments, *fixed)
 
 
 _kernels: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
-"""(tile, whether it has one piece, whether it streams, device) -> kernel, its constants."""
+"""(tile, whether it has one piece, whether it streams, link, device) -> kernel, its constants."""
 
 
-def _first(one: Launch, arguments: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def _first(one: Launch, arguments: tuple[Any, ...], link: int) -> tuple[Any, tuple[Any, ...]]:
     """Start a launch of a new kind; what Triton compiled for it, which an interpreter does not."""
     from xlayout_triton.copy import constants, copy_tiles
 
-    fixed = constants(one.tile, several=one.jobs is not None, streams=one.streams)
+    several, chained = one.jobs is not None, link != ALONE
+    fixed = constants(one.tile, several=several, streams=one.streams, chained=chained)
     options = {"num_warps": one.tile.warps, "num_stages": 1}
+    if link == FURTHER:  # the first waits for whatever else was on the stream
+        options["launch_pdl"] = True
     return copy_tiles[one.programs,](*arguments, *fixed, **options), fixed
+
+
+@cache
+def _chains(device: torch.device) -> bool:
+    """Whether launches on a device can be a chain: NVIDIA's can, from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    from triton import JITFunction
+
+    from xlayout_triton.copy import copy_tiles
+
+    can = torch.cuda.get_device_capability(device) >= (9, 0)
+    return can and isinstance(copy_tiles, JITFunction)  # which an interpreter's kernel is not
 
 
 def status() -> str:
@@ -155,13 +176,14 @@ def why_not(device: torch.device) -> str:
     try:
         x = torch.arange(3 * 66 * 80, dtype=torch.int32, device=device).view(3, 66, 80)
         halves = x, x[:, :, 40:]
-        loops = ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
-        moves = tuple((j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2))
+        turn = 0, 0, ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
+        join = [(j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2)]
         for _ in range(2):  # as Triton finds what it compiled, and as it is kept here
-            turned, joined = torch.zeros_like(x.mT).contiguous(), torch.zeros_like(x)
-            copy(((0, 0, (0, 0, loops)),), 4, [x.data_ptr()], [turned.data_ptr()], device)
-            copy(moves, 4, addresses_of(halves), [joined.data_ptr()], device)
-            if not (torch.equal(turned, x.mT) and torch.equal(joined, x)):
+            alone = torch.zeros_like(x.mT).contiguous()
+            both = joined, turned = torch.zeros_like(x), torch.zeros_like(alone)
+            copy(((0, 0, turn),), 4, [x.data_ptr()], [alone.data_ptr()], device)
+            copy((*join, (0, 1, turn)), 4, addresses_of(halves), addresses_of(both), device)
+            if not all(map(torch.equal, (alone, turned, joined), (x.mT, x.mT, x))):
                 return "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, torch can copy
         return (str(error) or type(error).__name__).partition("\n")[0]

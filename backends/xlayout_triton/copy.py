@@ -4,6 +4,10 @@ It works on a table of pieces, 38 numbers each, which `plan` writes; `tile` defi
 Where a piece is read from and written to is in another list, the ends, two numbers each.
 Loads and stores follow rows of memory, so that Triton chooses for each side the layout in which
 they coalesce, and moves the values from one to the other through shared memory or shuffles.
+
+Launches can be a chain: the next one may begin as soon as all programs of this one have. They write
+different places, so none needs what the one before it writes, and a program waits only at its end.
+There it has to: whoever waits for the last launch shall have waited for all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from xlayout_triton.plan import WORDS
 from xlayout_triton.tile import Tile
@@ -24,9 +29,10 @@ UNITS = {1: tl.uint8, 2: tl.uint16, 4: tl.uint32, 8: tl.uint64}
 """Bytes of a unit -> the integer type it is moved as."""
 
 
-def constants(tile: Tile, *, several: bool, streams: bool) -> tuple[Any, ...]:
+def constants(tile: Tile, *, several: bool, streams: bool, chained: bool) -> tuple[Any, ...]:
     """The compile-time arguments of a kernel, in order."""
-    return several, streams, UNITS[tile.unit], *tile.sizes, *tile.runs, *tile.vectors, tile.wide
+    shape = UNITS[tile.unit], *tile.sizes, *tile.runs, *tile.vectors, tile.wide
+    return several, streams, chained, *shape
 
 
 @triton.constexpr_function
@@ -184,6 +190,7 @@ def copy_tiles(
     group: tl.int32,
     SEVERAL: tl.constexpr,
     STREAMS: tl.constexpr,
+    CHAINED: tl.constexpr,
     UNIT: tl.constexpr,
     R: tl.constexpr,
     B: tl.constexpr,
@@ -196,6 +203,8 @@ def copy_tiles(
     WIDE: tl.constexpr,
 ):
     """Copies one tile; `source` and `target` are added to the addresses in `ends`."""
+    if CHAINED:
+        gdc_launch_dependents()
     number, piece, tile, exists = _locate(table, first, jobs, group, SEVERAL)
     if exists:
         ends += 2 * number
@@ -203,6 +212,8 @@ def copy_tiles(
             piece, tile, source + tl.load(ends), target + tl.load(ends + 1),
             STREAMS, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
         )  # fmt: skip
+    if CHAINED:  # every program, or a launch could end before the one before it has
+        gdc_wait()
 
 
 @triton.jit
@@ -216,6 +227,7 @@ def copy_arrays(
     group: tl.int32,
     SEVERAL: tl.constexpr,
     STREAMS: tl.constexpr,
+    CHAINED: tl.constexpr,
     UNIT: tl.constexpr,
     R: tl.constexpr,
     B: tl.constexpr,
@@ -228,6 +240,8 @@ def copy_arrays(
     WIDE: tl.constexpr,
 ):
     """Copies one tile; `ends` holds numbers of arrays in `sources` and `targets`."""
+    if CHAINED:
+        gdc_launch_dependents()
     number, piece, tile, exists = _locate(table, first, jobs, group, SEVERAL)
     if exists:
         ends += 2 * number
@@ -235,3 +249,5 @@ def copy_arrays(
             piece, tile, _select(sources, tl.load(ends)), _select(targets, tl.load(ends + 1)),
             STREAMS, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
         )  # fmt: skip
+    if CHAINED:
+        gdc_wait()

@@ -47,7 +47,8 @@ def test_any_layout_by_its_table(name: str, itemsize: int, device: str) -> None:
     table, there = (cuda.uploaded(words, torch.device(device)) for words in (made.words, numbers))
     sources, targets = (tuple(cuda.addresses_of(zs)) for zs in (xs, ys))
     for one in made.launches:
-        fixed = constants(one.tile, several=one.jobs is not None, streams=one.streams)
+        several = one.jobs is not None
+        fixed = constants(one.tile, several=several, streams=one.streams, chained=False)
         arguments = table, there, sources, targets, one.first, one.jobs or 0, one.group, *fixed
         copy_arrays[one.programs,](*arguments, num_warps=one.tile.warps, num_stages=1)
     wrote = np.concatenate([y.cpu().numpy() for y in ys])

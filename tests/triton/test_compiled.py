@@ -16,18 +16,19 @@ pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 
 CODE = """
 import json
-from tests.triton.ptx import FAMILIES, compiled, variants
+from tests.triton.ptx import FAMILIES, chained, compiled, variants
 found = {f"{name} {itemsize}": compiled(name, itemsize) for name, itemsize in FAMILIES}
-print(json.dumps([found, variants()]))
+chains = [chained(name, several=some) for name in ("rows", "transpose") for some in (False, True)]
+print(json.dumps([found, variants(), chains]))
 """
 
 
-Found = tuple[dict[str, dict[str, int]], int]
+Found = tuple[dict[str, dict[str, int]], int, list[list[list[str]]]]
 
 
 @pytest.fixture(scope="module")
 def found() -> Found:
-    """What each kernel's machine code holds, and how many launches compile; in its own process."""
+    """What each kernel's code holds, how many launches compile, and chains; in its own process."""
     more = filter(None, [os.environ.get("PYTHONPATH")])
     path = os.pathsep.join((str(ROOT), str(ROOT / "backends"), *more))
     done = subprocess.run(
@@ -39,8 +40,8 @@ def found() -> Found:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    kernels, variants = json.loads(done.stdout)
-    return kernels, variants
+    kernels, variants, chains = json.loads(done.stdout)
+    return kernels, variants, chains
 
 
 def test_both_sides_are_moved_16_bytes_at_a_time(found: Found) -> None:
@@ -61,3 +62,15 @@ def test_nothing_is_spilled_and_many_programs_fit(found: Found) -> None:
 
 def test_other_numbers_are_the_same_kernel(found: Found) -> None:
     assert found[1] == 1
+
+
+def test_a_chained_kernel_lets_the_next_begin_and_waits_at_its_end(found: Found) -> None:
+    assert len(found[2]) == 4
+    for alone, chained in found[2]:
+        assert not any("griddepcontrol" in step for step in alone)
+        first, *steps, wait, end = chained
+        assert (first, wait, end) == (
+            "griddepcontrol.launch_dependents", "griddepcontrol.wait", "ret;",
+        )  # fmt: skip
+        assert {"ld.global", "st.global"} <= set(steps)
+        assert steps == alone[:-1]  # programs with nothing to do go where these end

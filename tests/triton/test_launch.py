@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.triton.conftest import INTERPRETED, TRITON
 from xlayout_torch import cuda
-from xlayout_triton.plan import Plan, plan
+from xlayout_triton.plan import Launch, Plan, plan
 from xlayout_triton.tile import cut
 
 
@@ -29,6 +30,13 @@ def runs(count: int, size: int = 1 << 20) -> Plan:
     one = cut(0, 0, ((size, 1, 1),), 4, (16, 16))
     assert one is not None
     return plan([(one, 2 * k, 2 * k + 1) for k in range(count)])
+
+
+def kinds(*names: str) -> Plan:
+    """A plan of a piece of each of these kinds."""
+    loops = {"run": ((1 << 20, 1, 1),), "turned": ((512, 1, 512), (512, 512, 1))}
+    cuts = [cut(0, 0, loops[name], 4, (16, 16)) for name in names]
+    return plan([(one, 2 * k, 2 * k + 1) for k, one in enumerate(cuts) if one is not None])
 
 
 @pytest.fixture
@@ -60,37 +68,39 @@ def test_the_next_of_a_kind_is_started_as_it_was_compiled(firsts: list[Kernel]) 
 def test_other_tiles_several_pieces_streams_and_devices_are_other_kinds(
     firsts: list[Kernel],
 ) -> None:
-    turned = cut(0, 0, ((512, 1, 512), (512, 512, 1)), 4, (16, 16))
-    assert turned is not None
     table = torch.zeros(4)
-    for made in (runs(1), runs(2), runs(1, 1 << 25), plan([(turned, 0, 1)])):
+    for made in (runs(1), runs(2), runs(1, 1 << 25), kinds("turned")):
         cuda.launch(made, table, table)
     cuda.launch(runs(1), *[torch.zeros(4, device="meta")] * 2)
     assert len(firsts) == 5
     assert not any(kernel.started for kernel in firsts)
 
 
-def test_a_trial_starts_what_was_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chains", [False, True])
+def test_a_trial_starts_what_was_kept_too(chains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all links of a chain, where there are any."""
+
     class Other:
         def __getitem__(self, _grid: Any) -> Any:
             raise RuntimeError("started in another way")
 
-    def first(_one: Any, arguments: tuple[Any, ...]) -> tuple[Any, tuple[()]]:
-        _, _, source, target, *_ = arguments
-        size = 4 * 3 * 66 * 80
-        turned = not second
-        second.append(turned)
+    def first(one: Launch, arguments: tuple[Any, ...], link: int) -> tuple[Any, tuple[()]]:
+        _, ends, source, target, number, *_ = arguments
+        size, turned = 4 * 3 * 66 * 80, one.jobs is None
+        links.append(link)
+        target += int(ends[2 * number + 1])
         x = np.ctypeslib.as_array(ctypes.cast(source, ctypes.POINTER(ctypes.c_int32)), (3, 66, 80))
         ctypes.memmove(target, (x.transpose(0, 2, 1) if turned else x).tobytes(), size)
         return Other(), ()
 
-    second: list[bool] = []
+    links: list[int] = []
     monkeypatch.setattr(cuda, "_first", first)
     monkeypatch.setattr(cuda, "_kernels", {})
+    monkeypatch.setattr(cuda, "_chains", lambda _device: chains)
     cuda.why_not.cache_clear()
     assert cuda.why_not(torch.device("cpu")) == "started in another way"
     cuda.why_not.cache_clear()
-    assert second == [True, False]
+    assert links == ([cuda.ALONE, cuda.FIRST, cuda.FURTHER] if chains else [cuda.ALONE] * 2)
 
 
 def test_what_an_interpreter_runs_is_no_kernel_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,3 +110,70 @@ def test_what_an_interpreter_runs_is_no_kernel_to_keep(monkeypatch: pytest.Monke
     for _ in range(2):
         cuda.launch(runs(1), torch.zeros(4), torch.zeros(2))
     assert len(asked) == 2
+
+
+# -- chains ----------------------------------------------------------------------------------------
+
+needs_triton = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("names", "chains", "wanted"),
+    [
+        (("run", "turned"), True, [(True, False), (True, True)]),
+        (("run", "turned"), False, [(False, False), (False, False)]),
+        (("run",), True, [(False, False)]),
+    ],
+)
+def test_launches_after_the_first_begin_before_the_one_before_has_ended(
+    names: tuple[str, ...],
+    chains: bool,
+    wanted: list[tuple[bool, bool]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If the device can, and the one before lets them; the first waits for other work."""
+    from xlayout_triton import copy
+
+    class Starts:
+        """Stands for the kernel: it tells whether it would be compiled and started in a chain."""
+
+        def __getitem__(self, _grid: tuple[int, ...]) -> Any:
+            return self.start
+
+        def start(self, *arguments: Any, launch_pdl: bool = False, **_options: int) -> Kernel:
+            _several, _streams, chained, *_ = arguments[7:]
+            started.append((chained, launch_pdl))
+            return Kernel()
+
+    started: list[tuple[bool, bool]] = []
+    monkeypatch.setattr(copy, "copy_tiles", Starts())
+    monkeypatch.setattr(cuda, "_kernels", {})
+    monkeypatch.setattr(cuda, "_chains", lambda _device: chains)
+    cuda.launch(kinds(*names), torch.zeros(4), torch.zeros(4))
+    assert started == wanted
+
+
+def test_links_of_a_chain_are_other_kinds(
+    firsts: list[Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "_chains", lambda _device: True)
+    table = torch.zeros(4)
+    for names in (("run", "turned"), ("turned", "run"), ("run",), ("run", "turned")):
+        cuda.launch(kinds(*names), table, table)
+    assert [len(kernel.started) for kernel in firsts] == [1, 1, 0, 0, 0]
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("capability", "hip", "wanted"),
+    [((9, 0), None, True), ((12, 0), None, True), ((8, 9), None, False), ((9, 4), "6.4", False)],
+)
+def test_nvidias_devices_chain_from_hopper_on(
+    capability: tuple[int, int], hip: str | None, wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    chains = cuda._chains.__wrapped__
+    assert chains(torch.device("cuda", 0)) is (wanted and not INTERPRETED)
+    assert chains(torch.device("cpu")) is False
