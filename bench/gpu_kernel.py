@@ -173,6 +173,29 @@ def kernel_keeps_to_its_stream() -> str:
     return "alone and with others"
 
 
+@case(on_cpu=False, risky=True)
+def kernel_waits_for_what_came_before() -> str:
+    """Copies that start early read what is finished, and write where nothing is read any more."""
+    x = filled((4096, 4096), torch.float32)
+    y, spare = x.clone(), torch.empty_like(x)
+    there, back = xl.interleave.layout((4096, 4096)), xl.deinterleave.layout((4096, 4096))
+    turn = xl.matrix_transpose.layout((4096, 4096))
+    rows, seen = x, []
+    for k in range(50):
+        xl.matrix_transpose(y, out=spare)
+        xl.matrix_transpose(spare, out=y)
+        for layout in (there, back):  # two launches each
+            y, rows = xl.apply_many([turn, layout], [y, rows])
+        spare.fill_(k)
+        made = xl.matrix_transpose(spare)
+        spare.fill_(-1)
+        seen.append((made == k).all())
+    assert same(y, x)
+    assert same(rows, x)
+    assert bool(torch.stack(seen).all())
+    return f"{len(seen)} rounds"
+
+
 @case(on_cpu=False, devices=2)
 def kernel_on_another_device() -> str:
     """Tensors on cuda:1 are copied there while cuda:0 is current."""

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.interpreters import mlir
 
-from xlayout_triton.plan import Launch, Moves, Plan, planned
+from xlayout_triton.plan import ALONE, Launch, Moves, Plan, planned
 from xlayout_triton.tile import VECTOR
 
 __all__ = ["TARGET", "capability", "launched", "numbered"]
@@ -99,9 +99,8 @@ def _kernel(launch: Launch, inputs: int, outputs: int, capability: int) -> Any:
         "sources": ("i64",) * inputs, "targets": ("i64",) * outputs,
         "first": "i32", "jobs": "i32", "group": "i32",
     }  # fmt: skip
-    several = launch.jobs is not None
-    # Calls are no chain: jaxlib starts none before the one before it has ended.
-    fixed = constants(tile, several=several, streams=launch.streams, chained=False)
+    # jaxlib's calls start when what came before them has ended.
+    fixed = constants(tile, several=launch.jobs is not None, link=ALONE)
     values = dict(zip(copy_arrays.arg_names[len(kinds) :], fixed, strict=True))
     kinds |= dict.fromkeys(values, "constexpr")
     aligned = {(k,): [["tt.divisibility", VECTOR]] for k in range(2)}

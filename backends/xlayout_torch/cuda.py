@@ -19,7 +19,7 @@ import torch
 
 from xlayout_native.strided import one_move
 from xlayout_torch import memory, native
-from xlayout_triton.plan import Launch, Moves, Plan, alignment, planned
+from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Moves, Plan, alignment, planned
 
 __all__ = [
     "GATES",
@@ -53,9 +53,6 @@ JOIN = 1 << 28
 
 TABLES = 16
 """Uploads that a plan keeps: its tables for streams, and its ends for where tensors lay before."""
-
-ALONE, FIRST, FURTHER = range(3)
-"""Links of a chain: launches of a plan, each of which begins before the one before it has ended."""
 
 GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
     "device": lambda x: x.device.type != "cuda",
@@ -110,10 +107,10 @@ def together(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
 
 def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) -> None:
     """Start a plan whose table and ends are on the current device; addresses are added to ends."""
-    chained = len(made.launches) > 1 and _chains(table.device)
+    chained = _chains(table.device)
     for place, one in enumerate(made.launches):
         link = (FURTHER if place else FIRST) if chained else ALONE
-        key = one.tile, one.jobs is None, one.streams, link, table.device
+        key = one.tile, one.jobs is None, link, table.device
         arguments = table, ends, source, target, one.first, one.jobs or 0, one.group
         kernel, fixed = _kernels.get(key, (None, ()))
         if kernel is None:
@@ -123,17 +120,16 @@ def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) 
 
 
 _kernels: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
-"""(tile, whether it has one piece, whether it streams, link, device) -> kernel, its constants."""
+"""(tile, whether it has one piece, link, device) -> kernel, its constants."""
 
 
 def _first(one: Launch, arguments: tuple[Any, ...], link: int) -> tuple[Any, tuple[Any, ...]]:
     """Start a launch of a new kind; what Triton compiled for it, which an interpreter does not."""
     from xlayout_triton.copy import constants, copy_tiles
 
-    several, chained = one.jobs is not None, link != ALONE
-    fixed = constants(one.tile, several=several, streams=one.streams, chained=chained)
+    fixed = constants(one.tile, several=one.jobs is not None, link=link)
     options = {"num_warps": one.tile.warps, "num_stages": 1}
-    if link == FURTHER:  # the first waits for whatever else was on the stream
+    if link != ALONE:
         options["launch_pdl"] = True
     return copy_tiles[one.programs,](*arguments, *fixed, **options), fixed
 

@@ -5,9 +5,11 @@ Where a piece is read from and written to is in another list, the ends, two numb
 Loads and stores follow rows of memory, so that Triton chooses for each side the layout in which
 they coalesce, and moves the values from one to the other through shared memory or shuffles.
 
-Launches can be a chain: the next one may begin as soon as all programs of this one have. They write
-different places, so none needs what the one before it writes, and a program waits only at its end.
-There it has to: whoever waits for the last launch shall have waited for all of them.
+Launches can be a chain. A first link is started while what came before it on the stream still runs:
+it finds its place in the table meanwhile, and waits before it touches anything else. A further link
+is another launch of the same plan. It writes elsewhere, so it needs nothing of the one before it
+and waits only at its end. There it has to: whoever waits for the last launch waits for all of them.
+A link lets the next one start as soon as none of its own programs waits for what came before all.
 """
 
 from __future__ import annotations
@@ -18,21 +20,22 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from xlayout_triton.plan import WORDS
+from xlayout_triton.plan import FIRST, FURTHER, WORDS
 from xlayout_triton.tile import Tile
 
 __all__ = ["UNITS", "constants", "copy_arrays", "copy_tiles"]
 
 _WORDS = tl.constexpr(WORDS)
+_FIRST = tl.constexpr(FIRST)
+_FURTHER = tl.constexpr(FURTHER)
 
 UNITS = {1: tl.uint8, 2: tl.uint16, 4: tl.uint32, 8: tl.uint64}
 """Bytes of a unit -> the integer type it is moved as."""
 
 
-def constants(tile: Tile, *, several: bool, streams: bool, chained: bool) -> tuple[Any, ...]:
+def constants(tile: Tile, *, several: bool, link: int) -> tuple[Any, ...]:
     """The compile-time arguments of a kernel, in order."""
-    shape = UNITS[tile.unit], *tile.sizes, *tile.runs, *tile.vectors, tile.wide
-    return several, streams, chained, *shape
+    return several, link, UNITS[tile.unit], *tile.sizes, *tile.runs, *tile.vectors, tile.wide
 
 
 @triton.constexpr_function
@@ -124,7 +127,7 @@ def _copy_tile(
     tile,
     source,
     target,
-    STREAMS: tl.constexpr,
+    LINK: tl.constexpr,
     UNIT: tl.constexpr,
     R: tl.constexpr,
     B: tl.constexpr,
@@ -151,6 +154,9 @@ def _copy_tile(
         write += at.to(tl.int64) * tl.load(piece + 13 + 4 * k)
     n_r, n_b, n_a = _three(piece + 26)
     strides, length = piece + 29, tl.load(piece + 35)
+    if LINK == _FIRST:  # before the pointers, which would take up registers during the wait
+        gdc_wait()
+        gdc_launch_dependents()
     if A == 1:  # nothing to transpose
         where, inside = _pointers(
             read, length, strides, (n_r, n_a, n_b), (r, a, b, c),
@@ -161,10 +167,7 @@ def _copy_tile(
             read, length, strides, (n_r, n_b, n_a), (r, b, a, c),
             (R, B, A, C), READ_RUN, READ_VECTOR, UNIT, WIDE,
         )  # fmt: skip
-    if STREAMS:  # read once: no use keeping it in the cache
-        values = tl.load(where, inside, eviction_policy="evict_first")
-    else:
-        values = tl.load(where, inside)
+    values = tl.load(where, inside)
     strides, length = piece + 32, tl.load(piece + 36)
     where, inside = _pointers(
         write, length, strides, (n_r, n_a, n_b), (r, a, b, c),
@@ -173,10 +176,7 @@ def _copy_tile(
     if A > 1:
         values = tl.permute(tl.reshape(values, (R, B, A, C)), (0, 2, 1, 3))
         values = tl.reshape(values, where.shape)
-    if STREAMS:
-        tl.store(where, values, inside, cache_modifier=".cs")
-    else:
-        tl.store(where, values, inside)
+    tl.store(where, values, inside)
 
 
 @triton.jit(do_not_specialize=["source", "target", "first", "jobs", "group"])
@@ -189,8 +189,7 @@ def copy_tiles(
     jobs: tl.int32,
     group: tl.int32,
     SEVERAL: tl.constexpr,
-    STREAMS: tl.constexpr,
-    CHAINED: tl.constexpr,
+    LINK: tl.constexpr,
     UNIT: tl.constexpr,
     R: tl.constexpr,
     B: tl.constexpr,
@@ -203,16 +202,16 @@ def copy_tiles(
     WIDE: tl.constexpr,
 ):
     """Copies one tile; `source` and `target` are added to the addresses in `ends`."""
-    if CHAINED:
+    if LINK == _FURTHER:
         gdc_launch_dependents()
     number, piece, tile, exists = _locate(table, first, jobs, group, SEVERAL)
     if exists:
         ends += 2 * number
         _copy_tile(
             piece, tile, source + tl.load(ends), target + tl.load(ends + 1),
-            STREAMS, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
+            LINK, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
         )  # fmt: skip
-    if CHAINED:  # every program, or a launch could end before the one before it has
+    if LINK == _FURTHER:  # every program, or a launch could end before the one before it has
         gdc_wait()
 
 
@@ -226,8 +225,7 @@ def copy_arrays(
     jobs: tl.int32,
     group: tl.int32,
     SEVERAL: tl.constexpr,
-    STREAMS: tl.constexpr,
-    CHAINED: tl.constexpr,
+    LINK: tl.constexpr,
     UNIT: tl.constexpr,
     R: tl.constexpr,
     B: tl.constexpr,
@@ -240,14 +238,14 @@ def copy_arrays(
     WIDE: tl.constexpr,
 ):
     """Copies one tile; `ends` holds numbers of arrays in `sources` and `targets`."""
-    if CHAINED:
+    if LINK == _FURTHER:
         gdc_launch_dependents()
     number, piece, tile, exists = _locate(table, first, jobs, group, SEVERAL)
     if exists:
         ends += 2 * number
         _copy_tile(
             piece, tile, _select(sources, tl.load(ends)), _select(targets, tl.load(ends + 1)),
-            STREAMS, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
+            LINK, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
         )  # fmt: skip
-    if CHAINED:
+    if LINK == _FURTHER:
         gdc_wait()

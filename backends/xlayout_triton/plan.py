@@ -7,8 +7,8 @@ programs works on, and from which tile on: piece * 2**32 + tile. Pieces are coun
 Addresses are not in the table: they are what changes from call to call, and the table can stay on
 a device. They come as the plan's ends, two for each piece.
 
-Programs are started in the order of the jobs. Pieces whose rows lie between each other in an
-output, as columns that are merged do, take turns in it: what is written at a time is then near.
+Programs are started in the order of the jobs. Pieces whose rows lie between each other in an input
+or an output, as columns do that are split or merged, take turns: what is moved at a time is near.
 """
 
 from __future__ import annotations
@@ -20,7 +20,19 @@ from dataclasses import dataclass
 
 from xlayout_triton.tile import VECTOR, Cut, Loop, Tile, cut
 
-__all__ = ["WORDS", "Launch", "Moves", "Plan", "alignment", "cuts", "plan", "planned"]
+__all__ = [
+    "ALONE",
+    "FIRST",
+    "FURTHER",
+    "WORDS",
+    "Launch",
+    "Moves",
+    "Plan",
+    "alignment",
+    "cuts",
+    "plan",
+    "planned",
+]
 
 Move = tuple[int, int, tuple[int, int, tuple[Loop, ...]]]
 Moves = tuple[Move, ...]
@@ -29,8 +41,8 @@ Moves = tuple[Move, ...]
 WORDS = 38
 """Numbers of the table for each piece."""
 
-BEYOND = 1 << 25
-"""Bytes from which a copy is not kept in the cache: the half of an H200's, input and output."""
+ALONE, FIRST, FURTHER = range(3)
+"""How launches are linked: not at all, or as the first or another launch of a plan, in a chain."""
 
 JOBS = 1 << 12
 """Jobs of a launch, one program each; where there would be more, a job is several programs."""
@@ -46,7 +58,6 @@ class Launch:
         first: the number of its first piece.
         jobs: where the table tells of its jobs; None where there is one piece, which needs none.
         group: programs of a job.
-        streams: whether it passes by the cache, which what it moves would only empty.
     """
 
     tile: Tile
@@ -54,7 +65,6 @@ class Launch:
     first: int
     jobs: int | None
     group: int
-    streams: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +152,18 @@ def plan(pieces: Iterable[tuple[Cut, int, int]]) -> Plan:
     kinds: dict[Tile, list[tuple[Cut, int, int]]] = {}
     for piece in pieces:
         kinds.setdefault(piece[0].tile, []).append(piece)
-    moved = sum(t.nbytes * sum([one.count for one, _, _ in some]) for t, some in kinds.items())
     ordered = [piece for members in kinds.values() for piece in members]
     words = array("q", [word for one, _, _ in ordered for word in one.words])
     launches, first = [], 0
     for tile, members in kinds.items():
-        streams = moved >= BEYOND and min(tile.vectors) * tile.unit == VECTOR
         if len(members) == 1:
-            launches.append(Launch(tile, members[0][0].count, first, None, 1, streams))
+            launches.append(Launch(tile, members[0][0].count, first, None, 1))
         else:
             group = 1
             while sum(one.count for one, _, _ in members) > group * JOBS:
                 group *= 2
             jobs = _jobs(members, first, group)
-            launches.append(Launch(tile, len(jobs) * group, first, len(words), group, streams))
+            launches.append(Launch(tile, len(jobs) * group, first, len(words), group))
             words.extend(jobs)
         first += len(members)
     return Plan(words, tuple(launches), tuple((source, target) for _, source, target in ordered))
@@ -187,8 +195,13 @@ def _tiles(piece: int, count: int, group: int) -> range:
 
 
 def _mixed(first: tuple[Cut, int, int], second: tuple[Cut, int, int]) -> bool:
-    """Whether two pieces are written in rows that lie between each other."""
-    if first[2] != second[2] or first[0].reach[1] == first[0].tile.nbytes:
+    """Whether two pieces are read or written in rows that lie between each other."""
+    return any(_between(first, second, side) for side in range(2))
+
+
+def _between(first: tuple[Cut, int, int], second: tuple[Cut, int, int], side: int) -> bool:
+    """Whether rows of two pieces lie between each other, in an input (0) or in an output (1)."""
+    if first[1 + side] != second[1 + side] or first[0].reach[side] == first[0].tile.nbytes:
         return False
-    (start, stop), (begin, end) = first[0].written, second[0].written
+    (start, stop), (begin, end) = first[0].spans[side], second[0].spans[side]
     return start < end and begin < stop

@@ -105,7 +105,7 @@ class Cut:
         tile: what the kernel is compiled for.
         count: how many tiles.
         reach: bytes of a tile that lie side by side in the input, and in the output.
-        written: the first byte of the output, and the one behind its last.
+        spans: the first byte and the one behind the last, of the input and of the output.
         words: what the kernel reads while it runs; offsets, strides and lengths of runs count
             vectors of their side. In this order: the two offsets; a digit (see `_digit`) for the
             tiles along c, b, a and r; a digit, the in stride and the out stride of each outer axis,
@@ -116,7 +116,7 @@ class Cut:
     tile: Tile
     count: int
     reach: tuple[int, int]
-    written: tuple[int, int]
+    spans: tuple[tuple[int, int], tuple[int, int]]
     words: tuple[int, ...]
 
 
@@ -186,9 +186,15 @@ def _tiled(
         words += [*_digit(n), step, by]
     words += [r[0], b[0], a[0], *x.strides, *z.strides, x.length, z.length]
     tile = Tile(unit, sizes, runs, (x.vector, z.vector), x.wide or z.wide, warps)
-    steps = [(n - 1) * step for n, _, step in axes]
-    first, last = (offsets[1] + sum(f(0, step) for step in steps) for f in (min, max))
-    return Cut(tile, count, reach, (first, last + run * unit), (*words, count))
+    spans = _span(1, axes, run * unit, offsets[0]), _span(2, axes, run * unit, offsets[1])
+    return Cut(tile, count, reach, spans, (*words, count))
+
+
+def _span(side: int, axes: Sequence[Loop], run: int, offset: int) -> tuple[int, int]:
+    """The first byte and the one behind the last, of the input (1) or the output (2)."""
+    steps = [(axis[0] - 1) * axis[side] for axis in axes]
+    first, last = (offset + sum(f(0, step) for step in steps) for f in (min, max))
+    return first, last + run
 
 
 def _digit(n: int) -> tuple[int, int]:

@@ -15,9 +15,10 @@ from triton.compiler import ASTSource
 
 from tests.triton.test_tile import LARGE, tile_of
 from xlayout_triton.copy import constants, copy_tiles
+from xlayout_triton.plan import ALONE, FIRST, FURTHER
 from xlayout_triton.tile import Tile
 
-__all__ = ["FAMILIES", "chained", "compiled", "variants"]
+__all__ = ["FAMILIES", "compiled", "links", "variants"]
 
 TARGET = GPUTarget("cuda", 90, 32)
 FAMILIES = [(name, itemsize) for name in LARGE for itemsize in (1, 2, 4)]
@@ -25,22 +26,23 @@ FAMILIES = [(name, itemsize) for name in LARGE for itemsize in (1, 2, 4)]
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 
-def _kernel(tile: Tile, *, several: bool = True, chained: bool = False) -> Any:
+def _kernel(tile: Tile, *, several: bool = True, link: int = ALONE) -> Any:
     parameters = copy_tiles.params
     kinds = {p.name: "constexpr" if p.is_constexpr else p.annotation or "*i64" for p in parameters}
     names = [p.name for p in parameters if p.is_constexpr]
-    values = constants(tile, several=several, streams=True, chained=chained)
+    values = constants(tile, several=several, link=link)
     aligned = {(k,): [["tt.divisibility", 16]] for k in range(2)}
     source = ASTSource(copy_tiles, kinds, dict(zip(names, values, strict=True)), aligned)
     options = {"num_warps": tile.warps, "num_stages": 1}
     return triton.compile(source, target=TARGET, options=options)
 
 
-def chained(name: str, *, several: bool) -> list[list[str]]:
-    """What a kernel does, of what matters in a chain, in order: outside of one, and in one."""
+def links(name: str, *, several: bool) -> list[list[str]]:
+    """What a kernel does, of what matters in a chain, in order: alone, first and further."""
     tile = tile_of(name, 2)
-    kernels = [_kernel(tile, several=several, chained=chained) for chained in (False, True)]
-    what = r"griddepcontrol\.\w+|ld\.global|st\.global|\bret;|^\$L__BB"  # the last is a label
+    kernels = [_kernel(tile, several=several, link=link) for link in (ALONE, FIRST, FURTHER)]
+    # An access of 16 bytes is the copy's, and one of 8 the table's; the last is a label.
+    what = r"griddepcontrol\.\w+|(?:ld|st)\.global\.(?:v\d\.)?b\d+|\bret;|^\$L__BB"
     return [re.findall(what, kernel.asm["ptx"], re.MULTILINE) for kernel in kernels]
 
 
@@ -89,7 +91,7 @@ def variants() -> int:
     """Kernels that launches compile which differ in addresses and in positions in the table."""
     triton.runtime.driver.set_active(Absent())
     tile = tile_of("transpose", 2)
-    fixed = constants(tile, several=True, streams=False, chained=False)
+    fixed = constants(tile, several=True, link=ALONE)
     options = {"grid": (1,), "num_warps": tile.warps, "num_stages": 1}
     numbers = [(0, 0, 0, 1, 1), (1 << 46, 16, 1, 38, 16), (7, (1 << 47) + 1, 1 << 20, 0, 64)]
     made = [

@@ -13,7 +13,7 @@ import xlayout as xl
 from xlayout.algebra import Layout
 from xlayout.lower.moves import moves_of
 from xlayout_torch import cuda
-from xlayout_triton.plan import planned
+from xlayout_triton.plan import ALONE, planned
 
 QKV = xl.fuse_qkv.layout((64, 48), (16, 48), (16, 48), heads=4, kv_heads=1)
 LAYOUTS: dict[str, Layout] = {
@@ -47,8 +47,7 @@ def test_any_layout_by_its_table(name: str, itemsize: int, device: str) -> None:
     table, there = (cuda.uploaded(words, torch.device(device)) for words in (made.words, numbers))
     sources, targets = (tuple(cuda.addresses_of(zs)) for zs in (xs, ys))
     for one in made.launches:
-        several = one.jobs is not None
-        fixed = constants(one.tile, several=several, streams=one.streams, chained=False)
+        fixed = constants(one.tile, several=one.jobs is not None, link=ALONE)
         arguments = table, there, sources, targets, one.first, one.jobs or 0, one.group, *fixed
         copy_arrays[one.programs,](*arguments, num_warps=one.tile.warps, num_stages=1)
     wrote = np.concatenate([y.cpu().numpy() for y in ys])

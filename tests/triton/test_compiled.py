@@ -16,9 +16,9 @@ pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 
 CODE = """
 import json
-from tests.triton.ptx import FAMILIES, chained, compiled, variants
+from tests.triton.ptx import FAMILIES, compiled, links, variants
 found = {f"{name} {itemsize}": compiled(name, itemsize) for name, itemsize in FAMILIES}
-chains = [chained(name, several=some) for name in ("rows", "transpose") for some in (False, True)]
+chains = [links(name, several=some) for name in ("rows", "transpose") for some in (False, True)]
 print(json.dumps([found, variants(), chains]))
 """
 
@@ -64,13 +64,17 @@ def test_other_numbers_are_the_same_kernel(found: Found) -> None:
     assert found[1] == 1
 
 
-def test_a_chained_kernel_lets_the_next_begin_and_waits_at_its_end(found: Found) -> None:
+def test_links_of_a_chain_wait_and_let_the_next_begin_where_they_should(found: Found) -> None:
+    wait, let = "griddepcontrol.wait", "griddepcontrol.launch_dependents"
     assert len(found[2]) == 4
-    for alone, chained in found[2]:
-        assert not any("griddepcontrol" in step for step in alone)
-        first, *steps, wait, end = chained
-        assert (first, wait, end) == (
-            "griddepcontrol.launch_dependents", "griddepcontrol.wait", "ret;",
-        )  # fmt: skip
-        assert {"ld.global", "st.global"} <= set(steps)
-        assert steps == alone[:-1]  # programs with nothing to do go where these end
+    for alone, first, further in found[2]:
+        assert not {wait, let} & set(alone)
+        moves = [k for k, step in enumerate(first) if step.startswith(("ld.global.v", "st"))]
+        assert first.index(let) == first.index(wait) + 1 < moves[0]
+        assert [step for step in first if step not in (wait, let)] == alone
+        assert further == [
+            let,
+            *alone[:-1],
+            wait,
+            "ret;",
+        ]  # the wait, after the last label, is all's

@@ -11,7 +11,7 @@ from tests.native.oracle import Buffer, Loops, Move, expect
 from tests.native.test_copy import copies
 from tests.triton.cases import FAMILIES, ITEMSIZES, prepared
 from tests.triton.emulator import emulate
-from xlayout_triton.plan import BEYOND, JOBS, WORDS, alignment, cuts, plan, planned
+from xlayout_triton.plan import JOBS, WORDS, alignment, cuts, plan, planned
 from xlayout_triton.tile import OUTER, cut
 
 
@@ -79,11 +79,19 @@ def test_pieces_of_one_kind_are_one_launch() -> None:
     assert len(made.words) == 1000 * WORDS + 1000 * -(-rows.count // launch.group)
 
 
-def test_rows_between_each_other_take_turns() -> None:
-    merged = [cut(0, 512 * k, ((4096, 512, 2048), (512, 1, 1)), 4, (16, 16)) for k in range(4)]
-    found = [one for one in merged if one is not None]
-    first, second = ([(one, k, out) for k, one in enumerate(found)] for out in (9, 99))
-    (launch,) = (made := plan([*first, *second])).launches
+@pytest.mark.parametrize("split", [False, True])
+def test_rows_between_each_other_take_turns(split: bool) -> None:
+    """In an input that is split, or in an output that is merged."""
+    step = (4096, 2048, 512) if split else (4096, 512, 2048)
+    starts = [(512 * k, 0) if split else (0, 512 * k) for k in range(4)]
+    found = [cut(*start, (step, (512, 1, 1)), 4, (16, 16)) for start in starts]
+    pieces = [
+        (one, whole, 100 + part) if split else (one, part, 100 + whole)
+        for whole in range(2)
+        for part, one in enumerate(found)
+        if one is not None
+    ]
+    (launch,) = (made := plan(pieces)).launches
     assert launch.jobs is not None
     jobs = [job >> 32 for job in made.words[launch.jobs :]]
     half = len(jobs) // 2
@@ -105,16 +113,6 @@ def test_other_pieces_are_copied_one_after_another(step: int, columns: Loops) ->
     assert launch.jobs is not None
     jobs = [job >> 32 for job in made.words[launch.jobs :]]
     assert jobs == sorted(jobs)
-
-
-def test_what_exceeds_the_cache_is_not_kept_there() -> None:
-    for n, streams in ((BEYOND // 4 - 1024, False), (BEYOND // 4, True)):
-        rows = cut(0, 0, ((n, 1, 1),), 4, (16, 16))
-        assert rows is not None
-        assert [one.streams for one in plan([(rows, 0, 1)]).launches] == [streams]
-    odd = cut(0, 0, ((8191, 1, 8193), (8193, 8191, 1)), 2, (16, 16))
-    assert odd is not None
-    assert [one.streams for one in plan([(odd, 0, 1)]).launches] == [False]  # lines are shared
 
 
 def test_small_pieces_take_no_programs_that_find_nothing_to_do() -> None:

@@ -90,10 +90,10 @@ def test_runs_of_any_length_share_one_kernel() -> None:
     assert len({one.tile for one in found if one is not None}) == 1
 
 
-def test_it_knows_the_first_byte_it_writes_and_the_one_behind_the_last() -> None:
+def test_it_knows_the_first_byte_of_each_side_and_the_one_behind_the_last() -> None:
     found = cut(3, 5, ((4, 10, 100), (7, 1, -1)), 2, (2, 2))
     assert found is not None
-    assert found.written == (2 * (5 - 6), 2 * (5 + 300 + 1))
+    assert found.spans == ((2 * 3, 2 * (3 + 30 + 6 + 1)), (2 * (5 - 6), 2 * (5 + 300 + 1)))
 
 
 @pytest.mark.parametrize("aligned", [(1, 16), (2, 8), (16, 4)])
