@@ -115,6 +115,22 @@ def kernel_writes_nothing_else() -> str:
 
 
 @case(on_cpu=False)
+def kernel_shifts_odd_rows() -> str:
+    """Transposes whose rows begin anywhere within a word, alone, in batches and far away."""
+    for dtype in (torch.uint8, torch.bfloat16):
+        for shape in ((5003, 4999), (4097, 8200), (3, 2001, 3003)):
+            size = torch.Size(shape).numel()
+            for start in range(4):
+                x = filled((size + 8,), dtype)[start : start + size].view(shape)
+                assert same(xl.matrix_transpose(x), x.mT.contiguous())
+    x = torch.randint(0, 256, (46_401, 50_001), dtype=torch.uint8, device=DEVICE)
+    made = xl.matrix_transpose(x)
+    assert all(torch.equal(made[k], x[:, k]) for k in range(0, 50_001, 997))
+    assert int(made.sum(dtype=torch.int64)) == int(x.sum(dtype=torch.int64))
+    return f"up to {x.numel()} elements"
+
+
+@case(on_cpu=False)
 def kernel_reaches_far() -> str:
     """More elements than 32 bits can count are copied."""
     x = torch.randint(0, 256, (46_400, 50_000), dtype=torch.uint8, device=DEVICE)

@@ -4,7 +4,9 @@ Its modules, from the bottom up:
 
     side, tile      a copy cut into tiles
     plan            many of them, as a table of numbers
-    copy            the kernel that runs a tile
+    table           what a program reads there
+    shift           how it moves a tile of rows that begin within words
+    copy            the kernel, which moves all others
 
-Only `copy` needs Triton; the others are integers in, integers out.
+The last three need Triton; the others are integers in, integers out.
 """

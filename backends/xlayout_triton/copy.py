@@ -20,12 +20,13 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from xlayout_triton.plan import FIRST, FURTHER, WORDS
+from xlayout_triton.plan import FIRST, FURTHER
+from xlayout_triton.shift import shift_tile
+from xlayout_triton.table import located, placed, three
 from xlayout_triton.tile import Tile
 
 __all__ = ["UNITS", "constants", "copy_arrays", "copy_tiles"]
 
-_WORDS = tl.constexpr(WORDS)
 _FIRST = tl.constexpr(FIRST)
 _FURTHER = tl.constexpr(FURTHER)
 
@@ -35,7 +36,8 @@ UNITS = {1: tl.uint8, 2: tl.uint16, 4: tl.uint32, 8: tl.uint64}
 
 def constants(tile: Tile, *, several: bool, link: int) -> tuple[Any, ...]:
     """The compile-time arguments of a kernel, in order."""
-    return several, link, UNITS[tile.unit], *tile.sizes, *tile.runs, *tile.vectors, tile.wide
+    shape = *tile.sizes, *tile.runs, *tile.vectors, tile.wide
+    return several, tile.shifted, link, UNITS[tile.unit], *shape
 
 
 @triton.constexpr_function
@@ -85,34 +87,6 @@ def _pointers(
 
 
 @triton.jit
-def _three(at):
-    return tl.load(at), tl.load(at + 1), tl.load(at + 2)
-
-
-@triton.jit
-def _digit(rest, at):
-    # Remainder and quotient of a division by a count, as a multiplication by its magic number.
-    n, magic = tl.load(at).to(tl.uint32), tl.load(at + 1)
-    high = tl.umulhi(rest, magic.to(tl.uint32))
-    quotient = (high + rest) >> (magic >> 32).to(tl.uint32)
-    return rest - quotient * n, quotient
-
-
-@triton.jit
-def _locate(table, first, jobs, group, SEVERAL: tl.constexpr):
-    # The number of the piece that this program works on, where its words are, the tile, and whether
-    # the piece has such a tile.
-    tile, number = tl.program_id(0), first.to(tl.int64)
-    if SEVERAL:
-        job = tl.load(table + jobs + tile // group)
-        number = job >> 32
-        piece = table + number * _WORDS
-        tile = job.to(tl.int32) + tile % group
-        return number, piece, tile, tile < tl.load(piece + 37)
-    return number, table + number * _WORDS, tile, True
-
-
-@triton.jit
 def _select(addresses, number):
     # One element of a tuple, whose length is known at compile time.
     address = addresses[0]
@@ -141,18 +115,10 @@ def _copy_tile(
 ):
     # Copies one tile of one piece from one address to another.
     WIDTH: tl.constexpr = UNIT.primitive_bitwidth // 8
-    read = source // (READ_VECTOR * WIDTH) + tl.load(piece)
-    write = target // (WRITE_VECTOR * WIDTH) + tl.load(piece + 1)
-    rest = tile.to(tl.uint32)
-    c, rest = _digit(rest, piece + 2)
-    b, rest = _digit(rest, piece + 4)
-    a, rest = _digit(rest, piece + 6)
-    r, rest = _digit(rest, piece + 8)
-    for k in tl.static_range(4):
-        at, rest = _digit(rest, piece + 10 + 4 * k)
-        read += at.to(tl.int64) * tl.load(piece + 12 + 4 * k)
-        write += at.to(tl.int64) * tl.load(piece + 13 + 4 * k)
-    n_r, n_b, n_a = _three(piece + 26)
+    read, write, r, b, a, c = placed(
+        piece, tile, source // (READ_VECTOR * WIDTH), target // (WRITE_VECTOR * WIDTH)
+    )
+    n_r, n_b, n_a = three(piece + 26)
     strides, length = piece + 29, tl.load(piece + 35)
     if LINK == _FIRST:  # before the pointers, which would take up registers during the wait
         gdc_wait()
@@ -179,6 +145,34 @@ def _copy_tile(
     tl.store(where, values, inside)
 
 
+@triton.jit
+def _move_tile(
+    piece,
+    tile,
+    source,
+    target,
+    SHIFTED: tl.constexpr,
+    LINK: tl.constexpr,
+    UNIT: tl.constexpr,
+    R: tl.constexpr,
+    B: tl.constexpr,
+    A: tl.constexpr,
+    C: tl.constexpr,
+    READ_RUN: tl.constexpr,
+    WRITE_RUN: tl.constexpr,
+    READ_VECTOR: tl.constexpr,
+    WRITE_VECTOR: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    if SHIFTED:
+        shift_tile(piece, tile, source, target, LINK, UNIT)
+    else:
+        _copy_tile(
+            piece, tile, source, target, LINK, UNIT, R, B, A, C,
+            READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
+        )  # fmt: skip
+
+
 @triton.jit(do_not_specialize=["source", "target", "first", "jobs", "group"])
 def copy_tiles(
     table,
@@ -189,6 +183,7 @@ def copy_tiles(
     jobs: tl.int32,
     group: tl.int32,
     SEVERAL: tl.constexpr,
+    SHIFTED: tl.constexpr,
     LINK: tl.constexpr,
     UNIT: tl.constexpr,
     R: tl.constexpr,
@@ -204,12 +199,13 @@ def copy_tiles(
     """Copies one tile; `source` and `target` are added to the addresses in `ends`."""
     if LINK == _FURTHER:
         gdc_launch_dependents()
-    number, piece, tile, exists = _locate(table, first, jobs, group, SEVERAL)
+    number, piece, tile, exists = located(table, first, jobs, group, SEVERAL)
     if exists:
         ends += 2 * number
-        _copy_tile(
+        _move_tile(
             piece, tile, source + tl.load(ends), target + tl.load(ends + 1),
-            LINK, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
+            SHIFTED, LINK, UNIT, R, B, A, C,
+            READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
         )  # fmt: skip
     if LINK == _FURTHER:  # every program, or a launch could end before the one before it has
         gdc_wait()
@@ -225,6 +221,7 @@ def copy_arrays(
     jobs: tl.int32,
     group: tl.int32,
     SEVERAL: tl.constexpr,
+    SHIFTED: tl.constexpr,
     LINK: tl.constexpr,
     UNIT: tl.constexpr,
     R: tl.constexpr,
@@ -240,12 +237,13 @@ def copy_arrays(
     """Copies one tile; `ends` holds numbers of arrays in `sources` and `targets`."""
     if LINK == _FURTHER:
         gdc_launch_dependents()
-    number, piece, tile, exists = _locate(table, first, jobs, group, SEVERAL)
+    number, piece, tile, exists = located(table, first, jobs, group, SEVERAL)
     if exists:
         ends += 2 * number
-        _copy_tile(
+        _move_tile(
             piece, tile, _select(sources, tl.load(ends)), _select(targets, tl.load(ends + 1)),
-            LINK, UNIT, R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
+            SHIFTED, LINK, UNIT, R, B, A, C,
+            READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
         )  # fmt: skip
     if LINK == _FURTHER:
         gdc_wait()

@@ -45,7 +45,13 @@ ALONE, FIRST, FURTHER = range(3)
 """How launches are linked: not at all, or as the first or another launch of a plan, in a chain."""
 
 JOBS = 1 << 12
-"""Jobs of a launch, one program each; where there would be more, a job is several programs."""
+"""Jobs of a launch at most; where there would be more, a job is more programs."""
+
+GROUP = 1 << 6
+"""Programs of a job where pieces have many tiles: fewer are found sooner, in the first cache."""
+
+IDLE = 1 << 6
+"""Programs for each that may find nothing to do, at the end of a piece, so that jobs are larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +165,22 @@ def plan(pieces: Iterable[tuple[Cut, int, int]]) -> Plan:
         if len(members) == 1:
             launches.append(Launch(tile, members[0][0].count, first, None, 1))
         else:
-            group = 1
-            while sum(one.count for one, _, _ in members) > group * JOBS:
-                group *= 2
+            group = _group([one.count for one, _, _ in members])
             jobs = _jobs(members, first, group)
             launches.append(Launch(tile, len(jobs) * group, first, len(words), group))
             words.extend(jobs)
         first += len(members)
     return Plan(words, tuple(launches), tuple((source, target) for _, source, target in ordered))
+
+
+def _group(counts: Sequence[int]) -> int:
+    """Programs of a job, for pieces of so many tiles."""
+    group, programs = 1, sum(counts)
+    while programs > group * JOBS or (
+        group < GROUP and sum(-count % (2 * group) for count in counts) * IDLE <= programs
+    ):
+        group *= 2
+    return group
 
 
 def _jobs(members: Sequence[tuple[Cut, int, int]], number: int, group: int) -> array[int]:

@@ -63,6 +63,15 @@ SCALARS = 1 << 13
 WARPS, MORE_WARPS = 2, 8
 """Groups of 32 threads for a tile, and for one of scalars too wide for 128 to be in registers."""
 
+READ_WORD, WRITE_WORD = 4, 8
+"""Bytes of the words that a shifted tile is read and written in."""
+
+ROW = 32
+"""Words of its rows, one for each thread of a warp."""
+
+SHIFT_WARPS = {1: 8, 2: 4}
+"""Bytes of a unit that is moved in them -> groups of 32 threads for a tile."""
+
 MOST_TILES = 1 << 31
 
 WASTE = 1.25
@@ -82,6 +91,7 @@ class Tile:
         vectors: units that are moved at once, on either side.
         wide: whether positions within a tile need 64 bits.
         warps: groups of 32 threads that move it.
+        shifted: whether it is moved in words that its rows share, as `shift` does.
     """
 
     unit: int
@@ -90,6 +100,7 @@ class Tile:
     vectors: tuple[int, int]
     wide: bool
     warps: int
+    shifted: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -144,9 +155,18 @@ def cut(
     strip = tiled(STRIP // unit, WARPS)
     if strip is None or strip.tile.sizes[2] == 1 or min(strip.reach) >= LONG:
         return strip
+    if min(strip.tile.vectors) * unit < READ_WORD and _shifts(axes, run, unit):
+        return tiled(SCALARS, SHIFT_WARPS[unit], shifted=True)
     if min(strip.tile.vectors) == 1 and unit < WIDEST:
         return tiled(SCALARS, MORE_WARPS if unit == 4 else WARPS)
     return tiled(TILE // unit, WARPS)
+
+
+def _shifts(axes: Sequence[Loop], run: int, unit: int) -> bool:
+    """Whether a copy transposes rows of at least a tile's, of elements narrower than a word."""
+    _, b, a, _ = _shape(axes, run // unit, unit, STRIP // unit)
+    lines = a[0] * unit >= ROW * READ_WORD and b[0] * unit >= ROW * WRITE_WORD
+    return lines and run == unit == a[1] == b[2] and unit in SHIFT_WARPS
 
 
 def _tiled(
@@ -157,9 +177,14 @@ def _tiled(
     aligned: tuple[int, int],
     room: int,
     warps: int,
+    *,
+    shifted: bool = False,
 ) -> Cut | None:
     """Axes with strides in bytes and a run in units, in tiles of up to `room` units."""
     r, b, a, sizes = _shape(axes, run, unit, room)
+    if shifted:  # the last word of a row lacks its other half, so the next tile begins with it
+        sizes = 1, (ROW - 1) * WRITE_WORD // unit, (ROW - 1) * READ_WORD // unit, 1
+        aligned = unit, unit
     outer = [axis for axis in reversed(axes) if axis not in (r, b, a)]
     if len(outer) > OUTER:
         return None
@@ -169,7 +194,8 @@ def _tiled(
     written = ((r, tr), (a, ta), (b, tb), (c, tc))
     read = ((r, tr), (b, tb), (a, ta), (c, tc)) if ta > 1 else written
     reads, writes = partial(chained, 1, read, unit), partial(chained, 2, written, unit)
-    runs = (reads(padded=False)[0], writes(padded=False)[0]) if axes else (1, 1)
+    chains = axes and not shifted
+    runs = (reads(padded=False)[0], writes(padded=False)[0]) if chains else (1, 1)
     reach = reads(padded=True)[1], writes(padded=True)[1]
     if ta == 1:  # nothing to turn, if the rows of both sides are the same
         runs = min(runs), min(runs)
@@ -185,7 +211,7 @@ def _tiled(
     for (n, _, _), step, by in zip(outer, x.outer, z.outer, strict=True):
         words += [*_digit(n), step, by]
     words += [r[0], b[0], a[0], *x.strides, *z.strides, x.length, z.length]
-    tile = Tile(unit, sizes, runs, (x.vector, z.vector), x.wide or z.wide, warps)
+    tile = Tile(unit, sizes, runs, (x.vector, z.vector), x.wide or z.wide, warps, shifted)
     spans = _span(1, axes, run * unit, offsets[0]), _span(2, axes, run * unit, offsets[1])
     return Cut(tile, count, reach, spans, (*words, count))
 

@@ -27,6 +27,7 @@ _SHAPES = {
     "unzip 8 rows": ((3, 1003, 8), (0, 2, 1)),
     "transpose": ((128, 192), (1, 0)),
     "transpose odd": ((131, 197), (1, 0)),
+    "transpose odd rows": ((2, 301, 261), (0, 2, 1)),
     "transpose tall": ((1001, 12), (1, 0)),
     "transpose wide": ((12, 1001), (1, 0)),
     "transpose batch": ((3, 65, 68), (0, 2, 1)),

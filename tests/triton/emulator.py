@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.native.oracle import Buffer
 from xlayout_triton.plan import WORDS, Plan
-from xlayout_triton.tile import Tile
+from xlayout_triton.tile import READ_WORD, ROW, WRITE_WORD, Tile
 
 __all__ = ["emulate", "positions"]
 
@@ -28,7 +28,8 @@ def emulate(plan: Plan, buffers: list[Buffer]) -> None:
             words = plan.words[piece * WORDS : (piece + 1) * WORDS].tolist()
             if number < words[37]:
                 source, target = plan.places[piece]
-                _tile(launch.tile, words, number, buffers[source], buffers[target])
+                move = _shifted_tile if launch.tile.shifted else _tile
+                move(launch.tile, words, number, buffers[source], buffers[target])
 
 
 def _tile(tile: Tile, words: list[int], number: int, source: Buffer, target: Buffer) -> None:
@@ -46,8 +47,37 @@ def _tile(tile: Tile, words: list[int], number: int, source: Buffer, target: Buf
     target.bytes[to[written][:, None] * tile.unit + unit] = values[written, :-1]
 
 
-def positions(tile: Tile, words: list[int], number: int) -> tuple[Side, Side]:
-    """Units that a tile reads and writes, both in the order of their side."""
+def _shifted_tile(
+    tile: Tile, words: list[int], number: int, source: Buffer, target: Buffer
+) -> None:
+    (_, b, a, r), outer = _numbers(words, number)
+    (n_b, n_a), (x_r, x_b), (z_r, z_a) = words[27:29], words[29:31], words[32:34]
+    _, B, A, _ = tile.sizes
+    Q = WRITE_WORD // tile.unit
+    read, write = (
+        words[k] + sum(i * words[12 + 4 * j + k] for j, i in enumerate(outer)) for k in (0, 1)
+    )
+    rows, unit, word = min(n_b - b * B, B + Q), np.arange(tile.unit), np.arange(ROW)
+    assert A * tile.unit + READ_WORD - 1 <= ROW * READ_WORD, "a row is wider than it is read"
+    for column in range(a * A, min(n_a, a * A + A)):
+        to = write + r * z_r + column * z_a + b * B
+        before = (target.address + to * tile.unit) % WRITE_WORD // tile.unit
+        start = word * Q - before
+        whole = start[(start >= 0) & (start + Q <= rows) & ((word > 0) | (b == 0))]
+        moved = [whole[:, None] + np.arange(Q)]
+        if b == 0 and before:
+            moved.append(np.arange(Q - before))
+        if rows < B + Q:
+            moved.append((rows + before) // Q * Q - before + np.arange(Q))
+        row = np.concatenate([some.ravel() for some in moved])
+        row = row[(row >= 0) & (row < rows)]
+        where = read + r * x_r + (b * B + row) * x_b + column
+        values = source.bytes[where[:, None] * tile.unit + unit]
+        target.bytes[(to + row)[:, None] * tile.unit + unit] = values
+
+
+def _numbers(words: list[int], number: int) -> tuple[list[int], list[int]]:
+    """A tile's numbers along c, b, a and r, and along the outer axes."""
     at = []
     for place in (2, 4, 6, 8, 10, 14, 18, 22):
         n, magic = words[place : place + 2]
@@ -55,7 +85,12 @@ def positions(tile: Tile, words: list[int], number: int) -> tuple[Side, Side]:
         at.append(number - quotient * n)
         number = quotient
     assert number == 0
-    (c, b, a, r), outer = at[:4], at[4:]
+    return at[:4], at[4:]
+
+
+def positions(tile: Tile, words: list[int], number: int) -> tuple[Side, Side]:
+    """Units that a tile reads and writes, both in the order of their side."""
+    (c, b, a, r), outer = _numbers(words, number)
     n_r, n_b, n_a = words[26:29]
     R, B, A, C = tile.sizes
     written = (R, A, B, C), (r, a, b, c), (n_r, n_a, n_b)

@@ -13,15 +13,16 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tests.triton.test_tile import LARGE, tile_of
+from tests.triton.test_tile import LARGE, odd_tile, tile_of
 from xlayout_triton.copy import constants, copy_tiles
 from xlayout_triton.plan import ALONE, FIRST, FURTHER
 from xlayout_triton.tile import Tile
 
-__all__ = ["FAMILIES", "compiled", "links", "variants"]
+__all__ = ["FAMILIES", "SHIFTED", "compiled", "links", "variants"]
 
 TARGET = GPUTarget("cuda", 90, 32)
 FAMILIES = [(name, itemsize) for name in LARGE for itemsize in (1, 2, 4)]
+SHIFTED = [tile for tile in map(odd_tile, (1, 2)) if tile.shifted]
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
@@ -46,9 +47,8 @@ def links(name: str, *, several: bool) -> list[list[str]]:
     return [re.findall(what, kernel.asm["ptx"], re.MULTILINE) for kernel in kernels]
 
 
-def compiled(name: str, itemsize: int) -> dict[str, int]:
+def compiled(tile: Tile) -> dict[str, int]:
     """Registers, bytes of stack and shared memory, and accesses of 16 bytes and fewer."""
-    tile = tile_of(name, itemsize)
     kernel = _kernel(tile)
     ptx = kernel.asm["ptx"]
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -71,6 +71,10 @@ def compiled(name: str, itemsize: int) -> dict[str, int]:
         "wide loads": len(re.findall("ld" + wide, ptx)),
         "wide stores": len(re.findall("st" + wide, ptx)),
         "narrow stores": len(re.findall(r"st\.global\.b", ptx)),
+        "words read": len(re.findall(r"ld\.global\.b32", ptx)),
+        "words written": len(re.findall(r"st\.global\.b64", ptx)),
+        "shuffles": len(re.findall(r"shfl\.sync", ptx)),
+        "barriers": len(re.findall(r"bar\.sync", ptx)),
     }
 
 

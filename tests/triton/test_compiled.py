@@ -16,14 +16,15 @@ pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 
 CODE = """
 import json
-from tests.triton.ptx import FAMILIES, compiled, links, variants
-found = {f"{name} {itemsize}": compiled(name, itemsize) for name, itemsize in FAMILIES}
+from tests.triton.ptx import FAMILIES, SHIFTED, compiled, links, tile_of, variants
+found = {f"{name} {itemsize}": compiled(tile_of(name, itemsize)) for name, itemsize in FAMILIES}
 chains = [links(name, several=some) for name in ("rows", "transpose") for some in (False, True)]
-print(json.dumps([found, variants(), chains]))
+print(json.dumps([found, variants(), chains, [compiled(tile) for tile in SHIFTED]]))
 """
 
 
-Found = tuple[dict[str, dict[str, int]], int, list[list[list[str]]]]
+Kernel = dict[str, int]
+Found = tuple[dict[str, Kernel], int, list[list[list[str]]], list[Kernel]]
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +41,8 @@ def found() -> Found:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    kernels, variants, chains = json.loads(done.stdout)
-    return kernels, variants, chains
+    kernels, variants, chains, shifted = json.loads(done.stdout)
+    return kernels, variants, chains, shifted
 
 
 def test_both_sides_are_moved_16_bytes_at_a_time(found: Found) -> None:
@@ -78,3 +79,11 @@ def test_links_of_a_chain_wait_and_let_the_next_begin_where_they_should(found: F
             wait,
             "ret;",
         ]  # the wait, after the last label, is all's
+
+
+def test_odd_rows_are_moved_in_words_and_turned_once_through_shared_memory(found: Found) -> None:
+    assert len(found[3]) == 2
+    for kernel in found[3]:
+        assert (kernel["stack"], kernel["barriers"]) == (0, 1)
+        assert (kernel["words read"], kernel["words written"]) == (32, 16)
+        assert kernel["shuffles"] == 32 + 2 * 16  # a neighbour's word for each

@@ -78,7 +78,7 @@ def test_each_family(name: str, itemsize: int, device: str) -> None:
 
 
 @pytest.mark.parametrize("itemsize", [1, 4, 8, 16])
-@pytest.mark.parametrize("name", ["zip rows", "transpose odd", "odd rows"])
+@pytest.mark.parametrize("name", ["zip rows", "transpose odd", "transpose odd rows", "odd rows"])
 def test_each_width(name: str, itemsize: int, device: str) -> None:
     agree(FAMILIES[name], itemsize, 3 + 64 * 9, device)
 

@@ -140,7 +140,7 @@ def test_launches_are_started_before_the_one_before_has_ended(
             return self.start
 
         def start(self, *arguments: Any, launch_pdl: bool = False, **_options: int) -> Kernel:
-            _several, link, *_ = arguments[7:]
+            _several, _shifted, link, *_ = arguments[7:]
             started.append((link, launch_pdl))
             return Kernel()
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.native.oracle import Buffer, Loops, Move, expect
-from tests.native.test_copy import copies
+from tests.native.test_copy import copies, permuted
 from tests.triton.cases import FAMILIES, ITEMSIZES, prepared
 from tests.triton.emulator import emulate
 from xlayout_triton.plan import JOBS, WORDS, alignment, cuts, plan, planned
@@ -39,6 +39,18 @@ def test_any_strided_copy(loops: Loops, itemsize: int, shift: int) -> None:
 def test_each_family(name: str, itemsize: int) -> None:
     agree(FAMILIES[name], itemsize, 0)
     agree(FAMILIES[name], itemsize, 3 + 64 * 9)
+
+
+@settings(max_examples=60)
+@given(
+    st.tuples(st.integers(1, 2), st.integers(256, 800), st.integers(128, 400)),
+    st.sampled_from([1, 2]),
+    st.integers(0, 4095),
+)
+def test_any_transpose_of_rows_that_begin_within_words(
+    shape: tuple[int, int, int], itemsize: int, shift: int
+) -> None:
+    agree(permuted(shape, (0, 2, 1)), itemsize, shift)
 
 
 @pytest.mark.parametrize("loops", [

@@ -9,7 +9,20 @@ from hypothesis import strategies as st
 
 from tests.native.test_copy import permuted
 from tests.triton.emulator import positions
-from xlayout_triton.tile import LINE, OUTER, STRIP, TILE, WARPS, Loop, Tile, _digit, cut
+from xlayout_triton.tile import (
+    LINE,
+    MORE_WARPS,
+    OUTER,
+    READ_WORD,
+    STRIP,
+    TILE,
+    WARPS,
+    WRITE_WORD,
+    Loop,
+    Tile,
+    _digit,
+    cut,
+)
 
 LARGE = {
     "rows": ((2, 2048, 4096), (1, 0, 2)),
@@ -69,13 +82,44 @@ def test_the_shape_of_a_tile(case: tuple[str, int]) -> None:
     assert (tile.unit, tile.sizes, tile.runs) == SHAPES[case]
 
 
-@pytest.mark.parametrize("itemsize", [1, 2, 4])
-def test_a_side_that_cannot_be_moved_in_vectors_makes_tiles_smaller(itemsize: int) -> None:
+def odd_tile(itemsize: int) -> Tile:
+    """The tile of a large transpose whose rows begin anywhere."""
     found = cut(0, 0, permuted((4089, 8185), (1, 0)), itemsize, (16, 16))
     assert found is not None
-    assert (found.tile.sizes, found.tile.vectors) == ((1, 128, 64, 1), (1, 1))
-    each = found.tile.nbytes // itemsize // (32 * found.tile.warps)
-    assert each == (32 if itemsize == 4 else 128)
+    return found.tile
+
+
+def test_a_side_that_cannot_be_moved_in_vectors_makes_tiles_smaller() -> None:
+    tile = odd_tile(4)
+    assert (tile.sizes, tile.vectors, tile.warps) == ((1, 128, 64, 1), (1, 1), MORE_WARPS)
+    beside_gaps = cut(0, 0, ((4089, 1, 16378), (8185, 8178, 2)), 1, (16, 16))
+    assert beside_gaps is not None
+    assert (beside_gaps.tile.sizes, beside_gaps.tile.warps) == ((1, 128, 64, 1), WARPS)
+
+
+@pytest.mark.parametrize(
+    ("shape", "itemsize", "aligned", "shifted"),
+    [
+        ((4089, 8185), 1, (16, 16), True),
+        ((4089, 8185), 2, (16, 16), True),
+        ((4088, 8184), 2, (2, 16), True),
+        ((4090, 8186), 1, (16, 16), True),  # vectors of two elements are narrower, too
+        ((4090, 8186), 2, (16, 16), False),  # and those of four bytes are not
+        ((4089, 8185), 4, (16, 16), False),
+        ((256, 129), 1, (16, 16), True),
+        ((255, 129), 1, (16, 16), False),  # fewer rows than a tile has
+        ((257, 127), 1, (16, 16), False),  # columns
+    ],
+)
+def test_narrow_elements_are_shifted_where_rows_begin_within_words(
+    shape: tuple[int, int], itemsize: int, aligned: tuple[int, int], shifted: bool
+) -> None:
+    found = cut(0, 0, permuted(shape, (1, 0)), itemsize, aligned)
+    assert found is not None
+    assert found.tile.shifted is shifted
+    if shifted:
+        _, b, a, _ = found.tile.sizes
+        assert (a, b) == (31 * READ_WORD // itemsize, 31 * WRITE_WORD // itemsize)
 
 
 def test_a_few_columns_are_long_runs_on_both_sides() -> None:
