@@ -131,13 +131,19 @@ def test_a_race_is_in_copies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "name"),
-    [("interleave rows", "STRIP"), ("transpose", "TILE"), ("transpose, odd", "SCALARS")],
+    ("op", "dtype", "name"),
+    [
+        ("interleave rows", "bfloat16", "STRIP"),
+        ("transpose", "bfloat16", "TILE"),
+        ("transpose, odd", "float32", "SCALARS"),
+    ],
 )
-def test_an_op_is_tuned_by_the_setting_that_its_tiles_are_made_by(op: str, name: str) -> None:
+def test_an_op_is_tuned_by_the_setting_that_its_tiles_are_made_by(
+    op: str, dtype: str, name: str
+) -> None:
     names = (*gpu_tune.SETTINGS, "WARPS", "MORE_WARPS")
     before = [getattr(tiles, each) for each in names]
-    found = gpu_tune.tuned(op, "bfloat16", 2)
+    found = gpu_tune.tuned(op, dtype, 2)
     assert len(found) == len(gpu_tune.SETTINGS[name])
     assert all(label.startswith(f"{name} ") for label in found)
     assert all(isinstance(share, float) for share in found.values())
