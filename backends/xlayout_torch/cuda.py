@@ -171,15 +171,19 @@ def why_not(device: torch.device) -> str:
         return "switched off by XLAYOUT_TRITON=off"
     try:
         x = torch.arange(3 * 66 * 80, dtype=torch.int32, device=device).view(3, 66, 80)
+        odd = torch.arange(257 * 129, device=device).to(torch.uint8).view(257, 129)
         halves = x, x[:, :, 40:]
         turn = 0, 0, ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
         join = [(j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2)]
+        shift = 0, 0, ((257, 129, 1), (129, 1, 257))
         for _ in range(2):  # as Triton finds what it compiled, and as it is kept here
-            alone = torch.zeros_like(x.mT).contiguous()
+            alone, shifted = (torch.zeros_like(z.mT).contiguous() for z in (x, odd))
             both = joined, turned = torch.zeros_like(x), torch.zeros_like(alone)
             copy(((0, 0, turn),), 4, [x.data_ptr()], [alone.data_ptr()], device)
+            copy(((0, 0, shift),), 1, [odd.data_ptr()], [shifted.data_ptr()], device)
             copy((*join, (0, 1, turn)), 4, addresses_of(halves), addresses_of(both), device)
-            if not all(map(torch.equal, (alone, turned, joined), (x.mT, x.mT, x))):
+            made, wanted = (alone, turned, shifted, joined), (x.mT, x.mT, odd.mT, x)
+            if not all(map(torch.equal, made, wanted)):
                 return "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, torch can copy
         return (str(error) or type(error).__name__).partition("\n")[0]

@@ -76,7 +76,7 @@ def test_other_tiles_several_pieces_and_devices_are_other_kinds(firsts: list[Ker
 
 @pytest.mark.parametrize("chains", [False, True])
 def test_a_trial_starts_what_was_kept_too(chains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And all links of a chain, where there are any."""
+    """And what is shifted, and all links of a chain, where there are any."""
 
     class Other:
         def __getitem__(self, _grid: Any) -> Any:
@@ -84,11 +84,13 @@ def test_a_trial_starts_what_was_kept_too(chains: bool, monkeypatch: pytest.Monk
 
     def first(one: Launch, arguments: tuple[Any, ...], link: int) -> tuple[Any, tuple[()]]:
         _, ends, source, target, number, *_ = arguments
-        size, turned = 4 * 3 * 66 * 80, one.jobs is None
         links.append(link)
         target += int(ends[2 * number + 1])
-        x = np.ctypeslib.as_array(ctypes.cast(source, ctypes.POINTER(ctypes.c_int32)), (3, 66, 80))
-        ctypes.memmove(target, (x.transpose(0, 2, 1) if turned else x).tobytes(), size)
+        kind, shape = ctypes.c_int32, (3, 66, 80)
+        if one.tile.shifted:
+            kind, shape = ctypes.c_uint8, (257, 129)
+        x = np.ctypeslib.as_array(ctypes.cast(source, ctypes.POINTER(kind)), shape)
+        ctypes.memmove(target, (x.swapaxes(-1, -2) if one.jobs is None else x).tobytes(), x.nbytes)
         return Other(), ()
 
     links: list[int] = []
@@ -98,7 +100,7 @@ def test_a_trial_starts_what_was_kept_too(chains: bool, monkeypatch: pytest.Monk
     cuda.why_not.cache_clear()
     assert cuda.why_not(torch.device("cpu")) == "started in another way"
     cuda.why_not.cache_clear()
-    assert links == ([FIRST, FIRST, FURTHER] if chains else [ALONE] * 2)
+    assert links == ([FIRST, FIRST, FIRST, FURTHER] if chains else [ALONE] * 3)
 
 
 def test_what_an_interpreter_runs_is_no_kernel_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
