@@ -136,18 +136,16 @@ def shift_tile(piece, tile, source, target, LINK: tl.constexpr, UNIT: tl.constex
     shifted = _both(before, made, (-8 * within) & (8 * _WRITE - 1))
     made = tl.where(within == 0, made, shifted)
     start = word * Q - within // WIDTH  # the row that a word begins with
-    whole = (start >= 0) & (start + Q <= rows) & ((word > 0) | (b == 0))
     to = (begin - within).to(tl.pointer_type(tl.uint64)) + word
-    tl.store(to, made, (column < columns) & whole)
+    tl.store(to, made, (column < columns) & (start >= 0) & (start + Q <= rows))
 
     k = tl.arange(0, Q)[None, :]
     if b == 0:
-        ends = (column < columns) & (within > 0) & (k < Q - within // WIDTH) & (k < rows)
+        ends = (column < columns) & (k < Q - within // WIDTH)
         _copy_elements(read, begin, k, column, x_b, ends, UNIT)
-    if rows <= B + Q - 1:
+    if rows < B + Q:
         last = (rows + within // WIDTH) // Q * Q - within // WIDTH + k
-        ends = (column < columns) & (last >= 0) & (last < rows)
-        _copy_elements(read, begin, last, column, x_b, ends, UNIT)
+        _copy_elements(read, begin, last, column, x_b, (column < columns) & (last < rows), UNIT)
 
 
 @triton.jit

@@ -163,7 +163,7 @@ def cut(
 
 
 def _shifts(axes: Sequence[Loop], run: int, unit: int) -> bool:
-    """Whether a copy transposes rows of at least a tile's, of elements narrower than a word."""
+    """Whether a copy transposes narrow elements, of which a tile is not longer than a row."""
     _, b, a, _ = _shape(axes, run // unit, unit, STRIP // unit)
     lines = a[0] * unit >= ROW * READ_WORD and b[0] * unit >= ROW * WRITE_WORD
     return lines and run == unit == a[1] == b[2] and unit in SHIFT_WARPS
@@ -184,7 +184,6 @@ def _tiled(
     r, b, a, sizes = _shape(axes, run, unit, room)
     if shifted:  # the last word of a row lacks its other half, so the next tile begins with it
         sizes = 1, (ROW - 1) * WRITE_WORD // unit, (ROW - 1) * READ_WORD // unit, 1
-        aligned = unit, unit
     outer = [axis for axis in reversed(axes) if axis not in (r, b, a)]
     if len(outer) > OUTER:
         return None

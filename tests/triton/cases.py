@@ -7,7 +7,7 @@ import numpy as np
 from tests.native.oracle import Buffer, Loops, Move
 from tests.native.test_copy import permuted, span
 
-__all__ = ["FAMILIES", "ITEMSIZES", "between", "prepared"]
+__all__ = ["EDGES", "FAMILIES", "ITEMSIZES", "between", "prepared"]
 
 ITEMSIZES = (1, 2, 4, 8, 16)
 
@@ -36,6 +36,14 @@ _SHAPES = {
 
 FAMILIES: dict[str, Loops] = {name: permuted(*case) for name, case in _SHAPES.items()}
 """Transpositions of row-major arrays."""
+
+EDGES = [
+    ((rows * 31 * 8 // itemsize + more, 31 * 4 // itemsize * 2 + wider), itemsize)
+    for itemsize in (1, 2)
+    for rows, more in ((2, -8 // itemsize), (2, -1), (2, 0), (2, 1), (2, 8 // itemsize))
+    for wider in (0, 1)
+]
+"""(shape, bytes of an element) of transposes that end near where tiles of shifted rows do."""
 
 
 def between(loops: Loops) -> tuple[Move, int, int]:

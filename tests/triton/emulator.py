@@ -63,14 +63,14 @@ def _shifted_tile(
         to = write + r * z_r + column * z_a + b * B
         before = (target.address + to * tile.unit) % WRITE_WORD // tile.unit
         start = word * Q - before
-        whole = start[(start >= 0) & (start + Q <= rows) & ((word > 0) | (b == 0))]
+        whole = start[(start >= 0) & (start + Q <= rows)]
         moved = [whole[:, None] + np.arange(Q)]
-        if b == 0 and before:
+        if b == 0:
             moved.append(np.arange(Q - before))
         if rows < B + Q:
             moved.append((rows + before) // Q * Q - before + np.arange(Q))
         row = np.concatenate([some.ravel() for some in moved])
-        row = row[(row >= 0) & (row < rows)]
+        row = row[row < rows]
         where = read + r * x_r + (b * B + row) * x_b + column
         values = source.bytes[where[:, None] * tile.unit + unit]
         target.bytes[(to + row)[:, None] * tile.unit + unit] = values

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests import strategies
 from tests.native.oracle import Buffer, Loops, Move, expect
-from tests.native.test_copy import copies
-from tests.triton.cases import FAMILIES, ITEMSIZES, prepared
+from tests.native.test_copy import copies, permuted
+from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, prepared
 from tests.triton.conftest import INTERPRETED
 from xlayout.algebra import Layout
 from xlayout_torch import cuda
@@ -81,6 +81,13 @@ def test_each_family(name: str, itemsize: int, device: str) -> None:
 @pytest.mark.parametrize("name", ["zip rows", "transpose odd", "transpose odd rows", "odd rows"])
 def test_each_width(name: str, itemsize: int, device: str) -> None:
     agree(FAMILIES[name], itemsize, 3 + 64 * 9, device)
+
+
+@pytest.mark.parametrize(("shape", "itemsize"), EDGES)
+def test_transposes_that_end_where_tiles_do(
+    shape: tuple[int, int], itemsize: int, device: str
+) -> None:
+    agree(permuted(shape, (1, 0)), itemsize, 1 + 64 * 7, device)
 
 
 @examples

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.native.oracle import Buffer, Loops, Move, expect
 from tests.native.test_copy import copies, permuted
-from tests.triton.cases import FAMILIES, ITEMSIZES, prepared
+from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, prepared
 from tests.triton.emulator import emulate
-from xlayout_triton.plan import JOBS, WORDS, alignment, cuts, plan, planned
+from xlayout_triton.plan import GROUP, JOBS, WORDS, alignment, cuts, plan, planned
 from xlayout_triton.tile import OUTER, cut
 
 
@@ -39,6 +39,12 @@ def test_any_strided_copy(loops: Loops, itemsize: int, shift: int) -> None:
 def test_each_family(name: str, itemsize: int) -> None:
     agree(FAMILIES[name], itemsize, 0)
     agree(FAMILIES[name], itemsize, 3 + 64 * 9)
+
+
+@pytest.mark.parametrize(("shape", "itemsize"), EDGES)
+def test_transposes_that_end_where_tiles_do(shape: tuple[int, int], itemsize: int) -> None:
+    for shift in (0, 1 + 64 * 7, 6 + 64):
+        agree(permuted(shape, (1, 0)), itemsize, shift)
 
 
 @settings(max_examples=60)
@@ -132,6 +138,13 @@ def test_small_pieces_take_no_programs_that_find_nothing_to_do() -> None:
     assert small is not None
     (launch,) = plan([(small, 2 * k, 2 * k + 1) for k in range(1000)]).launches
     assert launch.programs == 1000 * small.count
+
+
+def test_pieces_of_many_tiles_have_few_jobs() -> None:
+    many = cut(0, 0, ((1 << 22, 1, 1),), 4, (16, 16))
+    assert many is not None
+    (launch,) = plan([(many, 0, 1), (many, 2, 3)]).launches
+    assert (launch.group, launch.programs) == (GROUP, 2 * many.count)
 
 
 def test_the_table_stays_small_however_much_is_moved() -> None:

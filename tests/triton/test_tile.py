@@ -92,9 +92,10 @@ def odd_tile(itemsize: int) -> Tile:
 def test_a_side_that_cannot_be_moved_in_vectors_makes_tiles_smaller() -> None:
     tile = odd_tile(4)
     assert (tile.sizes, tile.vectors, tile.warps) == ((1, 128, 64, 1), (1, 1), MORE_WARPS)
-    beside_gaps = cut(0, 0, ((4089, 1, 16378), (8185, 8178, 2)), 1, (16, 16))
-    assert beside_gaps is not None
-    assert (beside_gaps.tile.sizes, beside_gaps.tile.warps) == ((1, 128, 64, 1), WARPS)
+    for loops in (((4089, 1, 16378), (8185, 4089, 2)), ((4089, 2, 8185), (8185, 8178, 1))):
+        apart = cut(0, 0, loops, 1, (16, 16))  # elements with gaps between them
+        assert apart is not None
+        assert (apart.tile.sizes, apart.tile.warps) == ((1, 128, 64, 1), WARPS)
 
 
 @pytest.mark.parametrize(
