@@ -6,10 +6,10 @@ Loads and stores follow rows of memory, so that Triton chooses for each side the
 they coalesce, and moves the values from one to the other through shared memory or shuffles.
 
 Launches can be a chain. A first link is started while what came before it on the stream still runs:
-it finds its place in the table meanwhile, and waits before it touches anything else. A further link
-is another launch of the same plan. It writes elsewhere, so it needs nothing of the one before it
-and waits only at its end. There it has to: whoever waits for the last launch waits for all of them.
-A link lets the next one start as soon as none of its own programs waits for what came before all.
+it finds its place in the table meanwhile, and waits before it touches anything else. Only then does
+it let the next link start. A further link is another launch of the same plan. It needs nothing of
+the one before it, since they write different places, and waits only at its end. There it has to:
+whoever waits for the last launch waits for all of them.
 """
 
 from __future__ import annotations

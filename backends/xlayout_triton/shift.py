@@ -79,8 +79,8 @@ def _stacked(xs):
 
 @triton.jit
 def _columns(read, row, rows, step, left, FIRST_ROW: tl.constexpr, UNIT: tl.constexpr):
-    # As many rows as a word has elements, from FIRST_ROW on: of each, a row of words as it lies in
-    # memory from the tile's first column on; then, for each of a word's columns, words down it.
+    # Reads as many rows as a word has elements, from FIRST_ROW on, as words that begin with the
+    # tile's columns. Transposed, they are words down each of a word's columns.
     WIDTH: tl.constexpr = UNIT.primitive_bitwidth // 8
     word = tl.arange(0, _ROW)[None, :]
     words = ()
