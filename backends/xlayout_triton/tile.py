@@ -144,8 +144,9 @@ def cut(
         itemsize: bytes of an element.
         aligned: powers of two that divide the address of the input and that of the output.
 
-    >>> cut(0, 0, ((4096, 1, 4096), (4096, 4096, 1)), 2, (16, 16)).tile
-    Tile(unit=2, sizes=(1, 128, 128, 1), runs=(2, 2), vectors=(8, 8), wide=False, warps=2)
+    >>> tile = cut(0, 0, ((4096, 1, 4096), (4096, 4096, 1)), 2, (16, 16)).tile
+    >>> tile.sizes, tile.runs, tile.vectors
+    ((1, 128, 128, 1), (2, 2), (8, 8))
     """
     run, axes = _in_bytes(loops, itemsize)
     steps = [step for _, *both in axes for step in both]
