@@ -186,6 +186,20 @@ def test_the_launches_after_the_first_write_on() -> None:
         assert "operand_index = 3" in line
 
 
+def test_a_kernel_has_as_many_arrays_as_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the table and the ends; the results so far are among what it reads."""
+    asked: list[tuple[int, int]] = []
+
+    def described(_launch: Any, inputs: int, outputs: int, _capability: int) -> bytes:
+        asked.append((inputs, outputs))
+        return b""
+
+    monkeypatch.setattr(launches, "described", described)
+    lowered(lambda x: xl.regroup(x, sizes=(8, 16, 24), groups=2, axis=1), halves((1 << 20, 48)))
+    lowered(lambda *xs: xl.stack(xs), *[halves((8192, 4096), "int8")] * 3)
+    assert asked == [(1, 1), (2, 1), (2, 1), (3, 1)]
+
+
 def test_arrays_are_found_by_number_in_what_stays_a_constant() -> None:
     """XLA would compute numbers that are all alike, here without the last, in one more kernel."""
     text = lowered(zipped, halves((16384, 4096), "int8"))

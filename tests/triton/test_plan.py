@@ -117,17 +117,24 @@ def test_rows_between_each_other_take_turns(split: bool) -> None:
     assert set(jobs[half:]) == {4, 5, 6, 7}  # of another tensor, and after them
 
 
+@pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize(
     ("step", "columns"),
     [
         (1 << 22, ((1 << 22, 1, 1),)),  # one behind the other
         (1024, ((512, 1024, 4096), (1024, 1, 1))),  # between each other, in rows of whole tiles
         (2048 * 512, ((2048, 512, 512), (512, 1, 1))),
+        (2048 * 2048, ((2048, 512, 2048), (512, 1, 1))),  # below each other, in rows with gaps
     ],
 )
-def test_other_pieces_are_copied_one_after_another(step: int, columns: Loops) -> None:
-    found = [cut(0, step * k, columns, 4, (16, 16)) for k in range(4)]
-    (launch,) = (made := plan([(one, k, 9) for k, one in enumerate(found) if one])).launches
+def test_other_pieces_are_copied_one_after_another(split: bool, step: int, columns: Loops) -> None:
+    ends = [(step * k, 0) if split else (0, step * k) for k in range(4)]
+    if split:
+        columns = tuple((n, write, read) for n, read, write in columns)
+    found = [cut(*end, columns, 4, (16, 16)) for end in ends]
+    places = [(9, k) if split else (k, 9) for k in range(4)]
+    pieces = [(one, *place) for one, place in zip(found, places, strict=True) if one is not None]
+    (launch,) = (made := plan(pieces)).launches
     assert launch.jobs is not None
     jobs = [job >> 32 for job in made.words[launch.jobs :]]
     assert jobs == sorted(jobs)
