@@ -32,6 +32,15 @@ def same(made: torch.Tensor, wanted: torch.Tensor) -> bool:
     return made.shape == wanted.shape and torch.equal(*raw)
 
 
+def far(rows: int, columns: int) -> int:
+    """Check the transpose of a large matrix of bytes; how many there are."""
+    x = torch.randint(0, 256, (rows, columns), dtype=torch.uint8, device=DEVICE)
+    made = xl.matrix_transpose(x)
+    assert all(torch.equal(made[k], x[:, k]) for k in range(0, columns, 997))
+    assert int(made.sum(dtype=torch.int64)) == int(x.sum(dtype=torch.int64))
+    return x.numel()
+
+
 @case(on_cpu=False)
 def kernel_is_at_work() -> str:
     """The Triton kernel passes its trial, and makes the large copies."""
@@ -123,21 +132,13 @@ def kernel_shifts_odd_rows() -> str:
             for start in range(4):
                 x = filled((size + 8,), dtype)[start : start + size].view(shape)
                 assert same(xl.matrix_transpose(x), x.mT.contiguous())
-    x = torch.randint(0, 256, (46_401, 50_001), dtype=torch.uint8, device=DEVICE)
-    made = xl.matrix_transpose(x)
-    assert all(torch.equal(made[k], x[:, k]) for k in range(0, 50_001, 997))
-    assert int(made.sum(dtype=torch.int64)) == int(x.sum(dtype=torch.int64))
-    return f"up to {x.numel()} elements"
+    return f"up to {far(46_401, 50_001)} elements"
 
 
 @case(on_cpu=False)
 def kernel_reaches_far() -> str:
     """More elements than 32 bits can count are copied."""
-    x = torch.randint(0, 256, (46_400, 50_000), dtype=torch.uint8, device=DEVICE)
-    made = xl.matrix_transpose(x)
-    assert all(torch.equal(made[k], x[:, k]) for k in range(0, 50_000, 997))
-    assert int(made.sum(dtype=torch.int64)) == int(x.sum(dtype=torch.int64))
-    return f"{x.numel()} elements"
+    return f"{far(46_400, 50_000)} elements"
 
 
 @case(on_cpu=False)

@@ -4,12 +4,6 @@ It works on a table of pieces, 38 numbers each, which `plan` writes; `tile` defi
 Where a piece is read from and written to is in another list, the ends, two numbers each.
 Loads and stores follow rows of memory, so that Triton chooses for each side the layout in which
 they coalesce, and moves the values from one to the other through shared memory or shuffles.
-
-Launches can be a chain. A first link is started while what came before it on the stream still runs:
-it finds its place in the table meanwhile, and waits before it touches anything else. Only then does
-it let the next link start. A further link is another launch of the same plan. It needs nothing of
-the one before it, since they write different places, and waits only at its end. There it has to:
-whoever waits for the last launch waits for all of them.
 """
 
 from __future__ import annotations
@@ -18,17 +12,13 @@ from typing import Any
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from xlayout_triton.plan import FIRST, FURTHER
+from xlayout_triton import chain
 from xlayout_triton.shift import shift_tile
 from xlayout_triton.table import located, placed, three
 from xlayout_triton.tile import Tile
 
 __all__ = ["UNITS", "constants", "copy_arrays", "copy_tiles"]
-
-_FIRST = tl.constexpr(FIRST)
-_FURTHER = tl.constexpr(FURTHER)
 
 UNITS = {1: tl.uint8, 2: tl.uint16, 4: tl.uint32, 8: tl.uint64}
 """Bytes of a unit -> the integer type it is moved as."""
@@ -120,9 +110,7 @@ def _copy_tile(
     )
     n_r, n_b, n_a = three(piece + 26)
     strides, length = piece + 29, tl.load(piece + 35)
-    if LINK == _FIRST:  # before the pointers, which would take up registers during the wait
-        gdc_wait()
-        gdc_launch_dependents()
+    chain.wait(LINK)
     if A == 1:  # nothing to transpose
         where, inside = _pointers(
             read, length, strides, (n_r, n_a, n_b), (r, a, b, c),
@@ -146,11 +134,16 @@ def _copy_tile(
 
 
 @triton.jit
-def _move_tile(
-    piece,
-    tile,
-    source,
-    target,
+def _run(
+    table,
+    ends,
+    sources,
+    targets,
+    first,
+    jobs,
+    group,
+    NUMBERED: tl.constexpr,
+    SEVERAL: tl.constexpr,
     SHIFTED: tl.constexpr,
     LINK: tl.constexpr,
     UNIT: tl.constexpr,
@@ -164,13 +157,23 @@ def _move_tile(
     WRITE_VECTOR: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    if SHIFTED:
-        shift_tile(piece, tile, source, target, LINK, UNIT)
-    else:
-        _copy_tile(
-            piece, tile, source, target, LINK, UNIT, R, B, A, C,
-            READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
-        )  # fmt: skip
+    # What a program of either kernel does.
+    chain.begin(LINK)
+    number, piece, tile, exists = located(table, first, jobs, group, SEVERAL)
+    if exists:
+        ends += 2 * number
+        if NUMBERED:
+            source, target = _select(sources, tl.load(ends)), _select(targets, tl.load(ends + 1))
+        else:
+            source, target = sources + tl.load(ends), targets + tl.load(ends + 1)
+        if SHIFTED:
+            shift_tile(piece, tile, source, target, LINK, UNIT, B, A)
+        else:
+            _copy_tile(
+                piece, tile, source, target, LINK, UNIT, R, B, A, C,
+                READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
+            )  # fmt: skip
+    chain.end(LINK)
 
 
 @triton.jit(do_not_specialize=["source", "target", "first", "jobs", "group"])
@@ -197,18 +200,10 @@ def copy_tiles(
     WIDE: tl.constexpr,
 ):
     """Copies one tile; `source` and `target` are added to the addresses in `ends`."""
-    if LINK == _FURTHER:
-        gdc_launch_dependents()
-    number, piece, tile, exists = located(table, first, jobs, group, SEVERAL)
-    if exists:
-        ends += 2 * number
-        _move_tile(
-            piece, tile, source + tl.load(ends), target + tl.load(ends + 1),
-            SHIFTED, LINK, UNIT, R, B, A, C,
-            READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
-        )  # fmt: skip
-    if LINK == _FURTHER:  # every program, or a launch could end before the one before it has
-        gdc_wait()
+    _run(
+        table, ends, source, target, first, jobs, group, False, SEVERAL, SHIFTED, LINK, UNIT,
+        R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -235,15 +230,7 @@ def copy_arrays(
     WIDE: tl.constexpr,
 ):
     """Copies one tile; `ends` holds numbers of arrays in `sources` and `targets`."""
-    if LINK == _FURTHER:
-        gdc_launch_dependents()
-    number, piece, tile, exists = located(table, first, jobs, group, SEVERAL)
-    if exists:
-        ends += 2 * number
-        _move_tile(
-            piece, tile, _select(sources, tl.load(ends)), _select(targets, tl.load(ends + 1)),
-            SHIFTED, LINK, UNIT, R, B, A, C,
-            READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
-        )  # fmt: skip
-    if LINK == _FURTHER:
-        gdc_wait()
+    _run(
+        table, ends, sources, targets, first, jobs, group, True, SEVERAL, SHIFTED, LINK, UNIT,
+        R, B, A, C, READ_RUN, WRITE_RUN, READ_VECTOR, WRITE_VECTOR, WIDE,
+    )  # fmt: skip

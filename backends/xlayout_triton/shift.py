@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from xlayout_triton.plan import FIRST
+from xlayout_triton import chain
 from xlayout_triton.table import placed, three
 from xlayout_triton.tile import READ_WORD, ROW, WRITE_WORD
 
 __all__ = ["shift_tile"]
 
-_FIRST = tl.constexpr(FIRST)
 _ROW = tl.constexpr(ROW)
 _READ = tl.constexpr(READ_WORD)
 _WRITE = tl.constexpr(WRITE_WORD)
@@ -96,13 +94,14 @@ def _columns(read, row, rows, step, left, FIRST_ROW: tl.constexpr, UNIT: tl.cons
 
 
 @triton.jit
-def shift_tile(piece, tile, source, target, LINK: tl.constexpr, UNIT: tl.constexpr):
+def shift_tile(
+    piece, tile, source, target,
+    LINK: tl.constexpr, UNIT: tl.constexpr, B: tl.constexpr, A: tl.constexpr,
+):  # fmt: skip
     """Transposes one tile of a piece, as `copy` does, but for the words it is moved in."""
     WIDTH: tl.constexpr = UNIT.primitive_bitwidth // 8
     P: tl.constexpr = _READ // WIDTH  # elements of a word that is read
     Q: tl.constexpr = _WRITE // WIDTH  # and of one that is written
-    A: tl.constexpr = (_ROW - 1) * P
-    B: tl.constexpr = (_ROW - 1) * Q
     read, write, r, b, a, _ = placed(piece, tile, source // WIDTH, target // WIDTH)
     _, n_b, n_a = three(piece + 26)
     x_r, x_b, _ = three(piece + 29)
@@ -115,9 +114,7 @@ def shift_tile(piece, tile, source, target, LINK: tl.constexpr, UNIT: tl.constex
     write = (write + r * z_r + a0 * z_a + b0) * WIDTH
     x_b *= WIDTH
     z_a *= WIDTH
-    if LINK == _FIRST:
-        gdc_wait()
-        gdc_launch_dependents()
+    chain.wait(LINK)
 
     row = tl.arange(0, _ROW)[:, None] * Q
     low = _columns(read, row, rows, x_b, columns * WIDTH, 0, UNIT)
