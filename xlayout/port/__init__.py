@@ -21,7 +21,7 @@ Its modules, from the bottom up:
     spoken, unwrapped, twice, checkpoint  a checkpoint opened as a member of a family
     companions, refusals                  files that are copied along; what is refused outright
     show_plan, plan                       everything that a port will do, also as a table
-    verify, resume, run                   the plan carried out, resumed and compared
+    stamps, verify, resume, run           the plan carried out, resumed and compared
     inspect, show_family, bar             what else the command line shows
     demo                                  a real model, there and back
 """

@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from xlayout.port.formats.system_errors import named
+from xlayout.port.stamps import paths_of
 
 if TYPE_CHECKING:
     from xlayout.port.formats import Source
@@ -25,9 +26,7 @@ def key_of(plan: PortPlan, source: Source, /) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for part in (plan.format, plan.moves, plan.specs, plan.chunks, plan.files, plan.config):
         digest.update(repr(part).encode())
-    home = source.path if source.path.is_dir() else source.path.parent
-    for name in sorted(source.files):
-        path = home / name
+    for name, path in paths_of(source):
         with path.open("rb") as file, named(path):
             stat = path.stat()
             digest.update(repr((name, stat.st_size, stat.st_mtime_ns)).encode())

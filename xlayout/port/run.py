@@ -15,6 +15,7 @@ from xlayout.port.formats import create_sink
 from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
 from xlayout.port.refusals import refuse_mesh, refuse_unless_bool
 from xlayout.port.resume import key_of
+from xlayout.port.stamps import refuse_changed, stamps_of
 from xlayout.port.stream import stream
 from xlayout.port.units import parse_bytes, show_bytes, show_count
 from xlayout.port.verify import Comparison, compare
@@ -115,7 +116,8 @@ def run(
     Raises:
         FormatError: The source is broken.
         PortError: As for `plan`; or the output already holds something, the disk is full, or
-            what was read back is not what was written; what this run wrote is then removed.
+            the source was written to meanwhile, or what was read back is not what was written;
+            what this run wrote is then removed.
         OSError: The system failed to read or write. What was written is kept, and the error says
             so; the same holds if a library is missing or memory ran out.
         TypeError: `exact`, `resume` or `verify` is neither True nor False.
@@ -133,6 +135,7 @@ def run(
     where = Path(dst)
     budget = parse_bytes(max_ram)
     with open_checkpoint(src, family=family) as checkpoint:
+        stamps = stamps_of(checkpoint.source)
         plan = plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
         if planned is not None:
             planned(plan)
@@ -152,6 +155,9 @@ def run(
             sealed = sink.seal()
             written = time.perf_counter()
             comparison = _verified(checkpoint, sealed, plan) if verify else None
+            refuse_changed(stamps)
+            if comparison is not None and not comparison.ported:
+                raise PortError(f"{plan.dst}: not what was written:\n{comparison}")
             verified = time.perf_counter()
             sink.commit()
             done = time.perf_counter()
@@ -170,7 +176,4 @@ def _verified(checkpoint: Checkpoint, sealed: Path, plan: PortPlan) -> Compariso
     """Read back and compare everything that was written, before anyone can see it."""
     with open_checkpoint(sealed, family=checkpoint.family, config=plan.config) as output:
         found = compare(checkpoint, output, max_ram=plan.max_ram, digests=False)
-    found = replace(found, second=str(plan.dst))
-    if not found.ported:
-        raise PortError(f"{plan.dst}: not what was written:\n{found}")
-    return found
+    return replace(found, second=str(plan.dst))

@@ -1,0 +1,53 @@
+"""Whether a source stayed as it was while it was read, by its files' sizes and times of change.
+
+A download that is still going on may have a whole header, and zeros for what has yet to arrive: a
+comparison after the run would then find the same zeros on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xlayout.errors import PortError
+
+if TYPE_CHECKING:
+    from os import stat_result
+
+    from xlayout.port.formats import Source
+
+__all__ = ["paths_of", "refuse_changed", "stamps_of"]
+
+
+def paths_of(source: Source, /) -> Iterator[tuple[str, Path]]:
+    """Yield the files of a source by name, each with its path, in a fixed order."""
+    home = source.path if source.path.is_dir() else source.path.parent
+    for name in sorted(source.files):
+        yield name, home.absolute() / name
+
+
+def stamps_of(source: Source, /) -> dict[Path, stat_result]:
+    """Return what the system says about each file of a source."""
+    return {path: path.stat() for _, path in paths_of(source)}
+
+
+def refuse_changed(stamps: Mapping[Path, stat_result], /) -> None:
+    """Refuse files that were written to since they were stamped.
+
+    A file that was removed, or that another one has replaced, passes: it was read as it was opened.
+
+    Raises:
+        PortError: A file has another size or time of change.
+    """
+    for path, then in stamps.items():
+        try:
+            now = path.stat()
+        except OSError:
+            continue
+        same_file = (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
+        if same_file and (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns):
+            raise PortError(
+                f"{path}: written to while it was read ({then.st_size:,} bytes before, "
+                f"{now.st_size:,} after); wanted a checkpoint that is complete"
+            )
