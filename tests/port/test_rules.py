@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -137,6 +138,21 @@ def test_query_kernels_alone_are_scaled_and_only_where_maxtexts_attention_is_not
         ("b.{layer}", "h -> h layer", "wanted `layer` among the target's axes where"),
         ("b", "h -> h", "wanted `layer` among the target's axes where"),
         ("b.{layer}", "layer h -> h", "both sides must name the same"),
+        *(
+            ("b", pattern, rf"b: {re.escape(repr(pattern))}; wanted names of sizes, each once on a")
+            for pattern in (
+                "",
+                "()",
+                "g g",
+                "g () w",
+                "(g w",
+                "(g (w d))",
+                "g w 1",
+                "(g + w) d",
+                "g, w",
+                "g w -> w -> g",
+            )
+        ),
     ],
 )
 def test_a_rule_that_cannot_work_is_refused(target: str, pattern: str, text: str) -> None:
@@ -190,9 +206,38 @@ def test_a_family_must_cover_the_same_tensors_in_every_dialect() -> None:
         family(fused, other)
 
 
+def test_a_family_says_where_every_size_is() -> None:
+    rules = (Rule("a.{layer}", "a.{layer}", "h w", part=Part(("h", "d"), 0), scale=Power("e", 2)),)
+    rules += (Rule("b.{layer}", "a.{layer}", "d w", part=Part(("h", "d"), 1)),)
+    dialects = {"hf": Dialect("safetensors", rules)}
+    sizes = dict.fromkeys(("layer", "h", "w", "d", "e"), "1")
+    Family("f", (), sizes, dialects)
+    for size in sizes:
+        others = {name: way for name, way in sizes.items() if name != size}
+        with pytest.raises(
+            PortError,
+            match=rf"f, hf: its rules name \['{size}'\]; sizes has .*, wanted all of them",
+        ):
+            Family("f", (), others, dialects)
+    for way in ("w / h", "h / hidden_size", "h / 0"):
+        with pytest.raises(
+            PortError, match=f"f: sizes: h is '{way}'; wanted a quotient of sizes before it"
+        ):
+            Family("f", (), {**sizes, "h": f"heads | {way}"}, dialects)
+    with pytest.raises(PortError, match=r"f: dialects are \['x'\]; wanted 'hf' among them"):
+        Family("f", (), sizes, {"x": dialects["hf"]})
+
+
+def test_a_model_may_have_no_layers() -> None:
+    dialects = {"hf": Dialect("safetensors", (Rule("a", "a", "h"),))}
+    family = Family("f", (), {"h": "1"}, dialects)
+    assert [place.name for place in dialects["hf"].places(family.model_sizes({}))] == ["a"]
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
+        ({"hidden_size": "6" * 200}, r"hidden_size is '6{79}; wanted a positive whole number"),
         ({"hidden_size": None}, "config: it has no hidden_size; it gives the embed size"),
         ({"hidden_size": 0}, "hidden_size is 0; wanted a positive whole number"),
         ({"hidden_size": "64"}, "hidden_size is '64'; wanted a positive whole number"),

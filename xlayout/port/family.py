@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,7 +50,7 @@ class Dialect:
         once = [Place(rule) for rule in present if not rule.counted]
         return once + [
             Place(rule, layer, expert)
-            for layer in range(sizes["layer"])
+            for layer in range(sizes.get("layer", 0))
             for rule in present
             if rule.counted
             for expert in (range(sizes["expert"]) if "expert" in rule.counted else (None,))
@@ -75,7 +75,8 @@ class Family:
 
     Raises:
         PortError: Two rules of a dialect share a name, the parts of a tensor do not fill it, or a
-            dialect does not cover the same canonical tensors as "hf".
+            dialect does not cover the same canonical tensors as "hf"; or a rule names a size that
+            is not in `sizes`, or `sizes` does not say where it is.
     """
 
     name: str
@@ -87,6 +88,11 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if "hf" not in self.dialects:
+            raise PortError(
+                f"{self.name}: dialects are {[*self.dialects]}; wanted 'hf' among them, the "
+                "canonical form"
+            )
         canonical = {rule.name for rule in self.dialects["hf"].rules}
         for key, dialect in self.dialects.items():
             names = Counter(rule.name for rule in dialect.rules)
@@ -103,6 +109,16 @@ class Family:
                     f"{self.name}, {key}: rules for {sorted(odd)} are missing or unknown; wanted "
                     "exactly the tensors of 'hf'"
                 )
+            named = set[str]().union(*(rule.named_sizes for rule in dialect.rules))
+            if unknown := sorted(named.difference(self.sizes)):
+                raise PortError(
+                    f"{self.name}, {key}: its rules name {unknown}; sizes has {[*self.sizes]}, "
+                    "wanted all of them"
+                )
+        for size, way in _odd_ways(self.sizes):
+            raise PortError(
+                f"{self.name}: sizes: {size} is {way!r}; wanted a quotient of sizes before it"
+            )
 
     def model_sizes(self, config: Mapping[str, Any], /) -> dict[str, int]:
         """Return the sizes of one model, from its config in Hugging Face's keys.
@@ -120,7 +136,7 @@ class Family:
                     f"config: it has no {ways.split(' | ')[0]}; it gives the {name} size"
                 )
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise PortError(f"config: {way} is {value!r}; wanted a positive whole number")
+                raise PortError(f"config: {way} is {value!r:.80}; wanted a positive whole number")
             if value > (most := _MOST_LAYERS if name == "layer" else _MOST):
                 raise PortError(f"config: {way} is {f'{value:,}':.80}; wanted at most {most:,}")
             found[name] = value
@@ -159,6 +175,18 @@ def _refuse_gaps(where: str, parts: list[Part | None]) -> None:
         part is None or part.segments != segments for part in parts
     ):
         raise PortError(f"{where}: its parts are {fused}; wanted each of {segments} once")
+
+
+def _odd_ways(sizes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield quotients that cannot be computed, each with the size that it is to give."""
+    before: set[str] = set()
+    for name, ways in sizes.items():
+        for way in ways.split(" | "):
+            over, divided, under = way.partition(" / ")
+            numbers = (part for part in (over, under) if part not in before)
+            if divided and not all(part.isdecimal() and int(part) for part in numbers):
+                yield name, way
+        before.add(name)
 
 
 def _look_up(way: str, config: Mapping[str, Any], found: Mapping[str, int]) -> Any:

@@ -97,8 +97,9 @@ class Rule:
             describes the part alone.
 
     Raises:
-        PatternError: The two sides name different sizes, or the lead is not the first factor of an
-            axis of the target, which for a part must be the first axis.
+        PatternError: The pattern is more than axes and their factors, the two sides name different
+            sizes, or the lead is not the first factor of an axis of the target, which for a part
+            must be the first axis.
     """
 
     name: str
@@ -109,6 +110,11 @@ class Rule:
 
     def __post_init__(self) -> None:
         left, right = self.sides
+        if not left or not all(map(_is_axes, (left, right))) or _beside_axes(self.pattern):
+            raise PatternError(
+                f"{self.target}: {self.pattern!r}; wanted names of sizes, each once on a side, "
+                "such as '(heads dim) embed -> embed heads dim'"
+            )
         names, there = sorted(sum(left, ())), sorted(sum(right, ()))
         for what in _COUNTED:
             stacked = what in self.stacked
@@ -156,6 +162,14 @@ class Rule:
         right = self.sides[1]
         return {what: right.index((what,)) for what in self.stacked}
 
+    @property
+    def named_sizes(self) -> set[str]:
+        """The sizes that the rule needs, layers and experts among them if it is counted."""
+        parts = self.part.segments if self.part else ()
+        scale = [self.scale.size] if self.scale else []
+        factors = sum(self.sides[0], ())
+        return {*factors, *self.counted, *" ".join(parts).split(), *scale}
+
     def shape(self, sizes: Sizes, /) -> tuple[int, ...]:
         """Return the canonical shape."""
         return tuple(math.prod(sizes[name] for name in group) for group in self.sides[0])
@@ -196,6 +210,17 @@ def _sides(pattern: str) -> tuple[_Side, _Side]:
 
 def _groups(side: str) -> _Side:
     return tuple(tuple((many or one).split()) for many, one in _AXIS.findall(side))
+
+
+def _is_axes(side: _Side) -> bool:
+    """Whether every axis has factors, and every factor is a name that stands once."""
+    names = sum(side, ())
+    return () not in side and all(map(str.isidentifier, names)) and len({*names}) == len(names)
+
+
+def _beside_axes(pattern: str) -> str:
+    """Return what a pattern has besides one arrow and axes, such as a bracket that stays open."""
+    return _AXIS.sub("", pattern.replace("->", "", 1)).strip()
 
 
 @cache
