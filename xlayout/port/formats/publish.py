@@ -240,7 +240,8 @@ def _taken(path: Path, /, *, single: bool) -> PortError:
 
 
 def _room(needed: int, free: int) -> str:
-    return f"the disk is full: {needed:,} bytes are needed in all, {free:,} are free"
+    beyond = "; a quota is used up, or the number of files it can hold" if free >= needed else ""
+    return f"the disk is full: {needed:,} bytes are needed in all, {free:,} are free{beyond}"
 
 
 def _free(folder: Path) -> int:
