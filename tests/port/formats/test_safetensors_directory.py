@@ -156,8 +156,15 @@ def test_refuses_a_directory_of_files_that_no_index_joins(tmp_path: Path) -> Non
     for name in ("a", "b"):
         save(tmp_path / f"{name}.safetensors", "safetensors", {name: bits("int8", (1,))})
     with pytest.raises(
-        FormatError, match=r"a\.safetensors, b\.safetensors; wanted one file, or one index"
+        FormatError,
+        match=r"a\.safetensors, b\.safetensors; wanted one file, or one index .* the shards$",
     ):
+        open_source(tmp_path)
+    for name in ("a", "b"):
+        file = f"shard-0000{1 + (name == 'b')}-model-00001-of-00001.safetensors"
+        (tmp_path / f"{name}.safetensors").rename(tmp_path / file)
+    text = r"the shards; what torch's ranks saved apart, .* puts together with enable_consolidation"
+    with pytest.raises(FormatError, match=text):
         open_source(tmp_path)
     (tmp_path / "none").mkdir()
     with pytest.raises(FormatError, match=r"a directory with nothing; wanted \*\.safetensors"):

@@ -23,6 +23,7 @@ __all__ = [
 
 INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
+_OF_RANKS = re.compile(r"shard-\d+-model-")  # each file has a part of every tensor
 
 
 def listed_files(folder: Path, /) -> Mapping[str, set[str] | None]:
@@ -46,7 +47,12 @@ def listed_files(folder: Path, /) -> Mapping[str, set[str] | None]:
     if not indexes and (_SINGLE in files or len(files) == 1):
         return {_SINGLE if _SINGLE in files else files[0]: None}
     found = ", ".join([*indexes, *files][:8]) or "no safetensors file"
-    raise FormatError(f"{folder}: {found}; wanted one file, or one index that names the shards")
+    apart = any(_OF_RANKS.match(file) for file in files)
+    raise FormatError(
+        f"{folder}: {found}; wanted one file, or one index that names the shards"
+        + "; what torch's ranks saved apart, its HuggingFaceStorageWriter puts together with "
+        "enable_consolidation=True" * apart
+    )
 
 
 def _read_index(path: Path) -> dict[str, set[str]]:
