@@ -41,15 +41,15 @@ Dst = Annotated[
     Path, typer.Argument(help="Where the output will appear: absent, or an empty folder.")
 ]
 To = Annotated[
-    str, typer.Option(help="What to write: hf, maxtext, …; `xlayout families` lists all.")
+    str, typer.Option(help="What to write: hf, maxtext, dcp, …; `xlayout families` lists all.")
 ]
 Family = Annotated[
-    str | None, typer.Option(help="The family of models; by default the config names it.")
+    str | None, typer.Option(help="The family of models; by default, the one in the config.")
 ]
 Dtype = Annotated[
-    str | None, typer.Option(help="The dtype to write; by default each tensor's own.")
+    str | None, typer.Option(help="The dtype to write: bfloat16, …; by default, each tensor's own.")
 ]
-MaxRam = Annotated[str, typer.Option(help="The most memory that tensor data may take.")]
+MaxRam = Annotated[str, typer.Option(help="The most memory for tensor data, such as 2GiB.")]
 Exact = Annotated[
     bool, typer.Option("--exact/--lossy", help="Refuse to lose a bit, or round and say so.")
 ]
@@ -67,10 +67,10 @@ def _version(wanted: bool) -> None:
 def _xlayout(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit."),
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Array layouts as values: look into checkpoints, and port them exactly."""
+    """Inspect checkpoints, port them exactly between formats, and explain layouts."""
 
 
 def _show(found: object) -> None:
@@ -145,10 +145,10 @@ def port_command(
     dtype: Dtype = None,
     max_ram: MaxRam = "512MiB",
     exact: Exact = True,
-    resume: Annotated[bool, typer.Option(help="Go on from a run that was interrupted.")] = True,
+    resume: Annotated[bool, typer.Option(help="Continue a run that was interrupted.")] = True,
     verify: Annotated[bool, typer.Option(help="Read the output back and compare it.")] = True,
 ) -> None:
-    """Port a checkpoint: plan it, stream it, publish it whole, compare it."""
+    """Port a checkpoint: make the plan, carry it out, compare the result with its source."""
     from xlayout import port
     from xlayout.port.bar import bar
 
@@ -167,7 +167,7 @@ def port_command(
 
 @app.command()
 def verify(a: Src, b: Src, family: Family = None, max_ram: MaxRam = "512MiB") -> None:
-    """Compare two checkpoints bit for bit in canonical form, whatever their formats."""
+    """Compare the values of two checkpoints in any formats; exit with 1 if they differ."""
     from xlayout import port
 
     with _refusals():
@@ -178,7 +178,7 @@ def verify(a: Src, b: Src, family: Family = None, max_ram: MaxRam = "512MiB") ->
 
 @app.command()
 def diff(a: Src, b: Src, family: Family = None) -> None:
-    """Show where two checkpoints differ in names, shapes, dtypes and config, from their headers."""
+    """Compare names, shapes, dtypes and config of two checkpoints; exit with 1 if they differ."""
     from xlayout import port
 
     with _refusals():
@@ -189,7 +189,7 @@ def diff(a: Src, b: Src, family: Family = None) -> None:
 
 @app.command()
 def families(
-    name: Annotated[str | None, typer.Argument(help="A family, to see its rules.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A family, to show its rules.")] = None,
     to: Annotated[str, typer.Option(help="The dialect whose rules to show.")] = "maxtext",
 ) -> None:
     """List the families that can be ported, or the rules of one."""
@@ -207,7 +207,7 @@ def explain(
     ] = None,
     itemsize: Annotated[int, typer.Option(help="Bytes of one element.")] = 2,
 ) -> None:
-    """Show what a layout is, what it costs, and what undoes it."""
+    """Show the shapes, the inverse, the pieces and the cost of a layout."""
     from xlayout.algebra import Layout
     from xlayout.table import Table
 
@@ -240,7 +240,7 @@ def _sizes(texts: list[str]) -> dict[str, int]:
 
 @app.command()
 def info() -> None:
-    """Show the versions that are at work, and which frameworks are there."""
+    """Show the installed versions, and which copy kernels are in use."""
     from importlib.metadata import PackageNotFoundError, version
     from platform import platform, python_version
 
@@ -270,11 +270,11 @@ def info() -> None:
 @app.command()
 def demo(
     cache: Annotated[
-        Path, typer.Option(help="Where the download goes; outputs go to xlayout-demo in it.")
+        Path, typer.Option(help="Folder for the download; outputs go to xlayout-demo in it.")
     ] = Path(".demo"),
-    tiny: Annotated[bool, typer.Option(help="A tiny random model, nothing downloaded.")] = False,
+    tiny: Annotated[bool, typer.Option(help="A tiny random model; no download.")] = False,
 ) -> None:
-    """Port a real model from GGUF to Hugging Face to MaxText and back, and prove it."""
+    """Port a real model from GGUF to Hugging Face to MaxText and back, and check every step."""
     from xlayout.port.demo import run_demo
     from xlayout.port.demo.summary import PAGE, summary
 

@@ -21,10 +21,10 @@ MB = 1 << 20
 def bench(
     quick: Annotated[bool, typer.Option(help="Three ops at 16 MB, without torch.compile.")] = False,
     threads: Annotated[
-        int | None, typer.Option(help="How many each contender may use; by default all.")
+        int | None, typer.Option(help="Threads that each contender may use; by default, all.")
     ] = None,
 ) -> None:
-    """Time a few ops beside the installed frameworks' own forms, in units of memcpy."""
+    """Time a few ops beside the installed frameworks' own ways to write them, in memcpys."""
     from rich.console import Console
 
     screen = Console(soft_wrap=True)
