@@ -1,4 +1,18 @@
-"""Array layouts as values: one algebra for ops in torch, JAX and numpy, and for checkpoints."""
+"""Array layouts as values: one algebra for ops in torch, JAX and numpy, and for checkpoints.
+
+Layouts    Layout, Piece, Cost, partition
+Ops        interleave, deinterleave, matrix_transpose, permute_dims, rope_halves, rope_pairs,
+           fuse_qkv, split_qkv, regroup, ungroup, to_tiles, from_tiles, stack, unstack, pad, trim,
+           rearrange, tiled_linear; apply and apply_many run any layout; `interleave.layout(shape)`
+           is the layout of an op
+Exchange   to_torch, to_jax, to_numpy; for sharded arrays shards_to_jax, jax_to_shards,
+           dtensor_to_jax, jax_to_dtensor
+Sharding   Mesh, Sharding, Split, plan_reshard, Plan, reshard, all_gather, wire_bytes
+Models     tp: tensor parallelism; xlayout.torch and xlayout.jax: what one framework alone has
+Ports      xlayout.port: checkpoints from one format to another (imported on its own)
+Switch     native: where the copy kernel may be used
+Errors     LayoutError, and a subclass for each kind
+"""
 
 from importlib import import_module as _import
 from typing import TYPE_CHECKING, Any

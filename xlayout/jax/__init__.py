@@ -1,4 +1,4 @@
-"""Jax: what is idiomatic to JAX alone."""
+"""For JAX alone: gathers for train steps, a checkpoint policy, and a tiled layer of flax.nnx."""
 
 from typing import TYPE_CHECKING, Any
 

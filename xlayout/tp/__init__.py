@@ -1,4 +1,8 @@
-"""Tp: one model on several ranks by tensor parallelism, for torch and JAX.
+"""Tensor parallelism: one model on several ranks, in torch and in JAX.
+
+    plan = tp.plan(model, 8)              # which part of every weight each rank holds
+    part = tp.shard(weights, plan, rank)  # the weights of one rank; `tp.merge` undoes it
+    model = tp.parallelize(model, mesh)   # a model that runs in parts
 
 Its modules, from the bottom up:
 
