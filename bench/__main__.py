@@ -26,13 +26,13 @@ import sys
 from importlib.util import find_spec
 
 _ALL = {
-    "grid": "every op beside its peers, in memcpys",
-    "compare": "two results of the grid, and what became slower",
-    "page": "write the figures of the results into the guide",
-    "exchange": "the same memory in another framework, beside from_dlpack",
-    "memory": "the most memory that a call holds beside its input",
-    "overhead": "calls on a kilobyte, over and over",
-    "porting": "whole checkpoints, beside scripts of the formats' own libraries",
+    "grid": "times of every op and of its alternatives, in memcpys",
+    "compare": "what became slower or faster between two results of the grid",
+    "page": "writes the figures of the results into the guide",
+    "exchange": "to_torch, to_jax and to_numpy, beside the frameworks' from_dlpack",
+    "memory": "peak memory of a call, in multiples of its input",
+    "overhead": "repeated calls on a kilobyte, in microseconds",
+    "porting": "whole checkpoints, beside scripts with the formats' own libraries",
     "sharding": "bytes and seconds of resharding, beside XLA and DTensor",
 }
 _NEEDS = {
@@ -46,8 +46,9 @@ def main(arguments: list[str]) -> int:
     """Run the benchmark that is named first, with the rest as its own arguments."""
     name, *rest = arguments or [""]
     if name in ("", "-h", "--help"):
-        print("python -m bench NAME [...]; `NAME --help` tells its options. NAME is one of")
+        print("python -m bench NAME [...]; `NAME --help` lists its options. NAME is one of")
         print("\n".join(f"    {each:<9} {what}" for each, what in _ALL.items()))
+        print("On an accelerator: python -m bench.gpu (`make gpu`).")
         return 0 if name else 2
     if name not in _ALL:
         print(f"bench: no {name!r}; there are {', '.join(_ALL)}", file=sys.stderr)

@@ -82,10 +82,17 @@ def different(old: Results, new: Results) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     """Print what changed; return 1 if any call of xlayout's became slower."""
     asked = parser("compare", __doc__)
-    asked.add_argument("old", type=Path)
-    asked.add_argument("new", type=Path)
-    asked.add_argument("--threshold", type=float, default=THRESHOLD, help="as a fraction")
-    asked.add_argument("--force", action="store_true", help="compare different machines too")
+    asked.add_argument("old", type=Path, help="a result file of the grid")
+    asked.add_argument("new", type=Path, help="a later one of the same machine")
+    asked.add_argument(
+        "--threshold",
+        type=float,
+        default=THRESHOLD,
+        help="what counts as slower or faster, as a fraction (default: %(default)s)",
+    )
+    asked.add_argument(
+        "--force", action="store_true", help="compare files of different machines or versions too"
+    )
     options = asked.parse_args(arguments)
     if not options.threshold >= 0:  # also refuses nan, which no change would exceed
         asked.error(f"--threshold: {options.threshold}; wanted a fraction from 0 up, as 0.1")

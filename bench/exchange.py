@@ -113,8 +113,18 @@ def main() -> int:
     """Print the table; return 1 if a limit is exceeded."""
     jax.config.update("jax_platforms", "cpu")
     asked = parser("exchange", __doc__)
-    asked.add_argument("--tensors", type=count, default=TENSORS)
-    asked.add_argument("--rounds", type=count, default=ROUNDS)
+    asked.add_argument(
+        "--tensors",
+        type=count,
+        default=TENSORS,
+        help="tensors in the state dict (default: %(default)s)",
+    )
+    asked.add_argument(
+        "--rounds",
+        type=count,
+        default=ROUNDS,
+        help="times each call is timed (default: %(default)s)",
+    )
     options = asked.parse_args()
     rows, kept, broken = [], [], 0
     for race in races(options.tensors):

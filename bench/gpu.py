@@ -30,11 +30,27 @@ UNASKED = 4
 
 def main() -> int:
     """Run the parts there is time for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join((*PARTS, *EXTRA)))
-    parser.add_argument("--only", nargs="+", metavar="CASE", default=(), help="these cases alone")
-    parser.add_argument("--minutes", type=float, default=9.5)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="in place of bench/results")
+    parser = argparse.ArgumentParser(
+        "python -m bench.gpu", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help=f"what to run: {', '.join((*PARTS, *EXTRA))}; default: all but {EXTRA[0]}",
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="CASE", default=(), help="run only these cases"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=9.5, help="time limit (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="where to write the results; default: a file in bench/results",
+    )
     options = parser.parse_args()
     if unknown := set(options.parts) - {*PARTS, *EXTRA}:
         parser.error(f"no part {unknown.pop()!r}; there are {', '.join((*PARTS, *EXTRA))}")

@@ -139,13 +139,31 @@ def report(results: Results) -> str:
 def _options(arguments: Sequence[str]) -> Namespace:
     asked = parser("grid", __doc__)
     asked.add_argument("--quick", action="store_true", help="a few ops at 64 MB, two minutes")
-    asked.add_argument("--family", action="append", choices=FAMILIES, help="only this; repeatable")
-    asked.add_argument("--op", action="append", help="only this; repeatable")
-    asked.add_argument("--threads", type=int, default=processors(), help="default: all")
-    asked.add_argument("--date", default="", help="written into the results")
+    asked.add_argument(
+        "--family", action="append", choices=FAMILIES, help="only this family; may be repeated"
+    )
+    asked.add_argument(
+        "--op", action="append", help="only this op, as the tables name it; may be repeated"
+    )
+    asked.add_argument(
+        "--threads",
+        type=int,
+        default=processors(),
+        help="threads of every call; default: one per processor",
+    )
+    asked.add_argument("--date", default="", help="date to write into the results")
     asked.add_argument("--out", type=Path, help="default: bench/results/grid.json or quick.json")
-    asked.add_argument("--resume", action="store_true", help="keep the rows that are there")
-    asked.add_argument("--seconds", type=float, default=float("inf"), help="stop after these")
+    asked.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue a run: keep the rows that the file already has",
+    )
+    asked.add_argument(
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        help="stop after so many seconds; --resume continues",
+    )
     options = asked.parse_args(arguments)
     options.keep = options.resume or bool(options.family or options.op)
     if options.out and options.out.suffix in {".txt", ".png"}:  # taken by the tables and pictures

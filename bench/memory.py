@@ -44,8 +44,10 @@ def measured(op: str, framework: str, form: str, who: str, megabytes: int) -> di
 def main() -> int:
     """Print the table, save it; return 1 if xlayout holds more than its output."""
     asked = parser("memory", __doc__)
-    asked.add_argument("--mb", type=count, default=MEGABYTES, help="of the input")
-    asked.add_argument("--only", choices=FORMS, help="one framework")
+    asked.add_argument(
+        "--mb", type=count, default=MEGABYTES, help="size of the input in MB (default: %(default)s)"
+    )
+    asked.add_argument("--only", choices=FORMS, help="only this framework")
     options = asked.parse_args()
     if options.mb < LEAST:
         asked.error(f"--mb: {options.mb}; wanted {LEAST} or more")

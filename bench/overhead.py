@@ -140,9 +140,11 @@ def import_milliseconds() -> float:
 def main() -> int:
     """Print the table, save it; return 1 if a limit is exceeded."""
     asked = parser("overhead", __doc__)
-    asked.add_argument("--rounds", type=count, default=ROUNDS)
-    asked.add_argument("--only", choices=LIMITS, help="one framework")
-    asked.add_argument("--op", choices=OPS, help="one op")
+    asked.add_argument(
+        "--rounds", type=count, default=ROUNDS, help="rounds per call (default: %(default)s)"
+    )
+    asked.add_argument("--only", choices=LIMITS, help="only this framework")
+    asked.add_argument("--op", choices=OPS, help="only this op")
     options = asked.parse_args()
     try:
         frameworks = chosen(options.only, LIMITS)

@@ -57,9 +57,16 @@ def race(way: str, folder: Path, rounds: int) -> dict[str, Any]:
 def main() -> int:
     """Print the table and save it; return 1 if a script by hand beats an unverified port."""
     asked = parser("porting", __doc__)
-    asked.add_argument("--layers", type=count, default=LAYERS)
-    asked.add_argument("--rounds", type=count, default=ROUNDS)
-    asked.add_argument("--folder", type=Path, help="where the files lie; default: a temporary one")
+    asked.add_argument(
+        "--layers", type=count, default=LAYERS, help="layers of the model (default: %(default)s)"
+    )
+    asked.add_argument(
+        "--rounds",
+        type=count,
+        default=ROUNDS,
+        help="times each port is timed (default: %(default)s)",
+    )
+    asked.add_argument("--folder", type=Path, help="folder for the files; default: a temporary one")
     options = asked.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)

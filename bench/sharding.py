@@ -68,18 +68,20 @@ def _times(moved: float | None, needed: float) -> str:
 def main() -> None:
     """Print the tables, and save them if asked to."""
     asked = parser("sharding", __doc__)
-    asked.add_argument("--save", action="store_true", help="keep the rows too")
+    asked.add_argument(
+        "--save", action="store_true", help="write the rows into bench/results/sharding.json too"
+    )
     options = asked.parse_args()
     whole = reshards()
     show(
-        f"{whole[0]['reshards']} reshards between specs of a (2, 4) grid, by the lower bound",
-        ("contender", "in all", "median", "worst", "moves though nothing need"),
+        f"{whole[0]['reshards']} reshards between specs on a 2 x 4 mesh, in lower bounds",
+        ("contender", "in all", "median", "worst", "needless moves"),
         [(r["contender"], f"{r['in all']:.2f}", f"{r['median']:.2f}", f"{r['worst']:.2f}",
           str(r["needless"])) for r in whole],
     )  # fmt: skip
     each = cases()
     show(
-        "layouts between shardings: MiB that a device needs, and what is moved by that",
+        "layouts between shardings: MiB that a device needs, and what moves, in units of it",
         ("case", "bound", *CONTENDERS),
         [(r["case"], f"{r['bound'] / MIB:.3g}", *(_times(r[who], r["bound"]) for who in CONTENDERS))
          for r in each],
