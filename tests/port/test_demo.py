@@ -44,7 +44,7 @@ def test_every_check_holds_on_the_tiny_model(tiny: Demo) -> None:
     page = shown(tiny)
     assert "20 of 20 tensors byte-identical" in page
     assert "every check held" in page
-    assert "not the real model: it was asked for" in page
+    assert "not the real model: a tiny one was asked for" in page
 
 
 def test_what_was_there_before_stays(tiny: Demo, cache: Path) -> None:
