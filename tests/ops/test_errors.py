@@ -43,7 +43,7 @@ REFUSALS: list[tuple[str, Any, type[Exception], str]] = [
     ("an axis where there is none to choose", lambda x: xl.matrix_transpose(x, axis=1), TypeError,
      "matrix_transpose: no option 'axis'; it takes out, copy, donate, comm, out_sharding"),
     ("options by position", lambda x: xl.interleave(x, 2), TypeError,
-     "interleave: options are given by name; 1 by position"),
+     "interleave: options are given by name; got 1 by position"),
     ("an option given twice", lambda x: xl.permute_dims(x, (1, 0), axes=(0, 1)), TypeError,
      "permute_dims: axes given twice, by position and by name"),
     ("a pattern given twice", lambda x: xl.rearrange(x, "a b -> b a", pattern="a b -> a b"),

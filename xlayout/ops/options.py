@@ -61,7 +61,7 @@ def by_name(
 ) -> dict[str, Any]:
     """Options given by position, under their names: `permute_dims(x, (1, 0))`."""
     if len(args) > len(positional):
-        raise TypeError(f"{function}: options are given by name; {len(args)} by position")
+        raise TypeError(f"{function}: options are given by name; got {len(args)} by position")
     named = dict(zip(positional, args, strict=False))
     for name in named:
         if name in options:
