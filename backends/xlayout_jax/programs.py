@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any
 
 import jax
@@ -14,14 +15,26 @@ from xlayout_native.switch import WATCHERS, wanted
 
 __all__ = ["nbytes", "on", "order_of", "spread"]
 
-_make_context: Any = jax.make_user_context  # ships no type
-_switch = _make_context(True)  # part of what jit remembers its results by
-WATCHERS.append(_switch)
+_SWITCH: list[Any] = []  # JAX's own, from the first use on
+_LOCK = Lock()
+
+
+def _switched(on: bool) -> Any:
+    """The switch as part of what jit remembers its results by."""
+    # To add a part has JAX trace and compile all that it has: not before somebody switches.
+    with _LOCK:
+        if not _SWITCH:
+            make_context: Any = jax.make_user_context  # ships no type
+            _SWITCH.append(make_context(True))
+    return _SWITCH[0](on)
+
+
+WATCHERS.append(_switched)
 
 
 def on() -> bool:
     """Whether kernels are wanted here and now."""
-    return bool(_switch.value) and wanted()
+    return all(switch.value for switch in _SWITCH) and wanted()
 
 
 def nbytes(arrays: Sequence[Any]) -> int:

@@ -107,3 +107,22 @@ with xl.native(sys.argv[1] == "on"):
 )
 def test_in_a_program_that_imports_jax_last(switch: str, variable: str, there: bool) -> None:
     assert printed(LATE, switch, XLAYOUT_NATIVE=variable) == f"{there}"
+
+
+OFTEN = """
+import jax, jax.numpy as jnp, xlayout as xl
+traced = []
+before = jax.jit(lambda x: traced.append("before") or x + 1)
+step = jax.jit(lambda x: traced.append("step") or xl.interleave(x, axis=1))
+x = jnp.zeros((256, 384))
+for _ in range(3):
+    before(x), step(x), xl.interleave(x)
+print(*traced)
+with xl.native(False):
+    before(x), step(x)
+print(*traced)
+"""
+
+
+def test_without_the_switch_nothing_is_traced_again() -> None:
+    assert printed(OFTEN) == "before step\nbefore step before step"
