@@ -16,6 +16,10 @@ def flat(x: Any) -> Any:
     return xl.rearrange(x, "a b -> (a b)", copy=None)
 
 
+def twice(x: Any) -> Any:
+    return xl.stack([x, x])
+
+
 def test_a_view_is_bound_to_a_device_only_if_its_array_is() -> None:
     third = jax.devices()[3]
     with jax.default_device(third):
@@ -63,3 +67,13 @@ def test_without_jit_no_result_is_an_input() -> None:
     with jax.disable_jit():
         made = (*xl.rearrange([x, y], "a, b -> b, a"), xl.permute_dims(x, (0,)))
         assert not any(a is b or shares(a, b) for a in made for b in (x, y))
+
+
+@pytest.mark.parametrize("op", [xl.matrix_transpose, xl.Layout.permute((8, 4), (1, 0)), twice])
+def test_what_was_donated_elsewhere_is_refused_by_calls_that_are_kept_too(op: Any) -> None:
+    x = jnp.ones((8, 4))
+    jax.block_until_ready(op(x))
+    jax.jit(jnp.negative, donate_argnums=0)(x)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"x: jax.Array .* was deleted or donated; .* a copy"):
+            op(x)

@@ -37,8 +37,8 @@ def call(
         if kept is not None:
             try:
                 return kept(*arrays)
-            except RuntimeError:
-                common_backend(arrays)  # keys do not tell sparse tensors or devices apart
+            except (RuntimeError, ValueError):
+                common_backend(arrays)  # keys tell neither sparse tensors, devices nor what is gone
                 raise
     elif copy is True and not options:
         write = look_up(layout._runs, arrays, None, _INTO)

@@ -26,8 +26,8 @@ def unary(engine: Engine) -> Callable[..., Any]:
             if "out" in options and options["out"] is not None:
                 return run((x,), options["out"])
             return run(x)
-        except RuntimeError:
-            engine.backend((x,))  # no key tells a sparse tensor from a dense one
+        except (RuntimeError, ValueError):
+            engine.backend((x,))  # no key tells a sparse tensor from a dense one, or what is gone
             raise
 
     return call
@@ -47,7 +47,7 @@ def nary(engine: Engine) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
             if "out" in options and options["out"] is not None:
                 return run(arrays, options["out"])
             return run(*arrays)
-        except RuntimeError:
+        except (RuntimeError, ValueError):
             engine.backend(arrays)  # nor one device from another
             raise
 
