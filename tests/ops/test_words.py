@@ -20,7 +20,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("given", [1, True, ["grouped"]], ids=repr)
+@pytest.mark.parametrize("given", [1, True, ["grouped"], np.array(["local", "auto"])], ids=repr)
 def test_what_is_no_word_is_a_type_error(name: str, given: Any) -> None:
     with pytest.raises(TypeError, match=rf"^{name}: .*; wanted one of '"):
         OPTIONS[name](given)
@@ -30,6 +30,15 @@ def test_what_is_no_word_is_a_type_error(name: str, given: Any) -> None:
 def test_a_word_that_means_nothing_is_a_layout_error(name: str) -> None:
     with pytest.raises(xl.LayoutError, match=rf"^{name}: 'fast'; wanted one of '"):
         OPTIONS[name]("fast")
+
+
+def test_a_word_is_asked_for_before_anything_else_is_refused() -> None:
+    for given in ({"out": np.arange(4)}, {"copy": False}, {"donate": True}):
+        with pytest.raises(xl.LayoutError, match=r"^comm: 'fast'; wanted one of '"):
+            xl.interleave(np.arange(4), comm="fast", **given)  # type: ignore[arg-type]
+        if "donate" not in given:
+            with pytest.raises(TypeError, match=r"^comm: array\(\[1, 2\]\); wanted one of '"):
+                xl.apply(xl.interleave.layout((4,)), np.arange(4), comm=np.array([1, 2]), **given)
 
 
 def test_a_split_has_a_rule_by_name() -> None:

@@ -65,7 +65,7 @@ def apply(
     check_layout(layout, "layout", "apply(layout, x)")
     arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
     given = {"comm": comm, "out_sharding": out_sharding, "in_sharding": in_sharding}
-    where = sharding_options(given)
+    where = sharding_options(given, lambda: layout)
     if not (arrays and runs_sharded(spread_over(backend_of(arrays[0]), arrays), where)):
         return layout(*arrays, out=out, copy=copy, fill=fill)
     from xlayout.shard.sharded import run_layout  # one device needs nothing of it

@@ -23,7 +23,6 @@ from xlayout.lower.traced import fixed, plan_op, stand_ins, trace
 from xlayout.lower.writes import is_nested, write_of
 from xlayout.ops.constant_call import constant_call, programs
 from xlayout.ops.options import (
-    COMM,
     RUN,
     by_name,
     check_memory_options,
@@ -127,7 +126,7 @@ class Engine:
         x = arrays if args is None else arrays[0]  # as it is found by
         out, copy = options.get("out"), options.get("copy", True)
         own = {name: value for name, value in options.items() if name not in RUN}
-        where = sharding_options(options)
+        where = sharding_options(options, lambda: self._layout(arrays, own))
         check_memory_options(
             out, copy, options.get("donate", False), lambda: self._layout(arrays, own)
         )
@@ -229,8 +228,6 @@ class Engine:
         """Run on tracers, or on sharded arrays."""
         backend = self.backend(arrays)
         spread = spread_over(backend, arrays)
-        if where.get("comm", "auto") not in COMM:
-            self._layout(arrays, options)  # which says it better for a pattern with such an axis
         if runs_sharded(spread, where):
             from xlayout.shard.sharded import run_op  # one device needs nothing of it
 

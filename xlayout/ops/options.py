@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, get_args
 
+from xlayout.algebra.shapes import one_of
 from xlayout.errors import LayoutError
 from xlayout.lower.calls import Comm
 from xlayout.lower.fill import is_held
 from xlayout.lower.run import check_copy
 
 __all__ = [
-    "COMM",
     "RUN",
     "Options",
     "by_name",
@@ -50,7 +50,7 @@ class Options(TypedDict, total=False):
 
 
 RUN = tuple(Options.__annotations__)
-COMM = get_args(Comm)
+_COMM = get_args(Comm)
 _WHERE = ("comm", "out_sharding", "in_sharding")
 
 _PLAIN = (int, str, bool, float, complex, type(None))
@@ -83,9 +83,17 @@ def check_memory_options(out: Any, copy: Any, donate: Any, layout: Callable[[], 
         raise LayoutError("donate: True cannot be combined with out= or copy=")
 
 
-def sharding_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The sharding options of a call, without those that are None, the default."""
-    return {name: options[name] for name in _WHERE if options.get(name) is not None}
+def sharding_options(options: dict[str, Any], layout: Callable[[], Any]) -> dict[str, Any]:
+    """The sharding options of a call, without those that are None, the default.
+
+    `layout` makes the layout before a `comm` is refused, as in `check_memory_options`.
+    """
+    where = {name: options[name] for name in _WHERE if options.get(name) is not None}
+    comm = where.get("comm", "auto")
+    if not isinstance(comm, str) or comm not in _COMM:
+        layout()
+        one_of("comm", comm, _COMM)
+    return where
 
 
 def runs_sharded(spread: bool | None, where: dict[str, Any]) -> bool:
@@ -101,8 +109,8 @@ def runs_sharded(spread: bool | None, where: dict[str, Any]) -> bool:
 
 
 def has_sharding_options(where: dict[str, Any]) -> bool:
-    """Whether a call has sharding options other than a valid `comm`; bad ones are refused later."""
-    return bool(where.keys() - {"comm"}) or where.get("comm", "auto") not in COMM
+    """Whether a call has sharding options other than `comm`."""
+    return bool(where.keys() - {"comm"})
 
 
 def refuse_memory(out: Any, copy: bool | None) -> None:
