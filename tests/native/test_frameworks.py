@@ -191,6 +191,17 @@ def test_each_write_into_out_is_a_version(runs: list[int]) -> None:
     assert out._version > before
 
 
+def test_a_write_of_nothing_is_a_version_too() -> None:
+    for native in (True, False):
+        with xl.native(native):
+            alone, (left, right) = torch.empty(4, 0), (torch.empty(6, 2), torch.empty(0, 2))
+            for writes in (1, 2):
+                xl.matrix_transpose(torch.empty(0, 4), out=alone)
+                sizes = {"a": 6, "b": 0}
+                xl.rearrange(torch.ones(6, 2), "(a + b) c -> a c, b c", out=(left, right), **sizes)
+                assert [y._version for y in (alone, left, right)] == [writes] * 3
+
+
 def test_numpy_arrays_that_are_not_plain_bytes_are_numpys(tmp_path: Path, runs: list[int]) -> None:
     xl.matrix_transpose(np.full((100, 100), None))
     packed = np.zeros((200, 200), [("a", "u1"), ("b", "f4")])
