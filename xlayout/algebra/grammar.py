@@ -73,6 +73,10 @@ class Pattern:
     inputs: tuple[Product, ...]
     outputs: tuple[Product, ...]
 
+    def wrong(self, at: int, message: str) -> PatternError:
+        """An error that points at one place in the text."""
+        return fail(self.text, at, f"pattern: {message}")
+
 
 def fail(text: str, at: int, message: str) -> PatternError:
     """An error that shows the pattern and points at one place in it."""

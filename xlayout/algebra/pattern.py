@@ -78,10 +78,9 @@ def _shapes(pattern: Pattern, shape: Any) -> tuple[Shape, ...] | None:
     shapes = as_shapes(shape) if count == 1 else each_shape(shape, "shape")
     if len(shapes) != count:
         few = len(shapes) < count
-        raise fail(
-            pattern.text,
+        raise pattern.wrong(
             begins(pattern, len(shapes)) if few else pattern.text.index("->"),
-            f"pattern: {count} input{'s' * (count != 1)}, {len(shapes)} arrays given; "
+            f"{count} input{'s' * (count != 1)}, {len(shapes)} arrays given; "
             + ("this one has none" if few else "name the others here"),
         )
     return shapes
@@ -90,10 +89,8 @@ def _shapes(pattern: Pattern, shape: Any) -> tuple[Shape, ...] | None:
 def _without_dots(pattern: Pattern, shapes: Sequence[Shape] | None) -> Pattern:
     """`...` replaced by as many names as the inputs have axes left."""
     count = _dots_count(pattern, shapes)
-    inputs = tuple(_named_dots(pattern.text, a, count, merge_allowed=False) for a in pattern.inputs)
-    outputs = tuple(
-        _named_dots(pattern.text, a, count, merge_allowed=True) for a in pattern.outputs
-    )
+    inputs = tuple(_named_dots(pattern, a, count, merge_allowed=False) for a in pattern.inputs)
+    outputs = tuple(_named_dots(pattern, a, count, merge_allowed=True) for a in pattern.outputs)
     return Pattern(pattern.text, inputs, outputs)
 
 
@@ -103,34 +100,38 @@ def _dots_count(pattern: Pattern, shapes: Sequence[Shape] | None) -> int | None:
     for k, array in enumerate(pattern.inputs):
         dots = [f for f in array if isinstance(f, Dots)]
         if len(dots) > 1:
-            raise fail(pattern.text, dots[1].at, "pattern: '...' twice in one input")
+            raise pattern.wrong(dots[1].at, "'...' twice in one input")
         if dots and shapes is None:
-            raise fail(pattern.text, dots[0].at, "pattern: '...' needs the shape of the input")
+            raise pattern.wrong(dots[0].at, "'...' needs the shape of the input")
         if dots and shapes is not None:
             counts[len(shapes[k]) - (len(array) - 1)] = dots[0].at
     if len(counts) > 1 or any(count < 0 for count in counts):
-        raise fail(
-            pattern.text,
+        raise pattern.wrong(
             min(counts.values()),
-            f"pattern: '...' would stand for {sorted(counts)} axes; one count >= 0 wanted",
+            f"'...' would stand for {sorted(counts)} axes; one count >= 0 wanted",
         )
     return next(iter(counts), None)
 
 
 def _named_dots(
-    text: str, product: Product, count: int | None, *, merge_allowed: bool, merged: bool = False
+    pattern: Pattern,
+    product: Product,
+    count: int | None,
+    *,
+    merge_allowed: bool,
+    merged: bool = False,
 ) -> Product:
     result: list[Factor] = []
     for f in product:
         if isinstance(f, Dots):
             if merged and not merge_allowed:
-                raise fail(text, f.at, "pattern: '...' inside a parenthesis of an input")
+                raise pattern.wrong(f.at, "'...' inside a parenthesis of an input")
             if count is None:
-                raise fail(text, f.at, "pattern: '...' stands on one side only")
+                raise pattern.wrong(f.at, "'...' stands on one side only")
             result += [Name(f"...{k}", None, f.at) for k in range(count)]
         elif isinstance(f, Group):
             inner = (
-                _named_dots(text, s, count, merge_allowed=merge_allowed, merged=True)
+                _named_dots(pattern, s, count, merge_allowed=merge_allowed, merged=True)
                 for s in f.summands
             )
             result.append(Group(tuple(inner), f.at))
@@ -147,11 +148,8 @@ def _check_names(pattern: Pattern) -> None:
             for n in names(array):
                 if n.name not in others:
                     shown = "..." if n.name.startswith("...") else n.name
-                    raise fail(
-                        pattern.text,
-                        n.at,
-                        f"pattern: {shown!r} stands on the {where} only; both sides hold the "
-                        "same axes",
+                    raise pattern.wrong(
+                        n.at, f"{shown!r} stands on the {where} only; both sides hold the same axes"
                     )
 
 
@@ -160,39 +158,35 @@ def _check_branches(pattern: Pattern) -> None:
         ways = _ways(array)
         if ways > MAX_PIECES:
             first = next(f for f in array if isinstance(f, Group) and len(f.summands) > 1)
-            raise fail(
-                pattern.text,
+            raise pattern.wrong(
                 first.at,
-                f"pattern: its sums make {ways} pieces, the limit is {MAX_PIECES}; "
+                f"its sums make {ways} pieces, the limit is {MAX_PIECES}; "
                 "take the axes one after the other instead",
             )
-    left, right = (_by_names(pattern.text, side) for side in (pattern.inputs, pattern.outputs))
+    left, right = (_by_names(pattern, side) for side in (pattern.inputs, pattern.outputs))
     for key, choice in [*left.items(), *right.items()]:
         if key not in left or key not in right:
             side, other = ("left", "right") if key in left else ("right", "left")
-            raise fail(
-                pattern.text,
+            raise pattern.wrong(
                 next((n.at for n in choice), 0),
-                f"pattern: the elements ({_shown(key)}) on the {side} have no place on the {other}",
+                f"the elements ({_shown(key)}) on the {side} have no place on the {other}",
             )
 
 
-def _by_names(text: str, arrays: Sequence[Product]) -> dict[_Key, tuple[Name, ...]]:
+def _by_names(pattern: Pattern, arrays: Sequence[Product]) -> dict[_Key, tuple[Name, ...]]:
     """The branches of a side by their names: no name twice in one, no two with the same names."""
     found: dict[_Key, tuple[Name, ...]] = {}
     for choice in itertools.chain.from_iterable(map(_choices, arrays)):
         here: set[str] = set()
         for n in choice:
             if n.name in here:
-                raise fail(text, n.at, f"pattern: {said(n.name)} twice in one array")
+                raise pattern.wrong(n.at, f"{said(n.name)} twice in one array")
             here.add(n.name)
         key = frozenset(here)
         if key in found:
-            raise fail(
-                text,
+            raise pattern.wrong(
                 choice[-1].at if choice else 0,
-                f"pattern: ({_shown(key)}) stands twice on this side; give each segment its own "
-                "name",
+                f"({_shown(key)}) stands twice on this side; give each segment its own name",
             )
         found[key] = choice
     return found
@@ -230,11 +224,7 @@ def _given(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
         known[name] = integer(size, name)
     for n in everywhere:
         if n.size is not None and known.setdefault(n.name, n.size) != n.size:
-            raise fail(
-                pattern.text,
-                n.at,
-                f"pattern: {n.name!r} is {n.size} here and {known[n.name]} elsewhere",
-            )
+            raise pattern.wrong(n.at, f"{n.name!r} is {n.size} here and {known[n.name]} elsewhere")
     return known
 
 
@@ -242,10 +232,8 @@ def _check_known(pattern: Pattern, known: Mapping[str, int]) -> None:
     every = (n for array in pattern.inputs for n in names(array))
     if missing := [n for n in every if n.name not in known]:
         listed = ", ".join(dict.fromkeys(n.name for n in missing))
-        raise fail(
-            pattern.text,
-            missing[0].at,
-            f"pattern: the shapes leave {listed} open; give sizes, as in {missing[0].name}=2",
+        raise pattern.wrong(
+            missing[0].at, f"the shapes leave {listed} open; give sizes, as in {missing[0].name}=2"
         )
 
 

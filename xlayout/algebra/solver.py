@@ -13,7 +13,6 @@ from xlayout.algebra.grammar import (
     Pattern,
     Product,
     begins,
-    fail,
     names,
     said,
 )
@@ -42,10 +41,9 @@ class Solver:
         """Settle all that the shapes settle; sizes that contradict them are errors."""
         for number, (array, shape) in enumerate(zip(self.pattern.inputs, shapes, strict=True)):
             if len(array) != len(shape):
-                raise fail(
-                    self.pattern.text,
+                raise self.pattern.wrong(
                     begins(self.pattern, number),
-                    f"pattern: {len(array)} axes in this input, the array has shape {shape}",
+                    f"{len(array)} axes in this input, the array has shape {shape}",
                 )
         before = -1
         while before != len(self.known):
@@ -61,16 +59,12 @@ class Solver:
         if isinstance(factor, Name):
             if self.known.setdefault(factor.name, n) != n:
                 have = self.known[factor.name]
-                raise fail(
-                    self.pattern.text,
-                    factor.at,
-                    f"pattern: {said(factor.name)} is {have}, but the axis here is {n}",
+                raise self.pattern.wrong(
+                    factor.at, f"{said(factor.name)} is {have}, but the axis here is {n}"
                 )
         elif isinstance(factor, One):
             if n != 1:
-                raise fail(
-                    self.pattern.text, factor.at, f"pattern: 1 stands for an axis of size {n}"
-                )
+                raise self.pattern.wrong(factor.at, f"1 stands for an axis of size {n}")
         elif isinstance(factor, Group):
             self._group(factor, n)
 
@@ -82,15 +76,8 @@ class Solver:
             else:
                 rest -= math.prod(size_of(f, self.known) for f in summand)
         if rest < 0 or (not open_summands and rest):
-            if len(group.summands) == 1:
-                raise fail(
-                    self.pattern.text, group.at, f"pattern: this makes {n - rest}, the axis is {n}"
-                )
-            raise fail(
-                self.pattern.text,
-                group.at,
-                f"pattern: the segments add up to {n - rest}, the axis is {n}",
-            )
+            made = "this makes" if len(group.summands) == 1 else "the segments add up to"
+            raise self.pattern.wrong(group.at, f"{made} {n - rest}, the axis is {n}")
         if len(open_summands) == 1:
             self._product(open_summands[0], rest, group.at)
 
@@ -104,9 +91,7 @@ class Solver:
         if len(unknown) != 1 or (known == 0 and n == 0):
             return
         if known == 0 or n % known:
-            raise fail(
-                self.pattern.text,
-                at,
-                f"pattern: {n} does not divide by {known}; it does by {in_short(divisors(n))}",
+            raise self.pattern.wrong(
+                at, f"{n} does not divide by {known}; it does by {in_short(divisors(n))}"
             )
         self._factor(unknown[0], n // known)

@@ -115,6 +115,6 @@ def rearrange(shapes: tuple[Shape, ...], /, pattern: str, **sizes: int) -> Layou
     tree = grammar.read(pattern)
     for n in (n for array in (*tree.inputs, *tree.outputs) for n in grammar.names(array)):
         if n.name in _OPTIONS:
-            why = f"pattern: {n.name!r} is an option of rearrange; give the axis another name"
-            raise grammar.fail(pattern, n.at, why)
+            why = f"{n.name!r} is an option of rearrange; give the axis another name"
+            raise tree.wrong(n.at, why)
     return Layout.parse(pattern, shapes, **sizes)
