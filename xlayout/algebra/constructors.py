@@ -11,14 +11,7 @@ from collections.abc import Sequence
 from xlayout.algebra.compose import restrict
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Parts, Piece
-from xlayout.algebra.shapes import (
-    as_shape,
-    axis_of,
-    each_shape,
-    ends,
-    integer,
-    permutation,
-)
+from xlayout.algebra.shapes import as_shape, axis_of, each_shape, ends, integer, permutation
 from xlayout.algebra.strided import row_major
 from xlayout.errors import SizeError
 
@@ -38,7 +31,7 @@ def permute(shape: Sequence[int], axes: Sequence[int]) -> Parts:
     out = tuple(shape[a] for a in axes)
     ins = row_major(shape)
     loops = tuple((shape[a], ins[a], z) for a, z in zip(axes, row_major(out), strict=True))
-    return (shape,), (out,), merge([Piece(0, 0, loops)] if math.prod(shape) else [])
+    return (shape,), (out,), merge([Piece(0, 0, loops)])
 
 
 def slice_(shape: Sequence[int] | int, start: int, stop: int | None, axis: int) -> Parts:
@@ -51,7 +44,7 @@ def slice_(shape: Sequence[int] | int, start: int, stop: int | None, axis: int) 
     if not start <= stop <= n:
         raise SizeError(f"start, stop: {start}:{stop} is not a stretch of axis {axis} = {n}")
     kept = Piece(start, 0, ((stop - start, 1, 1),))
-    return lift((((n,),), ((stop - start,),), merge([kept])), shape[:axis], shape[axis + 1 :])
+    return lift((((n,),), ((stop - start,),), (kept,)), shape[:axis], shape[axis + 1 :])
 
 
 def concat(shapes: Sequence[Sequence[int]], axis: int) -> Parts:
@@ -61,13 +54,10 @@ def concat(shapes: Sequence[Sequence[int]], axis: int) -> Parts:
         raise SizeError("shapes: none given; concatenate at least one array")
     first = found[0]
     axis = axis_of(axis, len(first))
-    if (
-        any(len(s) != len(first) for s in found)
-        or len({(*s[:axis], *s[axis + 1 :]) for s in found}) > 1
-    ):
+    if len({(len(s), s[:axis], s[axis + 1 :]) for s in found}) > 1:
         raise SizeError(f"shapes: {found} differ outside axis {axis}; only that axis may differ")
     total = sum(s[axis] for s in found)
-    core = tuple((s[axis],) for s in found), ((total,),), merge([Piece(0, 0, ((total, 1, 1),))])
+    core = tuple((s[axis],) for s in found), ((total,),), (Piece(0, 0, ((total, 1, 1),)),)
     return lift(core, first[:axis], first[axis + 1 :])
 
 
@@ -80,7 +70,7 @@ def pad(shape: Sequence[int] | int, to: int, axis: int) -> Parts:
         raise SizeError(
             f"to: {to} is less than axis {axis} = {n}; pad only lengthens, trim shortens"
         )
-    core = ((n,),), ((to,),), merge([Piece(0, 0, ((n, 1, 1),))])
+    core = ((n,),), ((to,),), (Piece(0, 0, ((n, 1, 1),)),)
     return lift(core, shape[:axis], shape[axis + 1 :])
 
 
@@ -94,8 +84,6 @@ def lift(parts: Parts, before: Sequence[int] | int, after: Sequence[int] | int) 
     before, after = as_shape(before, "before"), as_shape(after, "after")
     a, c = math.prod(before), math.prod(after)
     lifted: list[Piece] = []
-    if not a * c:
-        pieces = ()
     in_ends, out_ends = ends(in_shapes), ends(out_shapes)
     for to in out_ends:
         here = restrict(pieces, outputs=to) if len(out_ends) > 1 else pieces

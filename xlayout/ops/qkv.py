@@ -62,8 +62,7 @@ def fuse_qkv(
     array([ 0,  1, 10, 20,  2,  3, 11, 21])
     """
     axis = axis_of(axis, len(q_shape))
-    rests = {(*s[:axis], *s[axis + 1 :]) for s in (q_shape, k_shape, v_shape)}
-    if len(rests) > 1 or len({len(s) for s in (q_shape, k_shape, v_shape)}) > 1:
+    if len({(len(s), s[:axis], s[axis + 1 :]) for s in (q_shape, k_shape, v_shape)}) > 1:
         raise SizeError(
             f"q, k, v: shapes {q_shape}, {k_shape}, {v_shape} differ outside axis {axis}; only "
             "that may differ"
