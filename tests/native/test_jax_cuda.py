@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
+from tests.native.zipped import zipped
 from xlayout_jax import cuda, launches, native, primitive
 
 SHAPE = (8192, 4096)
@@ -24,10 +25,6 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that has passed the trial; what Triton compiles for it is not checked."""
     monkeypatch.setattr(cuda, "why_not", lambda: "")
     monkeypatch.setattr(launches, "described", lambda *_: "a kernel")
-
-
-def zipped(x: Any) -> Any:
-    return xl.interleave(x, axis=1)
 
 
 def halves(shape: tuple[int, ...] = SHAPE, dtype: str = "bfloat16") -> Any:

@@ -12,44 +12,17 @@ import numpy as np
 import pytest
 from jax import export
 from jax.experimental import pallas
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
 import xlayout_jax
+from tests.native.zipped import SHAPE, compiled, jitted, mesh, put, values, zipped
 from xlayout.lower.linear import Linear
 from xlayout_jax import native
 
-SHAPE = (256, 384)
 ZIP = xl.interleave.layout(SHAPE, axis=1)
 Situation = Callable[[Callable[..., Any]], str]
-
-
-def zipped(x: Any) -> Any:
-    return xl.interleave(x, axis=1)
-
-
-def values(shape: tuple[int, ...] = SHAPE) -> Any:
-    return jax.numpy.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-
-
-def jitted(function: Callable[..., Any]) -> Any:
-    """The function, jitted anew so that JAX has nothing cached for it."""
-    return jax.jit(lambda *xs: function(*xs))
-
-
-def compiled(function: Callable[..., Any], *arrays: Any) -> str:
-    """The text of the compiled program."""
-    text: str = jitted(function).lower(*arrays).compile().as_text()
-    return text
-
-
-def mesh(kind: AxisType = AxisType.Auto) -> Any:
-    return jax.make_mesh((8,), ("d",), axis_types=(kind,))
-
-
-def put(x: Any, spec: P, on: Any = None) -> Any:
-    return jax.device_put(x, NamedSharding(on or mesh(), spec))
 
 
 # -- what the arrays tell --------------------------------------------------------------------------

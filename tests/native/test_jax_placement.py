@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 from jax import export
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
+from tests.native.zipped import called, compiled, mesh, put, values, zipped
 from xlayout import Layout, Piece
 from xlayout_jax import native
-
-SHAPE = (256, 384)
-
-
-def zipped(x: Any) -> Any:
-    return xl.interleave(x, axis=1)
-
-
-def values(shape: tuple[int, ...] = SHAPE) -> Any:
-    return jax.numpy.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-
-
-def compiled(function: Callable[..., Any], *arrays: Any) -> str:
-    """The text of the compiled program."""
-    text: str = jax.jit(lambda *xs: function(*xs)).lower(*arrays).compile().as_text()
-    return text
-
-
-def mesh() -> Any:
-    return jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
-
-
-def put(x: Any, spec: P, on: Any = None) -> Any:
-    return jax.device_put(x, NamedSharding(on or mesh(), spec))
-
-
-def called(text: str) -> bool:
-    return native.TARGET in text
 
 
 def test_a_sharded_array_is_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:

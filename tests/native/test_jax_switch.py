@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import numpy as np
 import pytest
 
 import xlayout as xl
 from tests.house.tree import printed
+from tests.native.zipped import called, compiled, values, zipped
 from xlayout_jax import native
-
-SHAPE = (256, 384)
-
-
-def zipped(x: Any) -> Any:
-    return xl.interleave(x, axis=1)
-
-
-def values(shape: tuple[int, ...] = SHAPE) -> Any:
-    return jax.numpy.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-
-
-def compiled(function: Callable[..., Any], *arrays: Any) -> str:
-    """The text of the compiled program."""
-    text: str = jax.jit(lambda *xs: function(*xs)).lower(*arrays).compile().as_text()
-    return text
-
-
-def called(text: str) -> bool:
-    return native.TARGET in text
 
 
 def test_the_switch_is_part_of_what_jit_remembers() -> None:
