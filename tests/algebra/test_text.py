@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 
+from tests.counted import counted
 from tests.strategies import several
 from xlayout.algebra import Layout, Piece
 from xlayout.errors import LayoutError
@@ -60,20 +60,11 @@ def test_more_axes_than_letters_are_named_too() -> None:
 
 def test_the_text_of_hundreds_of_axes_takes_steps_in_their_number() -> None:
     def steps(rank: int) -> int:
-        calls = 0
-
-        def count(_frame: object, event: str, _arg: object) -> None:
-            nonlocal calls
-            calls += event == "call"
-
         layout = Layout.permute((2,) * rank, tuple(reversed(range(rank))))
-        sys.setprofile(count)
-        try:
+        with counted() as seen:
             text = str(layout)
-        finally:
-            sys.setprofile(None)
         assert Layout.parse(text) == layout
-        return calls
+        return seen["call"]
 
     assert steps(300) < 3.3 * steps(100)
 

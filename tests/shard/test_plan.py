@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 import xlayout as xl
+from tests.counted import counted
 from tests.shard.meshes import MESHES, bound, needs, positions, shardings
 from tests.strategies import layouts
 from xlayout.errors import ShapeError, SizeError
@@ -227,20 +227,11 @@ OF_256 = {
 @pytest.mark.parametrize("case", OF_256)
 def test_the_part_of_one_rank_of_256_takes_few_steps(case: str) -> None:
     """Counted, not timed; block by block it would be half a million."""
-    calls = 0
-
-    def count(_frame: object, event: str, _arg: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
     for cached in (_spread, _form, _settled, _edges, _runs):
         cached.cache_clear()
-    sys.setprofile(count)
-    try:
+    with counted() as seen:
         part = plan_reshard(*OF_256[case], itemsize=7).part(3)
-    finally:
-        sys.setprofile(None)
-    assert calls < 100_000
+    assert seen["call"] < 100_000
     assert sum(part.receives) > 0
 
 
