@@ -11,24 +11,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.layers.whole import dense
+from tests.sizes import Sizes
 from xlayout.torch import TiledLinear
-
-
-class Sizes(TorchDispatchMode):
-    """Records the size of every fresh result."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[int] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        if isinstance(made, torch.Tensor) and made._base is None:
-            self.made.append(made.numel())
-        return made
 
 
 def test_a_step_makes_nothing_as_large_as_the_weight() -> None:

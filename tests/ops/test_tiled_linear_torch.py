@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch.nn.functional import linear
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import xlayout as xl
+from tests.sizes import Sizes
 
 GRID = {"grid": (3, 2)}
 
@@ -85,20 +85,6 @@ def test_one_device_per_call() -> None:
 def test_a_module_is_no_tile() -> None:
     with pytest.raises(TypeError, match=r"a Linear; wanted a torch\.Tensor, as x\.weight"):
         xl.tiled_linear(torch.zeros(2), [[torch.nn.Linear(2, 3)]])
-
-
-class Sizes(TorchDispatchMode):
-    """Records the size of every fresh result."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[int] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        made = func(*args, **(kwargs or {}))
-        if isinstance(made, torch.Tensor) and made._base is None:
-            self.made.append(made.numel())
-        return made
 
 
 def test_forward_and_backward_make_nothing_as_large_as_the_weight() -> None:
