@@ -18,6 +18,7 @@ __all__ = [
     "flat",
     "fuse",
     "interleave",
+    "lists",
     "numbered",
     "pad",
     "pattern",
@@ -33,6 +34,7 @@ __all__ = [
     "ungroup",
     "unstack",
     "untiled",
+    "wanted",
     "woven",
 ]
 
@@ -57,6 +59,17 @@ def flat(result: Any) -> tuple[Any, ...]:
     if isinstance(result, (tuple, list)):
         return tuple(y for part in result for y in flat(part))
     return (result,)
+
+
+def lists(result: Any) -> list[Any]:
+    """The arrays of a result as nested lists of numbers."""
+    return [y.tolist() for y in flat(result)]
+
+
+def wanted(example: Example, *given: Any) -> list[Any]:
+    """What an example is to make of some arrays, by default of numbered ones."""
+    values = given or numbered(example.shapes)
+    return lists(example.oracle(*map(np.asarray, values)))
 
 
 def numbered(shapes: Sequence[Shape], dtype: Any = np.int32) -> list[np.ndarray]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from tests.frameworks import Framework
 from xlayout.algebra.strided import row_major
 
-__all__ = ["FORMS", "arranged", "is_row_major", "shares"]
+__all__ = ["FORMS", "arranged", "arrangements", "is_row_major", "shares"]
 
 Strides = tuple[int, ...]
 
@@ -91,3 +92,13 @@ def is_row_major(x: Any) -> bool:
     if isinstance(x, np.ndarray):
         return bool(x.flags.c_contiguous)
     return x.is_contiguous() if hasattr(x, "is_contiguous") else True
+
+
+def arrangements(frameworks: Iterable[Framework]) -> list[Any]:
+    """Parameters of tests: each framework with every form that its arrays can have."""
+    return [
+        pytest.param(framework, form, id=f"{framework.name}-{form}")
+        for framework in frameworks
+        for form in FORMS
+        if (framework.name, form) != ("torch", "negative")
+    ]

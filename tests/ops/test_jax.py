@@ -13,7 +13,7 @@ from jax import export
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import xlayout as xl
-from tests.ops.examples import Example, flat, numbered
+from tests.ops.examples import Example, flat, lists, numbered, wanted
 from tests.ops.matrix import EXAMPLES, ONE_OF_EACH
 from tests.ops.memory import shares
 from xlayout.errors import LayoutError, SizeError
@@ -30,15 +30,6 @@ def arrays(example: Example, dtype: Any = jnp.int32) -> list[jax.Array]:
 
 def outputs(example: Example) -> Callable[..., tuple[jax.Array, ...]]:
     return lambda *xs: flat(example.call(*xs))
-
-
-def wanted(example: Example, *given: Any) -> list[Any]:
-    values = given or numbered(example.shapes)
-    return [y.tolist() for y in flat(example.oracle(*(np.asarray(x) for x in values)))]
-
-
-def lists(result: Any) -> list[Any]:
-    return [np.asarray(y).tolist() for y in flat(result)]
 
 
 def primitives(closed: Any) -> set[str]:
@@ -278,17 +269,17 @@ def test_holes_of_64_bits_are_filled_where_jax_makes_no_such_arrays(dtype: str) 
     x = xl.to_jax(torch.arange(6, dtype=getattr(torch, dtype)), x64="keep")
     value = 7 if dtype == "int64" else 1 / 3
     spread = xl.deinterleave.layout((12,)) >> xl.trim.layout((12,), to=6)
-    for made, wanted in (
+    for made, want in (
         (xl.pad(x, to=8, value=value), [0, 1, 2, 3, 4, 5, value, value]),
         (xl.apply(spread.inverse(), x, fill=value), [v for k in range(6) for v in (k, value)]),
     ):
         assert made.dtype == dtype
-        assert made.tolist() == wanted
+        assert made.tolist() == want
 
 
 def test_a_bias_has_the_axes_that_strict_promotion_wants() -> None:
     x, w, b = jnp.ones((2, 3, 8)), jnp.arange(32.0).reshape(4, 8), jnp.arange(4.0)
-    wanted = x @ w.T + b
+    want = x @ w.T + b
     with jax.numpy_rank_promotion("raise"):
         made = xl.tiled_linear(x, xl.to_tiles(w, grid=(2, 2)), b)
-    assert np.allclose(made, wanted)
+    assert np.allclose(made, want)

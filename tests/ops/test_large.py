@@ -31,7 +31,7 @@ from tests.ops.examples import (
     trim,
     unstack,
 )
-from tests.ops.memory import FORMS, arranged, is_row_major, shares
+from tests.ops.memory import arranged, arrangements, is_row_major, shares
 
 LARGE = [
     interleave((768, 301), block=32),
@@ -50,12 +50,7 @@ LARGE = [
     pad((200, 131), to=259, axis=1, value=1),
     trim((131, 260), to=131, axis=1),
 ]
-STRIDED = [
-    pytest.param(framework, form, id=f"{framework.name}-{form}")
-    for framework in (Numpy(), Torch())
-    for form in FORMS
-    if (framework.name, form) != ("torch", "negative")
-]
+STRIDED = arrangements((Numpy(), Torch()))
 
 
 def same(framework: Framework, example: Example, arrays: list, values: list[np.ndarray]) -> None:

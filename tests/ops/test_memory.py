@@ -16,16 +16,11 @@ import xlayout as xl
 from tests.frameworks import Framework, Jax, Numpy, Torch
 from tests.ops.examples import Example, flat, numbered
 from tests.ops.matrix import EXAMPLES
-from tests.ops.memory import FORMS, arranged, is_row_major, shares
+from tests.ops.memory import FORMS, arranged, arrangements, is_row_major, shares
 from xlayout.errors import ShapeError
 
 EAGER = [Numpy(), Torch(), Jax()]
-STRIDED = [
-    pytest.param(framework, form, id=f"{framework.name}-{form}")
-    for framework in (Numpy(), Torch())
-    for form in FORMS
-    if (framework.name, form) != ("torch", "negative")
-]
+STRIDED = arrangements((Numpy(), Torch()))
 SINGLE = [example for example in EXAMPLES if len(example.shapes) == 1]
 
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 import xlayout as xl
-from tests.ops.examples import Example, flat, numbered
+from tests.ops.examples import Example, flat, lists, numbered, wanted
 from tests.ops.matrix import EXAMPLES, ONE_OF_EACH
 from tests.ops.memory import shares
 
@@ -23,14 +23,6 @@ forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecat
 
 def tensors(example: Example, dtype: torch.dtype = torch.int32) -> list[torch.Tensor]:
     return [torch.from_numpy(x).to(dtype) for x in numbered(example.shapes)]
-
-
-def lists(result: Any) -> list[Any]:
-    return [y.tolist() for y in flat(result)]
-
-
-def wanted(example: Example) -> list[Any]:
-    return lists(example.oracle(*numbered(example.shapes)))
 
 
 def call_on_list(example: Example) -> Callable[[list[torch.Tensor]], tuple[torch.Tensor, ...]]:

@@ -14,7 +14,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import xlayout as xl
-from tests.ops.examples import Example, flat, numbered
+from tests.ops.examples import Example, flat, lists, numbered, wanted
 from tests.ops.matrix import EXAMPLES, ONE_OF_EACH, ONE_PIECE
 
 VIEWS = {"reshape", "view", "permute", "narrow", "expand", "getitem"}
@@ -46,14 +46,6 @@ class Recorder:
 
 def tensors(example: Example) -> list[torch.Tensor]:
     return [torch.from_numpy(x) for x in numbered(example.shapes)]
-
-
-def lists(result: Any) -> list[Any]:
-    return [y.tolist() for y in flat(result)]
-
-
-def wanted(example: Example) -> list[Any]:
-    return lists(example.oracle(*numbered(example.shapes)))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)

@@ -14,7 +14,7 @@ import xlayout as xl
 from tests.frameworks import FRAMEWORKS, Framework, missing
 from tests.ops.examples import Example, flat, numbered
 from tests.ops.matrix import EXAMPLES, ONE_OF_EACH
-from tests.ops.memory import FORMS, arranged, is_row_major
+from tests.ops.memory import arranged, arrangements, is_row_major
 
 # fmt: off
 NATIVE = ["bool", "int8", "int16", "int32", "uint8", "uint16", "uint32",
@@ -28,13 +28,9 @@ ONLY_NUMPY = ["longdouble", "clongdouble", "datetime64[ns]", "S5", "U3", ">i4", 
               "complex32", [("id", "i4"), ("weight", "f8")]]
 # fmt: on
 
-ARRANGEMENTS = [
-    pytest.param(framework, form, id=f"{framework.name}-{form}")
-    for framework in FRAMEWORKS
-    for form in FORMS
-    if not framework.name.startswith("jax") and (framework.name, form) != ("torch", "negative")
-    if not missing(framework)
-]
+ARRANGEMENTS = arrangements(
+    f for f in FRAMEWORKS if not f.name.startswith("jax") and not missing(f)
+)
 
 
 def check(framework: Framework, example: Example, arrays: list, values: list[np.ndarray]) -> None:
