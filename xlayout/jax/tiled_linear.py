@@ -168,40 +168,31 @@ class TiledLinear(nnx.Module):
         for name, value in usual.items():
             if getattr(linear, name) is not value:
                 raise LayoutError(f"linear: it has a {name} of its own, which tiles do not call")
-        bias: Any = linear.bias
-        return cls(
-            linear.in_features,
-            linear.out_features,
-            use_bias=bias is not None,
-            in_splits=in_splits,
-            out_splits=out_splits,
-            dtype=linear.dtype,
-            param_dtype=linear.param_dtype,
-            precision=linear.precision,
-            kernel_init=lambda *_: linear.kernel[...],
-            bias_init=lambda *_: jnp.copy(bias[...]),
-            kernel_metadata=linear.kernel.get_metadata(),
-            bias_metadata={} if bias is None else bias.get_metadata(),
-            rngs=nnx.Rngs(0),
-        )
+        alike = _alike(linear, lambda *_: linear.kernel[...], linear.kernel)
+        return cls(in_splits=in_splits, out_splits=out_splits, **alike)
 
     def to_linear(self) -> nnx.Linear:
         """The dense layer of the same parameters: undoes `from_linear`."""
         kernels = [[kernel[...] for kernel in row] for row in self.kernels]
-        bias: Any = self.bias
-        return nnx.Linear(
-            self.in_features,
-            self.out_features,
-            use_bias=bias is not None,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-            precision=self.precision,
-            kernel_init=lambda *_: from_tiles(kernels),
-            bias_init=lambda *_: jnp.copy(bias[...]),
-            kernel_metadata=self.kernels[0][0].get_metadata(),
-            bias_metadata={} if bias is None else bias.get_metadata(),
-            rngs=nnx.Rngs(0),
-        )
+        return nnx.Linear(**_alike(self, lambda *_: from_tiles(kernels), self.kernels[0][0]))
+
+
+def _alike(layer: Any, kernel_init: Initializer, like: Any) -> dict[str, Any]:
+    """Arguments for a layer of the same parameters, with the kernel's metadata from `like`."""
+    bias = layer.bias
+    return {
+        "in_features": layer.in_features,
+        "out_features": layer.out_features,
+        "use_bias": bias is not None,
+        "dtype": layer.dtype,
+        "param_dtype": layer.param_dtype,
+        "precision": layer.precision,
+        "kernel_init": kernel_init,
+        "bias_init": lambda *_: jnp.copy(bias[...]),
+        "kernel_metadata": like.get_metadata(),
+        "bias_metadata": {} if bias is None else bias.get_metadata(),
+        "rngs": nnx.Rngs(0),
+    }
 
 
 def _cut(kernel: Any, grid: tuple[int, int]) -> Sequence[Sequence[Any]]:
