@@ -15,7 +15,6 @@ import xlayout_native
 from tests.native.oracle import Move, fenced
 
 MB = 1 << 20
-BIT = MB // 8
 SIZE = 24 * MB
 WIDTH = 4096
 ROWS = SIZE // WIDTH
