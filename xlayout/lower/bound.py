@@ -43,14 +43,10 @@ def bound(
 def tables_of(layout: Layout, program: Program) -> dict[int, Any]:
     """The index tables of the outputs that gather."""
     numbers = [argument[0] for verb, _, argument in program.steps if verb == "gather"]
-    index = layout.index() if numbers else None
-    tables = {}
-    for number in numbers:
-        first, last = ends(layout.out_shapes)[number]
-        tables[number] = (
-            index[first:last].reshape(layout.out_shapes[number]) if index is not None else None
-        )
-    return tables
+    if not numbers:
+        return {}
+    index, places = layout.index(), ends(layout.out_shapes)
+    return {k: index[slice(*places[k])].reshape(layout.out_shapes[k]) for k in numbers}
 
 
 def _call(

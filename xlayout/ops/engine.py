@@ -125,12 +125,11 @@ class Engine:
         options = self.named(args, given) if args else given
         x = arrays if args is None else arrays[0]  # as it is found by
         out, copy = options.get("out"), options.get("copy", True)
+        donate = options.get("donate", False)
         own = {name: value for name, value in options.items() if name not in RUN}
         where = sharding_options(options, lambda: self._layout(arrays, own))
-        check_memory_options(
-            out, copy, options.get("donate", False), lambda: self._layout(arrays, own)
-        )
-        if options.get("donate", False):
+        check_memory_options(out, copy, donate, lambda: self._layout(arrays, own))
+        if donate:
             return self._shaped(self._donated(arrays, own, where), own)
         if out is not None or copy is not True:
             made = self._in_given_memory(arrays, own, out, copy, where)
