@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.native.oracle import Buffer, Loops, Move
+from tests.native.oracle import Buffer, Loops, Move, expect
 from tests.native.test_copy import permuted, span
 
-__all__ = ["EDGES", "FAMILIES", "ITEMSIZES", "between", "prepared"]
+__all__ = ["EDGES", "FAMILIES", "ITEMSIZES", "between", "prepared", "several"]
 
 ITEMSIZES = (1, 2, 4, 8, 16)
 
@@ -58,3 +58,18 @@ def prepared(loops: Loops, itemsize: int, shift: int) -> tuple[Move, Buffer, Buf
     move, count, size = between(loops)
     source = Buffer(count * itemsize, shift=shift % 64, fill=np.random.default_rng(7))
     return move, source, *(Buffer(size * itemsize, shift=shift // 64) for _ in range(2))
+
+
+def several() -> tuple[list[Move], list[Buffer], list[Buffer], list[Buffer]]:
+    """Moves of several kinds between buffers: from which, to which, and how these are to end."""
+    moves: list[Move] = [
+        (0, 0, (5, 7, ((100, 1, 1),))),
+        (1, 0, (0, 200, ((40, 1, 30), (30, 40, 1)))),
+        (1, 1, (0, 0, ((4, 100, 1), (100, 1, 4)))),
+        (0, 1, (0, 1000, ((3000, 1, 1),))),
+        (0, 1, (0, 4000, ((0, 1, 1),))),
+    ]
+    sources = [Buffer(4 * 4000, fill=np.random.default_rng(k)) for k in range(2)]
+    made, wanted = ([Buffer(4 * 4000), Buffer(4 * 4000)] for _ in range(2))
+    expect(moves, 4, sources, wanted)
+    return moves, sources, made, wanted

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests import strategies
 from tests.native.oracle import Buffer, Loops, Move, expect
 from tests.native.test_copy import copies, permuted
-from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, prepared
+from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, prepared, several
 from tests.triton.conftest import INTERPRETED
 from xlayout.algebra import Layout
 from xlayout_torch import cuda
@@ -132,15 +132,7 @@ def test_positions_beyond_31_bits(itemsize: int, device: str) -> None:
 
 
 def test_several_kinds_of_pieces_between_several_buffers(device: str) -> None:
-    moves: list[Move] = [
-        (0, 0, (5, 7, ((100, 1, 1),))),
-        (1, 0, (0, 200, ((40, 1, 30), (30, 40, 1)))),
-        (1, 1, (0, 0, ((4, 100, 1), (100, 1, 4)))),
-        (0, 1, (0, 1000, ((3000, 1, 1),))),
-    ]
-    sources = [Buffer(4 * 4000, fill=np.random.default_rng(k)) for k in range(2)]
-    made, wanted = ([Buffer(4 * 4000), Buffer(4 * 4000)] for _ in range(2))
-    expect(moves, 4, sources, wanted)
+    moves, sources, made, wanted = several()
     assert run(moves, 4, sources, made, device)
     assert [b.bytes.tobytes() for b in made] == [b.bytes.tobytes() for b in wanted]
     assert all(b.intact() for b in made)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.native.oracle import Buffer, Loops, Move, expect
+from tests.native.oracle import Loops, expect
 from tests.native.test_copy import copies, permuted
-from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, prepared
+from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, prepared, several
 from tests.triton.emulator import emulate
 from xlayout_triton.plan import GROUP, JOBS, WORDS, alignment, cuts, plan, planned
 from xlayout_triton.tile import OUTER, cut
@@ -71,16 +70,7 @@ def test_what_is_too_much_has_no_plan(loops: Loops) -> None:
 
 
 def test_several_kinds_of_pieces_between_several_buffers() -> None:
-    moves: list[Move] = [
-        (0, 0, (5, 7, ((100, 1, 1),))),
-        (1, 0, (0, 200, ((40, 1, 30), (30, 40, 1)))),
-        (1, 1, (0, 0, ((4, 100, 1), (100, 1, 4)))),
-        (0, 1, (0, 1000, ((3000, 1, 1),))),
-        (0, 1, (0, 4000, ((0, 1, 1),))),
-    ]
-    sources = [Buffer(4 * 4000, fill=np.random.default_rng(k)) for k in range(2)]
-    made, wanted = ([Buffer(4 * 4000), Buffer(4 * 4000)] for _ in range(2))
-    expect(moves, 4, sources, wanted)
+    moves, sources, made, wanted = several()
     found = cuts(tuple(moves), 4, [16, 16], [16, 16])
     assert found is not None
     emulate(plan([(one, source, 2 + target) for one, source, target in found]), [*sources, *made])
