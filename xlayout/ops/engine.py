@@ -127,14 +127,15 @@ class Engine:
         out, copy = options.get("out"), options.get("copy", True)
         donate = options.get("donate", False)
         own = {name: value for name, value in options.items() if name not in RUN}
-        where = sharding_options(options, lambda: self._layout(arrays, own))
-        check_memory_options(out, copy, donate, lambda: self._layout(arrays, own))
+        layout = partial(self._layout, arrays, own)
+        where = sharding_options(options, layout)
+        check_memory_options(out, copy, donate, layout)
         if donate:
             return self._shaped(self._donated(arrays, own, where), own)
         if out is not None or copy is not True:
             made = self._in_given_memory(arrays, own, out, copy, where)
             if out is not None:
-                self._keep_write((x, args, given), self._layout(arrays, own), own)
+                self._keep_write((x, args, given), layout(), own)
             return self._shaped(made, own)
         backend = self.backend(arrays)
         unknown = where.get("comm") == "local" and spread_over(backend, arrays) is None
