@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bench.contenders import INTO, OPS, WRITTEN, contenders, flattened, given
 from bench.plan import SIZE
@@ -36,11 +35,9 @@ def small_contest(op: str, framework: str, settings: Settings) -> Contest:
     for name, form in (("compiled fresh", "hand"), ("xlayout compiled", "xlayout")):
         if framework != "numpy" and (settings.compiled or framework == "jax"):
             calls[name] = _on(compiled(framework, forms[form], len(args)), args)
-    wanted = OPS[op][1]
-    listed = wanted if isinstance(wanted, (list, tuple)) else [wanted]
     ys: list[Any] = []
     if op in INTO and framework != "jax":
-        ys = given(framework, [np.zeros(y.shape, y.dtype) for y in listed])
+        ys = given(framework, [np.zeros_like(y) for y in flattened(OPS[op][1])])
         calls |= _reused(op, framework, args, ys)
     source, target = np.ones((2, SIZE), np.uint8)
     units = memcpys(source, target, settings.threads)
@@ -49,7 +46,7 @@ def small_contest(op: str, framework: str, settings: Settings) -> Contest:
         for y in ys:
             y[...] = 0
 
-    return Contest(calls, units, finish(framework), _seen, clear)
+    return Contest(calls, units, finish(framework), clear)
 
 
 def _on(form: Callable[..., Any], args: Any) -> Callable[[], Any]:
@@ -98,8 +95,3 @@ def finish(framework: str) -> Callable[[Any], object]:
     import jax
 
     return jax.block_until_ready
-
-
-def _seen(made: Any) -> Iterator[NDArray[np.uint8]]:
-    for part in flattened(made):
-        yield part.reshape(-1).view(np.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ def torch_contest(
     if compiled and can_compile():
         calls |= _compiled(case, xs, ys)
     units = memcpys(_bytes(source), _bytes(target), threads)
-    return Contest(calls, units, lambda _made: None, _seen, target.zero_)
+    return Contest(calls, units, clear=target.zero_, as_bytes=_bytes)
 
 
 def can_compile() -> bool:
@@ -66,8 +66,3 @@ def _compiled(case: Case, xs: Sequence[Any], ys: Sequence[Any]) -> dict[str, Cal
 def _bytes(x: Any) -> NDArray[np.uint8]:
     seen: NDArray[np.uint8] = x.reshape(-1).view(torch.uint8).numpy()
     return seen
-
-
-def _seen(made: Any) -> Iterator[NDArray[np.uint8]]:
-    for x in made if isinstance(made, (list, tuple)) else [made]:
-        yield _bytes(x)

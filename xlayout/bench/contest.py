@@ -10,7 +10,7 @@ the memcpys go from the input to the array that is reused, so over the same kind
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -40,6 +40,10 @@ NAMES = (
 """Every call there may be, in the order of the table's columns."""
 
 
+def _bytes(x: Any) -> NDArray[np.uint8]:
+    return np.asarray(x).reshape(-1).view(np.uint8)
+
+
 @dataclass(frozen=True, slots=True)
 class Contest:
     """The calls of one op on one framework's arrays.
@@ -48,15 +52,23 @@ class Contest:
         calls: by name, of `NAMES`.
         units: the memcpys of the same bytes.
         finish: waits until a result is there.
-        seen: gives a result's arrays as flat bytes.
         clear: wipes the reused array, so that an old answer cannot pass for a new one.
+        as_bytes: gives an array as flat bytes.
     """
 
     calls: Mapping[str, Call]
     units: Mapping[str, Call]
-    finish: Callable[[Any], object]
-    seen: Callable[[Any], Iterable[NDArray[np.uint8]]]
-    clear: Callable[[], object]
+    finish: Callable[[Any], object] = lambda _made: None
+    clear: Callable[[], object] = lambda: None
+    as_bytes: Callable[[Any], NDArray[np.uint8]] = _bytes
+
+    def seen(self, made: Any) -> Iterator[NDArray[np.uint8]]:
+        """The arrays of a result, or of nested lists of them, as flat bytes."""
+        if isinstance(made, (list, tuple)):
+            for part in made:
+                yield from self.seen(part)
+        else:
+            yield self.as_bytes(made)
 
 
 def installed() -> tuple[str, ...]:
