@@ -31,10 +31,10 @@ class Machine:
         return call
 
 
-def raced(machine: Machine, *, rounds: int = 9, seconds: float = 100.0) -> dict[str, Timed]:
+def raced(machine: Machine, *, seconds: float = 100.0) -> dict[str, Timed]:
     calls = {"two": machine.work("two", 2.0), "five": machine.work("five", 5.0)}
     units = {"slow": machine.work("slow", 3.0), "quick": machine.work("quick", 1.0)}
-    found, _ = race(calls, units, rounds=rounds, seconds=seconds, clock=machine)
+    found, _ = race(calls, units, rounds=9, seconds=seconds, clock=machine)
     return found
 
 

@@ -29,12 +29,12 @@ MESHES = (
 )  # fmt: skip
 
 
-def assignments(mesh: Mesh, ndim: int = 2) -> Iterator[list[list[str]]]:
-    """Every way to cut `ndim` axes by the mesh axes, in every order."""
+def assignments(mesh: Mesh) -> Iterator[list[list[str]]]:
+    """Every way to cut two axes by the mesh axes, in every order."""
     seen = set()
-    for places in itertools.product(range(-1, ndim), repeat=len(mesh.names)):
+    for places in itertools.product(range(-1, 2), repeat=len(mesh.names)):
         for order in itertools.permutations(range(len(mesh.names))):
-            spec = tuple(tuple(mesh.names[k] for k in order if places[k] == d) for d in range(ndim))
+            spec = tuple(tuple(mesh.names[k] for k in order if places[k] == d) for d in range(2))
             if spec not in seen:
                 seen.add(spec)
                 yield [list(entry) for entry in spec]

@@ -13,24 +13,23 @@ __all__ = ["CONFIG", "planned", "weights"]
 CONFIG = {"num_attention_heads": 12, "num_key_value_heads": 6}
 
 
-def weights(*, biased: bool = True, width: int = 24) -> dict[str, np.ndarray]:
+def weights() -> dict[str, np.ndarray]:
     """One block of a Llama with everything fused; all numbers differ."""
     shapes = {
-        "self_attn.qkv_proj.weight": (12 * 2 + 2 * 6 * 2, width),
+        "self_attn.qkv_proj.weight": (12 * 2 + 2 * 6 * 2, 24),
         "self_attn.qkv_proj.bias": (12 * 2 + 2 * 6 * 2,),
-        "self_attn.o_proj.weight": (width, 24),
-        "self_attn.o_proj.bias": (width,),
-        "mlp.gate_up_proj.weight": (2 * 10, width),
-        "mlp.down_proj.weight": (width, 10),
-        "norm.weight": (width,),
-        "embed.weight": (30, width),
+        "self_attn.o_proj.weight": (24, 24),
+        "self_attn.o_proj.bias": (24,),
+        "mlp.gate_up_proj.weight": (2 * 10, 24),
+        "mlp.down_proj.weight": (24, 10),
+        "norm.weight": (24,),
+        "embed.weight": (30, 24),
     }
     at, made = 0, {}
     for name, shape in shapes.items():
-        if biased or "bias" not in name:
-            size = int(np.prod(shape))
-            made[name] = np.arange(at, at + size, dtype=np.float32).reshape(shape)
-            at += size
+        size = int(np.prod(shape))
+        made[name] = np.arange(at, at + size, dtype=np.float32).reshape(shape)
+        at += size
     return made
 
 

@@ -8,10 +8,10 @@ from xlayout.errors import LayoutError, ShardingError
 from xlayout.tp import PRESETS, Rule, plan
 
 
-def attention(q: int, k: int, v: int, o: int, width: int = 64) -> dict[str, tuple[int, ...]]:
+def attention(q: int, k: int, v: int, o: int) -> dict[str, tuple[int, ...]]:
     sizes = {"q": q, "k": k, "v": v}
-    shapes = {f"self_attn.{name}_proj.weight": (n, width) for name, n in sizes.items()}
-    return {**shapes, "self_attn.o_proj.weight": (width, o)}
+    shapes = {f"self_attn.{name}_proj.weight": (n, 64) for name, n in sizes.items()}
+    return {**shapes, "self_attn.o_proj.weight": (64, o)}
 
 
 @pytest.mark.parametrize(

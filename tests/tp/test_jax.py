@@ -18,7 +18,7 @@ from xlayout.errors import ShardingError, SizeError
 CONFIG = {"num_attention_heads": 8, "num_key_value_heads": 4}
 
 
-def block(width: int = 16, features: int = 32) -> dict[str, Any]:
+def block(features: int = 32) -> dict[str, Any]:
     """A block in flax's orientation, (in, out)."""
     keys = iter(jax.random.split(jax.random.key(0), 9))
 
@@ -27,14 +27,14 @@ def block(width: int = 16, features: int = 32) -> dict[str, Any]:
 
     return {
         "self_attn": {
-            "q_proj": dense(width, 16), "k_proj": dense(width, 8), "v_proj": dense(width, 8),
-            "o_proj": dense(16, width),
+            "q_proj": dense(16, 16), "k_proj": dense(16, 8), "v_proj": dense(16, 8),
+            "o_proj": dense(16, 16),
         },
         "mlp": {
-            "gate_proj": dense(width, features), "up_proj": dense(width, features),
-            "down_proj": dense(features, width),
+            "gate_proj": dense(16, features), "up_proj": dense(16, features),
+            "down_proj": dense(features, 16),
         },
-        "norm": {"scale": jnp.ones(width)},
+        "norm": {"scale": jnp.ones(16)},
     }  # fmt: skip
 
 

@@ -21,7 +21,8 @@ from xlayout.port.formats.torch_archive_write import render_archive
 DATA = b"\x01\x02\x03\x04\x05"
 
 
-def records(raw: bytes, before: bytes = b"before") -> dict[str, Record]:
+def records(raw: bytes) -> dict[str, Record]:
+    before = b"before"
     with tempfile.TemporaryFile() as file:
         file.write(before + raw + b"after")
         file.flush()
