@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +24,9 @@ _OFFLINE = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a step returned, the seconds it took, and its peak resident memory in bytes."""
+    """What a step returned, and its peak resident memory in bytes."""
 
     result: dict[str, Any]
-    seconds: float
     peak_rss: int
 
 
@@ -38,13 +36,10 @@ def measured(step: str, /, **arguments: Any) -> Measured:
     Raises:
         PortError: It failed; the message ends with the step's own.
     """
-    begun = time.perf_counter()
     command = [sys.executable, "-m", "xlayout.port.demo.steps", step, json.dumps(arguments)]
     path = os.pathsep.join(filter(None, sys.path))
     environment = {**os.environ, **_OFFLINE, "PYTHONPATH": path}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    seconds = time.perf_counter() - begun
     if done.returncode:
         raise PortError(f"{step}: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    return Measured(found["result"], seconds, found["peak_rss"])
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))
