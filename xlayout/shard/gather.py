@@ -21,7 +21,7 @@ from xlayout.shard.laid import Laid
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.ranks import run_part
 from xlayout.shard.sharding import Sharding
-from xlayout.shard.split import per_segment
+from xlayout.shard.spread import equal_segments
 from xlayout.shard.targets import spelled
 
 __all__ = ["gathered"]
@@ -134,18 +134,8 @@ def _rows(plan: Plan, gone: tuple[str, ...], rank: int) -> Layout | None:
     mesh = sharding.mesh
     for axis, n in enumerate(sharding.shape(shape)):
         entry = sharding.spec[axis] if axis < len(sharding.spec) else ()
-        split = sharding.split(axis)
-        kept = [name for name in entry if name not in gone]
-        segments = split.segments if isinstance(split.segments, tuple) else (n,)
-        parts = math.prod(mesh.shape[a] for a in sharding.axes(axis))
-        parts *= split.segments if isinstance(split.segments, int) else 1
-        units = per_segment(split.unit, len(segments))
-        if (
-            entry[: len(kept)] != tuple(kept)
-            or split.sizes is not None
-            or split.copies != 1
-            or any(size % (parts * unit) for size, unit in zip(segments, units, strict=True))
-        ):
+        kept = tuple(name for name in entry if name not in gone)
+        if entry[: len(kept)] != kept or equal_segments(sharding, axis, n) is None:
             return None
     size = math.prod(plan.stores(rank)[0])
     axes = [mesh.axis(name) for name in gone]

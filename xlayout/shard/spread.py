@@ -21,7 +21,7 @@ from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.split import per_segment
 
-__all__ = ["Owners", "has_owners", "places_in", "spread"]
+__all__ = ["Owners", "equal_segments", "has_owners", "places_in", "spread"]
 
 Owners = tuple[tuple[int, int], ...]
 """((mesh axis, size of a group), ...): ranks that differ within a group of neighbours along a mesh
@@ -73,7 +73,7 @@ def spread(
 def has_owners(sharding: Sharding, shape: Shape) -> bool:
     """Whether all that several ranks hold lies with whole groups of neighbours, at one address."""
     return all(
-        not sharding.split(axis).overlaps or _even(sharding, axis, n) is not None
+        not sharding.split(axis).overlaps or equal_segments(sharding, axis, n) is not None
         for axis, n in enumerate(sharding.shape(shape))
     )
 
@@ -88,7 +88,7 @@ def _along(sharding: Sharding, axis: int, n: int) -> Along:
     mesh, axes, split = sharding.mesh, sharding.axes(axis), sharding.split(axis)
     counts = tuple(mesh.shape[a] for a in axes)
     steps = tuple(row_major(mesh.shape)[a] for a in axes)
-    segments = _even(sharding, axis, n)
+    segments = equal_segments(sharding, axis, n)
     if segments is not None:
         parts = [size * g // math.prod(counts) for size, g in segments]
         return {sum(parts): list(_strands(segments, parts, counts, steps))}
@@ -107,7 +107,7 @@ def _along(sharding: Sharding, axis: int, n: int) -> Along:
     return {length: [(s, 1) for s in _laddered(strands)] for length, strands in found.items()}
 
 
-def _even(sharding: Sharding, axis: int, n: int) -> list[tuple[int, int]] | None:
+def equal_segments(sharding: Sharding, axis: int, n: int) -> list[tuple[int, int]] | None:
     """The segments of an axis, and how many neighbours hold the same, if all parts are equal."""
     split = sharding.split(axis)
     counts = [sharding.mesh.shape[a] for a in sharding.axes(axis)]
