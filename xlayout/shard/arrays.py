@@ -152,9 +152,7 @@ def _part(x: Any, mesh: Any, told: Any) -> Laid:
         )
     sharding = on_manual_axes(told, mesh, "in_sharding")
     shape = tuple(
-        n
-        if sharding.split(axis).overlaps
-        else n * math.prod(sharding.mesh.shape[a] for a in sharding.axes(axis))
+        n if sharding.split(axis).overlaps else n * math.prod(sharding.counts(axis))
         for axis, n in enumerate(x.shape)
     )
     return Laid(x, "jax", shape, sharding, mesh, is_part=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import zip_longest
 from typing import Any
 
 from xlayout.algebra import Layout
@@ -94,7 +95,7 @@ def _on_parts(
 def _plan(parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]) -> Plan:
     """The plan among ranks that differ along mesh axes that cut something; others do the same."""
     mesh = src[0].mesh
-    used = {name for s in (*src, *dst) for entry in s.spec for name in entry} or set(mesh.names[:1])
+    used = {name for s in (*src, *dst) for name in s.used} or set(mesh.names[:1])
     kept = [(name, n) for name, n in zip(mesh.names, mesh.shape, strict=True) if name in used]
     on = Mesh([n for _, n in kept], [name for name, _ in kept])
     sides = (tuple(replace(sharding, mesh=on) for sharding in side) for side in (src, dst))
@@ -117,8 +118,7 @@ def least_by_xla(src: Sharding, dst: Sharding) -> bool:
     end of another: each is one collective. A test compares its bytes with the plan's.
     """
     gone, come = [], []
-    for axis in range(max(len(src.spec), len(dst.spec))):
-        before, after = (s.spec[axis] if axis < len(s.spec) else () for s in (src, dst))
+    for axis, (before, after) in enumerate(zip_longest(src.spec, dst.spec, fillvalue=())):
         same = 0
         while same < min(len(before), len(after)) and before[same] == after[same]:
             same += 1

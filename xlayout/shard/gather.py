@@ -31,8 +31,7 @@ def gathered(held: Laid, gone: tuple[str, ...], dtype: Any, reduce_dtype: Any) -
     """A DTensor whose sharding has lost the mesh axes `gone`."""
     torch = verbs("torch", "collective")
     x, src, mesh, shape = held.x, held.sharding, held.mesh, held.shape
-    used = {name for entry in src.spec for name in entry}
-    gone = tuple(name for name in src.mesh.names if name in gone and name in used)
+    gone = tuple(name for name in src.mesh.names if name in gone and name in src.used)
     dst, rank = src.without(*gone), torch.rank_of(mesh)
     target, plan = spelled(held, dst), _plan(shape, src, dst)
 
@@ -65,7 +64,7 @@ def _summed(gradient: Any, held: Laid, gone: tuple[str, ...], rank: int) -> Any:
     torch = verbs("torch", "collective")
     src, mesh, shape = held.sharding, held.mesh, held.shape
     names = src.mesh.names
-    kept = {name for entry in src.spec for name in entry if name not in gone}
+    kept = {*src.used}.difference(gone)
     partial = {names[k] for k in torch.partial(gradient)} - kept
     summed = tuple(name for name in gone if name in partial)
     whole = src.without(*summed)
@@ -132,13 +131,13 @@ def _rows(plan: Plan, gone: tuple[str, ...], rank: int) -> Layout | None:
     """From the parts along `gone`, one after the other, to what a rank needs; None if unequal."""
     sharding, (shape,) = plan.src[0], plan.layout.in_shapes
     mesh = sharding.mesh
+    axes = [mesh.axis(name) for name in gone]
     for axis, n in enumerate(sharding.shape(shape)):
-        entry = sharding.spec[axis] if axis < len(sharding.spec) else ()
-        kept = tuple(name for name in entry if name not in gone)
-        if entry[: len(kept)] != kept or equal_segments(sharding, axis, n) is None:
+        order = sharding.axes(axis)
+        kept = tuple(a for a in order if a not in axes)
+        if order[: len(kept)] != kept or equal_segments(sharding, axis, n) is None:
             return None
     size = math.prod(plan.stores(rank)[0])
-    axes = [mesh.axis(name) for name in gone]
     pieces = []
     for m in plan.received(rank):
         at, row = mesh.coordinates(m.src), 0

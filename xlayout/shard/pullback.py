@@ -183,7 +183,7 @@ def _cuts(sharding: Sharding, shape: Shape) -> Iterator[tuple[int, int]]:
 
 
 def _teach(sharding: Sharding, n: int, axis: int, cut: int, step: int, runs: Sequence[Run]) -> str:
-    parts = math.prod(sharding.mesh.shape[a] for a in sharding.axes(axis))
+    parts = math.prod(sharding.counts(axis))
     steps = {r.out_step for r in runs}
     clean = [p for p in divisors(n) if all((n // p) % s == 0 or s % (n // p) == 0 for s in steps)]
     return (

@@ -212,7 +212,7 @@ def _evident(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sh
 
 def _nearest(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sharding, ...]:
     """The evident targets if the first input's sharding lost the mesh axes that cannot cut."""
-    gone = [name for entry in src[0].spec for name in entry]
+    gone = list(src[0].used)
     found = (src[0].without(*gone),) * len(layout.out_shapes)
     for name in tuple(gone):
         fewer = [other for other in gone if other != name]

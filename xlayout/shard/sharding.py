@@ -107,6 +107,15 @@ class Sharding:
         entry = self.spec[axis] if axis < len(self.spec) else ()
         return tuple(self.mesh.axis(name) for name in entry)
 
+    def counts(self, axis: int) -> tuple[int, ...]:
+        """How many ranks there are along each of them."""
+        return tuple(self.mesh.shape[a] for a in self.axes(axis))
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The mesh axes that cut some array axis."""
+        return tuple(itertools.chain(*self.spec))
+
     def shape(self, shape: Sequence[int]) -> Shape:
         """The shape that the spec cuts: that of the array, or its one flat axis.
 
@@ -152,9 +161,7 @@ class Sharding:
 
     def runs(self, axis: int, n: int, place: tuple[int, ...]) -> Runs:
         """The ranges of an axis of `n` elements held at coordinates along the axes that cut it."""
-        axes = self.axes(axis)
-        counts = tuple(self.mesh.shape[a] for a in axes)
-        return self.split(axis).runs(n, counts, place, axes, axis)
+        return self.split(axis).runs(n, self.counts(axis), place, self.axes(axis), axis)
 
     def local_shape(self, rank: int, shape: Sequence[int]) -> Shape:
         """The shape of the local array of a rank, padding included; raises as `owned`."""
@@ -167,7 +174,7 @@ class Sharding:
 
     def places(self, axis: int) -> Iterator[tuple[int, ...]]:
         """All coordinates along the mesh axes that cut an array axis."""
-        return itertools.product(*(range(self.mesh.shape[a]) for a in self.axes(axis)))
+        return itertools.product(*map(range, self.counts(axis)))
 
     def layout(self, rank: int, shape: Sequence[int]) -> Layout:
         """The layout from the whole array to the local array of a rank; raises as `owned`."""

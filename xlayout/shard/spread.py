@@ -52,8 +52,8 @@ def spread(
     """
     mesh = sharding.mesh
     whole, steps = sharding.shape(shape), row_major(mesh.shape)
-    named = {name for entry in sharding.spec for name in entry}
-    unnamed = tuple((a, n) for a, n in enumerate(mesh.shape) if mesh.names[a] not in named)
+    used = sharding.used
+    unnamed = tuple((a, n) for a, n in enumerate(mesh.shape) if mesh.names[a] not in used)
     along = [_along(sharding, axis, n) for axis, n in enumerate(whole)]
     found: dict[Owners, list[Piece]] = defaultdict(list)
     for lengths in itertools.product(*along):
@@ -86,7 +86,7 @@ def places_in(mesh: Mesh, owners: Owners) -> list[int]:
 
 def _along(sharding: Sharding, axis: int, n: int) -> Along:
     mesh, axes, split = sharding.mesh, sharding.axes(axis), sharding.split(axis)
-    counts = tuple(mesh.shape[a] for a in axes)
+    counts = sharding.counts(axis)
     steps = tuple(row_major(mesh.shape)[a] for a in axes)
     segments = equal_segments(sharding, axis, n)
     if segments is not None:
@@ -110,7 +110,7 @@ def _along(sharding: Sharding, axis: int, n: int) -> Along:
 def equal_segments(sharding: Sharding, axis: int, n: int) -> list[tuple[int, int]] | None:
     """The segments of an axis, and how many neighbours hold the same, if all parts are equal."""
     split = sharding.split(axis)
-    counts = [sharding.mesh.shape[a] for a in sharding.axes(axis)]
+    counts = sharding.counts(axis)
     segments = split.segments or 1
     sizes = (n // segments,) * segments if isinstance(segments, int) else segments
     groups, units = (per_segment(given, len(sizes)) for given in (split.copies, split.unit))

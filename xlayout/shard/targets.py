@@ -119,8 +119,7 @@ def on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
     """A sharding restricted to the axes over which a shard_map maps."""
     manual: dict[str, int] = verbs("jax", "collective").manual(mesh)
     sharding = given if isinstance(given, Sharding) else by_jax(given, mesh, name)[0]
-    used = [axis for entry in sharding.spec for axis in entry]
-    for axis in used:
+    for axis in sharding.used:
         size = sharding.mesh.shape[sharding.mesh.axis(axis)]
         if manual.get(axis) != size:
             raise ShardingError(
@@ -155,11 +154,7 @@ def can_hold(held: Laid, sharding: Sharding, shape: Shape) -> bool:
         return False
     if held.framework == "torch":
         return not any(s.segments and len(sharding.axes(k)) > 1 for k, s in sharding.splits)
-    mesh = sharding.mesh.shape
-    return all(
-        n % math.prod(mesh[axis] for axis in sharding.axes(dim)) == 0
-        for dim, n in enumerate(shape[: len(sharding.spec)])
-    )
+    return all(n % math.prod(sharding.counts(axis)) == 0 for axis, n in enumerate(shape))
 
 
 def chooses(held: Laid) -> bool:
