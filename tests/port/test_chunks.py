@@ -13,13 +13,12 @@ import pytest
 from tests.port.models import MODELS, refused, same_bytes, save_llama
 from xlayout import port
 from xlayout.errors import PortError
-from xlayout.port.checkpoint import open_checkpoint
 from xlayout.port.fit import fit
 from xlayout.port.formats import TensorSpec, open_source
 from xlayout.port.formats.maxtext import MaxTextSource, stored_bytes
 from xlayout.port.formats.tensorstore_specs import write_spec
 from xlayout.port.lanes import LANES
-from xlayout.port.plan import plan_open
+from xlayout.port.move import Move
 from xlayout.port.units import show_bytes
 
 CHUNK = 64 * 3 * 4 * 128 * 4  # bytes of the largest stack: queries of three layers in float32
@@ -108,15 +107,18 @@ def test_the_plan_says_what_is_stored(narrow_llama: Path, tmp_path: Path, max_ra
     assert f"files: 0/items {show_bytes(sum(whole))}" in str(plan)
 
 
-def test_even_tiles_cut_no_chunk_that_longer_ones_do_not(
-    narrow_llama: Path, tmp_path: Path
-) -> None:
-    """A stack of 80 rows in chunks of 32: two chunks fit, while 40 rows would cut one."""
-    with open_checkpoint(narrow_llama) as checkpoint:
-        plan = plan_open(checkpoint, tmp_path, to="maxtext", dtype=None, max_ram=10**6, exact=True)
+@pytest.fixture
+def up(narrow_llama: Path, tmp_path: Path) -> Move:
+    """The move of a tensor of 80 rows."""
+    plan = port.plan(narrow_llama, tmp_path, to="maxtext")
     (move,) = (m for m in plan.moves if m.source.name == "model.layers.0.mlp.up_proj.weight")
-    cut, alone = replace(move, chunk=(32, 64)), replace(move, chunk=())
-    room = LANES * sum(move.buffers(64))
+    return move
+
+
+def test_even_tiles_cut_no_chunk_that_longer_ones_do_not(up: Move) -> None:
+    """Of 80 rows in chunks of 32 two chunks fit, while 40 rows would cut one."""
+    cut, alone = replace(up, chunk=(32, 64)), replace(up, chunk=())
+    room = LANES * sum(up.buffers(64))
     ((longest,),) = fit([[cut]], room)
     ((even,),) = fit([[alone]], room)
     assert (longest.lead, longest.held, even.lead) == (64, 0, 40)
@@ -124,21 +126,15 @@ def test_even_tiles_cut_no_chunk_that_longer_ones_do_not(
 
 @pytest.mark.parametrize(("chunk", "lead"), [((), 8), ((32, 64), 32)])
 def test_tiles_leave_room_for_others_where_they_cut_no_chunk(
-    narrow_llama: Path, tmp_path: Path, chunk: tuple[int, ...], lead: int
+    up: Move, chunk: tuple[int, ...], lead: int
 ) -> None:
     """Of 80 rows 64 fit: tiles of an eighth of them, or of half where chunks are as long."""
-    with open_checkpoint(narrow_llama) as checkpoint:
-        plan = plan_open(checkpoint, tmp_path, to="maxtext", dtype=None, max_ram=10**6, exact=True)
-    (move,) = (m for m in plan.moves if m.source.name == "model.layers.0.mlp.up_proj.weight")
-    ((fitted,),) = fit([[replace(move, chunk=chunk)]], sum(move.buffers(64)))
+    ((fitted,),) = fit([[replace(up, chunk=chunk)]], sum(up.buffers(64)))
     assert fitted.lead == lead
 
 
-def test_tiles_are_no_longer_than_pays(narrow_llama: Path, tmp_path: Path) -> None:
-    with open_checkpoint(narrow_llama) as checkpoint:
-        plan = plan_open(checkpoint, tmp_path, to="maxtext", dtype=None, max_ram=10**6, exact=True)
-    (move,) = (m for m in plan.moves if m.source.name == "model.layers.0.mlp.up_proj.weight")
-    large = replace(move, sizes={**move.sizes, move.source.rule.lead: 1 << 20})
+def test_tiles_are_no_longer_than_pays(up: Move) -> None:
+    large = replace(up, sizes={**up.sizes, up.source.rule.lead: 1 << 20})
     ((fitted,),) = fit([[large]], 1 << 34)
     assert 31 << 20 < sum(fitted.buffers(fitted.lead)) <= 32 << 20
 

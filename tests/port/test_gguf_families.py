@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 
-from tests.port.models import refused, tensors
+from tests.port.models import refused, same_bytes, tensors
 from xlayout import port
 from xlayout.port.family import Family
 
@@ -114,9 +114,7 @@ def test_gguf_composes_with_maxtext_without_a_stop_at_hf(arch: str, tmp_path: Pa
     port.run(source, tmp_path / "tree", to="maxtext")
     assert port.verify(source, tmp_path / "tree").identical
     port.run(tmp_path / "tree", tmp_path / "back", to="hf")
-    first, last = tensors(tmp_path / "hf"), tensors(tmp_path / "back")
-    assert first.keys() == last.keys()
-    assert all(array.tobytes() == last[name].tobytes() for name, array in first.items())
+    assert same_bytes(tmp_path / "hf", tmp_path / "back")
 
 
 def test_a_mixtrals_rows_are_unturned(tmp_path: Path) -> None:

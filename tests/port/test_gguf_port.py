@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.port.models import tensors
+from tests.port.models import same_bytes, tensors
 from xlayout import port
 from xlayout.port.demo.weights import make_tiny
 
@@ -34,9 +34,7 @@ def test_gguf_composes_with_maxtext_without_a_stop_at_hf(gguf: Path, tmp_path: P
     port.run(gguf, tmp_path / "hf", to="hf")
     port.run(gguf, tmp_path / "direct", to="maxtext")
     port.run(tmp_path / "direct", tmp_path / "back", to="hf")
-    first, last = tensors(tmp_path / "hf"), tensors(tmp_path / "back")
-    assert first.keys() == last.keys()
-    assert all(array.tobytes() == last[name].tobytes() for name, array in first.items())
+    assert same_bytes(tmp_path / "hf", tmp_path / "back")
     assert port.verify(gguf, tmp_path / "direct").identical
 
 

@@ -57,17 +57,25 @@ def test_a_narrower_dtype_is_refused_unless_nothing_is_lost(
     refused(tmp_path / "wide", tmp_path / "out", "model.norm.weight: 1.6 %", dtype="bfloat16")
 
 
-def test_a_loss_that_the_sample_missed_stops_the_port(own_llama: Path, tmp_path: Path) -> None:
-    port.run(own_llama, tmp_path / "wide", to="hf", dtype="float32")
+@pytest.fixture
+def beside_the_sample(wide_llama: Path, tmp_path: Path) -> Path:
+    """In float32, with an element that is no bfloat16 in layer 2; the sample is of layer 0."""
+    port.run(wide_llama, tmp_path / "wide", to="hf", dtype="float32")
     arrays = tensors(tmp_path / "wide")
-    arrays[Q.format(2)][-1, -1] = np.float32(1 + 2**-20)  # the sample is of layer 0
+    arrays[Q.format(2)][-1, -1] = np.float32(1 + 2**-20)
     save_tensors(tmp_path / "wide", arrays)
-    port.plan(tmp_path / "wide", tmp_path / "out", to="hf", dtype="bfloat16")
+    return tmp_path / "wide"
+
+
+def test_a_loss_that_the_sample_missed_stops_the_port(
+    beside_the_sample: Path, tmp_path: Path
+) -> None:
+    port.plan(beside_the_sample, tmp_path / "out", to="hf", dtype="bfloat16")
     before = sorted(tmp_path.iterdir())
     with pytest.raises(
         PortError, match=r"layers\.2\.self_attn\.q_proj\.weight: .* which its sample"
     ):
-        port.run(tmp_path / "wide", tmp_path / "out", to="hf", dtype="bfloat16")
+        port.run(beside_the_sample, tmp_path / "out", to="hf", dtype="bfloat16")
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -167,14 +175,10 @@ def test_weights_trained_further_in_float32_name_the_dtype_they_need(
 
 
 def test_a_sample_that_lost_nothing_proves_nothing_of_the_rest(
-    own_llama: Path, tmp_path: Path
+    beside_the_sample: Path, wide_llama: Path, tmp_path: Path
 ) -> None:
-    port.run(own_llama, tmp_path / "wide", to="hf", dtype="float32")
-    arrays = tensors(tmp_path / "wide")
-    arrays[Q.format(2)][-1, -1] = np.float32(1 + 2**-20)  # the sample is of layer 0
-    save_tensors(tmp_path / "wide", arrays)
     options = {"to": "hf", "dtype": "bfloat16", "exact": False}
-    report = port.run(tmp_path / "wide", tmp_path / "out", **options)
+    report = port.run(beside_the_sample, tmp_path / "out", **options)
     assert not report.plan.exact
     assert "exact: every element" not in str(report.plan)
     assert str(report.plan).splitlines()[-1] == (
@@ -183,7 +187,7 @@ def test_a_sample_that_lost_nothing_proves_nothing_of_the_rest(
     )
     assert report.comparison is not None
     assert not report.comparison.identical
-    proven = port.plan(own_llama, tmp_path / "x", to="hf", dtype="float32", exact=False)
+    proven = port.plan(wide_llama, tmp_path / "x", to="hf", dtype="float32", exact=False)
     assert str(proven).splitlines()[-1].startswith("exact: every element comes back bit for bit")
 
 

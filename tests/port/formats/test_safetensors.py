@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.port.formats.arrays import Array, bits, same, save, save_in_regions
+from tests.port.formats.dcp_saves import to_torch
 from xlayout.errors import ShapeError
 from xlayout.port.formats import numpy_dtype, open_source
 from xlayout.port.formats.safetensors_header import CODES
@@ -27,16 +28,6 @@ SHAPES = [(), (1,), (0,), (3, 0, 2), (5,), (4, 3), (2, 3, 4)]
 def everything() -> dict[str, Array]:
     pairs = itertools.product(CODES.values(), SHAPES)
     return {f"{d}/{i}": bits(d, s, i) for i, (d, s) in enumerate(pairs)}
-
-
-def torch_view(array: Array) -> torch.Tensor:
-    raw = torch.from_numpy(np.frombuffer(bytearray(array.tobytes()), np.uint8).copy())
-    dtype = getattr(torch, str(array.dtype))
-    return (
-        raw.view(dtype).reshape(array.shape)
-        if array.size
-        else torch.empty(array.shape, dtype=dtype)
-    )
 
 
 def test_the_reference_reads_every_dtype_that_we_write(tmp_path: Path) -> None:
@@ -56,7 +47,7 @@ def test_torch_loads_what_we_write(tmp_path: Path) -> None:
     save(tmp_path / "x.safetensors", "safetensors", arrays)
     loaded = safetensors.torch.load_file(tmp_path / "x.safetensors")
     for name, array in arrays.items():
-        want = torch_view(array)
+        want = to_torch(array)
         assert loaded[name].dtype == want.dtype
         assert loaded[name].shape == want.shape
         assert loaded[name].reshape(-1).view(torch.uint8).equal(want.reshape(-1).view(torch.uint8))
@@ -65,7 +56,7 @@ def test_torch_loads_what_we_write(tmp_path: Path) -> None:
 def test_we_read_every_dtype_that_torch_saves(tmp_path: Path) -> None:
     arrays = everything()
     safetensors.torch.save_file(
-        {name: torch_view(a) for name, a in arrays.items()}, tmp_path / "x.safetensors"
+        {name: to_torch(a) for name, a in arrays.items()}, tmp_path / "x.safetensors"
     )
     with open_source(tmp_path / "x.safetensors") as source:
         assert source.tensors.keys() == arrays.keys()
@@ -115,7 +106,7 @@ def test_a_region_is_what_slicing_would_give(
 ) -> None:
     shape, region = case
     array = bits("bfloat16", shape)
-    safetensors.torch.save_file({"x": torch_view(array)}, tmp_path / "x.safetensors")
+    safetensors.torch.save_file({"x": to_torch(array)}, tmp_path / "x.safetensors")
     with open_source(tmp_path / "x.safetensors") as source:
         want = array[region]
         assert same(source.read("x", region), want)
