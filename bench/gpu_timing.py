@@ -86,10 +86,7 @@ def _host(call: Callable[[], Any], *, cuda: bool) -> float:
     _settle(cuda=cuda)
     call()
     _settle(cuda=cuda)
-    start = time.perf_counter()
-    for _ in range(3):
-        call()
-    spent = (time.perf_counter() - start) / 3
+    spent = _on_cpu(call, 3)
     _settle(cuda=cuda)
     return spent
 
@@ -118,7 +115,7 @@ def _on_gpu(call: Callable[[], Any], times: int, wait: float) -> float:
     return start.elapsed_time(end) / 1e3 / times
 
 
-def _on_cpu(call: Callable[[], Any], times: int, _wait: float) -> float:
+def _on_cpu(call: Callable[[], Any], times: int, _wait: float = 0.0) -> float:
     start = time.perf_counter()
     for _ in range(times):
         call()

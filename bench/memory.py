@@ -35,12 +35,6 @@ FORMS = {
 }
 
 
-def measured(op: str, framework: str, form: str, who: str, megabytes: int) -> dict[str, Any]:
-    """One case in a process of its own."""
-    found: dict[str, Any] = child("memory_case", op, framework, form, who, str(megabytes))
-    return found
-
-
 def main() -> int:
     """Print the table, save it; return 1 if xlayout holds more than its output."""
     asked = parser("memory", __doc__)
@@ -55,22 +49,20 @@ def main() -> int:
         frameworks = chosen(options.only, FORMS)
     except ValueError as error:
         asked.error(str(error))
-    rows = []
+    size, rows = str(options.mb), []
     for framework in frameworks:
         for op in OPS:
             for form in FORMS[framework]:
                 row: dict[str, Any] = {"op": op, "framework": framework, "input": form}
-                for who in (
-                    ("xlayout", "hand", "jit") if framework == "jax" else ("xlayout", "hand")
-                ):
-                    found = measured(op, framework, form, who, options.mb)
+                for who in ("xlayout", "hand", *(["jit"] if framework == "jax" else [])):
+                    found = child("memory_case", op, framework, form, who, size)
                     row[who] = round(found["extra"], 2)
                     if "temp" in found:
                         row["temp"] = round(found["temp"], 2)
                 rows.append(row)
     gifts = []
     for op in DONATED if "torch" in frameworks else ():
-        found = measured(op, "torch", "contiguous", "donated", options.mb)
+        found = child("memory_case", op, "torch", "contiguous", "donated", size)
         gifts.append({"op": op, "framework": "torch", "donated bytes": found["bytes"]})
     names = ("xlayout", "hand", "jit", "temp")
     printed = [

@@ -25,7 +25,6 @@ UNSIGNED: dict[str, type[np.unsignedinteger]] = {
 """The integers that hold a dtype's bits."""
 
 _FINITE = {
-    "uint8": (0xFF, 0),
     "bfloat16": (0xBFFF, 0x2000),
     "float32": (0xBFFFFFFF, 0x20000000),
 }
@@ -40,12 +39,10 @@ def elements(count: int, dtype: str) -> Bits:
     dtype('uint8')
     """
     kind = np.dtype(UNSIGNED[dtype])
-    words = np.random.default_rng(0).integers(
-        0, 2**64, -(-count * kind.itemsize // 8), np.uint64, endpoint=False
-    )
+    words = np.random.default_rng(0).integers(0, 2**64, -(-count * kind.itemsize // 8), np.uint64)
     made = words.view(kind)[:count]
-    kept, added = (kind.type(mask) for mask in _FINITE[dtype])
-    if dtype != "uint8":
+    if dtype in _FINITE:
+        kept, added = map(kind.type, _FINITE[dtype])
         made &= kept
         made |= added
     return made
