@@ -258,10 +258,9 @@ def _change(
         return Change(stored, dtype, wanted, there)
     if wanted == there:
         return Change(stored, stored)
-    if origin := checkpoint.origin.get(source.tensor):
-        return Change(stored, exact_dtype(origin, wanted) if exact else origin, wanted, there)
-    roomy = exact_dtype(stored, wanted / there) if exact else stored
-    return Change(stored, roomy, wanted, there)
+    origin = checkpoint.origin.get(source.tensor)
+    usual, factor = (origin, wanted) if origin else (stored, wanted / there)
+    return Change(stored, exact_dtype(usual, factor) if exact else usual, wanted, there)
 
 
 def _widened(checkpoint: Checkpoint, moves: Sequence[Move]) -> dict[str, str]:
