@@ -156,15 +156,13 @@ def check_plan(plan: Any) -> TensorPlan:
 
 
 def _check(arrays: Mapping[str, Any], shapes: Mapping[str, Shape], argument: str) -> None:
-    for what, names in (
-        ("has no", shapes.keys() - arrays.keys()),
-        ("has", arrays.keys() - shapes.keys()),
+    for what, names, but in (
+        ("has no", shapes.keys() - arrays.keys(), ""),
+        ("has", arrays.keys() - shapes.keys(), ", of which the plan knows nothing"),
     ):
         if names:
-            some = sorted(names)
-            more = f" and {len(some) - 1} more" if len(some) > 1 else ""
-            but = "" if what == "has no" else ", of which the plan knows nothing"
-            raise ShapeError(f"{argument}: {what} {some[0]!r}{more}{but}")
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise ShapeError(f"{argument}: {what} {min(names)!r}{more}{but}")
     for name, shape in shapes.items():
         found = getattr(arrays[name], "shape", None)
         if found is None:
