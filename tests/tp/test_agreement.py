@@ -81,6 +81,11 @@ def test_segments_that_the_next_layer_does_not_take_are_refused() -> None:
         plan({**experts, "mlp.experts.down_proj": (3, 4, 32)}, 2, rules="mixtral")
 
 
+def test_an_embedding_need_not_fit_a_row_layer_beside_it() -> None:
+    shapes = {"model.embed.weight": (30, 8), "model.head.weight": (8, 16)}
+    plan(shapes, 2, rules=[Rule("embed", "vocab"), Rule("head", "row")])
+
+
 def test_a_chatglm_whose_heads_hold_their_own_keys_has_no_preset() -> None:
     config = {"model_type": "chatglm", "num_attention_heads": 4, "multi_query_group_num": 2}
     shapes = {"self_attention.query_key_value.weight": (32, 8)}
