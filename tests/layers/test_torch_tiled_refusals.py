@@ -137,3 +137,17 @@ def test_a_tile_that_holds_a_part_of_its_weight_is_not_written() -> None:
     for call in (lambda: layer.copy_params_from(nn.Linear(6, 8)), layer.to_linear):
         with pytest.raises(SizeError, match=text):
             call()
+
+
+def test_a_tile_that_computes_its_weight_is_not_written() -> None:
+    layer = TiledLinear(6, 8, in_splits=2)
+    nn.utils.parametrizations.weight_norm(layer.linears[0][1])  # type: ignore[index]
+    before = layer.to_linear().weight
+    text = (
+        r"^linears\[0\]\[1\]: a torch\.nn\.utils\.parametrize\.ParametrizedLinear that computes "
+        r"its parameters, so none can be copied to it; copy first, or take the parametrization "
+        r"away \(torch\.nn\.utils\.parametrize\.remove_parametrizations\)$"
+    )
+    with pytest.raises(TypeError, match=text):
+        layer.copy_params_from(nn.Linear(6, 8))
+    assert torch.equal(layer.to_linear().weight, before)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn.utils.parametrize import is_parametrized
 
 from xlayout.algebra.shapes import type_name
 from xlayout.errors import SizeError
 
-__all__ = ["check_dense", "flag"]
+__all__ = ["check_dense", "flag", "refuse_computed"]
 
 
 def flag(value: Any, name: str) -> bool:
@@ -37,3 +39,19 @@ def check_dense(layer: Any, name: str, shape: tuple[int, int], has_bias: bool) -
         raise SizeError(f"{name}: it has {told}; make this one with bias={not has_bias}")
     if bias is not None and bias.shape != shape[:1]:
         raise SizeError(f"{name}.bias: shape {tuple(bias.shape)}; wanted {shape[:1]}")
+
+
+def refuse_computed(grid: Sequence[Sequence[Any]]) -> None:
+    """Refuse a tile whose weight is made anew each time it is read: what is written to it is lost.
+
+    Raises:
+        TypeError: for a tile with a parametrization.
+    """
+    for o, row in enumerate(grid):
+        for i, tile in enumerate(row):
+            if is_parametrized(tile):
+                raise TypeError(
+                    f"linears[{o}][{i}]: a {type_name(tile)} that computes its parameters, so none "
+                    "can be copied to it; copy first, or take the parametrization away "
+                    "(torch.nn.utils.parametrize.remove_parametrizations)"
+                )

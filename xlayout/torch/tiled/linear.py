@@ -12,7 +12,7 @@ from torch import nn
 from xlayout.algebra import partition
 from xlayout.algebra.shapes import integer, type_name
 from xlayout.ops.grid import splits
-from xlayout.torch.tiled.checks import check_dense, flag
+from xlayout.torch.tiled.checks import check_dense, flag, refuse_computed
 from xlayout.torch.tiled.input import parts_of, whole_of
 from xlayout.torch.tiled.parameters import gathered, read, write
 from xlayout.torch.tiled.state import recut
@@ -143,10 +143,11 @@ class TiledLinear(nn.Module):
         rank 0 has.
 
         Raises:
-            TypeError: for something without a weight.
+            TypeError: for something without a weight, or a tile that makes its own of others.
             SizeError: for a layer of another size, or with a bias where this one has none.
         """
         self._check(other, "other")
+        refuse_computed(_grid(self))
         weight: Any = other.weight
         bias: Any = getattr(other, "bias", None)
         for held, window, name in self._held():
