@@ -35,7 +35,14 @@ def filled(out: Path, **options: Any) -> Sink:
 def test_a_folder_that_cannot_be_marked_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Path, "touch", refuse(errno.EDQUOT))
+    open_ = os.open
+
+    def no_more_files(path: Any, flags: int, *args: int, **where: int) -> int:
+        if flags & os.O_CREAT:
+            refuse(errno.EDQUOT)()
+        return open_(path, flags, *args, **where)
+
+    monkeypatch.setattr(os, "open", no_more_files)
     with pytest.raises(PortError, match=f"{os.strerror(errno.EDQUOT)}; wanted a place in a folder"):
         create_sink(tmp_path / "new" / "out", "safetensors", SPECS)
     assert not list(tmp_path.iterdir())

@@ -1,9 +1,10 @@
-"""A single file is published on a filesystem without hard links, and replaces nothing."""
+"""A filesystem without hard links, or one that cannot sync folders, gets an output all the same."""
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -66,3 +67,34 @@ def test_a_rename_that_fails_leaves_no_empty_file(
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         commit(tmp_path / "x.safetensors")
     assert not (tmp_path / "x.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", ["x.safetensors", "x"])
+def test_a_folder_that_cannot_be_synced_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def refuse(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        synced.append(handle)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    commit(tmp_path / name)
+    assert synced
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_that_cannot_be_synced_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_handle: int) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+        commit(tmp_path / "x")
+    assert not (tmp_path / "x").exists()

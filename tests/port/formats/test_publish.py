@@ -122,11 +122,11 @@ def test_a_folder_that_another_run_clears_too_early_is_made_again(
     def clear() -> None:
         if not cleared:
             cleared.extend(tmp_path.iterdir())
-            cleared[0].rmdir()
+            shutil.rmtree(cleared[0])
 
-    def open_too_late(path: Path, *args: Any) -> int:
+    def open_too_late(path: Path, *args: Any, **where: int) -> int:
         clear()
-        return open_(path, *args)
+        return open_(path, *args, **where)
 
     def lock_too_late(handle: int, **how: bool) -> bool:
         clear()

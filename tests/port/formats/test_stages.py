@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import shutil
 from pathlib import Path
 from threading import Timer
 
@@ -99,6 +102,7 @@ def test_a_folder_that_another_run_is_done_with_meanwhile_is_passed_over(
 ) -> None:
     folder = tmp_path / ".out.00000000.partial"
     folder.mkdir()
+    (folder / JOURNAL).touch()
 
     def lock_later(handle: int, **how: bool) -> bool:
         folder.rename(tmp_path / "out")
@@ -107,3 +111,29 @@ def test_a_folder_that_another_run_is_done_with_meanwhile_is_passed_over(
     monkeypatch.setattr("xlayout.port.formats.stages.try_lock", lock_later)
     assert dead_stages(tmp_path / "out") == []
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_on_a_filesystem_that_locks_only_what_is_open_for_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def refuse(handle: int, how: int) -> None:
+        """Lock as NFS does, and SMB."""
+        if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    out = tmp_path / "out"
+    with create_sink(out, "safetensors", SPECS, key="same"):
+        assert dead_stages(out) == []
+        (folder,) = stages(out)
+        kept = tmp_path / "kept"
+        shutil.copytree(folder, kept)
+    kept.rename(folder)  # as if the run had been killed
+    (dead,) = dead_stages(out)
+    assert dead.folder == folder
+    dead.release()
+    committed(out)
+    assert list(tmp_path.iterdir()) == [out]

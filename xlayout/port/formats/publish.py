@@ -25,6 +25,7 @@ __all__ = ["Staging", "refuse_taken", "why_taken"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+_NO_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
 _TOO_LARGE = (
     "a file may not grow that large here; wanted a filesystem that lets it, and no lower limit "
     "(ulimit -f)"
@@ -274,5 +275,8 @@ def _sync(path: Path) -> None:
     try:
         with named(path):
             os.fsync(handle)
+    except OSError as error:  # network shares and buckets cannot sync a folder
+        if error.errno not in _NO_SYNC or not path.is_dir():
+            raise
     finally:
         os.close(handle)

@@ -1,7 +1,8 @@
 """The hidden folders in which outputs grow: made, found again beside their place, and removed.
 
-A run locks its folder while it is alive, so a folder that can be locked is a dead run's. A file in
-it, the journal, marks it as ours: a folder that merely has such a name is left alone.
+A file in each, the journal, marks it as ours: a folder that merely has such a name is left alone.
+A run locks its journal while it is alive, so one that can be locked is a dead run's. (NFS locks
+only what is open for writing, and so no folder.)
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,10 +33,12 @@ class Stage:
 
     Args:
         folder: Where it is.
-        lock: An open handle of it, which holds the lock; -1 once it is released.
+        handle: An open handle of it; -1 once it is released.
+        lock: One of its journal, which holds the lock.
     """
 
     folder: Path
+    handle: int
     lock: int
 
     @property
@@ -51,17 +55,18 @@ class Stage:
 
     def became(self, path: Path, /) -> bool:
         """Whether what lies at `path` is this folder, or a file in it."""
-        if self.lock < 0 or not os.path.lexists(path):
+        if self.handle < 0 or not os.path.lexists(path):
             return False
         files = self.folder.iterdir() if self.folder.is_dir() else ()
-        own = (os.fstat(self.lock), *(file.lstat() for file in files))
+        own = (os.fstat(self.handle), *(file.lstat() for file in files))
         return any(os.path.samestat(path.lstat(), one) for one in own)
 
     def release(self) -> None:
         """Unlock the folder and leave it; doing so again is harmless."""
-        if self.lock >= 0:
+        if self.handle >= 0:
             os.close(self.lock)
-            self.lock = -1
+            os.close(self.handle)
+            self.handle = -1
 
     def clear(self, keep: Collection[str] = ()) -> None:
         """Remove what is in the folder, except these names and the journal, which marks it."""
@@ -75,10 +80,14 @@ class Stage:
 
     def remove(self) -> None:
         """Remove the folder and everything in it."""
+        try:
+            self.clear()
+            (self.folder / JOURNAL).unlink()  # last: after a kill the folder is still known as ours
+        except OSError:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.release()  # before the folder: on NFS a file that is open stays in it
         with suppress(OSError):
-            self.clear()  # the mark goes last: after a kill the folder is still known as ours
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.release()
+            self.folder.rmdir()
 
 
 def new_stage(path: Path, /) -> Stage:
@@ -90,21 +99,18 @@ def new_stage(path: Path, /) -> Stage:
     while True:
         folder = path.parent / f".{path.name}.{secrets.token_hex(_RANDOM // 2)}.partial"
         folder.mkdir()
-        # Until we lock it, another run may take it for an orphan, lock it and remove it.
+        # Until we lock it, another run may take it for a dead run's, and remove it.
         try:
-            stage = Stage(folder, os.open(folder, os.O_RDONLY))
+            stage = _opened(folder, os.O_CREAT)
         except FileNotFoundError:
             continue
-        try_lock(stage.lock, wait=True)
-        if not folder.exists():
-            stage.release()
-            continue
-        try:
-            (folder / JOURNAL).touch()
         except BaseException:
-            stage.remove()
+            folder.rmdir()
             raise
-        return stage
+        try_lock(stage.lock, wait=True)
+        if (folder / JOURNAL).exists():
+            return stage
+        stage.release()
 
 
 def dead_stages(path: Path, /) -> list[Stage]:
@@ -115,15 +121,29 @@ def dead_stages(path: Path, /) -> list[Stage]:
         if not named.fullmatch(folder.name):
             continue
         try:
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:  # not a folder, or none of ours
+            if folder.lstat().st_uid != os.geteuid():
+                continue
+            stage = _opened(folder)
+        except OSError:
+            with suppress(OSError):
+                folder.rmdir()  # empty: its run died before it made a journal
             continue
-        stage = Stage(folder, lock)
-        if os.fstat(lock).st_uid == os.geteuid() and try_lock(lock) and _marked(folder):
+        # Another run may have finished with it just before it was locked.
+        if stat.S_ISREG(os.fstat(stage.lock).st_mode) and try_lock(stage.lock) and folder.is_dir():
             found.append(stage)
         else:
             stage.release()
     return found
+
+
+def _opened(folder: Path, flags: int = 0) -> Stage:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        how = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | flags
+        return Stage(folder, handle, os.open(JOURNAL, how, 0o666, dir_fd=handle))
+    except BaseException:
+        os.close(handle)
+        raise
 
 
 def try_lock(handle: int, /, *, wait: bool = False) -> bool:
@@ -136,14 +156,3 @@ def try_lock(handle: int, /, *, wait: bool = False) -> bool:
     except OSError:
         return False
     return True
-
-
-def _marked(folder: Path) -> bool:
-    """Whether a folder has a journal, or is empty because its run died before it made one.
-
-    It may be gone, if another run finished with it just before it was locked.
-    """
-    journal = folder / JOURNAL
-    if not folder.is_dir():
-        return False
-    return (journal.is_file() and not journal.is_symlink()) or not any(folder.iterdir())
