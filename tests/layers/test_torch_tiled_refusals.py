@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from xlayout.errors import AxisError, SizeError
 from xlayout.torch import TiledLinear, TiledLinearReturnBias
@@ -139,14 +140,25 @@ def test_a_tile_that_holds_a_part_of_its_weight_is_not_written() -> None:
             call()
 
 
-def test_a_tile_that_computes_its_weight_is_not_written() -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        nn.utils.parametrizations.weight_norm,
+        nn.utils.spectral_norm,
+        lambda tile: prune.identity(tile, "weight"),
+        lambda tile: prune.identity(tile, "bias"),
+    ],
+    ids=["parametrization", "norm", "pruned weight", "pruned bias"],
+)
+def test_a_tile_that_computes_its_weight_or_bias_is_not_written(change: Any) -> None:
     layer = TiledLinear(6, 8, in_splits=2)
-    nn.utils.parametrizations.weight_norm(layer.linears[0][1])  # type: ignore[index]
+    tile: Any = layer.linears[0][1]  # type: ignore[index]
+    change(tile)
     before = layer.to_linear().weight
     text = (
-        r"^linears\[0\]\[1\]: a torch\.nn\.utils\.parametrize\.ParametrizedLinear that computes "
-        r"its parameters, so none can be copied to it; copy first, or take the parametrization "
-        r"away \(torch\.nn\.utils\.parametrize\.remove_parametrizations\)$"
+        r"^linears\[0\]\[1\]: a torch\.nn\..*Linear that computes its weight or bias from other "
+        r"parameters \(a parametrization, .* or pruning\), so that a copy to it would be lost; "
+        r"copy first, or remove that$"
     )
     with pytest.raises(TypeError, match=text):
         layer.copy_params_from(nn.Linear(6, 8))

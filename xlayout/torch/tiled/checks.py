@@ -42,16 +42,23 @@ def check_dense(layer: Any, name: str, shape: tuple[int, int], has_bias: bool) -
 
 
 def refuse_computed(grid: Sequence[Sequence[Any]]) -> None:
-    """Refuse a tile whose weight is made anew each time it is read: what is written to it is lost.
+    """Refuse a tile that computes its weight or bias from others: what is copied to it is lost.
 
     Raises:
-        TypeError: for a tile with a parametrization.
+        TypeError: for a tile with a parametrization, or with one of torch's older hooks for a norm
+            of weights or for pruning.
     """
     for o, row in enumerate(grid):
         for i, tile in enumerate(row):
-            if is_parametrized(tile):
+            if is_parametrized(tile) or any(_is_hooked(tile, name) for name in ("weight", "bias")):
                 raise TypeError(
-                    f"linears[{o}][{i}]: a {type_name(tile)} that computes its parameters, so none "
-                    "can be copied to it; copy first, or take the parametrization away "
-                    "(torch.nn.utils.parametrize.remove_parametrizations)"
+                    f"linears[{o}][{i}]: a {type_name(tile)} that computes its weight or bias from "
+                    "other parameters (a parametrization, a norm of weights, or pruning), so that "
+                    "a copy to it would be lost; copy first, or remove that"
                 )
+
+
+def _is_hooked(tile: Any, name: str) -> bool:
+    """Whether a hook sets it before each call: from `weight_orig`, or `weight_g` and `weight_v`."""
+    held = [other for other, _ in tile.named_parameters(recurse=False)]
+    return name not in held and any(other.startswith(f"{name}_") for other in held)
