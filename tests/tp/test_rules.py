@@ -128,7 +128,7 @@ def test_a_config_names_its_preset(said: dict[str, Any], preset: str | None) -> 
         (
             None,
             ShardingError,
-            "rules: nothing is known of model_type None; give rules, the name of",
+            r"model_type None; give rules, the name of a preset \('.*', 'falcon, one kv head', '",
         ),
     ],
 )

@@ -104,7 +104,7 @@ def _rules(given: Any, config: Any) -> tuple[Rule, ...]:
         return as_rules(own)
     raise ShardingError(
         f"rules: nothing is known of model_type {config_value(config, 'model_type')!r}; give "
-        f"rules, the name of a preset ({', '.join(PRESETS)}) or a config"
+        f"rules, the name of a preset ({', '.join(map(repr, PRESETS))}) or a config"
     )
 
 
