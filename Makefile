@@ -50,8 +50,8 @@ test-aot: $(READY_AOT)
 	TRITON_INTERPRET=1 $(VENV_AOT)/bin/pytest tests/triton
 
 # The other end of the supported range: a newer Python, the next JAX, and no torch. The tests run on the
-# source tree with the copy kernel already built in it, because an install would compile it again.
-test-jax: $(READY_JAX)
+# source tree, with the copy kernel that the usual environment built in it.
+test-jax: $(READY) $(READY_JAX)
 	PYTHONPATH=.:backends $(VENV_JAX)/bin/pytest -n $(JOBS) --dist loadfile \
 		-m "not slow and not gpu and not distributed" \
 		tests/algebra tests/bridge tests/house/test_imports.py tests/native tests/ops tests/shard \

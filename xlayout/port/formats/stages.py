@@ -105,7 +105,8 @@ def new_stage(path: Path, /) -> Stage:
         except FileNotFoundError:
             continue
         except BaseException:
-            folder.rmdir()
+            with suppress(OSError):
+                folder.rmdir()
             raise
         try_lock(stage.lock, wait=True)
         if (folder / JOURNAL).exists():
