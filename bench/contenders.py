@@ -16,7 +16,7 @@ from numpy import ascontiguousarray as row_major
 import xlayout as xl
 from xlayout.bench.answers import answer
 from xlayout.bench.cases import Cut, Hand, Join, Permute, Stack
-from xlayout.bench.contest import parts_of
+from xlayout.bench.contest import arrays_of, parts_of
 
 __all__ = ["INTO", "OPS", "WRITTEN", "contenders", "flattened", "given"]
 
@@ -109,11 +109,7 @@ def given(framework: str, inputs: Any) -> Any:
 
 def flattened(result: Any) -> Iterator[np.ndarray]:
     """The arrays of a result, row-major and in order."""
-    if isinstance(result, (list, tuple)):
-        for part in result:
-            yield from flattened(part)
-    else:
-        yield row_major(result)
+    return map(row_major, arrays_of(result))
 
 
 INTO: dict[str, Hand] = {

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.port.formats.failing import failing
 from tests.port.models import LLAMA3_ROPE, edit_config, refused, save_tensors, tensors
 from xlayout import Mesh, port
 from xlayout.errors import FormatError, PortError
@@ -278,11 +279,8 @@ def test_a_disk_that_is_too_small_is_found_out_before_writing(
 def test_a_disk_that_fills_up_while_writing_leaves_nothing(
     wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "pwritev", full)
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwritev", failing(errno.ENOSPC))
+    monkeypatch.setattr(os, "pwrite", failing(errno.ENOSPC))
     with pytest.raises(PortError, match="out: "):
         port.run(wide_llama, tmp_path / "out", to="hf")
     assert list(tmp_path.iterdir()) == []

@@ -128,7 +128,8 @@ def test_a_config_names_its_preset(said: dict[str, Any], preset: str | None) -> 
         (
             None,
             ShardingError,
-            r"model_type None; give rules, the name of a preset \('.*', 'falcon, one kv head', '",
+            "rules: nothing is known of model_type None; give rules, the name of a preset "
+            r"\('.*', 'falcon, one kv head', '",
         ),
     ],
 )

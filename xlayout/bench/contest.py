@@ -23,7 +23,16 @@ from xlayout.bench.answers import Bits
 from xlayout.bench.cases import Case
 from xlayout.bench.timing import Call
 
-__all__ = ["FRAMEWORKS", "NAMES", "Contest", "contest", "installed", "memcpys", "parts_of"]
+__all__ = [
+    "FRAMEWORKS",
+    "NAMES",
+    "Contest",
+    "arrays_of",
+    "contest",
+    "installed",
+    "memcpys",
+    "parts_of",
+]
 
 FRAMEWORKS = ("torch", "jax", "numpy")
 
@@ -63,12 +72,17 @@ class Contest:
     as_bytes: Callable[[Any], NDArray[np.uint8]] = _bytes
 
     def seen(self, made: Any) -> Iterator[NDArray[np.uint8]]:
-        """The arrays of a result, or of nested lists of them, as flat bytes."""
-        if isinstance(made, (list, tuple)):
-            for part in made:
-                yield from self.seen(part)
-        else:
-            yield self.as_bytes(made)
+        """The arrays of a result as flat bytes."""
+        return map(self.as_bytes, arrays_of(made))
+
+
+def arrays_of(result: Any) -> Iterator[Any]:
+    """The arrays of a result, which may be nested lists of them, in order."""
+    if isinstance(result, (list, tuple)):
+        for part in result:
+            yield from arrays_of(part)
+    else:
+        yield result
 
 
 def installed() -> tuple[str, ...]:

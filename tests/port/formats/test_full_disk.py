@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.port.formats.failing import failing
 from tests.port.formats.programs import script
 from xlayout.errors import PortError
 from xlayout.port.formats import TensorSpec, create_sink
@@ -59,10 +60,7 @@ def test_exactly_the_bytes_of_the_files_are_needed(
 def test_a_quota_that_is_used_up_is_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
-
-    monkeypatch.setattr(os, "pwrite", refuse)
+    monkeypatch.setattr(os, "pwrite", failing(errno.EDQUOT))
     text = r"out: the disk is full: .* are free; a quota is used up, or the number of files it can"
     with pytest.raises(PortError, match=text):
         create_sink(tmp_path / "out", "safetensors", {"x": TensorSpec("int8", (4,))})

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.port.formats.failing import failing
 from tests.port.formats.programs import script
 from tests.port.formats.test_journal import FORMATS, SPECS, finish, interrupted
 from xlayout.errors import PortError
@@ -112,12 +113,9 @@ def test_what_says_nothing_against_the_bytes_leaves_them(
 def test_files_that_cannot_be_opened_for_now_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     interrupted(tmp_path / "out", "safetensors")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "posix_fallocate", fail)
+        patch.setattr(os, "posix_fallocate", failing(errno.EIO))
         with pytest.raises(OSError, match="Input/output error") as caught:
             create_sink(tmp_path / "out", "safetensors", SPECS, key="key")
     assert caught.value.filename == str(tmp_path / "out")

@@ -11,19 +11,13 @@ import numpy as np
 import pytest
 
 from tests.port.formats.arrays import bits, save
+from tests.port.formats.failing import failing
 from tests.port.formats.test_journal import SPECS, finish, interrupted
 from tests.port.formats.test_kept import KEPT, committed, stages
 from xlayout.errors import FormatError, PortError
 from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source
 from xlayout.port.formats.journal import JOURNAL, Journal
 from xlayout.port.formats.publish import Staging
-
-
-def refuse(number: int) -> Any:
-    def call(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return call
 
 
 def filled(out: Path, **options: Any) -> Sink:
@@ -39,7 +33,7 @@ def test_a_folder_that_cannot_be_marked_is_removed(
 
     def no_more_files(path: Any, flags: int, *args: int, **where: int) -> int:
         if flags & os.O_CREAT:
-            refuse(errno.EDQUOT)()
+            failing(errno.EDQUOT)()
         return open_(path, flags, *args, **where)
 
     monkeypatch.setattr(os, "open", no_more_files)
@@ -67,7 +61,7 @@ def test_what_is_no_folder_is_let_be_whatever_its_name(tmp_path: Path, what: str
 def test_a_link_that_the_system_fails_to_make_is_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "link", refuse(errno.EIO))
+    monkeypatch.setattr(os, "link", failing(errno.EIO))
     with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
         filled(tmp_path / "x.safetensors").commit()
     assert caught.value.errno == errno.EIO
@@ -77,7 +71,7 @@ def test_a_link_that_the_system_fails_to_make_is_its_error(
 def test_a_folder_that_fills_in_the_last_moment_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Path, "rename", refuse(errno.ENOTEMPTY))
+    monkeypatch.setattr(Path, "rename", failing(errno.ENOTEMPTY))
     with pytest.raises(PortError, match="out: already holds something; wanted an absent or empty"):
         filled(tmp_path / "out").commit()
     assert not list(tmp_path.iterdir())
@@ -151,10 +145,10 @@ def test_a_file_that_cannot_be_opened_is_named(
 ) -> None:
     for format_ in ("safetensors", "dcp"):
         save(tmp_path / format_, format_, {"a": bits("int8", (4,))})
-    monkeypatch.setattr(os, "open", refuse(errno.EACCES))
+    monkeypatch.setattr(os, "open", failing(errno.EACCES))
     with pytest.raises(FormatError, match=r"model\.safetensors: Permission denied; wanted a rea"):
         open_source(tmp_path / "safetensors")
-    monkeypatch.setattr(Path, "read_bytes", refuse(errno.EACCES))
+    monkeypatch.setattr(Path, "read_bytes", failing(errno.EACCES))
     with pytest.raises(FormatError, match=r"\.metadata: Permission denied; wanted a readable fi"):
         open_source(tmp_path / "dcp")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.port.formats.failing import failing
 from xlayout.errors import PortError
 from xlayout.port.formats import TensorSpec, create_sink, open_source
 
@@ -20,22 +21,15 @@ def commit(out: Path) -> None:
         sink.commit()
 
 
-def no_links(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "link", refuse)
-
-
 @pytest.fixture(autouse=True)
 def usual(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a filesystem without links, such as exFAT or a mounted bucket."""
-    no_links(monkeypatch, errno.EPERM)
+    monkeypatch.setattr(os, "link", failing(errno.EPERM))
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
 def test_a_file_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    no_links(monkeypatch, number)
+    monkeypatch.setattr(os, "link", failing(number))
     commit(tmp_path / "x.safetensors")
     with open_source(tmp_path / "x.safetensors") as source:
         assert source.read("a").tolist() == [0, 1, 2, 3]
@@ -60,10 +54,7 @@ def test_what_appeared_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_rename_that_fails_leaves_no_empty_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(Path, "rename", refuse)
+    monkeypatch.setattr(Path, "rename", failing(errno.EIO))
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         commit(tmp_path / "x.safetensors")
     assert not (tmp_path / "x.safetensors").exists()
@@ -78,7 +69,7 @@ def test_a_folder_that_cannot_be_synced_is_published(
 
     def refuse(handle: int) -> None:
         if stat.S_ISDIR(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            failing(errno.EINVAL)()
         synced.append(handle)
         fsync(handle)
 
@@ -91,10 +82,7 @@ def test_a_folder_that_cannot_be_synced_is_published(
 def test_a_file_that_cannot_be_synced_is_not_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_handle: int) -> None:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
-    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(os, "fsync", failing(errno.EINVAL))
     with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
         commit(tmp_path / "x")
     assert not (tmp_path / "x").exists()

@@ -11,6 +11,7 @@ from threading import Timer
 
 import pytest
 
+from tests.port.formats.failing import failing
 from tests.port.formats.test_journal import SPECS
 from tests.port.formats.test_kept import committed, stages
 from xlayout.errors import PortError
@@ -121,7 +122,7 @@ def test_on_a_filesystem_that_locks_only_what_is_open_for_writing(
     def refuse(handle: int, how: int) -> None:
         """Lock as NFS does, and SMB."""
         if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            failing(errno.EBADF)()
         flock(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", refuse)
