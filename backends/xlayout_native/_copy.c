@@ -13,6 +13,7 @@
  *
  *     _plain.h    boxes, and a kernel in plain C for each kind
  *     _normal.h   copies, their normal form and kinds
+ *     _compound.h transposes whose rows or columns are made of several loops
  *     _plan.h     their tiles
  *     _stage.h    tiles that are assembled before they are written
  *     _windows.h  the order of the tiles
@@ -26,6 +27,7 @@
  *     _neon.h     the instructions that they use, on ARM
  *     _isa.h      the kernels of each instruction set, and the choice between them
  *     _tiles.h    a tile, run by one thread
+ *     _gather.h   a tile of a compound transpose
  *     _deal.h     rows dealt out to several results, or joined from several sources
  *     _pool.h     the other threads
  *     _pages.h    memory for large results
@@ -76,11 +78,13 @@
 
 #include "_plain.h"
 #include "_normal.h"
+#include "_compound.h"
 #include "_plan.h"
 #include "_stage.h"
 #include "_windows.h"
 #include "_isa.h"
 #include "_tiles.h"
+#include "_gather.h"
 #include "_deal.h"
 #include "_pool.h"
 #include "_pages.h"

@@ -6,6 +6,7 @@
 typedef enum { RUNS, BLOCKS, ZIP, UNZIP, TRANSPOSE, KINDS } Kind;
 
 typedef struct { int64_t n, in, out; } Loop; /* strides in bytes */
+typedef struct { int count, loop[MAX_RANK]; } Side; /* the loops that make up a row or a column, innermost first */
 
 typedef struct {
     int source, target;           /* indices of its input and output */
@@ -13,6 +14,8 @@ typedef struct {
     int64_t width;                /* bytes of an element: contiguous on both sides */
     int rank, along;              /* number of loops; `along`: the one with the smallest input stride */
     Loop loop[MAX_RANK];          /* largest output stride first; of runs, largest input stride first */
+    Side rows, columns;           /* the last loop, and `along`; of compound transposes, others too */
+    bool compound;                /* see _compound.h */
     int64_t tile[MAX_RANK];       /* steps of each loop in a tile */
     int64_t tiles[MAX_RANK];      /* tiles along each loop, and in all */
     int64_t count;
@@ -35,6 +38,7 @@ typedef struct {
 typedef struct {
     int inputs, outputs, count;
     int64_t bytes;                /* written by one run */
+    bool compound;                /* some copy is */
     int64_t tiles, windows, max_windows; /* in all, in all, and of the copy with most */
     Copy copies[];
 } Plan;

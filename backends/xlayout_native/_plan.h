@@ -106,7 +106,9 @@ static int64_t shape_rows(Copy *c, bool lines)
 static void shape_tiles(Copy *c, bool lines)
 {
     for (int k = 0; k < c->rank; k++) c->tile[k] = 1;
-    int64_t room = c->kind == TRANSPOSE ? shape_transpose(c) : shape_rows(c, lines);
+    int64_t room = 1;
+    if (c->compound) shape_compound(c);
+    else room = c->kind == TRANSPOSE ? shape_transpose(c) : shape_rows(c, lines);
     for (int k = c->rank - 2; k >= 0 && room > 1; k--) {
         if (k == c->along) continue;
         c->tile[k] = min(c->loop[k].n, room);
@@ -123,6 +125,10 @@ static void shape_tiles(Copy *c, bool lines)
  * room for the line before one and for its last line, which also keeps them out of the same set of the cache. */
 static void shape_stage(Copy *c)
 {
+    if (c->compound) {
+        stage_compound(c);
+        return;
+    }
     c->segment = c->width, c->outside = c->rank;
     for (int k = c->rank - 1; k >= 0 && c->loop[k].out == c->segment; k--) {
         c->segment *= c->tile[k], c->outside = k;
@@ -217,8 +223,9 @@ static void shape_windows(Copy *c)
     for (int j = 0; j < c->rank; j++) {
         const int k = c->by_out[j];
         const bool turned = c->kind == TRANSPOSE;
-        if (turned && k == c->rank - 1) break; /* a transpose's windows have whole rows of the output */
-        const int64_t steps = turned && k == c->along ? PAGE / c->width : WINDOW / c->loop[k].out;
+        if (turned && has_loop(&c->rows, k)) break; /* a transpose's windows have whole rows of the output */
+        const bool column = turned && has_loop(&c->columns, k);
+        const int64_t steps = column ? PAGE / c->loop[k].in : WINDOW / c->loop[k].out;
         const int64_t room = steps / c->tile[k];
         c->window[k] = min(max(room, 1), c->tiles[k]);
         c->windows *= (c->tiles[k] + c->window[k] - 1) / c->window[k];
@@ -249,6 +256,7 @@ static void prepare_copy(Copy *c, bool staged)
     }
     c->kind = bytes ? RUNS : kind_of(c);
     if (c->kind == RUNS) order_by_input(c);
+    find_sides(c);
     c->dense = is_dense(c);
     shape(c, true);
     c->aligned = c->kind == RUNS || is_aligned(c);

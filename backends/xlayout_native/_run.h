@@ -82,15 +82,17 @@ static void work_on(const Job *job, Part *part, Worker *worker, bool touches)
             if (job->touching && !inside) touch_window(job->touching, &s, touches);
             /* in a thread's own part, in the order of the output, so that it is in as few pieces of it as
              * possible */
-            const int along = job->stream ? c->along : c->rank - 1;
+            const int along = job->stream ? c->columns.loop[c->columns.count - 1] : c->rank - 1;
             if (!known) find_tile(c, &s.window, number - before, along, at[number & 1]);
             inside = true, known = number + 1 < end && number + 1 - before < s.window.count;
             if (known) {
                 find_tile(c, &s.window, number + 1 - before, along, at[~number & 1]);
                 next = input_at(c, at[~number & 1], from);
             }
+            uint8_t *to = job->pointers[plan->inputs + c->target];
             if (c->together > 1) run_together(worker, plan, c, at[number & 1], job->pointers, next);
-            else run_tile(worker, c, at[number & 1], from, job->pointers[plan->inputs + c->target], next);
+            else if (c->compound) run_compound(worker, c, at[number & 1], from, to, next);
+            else run_tile(worker, c, at[number & 1], from, to, next);
         }
     }
 }
@@ -100,7 +102,7 @@ static void work(Task *task, int number)
 {
     const Job *job = (const Job *)task;
     Worker worker = {.isa = job->isa, .stream = job->stream};
-    uint8_t *both = job->stream ? own_stages() : NULL;
+    uint8_t *both = job->stream || job->plan->compound ? own_stages() : NULL;
     if (both) worker.stages[0] = both, worker.stages[1] = both + STAGE, worker.carry = both + 2 * STAGE;
     const bool touches = job->touching && touch_ahead(job->touching);
     for (int k = 0; k < job->parts; k++) work_on(job, &job->part[(number + k) % job->parts], &worker, touches);

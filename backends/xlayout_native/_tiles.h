@@ -18,7 +18,7 @@ typedef struct {
     const Isa *isa;
     bool stream;
     uint8_t *stages[2]; /* the one being filled, and the one being written; or NULL */
-    uint8_t *carry;     /* a line for each column of a transpose's tile */
+    uint8_t *carry;     /* a line for each column of a transpose's tile; or the rows of a compound one */
     Pending pending;
 } Worker;
 
@@ -42,6 +42,15 @@ typedef struct {
 static inline void write_pending(Worker *worker, int64_t bytes)
 {
     if (worker->pending.copy) worker->isa->write(&worker->pending, bytes);
+}
+
+/* Makes the tile that was assembled the pending one. */
+static void hand_over(Worker *worker, const Copy *c, const int64_t *extent, uint8_t *to, bool first, bool last)
+{
+    uint8_t *filled = worker->stages[0];
+    write_pending(worker, INT64_MAX);
+    make_pending(&worker->pending, c, extent, filled + LINE, to, first, last);
+    worker->stages[0] = worker->stages[1], worker->stages[1] = filled;
 }
 
 /* -- a box of a transpose ---------------------------------------------------------------------- */
@@ -272,10 +281,8 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
     for (int k = 0; k < c->rank; k++) t.out[k] = t.staged ? c->staged[k] : c->loop[k].out;
     t.box = (Box){.width = c->width, .batch = 1, .rows = t.extent[last], .columns = 1,
                   .row_in = c->loop[last].in, .row_out = t.out[last]};
-    if (along != last) {
-        t.box.columns = t.extent[along];
-        t.box.column_in = c->loop[along].in, t.box.column_out = t.out[along];
-    }
+    if (along != last)
+        t.box.columns = t.extent[along], t.box.column_in = c->loop[along].in, t.box.column_out = t.out[along];
     if (t.batch >= 0) {
         t.box.batch = t.extent[t.batch];
         t.box.batch_in = c->loop[t.batch].in, t.box.batch_out = t.out[t.batch];
@@ -289,9 +296,5 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
     uint8_t *target = t.staged ? worker->stages[0] + LINE : to;
     t.box.rows += t.lead, from -= t.lead * t.box.row_in, target -= t.lead * c->width;
     each_box(&t, 0, from, target, next);
-    if (!t.staged) return;
-    write_pending(worker, INT64_MAX);
-    make_pending(&worker->pending, c, t.extent, worker->stages[0] + LINE, to, t.first, t.last);
-    uint8_t *filled = worker->stages[0];
-    worker->stages[0] = worker->stages[1], worker->stages[1] = filled;
+    if (t.staged) hand_over(worker, c, t.extent, to, t.first, t.last);
 }
