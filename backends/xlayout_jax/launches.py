@@ -91,7 +91,7 @@ def _kernel(launch: Launch, inputs: int, outputs: int, capability: int) -> Any:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from xlayout_triton.copy import constants, copy_arrays
+    from xlayout_triton.copy import copy_arrays
 
     tile = launch.tile
     kinds: dict[str, Any] = {
@@ -100,8 +100,7 @@ def _kernel(launch: Launch, inputs: int, outputs: int, capability: int) -> Any:
         "first": "i32", "jobs": "i32", "group": "i32",
     }  # fmt: skip
     # jaxlib's calls start when what came before them has ended.
-    fixed = constants(tile, several=launch.jobs is not None, link=ALONE)
-    values = dict(zip(copy_arrays.arg_names[len(kinds) :], fixed, strict=True))
+    values = {"SEVERAL": launch.jobs is not None, "LINK": ALONE, "TILE": tile}
     kinds |= dict.fromkeys(values, "constexpr")
     aligned = {(k,): [["tt.divisibility", VECTOR]] for k in range(2)}
     source = ASTSource(copy_arrays, kinds, values, aligned)

@@ -110,28 +110,27 @@ def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) 
     chained = _chains(table.device)
     for place, one in enumerate(made.launches):
         link = (FURTHER if place else FIRST) if chained else ALONE
-        key = one.tile, one.jobs is None, link, table.device
-        arguments = table, ends, source, target, one.first, one.jobs or 0, one.group
-        kernel, fixed = _kernels.get(key, (None, ()))
+        fixed = one.jobs is not None, link, one.tile
+        arguments = table, ends, source, target, one.first, one.jobs or 0, one.group, *fixed
+        kernel = _kernels.get((fixed, table.device))
         if kernel is None:
-            _kernels[key] = _first(one, arguments, link)
+            _kernels[fixed, table.device] = _first(one, arguments, link)
         else:  # without the half of a launch's time in which Triton looks it up
-            kernel[one.programs, 1, 1](*arguments, *fixed)
+            kernel[one.programs, 1, 1](*arguments)
 
 
-_kernels: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
-"""(tile, whether it has one piece, link, device) -> kernel, its constants."""
+_kernels: dict[Any, Any] = {}
+"""((whether it has several pieces, link, tile), device) -> kernel."""
 
 
-def _first(one: Launch, arguments: tuple[Any, ...], link: int) -> tuple[Any, tuple[Any, ...]]:
+def _first(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
     """Start a launch of a new kind; what Triton compiled for it, which an interpreter does not."""
-    from xlayout_triton.copy import constants, copy_tiles
+    from xlayout_triton.copy import copy_tiles
 
-    fixed = constants(one.tile, several=one.jobs is not None, link=link)
     options = {"num_warps": one.tile.warps, "num_stages": 1}
     if link != ALONE:
         options["launch_pdl"] = True
-    return copy_tiles[one.programs,](*arguments, *fixed, **options), fixed
+    return copy_tiles[one.programs,](*arguments, **options)
 
 
 @cache

@@ -24,7 +24,6 @@ __all__ = [
     "ALONE",
     "FIRST",
     "FURTHER",
-    "WORDS",
     "Launch",
     "Moves",
     "Plan",
@@ -37,9 +36,6 @@ __all__ = [
 Move = tuple[int, int, tuple[int, int, tuple[Loop, ...]]]
 Moves = tuple[Move, ...]
 """(input, output, (from, to, loops)), in elements."""
-
-WORDS = 38
-"""Numbers of the table for each piece."""
 
 ALONE, FIRST, FURTHER = range(3)
 """How launches are linked: not at all, or as the first or another launch of a plan, in a chain."""

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from xlayout_triton import chain
-from xlayout_triton.table import placed, three
+from xlayout_triton.table import SIZES, STRIDES, placed, three, unit_of
 from xlayout_triton.tile import READ_WORD, ROW, WRITE_WORD
 
 __all__ = ["shift_tile"]
@@ -76,13 +76,12 @@ def _stacked(xs):
 
 
 @triton.jit
-def _columns(read, row, rows, step, left, FIRST_ROW: tl.constexpr, UNIT: tl.constexpr):
-    # Reads as many rows as a word has elements, from FIRST_ROW on, as words that begin with the
-    # tile's columns. Transposed, they are words down each of a word's columns.
-    WIDTH: tl.constexpr = UNIT.primitive_bitwidth // 8
+def _columns(read, row, rows, step, left, FIRST_ROW: tl.constexpr, COUNT: tl.constexpr):
+    # Reads COUNT rows, as many as a word has elements, from FIRST_ROW on, as words that begin with
+    # the tile's columns. Transposed, they are words down each of a word's columns.
     word = tl.arange(0, _ROW)[None, :]
     words = ()
-    for k in tl.static_range(_READ // WIDTH):
+    for k in tl.static_range(COUNT):
         number = row + (FIRST_ROW + k)
         begin = read + number.to(tl.int64) * step
         within = (begin & (_READ - 1)).to(tl.int32)
@@ -94,18 +93,17 @@ def _columns(read, row, rows, step, left, FIRST_ROW: tl.constexpr, UNIT: tl.cons
 
 
 @triton.jit
-def shift_tile(
-    piece, tile, source, target,
-    LINK: tl.constexpr, UNIT: tl.constexpr, B: tl.constexpr, A: tl.constexpr,
-):  # fmt: skip
+def shift_tile(piece, number, source, target, LINK: tl.constexpr, TILE: tl.constexpr):
     """Transposes one tile of a piece, as `copy` does, but for the words it is moved in."""
-    WIDTH: tl.constexpr = UNIT.primitive_bitwidth // 8
+    B: tl.constexpr = TILE.sizes[1]
+    A: tl.constexpr = TILE.sizes[2]
+    WIDTH: tl.constexpr = TILE.unit
     P: tl.constexpr = _READ // WIDTH  # elements of a word that is read
     Q: tl.constexpr = _WRITE // WIDTH  # and of one that is written
-    read, write, r, b, a, _ = placed(piece, tile, source // WIDTH, target // WIDTH)
-    _, n_b, n_a = three(piece + 26)
-    x_r, x_b, _ = three(piece + 29)
-    z_r, z_a, _ = three(piece + 32)
+    read, write, r, b, a, _ = placed(piece, number, source // WIDTH, target // WIDTH)
+    _, n_b, n_a = three(piece + SIZES)
+    x_r, x_b, _ = three(piece + STRIDES)
+    z_r, z_a, _ = three(piece + STRIDES + 3)
     r, a0, b0 = r.to(tl.int64), a.to(tl.int64) * A, b.to(tl.int64) * B
     columns = tl.minimum(n_a - a0, A).to(tl.int32)
     rows = tl.minimum(n_b - b0, B + Q).to(tl.int32)
@@ -117,8 +115,8 @@ def shift_tile(
     chain.wait(LINK)
 
     row = tl.arange(0, _ROW)[:, None] * Q
-    low = _columns(read, row, rows, x_b, columns * WIDTH, 0, UNIT)
-    high = _columns(read, row, rows, x_b, columns * WIDTH, P, UNIT)
+    low = _columns(read, row, rows, x_b, columns * WIDTH, 0, P)
+    high = _columns(read, row, rows, x_b, columns * WIDTH, P, P)
     words = ()
     for k in tl.static_range(P):
         words += (low[k].to(tl.uint64) | (high[k].to(tl.uint64) << 8 * _READ),)
@@ -139,15 +137,15 @@ def shift_tile(
     k = tl.arange(0, Q)[None, :]
     if b == 0:
         ends = (column < columns) & (k < Q - within // WIDTH)
-        _copy_elements(read, begin, k, column, x_b, ends, UNIT)
+        _copy_elements(read, begin, k, column, x_b, ends, TILE)
     if rows < B + Q:
         last = (rows + within // WIDTH) // Q * Q - within // WIDTH + k
-        _copy_elements(read, begin, last, column, x_b, (column < columns) & (last < rows), UNIT)
+        _copy_elements(read, begin, last, column, x_b, (column < columns) & (last < rows), TILE)
 
 
 @triton.jit
-def _copy_elements(read, begin, row, column, step, which, UNIT: tl.constexpr):
+def _copy_elements(read, begin, row, column, step, which, TILE: tl.constexpr):
     # Elements of columns that `begin` somewhere, one by one.
-    WIDTH: tl.constexpr = UNIT.primitive_bitwidth // 8
-    where = (read + row.to(tl.int64) * step + column * WIDTH).to(tl.pointer_type(UNIT))
-    tl.store((begin + row * WIDTH).to(tl.pointer_type(UNIT)), tl.load(where, which), which)
+    POINTER: tl.constexpr = tl.pointer_type(unit_of(TILE))
+    where = (read + row.to(tl.int64) * step + column * TILE.unit).to(POINTER)
+    tl.store((begin + row * TILE.unit).to(POINTER), tl.load(where, which), which)

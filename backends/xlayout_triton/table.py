@@ -5,32 +5,42 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from xlayout_triton.plan import WORDS
+from xlayout_triton import tile
 
-__all__ = ["located", "placed", "three"]
+__all__ = ["LENGTHS", "SIZES", "STRIDES", "located", "placed", "three", "unit_of"]
 
-_WORDS = tl.constexpr(WORDS)
+SIZES = tl.constexpr(tile.SIZES)
+STRIDES = tl.constexpr(tile.STRIDES)
+LENGTHS = tl.constexpr(tile.LENGTHS)
+_COUNT = tl.constexpr(tile.COUNT)
+_WORDS = tl.constexpr(tile.WORDS)
+
+
+@triton.constexpr_function
+def unit_of(tile):
+    """The integer type that a tile is moved as."""
+    return tl.dtype(f"uint{8 * tile.unit}")
 
 
 @triton.jit
 def located(table, first, jobs, group, SEVERAL: tl.constexpr):
-    """The number of a program's piece, where its words are, the tile, and whether there is one."""
-    tile, number = tl.program_id(0), first.to(tl.int64)
+    """Which piece a program has, where its words are, the tile's number, and if there is one."""
+    number, which = tl.program_id(0), first.to(tl.int64)
     if SEVERAL:
-        job = tl.load(table + jobs + tile // group)
-        number = job >> 32
-        piece = table + number * _WORDS
-        tile = job.to(tl.int32) + tile % group
-        return number, piece, tile, tile < tl.load(piece + 37)
-    return number, table + number * _WORDS, tile, True
+        job = tl.load(table + jobs + number // group)
+        which = job >> 32
+        piece = table + which * _WORDS
+        number = job.to(tl.int32) + number % group
+        return which, piece, number, number < tl.load(piece + _COUNT)
+    return which, table + which * _WORDS, number, True
 
 
 @triton.jit
-def placed(piece, tile, read, write):
+def placed(piece, number, read, write):
     """Both addresses moved to a tile but for its axes, and its numbers along r, b, a and c."""
     read += tl.load(piece)
     write += tl.load(piece + 1)
-    rest = tile.to(tl.uint32)
+    rest = number.to(tl.uint32)
     c, rest = _digit(rest, piece + 2)
     b, rest = _digit(rest, piece + 4)
     a, rest = _digit(rest, piece + 6)

@@ -25,12 +25,17 @@ from functools import lru_cache, partial
 from xlayout_triton.side import VECTOR, Loop, chained, side_of
 
 __all__ = [
+    "COUNT",
+    "LENGTHS",
     "LINE",
     "OUTER",
+    "SIZES",
+    "STRIDES",
     "STRIP",
     "TILE",
     "VECTOR",
     "WIDEST",
+    "WORDS",
     "Cut",
     "Loop",
     "Tile",
@@ -77,6 +82,9 @@ MOST_TILES = 1 << 31
 WASTE = 1.25
 """Threads that may be there for each that has work, so that a tile can be larger."""
 
+SIZES, STRIDES, LENGTHS, COUNT, WORDS = 26, 29, 35, 37, 38
+"""Where some of the words of a cut are, and how many there are; see `Cut`."""
+
 _NO_AXIS: Loop = (1, 0, 0)
 
 
@@ -120,8 +128,8 @@ class Cut:
         words: what the kernel reads while it runs; offsets, strides and lengths of runs count
             vectors of their side. In this order: the two offsets; a digit (see `_digit`) for the
             tiles along c, b, a and r; a digit, the in stride and the out stride of each outer axis,
-            the fastest first; sizes of r, b and a; their strides in the input, then in the output,
-            each as its memory has them; the lengths of the two runs; `count`.
+            the fastest first; `SIZES` of r, b and a; their `STRIDES` in the input, then in the
+            output, each as its memory has them; the `LENGTHS` of the two runs; `COUNT`.
     """
 
     tile: Tile

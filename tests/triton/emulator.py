@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from tests.native.oracle import Buffer
-from xlayout_triton.plan import WORDS, Plan
-from xlayout_triton.tile import READ_WORD, ROW, WRITE_WORD, Tile
+from xlayout_triton.plan import Plan
+from xlayout_triton.tile import READ_WORD, ROW, WORDS, WRITE_WORD, Tile
 
 __all__ = ["emulate", "positions"]
 

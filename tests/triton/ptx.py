@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tests.triton.test_tile import LARGE, odd_tile, tile_of
-from xlayout_triton.copy import constants, copy_tiles
+from xlayout_triton.copy import copy_tiles
 from xlayout_triton.plan import ALONE, FIRST, FURTHER
 from xlayout_triton.tile import Tile
 
@@ -30,10 +30,9 @@ _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 def _kernel(tile: Tile, *, several: bool = True, link: int = ALONE) -> Any:
     parameters = copy_tiles.params
     kinds = {p.name: "constexpr" if p.is_constexpr else p.annotation or "*i64" for p in parameters}
-    names = [p.name for p in parameters if p.is_constexpr]
-    values = constants(tile, several=several, link=link)
+    values = {"SEVERAL": several, "LINK": link, "TILE": tile}
     aligned = {(k,): [["tt.divisibility", 16]] for k in range(2)}
-    source = ASTSource(copy_tiles, kinds, dict(zip(names, values, strict=True)), aligned)
+    source = ASTSource(copy_tiles, kinds, values, aligned)
     options = {"num_warps": tile.warps, "num_stages": 1}
     return triton.compile(source, target=TARGET, options=options)
 
@@ -95,7 +94,7 @@ def variants() -> int:
     """Kernels that launches compile which differ in addresses and in positions in the table."""
     triton.runtime.driver.set_active(Absent())
     tile = tile_of("transpose", 2)
-    fixed = constants(tile, several=True, link=ALONE)
+    fixed = True, ALONE, tile
     options = {"grid": (1,), "num_warps": tile.warps, "num_stages": 1}
     numbers = [(0, 0, 0, 1, 1), (1 << 46, 16, 1, 38, 16), (7, (1 << 47) + 1, 1 << 20, 0, 64)]
     made = [

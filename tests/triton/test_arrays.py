@@ -29,7 +29,7 @@ LAYOUTS: dict[str, Layout] = {
 @pytest.mark.parametrize("itemsize", [1, 2, 8])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_any_layout_by_its_table(name: str, itemsize: int, device: str) -> None:
-    from xlayout_triton.copy import constants, copy_arrays
+    from xlayout_triton.copy import copy_arrays
 
     layout = LAYOUTS[name]
     rng = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def test_any_layout_by_its_table(name: str, itemsize: int, device: str) -> None:
     table, there = (cuda.uploaded(words, torch.device(device)) for words in (made.words, numbers))
     sources, targets = (tuple(cuda.addresses_of(zs)) for zs in (xs, ys))
     for one in made.launches:
-        fixed = constants(one.tile, several=one.jobs is not None, link=ALONE)
+        fixed = one.jobs is not None, ALONE, one.tile
         arguments = table, there, sources, targets, one.first, one.jobs or 0, one.group, *fixed
         copy_arrays[one.programs,](*arguments, num_warps=one.tile.warps, num_stages=1)
     wrote = np.concatenate([y.cpu().numpy() for y in ys])

@@ -44,9 +44,9 @@ def firsts(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
     """The kernels of launches that were the first of their kind."""
     found: list[Kernel] = []
 
-    def first(*_args: Any) -> tuple[Kernel, tuple[str, ...]]:
+    def first(*_args: Any) -> Kernel:
         found.append(Kernel())
-        return found[-1], ("fixed",)
+        return found[-1]
 
     monkeypatch.setattr(cuda, "_first", first)
     monkeypatch.setattr(cuda, "_kernels", {})
@@ -60,8 +60,8 @@ def test_the_next_of_a_kind_is_started_as_it_was_compiled(firsts: list[Kernel]) 
     (kernel,) = firsts
     (first,), (second,) = made.launches, longer.launches
     assert kernel.started == [
-        ((first.programs, 1, 1), table, ends, 32, 64, first.first, 0, first.group, "fixed"),
-        ((second.programs, 1, 1), table, ends, 48, 64, second.first, 0, second.group, "fixed"),
+        ((one.programs, 1, 1), table, ends, source, 64, 0, 0, 1, False, ALONE, one.tile)
+        for one, source in ((first, 32), (second, 48))
     ]
 
 
@@ -82,7 +82,7 @@ def test_a_trial_starts_what_was_kept_too(chains: bool, monkeypatch: pytest.Monk
         def __getitem__(self, _grid: Any) -> Any:
             raise RuntimeError("started in another way")
 
-    def first(one: Launch, arguments: tuple[Any, ...], link: int) -> tuple[Any, tuple[()]]:
+    def first(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
         _, ends, source, target, number, *_ = arguments
         links.append(link)
         target += int(ends[2 * number + 1])
@@ -91,7 +91,7 @@ def test_a_trial_starts_what_was_kept_too(chains: bool, monkeypatch: pytest.Monk
             kind, shape = ctypes.c_uint8, (257, 129)
         x = np.ctypeslib.as_array(ctypes.cast(source, ctypes.POINTER(kind)), shape)
         ctypes.memmove(target, (x.swapaxes(-1, -2) if one.jobs is None else x).tobytes(), x.nbytes)
-        return Other(), ()
+        return Other()
 
     links: list[int] = []
     monkeypatch.setattr(cuda, "_first", first)
@@ -106,7 +106,7 @@ def test_a_trial_starts_what_was_kept_too(chains: bool, monkeypatch: pytest.Monk
 def test_what_an_interpreter_runs_is_no_kernel_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(cuda, "_kernels", {})
-    monkeypatch.setattr(cuda, "_first", lambda *args: (asked.append(args), ()))  # (None, ())
+    monkeypatch.setattr(cuda, "_first", lambda *args: asked.append(args))  # returns None
     for _ in range(2):
         cuda.launch(runs(1), torch.zeros(4), torch.zeros(2))
     assert len(asked) == 2
@@ -142,7 +142,7 @@ def test_launches_are_started_before_the_one_before_has_ended(
             return self.start
 
         def start(self, *arguments: Any, launch_pdl: bool = False, **_options: int) -> Kernel:
-            _several, _shifted, link, *_ = arguments[7:]
+            _several, link, _tile = arguments[7:]
             started.append((link, launch_pdl))
             return Kernel()
 

@@ -10,8 +10,8 @@ from tests.native.oracle import Loops, expect
 from tests.native.test_copy import copies, permuted
 from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, prepared, several
 from tests.triton.emulator import emulate
-from xlayout_triton.plan import GROUP, JOBS, WORDS, alignment, cuts, plan, planned
-from xlayout_triton.tile import OUTER, cut
+from xlayout_triton.plan import GROUP, JOBS, alignment, cuts, plan, planned
+from xlayout_triton.tile import OUTER, WORDS, cut
 
 
 def agree(loops: Loops, itemsize: int, shift: int) -> None:
