@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
-
-import torch
 
 from xlayout_torch import cuda
 from xlayout_torch.memory import count_write
@@ -17,17 +15,13 @@ __all__ = ["Batch", "move_many"]
 Items = Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]]
 """(moves, arrays, outputs)"""
 
-Upload = Callable[[Plan, cuda.Uploads, Sequence[int], torch.device], tuple[Any, Any]]
-"""(plan, its tables by stream, addresses, device) -> (table, ends) on the device"""
-
 
 def move_many(items: Items) -> bool:
     """`move` for many tensors at once, in as many launches as there are kinds of tiles.
 
     Whether somebody looks on is not asked again: `together` did, and the outputs are new.
     """
-    # It runs once, on the current stream, which need not wait for what is uploaded.
-    batch = Batch.prepared(items, _for_this_stream)
+    batch = Batch.prepared(items, once=True)
     if batch is not None:
         batch.run()
     return batch is not None
@@ -41,10 +35,11 @@ class Batch:
     """
 
     def __init__(
-        self, made: Plan, uploads: tuple[Any, Any], tensors: Sequence[Any], outputs: Sequence[Any]
+        self, made: Plan, table: Any, ends: Any, tensors: Sequence[Any], outputs: Sequence[Any]
     ) -> None:
         self._made = made
-        self._table, self._ends = uploads
+        self._table = table
+        self._ends = ends
         self._tensors = tensors
         self._outputs = outputs
 
@@ -55,11 +50,11 @@ class Batch:
         tensors = [x for _, arrays, ys in calls for x in (*arrays, *ys)]
         if not tensors or cuda.is_closed(*tensors):
             return None
-        return cls.prepared(calls, _for_every_stream)
+        return cls.prepared(calls, once=False)
 
     @classmethod
-    def prepared(cls, items: Items, upload: Upload) -> Batch | None:
-        """The same, without asking the gates; `upload` puts table and ends on a device."""
+    def prepared(cls, items: Items, *, once: bool) -> Batch | None:
+        """The same, without asking the gates; if it runs once, then on the current stream."""
         calls = list(items)
         outputs = [y for _, _, ys in calls for y in ys]
         device = outputs[0].device
@@ -78,7 +73,14 @@ class Batch:
         if found is None:
             return None
         made, tables = found
-        return cls(made, upload(made, tables, addresses, device), tensors, outputs)
+        ends = made.ends(addresses)
+        if once:
+            key = device, cuda.stream(device)
+            table = cuda.kept(tables, key, device, lambda: made.words)
+            there = cuda.uploaded(ends, device)
+        else:  # before whatever is started later, on any stream
+            table, there = (cuda.words_of(words).to(device) for words in (made.words, ends))
+        return cls(made, table, there, tensors, outputs)
 
     @property
     def launches(self) -> int:
@@ -97,20 +99,3 @@ def _planned(*calls: Any) -> tuple[Plan, cuda.Uploads] | None:
     """The plan of all calls, and its tables by stream."""
     made = planned(*calls)
     return None if made is None else (made, {})
-
-
-def _for_this_stream(
-    made: Plan, tables: cuda.Uploads, addresses: Sequence[int], device: torch.device
-) -> tuple[Any, Any]:
-    """Table and ends for the current stream; the table may be there from the call before."""
-    key = device, cuda.stream(device)
-    table = cuda.kept(tables, key, device, lambda: made.words)
-    return table, cuda.uploaded(made.ends(addresses), device)
-
-
-def _for_every_stream(
-    made: Plan, _tables: cuda.Uploads, addresses: Sequence[int], device: torch.device
-) -> tuple[Any, Any]:
-    """Table and ends, there before whatever is started later on any stream."""
-    table, ends = (cuda.words_of(words).to(device) for words in (made.words, made.ends(addresses)))
-    return table, ends
