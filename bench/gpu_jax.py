@@ -24,7 +24,7 @@ import numpy as np
 import xlayout as xl
 from bench.gpu_checks import Calls, contest, measured, show
 from bench.gpu_speed import FIRST, options
-from bench.gpu_timing import Figure
+from bench.gpu_timing import ROUNDS, Figure, figure_of
 from xlayout.bench.answers import UNSIGNED, answer, elements
 from xlayout.bench.by_jax import WORDS
 from xlayout.bench.cases import CASES, Case, Permute, make_case
@@ -109,16 +109,13 @@ def race(calls: Calls, copy: Callable[[], Any]) -> dict[str, Figure]:
     both = {"copy": copy, **calls}
     times = {k: max(3, int(ENOUGH / read(call, 3)[0])) if GPU else 1 for k, call in both.items()}
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in both}
-    for _ in range(5 if GPU else 2):
+    for _ in range(ROUNDS if GPU else 1):
         for name, call in both.items():
             seen[name].append(read(call, times[name]))
-    found = {}
+    copies, found = [base for base, _ in seen["copy"]], {}
     for name in calls:
-        seconds, hosts = zip(*seen[name], strict=True)
-        shares = [base / own for (base, _), own in zip(seen["copy"], seconds, strict=True)]
-        low, _, high = statistics.quantiles(shares, n=4)
-        medians = map(statistics.median, (seconds, hosts))
-        found[name] = Figure(statistics.median(shares), (high - low) / 2, *medians)
+        own, hosts = zip(*seen[name], strict=True)
+        found[name] = figure_of(copies, own, statistics.median(hosts))
     return found
 
 

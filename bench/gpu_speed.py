@@ -68,12 +68,11 @@ def figures(op: str, dtype: str, mib: int, *, compiled: bool) -> dict[str, Any]:
         calls["compiled"] = lambda: function(*xs)
     wanted = raw(hand(*xs)) if defined is None else defined
     target = torch.empty_like(source)
-    rounds = 5 if CUDA else 1
     found = contest(
         op,
         calls,
         lambda made: torch.equal(raw(made), wanted),
-        lambda sound: race(sound, lambda: target.copy_(source), rounds=rounds, cuda=CUDA),
+        lambda sound: race(sound, lambda: target.copy_(source), cuda=CUDA),
     )
     return {"calls": found}
 

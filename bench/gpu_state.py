@@ -96,14 +96,11 @@ def figures(op: str, mib: int) -> dict[str, Any]:
         calls["batch"] = lambda: (batch.run(), outputs)[1]
     size = sum(y.nbytes for y in wanted)
     source, target = torch.ones(2, size, dtype=torch.uint8, device=DEVICE).unbind()
-    rounds = 5 if CUDA else 1
     found = contest(
         op,
         calls,
         lambda made: all(map(torch.equal, map(raw, made), map(raw, wanted))),
-        lambda sound: race(
-            sound, lambda: target.copy_(source), rounds=rounds, cuda=CUDA, many=many
-        ),
+        lambda sound: race(sound, lambda: target.copy_(source), cuda=CUDA, many=many),
     )
     return {
         "mib": size >> 20,

@@ -13,11 +13,16 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Figure", "race"]
+from xlayout.bench.timing import spread_of
+
+__all__ = ["ROUNDS", "Figure", "figure_of", "race"]
+
+ROUNDS = 5
+"""On a device; a CPU is only asked whether the answers are right."""
 
 WAIT = 2e9
 """Cycles of a second, or more: how long the device is to wait is in cycles."""
@@ -47,11 +52,16 @@ class Figure:
         return {name: float(f"{value:.4g}") for name, value in asdict(self).items()}
 
 
+def figure_of(copies: Sequence[float], own: Sequence[float], host: float) -> Figure:
+    """The figures of a call from its readings and the copy's, both of the same rounds."""
+    shares = [base / one for base, one in zip(copies, own, strict=True)]
+    return Figure(statistics.median(shares), spread_of(shares), statistics.median(own), host)
+
+
 def race(
     calls: Mapping[str, Callable[[], Any]],
     copy: Callable[[], Any],
     *,
-    rounds: int,
     cuda: bool,
     many: Container[str] = (),
 ) -> dict[str, Figure]:
@@ -65,20 +75,10 @@ def race(
     }
     waits = {name: 0.0 if name in many else _wait(times[name], hosts[name]) for name in both}
     seen: dict[str, list[float]] = {name: [] for name in both}
-    for _ in range(rounds):
+    for _ in range(ROUNDS if cuda else 1):
         for name, call in both.items():
             seen[name].append(read(call, times[name], waits[name]))
-    found = {}
-    for name in calls:
-        shares = [base / own for base, own in zip(seen["copy"], seen[name], strict=True)]
-        low, _, high = statistics.quantiles(shares, n=4) if rounds > 1 else (shares[0],) * 3
-        found[name] = Figure(
-            statistics.median(shares),
-            (high - low) / 2,
-            statistics.median(seen[name]),
-            hosts[name],
-        )
-    return found
+    return {name: figure_of(seen["copy"], seen[name], hosts[name]) for name in calls}
 
 
 def _host(call: Callable[[], Any], *, cuda: bool) -> float:

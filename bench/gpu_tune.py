@@ -63,9 +63,7 @@ def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
                     op,
                     {label: lambda: case.ours(given)},
                     lambda made: torch.equal(raw(made), wanted),
-                    lambda sound: race(
-                        sound, lambda: target.copy_(x), rounds=5 if CUDA else 1, cuda=CUDA
-                    ),
+                    lambda sound: race(sound, lambda: target.copy_(x), cuda=CUDA),
                 )[label]
                 found[label] = cell if isinstance(cell, str) else round(cell["share"], 3)
     return found

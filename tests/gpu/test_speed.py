@@ -119,13 +119,13 @@ def test_the_device_does_not_wait_for_what_cannot_be_queued(
     monkeypatch.setattr(gpu_timing, "_on_gpu", read)
     monkeypatch.setattr(gpu_timing, "_settle", lambda **_: None)
     calls = {"one": lambda: 1, "each": lambda: 2}
-    race(calls, list, rounds=2, cuda=True, many={"each"})
+    race(calls, list, cuda=True, many={"each"})
     assert seen == {list: {(3, True)}, calls["one"]: {(3, True)}, calls["each"]: {(1, False)}}
 
 
 def test_a_race_is_in_copies() -> None:
     x = torch.zeros(1 << 20)
-    found = race({"twice": lambda: x.clone() + 1}, lambda: x.clone(), rounds=3, cuda=False)
+    found = race({"twice": lambda: x.clone() + 1}, lambda: x.clone(), cuda=False)
     assert found["twice"].share > 0
     assert found["twice"].asdict().keys() == {"share", "spread", "seconds", "host"}
 
