@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Extent", "conflict", "extent", "may_meet", "meets_itself"]
+__all__ = ["Extent", "conflict", "extent", "may_meet", "meets", "meets_itself"]
 
 
 class Extent(NamedTuple):
@@ -89,3 +89,18 @@ def may_meet(x: Extent, z: Extent) -> bool:
         if gap % apart >= x.reach(step) and -gap % apart >= z.reach(step):
             return False
     return True
+
+
+def meets(addresses: Sequence[int], nbytes: Sequence[int], inputs: int) -> bool:
+    """Whether a row-major result shares memory with an input or another result; inputs come first.
+
+    >>> meets((0, 4, 8), (8, 4, 4), 2), meets((0, 8, 12), (8, 8, 4), 1)
+    (False, True)
+    """
+    for k in range(inputs, len(addresses)):
+        first = addresses[k]
+        last = first + nbytes[k]
+        for other in range(k):
+            if addresses[other] < last and first < addresses[other] + nbytes[other]:
+                return True
+    return False

@@ -42,7 +42,6 @@ __all__ = [
     "are_many",
     "dense_strides",
     "has_plan",
-    "meets",
     "one_move",
     "plan_to_copy",
     "plan_to_write",
@@ -186,21 +185,6 @@ def plan_to_write(
     if itemsize * sum(map(math.prod, shapes)) <= ONE_CALL:
         return prepared(moves, itemsize, inputs, len(shapes))
     return _faster(moves, itemsize, inputs, len(shapes), rivals)
-
-
-def meets(addresses: Sequence[int], nbytes: Sequence[int], inputs: int) -> bool:
-    """Whether a result shares memory with an input or with another result; inputs come first.
-
-    >>> meets((0, 4, 8), (8, 4, 4), 2), meets((0, 8, 12), (8, 8, 4), 1)
-    (False, True)
-    """
-    for k in range(inputs, len(addresses)):
-        first = addresses[k]
-        last = first + nbytes[k]
-        for other in range(k):
-            if addresses[other] < last and first < addresses[other] + nbytes[other]:
-                return True
-    return False
 
 
 def dense_strides(

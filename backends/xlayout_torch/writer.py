@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 import xlayout_native
-from xlayout_native.strided import ONE_CALL, Moves, meets, plan_to_write
+from xlayout_native.overlap import meets
+from xlayout_native.strided import ONE_CALL, Moves, plan_to_write
 from xlayout_native.switch import wanted
 from xlayout_torch import native
 from xlayout_torch.memory import WIDTHS, addresses_of, count_write, sealed, watched
