@@ -59,10 +59,8 @@ def empty(shape: Sequence[int], dtype: Any) -> Any:
 def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """Whether all moves are made, between arrays of one dtype; if not, numpy should make them."""
     both = (*arrays, *outputs)
-    if not xlayout_native.available or any(_steps(x) is None for x in both):
-        return False
     plan = plan_where_faster(moves, arrays[0].itemsize, len(arrays), len(outputs))
-    if plan is None:
+    if plan is None or any(_steps(x) is None for x in both):
         return False
     xlayout_native.run(plan, 0, *[xlayout_native.address(x) for x in both])
     return True

@@ -82,8 +82,6 @@ def empty(shape: Sequence[int], like: Any, together: int = 0) -> Any:
 
 def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """Whether all moves are made, between tensors of one dtype; if not, torch should make them."""
-    if not xlayout_native.available:
-        return False
     plan = plan_where_faster(moves, arrays[0].itemsize, len(arrays), len(outputs), rivals())
     if plan is None or any(map(_is_closed, (*arrays, *outputs))):
         return False
