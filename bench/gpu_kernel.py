@@ -10,6 +10,7 @@ import torch
 import xlayout as xl
 from bench.gpu_case import DEVICE, case, settle, stall
 from bench.gpu_state import state
+from xlayout_native.strided import one_move
 from xlayout_torch import cuda
 
 DTYPES = ("bool", "uint8", "float8_e4m3fn", "bfloat16", "float32", "int64", "complex128")
@@ -78,12 +79,8 @@ def kernel_copies_any_view() -> str:
         if draw.random() < 0.2:
             view = view.unsqueeze(0).expand(3, *view.shape)
         made = torch.empty(view.shape, dtype=dtype, device=DEVICE)
-        loops, step = [], 1
-        for n, stride in zip(reversed(view.shape), reversed(view.stride()), strict=True):
-            loops.append((n, stride, step))
-            step *= n
+        moves = one_move(view.shape, view.stride())
         addresses = [view.data_ptr()], [made.data_ptr()]
-        moves = ((0, 0, (0, 0, tuple(loops))),)
         if cuda.copy(moves, dtype.itemsize, *addresses, view.device):
             count += 1
             assert same(made, view.contiguous()), f"{dtype} {tuple(view.shape)} {view.stride()}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from xlayout.algebra import Layout
@@ -83,7 +83,7 @@ class Case:
 @dataclass(frozen=True, slots=True)
 class _Op:
     family: str
-    make: Callable[[int], Case] = field(repr=False)
+    make: Callable[[int], Case]
 
 
 def make_case(op: str, count: int) -> Case:
