@@ -32,11 +32,8 @@ def build(
     outputs = []
     in_ends, out_ends = ends(in_shapes), ends(out_shapes)
     for number, out_shape in enumerate(out_shapes):
-        here = restrict(pieces, outputs=out_ends[number]) if len(out_shapes) > 1 else pieces
-        parts = [
-            (j, restrict(here, inputs=in_ends[j]) if len(in_shapes) > 1 else tuple(here))
-            for j in range(len(in_shapes))
-        ]
+        here = restrict(pieces, outputs=out_ends[number])
+        parts = [(j, restrict(here, inputs=inputs)) for j, inputs in enumerate(in_ends)]
         made = _output(writer, number, parts, in_shapes, out_shape)
         outputs.append(_with_empty(writer, made, in_shapes))
     return writer.finish(outputs)

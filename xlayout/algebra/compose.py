@@ -47,14 +47,21 @@ def restrict(
     inputs: tuple[int, int] | None = None,
     outputs: tuple[int, int] | None = None,
 ) -> tuple[Piece, ...]:
-    """The pairs from one stretch of the inputs to one of the outputs, counted from their starts."""
+    """The pairs from one stretch of the inputs to one of the outputs, counted from their starts.
+
+    Where a stretch has all of them, as that of an only array, nothing is composed: that would look
+    at every pair of loops.
+    """
+    pieces = tuple(pieces)
     if inputs is not None:
         low, high = inputs
-        pieces = compose((Piece(0, low, ((high - low, 1, 1),)),), pieces)
+        if low > 0 or any(p.in_end > high for p in pieces):
+            pieces = compose((Piece(0, low, ((high - low, 1, 1),)),), pieces)
     if outputs is not None:
         low, high = outputs
-        pieces = compose(pieces, (Piece(low, 0, ((high - low, 1, 1),)),))
-    return tuple(pieces)
+        if low > 0 or any(p.out_end > high for p in pieces):
+            pieces = compose(pieces, (Piece(low, 0, ((high - low, 1, 1),)),))
+    return pieces
 
 
 def same_pairs(left: Iterable[Piece], right: tuple[Piece, ...]) -> bool:

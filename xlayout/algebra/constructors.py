@@ -86,10 +86,10 @@ def lift(parts: Parts, before: Sequence[int] | int, after: Sequence[int] | int) 
     lifted: list[Piece] = []
     in_ends, out_ends = ends(in_shapes), ends(out_shapes)
     for to in out_ends:
-        here = restrict(pieces, outputs=to) if len(out_ends) > 1 else pieces
+        here = restrict(pieces, outputs=to)
         for source in in_ends:
             m, n = source[1] - source[0], to[1] - to[0]
-            for p in restrict(here, inputs=source) if len(in_ends) > 1 else here:
+            for p in restrict(here, inputs=source):
                 around = ((a, m * c, n * c), (c, 1, 1))
                 loops = tuple((k, x * c, z * c) for k, x, z in p.loops)
                 lifted.append(

@@ -29,12 +29,7 @@ def pattern_of(
     found: list[tuple[int, int, Box]] = []
     for j, inputs in enumerate(ends(in_shapes)):
         for k, outputs in enumerate(ends(out_shapes)):
-            # A side of one array needs no cut, which would look at every pair of loops.
-            here = restrict(
-                pieces,
-                inputs if len(in_shapes) > 1 else None,
-                outputs if len(out_shapes) > 1 else None,
-            )
+            here = restrict(pieces, inputs, outputs)
             cut = boxes(j, here, in_shapes[j], out_shapes[k])
             if cut is None or any(r.in_axis < 0 for box in cut for r in box.runs):
                 return None

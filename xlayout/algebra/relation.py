@@ -196,8 +196,7 @@ class Relation:
 
     def between(self, inputs: tuple[int, int], outputs: tuple[int, int]) -> tuple[Piece, ...]:
         """The pieces between a range of input and one of output positions, relative to both."""
-        whole_in, whole_out = inputs == (0, self.in_size), outputs == (0, self.out_size)
-        return restrict(self.pieces, None if whole_in else inputs, None if whole_out else outputs)
+        return restrict(self.pieces, inputs, outputs)
 
     def only(self, output: int) -> Self:
         """The part of the layout that makes one of its outputs.
