@@ -13,6 +13,7 @@ its options is not cached. The key says whether `out` is given, not which array 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import xlayout_native as native
@@ -63,34 +64,28 @@ def _plain(value: Any, depth: int = 16) -> bool:
     return value is None or type(value) is int or type(value) is str
 
 
-def _find(runs: _Runs, x: Any, args: Any, options: dict[str, Any], place: bool) -> Any:
+def _find(place: bool, runs: _Runs, x: Any, args: Any, options: dict[str, Any], /) -> Any:
     key = _key(x, args, options, place)
     return None if key is None else runs.get(key)
 
 
-def _keep(runs: _Runs, x: Any, args: Any, options: dict[str, Any], run: Any, place: bool) -> None:
+def _keep(
+    place: bool,
+    runs: _Runs,
+    x: Any,
+    args: Any,
+    options: dict[str, Any],
+    run: Callable[..., Any],
+    _anywhere: bool = False,
+    /,
+) -> None:
     key = _key(x, args, options, place)
     if key is not None:
         runs[key] = run
 
 
-def _find_by_shape(runs: _Runs, x: Any, args: Any, options: dict[str, Any], /) -> Any:
-    return _find(runs, x, args, options, False)
-
-
-def _find_by_place(runs: _Runs, x: Any, args: Any, options: dict[str, Any], /) -> Any:
-    return _find(runs, x, args, options, True)
-
-
-def _keep_by_shape(runs: _Runs, x: Any, args: Any, options: dict[str, Any], run: Any, /) -> None:
-    _keep(runs, x, args, options, run, False)
-
-
-def _keep_by_place(
-    runs: _Runs, x: Any, args: Any, options: dict[str, Any], run: Any, _anywhere: bool, /
-) -> None:
-    _keep(runs, x, args, options, run, True)
-
+_find_by_shape, _find_by_place = partial(_find, False), partial(_find, True)
+_keep_by_shape, _keep_by_place = partial(_keep, False), partial(_keep, True)
 
 if native.available:
     from xlayout_native._copy import find_by_place as find_by_place
