@@ -21,8 +21,8 @@ The modules beside it, from the bottom up:
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
 _ALL = {
@@ -57,22 +57,8 @@ def main(arguments: list[str]) -> int:
         told = f"bench: {name} needs {' and '.join(absent)}, which the extra `bench` brings"
         print(told, file=sys.stderr)
         return 2
-    match name:
-        case "grid":
-            from bench.grid import main as grid
-
-            return grid(rest)
-        case "compare":
-            from bench.compare import main as compare
-
-            return compare(rest)
-        case "page":
-            from bench.page import main as page
-
-            return page(rest)
-        case _:
-            command = [sys.executable, "-m", f"bench.{name}", *rest]
-            return subprocess.run(command, check=False).returncode
+    status: int = import_module(f"bench.{name}").main(rest)
+    return status
 
 
 if __name__ == "__main__":

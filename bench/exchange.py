@@ -9,8 +9,7 @@ median is taken. Every result is checked to have the pointer of its source.
 from __future__ import annotations
 
 import statistics
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -109,7 +108,7 @@ def races(count: int) -> list[Race]:
     ]
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print the table; return 1 if a limit is exceeded."""
     jax.config.update("jax_platforms", "cpu")
     asked = parser("exchange", __doc__)
@@ -125,7 +124,7 @@ def main() -> int:
         default=ROUNDS,
         help="times each call is timed (default: %(default)s)",
     )
-    options = asked.parse_args()
+    options = asked.parse_args(arguments)
     rows, kept, broken = [], [], 0
     for race in races(options.tensors):
         own, ours = race.run(options.rounds)
@@ -139,7 +138,3 @@ def main() -> int:
     if (options.tensors, options.rounds) == (TENSORS, ROUNDS):
         print(f"written to {save('exchange', kept)}")
     return 1 if broken else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,7 +16,7 @@ array, which does not exist in JAX. For JAX, `hand` is op by op, `jit` the same 
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from typing import Any
 
 from bench.child import child
@@ -35,14 +35,14 @@ FORMS = {
 }
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print the table, save it; return 1 if xlayout holds more than its output."""
     asked = parser("memory", __doc__)
     asked.add_argument(
         "--mb", type=count, default=MEGABYTES, help="size of the input in MB (default: %(default)s)"
     )
     asked.add_argument("--only", choices=FORMS, help="only this framework")
-    options = asked.parse_args()
+    options = asked.parse_args(arguments)
     if options.mb < LEAST:
         asked.error(f"--mb: {options.mb}; wanted {LEAST} or more")
     try:
@@ -84,7 +84,3 @@ def main() -> int:
         print(f"written to {save('memory', rows + gifts)}")
     over = any(r["xlayout"] > LIMIT for r in rows)
     return int(over or any(r["donated bytes"] > LIMIT_DONATED for r in gifts))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -14,7 +14,7 @@ import gc
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from time import perf_counter
@@ -137,7 +137,7 @@ def import_milliseconds() -> float:
     return min(times) * 1e3
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print the table, save it; return 1 if a limit is exceeded."""
     asked = parser("overhead", __doc__)
     asked.add_argument(
@@ -145,7 +145,7 @@ def main() -> int:
     )
     asked.add_argument("--only", choices=LIMITS, help="only this framework")
     asked.add_argument("--op", choices=OPS, help="only this op")
-    options = asked.parse_args()
+    options = asked.parse_args(arguments)
     try:
         frameworks = chosen(options.only, LIMITS)
     except ValueError as error:
@@ -171,7 +171,3 @@ def main() -> int:
     for op, framework, text in broken:
         print(f"over the limit: {op}, {framework}: {text}")
     return 1 if broken else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

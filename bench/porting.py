@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import shutil
 import statistics
-import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def race(way: str, folder: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print the table and save it; return 1 if a script by hand beats an unverified port."""
     asked = parser("porting", __doc__)
     asked.add_argument(
@@ -67,7 +67,7 @@ def main() -> int:
         help="times each port is timed (default: %(default)s)",
     )
     asked.add_argument("--folder", type=Path, help="folder for the files; default: a temporary one")
-    options = asked.parse_args()
+    options = asked.parse_args(arguments)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         child("porting_case", "make", str(folder), str(options.layers))
@@ -88,7 +88,3 @@ def main() -> int:
     if (options.layers, options.rounds) == (LAYERS, ROUNDS):
         print(f"written to {save('porting', rows)}")
     return int(any(row["unverified"]["seconds"] > row["by hand"]["seconds"] for row in rows))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from bench.report import parser, save, show
@@ -65,13 +66,13 @@ def _times(moved: float | None, needed: float) -> str:
     return f"{moved / MIB:.2f} MiB for 0" if moved else "0"
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> int:
     """Print the tables, and save them if asked to."""
     asked = parser("sharding", __doc__)
     asked.add_argument(
         "--save", action="store_true", help="write the rows into bench/results/sharding.json too"
     )
-    options = asked.parse_args()
+    options = asked.parse_args(arguments)
     whole = reshards()
     show(
         f"{whole[0]['reshards']} reshards between specs on a 2 x 4 mesh, in lower bounds",
@@ -97,7 +98,4 @@ def main() -> None:
     )  # fmt: skip
     if options.save:
         print("rows in", save("sharding", [*whole, *each, *seconds]))
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -23,7 +23,7 @@ def test_what_is_no_number_to_count_with_is_refused(text: str) -> None:
     [("0", "argument --mb: 0; wanted a whole number from 1 up"), ("8", "--mb: 8; wanted 64 or")],
 )
 def test_nothing_to_measure_is_refused(megabytes: str, why: str) -> None:
-    command = [sys.executable, "-m", "bench.memory", "--mb", megabytes]
+    command = [sys.executable, "-m", "bench", "memory", "--mb", megabytes]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert why in ran.stderr
@@ -52,7 +52,7 @@ def test_a_small_run_is_not_kept_as_the_results(
 ) -> None:
     kept = RESULTS / f"{name}.json"
     before = kept.read_bytes()
-    command = [sys.executable, "-m", f"bench.{name}", *arguments]
+    command = [sys.executable, "-m", "bench", name, *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert title in ran.stdout, ran.stderr
     assert kept.read_bytes() == before

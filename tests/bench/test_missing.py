@@ -21,16 +21,14 @@ class Without(PathFinder):
         return super().find_spec(name, path, target) if here else None
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Without
-sys.argv = {arguments}
-from bench.{module} import main
-sys.exit(main({given}))
+from bench.__main__ import main
+sys.exit(main({arguments}))
 """
 
 
-def ran(module: str, *arguments: str, absent: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+def ran(*arguments: str, absent: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     """A benchmark where these modules cannot be imported."""
-    given = list(arguments) if module == "__main__" else ""
-    code = RUN.format(absent=absent, arguments=["bench", *arguments], module=module, given=given)
+    code = RUN.format(absent=absent, arguments=list(arguments))
     command = [sys.executable, "-c", code]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -38,7 +36,7 @@ def ran(module: str, *arguments: str, absent: tuple[str, ...]) -> subprocess.Com
 def test_a_framework_that_is_missing_has_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "grid.json"
     asked = ("grid", "--quick", "--op", "stack", "--out", str(path))
-    found = ran("__main__", *asked, absent=("torch", "jax", "einops", "matplotlib"))
+    found = ran(*asked, absent=("torch", "jax", "einops", "matplotlib"))
     assert found.returncode == 0, found.stderr
     assert {(op, framework) for op, framework, *_ in load(path).rows} == {("stack", "numpy")}
     assert "no plot: that takes matplotlib" in found.stdout
@@ -68,7 +66,7 @@ def test_a_framework_that_is_missing_cannot_be_asked_for(module: str) -> None:
     ],
 )
 def test_what_needs_a_package_says_so(name: str, absent: tuple[str, ...], which: str) -> None:
-    found = ran("__main__", name, absent=absent)
+    found = ran(name, absent=absent)
     assert found.returncode == 2
     assert found.stderr == f"bench: {name} needs {which}, which the extra `bench` brings\n"
 
@@ -82,7 +80,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_a_row_is_measured(tmp_p
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "grid.json"
     asked = ("grid", "--quick", "--op", "stack", "--out", str(path))
-    found = ran("__main__", *asked, absent=("torch", "jax", "einops"))
+    found = ran(*asked, absent=("torch", "jax", "einops"))
     assert found.returncode == 2
     assert "--out names another file" in found.stderr
     assert "1/1" not in found.stderr
