@@ -11,7 +11,7 @@ import xlayout as xl
 from bench.gpu_case import DEVICE, case, settle, stall
 from bench.gpu_state import state
 from xlayout_native.strided import one_move
-from xlayout_torch import cuda
+from xlayout_torch import cuda, launches
 
 DTYPES = ("bool", "uint8", "float8_e4m3fn", "bfloat16", "float32", "int64", "complex128")
 SIZES = (1, 2, 3, 4, 7, 8, 16, 31, 64, 65, 128, 257, 1000)
@@ -47,18 +47,18 @@ def kernel_is_at_work() -> str:
     """The Triton kernel passes its trial, and makes the large copies."""
     status = cuda.status()
     assert status.startswith("Triton"), status
-    launched, launch = [], cuda.launch
+    launched, launch = [], launches.launch
 
     def counted(*args: Any) -> None:
         launched.append(args)
         launch(*args)
 
-    cuda.launch = counted
+    launches.launch = counted
     try:
         x = filled((4096, 2048), torch.bfloat16)
         assert same(xl.matrix_transpose(x), x.t().contiguous())
     finally:
-        cuda.launch = launch
+        launches.launch = launch
     assert len(launched) == 1, f"{len(launched)} launches"
     return status
 

@@ -8,7 +8,8 @@ Its modules, from the bottom up:
     operation                  a layout as one operation of torch
     autograd, primitive        that operation, recorded by autograd; recorded by Dynamo
     opaque, record             functions that Dynamo does not read; that it records as one call
-    cuda, batch                when a Triton kernel copies instead, and for many tensors at once
+    launches                   plans for the Triton kernel, started on a device
+    cuda, batch                when it copies instead, and for many tensors at once
     lent, exchange             a tensor's memory, from another framework and to it
     placement, collective      DTensors: how they lie, and what is asked of them
     transport, pairs           elements between ranks

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from xlayout_torch import cuda
+from xlayout_torch import cuda, launches
 from xlayout_torch.memory import count_write
 from xlayout_triton.plan import Moves, Plan, alignment, planned
 
@@ -75,11 +75,10 @@ class Batch:
         made, tables = found
         ends = made.ends(addresses)
         if once:
-            key = device, cuda.stream(device)
-            table = cuda.kept(tables, key, device, lambda: made.words)
-            there = cuda.uploaded(ends, device)
+            table = launches.kept(tables, device, lambda: made.words)
+            there = launches.uploaded(ends, device)
         else:  # before whatever is started later, on any stream
-            table, there = (cuda.words_of(words).to(device) for words in (made.words, ends))
+            table, there = (launches.words_of(words).to(device) for words in (made.words, ends))
         return cls(made, table, there, tensors, outputs)
 
     @property
@@ -89,13 +88,13 @@ class Batch:
 
     def run(self) -> None:
         """Make the moves."""
-        with cuda.on(self._outputs[0].device):
-            cuda.launch(self._made, self._table, self._ends)
+        with launches.on(self._outputs[0].device):
+            launches.launch(self._made, self._table, self._ends)
         count_write(self._outputs)
 
 
 @lru_cache(8)  # a plan of a thousand tensors takes half a megabyte
-def _planned(*calls: Any) -> tuple[Plan, cuda.Uploads] | None:
+def _planned(*calls: Any) -> tuple[Plan, launches.Uploads] | None:
     """The plan of all calls, and its tables by stream."""
     made = planned(*calls)
     return None if made is None else (made, {})

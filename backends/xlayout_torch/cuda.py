@@ -9,36 +9,28 @@ from __future__ import annotations
 
 import operator
 import os
-from array import array
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import nullcontext
-from functools import cache, lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from xlayout_native.strided import one_move
-from xlayout_torch import memory, native
-from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Moves, Plan, alignment, planned
+from xlayout_torch import launches, memory, native
+from xlayout_torch.launches import Uploads
+from xlayout_triton.plan import Moves, Plan, alignment, planned
 
 __all__ = [
     "GATES",
-    "Uploads",
     "addresses_of",
     "copy",
     "fresh",
     "is_closed",
     "joins",
-    "kept",
-    "launch",
     "move",
-    "on",
     "status",
-    "stream",
     "together",
-    "uploaded",
     "why_not",
-    "words_of",
 ]
 
 SMALL = 1 << 24
@@ -51,17 +43,11 @@ SEVERAL = 1 << 25
 JOIN = 1 << 28
 """Bytes below which torch's `cat` is the faster join of rows; of whole tensors it always is."""
 
-TABLES = 16
-"""Uploads that a plan keeps: its tables for streams, and its ends for where tensors lay before."""
-
 GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
     "device": lambda x: x.device.type != "cuda",
     "capture": lambda _x: torch.cuda.is_current_stream_capturing(),
 }
 """Name -> whether it keeps the kernel away from a tensor."""
-
-Uploads = dict[Hashable, Any]
-"""What a plan has on devices."""
 
 _there = operator.attrgetter("is_cuda")  # what the gate "device" asks, sooner
 
@@ -103,47 +89,6 @@ def together(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
         if type(x) not in memory.PLAIN or x.dtype != first.dtype or x.device != first.device:
             return None
     return None if is_closed(*xs) else tuple([x.stride() for x in xs])
-
-
-def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) -> None:
-    """Start a plan whose table and ends are on the current device; addresses are added to ends."""
-    chained = _chains(table.device)
-    for place, one in enumerate(made.launches):
-        link = (FURTHER if place else FIRST) if chained else ALONE
-        fixed = one.jobs is not None, link, one.tile
-        arguments = table, ends, source, target, one.first, one.jobs or 0, one.group, *fixed
-        kernel = _kernels.get((fixed, table.device))
-        if kernel is None:
-            _kernels[fixed, table.device] = _first(one, arguments, link)
-        else:  # without the half of a launch's time in which Triton looks it up
-            kernel[one.programs, 1, 1](*arguments)
-
-
-_kernels: dict[Any, Any] = {}
-"""((whether it has several pieces, link, tile), device) -> kernel."""
-
-
-def _first(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
-    """Start a launch of a new kind; what Triton compiled for it, which an interpreter does not."""
-    from xlayout_triton.copy import copy_tiles
-
-    options = {"num_warps": one.tile.warps, "num_stages": 1}
-    if link != ALONE:
-        options["launch_pdl"] = True
-    return copy_tiles[one.programs,](*arguments, **options)
-
-
-@cache
-def _chains(device: torch.device) -> bool:
-    """Whether launches on a device can be a chain: NVIDIA's can, from Hopper on."""
-    if device.type != "cuda" or torch.version.hip is not None:
-        return False
-    from triton import JITFunction
-
-    from xlayout_triton.copy import copy_tiles
-
-    can = torch.cuda.get_device_capability(device) >= (9, 0)
-    return can and isinstance(copy_tiles, JITFunction)  # which an interpreter's kernel is not
 
 
 def status() -> str:
@@ -208,27 +153,11 @@ def copy(
     # The launch says where the first ones are, and the ends how far the others are from them.
     source, target = sources[0], targets[0]
     apart = *[x - source for x in sources], *[z - target for z in targets]
-    here = stream(device)
-    with on(device):
-        table = kept(tables, (device, here), device, lambda: made.words)
-        ends = kept(distances, (device, here, apart), device, lambda: made.ends(apart))
-        launch(made, table, ends, source, target)
+    with launches.on(device):
+        table = launches.kept(tables, device, lambda: made.words)
+        ends = launches.kept(distances, device, lambda: made.ends(apart), apart)
+        launches.launch(made, table, ends, source, target)
     return True
-
-
-def kept(
-    known: Uploads, key: Hashable, device: torch.device, words: Callable[[], array[int]]
-) -> Any:
-    """What was uploaded under a key before, or else these words now; the key names the stream.
-
-    Uploaded and read on one stream: nobody waits for it, and letting go of it is safe.
-    """
-    found = known.get(key)
-    if found is None:
-        if len(known) == TABLES:
-            known.clear()
-        found = known[key] = uploaded(words(), device)
-    return found
 
 
 def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
@@ -250,35 +179,6 @@ def _prepared(
 def addresses_of(xs: Sequence[Any]) -> list[int]:
     """Where the memory of each begins."""
     return [x.data_ptr() for x in xs]
-
-
-def uploaded(words: array[int], device: torch.device) -> Any:
-    """The words on a device for the current stream, in order with its other work."""
-    host = words_of(words)
-    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
-
-
-def words_of(words: array[int]) -> Any:
-    """The words as a tensor on the host."""
-    if words:
-        return torch.frombuffer(words, dtype=torch.int64)
-    return torch.empty(0, dtype=torch.int64, device="cpu")
-
-
-def stream(device: torch.device) -> int:
-    """The number of the current stream."""
-    # What `torch.cuda.current_stream` makes an object of, which takes ten times as long.
-    return torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0
-
-
-_nowhere = nullcontext()
-
-
-def on(device: torch.device) -> Any:
-    """A context in which a device is the current one."""
-    if device.type != "cuda" or torch.cuda.current_device() == device.index:
-        return _nowhere
-    return torch.cuda.device(device)
 
 
 _one_move = lru_cache(4096)(one_move)

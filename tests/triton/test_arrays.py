@@ -12,7 +12,7 @@ import torch
 import xlayout as xl
 from xlayout.algebra import Layout
 from xlayout.lower.moves import moves_of
-from xlayout_torch import cuda
+from xlayout_torch import cuda, launches
 from xlayout_triton.plan import ALONE, planned
 
 QKV = xl.fuse_qkv.layout((64, 48), (16, 48), (16, 48), heads=4, kv_heads=1)
@@ -44,7 +44,9 @@ def test_any_layout_by_its_table(name: str, itemsize: int, device: str) -> None:
     made = planned((moves_of(layout), itemsize, [16] * inputs, [16] * outputs))
     assert made is not None
     numbers = made.ends([*range(inputs), *range(outputs)])
-    table, there = (cuda.uploaded(words, torch.device(device)) for words in (made.words, numbers))
+    table, there = (
+        launches.uploaded(words, torch.device(device)) for words in (made.words, numbers)
+    )
     sources, targets = (tuple(cuda.addresses_of(zs)) for zs in (xs, ys))
     for one in made.launches:
         fixed = one.jobs is not None, ALONE, one.tile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import xlayout_torch
 from tests.native.test_gates import SITUATIONS
-from xlayout_torch import cuda
+from xlayout_torch import cuda, launches
 from xlayout_torch.batch import Batch, move_many
 
 OPEN = {"device": lambda _x: False, "capture": lambda _x: False}
@@ -210,7 +209,7 @@ def test_ends_are_kept_for_the_distances_they_are_about(
 ) -> None:
     """And of no more than a few: whoever calls with others all the time keeps little."""
     used: list[Any] = []
-    monkeypatch.setattr(cuda, "launch", lambda _made, *given: used.append(given))
+    monkeypatch.setattr(launches, "launch", lambda _made, *given: used.append(given))
     moves = tuple((j, 0, (0, 21 * j, ((31, 21, 42), (21, 1, 1)))) for j in range(2))
     where = torch.device(device)
 
@@ -223,11 +222,11 @@ def test_ends_are_kept_for_the_distances_they_are_about(
     assert first.tolist() == [0, 0, 256, 0]
     assert ends(256, 512) is first
     assert ends(4096, 4352, to=1 << 21) is first
-    others = [ends(256, 512 * k) for k in range(2, 3 * cuda.TABLES)]
+    others = [ends(256, 512 * k) for k in range(2, 3 * launches.TABLES)]
     assert not any(torch.equal(other, first) for other in others)
     assert len({id(table) for table, *_ in used}) == 1  # wherever the tensors lie
     _, _, distances = cuda._prepared(moves, 2, (16, 16), (16,))
-    assert len(distances) <= cuda.TABLES
+    assert len(distances) <= launches.TABLES
     assert torch.equal(ends(256, 512), first)
     assert ends(256) is ends(512)
 
@@ -235,10 +234,10 @@ def test_ends_are_kept_for_the_distances_they_are_about(
 def test_each_stream_has_its_own_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
     """On another stream they might be read before they are there, or when they are let go of."""
     used: list[Any] = []
-    monkeypatch.setattr(cuda, "launch", lambda _made, *given: used.append(given[:2]))
+    monkeypatch.setattr(launches, "launch", lambda _made, *given: used.append(given[:2]))
     moves = tuple((j, 0, (0, 23 * j, ((31, 23, 46), (23, 1, 1)))) for j in range(2))
     for stream in (1, 2, 1):
-        monkeypatch.setattr(cuda, "stream", lambda _device, stream=stream: stream)
+        monkeypatch.setattr(launches, "_stream", lambda _device, stream=stream: stream)
         assert cuda.copy(moves, 2, [256, 512], [1 << 20], CPU)
     first, other, again = used
     for one, two, three in zip(first, other, again, strict=True):
@@ -285,17 +284,12 @@ def test_nobody_waits_for_the_table_of_a_batch_that_runs_once(
     copies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
-    uploaded = cuda.uploaded
-    monkeypatch.setattr(cuda, "uploaded", lambda *args: made.append(args) or uploaded(*args))
-    monkeypatch.setattr(cuda, "launch", lambda *_args: None)
+    uploaded = launches.uploaded
+    monkeypatch.setattr(launches, "uploaded", lambda *args: made.append(args) or uploaded(*args))
+    monkeypatch.setattr(launches, "launch", lambda *_args: None)
     x = torch.zeros(4)
     assert Batch.of([((), [x], [x])]) is not None
     assert not made
     assert move_many([((), [x], [x])])
     assert made
     assert copies == []
-
-
-def test_a_table_is_made_on_the_host_whatever_device_is_the_default() -> None:
-    with torch.device("meta"):
-        assert {cuda.words_of(array("q", words)).device.type for words in ([], [1])} == {"cpu"}

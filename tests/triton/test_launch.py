@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from tests.triton.conftest import INTERPRETED, TRITON
-from xlayout_torch import cuda
+from xlayout_torch import cuda, launches
 from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Plan, plan
 from xlayout_triton.tile import cut
 
@@ -48,15 +49,15 @@ def firsts(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
         found.append(Kernel())
         return found[-1]
 
-    monkeypatch.setattr(cuda, "_first", first)
-    monkeypatch.setattr(cuda, "_kernels", {})
+    monkeypatch.setattr(launches, "_first", first)
+    monkeypatch.setattr(launches, "_kernels", {})
     return found
 
 
 def test_the_next_of_a_kind_is_started_as_it_was_compiled(firsts: list[Kernel]) -> None:
     table, ends, made, longer = torch.zeros(4), torch.zeros(2), runs(1), runs(1, 1 << 21)
     for one, source in ((made, 16), (made, 32), (longer, 48)):
-        cuda.launch(one, table, ends, source, 64)
+        launches.launch(one, table, ends, source, 64)
     (kernel,) = firsts
     (first,), (second,) = made.launches, longer.launches
     assert kernel.started == [
@@ -68,8 +69,8 @@ def test_the_next_of_a_kind_is_started_as_it_was_compiled(firsts: list[Kernel]) 
 def test_other_tiles_several_pieces_and_devices_are_other_kinds(firsts: list[Kernel]) -> None:
     table = torch.zeros(4)
     for made in (runs(1), runs(2), kinds("turned")):
-        cuda.launch(made, table, table)
-    cuda.launch(runs(1), *[torch.zeros(4, device="meta")] * 2)
+        launches.launch(made, table, table)
+    launches.launch(runs(1), *[torch.zeros(4, device="meta")] * 2)
     assert len(firsts) == 4
     assert not any(kernel.started for kernel in firsts)
 
@@ -94,9 +95,9 @@ def test_a_trial_starts_what_was_kept_too(chains: bool, monkeypatch: pytest.Monk
         return Other()
 
     links: list[int] = []
-    monkeypatch.setattr(cuda, "_first", first)
-    monkeypatch.setattr(cuda, "_kernels", {})
-    monkeypatch.setattr(cuda, "_chains", lambda _device: chains)
+    monkeypatch.setattr(launches, "_first", first)
+    monkeypatch.setattr(launches, "_kernels", {})
+    monkeypatch.setattr(launches, "_chains", lambda _device: chains)
     cuda.why_not.cache_clear()
     assert cuda.why_not(torch.device("cpu")) == "started in another way"
     cuda.why_not.cache_clear()
@@ -105,11 +106,16 @@ def test_a_trial_starts_what_was_kept_too(chains: bool, monkeypatch: pytest.Monk
 
 def test_what_an_interpreter_runs_is_no_kernel_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(cuda, "_kernels", {})
-    monkeypatch.setattr(cuda, "_first", lambda *args: asked.append(args))  # returns None
+    monkeypatch.setattr(launches, "_kernels", {})
+    monkeypatch.setattr(launches, "_first", lambda *args: asked.append(args))  # returns None
     for _ in range(2):
-        cuda.launch(runs(1), torch.zeros(4), torch.zeros(2))
+        launches.launch(runs(1), torch.zeros(4), torch.zeros(2))
     assert len(asked) == 2
+
+
+def test_a_table_is_made_on_the_host_whatever_device_is_the_default() -> None:
+    with torch.device("meta"):
+        assert {launches.words_of(array("q", words)).device.type for words in ([], [1])} == {"cpu"}
 
 
 # -- chains ----------------------------------------------------------------------------------------
@@ -148,19 +154,19 @@ def test_launches_are_started_before_the_one_before_has_ended(
 
     started: list[tuple[int, bool]] = []
     monkeypatch.setattr(copy, "copy_tiles", Starts())
-    monkeypatch.setattr(cuda, "_kernels", {})
-    monkeypatch.setattr(cuda, "_chains", lambda _device: chains)
-    cuda.launch(kinds(*names), torch.zeros(4), torch.zeros(4))
+    monkeypatch.setattr(launches, "_kernels", {})
+    monkeypatch.setattr(launches, "_chains", lambda _device: chains)
+    launches.launch(kinds(*names), torch.zeros(4), torch.zeros(4))
     assert started == wanted
 
 
 def test_links_of_a_chain_are_other_kinds(
     firsts: list[Kernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda, "_chains", lambda _device: True)
+    monkeypatch.setattr(launches, "_chains", lambda _device: True)
     table = torch.zeros(4)
     for names in (("run", "turned"), ("turned", "run"), ("run",), ("run", "turned")):
-        cuda.launch(kinds(*names), table, table)
+        launches.launch(kinds(*names), table, table)
     assert [len(kernel.started) for kernel in firsts] == [2, 1, 0, 0]
 
 
@@ -174,6 +180,6 @@ def test_nvidias_devices_chain_from_hopper_on(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
     monkeypatch.setattr(torch.version, "hip", hip)
-    chains = cuda._chains.__wrapped__
+    chains = launches._chains.__wrapped__
     assert chains(torch.device("cuda", 0)) is (wanted and not INTERPRETED)
     assert chains(torch.device("cpu")) is False

@@ -13,7 +13,7 @@ import xlayout_torch
 from xlayout import apply_many
 from xlayout.algebra import Layout
 from xlayout.errors import ShapeError, SizeError
-from xlayout_torch import cuda
+from xlayout_torch import cuda, launches
 
 HEADS = {"heads": 4, "kv_heads": 2}
 LAYOUTS = [
@@ -120,13 +120,13 @@ def test_what_autograd_sees_does_not_wait(batches: list[Any]) -> None:
 def test_the_kernel_makes_them_together(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     open_gates(monkeypatch)
     launched = []
-    launch = cuda.launch
+    launch = launches.launch
 
     def counted(*args: Any) -> None:
         launched.append(args)
         launch(*args)
 
-    monkeypatch.setattr(cuda, "launch", counted)
+    monkeypatch.setattr(launches, "launch", counted)
     xs = inputs(lambda x: torch.from_numpy(x).to(device))
     cuda.why_not(xs[0].device if isinstance(xs[0], torch.Tensor) else xs[0][0].device)
     launched.clear()
@@ -143,18 +143,18 @@ def test_the_kernel_makes_them_together(device: str, monkeypatch: pytest.MonkeyP
 def test_a_call_again_uploads_only_where_its_tensors_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two numbers for each piece; the table is there, once for each stream that reads it."""
     open_gates(monkeypatch)
-    uploaded, sizes, launched = cuda.uploaded, [], []
+    uploaded, sizes, launched = launches.uploaded, [], []
 
     def counted(words: Any, device: torch.device) -> Any:
         sizes.append(len(words))
         return uploaded(words, device)
 
-    monkeypatch.setattr(cuda, "uploaded", counted)
-    monkeypatch.setattr(cuda, "launch", lambda *args: launched.append(args))
+    monkeypatch.setattr(launches, "uploaded", counted)
+    monkeypatch.setattr(launches, "launch", lambda *args: launched.append(args))
     monkeypatch.setattr(cuda, "why_not", lambda _device: "")
     xs = inputs(torch.from_numpy)
     for stream in (1, 1, 2, 1):
-        monkeypatch.setattr(cuda, "stream", lambda _device, stream=stream: stream)
+        monkeypatch.setattr(launches, "_stream", lambda _device, stream=stream: stream)
         apply_many(LAYOUTS, xs)
     made, first, _ = launched[0]
     table, ends = len(made.words), 2 * len(made.places)

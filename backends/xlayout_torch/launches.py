@@ -1,0 +1,107 @@
+"""Launches: a plan for the Triton kernel, started on a device's current stream with its tables."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Hashable
+from contextlib import nullcontext
+from functools import cache
+from typing import Any
+
+import torch
+
+from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Plan
+
+__all__ = ["TABLES", "Uploads", "kept", "launch", "on", "uploaded", "words_of"]
+
+TABLES = 16
+"""Uploads that a plan keeps: its tables for streams, and its ends for where tensors lay before."""
+
+Uploads = dict[Hashable, Any]
+"""What a plan has on devices."""
+
+
+def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) -> None:
+    """Start a plan whose table and ends are on the current device; addresses are added to ends."""
+    chained = _chains(table.device)
+    for place, one in enumerate(made.launches):
+        link = (FURTHER if place else FIRST) if chained else ALONE
+        fixed = one.jobs is not None, link, one.tile
+        arguments = table, ends, source, target, one.first, one.jobs or 0, one.group, *fixed
+        kernel = _kernels.get((fixed, table.device))
+        if kernel is None:
+            _kernels[fixed, table.device] = _first(one, arguments, link)
+        else:  # without the half of a launch's time in which Triton looks it up
+            kernel[one.programs, 1, 1](*arguments)
+
+
+_kernels: dict[Any, Any] = {}
+"""((whether it has several pieces, link, tile), device) -> kernel."""
+
+
+def _first(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
+    """Start a launch of a new kind; what Triton compiled for it, which an interpreter does not."""
+    from xlayout_triton.copy import copy_tiles
+
+    options = {"num_warps": one.tile.warps, "num_stages": 1}
+    if link != ALONE:
+        options["launch_pdl"] = True
+    return copy_tiles[one.programs,](*arguments, **options)
+
+
+@cache
+def _chains(device: torch.device) -> bool:
+    """Whether launches on a device can be a chain: NVIDIA's can, from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    from triton import JITFunction
+
+    from xlayout_triton.copy import copy_tiles
+
+    can = torch.cuda.get_device_capability(device) >= (9, 0)
+    return can and isinstance(copy_tiles, JITFunction)  # which an interpreter's kernel is not
+
+
+def kept(
+    known: Uploads, device: torch.device, words: Callable[[], array[int]], key: Hashable = None
+) -> Any:
+    """What was uploaded under a key for the current stream before, or else these words now.
+
+    Uploaded and read on one stream: nobody waits for it, and letting go of it is safe.
+    """
+    where = device, _stream(device), key
+    found = known.get(where)
+    if found is None:
+        if len(known) == TABLES:
+            known.clear()
+        found = known[where] = uploaded(words(), device)
+    return found
+
+
+def uploaded(words: array[int], device: torch.device) -> Any:
+    """The words on a device for the current stream, in order with its other work."""
+    host = words_of(words)
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
+
+
+def words_of(words: array[int]) -> Any:
+    """The words as a tensor on the host."""
+    if words:
+        return torch.frombuffer(words, dtype=torch.int64)
+    return torch.empty(0, dtype=torch.int64, device="cpu")
+
+
+def _stream(device: torch.device) -> int:
+    """The number of the current stream."""
+    # What `torch.cuda.current_stream` makes an object of, which takes ten times as long.
+    return torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0
+
+
+_nowhere = nullcontext()
+
+
+def on(device: torch.device) -> Any:
+    """A context in which a device is the current one."""
+    if device.type != "cuda" or torch.cuda.current_device() == device.index:
+        return _nowhere
+    return torch.cuda.device(device)
