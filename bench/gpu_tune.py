@@ -22,7 +22,7 @@ from xlayout.bench.cases import CASES, Permute, make_case
 from xlayout.lower.moves import moves_of
 from xlayout_torch import cuda
 from xlayout_triton import tile as tiles
-from xlayout_triton.plan import cuts
+from xlayout_triton.plan import pieces_of
 from xlayout_triton.tile import Tile
 
 __all__ = ["main", "tuned"]
@@ -48,8 +48,8 @@ def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
     moves = moves_of(case.layout, (given.stride(),))
 
     def tile() -> Tile:
-        found = cuts(moves, kind.itemsize, [16], [16])
-        return found[0][0].tile if found else sys.exit(f"{op}: not for the kernel")
+        found = pieces_of(moves, kind.itemsize, [16], [16])
+        return found[0].cut.tile if found else sys.exit(f"{op}: not for the kernel")
 
     usual, found = tile(), {}
     for name, choices in SETTINGS.items():

@@ -17,6 +17,7 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from xlayout_triton.tile import VECTOR, Cut, Loop, Tile, cut
 
@@ -26,9 +27,10 @@ __all__ = [
     "FURTHER",
     "Launch",
     "Moves",
+    "Piece",
     "Plan",
     "alignment",
-    "cuts",
+    "pieces_of",
     "plan",
     "planned",
 ]
@@ -48,6 +50,13 @@ GROUP = 1 << 6
 
 IDLE = 1 << 6
 """Programs for each that may find nothing to do, at the end of a piece, so that jobs are larger."""
+
+
+class Piece(NamedTuple):
+    """A copy cut into tiles, and the numbers of the input and the output that it is between."""
+
+    cut: Cut
+    places: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +106,10 @@ def alignment(address: int) -> int:
     return math.gcd(address, VECTOR)
 
 
-def cuts(
+def pieces_of(
     moves: Moves, itemsize: int, inputs: Sequence[int], outputs: Sequence[int]
-) -> list[tuple[Cut, int, int]] | None:
-    """(cut, input, output) for every move, or None where one is too much for the kernel.
+) -> list[Piece] | None:
+    """The pieces of all moves, or None where one is too much for the kernel.
 
     Args:
         moves: the copies.
@@ -113,7 +122,7 @@ def cuts(
         one = cut(start, to, loops, itemsize, (inputs[source], outputs[target]))
         if one is None:
             return None
-        found.append((one, source, target))
+        found.append(Piece(one, (source, target)))
     return found
 
 
@@ -133,40 +142,41 @@ def _split(moves: Moves, itemsize: int) -> Iterator[Move]:
 
 
 def planned(*calls: tuple[Moves, int, Sequence[int], Sequence[int]]) -> Plan | None:
-    """The plan of all moves, or None as in `cuts`, of which each call has the arguments.
+    """The plan of all moves, or None as in `pieces_of`, of which each call has the arguments.
 
     Places count the inputs and then the outputs of one call after the other.
     """
-    pieces: list[tuple[Cut, int, int]] = []
+    pieces: list[Piece] = []
     first = 0
     for moves, itemsize, inputs, outputs in calls:
-        found = cuts(moves, itemsize, inputs, outputs)
+        found = pieces_of(moves, itemsize, inputs, outputs)
         if found is None:
             return None
         target = first + len(inputs)
-        pieces += [(one, first + j, target + k) for one, j, k in found]
+        pieces += [Piece(one, (first + j, target + k)) for one, (j, k) in found]
         first = target + len(outputs)
     return plan(pieces)
 
 
-def plan(pieces: Iterable[tuple[Cut, int, int]]) -> Plan:
-    """A launch for each kind of tile; `pieces` as `cuts` gives them."""
-    kinds: dict[Tile, list[tuple[Cut, int, int]]] = {}
+def plan(pieces: Iterable[Piece]) -> Plan:
+    """A launch for each kind of tile."""
+    kinds: dict[Tile, list[Piece]] = {}
     for piece in pieces:
-        kinds.setdefault(piece[0].tile, []).append(piece)
+        kinds.setdefault(piece.cut.tile, []).append(piece)
     ordered = [piece for members in kinds.values() for piece in members]
-    words = array("q", [word for one, _, _ in ordered for word in one.words])
+    words = array("q", [word for piece in ordered for word in piece.cut.words])
     launches, first = [], 0
     for tile, members in kinds.items():
+        counts = [piece.cut.count for piece in members]
         if len(members) == 1:
-            launches.append(Launch(tile, members[0][0].count, first, None, 1))
+            launches.append(Launch(tile, counts[0], first, None, 1))
         else:
-            group = _group([one.count for one, _, _ in members])
+            group = _group(counts)
             jobs = _jobs(members, first, group)
             launches.append(Launch(tile, len(jobs) * group, first, len(words), group))
             words.extend(jobs)
         first += len(members)
-    return Plan(words, tuple(launches), tuple((source, target) for _, source, target in ordered))
+    return Plan(words, tuple(launches), tuple(piece.places for piece in ordered))
 
 
 def _group(counts: Sequence[int]) -> int:
@@ -179,7 +189,7 @@ def _group(counts: Sequence[int]) -> int:
     return group
 
 
-def _jobs(members: Sequence[tuple[Cut, int, int]], number: int, group: int) -> array[int]:
+def _jobs(members: Sequence[Piece], number: int, group: int) -> array[int]:
     """The jobs of some pieces, one piece after another but for those that take turns.
 
     Pieces are counted from `number` on.
@@ -189,7 +199,7 @@ def _jobs(members: Sequence[tuple[Cut, int, int]], number: int, group: int) -> a
     for last in range(1, len(members) + 1):
         if last < len(members) and _mixed(members[last - 1], members[last]):
             continue
-        own = [_tiles(number + k, members[k][0].count, group) for k in range(first, last)]
+        own = [_tiles(number + k, members[k].cut.count, group) for k in range(first, last)]
         if len(own) == 1:
             jobs.extend(own[0])
         else:  # by how far each piece is by then
@@ -204,14 +214,14 @@ def _tiles(piece: int, count: int, group: int) -> range:
     return range(piece << 32, (piece << 32) + count, group)
 
 
-def _mixed(first: tuple[Cut, int, int], second: tuple[Cut, int, int]) -> bool:
+def _mixed(first: Piece, second: Piece) -> bool:
     """Whether two pieces are read or written in rows that lie between each other."""
     return any(_between(first, second, side) for side in range(2))
 
 
-def _between(first: tuple[Cut, int, int], second: tuple[Cut, int, int], side: int) -> bool:
+def _between(first: Piece, second: Piece, side: int) -> bool:
     """Whether rows of two pieces lie between each other, in an input (0) or in an output (1)."""
-    if first[1 + side] != second[1 + side] or first[0].reach[side] == first[0].tile.nbytes:
+    if first.places[side] != second.places[side] or first.cut.reach[side] == first.cut.tile.nbytes:
         return False
-    (start, stop), (begin, end) = first[0].spans[side], second[0].spans[side]
+    (start, stop), (begin, end) = first.cut.spans[side], second.cut.spans[side]
     return start < end and begin < stop

@@ -12,7 +12,7 @@ import torch
 
 from tests.triton.conftest import INTERPRETED, TRITON
 from xlayout_torch import cuda, launches
-from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Plan, plan
+from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Piece, Plan, plan
 from xlayout_triton.tile import cut
 
 
@@ -30,14 +30,14 @@ def runs(count: int, size: int = 1 << 20) -> Plan:
     """A plan of so many runs."""
     one = cut(0, 0, ((size, 1, 1),), 4, (16, 16))
     assert one is not None
-    return plan([(one, 2 * k, 2 * k + 1) for k in range(count)])
+    return plan([Piece(one, (2 * k, 2 * k + 1)) for k in range(count)])
 
 
 def kinds(*names: str) -> Plan:
     """A plan of a piece of each of these kinds."""
     loops = {"run": ((1 << 20, 1, 1),), "turned": ((512, 1, 512), (512, 512, 1))}
     cuts = [cut(0, 0, loops[name], 4, (16, 16)) for name in names]
-    return plan([(one, 2 * k, 2 * k + 1) for k, one in enumerate(cuts) if one is not None])
+    return plan([Piece(one, (2 * k, 2 * k + 1)) for k, one in enumerate(cuts) if one is not None])
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.native.oracle import Loops, expect
 from tests.native.test_copy import copies, permuted
 from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, prepared, several
 from tests.triton.emulator import emulate
-from xlayout_triton.plan import GROUP, JOBS, alignment, cuts, plan, planned
+from xlayout_triton.plan import GROUP, JOBS, Piece, alignment, pieces_of, plan, planned
 from xlayout_triton.tile import OUTER, WORDS, cut
 
 
@@ -18,11 +18,11 @@ def agree(loops: Loops, itemsize: int, shift: int) -> None:
     """The plan leaves the bytes that numpy leaves, in and around the target."""
     move, source, made, wanted = prepared(loops, itemsize, shift)
     expect([move], itemsize, [source], [wanted])
-    found = cuts((move,), itemsize, [alignment(source.address)], [alignment(made.address)])
+    found = pieces_of((move,), itemsize, [alignment(source.address)], [alignment(made.address)])
     if found is None:
         assert len(loops) > OUTER
         return
-    emulate(plan([(one, 0, 1) for one, _, _ in found]), [source, made])
+    emulate(plan([Piece(piece.cut, (0, 1)) for piece in found]), [source, made])
     assert made.bytes.tobytes() == wanted.bytes.tobytes()
     assert made.intact()
 
@@ -64,16 +64,17 @@ def test_any_transpose_of_rows_that_begin_within_words(
 ])  # fmt: skip
 def test_what_is_too_much_has_no_plan(loops: Loops) -> None:
     small, large = (0, 0, (0, 0, ((64, 2, 1),))), (0, 0, (0, 0, loops))
-    assert cuts((small, large), 4, [16], [16]) is None
+    assert pieces_of((small, large), 4, [16], [16]) is None
     assert planned(((small,), 4, [16], [16]), ((large,), 4, [16], [16])) is None
     assert planned(((small,), 4, [16], [16]), ((small,), 4, [16], [16])) is not None
 
 
 def test_several_kinds_of_pieces_between_several_buffers() -> None:
     moves, sources, made, wanted = several()
-    found = cuts(tuple(moves), 4, [16, 16], [16, 16])
+    found = pieces_of(tuple(moves), 4, [16, 16], [16, 16])
     assert found is not None
-    emulate(plan([(one, source, 2 + target) for one, source, target in found]), [*sources, *made])
+    pieces = [Piece(one, (source, 2 + target)) for one, (source, target) in found]
+    emulate(plan(pieces), [*sources, *made])
     assert [b.bytes.tobytes() for b in made] == [b.bytes.tobytes() for b in wanted]
     assert all(b.intact() for b in made)
 
@@ -81,7 +82,7 @@ def test_several_kinds_of_pieces_between_several_buffers() -> None:
 def test_pieces_of_one_kind_are_one_launch() -> None:
     rows = cut(0, 0, ((1 << 16, 1, 1),), 4, (16, 16))
     assert rows is not None
-    made = plan([(rows, 2 * k, 2 * k + 1) for k in range(1000)])
+    made = plan([Piece(rows, (2 * k, 2 * k + 1)) for k in range(1000)])
     (launch,) = made.launches
     assert launch.jobs == 1000 * WORDS
     assert len(made.words) == 1000 * WORDS + 1000 * -(-rows.count // launch.group)
@@ -94,7 +95,7 @@ def test_rows_between_each_other_take_turns(split: bool) -> None:
     starts = [(512 * k, 0) if split else (0, 512 * k) for k in range(4)]
     found = [cut(*start, (step, (512, 1, 1)), 4, (16, 16)) for start in starts]
     pieces = [
-        (one, whole, 100 + part) if split else (one, part, 100 + whole)
+        Piece(one, (whole, 100 + part) if split else (part, 100 + whole))
         for whole in range(2)
         for part, one in enumerate(found)
         if one is not None
@@ -123,7 +124,9 @@ def test_other_pieces_are_copied_one_after_another(split: bool, step: int, colum
         columns = tuple((n, write, read) for n, read, write in columns)
     found = [cut(*end, columns, 4, (16, 16)) for end in ends]
     places = [(9, k) if split else (k, 9) for k in range(4)]
-    pieces = [(one, *place) for one, place in zip(found, places, strict=True) if one is not None]
+    pieces = [
+        Piece(one, place) for one, place in zip(found, places, strict=True) if one is not None
+    ]
     (launch,) = (made := plan(pieces)).launches
     assert launch.jobs is not None
     jobs = [job >> 32 for job in made.words[launch.jobs :]]
@@ -133,21 +136,21 @@ def test_other_pieces_are_copied_one_after_another(split: bool, step: int, colum
 def test_small_pieces_take_no_programs_that_find_nothing_to_do() -> None:
     small = cut(0, 0, ((100, 1, 1),), 4, (16, 16))
     assert small is not None
-    (launch,) = plan([(small, 2 * k, 2 * k + 1) for k in range(1000)]).launches
+    (launch,) = plan([Piece(small, (2 * k, 2 * k + 1)) for k in range(1000)]).launches
     assert launch.programs == 1000 * small.count
 
 
 def test_pieces_of_many_tiles_have_few_jobs() -> None:
     many = cut(0, 0, ((1 << 22, 1, 1),), 4, (16, 16))
     assert many is not None
-    (launch,) = plan([(many, 0, 1), (many, 2, 3)]).launches
+    (launch,) = plan([Piece(many, (0, 1)), Piece(many, (2, 3))]).launches
     assert (launch.group, launch.programs) == (GROUP, 2 * many.count)
 
 
 def test_the_table_stays_small_however_much_is_moved() -> None:
     rows = cut(0, 0, ((1 << 36, 1, 1),), 2, (16, 16))
     assert rows is not None
-    (launch,) = plan([(rows, 0, 1), (rows, 2, 3)]).launches
+    (launch,) = plan([Piece(rows, (0, 1)), Piece(rows, (2, 3))]).launches
     assert launch.group > 1
     assert launch.programs // launch.group <= JOBS + 2
 
@@ -155,25 +158,25 @@ def test_the_table_stays_small_however_much_is_moved() -> None:
 def test_one_piece_needs_no_jobs_and_no_moves_no_launch() -> None:
     rows = cut(0, 0, ((100, 1, 1),), 4, (16, 16))
     assert rows is not None
-    assert plan([(rows, 0, 1)]).launches[0].jobs is None
+    assert plan([Piece(rows, (0, 1))]).launches[0].jobs is None
     assert plan([]).launches == ()
 
 
 @pytest.mark.parametrize("loops", [((0, 1, 1),), ((5, 9, 9), (0, 1, 1)), ((5, 1, 1), (0, 9, 9))])
 def test_nothing_is_no_piece(loops: Loops) -> None:
-    assert cuts(((0, 0, (0, 0, loops)),), 4, [16], [16]) == []
+    assert pieces_of(((0, 0, (0, 0, loops)),), 4, [16], [16]) == []
 
 
 def test_a_run_of_odd_length_is_vectors_and_a_rest() -> None:
-    found = cuts(((0, 0, (32, 16, ((50_257, 1, 1),))),), 2, [16], [16])
+    found = pieces_of(((0, 0, (32, 16, ((50_257, 1, 1),))),), 2, [16], [16])
     assert found is not None
-    assert [one.tile.unit for one, _, _ in found] == [8, 2]
+    assert [one.cut.tile.unit for one in found] == [8, 2]
 
 
 def test_addresses_are_beside_the_table() -> None:
     rows = cut(0, 0, ((100, 1, 1),), 4, (16, 16))
     assert rows is not None
-    made = plan([(rows, 0, 2), (rows, 1, 2)])
+    made = plan([Piece(rows, (0, 2)), Piece(rows, (1, 2))])
     assert made.ends([111, 222, 333]).tolist() == [111, 333, 222, 333]
     assert made.words[: 2 * WORDS].tolist() == [*rows.words, *rows.words]
 
@@ -183,7 +186,7 @@ def test_pieces_are_counted_over_all_launches() -> None:
     turned = cut(0, 0, ((512, 1, 512), (512, 512, 1)), 4, (16, 16))
     assert rows is not None
     assert turned is not None
-    made = plan([(rows, 0, 9), (turned, 1, 8), (rows, 2, 7), (turned, 3, 6)])
+    made = plan([Piece((rows, turned)[k % 2], (k, 9 - k)) for k in range(4)])
     first, second = made.launches
     assert made.places == ((0, 9), (2, 7), (1, 8), (3, 6))  # of one launch and then of the other
     assert (first.first, second.first) == (0, 2)
