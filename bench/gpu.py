@@ -77,7 +77,7 @@ def main() -> int:
 
 def parts_of(place: Here, only: list[str]) -> list[str]:
     """The parts that hold these cases."""
-    found = {place.cases[name]["module"].rpartition("_")[2] for name in only}
+    found = {place.cases[name]["part"] for name in only}
     return [part for part in PARTS if part in found]
 
 

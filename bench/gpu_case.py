@@ -164,6 +164,7 @@ def listed(framework: str) -> dict[str, Any]:
         name: {
             "question": case.question,
             "module": case.ask.__module__,
+            "part": case.ask.__module__.rpartition("_")[2],
             "on_cpu": case.on_cpu,
             "devices": case.devices,
             "alone": case.risky or bool(case.environment),

@@ -55,12 +55,10 @@ def table(rows: Rows, *, cuda: bool) -> Table:
         (op, dtype, f"{mib} MB", *(cells.get(head, "") for head in heads))
         for (op, dtype, mib), cells in lines.items()
     )
-    note = (
-        "share of the speed of a device-to-device copy of the same bytes, median ± half quartiles"
-    )
-    notes = (note,) if cuda else ("on a CPU, where only the answers mean something",)
+    notes = ["on a CPU, where only the answers mean something"]
     if cuda:
-        notes = (*notes, *_hosts(rows))
+        unit = "a device-to-device copy of the same bytes"
+        notes = [f"share of the speed of {unit}, median ± half quartiles", *_hosts(rows)]
     tuned = (
         f"tuned: {row['op']}, {row['dtype']}: {row['tuned']}" for row in rows if "tuned" in row
     )

@@ -47,8 +47,8 @@ _PYTEST = (
     *("-W", "default", "-o", "minversion=8", "-o", "addopts=--import-mode=importlib"),
 )
 _TESTED = "tests/triton"
-_ABREAST = ("-n", "8", "--dist", "loadfile")
-_TESTS = 180
+_XDIST = ("-n", "8", "--dist", "loadfile")  # a GPU's host has enough processors
+_SECONDS_OF_TESTS = 180
 
 
 class Run:
@@ -83,7 +83,7 @@ class Run:
     def _asked(self, part: str) -> None:
         together, alone = [], []
         for name, case in self._here.cases.items():
-            if case["module"].rpartition("_")[2] != part or (self._only and name not in self._only):
+            if case["part"] != part or (self._only and name not in self._only):
                 continue
             question = {"question": case["question"]}
             if case["devices"] > self._here.where["devices"]:
@@ -131,16 +131,15 @@ class Run:
         if not all(map(importlib.util.find_spec, ("pytest", "hypothesis"))):
             self._say("tests", {"verdict": "-", "finding": "pytest and hypothesis are not here"})
             return
-        if self._left(_TESTS) < LEAST:
+        if self._left(_SECONDS_OF_TESTS) < LEAST:
             self.unasked.append("tests")
             return
         environment = self._here.environment | {"COLUMNS": "200"}
         if not self._here.cuda:
             environment["TRITON_INTERPRET"] = "1"
         several = self._here.cuda and importlib.util.find_spec("xdist")
-        abreast = _ABREAST if several else ()  # a GPU's host has enough processors
-        arguments = ["-m", "pytest", *_PYTEST, *abreast, _TESTED]
-        lines, how = lines_of(arguments, environment, self._left(_TESTS))
+        arguments = ["-m", "pytest", *_PYTEST, *(_XDIST if several else ()), _TESTED]
+        lines, how = lines_of(arguments, environment, self._left(_SECONDS_OF_TESTS))
         said = [line for line in lines if re.match(r"(FAILED|ERROR)\b", line)]
         if not said:  # cut off before the summary
             said = [line for line in lines if re.search(r"::.* (FAILED|ERROR)\b", line)]

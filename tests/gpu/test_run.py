@@ -16,6 +16,7 @@ from bench.gpu_run import Run
 FINE = {
     "question": "Does nothing.",
     "module": "bench.gpu_kernel",
+    "part": "kernel",
     "on_cpu": True,
     "devices": 1,
     "alone": False,
