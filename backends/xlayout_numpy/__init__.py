@@ -148,23 +148,23 @@ def worth(_form: str, _seen: Sequence[Any], /) -> bool:
 
 def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Callable[[Any], Any]:
     window, split, axes, merged = steps
-    fresh = _copy if size > FEW else np.ndarray.copy
+    copy = _copy if size > FEW else np.ndarray.copy
     if window is not None:
         key = _key(window)
         if split is None and axes is None:
-            return (lambda x: _copy(x[key])) if size > FEW else (lambda x: x[key].copy())
+            return lambda x: copy(x[key])
         rest = relayout((None, split, axes, merged), copies, size)
         return lambda x: rest(x[key])
     if axes is None:
         shape = merged or split
-        return fresh if shape is None else lambda x: fresh(x).reshape(shape)
+        return copy if shape is None else lambda x: copy(x).reshape(shape)
     if split is None and merged is None:
-        return lambda x: fresh(x.transpose(axes))
+        return lambda x: copy(x.transpose(axes))
     if split is None:
-        return lambda x: fresh(x.transpose(axes)).reshape(merged)
+        return lambda x: copy(x.transpose(axes)).reshape(merged)
     if merged is None:
-        return lambda x: fresh(x.reshape(split).transpose(axes))
-    return lambda x: fresh(x.reshape(split).transpose(axes)).reshape(merged)
+        return lambda x: copy(x.reshape(split).transpose(axes))
+    return lambda x: copy(x.reshape(split).transpose(axes)).reshape(merged)
 
 
 def _key(window: tuple[builtins.slice | int, ...]) -> Any:

@@ -34,7 +34,6 @@ __all__ = [
     "STRIP",
     "TILE",
     "VECTOR",
-    "WIDEST",
     "WORDS",
     "Cut",
     "Loop",
