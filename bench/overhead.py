@@ -15,7 +15,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
@@ -33,14 +32,6 @@ LIMITS = {"numpy": 3.0, "torch": 2.0, "jax": 1.5}
 ROUNDS = 50  # as in the recorded results
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """Microseconds per call."""
-
-    median: float
-    spread: float
-
-
 def check(name: str, made: Any, wanted: Any) -> None:
     """Raise unless both are the same arrays."""
     for ours, other in zip(flattened(made), flattened(wanted), strict=True):
@@ -50,8 +41,11 @@ def check(name: str, made: Any, wanted: Any) -> None:
 
 def timed(
     calls: dict[str, Callable[[], Any]], rounds: int, wait: Callable[[Any], object]
-) -> dict[str, Timed]:
-    """Time all contenders in each round, repeated as often as fits in a fifth of a millisecond."""
+) -> dict[str, tuple[float, float]]:
+    """(microseconds of a call, their spread) for each contender; in a round all take turns.
+
+    A call is repeated as often as fits in a fifth of a millisecond.
+    """
 
     def loop(call: Callable[[], Any], count: int) -> float:
         start = perf_counter()
@@ -69,7 +63,7 @@ def timed(
     for _ in range(rounds):
         for name, call in calls.items():
             spent[name].append(loop(call, counts[name]) / counts[name] * 1e6)
-    return {name: Timed(statistics.median(us), spread_of(us)) for name, us in spent.items()}
+    return {name: (statistics.median(us), spread_of(us)) for name, us in spent.items()}
 
 
 def calls_of(op: str, framework: str) -> dict[str, Callable[[], Any]]:
@@ -91,13 +85,13 @@ def row(op: str, framework: str, rounds: int) -> dict[str, Any]:
     found = timed(calls, rounds, finish(framework))
     for name, call in calls.items():  # by now it uses what its first call cached
         check(f"{op}, {framework}, {name}", call(), OPS[op][1])
-    own = found["jit" if framework == "jax" else "hand"].median
-    ours = found["xlayout"].median
+    own, _ = found["jit" if framework == "jax" else "hand"]
+    ours, _ = found["xlayout"]
     made = {"op": op, "framework": framework, "to_own": round(ours / own, 2)}
     if "einops" in found:
-        made["to_einops"] = round(ours / found["einops"].median, 2)
+        made["to_einops"] = round(ours / found["einops"][0], 2)
     for name, time in found.items():
-        made[name] = [round(time.median, 2), round(time.spread, 2)]
+        made[name] = [round(figure, 2) for figure in time]
     return made
 
 
