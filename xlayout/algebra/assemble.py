@@ -74,16 +74,15 @@ def _output(
             found = None if cut is None or found is None else found + cut
         if found is None:
             continue
-        mark = writer.mark()
+        before = len(writer.steps)
         node = _assemble(
             _Assembly(writer, target, flat_in), found, [()] * len(target), list(target)
         )
-        steps = writer.mark() - mark
+        steps = len(writer.steps) - before
         if node is not None and (
             steps <= _LONG + 4 * len(in_shapes) or math.prod(out_shape) >= _LITTLE * steps
         ):
             return writer.reshape(node, out_shape)
-        writer.rewind(mark)
     return writer.step("gather", tuple(range(len(in_shapes))), (number,), out_shape)
 
 

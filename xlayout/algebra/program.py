@@ -61,15 +61,6 @@ class Writer:
     def __post_init__(self) -> None:
         self.arity = len(self.shapes)
 
-    def mark(self) -> int:
-        """A place to come back to."""
-        return len(self.steps)
-
-    def rewind(self, mark: int) -> None:
-        """Forget what was written since `mark`."""
-        del self.steps[mark:]
-        del self.shapes[self.arity + mark :]
-
     def step(
         self, verb: str, sources: tuple[int, ...], argument: tuple[int, ...], shape: Shape
     ) -> int:
@@ -125,7 +116,7 @@ class Writer:
         )
 
     def finish(self, outputs: Sequence[int]) -> Program:
-        """Drop the steps nobody reads (reshapes that were followed by another)."""
+        """Drop the steps nobody reads: reshapes before another, and what came to nothing."""
         used, todo = set[int](), list(outputs)
         while todo:
             x = todo.pop()
