@@ -24,19 +24,9 @@ def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:
         CompositionError: when the result needs more than 4096 pieces.
     """
     first, then = tuple(first), tuple(then)
-    made = _composed(first, then)
-    if made is not None and len(made) <= MAX_PIECES:
-        return made
-    sides = [_out_side(p) for p in first]
-    pieces: list[Piece] = []
-    for after in then:
-        shared, free = in_side(after)
-        for before in sides:
-            for in_offset, out_offset, loops in join(before, shared):
-                pieces.append(Piece(in_offset, out_offset, loops + free))
-                if len(pieces) > _MAX_RAW:
-                    raise _too_many(f"more than {_MAX_RAW} pieces before merging")
-    merged = merge(pieces)
+    merged = _by_table(first, then)
+    if merged is None:
+        merged = merge(_joined(first, then))
     if len(merged) > MAX_PIECES:
         raise _too_many(f"{len(merged)} pieces")
     return merged
@@ -112,7 +102,21 @@ def _table(pieces: tuple[Piece, ...]) -> dict[int, int] | None:
     return found if len(found) == _count(pieces) else None
 
 
-def _composed(first: tuple[Piece, ...], then: tuple[Piece, ...]) -> tuple[Piece, ...] | None:
+def _joined(first: tuple[Piece, ...], then: tuple[Piece, ...]) -> list[Piece]:
+    """The composition, before merging."""
+    sides = [_out_side(p) for p in first]
+    pieces: list[Piece] = []
+    for after in then:
+        shared, free = in_side(after)
+        for before in sides:
+            for in_offset, out_offset, loops in join(before, shared):
+                pieces.append(Piece(in_offset, out_offset, loops + free))
+                if len(pieces) > _MAX_RAW:
+                    raise _too_many(f"more than {_MAX_RAW} pieces before merging")
+    return pieces
+
+
+def _by_table(first: tuple[Piece, ...], then: tuple[Piece, ...]) -> tuple[Piece, ...] | None:
     """The composition element by element, if both are many pieces of a few elements; else None."""
     if not all(len(side) > 64 and _count(side) <= 4 * len(side) for side in (first, then)):
         return None
