@@ -146,8 +146,12 @@ _FAR = 1 << 20  # as far as divisors are looked for: of any size below 2^40 thes
 
 
 def divisors(n: int) -> list[int]:
-    """The divisors of `n`, smallest first; of a number past 2^40 those that are soon found."""
-    low = [d for d in range(1, min(math.isqrt(n), _FAR) + 1) if n % d == 0] if n else []
+    """The divisors of `n`, smallest first; of a number past 2^40 those that are soon found.
+
+    >>> divisors(12), divisors(9), divisors(0)
+    ([1, 2, 3, 4, 6, 12], [1, 3, 9], [])
+    """
+    low = [d for d in range(1, min(math.isqrt(n), _FAR) + 1) if n % d == 0]
     return low + [n // d for d in reversed(low) if d * d != n]
 
 
