@@ -6,7 +6,7 @@ import math
 from functools import reduce
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.strategies import (
@@ -15,7 +15,7 @@ from tests.strategies import (
     shapes,
     steps,
 )
-from xlayout.algebra import Layout
+from xlayout.algebra import Layout, Piece
 
 sizes = st.sampled_from([1, 6, 12, 24, 36, 60])
 
@@ -73,6 +73,7 @@ def test_a_block_is_the_table_of_its_rows_and_columns(layout: Layout, data: st.D
 
 
 @given(several())
+@example(Layout([(2,)], [(2,)], [Piece(0, 0, ((2, 0, 1),))]))  # one element twice, the other never
 def test_what_kind_of_map_it_is(layout: Layout) -> None:
     table = layout.index()
     kept = table[table >= 0]

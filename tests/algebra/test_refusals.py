@@ -161,7 +161,7 @@ ONE: Any = Layout.identity((6,))
         (lambda: Layout.concat(["ab"]), TypeError, "shapes: 'ab'; wanted a sequence of ints"),  # type: ignore[list-item]
         (lambda: Layout(3, SIX, ()), TypeError, "in_shapes: 3; wanted a sequence of shapes"),  # type: ignore[arg-type]
         (lambda: ONE.regrouped(None, 6), TypeError, "out_shapes: 6; wanted a sequence of shapes"),
-        (lambda: ONE.only(9), SizeError, "output: 9; the layout makes 1, from 0"),
+        (lambda: ONE.only(1), SizeError, "output: 1; the layout makes 1, from 0"),
         (lambda: ONE.only(True), TypeError, "output: True is a bool; wanted an int"),
         (lambda: ONE.only(0.0), TypeError, "output: 0.0 is a float; wanted an int"),  # type: ignore[arg-type]
         (lambda: ONE.as_view(3), TypeError, "strides: 3; wanted a sequence of ints"),

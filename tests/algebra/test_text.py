@@ -43,6 +43,10 @@ def test_repr_evaluates(layout: Layout) -> None:
         (Layout.identity((0, 3)), "(0, 3) -> (0, 3) {}"),
         (Layout.slice((5, 2), 1, 3), "(5, 2) -> (2, 2) {0<-2: (4, 1, 1)}"),
         (Layout.concat([(3,), (2,)]), "a=3, b=2 -> (a + b)"),
+        (
+            rearrange.layout([(6,), (4,)], "(g a), (g b) -> (g (a + b))", g=2),
+            "(a=2 b=3), (a c=2) -> (a (b + c))",
+        ),
     ],
     ids=str,
 )
