@@ -35,8 +35,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _axes(shape: Sequence[int], strides: Sequence[int]) -> Side:
     """Flat positions of `shape`, carrying what each is worth under `strides`."""
-    steps = zip(shape, row_major(shape), strides, strict=True)
-    return side(0, 0, tuple((n, flat, worth) for n, flat, worth in steps if n > 1))
+    return side(0, 0, tuple(zip(shape, row_major(shape), strides, strict=True)))
 
 
 def strided_copies(
@@ -80,7 +79,7 @@ def view(
         return 0, row_major(out_shape)
     base = _address(copies, 0)
     steps = tuple(
-        _address(copies, flat) - base if n > 1 else 0
+        _address(copies, flat) - base if n > 1 else flat
         for n, flat in zip(out_shape, row_major(out_shape), strict=True)
     )
     wanted = _axes(out_shape, steps)
@@ -88,10 +87,7 @@ def view(
         for found, rest, loop in join(_by_output(copy), wanted):
             if found != base + rest or any(a != b for n, a, b in loop if n > 1):
                 return None
-    return base, tuple(
-        step if n > 1 else flat
-        for n, step, flat in zip(out_shape, steps, row_major(out_shape), strict=True)
-    )
+    return base, steps
 
 
 def _address(copies: Iterable[StridedCopy], position: int) -> int:
