@@ -207,9 +207,10 @@ def test_a_number_that_asks_for_a_gradient_is_refused() -> None:
             ("fill", lambda: xl.apply_many([layout], [x], fill=value)[0]),
         ]
 
-    for argument, call in calls(torch.tensor(3.0, requires_grad=True)):
-        with pytest.raises(TypeError, match=f"^{argument}: it requires grad"):
-            call()
+    for asking in (torch.tensor(3.0, requires_grad=True), torch.nn.Parameter(torch.tensor(3.0))):
+        for argument, call in calls(asking):
+            with pytest.raises(TypeError, match=f"^{argument}: it requires grad"):
+                call()
     for _, call in calls(torch.tensor(3.0)):
         assert call().tolist() == [1, 1, 3]
     with pytest.raises(TypeError, match=r"^value: it requires grad"):
