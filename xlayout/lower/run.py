@@ -162,19 +162,18 @@ def refuse_while_tracing(out: Any, copy: bool | None) -> None:
 def run(
     backend: Backend, layout: Layout, arrays: Sequence[Any], out: Any, copy: bool | None, fill: Any
 ) -> Any:
-    """A layout on concrete arrays whose shapes are known to fit."""
+    """A layout on concrete arrays of its shapes: into `out`, or else as a view where it is one."""
     check_copy(copy)
     if out is not None:
         return _into(backend, layout, arrays, out, copy, fill)
-    if copy is not True:
-        views = _views(backend, layout, arrays)
-        if views is not None:
-            return views[0] if len(views) == 1 else tuple(views)
-        if copy is False:
-            reason = _why_no_view(backend, layout, arrays)
-            raise BufferError(
-                f"copy=False: {layout} is no view of {reason}; use copy=None to allow a copy"
-            )
+    views = _views(backend, layout, arrays)
+    if views is not None:
+        return views[0] if len(views) == 1 else tuple(views)
+    if copy is False:
+        reason = _why_no_view(backend, layout, arrays)
+        raise BufferError(
+            f"copy=False: {layout} is no view of {reason}; use copy=None to allow a copy"
+        )
     return call(layout, *arrays, fill=fill)
 
 

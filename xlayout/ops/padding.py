@@ -41,7 +41,7 @@ def pad(
     >>> pad(np.array([1, 2, 3]), to=5, value=-1)
     array([ 1,  2,  3, -1, -1])
     """
-    return Layout.pad(shape, integer(to, "to"), axis)
+    return Layout.pad(shape, to, axis)
 
 
 @one_to_one()
