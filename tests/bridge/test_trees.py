@@ -215,6 +215,24 @@ def test_tied_arrays_stay_tied() -> None:
     assert pointer(out["head"]) != pointer(t)
 
 
+class Read(Mapping[int, Any]):
+    """A mapping that makes each array when it is asked, as one that reads a file."""
+
+    def __getitem__(self, key: int) -> Any:
+        return np.full(2, key)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(8))
+
+    def __len__(self) -> int:
+        return 8
+
+
+def test_arrays_that_nobody_else_holds_are_not_taken_for_one_another() -> None:
+    out = to_torch(Read(), copy=True)
+    assert [x.tolist() for x in out.values()] == [[k, k] for k in range(8)]
+
+
 def test_arrays_of_all_frameworks_may_be_mixed() -> None:
     t, a = torch.ones(4), jnp.ones(4)
     out = to_numpy([t, a, np.ones(4)])
@@ -250,6 +268,15 @@ def test_nothing_is_the_empty_tree() -> None:
 def test_a_refusal_names_the_leaf(tree: Any, text: str) -> None:
     with pytest.raises((TypeError, BufferError), match=text):
         to_jax(tree, copy=False)
+
+
+def test_an_error_of_a_class_of_its_own_is_raised_as_it_is() -> None:
+    class Unread(Store):
+        def __getitem__(self, key: str) -> Any:
+            return bytes([255]).decode()
+
+    with pytest.raises(UnicodeDecodeError, match="invalid start byte"):
+        to_torch([Unread({"a": None})])
 
 
 def test_a_refusal_donates_nothing() -> None:
