@@ -27,9 +27,12 @@ def test_any_shape_is_shared(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("convert", [to_torch, to_jax, to_numpy])
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)])
 def test_no_elements_cross_as_no_elements(convert: Any, shape: tuple[int, ...]) -> None:
-    for x in (torch.empty(shape), jnp.empty(shape), np.empty(shape, np.float32)):
+    t = torch.empty(shape, dtype=torch.int16)
+    of_a_subclass = t.as_subclass(type("Plain", (torch.Tensor,), {}))
+    for x in (t, of_a_subclass, jnp.empty(shape, np.int16), np.empty(shape, np.int16)):
         for copy in (None, False, True):
-            assert convert(x, copy=copy).shape == shape
+            made = convert(x, copy=copy)
+            assert (made.shape, to_numpy(made).dtype) == (shape, np.int16)
 
 
 def test_forty_axes_are_shared() -> None:
