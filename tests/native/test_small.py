@@ -155,9 +155,13 @@ def test_strided_memory_goes_to_torch() -> None:
     assert on_one(torch.zeros(8, 8)[:, ::2]) == "framework"
 
 
-@pytest.mark.usefixtures("asked")
-def test_a_lazy_negative_goes_to_torch() -> None:
-    assert on_one(torch._neg_view(torch.ones(8, 4))) == "framework"
+def test_a_lazy_negative_goes_to_torch(asked: list[Any]) -> None:
+    x = torch._neg_view(torch.ones(8, 4))
+    assert x.is_contiguous()  # unlike that of SITUATIONS
+    assert on_one(x) == on_two(x) == "framework"
+    assert not write(x, torch.zeros(8, 4))
+    assert not write(torch.zeros(8, 4), x)
+    assert asked == []
 
 
 def test_a_small_op_is_one_run(asked: list[Any]) -> None:
