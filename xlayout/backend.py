@@ -122,7 +122,10 @@ class Backend(Protocol):
         """An array of `value`, of the dtype and device of `like`."""
 
     def gather(self, xs: Sequence[Any], table: Any, value: Any, /) -> Any:
-        """Elements of the flattened, concatenated inputs by position; -1 takes `value`."""
+        """Elements of the flattened, concatenated inputs by position; -1 takes `value`.
+
+        The inputs have elements: a program fills what has none to read.
+        """
 
     def fresh(self, x: Any, /) -> Any:
         """A row-major copy that shares nothing with `x`."""

@@ -158,10 +158,7 @@ def full(shape: Sequence[Any], value: Any, like: Any, /) -> Any:
 @worded
 def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     flat = joined([jnp.ravel(x) for x in xs], 0)
-    hole = filler(value, flat)
-    if not flat.size:
-        return jnp.broadcast_to(hole, table.shape)
-    return jnp.where(table < 0, hole, flat[np.maximum(table, 0)])
+    return jnp.where(table < 0, filler(value, flat), flat[np.maximum(table, 0)])
 
 
 def fresh(x: Any, /) -> Any:

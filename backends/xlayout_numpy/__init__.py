@@ -113,8 +113,6 @@ def _filler(value: Any, dtype: Any) -> Any:
 
 def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     flat = concatenate([x.reshape(-1) for x in xs], 0)
-    if not flat.size:
-        return full(table.shape, value, flat)
     y = flat[np.maximum(table, 0)]
     y[table < 0] = _filler(value, flat.dtype)
     return y

@@ -179,10 +179,7 @@ def full(shape: Sequence[Any], value: Any, like: Any, /) -> Any:
 def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
     flat = torch.cat([x.reshape(-1) for x in xs])
     where = torch.as_tensor(table, device=flat.device)
-    filler = flat.new_full((), value)
-    if not flat.numel():
-        return filler.expand(where.shape).clone()
-    return torch.where(where < 0, filler, flat[where.clamp(min=0)])
+    return torch.where(where < 0, flat.new_full((), value), flat[where.clamp(min=0)])
 
 
 def fresh(x: Any, /) -> Any:
