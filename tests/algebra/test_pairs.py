@@ -60,6 +60,7 @@ def test_many_small_pieces_that_meet_nowhere_compose_to_nothing() -> None:
 LINE = Piece(0, 0, ((8, 1, 1),))
 TURNED = Piece(0, 0, ((2, 1, 4), (4, 2, 1)))
 HALVES = Piece(0, 0, ((4, 1, 1),)), Piece(4, 4, ((4, 1, 1),))
+ROWS = Piece(0, 0, ((2, 2, 1),)), Piece(1, 2, ((2, 2, 1),))
 TWICE = tuple(Piece(k % 8, k) for k in range(16))  # LINE holds half of these
 
 
@@ -67,7 +68,9 @@ TWICE = tuple(Piece(k % 8, k) for k in range(16))  # LINE holds half of these
     ("left", "right", "same"),
     [
         ((LINE,), HALVES, True),
+        (ROWS, (Piece(0, 0, ((2, 1, 2), (2, 2, 1))),), True),
         ((LINE,), (TURNED,), False),
+        (*((Piece(0, 0, ((2, x, 4), (4, 1, 1))),) for x in (10, 11)), False),
         ((LINE,), (Piece(0, 0, ((9, 1, 1),)),), False),
         ((Piece(0, 0, ((9, 1, 1),)),), (LINE,), False),
         ((LINE,), (Piece(1, 0, ((8, 1, 1),)),), False),

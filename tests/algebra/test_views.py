@@ -121,6 +121,11 @@ def test_nothing_is_a_view_of_anything() -> None:
     assert Layout.permute((0, 3), (1, 0)).as_view((1, 0)) == (0, (0, 1))
 
 
+def test_memory_may_end_within_the_last_step_of_a_view() -> None:
+    rows = Layout(((5,),), ((2, 2),), (Piece(0, 0, ((2, 3, 2), (2, 1, 1))),))
+    assert rows.as_view() == (0, (3, 1))
+
+
 def test_a_repeat_is_a_view_with_stride_0() -> None:
     rows = Layout(((3,),), ((2, 3),), (Piece(0, 0, ((2, 0, 3), (3, 1, 1))),))
     assert rows.as_view() == (0, (0, 1))
