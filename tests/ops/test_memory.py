@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -205,6 +206,15 @@ def test_memory_that_no_stride_tells_of_is_no_view() -> None:
     for lazy in (x, x.imag):
         with pytest.raises(BufferError, match="no view of arrays with memory that is out of sight"):
             xl.matrix_transpose(lazy, copy=False)
+
+
+@pytest.mark.parametrize("framework", EAGER, ids=lambda f: f.name)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])  # the kernel copies no complex ones
+def test_a_result_that_could_be_a_view_is_fresh(framework: Framework, dtype: Any) -> None:
+    x = framework.array(np.ones((2, 3), dtype))
+    y = xl.rearrange(x, "a b -> b a 1")
+    assert is_row_major(y)
+    assert not shares(x, y)
 
 
 def test_odd_memory_of_numpy_is_copied_where_no_element_stride_can_say_it() -> None:
