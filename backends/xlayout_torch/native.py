@@ -92,7 +92,10 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 
 
 def in_place(moves: Moves, x: Any, shape: tuple[int, ...]) -> Any | None:
-    """A tensor that is alone on its storage, permuted there; None, and no change, for any other."""
+    """A tensor that is alone on its storage, permuted there; None, and no change, for any other.
+
+    It holds other elements than before; `release` tells autograd of the write.
+    """
     if not wanted() or _is_closed(x) or not x.is_contiguous():
         return None
     storage = x.untyped_storage()
@@ -104,7 +107,6 @@ def in_place(moves: Moves, x: Any, shape: tuple[int, ...]) -> Any | None:
     threads = torch.get_num_threads()
     if plan is None or not xlayout_native.run_in_place(plan, threads, x.data_ptr()):
         return None
-    memory.count_write((x,))
     return x.new_empty(0).set_(storage, 0, shape)  # no view: one made without gradients stays so
 
 
