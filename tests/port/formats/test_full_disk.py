@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.port.formats.arrays import save
 from tests.port.formats.failing import failing
 from tests.port.formats.programs import script
 from xlayout.errors import PortError
@@ -60,11 +61,13 @@ def test_exactly_the_bytes_of_the_files_are_needed(
 def test_a_quota_that_is_used_up_is_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "pwrite", failing(errno.EDQUOT))
     text = r"out: the disk is full: .* are free; a quota is used up, or the number of files it can"
-    with pytest.raises(PortError, match=text):
-        create_sink(tmp_path / "out", "safetensors", {"x": TensorSpec("int8", (4,))})
-    assert not list(tmp_path.iterdir())
+    for call in ("pwrite", "fsync"):  # network shares may notice only then
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, failing(errno.EDQUOT))
+            with pytest.raises(PortError, match=text):
+                save(tmp_path / "out", "safetensors", {"x": np.ones(4, np.int8)})
+        assert not list(tmp_path.iterdir())
 
 
 FULL_DISK = {

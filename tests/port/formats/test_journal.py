@@ -12,6 +12,7 @@ import pytest
 from xlayout.errors import FormatError, PortError
 from xlayout.port.formats import TensorSpec, create_sink, numpy_dtype, open_source
 from xlayout.port.formats.journal import JOURNAL, Journal, checksum
+from xlayout.port.formats.tensorstore_specs import store_spec
 
 SPECS = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("bfloat16", (2, 3))}
 FORMATS = ["safetensors", "maxtext", "dcp"]
@@ -47,6 +48,17 @@ def test_the_same_key_goes_on(tmp_path: Path, format_: str, key: str | None, kep
     with open_source(tmp_path / "out") as source:
         assert source.read("a").tolist() == ([0, 1, 2, 3] if kept else [1] * 4)
         assert source.read("b").astype(int).tolist() == [[1] * 3] * 2
+
+
+def test_nothing_of_another_plan_appears(tmp_path: Path) -> None:
+    import tensorstore as ts
+
+    interrupted(tmp_path / "out", "maxtext")
+    with create_sink(tmp_path / "out", "maxtext", {"b": SPECS["b"]}, key="other") as sink:
+        sink.write("b", np.ones((2, 3), numpy_dtype("bfloat16")))
+        sink.commit()
+    store = ts.KvStore.open(store_spec(tmp_path / "out/0/items")).result()
+    assert {key.partition(b"/")[0] for key in store.list().result()} == {b"b"}
 
 
 def test_without_a_key_nothing_is_left(tmp_path: Path) -> None:
@@ -151,3 +163,4 @@ def test_a_journal_that_is_none_is_somebody_elses(tmp_path: Path, text: str) -> 
         file.write('["b", [1], 2]\n["b", [["x", 1]], 2]\n["b", {}, 2]\n["b", []]\n')
     assert Journal.belongs(tmp_path, "key")
     assert Journal(tmp_path, "key").claim("a", ()) == 1
+    assert Journal(tmp_path, "other").claim("a", ()) is None

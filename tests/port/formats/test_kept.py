@@ -18,6 +18,7 @@ from tests.port.formats.programs import script
 from tests.port.formats.test_journal import FORMATS, SPECS, finish, interrupted
 from xlayout.errors import PortError
 from xlayout.port.formats import TensorSpec, create_sink, open_source
+from xlayout.port.formats.journal import JOURNAL
 
 COMMITS = """
         import ml_dtypes
@@ -42,10 +43,15 @@ def ran(program: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_run_that_is_refused_removes_no_other_plans_work(tmp_path: Path, format_: str) -> None:
-    interrupted(tmp_path / "out", format_)
+    out = tmp_path / "out"
+    interrupted(out, format_)
     with pytest.raises(PortError, match="the disk is full"):
-        create_sink(tmp_path / "out", format_, {"x": TensorSpec("int8", (1 << 60,))}, key="other")
-    assert finish(tmp_path / "out", format_, "key") == ["a"]
+        create_sink(out, format_, {"x": TensorSpec("int8", (1 << 60,))}, key="other")
+    out.touch()
+    with pytest.raises(PortError, match="already holds something"):
+        create_sink(out, format_, SPECS, key="key")
+    out.unlink()
+    assert finish(out, format_, "key") == ["a"]
 
 
 def test_a_run_without_tensorstore_removes_no_other_plans_work(tmp_path: Path) -> None:
@@ -119,6 +125,11 @@ def test_files_that_cannot_be_opened_for_now_are_left(
         with pytest.raises(OSError, match="Input/output error") as caught:
             create_sink(tmp_path / "out", "safetensors", SPECS, key="key")
     assert caught.value.filename == str(tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", failing(errno.EIO))
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            create_sink(tmp_path / "out", "safetensors", SPECS, key="key")
+    assert caught.value.filename.endswith(f".partial/{JOURNAL}")
     assert finish(tmp_path / "out", "safetensors", "key") == ["a"]
 
 

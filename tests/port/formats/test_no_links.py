@@ -79,10 +79,16 @@ def test_a_folder_that_cannot_be_synced_is_published(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_file_that_cannot_be_synced_is_not_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("number", "of_folders"), [(errno.EINVAL, False), (errno.EIO, True)])
+def test_what_cannot_be_synced_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, of_folders: bool
 ) -> None:
-    monkeypatch.setattr(os, "fsync", failing(errno.EINVAL))
-    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+    def refuse(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode) == of_folders:
+            failing(number)()
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
         commit(tmp_path / "x")
+    assert caught.value.filename.endswith(".partial" if of_folders else "/model.safetensors")
     assert not (tmp_path / "x").exists()

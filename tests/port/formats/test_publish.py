@@ -90,16 +90,17 @@ def test_refuses_a_directory_that_was_filled_meanwhile(tmp_path: Path, format_: 
 
 
 def test_refuses_a_file_that_is_there_or_appears_meanwhile(tmp_path: Path) -> None:
-    out = tmp_path / "x.safetensors"
+    out, other = tmp_path / "x.safetensors", tmp_path / "y.safetensors"
+    text = "already holds something; wanted a path that is absent"
     with create_sink(out, "safetensors", SPECS) as sink:
         fill(sink)
         out.write_text("mine")
-        with pytest.raises(
-            PortError, match="already holds something; wanted a path that is absent"
-        ):
+        with pytest.raises(PortError, match=text):
             sink.commit()
-    with pytest.raises(PortError, match="already holds something; wanted a path that is absent"):
-        create_sink(out, "safetensors", SPECS)
+    other.mkdir()  # of which only a folder could take the place
+    for path in (out, other):
+        with pytest.raises(PortError, match=text):
+            create_sink(path, "safetensors", SPECS)
     assert tree(tmp_path) == {"x.safetensors": b"mine"}
 
 
@@ -153,16 +154,26 @@ def test_takes_the_place_of_an_empty_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o700, 0o750, 0o500])
 @pytest.mark.parametrize("format_", FORMATS)
-def test_a_private_directory_stays_private(tmp_path: Path, format_: str, mode: int) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    out.chmod(mode)
-    with create_sink(out, format_, SPECS) as sink:
-        (stage,) = tmp_path.glob(".out.*.partial")
-        assert stat.S_IMODE(stage.stat().st_mode) == mode | 0o700
-        fill(sink)
-        sink.commit()
-    assert stat.S_IMODE(out.stat().st_mode) == mode
+def test_a_private_directory_stays_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str, mode: int
+) -> None:
+    rename = Path.rename
+
+    def note_rename(self: Path, target: Path) -> Path:
+        assert stat.S_IMODE(self.stat().st_mode) == mode | 0o700
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", note_rename)
+    out, late = tmp_path / "out", tmp_path / "late"
+    out.mkdir(mode)
+    for path in (out, late):
+        with create_sink(path, format_, SPECS) as sink:
+            (stage,) = tmp_path.glob(".*.partial")
+            assert path is late or stat.S_IMODE(stage.stat().st_mode) == mode | 0o700
+            path.mkdir(mode, exist_ok=True)
+            fill(sink)
+            sink.commit()
+        assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
 def test_of_two_runs_to_one_place_the_first_wins(tmp_path: Path) -> None:

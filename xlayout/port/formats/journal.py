@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlayout.port.formats.base import Bounds
+from xlayout.port.formats.system_errors import named
 
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
@@ -29,26 +30,24 @@ class Journal:
     """The journal in a folder: what it holds already, open for more.
 
     Args:
-        folder: Where it is, or will be.
+        folder: Where it is.
         key: Identifies what is being written.
     """
 
     def __init__(self, folder: Path, key: str, /) -> None:
         path = folder / JOURNAL
         lines = _lines(path)
-        kept = bool(lines) and lines[0] == [key]
+        kept = lines[0] == [key]
         self._sums = dict(filter(None, map(_entry, lines[1:]))) if kept else {}
         mode = os.O_APPEND if kept else os.O_TRUNC
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | mode
-        self._handle = os.open(path, flags, 0o666)
+        self._handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | mode)
         # This ends a line that a killed run did not finish; such a line is never valid.
         os.write(self._handle, b"\n" if kept else _line([key]))
 
     @staticmethod
     def belongs(folder: Path, key: str, /) -> bool:
-        """Whether a folder holds a journal with this key."""
-        lines = _lines(folder / JOURNAL)
-        return bool(lines) and lines[0] == [key]
+        """Whether the journal in a folder has this key."""
+        return _lines(folder / JOURNAL)[0] == [key]
 
     def note(self, name: str, box: Bounds, crc: int, /) -> None:
         """Add a region that has been written, by its checksum."""
@@ -80,15 +79,13 @@ def _line(value: object) -> bytes:
 
 
 def _lines(path: Path) -> list[object]:
-    """Return the values of complete lines, None for broken ones; empty if there is no file."""
-    try:
-        content = path.read_bytes() if not path.is_symlink() else b""
-    except OSError:
-        return []
-    found = []
-    for line in content.split(b"\n")[:-1]:
+    """Return the values of the lines, None for broken ones."""
+    with named(path):
+        content = path.read_bytes()
+    found: list[object] = []
+    for line in content.split(b"\n"):
         try:
-            found.append(json.loads(line) if line else None)
+            found.append(json.loads(line))
         except ValueError:
             found.append(None)
     return found

@@ -114,13 +114,10 @@ class Staging:
         Raises:
             PortError: Something has appeared there meanwhile; it is left as it is.
         """
-        files = [Path(root) / name for root, _, names in os.walk(self.folder) for name in names]
         with self.watch():
-            for file in files:
-                if file.name != JOURNAL:
-                    _sync(file)
-            for root, _, _ in os.walk(self.folder, topdown=False):
-                _sync(Path(root))
+            for root, _, names in os.walk(self.folder, topdown=False):
+                for path in (*names, ""):  # the folder itself comes last
+                    _sync(Path(root, path))
         refuse_taken(self.path, single=self._single)
         try:
             if self._single:
@@ -159,10 +156,9 @@ class Staging:
 
     def _remove_parents(self) -> None:
         """Remove the parents that were made, innermost first, as far as they are empty."""
-        with suppress(OSError):
-            for parent in self._parents:
-                if parent.exists():
-                    parent.rmdir()
+        for parent in self._parents:
+            with suppress(OSError):
+                parent.rmdir()
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -188,7 +184,7 @@ class Staging:
 
     def _take_mode(self) -> None:
         """Make the folder as private as the empty directory that it replaces, if any."""
-        if not self._single and self.path.is_dir():
+        if self.path.is_dir():
             self.folder.chmod(stat.S_IMODE(self.path.stat().st_mode) | stat.S_IRWXU)
 
     def _refuse_taken_or_clear(self, dead: Sequence[Stage]) -> None:
