@@ -62,11 +62,11 @@ def test_a_quota_that_is_used_up_is_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = r"out: the disk is full: .* are free; a quota is used up, or the number of files it can"
-    for call in ("pwrite", "fsync"):  # network shares may notice only then
+    for owner, call in ((os, "pwrite"), (Path, "write_bytes"), (os, "fsync")):
         with monkeypatch.context() as patch:
-            patch.setattr(os, call, failing(errno.EDQUOT))
+            patch.setattr(owner, call, failing(errno.EDQUOT))
             with pytest.raises(PortError, match=text):
-                save(tmp_path / "out", "safetensors", {"x": np.ones(4, np.int8)})
+                save(tmp_path / "out", "safetensors", {"x": np.ones(4, np.int8)}, config={"a": 1})
         assert not list(tmp_path.iterdir())
 
 

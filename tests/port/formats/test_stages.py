@@ -14,6 +14,7 @@ import pytest
 from tests.port.formats.failing import failing
 from tests.port.formats.test_journal import SPECS
 from tests.port.formats.test_kept import committed, stages
+from tests.port.formats.test_midway import handles
 from xlayout.errors import PortError
 from xlayout.port.formats import create_sink
 from xlayout.port.formats.journal import JOURNAL
@@ -21,16 +22,19 @@ from xlayout.port.formats.stages import dead_stages, try_lock
 
 
 def test_only_a_folder_that_is_marked_or_empty_is_removed(tmp_path: Path) -> None:
-    strange, linked, empty, marked = (tmp_path / f".out.0000000{n}.partial" for n in range(4))
-    for folder in (strange, linked, empty, marked):
+    folders = [tmp_path / f".out.0000000{n}.partial" for n in range(5)]
+    strange, linked, piped, _empty, marked = folders
+    for folder in folders:
         folder.mkdir()
     (strange / "thesis.tex").write_text("mine")
+    os.mkfifo(piped / JOURNAL)
     (linked / JOURNAL).symlink_to(strange / "thesis.tex")
     (marked / JOURNAL).touch()
     (marked / "model.safetensors").write_bytes(b"half")
     committed(tmp_path / "out")
-    assert sorted(tmp_path.iterdir()) == [strange, linked, tmp_path / "out"]
+    assert sorted(tmp_path.iterdir()) == [strange, linked, piped, tmp_path / "out"]
     assert (strange / "thesis.tex").read_text() == "mine"
+    assert not handles(tmp_path)
 
 
 def test_a_removal_that_is_killed_midway_leaves_a_folder_that_is_still_ours(

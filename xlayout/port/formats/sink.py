@@ -188,7 +188,7 @@ class StagedSink(Sink):
         if self._staging.published:
             self._staging.discard()
             note = "the output was complete by then"
-        elif failed or not begun or self._key is None:
+        elif failed or not begun:
             self._staging.discard()
             return
         else:

@@ -55,7 +55,7 @@ class Stage:
 
     def became(self, path: Path, /) -> bool:
         """Whether what lies at `path` is this folder, or a file in it."""
-        if self.handle < 0 or not os.path.lexists(path):
+        if not os.path.lexists(path):
             return False
         files = self.folder.iterdir() if self.folder.is_dir() else ()
         own = (os.fstat(self.handle), *(file.lstat() for file in files))
