@@ -209,3 +209,7 @@ def test_no_file_stays_open(tmp_path: Path, format_: str, end: str) -> None:
     assert handles(tmp_path)
     getattr(sink, end)()
     assert not handles(tmp_path)
+    if end == "commit":
+        with open_source(sink.path) as source:
+            source.read("a")
+        assert not handles(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -152,6 +153,12 @@ def test_refuses_a_malformed_index(tmp_path: Path, content: str, message: str) -
         open_source(tmp_path)
 
 
+def test_a_pipe_that_is_named_like_an_index_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors.index.json")
+    with pytest.raises(FormatError, match=r"index\.json: no such file; wanted a regular file"):
+        open_source(tmp_path)
+
+
 def test_refuses_a_directory_of_files_that_no_index_joins(tmp_path: Path) -> None:
     for name in ("a", "b"):
         save(tmp_path / f"{name}.safetensors", "safetensors", {name: bits("int8", (1,))})
@@ -169,6 +176,20 @@ def test_refuses_a_directory_of_files_that_no_index_joins(tmp_path: Path) -> Non
     (tmp_path / "none").mkdir()
     with pytest.raises(FormatError, match=r"a directory with nothing; wanted \*\.safetensors"):
         open_source(tmp_path / "none")
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_of_several_the_usual_name_is_taken_and_another_one_alone(
+    tmp_path: Path, indexed: bool
+) -> None:
+    for name in ("consolidated", "model"):
+        file = f"{name}{'-1' if indexed else ''}.safetensors"
+        save(tmp_path / file, "safetensors", {name: bits("int8", (1,))})
+        if indexed:
+            index = {"weight_map": {name: file}}
+            (tmp_path / f"{name}.safetensors.index.json").write_text(json.dumps(index))
+        with open_source(tmp_path) as source:
+            assert list(source.files) == [file]
 
 
 def test_refuses_a_single_file_beside_the_index_of_others(tmp_path: Path) -> None:
