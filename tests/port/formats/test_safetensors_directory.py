@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.port.formats.arrays import Array, bits, same, save
+from tests.port.formats.test_midway import handles
 from xlayout.errors import FormatError
 from xlayout.port.formats import open_source
 
@@ -131,6 +132,7 @@ def test_refuses_an_index_that_disagrees_with_its_files(tmp_path: Path) -> None:
     edit_index(tmp_path / "extra", **{"layers.0.w": None})
     with pytest.raises(FormatError, match=r"there but not listed: \['layers\.0\.w'\]"):
         open_source(tmp_path / "extra")
+    assert not handles(tmp_path)
     sharded(tmp_path / "gone")
     (tmp_path / "gone" / "model-00002-of-00004.safetensors").unlink()
     with pytest.raises(FormatError, match="no such file; wanted a regular file"):

@@ -28,6 +28,13 @@ def test_commit_refuses_a_tensor_that_is_not_fully_written(tmp_path: Path) -> No
         sink.write("y", np.zeros((), np.int8))
 
 
+def test_one_file_is_not_split_however_large(tmp_path: Path) -> None:
+    arrays = {name: bits("int8", (4,)) for name in ("x", "y")}
+    save(tmp_path / "a.safetensors", "safetensors", arrays, max_shard_size=4)
+    with open_source(tmp_path / "a.safetensors") as source:
+        assert source.tensors.keys() == arrays.keys()
+
+
 def test_nothing_is_written_twice(tmp_path: Path) -> None:
     specs = {"x": TensorSpec("int8", (4,)), "y": TensorSpec("int8", ())}
     with create_sink(tmp_path / "out", "safetensors", specs) as sink:

@@ -84,7 +84,7 @@ class DCPSink(LaidOutSink):
         extras[METADATA] = render_metadata(placed)
         super().__init__(
             path,
-            {name: specs[name] for name in placed},
+            specs,
             sizes=sizes,
             fixed=fixed,
             places=places,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Source, TensorSpec, check_out, resolve
 from xlayout.port.formats.config import read_config, render_config
-from xlayout.port.formats.file_names import natural_key, refuse_outside
+from xlayout.port.formats.file_names import refuse_outside
 from xlayout.port.formats.laid_out import LaidOutSink
 from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.safetensors_header import (
@@ -157,7 +157,7 @@ class SafetensorsSink(LaidOutSink):
         headers = {file: render_header(entries) for file, entries in shards.items()}
         super().__init__(
             path,
-            {name: specs[name] for name in sorted(specs, key=natural_key)},
+            specs,
             sizes={
                 file: len(headers[file]) + sum(spec.nbytes for spec, _ in entries.values())
                 for file, entries in shards.items()
