@@ -203,13 +203,13 @@ def test_everything_is_on_disk_before_it_appears(
 
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(Path, "rename", note_rename)
-    with create_sink(tmp_path / "out", "safetensors", SPECS, config={"a": 1}) as sink:
+    with create_sink(tmp_path / "new/deep/out", "safetensors", SPECS, config={"a": 1}) as sink:
         fill(sink)
         sink.commit()
     before, after = events[: events.index("rename")], events[events.index("rename") + 1 :]
     assert {"model.safetensors", "config.json"} <= set(before)
     assert before[-1].endswith(".partial")
-    assert after == [tmp_path.name]
+    assert after == ["deep", "new", tmp_path.name]
 
 
 def test_a_killed_run_leaves_the_old_output_and_the_next_run_clears_up(tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ class Staging:
             if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
                 raise _taken(self.path, single=self._single) from error
             raise
-        _sync(self.path.parent)
+        for folder in (self.path.parent, *(made.parent for made in self._parents)):
+            _sync(folder)
         self._published = True
         self.discard()
 
