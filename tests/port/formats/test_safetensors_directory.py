@@ -94,12 +94,15 @@ def test_refuses_an_index_that_leaves_the_directory(tmp_path: Path, file: str) -
 
 
 def test_refuses_a_link_that_leaves_the_directory(tmp_path: Path) -> None:
-    sharded(tmp_path / "out")
-    shard = tmp_path / "out" / "model-00001-of-00004.safetensors"
-    shard.rename(tmp_path / "elsewhere.safetensors")
-    shard.symlink_to(tmp_path / "elsewhere.safetensors")
+    """Where it leads is allowed for a folder named "snapshots", in a cache."""
+    out, blobs = tmp_path / "models" / "out", tmp_path / "blobs"
+    sharded(out)
+    blobs.mkdir()
+    shard = out / "model-00001-of-00004.safetensors"
+    shard.rename(blobs / "elsewhere.safetensors")
+    shard.symlink_to(blobs / "elsewhere.safetensors")
     with pytest.raises(FormatError, match=r"a link to .*elsewhere.safetensors; wanted a file in"):
-        open_source(tmp_path / "out")
+        open_source(out)
 
 
 def test_refuses_a_shard_that_is_a_link_to_itself(tmp_path: Path) -> None:

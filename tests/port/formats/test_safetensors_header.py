@@ -79,6 +79,7 @@ HOSTILE = {
     "sub-byte dtype": (file_of(but(dtype="F4")), "dtype 'F4'; wanted one of BOOL"),
     "dtype is a list": (file_of(but(dtype=["F32"])), r"dtype \['F32'\]; wanted one of BOOL"),
     "shape is text": (file_of(but(shape="23")), "shape '23'; wanted a list of integers"),
+    "shape is a number": (file_of(but(shape=6)), "shape 6; wanted a list of integers"),
     "negative size": (file_of(but(shape=[-2, -3])), r"shape \[-2, -3\]; wanted a list"),
     "float size": (file_of(but(shape=[2.0, 3])), r"shape \[2.0, 3\]; wanted a list"),
     "true as a size": (file_of(but(shape=[True, 6])), r"shape \[True, 6\]; wanted a list"),

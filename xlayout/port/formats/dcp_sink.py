@@ -28,8 +28,9 @@ __all__ = ["DCPSink", "dcp_files"]
 def dcp_files(specs: Mapping[str, TensorSpec], limit: int, /) -> dict[str, list[str]]:
     """Distribute tensors over files of at most `limit` bytes; a larger tensor gets its own file.
 
-    >>> dcp_files({"a.2": TensorSpec("int8", (3,)), "a.1": TensorSpec("int16", (2,))}, 6)
-    {'__0_0.distcp': ['a.1'], '__0_1.distcp': ['a.2']}
+    >>> half, most = TensorSpec("int8", (3,)), TensorSpec("int16", (2,))
+    >>> dcp_files({"a.3": half, "a.2": half, "a.1": most}, 6)
+    {'__0_0.distcp': ['a.1'], '__0_1.distcp': ['a.2', 'a.3']}
     """
     groups = [list(entries) for entries in shard(specs, limit).values() if entries]
     return {f"__0_{number}.distcp": group for number, group in enumerate(groups)}

@@ -93,10 +93,10 @@ def shard(
     A larger tensor has a file of its own. Within a file wide dtypes come first, so that each tensor
     is aligned to its dtype.
 
-    >>> shard({"a": TensorSpec("int8", (3,)), "b": TensorSpec("int16", (2,))}, 6)
+    >>> shard({"a": TensorSpec("int8", (9,)), "b": TensorSpec("int16", (3,))}, 6)
     ... # doctest: +NORMALIZE_WHITESPACE
-    {'model-00001-of-00002.safetensors': {'a': (TensorSpec(dtype='int8', shape=(3,)), 0)},
-     'model-00002-of-00002.safetensors': {'b': (TensorSpec(dtype='int16', shape=(2,)), 0)}}
+    {'model-00001-of-00002.safetensors': {'a': (TensorSpec(dtype='int8', shape=(9,)), 0)},
+     'model-00002-of-00002.safetensors': {'b': (TensorSpec(dtype='int16', shape=(3,)), 0)}}
     """
     groups: list[list[str]] = [[]]
     filled = 0
