@@ -111,15 +111,15 @@ def test_refuses_elements_that_are_stored_once_for_several(tmp_path: Path) -> No
 
 
 def test_what_is_much_in_another_order_goes_through_small_buffers(tmp_path: Path) -> None:
-    tensor = to_torch(bits("float32", (1500, 3000))).T
+    tensor = to_torch(bits("float32", (1, 1500, 3000))).mT
     with open_source(save_dcp(tmp_path / "d", {"x": tensor})) as source:
-        out = np.empty((2990, 1499), np.float32)
+        out = np.empty((1, 2990, 1499), np.float32)
         tracemalloc.start()
-        source.read("x", (slice(5, 2995), slice(1, 1500)), out)
+        source.read("x", (slice(0, 1), slice(5, 2995), slice(1, 1500)), out)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 9 << 20 < out.nbytes
-        assert same(out, tensor.numpy()[5:2995, 1:])
+        assert same(out, tensor.numpy()[:, 5:2995, 1:])
 
 
 @pytest.fixture(scope="module")
