@@ -88,6 +88,10 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         put(lambda m: tensor(m).chunks[0], sizes=torch.Size((12,))),
         "a chunk of (12,) at (0, 0); wanted one of 2 axes",
     ),
+    "a chunk at other axes": (
+        put(lambda m: tensor(m).chunks[0], offsets=torch.Size((0,))),
+        "a chunk of (4, 3) at (0,); wanted one of 2 axes",
+    ),
     "a chunk without bytes": (
         lambda m: m.storage_data.pop(X),
         "its chunk at (0, 0) lies in no file; wanted an item for each",
@@ -101,10 +105,8 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         "its chunk at (0, 0) has 47 bytes in a file; wanted 48 or more",
     ),
     "another shape": (put(tensor, size=torch.Size((5, 3))), "its element at [4, 0] is in 0 chunks"),
-    "a size that is none": (
-        put(tensor, size=(4, 3)),
-        "'x': size None; wanted integers from 0",
-    ),
+    "a size that is none": (put(tensor, size=(4, 3)), "'x': size None; wanted integers from 0"),
+    "a negative size": (put(tensor, size=torch.Size((-4, 3))), "'x': size (-4, 3); wanted integ"),
     "sizes that are no integers": (
         lambda m: setattr(tensor(m), "chunks", [None]),
         "'x': None where a ChunkStorageMetadata stands; wanted one",
@@ -138,18 +140,18 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         put(info, transform_descriptors=["stream.zstd"]),
         "'x': stored by way of ['stream.zstd']; wanted a checkpoint without extensions",
     ),
-    "a negative offset": (
-        put(info, offset=-1),
-        "'x': bytes 1577 from -1; wanted integers from 0",
-    ),
+    "a negative offset": (put(info, offset=-1), "'x': bytes 1577 from -1; wanted integers from 0"),
+    "a negative length": (put(info, length=-1), "'x': bytes -1 from"),
+    "a length that is no integer": (put(info, length=1577.0), "'x': bytes 1577.0 from"),
     "an offset that is no integer": (put(info, offset=True), "'x': bytes 1577 from True"),
     "a number that Python does not show": (
         put(info, offset=1 << 20_000),
         "the instruction b'\\x8b'; wanted one that picklers",
     ),
-    "an item of no tensor's name": (
-        put(index, fqn=3),
-        "storage_data of 3; wanted a name",
+    "an item of no tensor's name": (put(index, fqn=3), "storage_data of 3; wanted a name"),
+    "an item of another kind": (
+        lambda m: m.storage_data.update({X: index(m)}),
+        "MetadataIndex(…) where a _StorageInfo stands; wanted one",
     ),
     "an item that is none": (
         lambda m: m.storage_data.update({X: "here"}),
@@ -164,7 +166,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         "wanted a dict of names",
     ),
     "no storage": (put(lambda m: m, storage_data=None), "storage_data None; wanted a dict"),
-    "no tensors": (put(lambda m: m, state_dict_metadata=[1]), "state_dict_metadata [1]; wanted"),
+    "no tensors": (put(lambda m: m, state_dict_metadata=["x"]), "state_dict_metadata ['x']; want"),
     "a later version": (put(lambda m: m, version="2.0"), "version '2.0'; wanted '1.0.0'"),
 }
 
