@@ -82,6 +82,7 @@ TURNS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "transposed": lambda x: x.transpose(0, 1),
     "its axes in a circle": lambda x: x.permute(2, 0, 1),
     "channels last": lambda x: x[:, :, None].contiguous(memory_format=torch.channels_last),
+    "a column on its side": lambda x: x.reshape(-1, 1).T,
     "a part of a larger one": lambda x: x[1:3, 1:],
     "with steps": lambda x: x[::2],
     "one row again and again": lambda x: x[:1].expand(2, -1, -1),

@@ -186,6 +186,10 @@ WRONG_PICKLES: dict[str, tuple[bytes, str]] = {
         tensor_pickle(stored(), 0, (1 << 2000,) * 12, (1,) * 12, False, None),
         "wanted 64 axes at most, and less than 2^63 bytes",
     ),
+    "a shape that is a list": (
+        tensor_pickle(stored(), 0, [4, 3], (3, 1), False, None),
+        "shape [4, 3], strides (3, 1); wanted as many integers from 0",
+    ),
     "fewer strides": (
         tensor_pickle(stored(), 0, (4, 3), (3,), False, None),
         "shape (4, 3), strides (3,); wanted as many integers from 0",

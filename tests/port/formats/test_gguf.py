@@ -221,6 +221,7 @@ def test_refuses_a_config_of_what_is_no_number(tmp_path: Path, key: str, value: 
         ("llama.attention.head_count_kv", [2, 4], r"head_count_kv: \[2, 4\]; wanted one int"),
         ("llama.block_count", "two", r"block_count: 'two'; wanted one int"),
         ("llama.rope.freq_base", 3, r"freq_base: 3; wanted one float"),
+        ("general.alignment", [32], r"general\.alignment is \[32\]; wanted a power of two"),
         ("general.alignment", 3, r"general\.alignment is 3; wanted a power of two"),
     ],
 )

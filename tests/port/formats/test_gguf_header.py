@@ -78,6 +78,10 @@ HOSTILE = {
         padded(head(tensors=1) + record(shape=(48,), kind=Kind.Q8_0)),
         r"shape \(48,\) in Q8_0; wanted rows of a multiple of 32",
     ),
+    "a number in blocks": (
+        padded(head(tensors=1) + record(shape=(), kind=Kind.Q8_0)),
+        r"shape \(\) in Q8_0; wanted rows of a multiple of 32",
+    ),
     "data beyond the file": (
         padded(head(tensors=1) + record(offset=64)),
         "'x': bytes 128:160; the file has 128, it may be cut short",

@@ -156,6 +156,10 @@ WRONG = {
         patched(PLAIN, CENTRAL + 8, b"\1"),
         "'archive/a' is compressed or encrypted; wanted records stored as they are",
     ),
+    "compressed to its own size": (
+        patched(PLAIN, CENTRAL + 10, b"\x08"),
+        "'archive/a' is compressed or encrypted",
+    ),
     "of two sizes": (
         patched(PLAIN, CENTRAL + 20, b"\2"),
         "'archive/a' is compressed or encrypted",

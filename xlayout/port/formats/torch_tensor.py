@@ -136,8 +136,6 @@ def _counts(value: Any) -> bool:
 def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the axes by decreasing stride, if the elements then follow one another."""
     axes = tuple(range(len(shape)))
-    if 0 in shape:
-        return axes
     for order in (axes, tuple(sorted(axes, key=lambda axis: -strides[axis]))):
         step = 1
         for axis in reversed(order):
