@@ -15,7 +15,7 @@ import pytest
 from tests.port.formats.arrays import bits, save
 from tests.port.formats.test_maxtext import all_same, contents, model, nested
 from xlayout.errors import FormatError, ShapeError
-from xlayout.port.formats import open_source
+from xlayout.port.formats import create_sink, open_source
 
 
 @pytest.mark.parametrize("ocdbt", [True, False])
@@ -48,6 +48,19 @@ def test_we_read_what_a_checkpoint_manager_saves(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"7/items, .*8/items; wanted the folder of one step"):
         open_source(tmp_path)
     assert all_same(contents(tmp_path / "8"), model())
+
+
+def test_an_output_that_grows_inside_is_none_of_its_files(tmp_path: Path) -> None:
+    """Else a run that was killed would not recognise its source."""
+    save(tmp_path / "out", "maxtext", {"a": bits("int8", (4,))})
+    items = tmp_path / "out" / "0" / "items"
+    with open_source(items) as source:
+        files = source.files
+    with (
+        create_sink(items / "hf", "safetensors", source.tensors),
+        open_source(items) as source,
+    ):
+        assert source.files == files
 
 
 def metadata(folder: Path) -> Path:
