@@ -83,6 +83,14 @@ def test_objects_and_calls_are_named_and_not_made() -> None:
     assert again == Path("a/b")
 
 
+def test_a_dict_that_is_made_of_pairs_is_not_read_as_an_empty_one() -> None:
+    raw = write_pickle(Made(Name("collections.OrderedDict"), ([("a", 1)],)))
+    assert pickle.loads(raw) == OrderedDict(a=1)
+    tree = read_pickle(raw, {"collections.OrderedDict"}, where="x")
+    assert isinstance(tree, Made)
+    assert tree.args == ([("a", 1)],)
+
+
 class Evil:
     def __init__(self, *call: Any) -> None:
         self.call = call
