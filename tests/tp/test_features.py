@@ -109,6 +109,11 @@ def test_plain_features_are_cut_in_grains_and_none_is_lost(
             assert len(own) % (grain * segments) == 0
 
 
+def test_heads_that_ranks_cannot_share_are_not_counted() -> None:
+    with pytest.raises(SizeError, match=r"12 heads with 4 for keys .* cannot be shared by 8"):
+        heads_on(0, 8, Numbers(12, 4))
+
+
 @pytest.mark.parametrize(
     ("made_of", "n", "parts", "numbers", "kind", "text"),
     [

@@ -43,7 +43,6 @@ def shard(weights: Any, plan: TensorPlan, rank: int, /, *, copy: bool | None = T
     [[4, 5], [6, 7]]
     """
     plan, rank = check_plan(plan), integer(rank, "rank")
-    plan.mesh.coordinates(rank)
     arrays = check_weights(weights, plan, "weights")
     made = {
         name: _run(
