@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
+import weakref
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -106,6 +110,33 @@ def test_tiles_are_drawn_as_parts_of_one_layer() -> None:
         assert held.abs().max() <= bound
         assert held.abs().max() > 0.95 * bound
     assert abs(tiled.weight.std() / (bound / 3**0.5) - 1) < 0.02
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_tiles_that_are_reset_one_by_one_are_drawn_as_parts_of_one_layer(copied: bool) -> None:
+    """As a model made on the meta device is; a copy draws its own."""
+    with torch.device("meta"):
+        tiled = TiledLinear(400, 300, in_splits=8, out_splits=3)
+    tiled.to_empty(device="cpu")
+    layer = pickle.loads(pickle.dumps(deepcopy(tiled))) if copied else tiled
+    for module in (m for root in (tiled, layer) for m in root.modules()):
+        if isinstance(module, nn.Linear):
+            module.reset_parameters()
+    found, before = layer.to_linear(), tiled.to_linear()
+    for held in (found.weight, found.bias):
+        assert 0.95 * 400**-0.5 < held.abs().max() <= 400**-0.5
+    assert torch.equal(found.weight, before.weight) != copied
+
+
+def test_a_tiled_layer_goes_when_nobody_holds_it() -> None:
+    tiled = TiledLinear(6, 4, in_splits=2)
+    gc.disable()
+    try:
+        held = weakref.ref(tiled.linears[0][0])  # type: ignore[index]
+        del tiled
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_tiles_of_another_class_stay_as_it_draws_them() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, cast
 
@@ -31,7 +32,7 @@ class TiledLinear(nn.Module):
 
     Tiles of plain `nn.Linear` are initialised as parts of one layer of `in_features`: drawn
     separately, as DeepSpeed draws them, they would make the output larger by the square root of
-    `in_splits`.
+    `in_splits`. Their `reset_parameters` draws so too.
 
     Args:
         in_features: size of the last axis of the input.
@@ -224,6 +225,9 @@ class TiledLinear(nn.Module):
             for parameter in tile.parameters():
                 with gathered(parameter):
                     parameter.mul_((tile.in_features / self.in_features) ** 0.5)
+            # `nn.Linear`'s own would draw for the width of a tile again. Of the tile only its dict
+            # of parameters is held, so that the tile goes when nobody else holds it.
+            tile.reset_parameters = partial(_draw, tile._parameters, self.in_features)
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any
@@ -272,6 +276,15 @@ class TiledLinearReturnBias(TiledLinear):
         biases = [bias for _, bias in outputs if bias is not None]
         y = super()._combine_output_splits([y for y, _ in outputs])
         return y, super()._combine_output_splits(biases) if biases else None
+
+
+@torch.no_grad()
+def _draw(parameters: Mapping[str, Any], in_features: int) -> None:
+    """Draw parameters of a tile anew, as `nn.Linear` draws those of a layer of that width."""
+    bound = in_features**-0.5
+    for parameter in parameters.values():
+        if parameter is not None:
+            nn.init.uniform_(parameter, -bound, bound)
 
 
 def _grid(layer: TiledLinear) -> list[list[Any]]:
