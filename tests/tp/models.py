@@ -69,6 +69,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         **_LLAMA, "num_key_value_heads": 4, "head_dim": 8, "num_experts": 4,
         "num_experts_per_tok": 2, "moe_intermediate_size": 16}),
     "gemma3_text": ("Gemma3Text", {**_LLAMA, "num_key_value_heads": 4, "head_dim": 8}),
+    "granite_swa": ("GraniteSWA", {**_LLAMA, "num_key_value_heads": 4, "sliding_window": 4}),
     "granite": ("Granite", {**_LLAMA, "num_key_value_heads": 4}),
 }  # fmt: skip
 

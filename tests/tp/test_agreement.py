@@ -115,6 +115,23 @@ def test_what_belongs_to_a_cut_weight_needs_a_rule(name: str, shape: tuple[int, 
     plan({**weights, name: ()}, 2, rules=rules)  # a single number for all
 
 
+@pytest.mark.parametrize("shape", [(8,), (8, 1, 1), (4,)])
+def test_what_attention_holds_for_each_head_needs_a_rule(shape: tuple[int, ...]) -> None:
+    config = {"num_attention_heads": 8, "num_key_value_heads": 4}
+    weights = {f"layers.0.{k}": v for k, v in attention(64, 32, 32, 64).items()}
+    weights["layers.0.self_attn.sinks"] = shape
+    text = (
+        r"weights\['layers\.0\.self_attn\.sinks'\]: no rule names it, and it has a number for each "
+        "head, between which the layers beside it are cut; give a "
+        r"Rule\('self_attn\.sinks', …\) that cuts it, or leave them 'whole'"
+    )
+    with pytest.raises(ShardingError, match=text):
+        plan(weights, 2, rules="llama", config=config)
+    for rule in (Rule("self_attn.sinks", "whole"), Rule("self_attn.*_proj", "whole")):
+        plan(weights, 2, rules=[rule, *PRESETS["llama"]], config=config)
+    plan({**weights, "layers.0.self_attn.sinks": ()}, 2, rules="llama", config=config)
+
+
 def test_rules_of_a_text_model_leave_the_others_beside_it_whole() -> None:
     names = "language_model.layers.0", "vision_tower.encoder.layers.0"
     weights = {f"{name}.{k}": v for name in names for k, v in attention(64, 64, 64, 64).items()}

@@ -88,23 +88,36 @@ def check_segments(placed: Mapping[str, Placed]) -> None:
                 )
 
 
-def check_companions(placed: Mapping[str, Placed]) -> None:
+def check_companions(placed: Mapping[str, Placed], numbers: Numbers) -> None:
     """Check that what belongs to a weight that is cut, such as scales of its numbers, has a rule.
+
+    So has what an attention module holds for each head, where its layers are cut between heads.
 
     Raises:
         ShardingError: for one that has none.
     """
     cut = {name for name, one in placed.items() if one.axis is not None}
     layers = {_layer(name) for name in cut if name.rpartition(".")[2] in LEAVES}
+    attentions = {_layer(name).rpartition(".")[0] for name in cut if _is_of_heads(placed[name])}
     for name, one in placed.items():
         if one.rule is not None or math.prod(one.shape) <= 1:
             continue
         layer = name.rpartition(".")[0]
+        if layer in attentions and math.prod(one.shape) in (numbers.heads, numbers.kv_heads):
+            raise ShardingError(
+                f"weights[{name!r}]: no rule names it, and it has a number for each head, between "
+                "which the layers beside it are cut; give a "
+                f"Rule({'.'.join(name.split('.')[-2:])!r}, …) that cuts it, or leave them 'whole'"
+            )
         if layer in layers or not cut.isdisjoint(_beginnings(name)):
             raise ShardingError(
                 f"weights[{name!r}]: no rule names it, and the layer that it belongs to is cut; "
                 f"give a Rule({'.'.join(name.split('.')[-2:])!r}, …) that says how, or 'whole'"
             )
+
+
+def _is_of_heads(one: Placed) -> bool:
+    return one.rule is not None and "plain" not in one.rule.terms
 
 
 def _layer(name: str) -> str:

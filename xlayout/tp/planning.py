@@ -85,7 +85,7 @@ def plan(
         )
     check_heads(placed, numbers)
     check_segments(placed)
-    check_companions(placed)
+    check_companions(placed, numbers)
     return TensorPlan(parts, chosen, numbers, placed)
 
 

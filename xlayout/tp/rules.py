@@ -156,6 +156,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "moe_tp_experts": {"cut": "sum"},
 }
 
+_OWN = "local_params"  # a module's own parameters are plain tensors, as here they always are
 _FEATURES = {"k_proj": "kv_heads", "v_proj": "kv_heads", "query_key_value": "groups"}
 
 
@@ -167,13 +168,16 @@ def as_rules(given: Any) -> tuple[Rule, ...]:
         ShardingError: for a style that nothing here does: half a plan would be wrong.
     """
     if isinstance(given, Mapping):
-        unknown = sorted({str(style) for style in given.values() if style not in _STYLES})
+        known = {*_STYLES, _OWN}
+        unknown = sorted({str(style) for style in given.values() if style not in known})
         if unknown:
             raise ShardingError(
                 f"rules: styles {', '.join(map(repr, unknown))}; known are "
                 f"{', '.join(_STYLES)}. Half of a plan would be wrong; give rules for these layers"
             )
-        return tuple(_from_style(pattern, style) for pattern, style in given.items())
+        return tuple(
+            _from_style(pattern, style) for pattern, style in given.items() if style != _OWN
+        )
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(f"rules: {given!r}; wanted a list of Rule, or a dict of patterns to styles")
     rules = tuple(given)

@@ -219,6 +219,8 @@ def _role(weight: Weight, plan: TensorPlan, line: Line, *, module_is_summed: boo
         return Experts(line)
     if weight.leaf == "bias":
         return Alone(line)  # a bias by itself: that of a layer comes after its matrix
+    if weight.leaf != "weight" and len(weight.placed.shape) == 1 and _is_of_heads(weight.placed):
+        return Alone(line)  # a number for each head, which attention uses for its own
     if weight.leaf != "weight":
         raise ShardingError(
             f"model: {weight.name!r} is cut, and nothing says what its module "
@@ -226,6 +228,12 @@ def _role(weight: Weight, plan: TensorPlan, line: Line, *, module_is_summed: boo
             f"Rule({weight.owner!r}, 'sum') if its results are to be summed"
         )
     return _of_layer(weight, weight.axis, plan, line)
+
+
+def _is_of_heads(placed: Placed) -> bool:
+    return (
+        placed.rule is not None and placed.rule.cut == "column" and "plain" not in placed.rule.terms
+    )
 
 
 def _of_layer(weight: Weight, axis: int, plan: TensorPlan, line: Line) -> Role:

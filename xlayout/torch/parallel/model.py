@@ -101,7 +101,8 @@ def _attention(model: nn.Module, plan: TensorPlan) -> list[nn.Module]:
         rule = placed.rule
         if rule is None or rule.cut != "column" or rule.gather or "plain" in rule.terms:
             continue
-        found[name.rpartition(".")[0].rpartition(".")[0]] = None
+        layer, _, leaf = name.rpartition(".")
+        found[layer.rpartition(".")[0] if leaf in ("weight", "bias") else layer] = None
     for name in found:
         refuse_other_heads(name, model.get_submodule(name), plan.numbers.heads or 0)
     return [model.get_submodule(name) for name in found]
