@@ -86,6 +86,13 @@ def _activation() -> tuple[nn.Module, Any, Any]:
     return nn.ModuleDict({"mlp": nn.ModuleDict(layers)}), rules, {}
 
 
+def _temperature() -> tuple[nn.Module, Any, Any]:
+    attention: nn.Module = nn.ModuleDict({"q_proj": nn.Linear(4, 4)})
+    attention.temperature = nn.Parameter(torch.ones(()))
+    rules = [tp.Rule("q_proj", "column", "heads")]
+    return nn.ModuleDict({"x": attention}), rules, {"config": {"num_attention_heads": 2}}
+
+
 def _exact() -> tuple[nn.Module, Any, Any]:
     return made("bloom", slow_but_exact=True, pretraining_tp=2), None, {}
 
@@ -107,6 +114,7 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "a convolution": _layer(lambda: nn.Conv1d(4, 4, 1), "column"),
     "a norm of heads": _norm,
     "an activation that is learned": _activation,
+    "a number beside layers": _temperature,
     "one layer, two rules": _shared,
     "slices of a layer's weight": _exact,
 }

@@ -117,6 +117,10 @@ def test_a_bias_by_itself_is_in_the_norm_with_all_its_parts(two: Ranks) -> None:
         ("an activation that is learned", "model: 'mlp.act_fn.weight' is whole on every rank, "
          "between layers that are cut: each would have a part of its gradient. Give "
          "Rule('act_fn', 'whole', partial_grads=True)"),
+        ("a number beside layers", "model: 'x.temperature' is whole on every rank, beside layers "
+         "that are cut, and no rule names it. Give Rule('x.temperature', 'whole', "
+         "partial_grads=True) if it is used on what a rank has of their results, else "
+         "Rule('x.temperature', 'whole')"),
         ("one layer, two rules", "model: 'x.weight' and 'y.weight' are one layer; give both the "
          "same rule"),
         ("slices of a layer's weight", "model: 'transformer.h.0.self_attention' has "

@@ -12,6 +12,7 @@ from xlayout.errors import ShardingError
 from xlayout.shard.owners import common, regions
 from xlayout.torch.parallel.line import Copies, Features, Line
 from xlayout.torch.parallel.refusals import (
+    refuse_beside,
     refuse_between,
     refuse_bias,
     refuse_class,
@@ -156,11 +157,14 @@ def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: L
     ):
         refuse_exact(name, model.get_submodule(name))
     inside = {_around(weight.owner) for weight in weights if _leaves_cut(weight)}
+    around = {_around(w.owner) for w in weights if _leaves_cut(w) and w.leaf == "weight"}
     for weight in weights:
         if weight.axis is None and id(weight.module) in cut:
             refuse_whole(weight, found[id(weight.module)].role)
         if weight.placed.rule is None and _around(weight.owner) in inside:
             refuse_between(weight)
+        if weight.placed.rule is None and weight.owner in around:
+            refuse_beside(weight)
     return list(found.values())
 
 

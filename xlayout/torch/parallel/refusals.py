@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "is_flat",
+    "refuse_beside",
     "refuse_between",
     "refuse_bias",
     "refuse_class",
@@ -167,6 +168,21 @@ def refuse_between(weight: Weight) -> None:
         f"model: {weight.name!r} is whole on every rank, between layers that are cut: each would "
         f"have a part of its gradient. Give Rule({layer!r}, 'whole', partial_grads=True)"
     )
+
+
+def refuse_beside(weight: Weight) -> None:
+    """Refuse a parameter of a module in which layers are cut, if no rule names it.
+
+    Raises:
+        ShardingError: for one that may be used on one rank's features: a temperature of attention.
+    """
+    parameter, name = weight.parameter, ".".join(weight.name.split(".")[-2:])
+    if parameter is not None and parameter.requires_grad:
+        raise ShardingError(
+            f"model: {weight.name!r} is whole on every rank, beside layers that are cut, and no "
+            f"rule names it. Give Rule({name!r}, 'whole', partial_grads=True) if it is used on "
+            f"what a rank has of their results, else Rule({name!r}, 'whole')"
+        )
 
 
 def refuse_whole(weight: Weight, role: Role) -> None:
