@@ -93,6 +93,15 @@ def _temperature() -> tuple[nn.Module, Any, Any]:
     return nn.ModuleDict({"x": attention}), rules, {"config": {"num_attention_heads": 2}}
 
 
+def _norms() -> tuple[nn.Module, Any, Any]:
+    norms = nn.ModuleList(nn.LayerNorm(2) for _ in range(2))
+    attention = nn.ModuleDict(
+        {"q_proj": nn.Linear(4, 4), "q_norm": nn.ModuleDict({"norms": norms})}
+    )
+    rules = [tp.Rule("q_proj", "column", "heads")]
+    return nn.ModuleDict({"0": attention}), rules, {"config": {"num_attention_heads": 2}}
+
+
 def _exact() -> tuple[nn.Module, Any, Any]:
     return made("bloom", slow_but_exact=True, pretraining_tp=2), None, {}
 
@@ -113,6 +122,7 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "a norm": _layer(lambda: nn.LayerNorm(4), "column"),
     "a convolution": _layer(lambda: nn.Conv1d(4, 4, 1), "column"),
     "a norm of heads": _norm,
+    "norms of each head": _norms,
     "an activation that is learned": _activation,
     "a number beside layers": _temperature,
     "one layer, two rules": _shared,

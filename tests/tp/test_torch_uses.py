@@ -114,6 +114,8 @@ def test_a_bias_by_itself_is_in_the_norm_with_all_its_parts(two: Ranks) -> None:
         ("a norm of heads", "model: 'x.q_norm.weight' is whole on every rank, between layers "
          "that are cut: each would have a part of its gradient. Give Rule('q_norm', 'whole', "
          "partial_grads=True)"),
+        ("norms of each head", "model: '0' has 2 modules 'q_norm.norms', one for each head, of "
+         "which every rank would use the first. Leave it whole by Rule('*.*', 'whole')"),
         ("an activation that is learned", "model: 'mlp.act_fn.weight' is whole on every rank, "
          "between layers that are cut: each would have a part of its gradient. Give "
          "Rule('act_fn', 'whole', partial_grads=True)"),

@@ -14,7 +14,13 @@ from torch import nn
 
 from xlayout.errors import ShardingError
 
-__all__ = ["counts_own_heads", "refuse_other_heads", "refuses_dropout", "slices_alibi"]
+__all__ = [
+    "counts_own_heads",
+    "refuse_modules_of_heads",
+    "refuse_other_heads",
+    "refuses_dropout",
+    "slices_alibi",
+]
 
 _HEADS = ("num_heads", "num_attention_heads", "n_head", "n_heads", "num_q_heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads")
@@ -76,8 +82,27 @@ def refuse_other_heads(name: str, module: nn.Module, heads: int) -> None:
             raise ShardingError(
                 f"model: {name!r} has {attribute}={number}; the config names {heads} heads, "
                 f"between which its layers would be cut. Name it in a rule of its own, "
-                f"Rule('{re.sub(r'[0-9]+', '*', name)}.*', 'whole')"
+                f"{_left(name)}"
             )
+
+
+def refuse_modules_of_heads(name: str, module: nn.Module, whole: tuple[int, int]) -> None:
+    """Refuse an attention module with a list of modules, one for each head.
+
+    Raises:
+        ShardingError: for such a one: every rank would use the first of them.
+    """
+    for inner, child in module.named_modules():
+        if isinstance(child, nn.ModuleList) and len(child) > 1 and len(child) in whole:
+            raise ShardingError(
+                f"model: {name!r} has {len(child)} modules {inner!r}, one for each head, of which "
+                f"every rank would use the first. Leave it whole by {_left(name)}"
+            )
+
+
+def _left(name: str) -> str:
+    """The rule that leaves the layers of a module whole, and those of its likes."""
+    return f"Rule('{re.sub(r'[0-9]+', '*', name)}.*', 'whole')"
 
 
 def refuses_dropout(module: nn.Module) -> None:

@@ -11,6 +11,7 @@ from xlayout.errors import ShardingError
 from xlayout.torch.parallel.assignment import Weight, parts, weights_of
 from xlayout.torch.parallel.heads import (
     counts_own_heads,
+    refuse_modules_of_heads,
     refuse_other_heads,
     refuses_dropout,
     slices_alibi,
@@ -103,8 +104,10 @@ def _attention(model: nn.Module, plan: TensorPlan) -> list[nn.Module]:
             continue
         layer, _, leaf = name.rpartition(".")
         found[layer.rpartition(".")[0] if leaf in ("weight", "bias") else layer] = None
+    heads, kv_heads = plan.numbers.heads or 0, plan.numbers.kv_heads or 0
     for name in found:
-        refuse_other_heads(name, model.get_submodule(name), plan.numbers.heads or 0)
+        refuse_other_heads(name, model.get_submodule(name), heads)
+        refuse_modules_of_heads(name, model.get_submodule(name), (heads, kv_heads))
     return [model.get_submodule(name) for name in found]
 
 
