@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.shard.pool import Ranks
-from tests.tp import on_ranks, on_ranks_bias, on_ranks_uses
+from tests.tp import on_ranks, on_ranks_adapters, on_ranks_bias, on_ranks_uses
 
 pytestmark = pytest.mark.distributed
 
@@ -23,6 +23,10 @@ def test_transforms_of_functions(two: Ranks, how: str) -> None:
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_passes_are_run_again(two: Ranks, reentrant: bool) -> None:
     two(on_ranks_uses.checkpointed, 2, reentrant)
+
+
+def test_adapters_beside_layers_are_cut_by_rules(four: Ranks) -> None:
+    four(on_ranks_adapters.adapted, 4)
 
 
 def test_a_plan_may_list_weights_in_any_order(two: Ranks) -> None:
