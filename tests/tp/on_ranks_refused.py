@@ -93,6 +93,12 @@ def _temperature() -> tuple[nn.Module, Any, Any]:
     return nn.ModuleDict({"x": attention}), rules, {"config": {"num_attention_heads": 2}}
 
 
+def _unlike() -> tuple[nn.Module, Any, Any]:
+    attention = nn.ModuleDict({"q_proj": nn.Linear(4, 4), "q_norm": nn.LayerNorm((2, 2))})
+    rules = [tp.Rule("q_proj", "column", "heads")]
+    return nn.ModuleDict({"x": attention}), rules, {"config": {"num_attention_heads": 2}}
+
+
 def _norms() -> tuple[nn.Module, Any, Any]:
     norms = nn.ModuleList(nn.LayerNorm(2) for _ in range(2))
     attention = nn.ModuleDict(
@@ -123,6 +129,7 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "a convolution": _layer(lambda: nn.Conv1d(4, 4, 1), "column"),
     "a norm of heads": _norm,
     "norms of each head": _norms,
+    "a norm with numbers for each head": _unlike,
     "an activation that is learned": _activation,
     "a number beside layers": _temperature,
     "one layer, two rules": _shared,

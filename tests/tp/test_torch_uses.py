@@ -120,6 +120,9 @@ def test_a_bias_by_itself_is_in_the_norm_with_all_its_parts(two: Ranks) -> None:
          "partial_grads=True)"),
         ("norms of each head", "model: '0' has 2 modules 'q_norm.norms', one for each head, of "
          "which every rank would use the first. Leave it whole by Rule('*.*', 'whole')"),
+        ("a norm with numbers for each head", "model: 'x.q_norm.weight' is whole on every rank, "
+         "between layers that are cut, and has numbers for each head. Leave the layers whole by "
+         "Rule('x.*', 'whole')"),
         ("an activation that is learned", "model: 'mlp.act_fn.weight' is whole on every rank, "
          "between layers that are cut: each would have a part of its gradient. Give "
          "Rule('act_fn', 'whole', partial_grads=True)"),

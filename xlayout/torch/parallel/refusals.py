@@ -162,6 +162,12 @@ def refuse_between(weight: Weight) -> None:
         return
     if not re.fullmatch("(q|k|query|key)_?(layer_?)?norm|act(ivation)?(_fn|_func)?", layer):
         return
+    if parameter.ndim > 1:
+        around = ".".join([*weight.owner.split(".")[-2:-1], "*"])
+        raise ShardingError(
+            f"model: {weight.name!r} is whole on every rank, between layers that are cut, and has "
+            f"numbers for each head. Leave the layers whole by Rule({around!r}, 'whole')"
+        )
     if weight.leaf not in ("weight", "bias"):
         layer = f"{layer}.{weight.leaf}"
     raise ShardingError(
