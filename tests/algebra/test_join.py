@@ -1,4 +1,7 @@
-"""Join: two boxes meet where they share a position; longer loops take no more time."""
+"""Join: two boxes meet where they share a position; longer loops take no more time.
+
+Among many boxes those that one meets are found without trying all.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from xlayout.algebra.join import Side, join, side
+from xlayout.algebra.near import near
 from xlayout.errors import CompositionError
 
 
@@ -51,6 +55,20 @@ def met(a: Side, b: Side) -> list[tuple[int, int]]:
 def test_boxes_meet_exactly_where_they_share_a_position(a: Side, b: Side) -> None:
     ours, theirs = positions(a), positions(b)
     assert met(a, b) == sorted((ours[y], theirs[y]) for y in ours.keys() & theirs.keys())
+
+
+@given(st.lists(sides(), min_size=4, max_size=12), st.integers(1, 3), sides())
+def test_whatever_a_box_meets_among_many_is_near(few: list[Side], n: int, box: Side) -> None:
+    steps = max(few, key=lambda one: len(one[2]))[2]  # of one form, then of many
+    alike = [(at, carried, steps) for at, carried, _ in few]
+    for boxes in (
+        alike * 5,
+        few * 5,
+        [(60 * k + at, *rest) for k, (at, *rest) in enumerate(few * n)],
+    ):
+        numbers = near(boxes)(box)
+        assert len(set(numbers)) == len(numbers)
+        assert {k for k, one in enumerate(boxes) if met(one, box)} <= set(numbers)
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 9))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
 import random
 import sys
 from collections.abc import Callable
@@ -20,6 +22,36 @@ def shuffled(n: int) -> Layout:
     return Layout([(n,)], [(n,)], [Piece(i, o) for o, i in enumerate(order)])
 
 
+def columns(n: int) -> Layout:
+    """Matrices of many widths, side by side."""
+    widths = random.Random(1).choices(range(1, 40), k=n)
+    return Layout.concat([(4, width) for width in widths], axis=1)
+
+
+def shares(n: int) -> Layout:
+    """From equal parts of a flat buffer to parameters of many sizes, as in ZeRO."""
+    sizes = random.Random(2).choices(range(1, 40), k=n)
+    part, rest = divmod(sum(sizes), n - 1)
+    parts = [(part,)] * (n - 1) + [(rest,)]
+    return Layout.identity((sum(sizes),)).regrouped(parts, [(size,) for size in sizes])
+
+
+def packed(n: int) -> Layout:
+    """Sequences of many lengths, from a padded batch to one after the other."""
+    lengths = random.Random(3).choices(range(1, 40), k=n)
+    starts = itertools.accumulate(lengths, initial=0)
+    pieces = [
+        Piece(40 * k, start, ((length, 1, 1),))
+        for k, (length, start) in enumerate(zip(lengths, starts, strict=False))
+    ]
+    return Layout([(n, 40)], [(sum(lengths),)], pieces)
+
+
+def run_shares(n: int) -> Any:
+    layout = shares(n)
+    return layout(*[np.ones(shape) for shape in layout.in_shapes])
+
+
 OPS: dict[str, Callable[[int], Any]] = {
     "unstack": lambda n: xl.unstack(np.ones((n, 61))),
     "unstack, views": lambda n: xl.unstack(np.ones((n, 62)), copy=None),
@@ -29,6 +61,14 @@ OPS: dict[str, Callable[[int], Any]] = {
     "the inverse of a table": lambda n: shuffled(n).inverse(),
     "two tables": lambda n: shuffled(n) >> shuffled(n),
     "equal tables": lambda n: shuffled(n) == shuffled(n).inverse().inverse(),
+    "a batch packed and padded": lambda n: packed(n) >> packed(n).inverse(),
+    "columns, there and back": lambda n: columns(n) >> columns(n).inverse(),
+    "columns, checked": lambda n: pickle.loads(pickle.dumps(columns(n))),
+    "columns, one at a time": lambda n: columns(n).inverse().each(),
+    "columns, as a program": lambda n: columns(n).cost(1),
+    "columns, as a pattern": lambda n: str(columns(n)),
+    "parameters from shares": run_shares,
+    "shares, with an axis more": lambda n: shares(n).lift(3),
 }
 
 

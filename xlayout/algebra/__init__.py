@@ -5,7 +5,7 @@ Its modules, from the bottom up:
     shapes                       checks that all entry points share
     piece                        one affine box: pairs of input and output positions
     fingerprint, merge           one number for a set of boxes; fewer boxes, the same pairs
-    join, compose                where two boxes meet; sets of boxes composed and compared
+    join, near, compose          where two boxes meet; sets of boxes composed and compared
     strided                      boxes as copies between addresses, and as views
     index                        the table that boxes stand for: the oracle
     boxes, program, assemble     a layout as reshape, permute, slice and concatenate

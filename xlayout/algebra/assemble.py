@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xlayout.algebra.boxes import Box, Run, boxes, overlapping
-from xlayout.algebra.compose import restrict
+from xlayout.algebra.compose import between_each
 from xlayout.algebra.piece import Piece, span
 from xlayout.algebra.program import Program, Writer
 from xlayout.algebra.shapes import Shape, ends
@@ -29,23 +29,23 @@ def build(
     An output that resists the cuts, or would take thousands of them, becomes one gather.
     """
     writer = Writer(list(in_shapes))
-    outputs = []
-    in_ends, out_ends = ends(in_shapes), ends(out_shapes)
-    for number, out_shape in enumerate(out_shapes):
-        here = restrict(pieces, outputs=out_ends[number])
-        parts = [(j, restrict(here, inputs=inputs)) for j, inputs in enumerate(in_ends)]
-        made = _output(writer, number, parts, in_shapes, out_shape)
-        outputs.append(_with_empty(writer, made, in_shapes))
+    parts: list[list[tuple[int, tuple[Piece, ...]]]] = [[] for _ in out_shapes]
+    for j, k, here in between_each(pieces, ends(in_shapes), ends(out_shapes)):
+        parts[k].append((j, here))
+    empty = [j for j, shape in enumerate(in_shapes) if 0 in shape]
+    outputs = [
+        _with_empty(writer, _output(writer, k, parts[k], in_shapes, out_shape), empty)
+        for k, out_shape in enumerate(out_shapes)
+    ]
     return writer.finish(outputs)
 
 
-def _with_empty(writer: Writer, made: int, in_shapes: Sequence[Shape]) -> int:
+def _with_empty(writer: Writer, made: int, empty: Sequence[int]) -> int:
     """`made`, with inputs of no elements concatenated to it, so that gradients reach them too."""
     shape = writer.shapes[made]
-    empty = [j for j, s in enumerate(in_shapes) if 0 in s and (j or 0 not in shape)]
-    if not empty:
+    parts = [writer.reshape(j, (0,)) for j in empty if j or 0 not in shape]
+    if not parts:
         return made
-    parts = [writer.reshape(j, (0,)) for j in empty]
     flat = writer.concatenate([writer.reshape(made, (math.prod(shape),)), *parts], 0)
     return writer.reshape(flat, shape)
 

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from xlayout.algebra.join import Side, join, side
 from xlayout.algebra.merge import merge
+from xlayout.algebra.near import near
 from xlayout.algebra.piece import Loop, Piece
 from xlayout.errors import CompositionError
 
-__all__ = ["MAX_PIECES", "compose", "disjoint", "in_side", "restrict", "same_pairs"]
+__all__ = [
+    "MAX_PIECES",
+    "between_each",
+    "compose",
+    "disjoint",
+    "in_side",
+    "restrict",
+    "restrict_each",
+    "same_pairs",
+]
 
 MAX_PIECES = 4096
 _MAX_RAW = 64 * MAX_PIECES  # joins yield pieces before merging; most of them merge again
@@ -54,6 +65,53 @@ def restrict(
     return pieces
 
 
+def restrict_each(
+    pieces: Sequence[Piece], stretches: Iterable[tuple[int, int]], *, inputs: bool
+) -> list[tuple[Piece, ...]]:
+    """`restrict` to each of many stretches of the inputs, or of the outputs, in one go."""
+    sides = [in_side(p) if inputs else (_out_side(p), ()) for p in pieces]
+    meeting = near([shared for shared, _ in sides])
+    made = []
+    for low, high in stretches:
+        window = side(low, 0, ((high - low, 1, 1),))
+        found = []
+        for k in meeting(window):
+            shared, free = sides[k]
+            for x, z, loops in join(window, shared) if inputs else join(shared, window):
+                found.append(Piece(x, z, (*loops, *free)))
+        made.append(merge(found))
+    return made
+
+
+def between_each(
+    pieces: Sequence[Piece], ins: Sequence[tuple[int, int]], outs: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, tuple[Piece, ...]]]:
+    """(input, output, pieces) of each two arrays that have any, in this order.
+
+    Args:
+        pieces: those between all arrays.
+        ins: where each input begins and ends.
+        outs: where each output does.
+    """
+    from bisect import bisect_left, bisect_right  # not loaded by `import xlayout`
+
+    first, last = [low for low, _ in ins], [high for _, high in ins]
+    to = restrict_each(pieces, outs, inputs=False) if len(outs) > 1 else [tuple(pieces)]
+    found = []
+    for k, here in enumerate(to):
+        reached = {
+            j
+            for p in here
+            for j in range(bisect_right(last, p.in_offset), bisect_left(first, p.in_end))
+        }
+        numbers = sorted(reached)
+        parts = [here] * len(numbers)
+        if len(ins) > 1:
+            parts = restrict_each(here, [ins[j] for j in numbers], inputs=True)
+        found += [(j, k, part) for j, part in zip(numbers, parts, strict=True) if part]
+    return sorted(found, key=itemgetter(0, 1))
+
+
 def same_pairs(left: Iterable[Piece], right: tuple[Piece, ...]) -> bool:
     """Whether two sets of pieces hold the same pairs. Each must hold every output at most once."""
     left = tuple(left)
@@ -66,11 +124,12 @@ def same_pairs(left: Iterable[Piece], right: tuple[Piece, ...]) -> bool:
         table = _table(left)
         return table is not None and table == _table(right)
     sides = [_out_side(p) for p in right]
+    meeting = near(sides)
     met = 0
     for piece in left:
         here = _out_side(piece)
-        for other in sides:
-            for x, z, loops in join(here, other):
+        for k in meeting(here):
+            for x, z, loops in join(here, sides[k]):
                 if x != z or any(a != b for n, a, b in loops if n > 1):
                     return False
                 met += math.prod([n for n, _, _ in loops])
@@ -81,14 +140,13 @@ def disjoint(pieces: tuple[Piece, ...]) -> bool:
     """Whether no output position is written twice."""
     if _count(pieces) <= min(len(pieces) ** 2, _FEW):
         return _table(pieces) is not None
-    sides = [(_out_side(p), p.out_end) for p in sorted(pieces, key=lambda p: p.out_offset)]
-    for k, (here, end) in enumerate(sides):
-        for there, _ in sides[k + 1 :]:
-            if there[0] >= end:
-                break
-            if any(True for _ in join(here, there)):
-                return False
-    return True
+    sides = [_out_side(p) for p in pieces]
+    meeting = near(sides)
+    return not any(
+        k < other and any(True for _ in join(here, sides[other]))
+        for k, here in enumerate(sides)
+        for other in meeting(here)
+    )
 
 
 def _table(pieces: tuple[Piece, ...]) -> dict[int, int] | None:
@@ -105,11 +163,12 @@ def _table(pieces: tuple[Piece, ...]) -> dict[int, int] | None:
 def _joined(first: tuple[Piece, ...], then: tuple[Piece, ...]) -> list[Piece]:
     """The composition, before merging."""
     sides = [_out_side(p) for p in first]
+    meeting = near(sides)
     pieces: list[Piece] = []
     for after in then:
         shared, free = in_side(after)
-        for before in sides:
-            for in_offset, out_offset, loops in join(before, shared):
+        for k in meeting(shared):
+            for in_offset, out_offset, loops in join(sides[k], shared):
                 pieces.append(Piece(in_offset, out_offset, loops + free))
                 if len(pieces) > _MAX_RAW:
                     raise _too_many(f"more than {_MAX_RAW} pieces before merging")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from xlayout.algebra.compose import restrict
+from xlayout.algebra.compose import between_each
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Parts, Piece
 from xlayout.algebra.shapes import as_shape, axis_of, each_shape, ends, integer, permutation
@@ -85,20 +85,13 @@ def lift(parts: Parts, before: Sequence[int] | int, after: Sequence[int] | int) 
     a, c = math.prod(before), math.prod(after)
     lifted: list[Piece] = []
     in_ends, out_ends = ends(in_shapes), ends(out_shapes)
-    for to in out_ends:
-        here = restrict(pieces, outputs=to)
-        for source in in_ends:
-            m, n = source[1] - source[0], to[1] - to[0]
-            for p in restrict(here, inputs=source):
-                around = ((a, m * c, n * c), (c, 1, 1))
-                loops = tuple((k, x * c, z * c) for k, x, z in p.loops)
-                lifted.append(
-                    Piece(
-                        source[0] * a * c + p.in_offset * c,
-                        to[0] * a * c + p.out_offset * c,
-                        (*around, *loops),
-                    )
-                )
+    for j, k, here in between_each(pieces, in_ends, out_ends):
+        (source, source_end), (to, to_end) = in_ends[j], out_ends[k]
+        for p in here:
+            around = ((a, (source_end - source) * c, (to_end - to) * c), (c, 1, 1))
+            loops = tuple((n, x * c, z * c) for n, x, z in p.loops)
+            first, start = source * a + p.in_offset, to * a + p.out_offset
+            lifted.append(Piece(first * c, start * c, (*around, *loops)))
     return (
         tuple((*before, *s, *after) for s in in_shapes),
         tuple((*before, *s, *after) for s in out_shapes),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xlayout.algebra.boxes import Box, Run, boxes, overlapping
-from xlayout.algebra.compose import restrict
+from xlayout.algebra.compose import between_each
 from xlayout.algebra.piece import Piece, span
 from xlayout.algebra.shapes import Shape, ends
 
@@ -27,13 +27,12 @@ def pattern_of(
 ) -> str | None:
     """A pattern with its sizes that may say the layout, or None."""
     found: list[tuple[int, int, Box]] = []
-    for j, inputs in enumerate(ends(in_shapes)):
-        for k, outputs in enumerate(ends(out_shapes)):
-            here = restrict(pieces, inputs, outputs)
-            cut = boxes(j, here, in_shapes[j], out_shapes[k])
-            if cut is None or any(r.in_axis < 0 for box in cut for r in box.runs):
-                return None
-            found += [(j, k, box) for box in cut]
+    # A side of one array is not cut, which would look at every pair of loops.
+    for j, k, here in between_each(pieces, ends(in_shapes), ends(out_shapes)):
+        cut = boxes(j, here, in_shapes[j], out_shapes[k])
+        if cut is None or any(r.in_axis < 0 for box in cut for r in box.runs):
+            return None
+        found += [(j, k, box) for box in cut]
     naming = _Naming([box for _, _, box in found])
     of_input: list[list[int]] = [[] for _ in in_shapes]
     of_output: list[list[int]] = [[] for _ in out_shapes]

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from xlayout.algebra.compose import MAX_PIECES, compose, disjoint, restrict, same_pairs
+from xlayout.algebra.compose import (
+    MAX_PIECES,
+    compose,
+    disjoint,
+    restrict,
+    restrict_each,
+    same_pairs,
+)
 from xlayout.algebra.constructors import lift as lift_parts
 from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.merge import merge
@@ -208,7 +215,8 @@ class Relation:
         output, count = integer(output, "output", None), len(self.out_shapes)
         if not -count <= output < count:
             raise SizeError(f"output: {output}; the layout makes {count}, from 0")
-        return self._part(self.out_shapes[output], ends(self.out_shapes)[output])
+        part = self.between((0, self.in_size), ends(self.out_shapes)[output])
+        return self._of((self.in_shapes, (self.out_shapes[output],), part))
 
     def each(self) -> list[Self]:
         """`only` of every output, in a time that grows with their number and not with its square.
@@ -217,10 +225,11 @@ class Relation:
         >>> [part.out_shape for part in Layout.concat([(2,), (3,)]).inverse().each()]
         [(2,), (3,)]
         """
-        return list(map(self._part, self.out_shapes, ends(self.out_shapes)))
-
-    def _part(self, shape: Shape, stretch: tuple[int, int]) -> Self:
-        return self._of((self.in_shapes, (shape,), self.between((0, self.in_size), stretch)))
+        parts = restrict_each(self.pieces, ends(self.out_shapes), inputs=False)
+        return [
+            self._of((self.in_shapes, (shape,), part))
+            for shape, part in zip(self.out_shapes, parts, strict=True)
+        ]
 
     # -- equality ---------------------------------------------------------------------------------
 

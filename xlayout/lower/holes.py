@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
 
-from xlayout.algebra import Layout
+from xlayout.algebra import Layout, Piece
 from xlayout.algebra.boxes import Box, boxes
-from xlayout.algebra.shapes import ends
+from xlayout.algebra.compose import between_each
+from xlayout.algebra.shapes import Shape, ends
 from xlayout.backend import Backend
 
 __all__ = ["fill_holes", "has_holes", "holes_of"]
@@ -44,16 +45,20 @@ def holes_of(layout: Layout) -> tuple[tuple[Region, ...], ...]:
     >>> holes_of(Layout.pad((4, 3), axis=1, to=5))
     ((((0, 4), (3, 5)),),)
     """
-    return tuple([tuple(_holes(layout, k)) for k in range(len(layout.out_shapes))])
+    written: list[list[tuple[Shape, tuple[Piece, ...]]]] = [[] for _ in layout.out_shapes]
+    for j, k, pieces in between_each(
+        layout.pieces, ends(layout.in_shapes), ends(layout.out_shapes)
+    ):
+        written[k].append((layout.in_shapes[j], pieces))
+    return tuple(map(tuple, map(_holes, layout.out_shapes, written)))
 
 
-def _holes(layout: Layout, number: int) -> list[Region]:
-    out_shape = layout.out_shapes[number]
-    outputs = ends(layout.out_shapes)[number]
+def _holes(out_shape: Shape, written: list[tuple[Shape, tuple[Piece, ...]]]) -> list[Region]:
+    """The holes of one output, where these pieces, each from an array of that shape, write it."""
     whole: Region = tuple([(0, n) for n in out_shape])
     left = [whole] if 0 not in out_shape else []
-    for in_shape, inputs in zip(layout.in_shapes, ends(layout.in_shapes), strict=True):
-        found = boxes(0, layout.between(inputs, outputs), in_shape, out_shape)
+    for in_shape, pieces in written:
+        found = boxes(0, pieces, in_shape, out_shape)
         if found is None:
             return [whole]
         for box in found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from xlayout.algebra import Layout
+from xlayout.algebra.compose import between_each
 from xlayout.algebra.shapes import ends
 from xlayout.algebra.strided import row_major, strided_copies
 from xlayout.backend import Moves
@@ -29,16 +30,11 @@ def moves_of(
     targets = tuple(map(row_major, layout.out_shapes)) if targets is None else targets
     return tuple(
         (j, k, copy)
-        for j, (inputs, in_strides) in enumerate(zip(ends(layout.in_shapes), sources, strict=True))
-        for k, (outputs, out_strides) in enumerate(
-            zip(ends(layout.out_shapes), targets, strict=True)
+        for j, k, pieces in between_each(
+            layout.pieces, ends(layout.in_shapes), ends(layout.out_shapes)
         )
         for copy in strided_copies(
-            layout.between(inputs, outputs),
-            layout.in_shapes[j],
-            in_strides,
-            layout.out_shapes[k],
-            out_strides,
+            pieces, layout.in_shapes[j], sources[j], layout.out_shapes[k], targets[k]
         )
     )
 
