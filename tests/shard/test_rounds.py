@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 import xlayout as xl
+from tests.counted import counted
 from xlayout.shard.message import Message
 from xlayout.shard.rounds import in_rounds
 
@@ -76,3 +77,15 @@ def test_sizes_with_a_common_measure_are_cut_to_it() -> None:
 def test_where_that_takes_too_many_rounds_ends_are_padded() -> None:
     sent = [Message(0, 1, xl.Layout.identity((1001,))), Message(1, 0, xl.Layout.identity((1000,)))]
     assert [(r.width, r.padding) for r in in_rounds(sent, 2)] == [(1001, 1)]
+
+
+def test_four_times_the_messages_take_four_times_the_planning() -> None:
+    def planned(ranks: int) -> int:
+        one = xl.Layout.identity((2,))
+        sent = [Message(a, b, one) for a in range(ranks) for b in range(ranks)]
+        with counted() as seen:
+            in_rounds(sent, ranks)
+        return seen.total()
+
+    few, many = planned(64), planned(128)
+    assert few < many < 5 * few

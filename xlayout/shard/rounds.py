@@ -9,6 +9,7 @@ remainders as they have in common, and up to a tenth of padding.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -66,18 +67,17 @@ def _degree(messages: Sequence[Message], quantum: int, ranks: int) -> int:
 def _coloured(messages: Sequence[Message], quantum: int) -> tuple[Round, ...]:
     """Quanta, each in the first round in which both its ranks are free."""
     rounds: list[list[Transfer]] = []
-    busy: list[tuple[set[int], set[int]]] = []
+    sends, receives = defaultdict[int, int](int), defaultdict[int, int](int)  # a bit for each round
     for m in messages:
         for first in range(0, m.elements, quantum):
-            k = 0
-            while k < len(rounds) and (m.src in busy[k][0] or m.dst in busy[k][1]):
-                k += 1
+            taken = sends[m.src] | receives[m.dst]
+            free = ~taken & (taken + 1)
+            sends[m.src] |= free
+            receives[m.dst] |= free
+            k = free.bit_length() - 1
             if k == len(rounds):
                 rounds.append([])
-                busy.append((set(), set()))
             rounds[k].append(Transfer(m, first, first + quantum))
-            busy[k][0].add(m.src)
-            busy[k][1].add(m.dst)
     return tuple(Round(quantum, tuple(transfers)) for transfers in rounds)
 
 
