@@ -1,4 +1,4 @@
-"""Parallel: weights in nested dicts, placed on a mesh as a plan says."""
+"""Parallel: nested dicts of weights, placed on a mesh as a plan says."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from xlayout.registry import backend_of
 if TYPE_CHECKING:
     from xlayout.tp.value import Placed, TensorPlan
 
-__all__ = ["along", "parallelize"]
+__all__ = ["parallelize", "tp_mesh"]
 
 
-def along(mesh: Any) -> tuple[tuple[Mesh, str], int]:
-    """A mesh with the axis along which a model is shared, and the size of that.
+def tp_mesh(mesh: Any) -> tuple[tuple[Mesh, str], int]:
+    """A mesh with the axis over which a model is sharded, and the size of that axis.
 
     Raises:
         TypeError: for something that is not a jax.sharding.Mesh.
@@ -38,7 +38,7 @@ def parallelize(
     """The weights by their names, on the mesh; see `xlayout.tp.parallelize`."""
     places = {name: _place(name, placed, mesh, plan.parts) for name, placed in plan.items()}
     for name in places:
-        inside = jax.tree.leaves(arrays[name])  # a variable of flax holds an array
+        inside = jax.tree.leaves(arrays[name])  # a flax variable holds an array
         if not all(isinstance(x, jax.ShapeDtypeStruct) or _is_array(x, name) for x in inside):
             raise TypeError(
                 f"model[{name!r}]: a {type(arrays[name]).__name__}; wanted an array of JAX or "

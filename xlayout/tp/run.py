@@ -67,7 +67,7 @@ def parallelize(
     (None, 'tp')
     """
     side = _side(model)
-    mesh, parts = side.along(mesh)
+    mesh, parts = side.tp_mesh(mesh)
     if not isinstance(model, Mapping):
         side.refuse_twice(model)
     if plan is None:

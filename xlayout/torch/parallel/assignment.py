@@ -1,4 +1,4 @@
-"""Assignment: which role each module of a model has, by the rules of a plan."""
+"""Assignment: the role of each module of a model, by the rules of a plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import nn
 
 from xlayout.errors import ShardingError
 from xlayout.shard.owners import common, regions
-from xlayout.torch.parallel.line import Copies, Features, Line
 from xlayout.torch.parallel.refusals import (
     refuse_beside,
     refuse_between,
@@ -33,6 +32,7 @@ from xlayout.torch.parallel.roles import (
     Tail,
     Vocab,
 )
+from xlayout.torch.parallel.tp_group import Copies, Features, TPGroup
 
 if TYPE_CHECKING:
     from xlayout.tp.value import Placed, TensorPlan
@@ -45,11 +45,11 @@ class Weight:
     """A parameter in its module.
 
     Attributes:
-        name: in the model.
+        name: its name in the model.
         owner: the name of its module.
         module: that module.
         leaf: its name in the module.
-        placed: how it is cut.
+        placed: how it is sharded.
     """
 
     name: str
@@ -60,24 +60,24 @@ class Weight:
 
     @property
     def parameter(self) -> nn.Parameter | None:
-        """What stands there now."""
+        """The parameter that the module has now."""
         return self.module._parameters.get(self.leaf)
 
     @property
     def axis(self) -> int | None:
-        """Which axis is cut."""
+        """The axis that is cut."""
         return self.placed.axis
 
 
 @dataclass(slots=True)
 class Part:
-    """The role of a module, and which of its weights need more than that.
+    """The role of a module, and those of its parameters that need more than that.
 
     Attributes:
         module: the module.
-        role: what it sends.
-        copies: its parameters whose gradients are in parts on several ranks.
-        counted: its parameters that are cut; see `Counted`.
+        role: what it communicates.
+        copies: its parameters whose gradients have to be summed over ranks.
+        counted: its sharded parameters; see `Counted`.
     """
 
     module: nn.Module
@@ -87,7 +87,7 @@ class Part:
 
 
 def weights_of(model: nn.Module, plan: TensorPlan) -> list[Weight]:
-    """The parameters of a model, as a plan has them.
+    """The parameters of a model that a plan covers.
 
     Raises:
         ShardingError: for a buffer that is to be cut; for one parameter with two shardings.
@@ -122,8 +122,10 @@ def _sends(weight: Weight) -> Any:
     return rule and (rule.cut, rule.features, rule.gather, rule.scatter, rule.partial_grads)
 
 
-def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: Line) -> list[Part]:
-    """All modules that have to send something.
+def parts(
+    model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], group: TPGroup
+) -> list[Part]:
+    """All modules that have to communicate.
 
     Raises:
         ShardingError: for a module that cannot run so.
@@ -132,7 +134,7 @@ def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: L
     found: dict[int, Part] = {}
     summed = _summed(model, plan)
     cut = {id(weight.module) for weight in weights if weight.axis is not None}
-    # What a layer sends is told by its cut matrix, whatever a plan lists before that.
+    # The sharded matrix of a layer determines its role, whatever the plan lists before it.
     for weight in sorted(weights, key=lambda w: w.axis is None or w.leaf == "bias"):
         module, shared = weight.module, _has_part_of_gradient(weight.placed)
         if id(module) in summed and id(module) in cut and weight.axis is None:
@@ -141,17 +143,19 @@ def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: L
                 f"summed: it would count {plan.parts} times"
             )
         if id(module) not in found:
-            role = _role(weight, plan, line, module_is_summed=id(module) in summed)
+            role = _role(weight, plan, group, module_is_summed=id(module) in summed)
             if role is None and shared:
-                role = Alone(line)
+                role = Alone(group)
             if role is None:
                 continue
             refuse_layer(weight.owner, module)
             found[id(module)] = Part(module, role)
         if shared:
-            found[id(module)].copies[weight.leaf] = _copies(weight.placed, line.rank)
+            found[id(module)].copies[weight.leaf] = _copies(weight.placed, group.rank)
         if weight.axis is not None:
-            found[id(module)].counted[weight.leaf] = _counted(weight.placed, weight.axis, line.rank)
+            found[id(module)].counted[weight.leaf] = _counted(
+                weight.placed, weight.axis, group.rank
+            )
     for name in dict.fromkeys(
         _around(weight.owner) for weight in weights if weight.axis is not None
     ):
@@ -169,12 +173,12 @@ def parts(model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], line: L
 
 
 def _around(owner: str) -> str:
-    """The name of the module that a module is in."""
+    """The name of a module's parent."""
     return owner.rpartition(".")[0]
 
 
 def _leaves_cut(weight: Weight) -> bool:
-    """Whether a layer leaves what it makes cut, for others beside it."""
+    """Whether a layer leaves its outputs sharded, for the next layer."""
     rule = weight.placed.rule
     return weight.axis is not None and rule is not None and rule.cut == "column" and not rule.gather
 
@@ -189,7 +193,7 @@ def _summed(model: nn.Module, plan: TensorPlan) -> set[int]:
 
 
 def _has_part_of_gradient(placed: Placed) -> bool:
-    """Whether every rank has but a part of the gradient of what it holds."""
+    """Whether every rank computes only a part of the gradient of what it holds."""
     if placed.axis is not None:
         return placed.overlaps
     return placed.rule is not None and placed.rule.partial_grads
@@ -213,14 +217,16 @@ def _counted(placed: Placed, axis: int, rank: int) -> Counted:
     return axis, tuple(found)
 
 
-def _role(weight: Weight, plan: TensorPlan, line: Line, *, module_is_summed: bool) -> Role | None:
+def _role(
+    weight: Weight, plan: TensorPlan, group: TPGroup, *, module_is_summed: bool
+) -> Role | None:
     """The role that a weight gives its module, or None."""
     if weight.placed.tail:
-        return Tail(line, weight.placed.tail)
+        return Tail(group, weight.placed.tail)
     if weight.axis is None:
         return None
     if module_is_summed:
-        return Experts(line)
+        return Experts(group)
     if weight.leaf == "bias":
         return Alone(line)  # a bias by itself: that of a layer comes after its matrix
     if weight.leaf != "weight" and len(weight.placed.shape) == 1 and _is_of_heads(weight.placed):
@@ -231,7 +237,7 @@ def _role(weight: Weight, plan: TensorPlan, line: Line, *, module_is_summed: boo
             f"{type(weight.module).__name__} sends to other ranks; give a rule "
             f"Rule({weight.owner!r}, 'sum') if its results are to be summed"
         )
-    return _of_layer(weight, weight.axis, plan, line)
+    return _of_layer(weight, weight.axis, plan, group)
 
 
 def _is_of_heads(placed: Placed) -> bool:
@@ -248,8 +254,8 @@ def _of_layer(weight: Weight, axis: int, plan: TensorPlan, line: Line) -> Role:
     refuse_kind(weight.name, module, len(placed.shape))
     if rule.cut == "row":
         refuse_bias(weight.name, module)
-        return Row(line, features if rule.scatter else None, axis == len(placed.shape) - 2)
+        return Row(group, features if rule.scatter else None, axis == len(placed.shape) - 2)
     if rule.cut == "vocab" and isinstance(module, nn.Embedding):
         refuse_embedding(weight.name, module, runs)
-        return Vocab(line, runs[line.rank][0])
-    return Column(line, features if rule.gather or rule.cut == "vocab" else None)
+        return Vocab(group, runs[group.rank][0])
+    return Column(group, features if rule.gather or rule.cut == "vocab" else None)

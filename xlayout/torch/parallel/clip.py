@@ -1,4 +1,4 @@
-"""Clip: gradients of a model on several ranks, by the norm that they have together."""
+"""Clip: gradients of a tensor-parallel model, by their global norm."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["clip_grad_norm_"]
 def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     """`torch.nn.utils.clip_grad_norm_` for a model of `xlayout.tp.parallelize`.
 
-    Torch's own would take the norm of each rank's part: every rank would clip by another factor,
-    and what they hold in common would drift apart.
+    Torch's own takes the norm of each rank's part: every rank would clip by another factor, and
+    copies of the same parameter would drift apart.
 
     Args:
-        model: the model, or a module of it in which layers are cut. All ranks call it.
+        model: the model, or a submodule with sharded layers. All ranks must call this.
         max_norm: gradients are scaled down to this norm, in place.
         norm_type: the p of the norm, which may be infinity.
 
@@ -38,8 +38,8 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
     ...
     xlayout.errors.ShardingError: model: no layer of it is on several ranks; torch's own function...
     """
-    line = next((m.xlayout_role.line for m in model.modules() if isinstance(m, WithRole)), None)
-    if line is None:
+    group = next((m.xlayout_role.group for m in model.modules() if isinstance(m, WithRole)), None)
+    if group is None:
         raise ShardingError(
             "model: no layer of it is on several ranks; torch's own function clips its gradients"
         )
@@ -48,19 +48,19 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
             "model: FullyShardedDataParallel has put its gradients into flat ones, which do not "
             "tell what several ranks hold; use torch.distributed.fsdp.fully_shard"
         )
-    gradients = list(_own(model, line.rank))
+    gradients = list(_own(model, group.rank))
     wide = any(p.dtype == torch.float64 for p in model.parameters())
     dtype = torch.float64 if wide else torch.float32
     own = [torch.linalg.vector_norm(g.to(dtype), norm_type) for g in gradients]
     zero = torch.zeros((), dtype=dtype, device=next(model.parameters()).device)
     mine = torch.linalg.vector_norm(torch.stack([zero, *own]), norm_type)
-    norm: torch.Tensor = torch.linalg.vector_norm(line.every(mine), norm_type)
+    norm: torch.Tensor = torch.linalg.vector_norm(group.all_gather(mine), norm_type)
     torch.nn.utils.clip_grads_with_norm_(model.parameters(), max_norm, norm)
     return norm
 
 
 def _own(model: nn.Module, rank: int) -> Iterator[torch.Tensor]:
-    """The gradients that this rank counts: of what several hold, the first does."""
+    """The gradients that this rank counts; of copies, only the first rank counts them."""
     seen: set[int] = set()
     for module in model.modules():
         counted = module.xlayout_counted if isinstance(module, WithRole) else {}
@@ -69,7 +69,7 @@ def _own(model: nn.Module, rank: int) -> Iterator[torch.Tensor]:
                 continue
             seen.add(id(parameter))
             gradient: Any = parameter.grad
-            if hasattr(gradient, "full_tensor"):  # FSDP has cut it once more
+            if hasattr(gradient, "full_tensor"):  # sharded by FSDP as well
                 gradient = gradient.full_tensor()
             if leaf in counted:
                 axis, stretches = counted[leaf]

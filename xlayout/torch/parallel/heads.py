@@ -1,7 +1,7 @@
-"""Heads: what an attention module believes about how many it has, made true for one rank.
+"""Heads: the head counts that attention modules keep, set to those of one rank.
 
-Most models reshape by the size of a head and let the number follow; the others keep numbers in
-attributes, or ask their config.
+Most models reshape by the head size and infer the count; others keep counts in attributes, or read
+them from their config.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _WIDTHS = ("split_size", "embed_dim", "all_head_size")
 _KV_WIDTHS = ("kv_dim",)
 
 
-def counts_own_heads(module: nn.Module, whole: tuple[int, int], own: tuple[int, int]) -> None:
-    """Set an attention module's numbers to those of one rank.
+def set_local_heads(module: nn.Module, whole: tuple[int, int], own: tuple[int, int]) -> None:
+    """Set an attention module's head counts to those of one rank.
 
     Args:
         module: the parent of the layers that make queries, keys and values.
@@ -56,13 +56,13 @@ def counts_own_heads(module: nn.Module, whole: tuple[int, int], own: tuple[int, 
 
 
 class OwnHeads:
-    """A config with the numbers of heads that one rank has; all else is that of the model, now."""
+    """A config with the head counts of one rank; all else is read from the model's config."""
 
     def __init__(self, config: Any, numbers: dict[str, int]) -> None:
         self.__dict__.update(numbers, xlayout_config=config)
 
     def __getattr__(self, name: str) -> Any:
-        if "xlayout_config" not in self.__dict__:  # while it is copied
+        if "xlayout_config" not in self.__dict__:  # during a copy
             raise AttributeError(name)
         return getattr(self.__dict__["xlayout_config"], name)
 
@@ -71,10 +71,10 @@ class OwnHeads:
 
 
 def refuse_other_heads(name: str, module: nn.Module, heads: int) -> None:
-    """Refuse an attention module with another number of heads than the config names.
+    """Refuse an attention module with another head count than the config.
 
     Raises:
-        ShardingError: for such a one: its heads would be cut in two.
+        ShardingError: for such a module, whose heads would be cut in two.
     """
     for attribute in _HEADS:
         number = getattr(module, attribute, None)
@@ -108,8 +108,8 @@ def _left(name: str) -> str:
 def refuses_dropout(module: nn.Module) -> None:
     """Let an attention module refuse to drop scores in training, where ranks have unequal heads.
 
-    They would draw unequally many random numbers, and from then on drop different elements of
-    what is the same on all ranks.
+    They would draw different numbers of random values, and from then on drop different elements of
+    activations that must be equal on all ranks.
     """
     module.register_forward_pre_hook(_refuse_dropout)
 
@@ -132,7 +132,7 @@ def _refuse_dropout(module: nn.Module, _given: Any) -> None:
 
 
 def _spelled(module: nn.Module, names: tuple[str, ...], *, kv: bool) -> tuple[str, ...]:
-    """Names of a number of heads, and others that a module has for it."""
+    """`names` and the module's other attributes that look like this head count."""
     found = [
         name
         for name, value in vars(module).items()
@@ -145,7 +145,7 @@ def _spelled(module: nn.Module, names: tuple[str, ...], *, kv: bool) -> tuple[st
 
 
 def _replace(owner: Any, names: tuple[str, ...], before: int, now: int) -> None:
-    """Where a number of one of these names is the whole's, make it the rank's."""
+    """Change attributes of these names from `before` to `now`."""
     for name, number in _replaced(owner, names, before, now).items():
         setattr(owner, name, number)
 
@@ -155,12 +155,12 @@ def _replaced(owner: Any, names: tuple[str, ...], before: int, now: int) -> dict
     return {name: now for name, n in found.items() if n == before and not isinstance(n, bool)}
 
 
-def slices_alibi(module: nn.Module, heads: int, first: int, own: int) -> None:
-    """Let an attention module that is given biases for all heads use those of one rank.
+def slice_alibi(module: nn.Module, heads: int, first: int, own: int) -> None:
+    """Make an attention module that is given ALiBi biases of all heads use those of one rank.
 
     Args:
-        module: one whose forward pass takes `alibi` by name, perhaps added to `attention_mask`
-            already; others stay.
+        module: one whose forward pass takes `alibi` by name, or gets it added to `attention_mask`;
+            other modules are left alone.
         heads: of the model.
         first: the rank's first head.
         own: how many it has.
@@ -178,7 +178,7 @@ def slices_alibi(module: nn.Module, heads: int, first: int, own: int) -> None:
 
 
 def _sliced(biases: Any, heads: int, first: int, own: int) -> Any:
-    """The rank's part of (batch, heads, …) or (batch x heads, 1, …); of others all."""
+    """The rank's heads of (batch, heads, …) or (batch x heads, 1, …); other shapes unchanged."""
     if biases.ndim == 4 and biases.shape[1] == heads:
         return biases[:, first : first + own]
     if biases.ndim == 3 and biases.shape[0] % heads == 0:

@@ -1,4 +1,4 @@
-"""Model: a module of torch on several ranks, each with its part of the weights."""
+"""Model: a torch module made tensor-parallel, in place."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from xlayout.torch.parallel.heads import (
     counts_own_heads,
     refuse_modules_of_heads,
     refuse_other_heads,
-    refuses_dropout,
-    slices_alibi,
+    set_local_heads,
+    slice_alibi,
 )
-from xlayout.torch.parallel.line import Line
-from xlayout.torch.parallel.roles import runs_as
-from xlayout.torch.parallel.saving import saves_what_is_given
+from xlayout.torch.parallel.roles import assign_role
+from xlayout.torch.parallel.saving import guard_save_pretrained
+from xlayout.torch.parallel.tp_group import TPGroup
 
 if TYPE_CHECKING:
     from xlayout.tp.value import TensorPlan
 
-__all__ = ["along", "parallelize"]
+__all__ = ["parallelize", "tp_mesh"]
 
 _OUT = ("out_features", "nf", "num_embeddings")
 _IN = ("in_features", "nx")
 
 
-def along(mesh: Any) -> tuple[DeviceMesh, int]:
-    """The mesh of one axis along which a model is shared, and its size.
+def tp_mesh(mesh: Any) -> tuple[DeviceMesh, int]:
+    """The one-axis mesh over which a model is sharded, and its size.
 
     Raises:
         TypeError: for something that is not a DeviceMesh.
@@ -49,27 +49,27 @@ def along(mesh: Any) -> tuple[DeviceMesh, int]:
 
 def parallelize(model: nn.Module, mesh: DeviceMesh, plan: TensorPlan) -> nn.Module:
     """The module, changed for this rank; see `xlayout.tp.parallelize`."""
-    line = Line.along(mesh)
+    group = TPGroup.of_mesh(mesh)
     weights = weights_of(model, plan)
-    with_roles = parts(model, plan, weights, line)
+    with_roles = parts(model, plan, weights, group)
     parents = _attention(model, plan)
     made: dict[int, nn.Parameter] = {}
     for weight in weights:
-        _cut(weight, line.rank, made)
+        _cut(weight, group.rank, made)
     for part in with_roles:
-        runs_as(part.module, part.role, part.copies, part.counted)
+        assign_role(part.module, part.role, part.copies, part.counted)
     if parents:
-        _count_heads(parents, plan, line.rank)
+        _count_heads(parents, plan, group.rank)
     if plan.parts > 1:
-        saves_what_is_given(model)
+        guard_save_pretrained(model)
     return model
 
 
 def _cut(weight: Weight, rank: int, made: dict[int, nn.Parameter]) -> None:
-    """Put this rank's part of a parameter in its place; a tied one is cut once."""
+    """Replace a parameter by this rank's part; a tied one is cut once."""
     whole, axis = weight.parameter, weight.axis
     assert whole is not None
-    if axis is None or made.get(id(whole)) is whole:  # a module may be there twice
+    if axis is None or made.get(id(whole)) is whole:  # a module may occur twice
         return
     sharding, shape = weight.placed.sharding, weight.placed.shape
     local = sharding.local_shape(rank, shape)
@@ -89,7 +89,7 @@ def _cut(weight: Weight, rank: int, made: dict[int, nn.Parameter]) -> None:
 
 
 def _shift_padding(module: nn.Embedding, rows: range) -> None:
-    """The padding row of an embedding, by its place among the rows of this rank."""
+    """Count the padding row of an embedding among the rows of this rank."""
     if module.padding_idx is not None:
         inside = module.padding_idx in rows
         module.padding_idx = module.padding_idx - rows.start if inside else None
@@ -116,7 +116,7 @@ def _count_heads(parents: list[nn.Module], plan: TensorPlan, rank: int) -> None:
     whole = plan.numbers.heads or 0, plan.numbers.kv_heads or 0
     first = sum(before for before, _ in own[:rank])
     for module in parents:
-        counts_own_heads(module, whole, own[rank])
+        set_local_heads(module, whole, own[rank])
         if len(set(own)) > 1:
-            refuses_dropout(module)
-        slices_alibi(module, whole[0], first, own[rank][0])
+            forbid_dropout(module)
+        slice_alibi(module, whole[0], first, own[rank][0])

@@ -1,7 +1,7 @@
-"""Roles: what a layer sends to the other ranks, before it runs and after.
+"""Roles: what a layer communicates before and after its forward pass.
 
-A layer with a role is of a class derived from its own, as FSDP does it: the names of parameters,
-hooks and `isinstance` stay as they are.
+A layer with a role gets a class derived from its own, as in FSDP: parameter names, hooks and
+`isinstance` keep working.
 """
 
 from __future__ import annotations
@@ -14,135 +14,135 @@ from typing import Any
 import torch
 from torch import nn
 
-from xlayout.torch.parallel.line import Copies, Features, Line
+from xlayout.torch.parallel.tp_group import Copies, Features, TPGroup
 
-__all__ = ["Alone", "Column", "Experts", "Role", "Row", "Tail", "Vocab", "WithRole", "runs_as"]
+__all__ = ["Alone", "Column", "Experts", "Role", "Row", "Tail", "Vocab", "WithRole", "assign_role"]
 
 _Forward = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A layer whose results are cut.
+    """A column-parallel layer: its outputs are sharded.
 
     Attributes:
-        line: the ranks.
-        gather: how its results are cut, where they are put together again.
+        group: the ranks that share the model.
+        gather: how its outputs are cut, if they are to be gathered; else None.
     """
 
-    line: Line
+    group: TPGroup
     gather: Features | None
 
     def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
-        """The layer's results; the gradients of what goes in are summed."""
-        given, named = _with_input(self.line.shared, given, named)
+        """The layer's outputs; the gradient of its input is summed."""
+        given, named = _with_input(self.group.shared, given, named)
         made = forward(*given, **named)
-        return made if self.gather is None else self.line.gathered(made, self.gather)
+        return made if self.gather is None else self.group.gathered(made, self.gather)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A layer whose inputs are cut.
+    """A row-parallel layer: its inputs are sharded.
 
     Attributes:
-        line: the ranks.
-        scatter: how its inputs are cut, where they come whole.
+        group: the ranks that share the model.
+        scatter: how its inputs are to be cut, if they come whole; else None.
         transposed: whether the weight is (in, out).
     """
 
-    line: Line
+    group: TPGroup
     scatter: Features | None
     transposed: bool
 
     def run(self, module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
-        """The layer's results, summed; then its bias, once."""
+        """The layer's outputs, summed over the ranks; then its bias, once."""
         if self.scatter is not None:
-            own = partial(self.line.scattered, features=self.scatter)
+            own = partial(self.group.scattered, features=self.scatter)
             given, named = _with_input(own, given, named)
         bias: Any = getattr(module, "bias", None)
         if bias is None:
-            return self.line.summed(forward(*given, **named))
+            return self.group.summed(forward(*given, **named))
         weight: Any = module.weight
         (x,) = (*given, *named.values())
         made = nn.functional.linear(x, weight.mT if self.transposed else weight)
-        return self.line.summed(made) + bias.to(made.dtype)
+        return self.group.summed(made) + bias.to(made.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Vocab:
-    """An embedding that is cut by rows.
+    """A vocab-parallel embedding: its rows are sharded.
 
     Attributes:
-        line: the ranks.
-        rows: those of this rank.
+        group: the ranks that share the model.
+        rows: the rows of this rank.
     """
 
-    line: Line
+    group: TPGroup
     rows: range
 
     def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
-        """What each rank finds of the rows, added up: one of them finds it."""
+        """The rows, summed over the ranks: only the one that holds a row contributes to it."""
         (ids,) = (*given, *named.values())
         own = (ids >= self.rows.start) & (ids < self.rows.stop)
         made = forward(torch.where(own, ids - self.rows.start, 0))
-        return self.line.summed(made.masked_fill(~own[..., None], 0))
+        return self.group.summed(made.masked_fill(~own[..., None], 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A module that holds cut weights itself, and whose results are summed.
+    """A module with sharded weights of its own, whose outputs are summed.
 
     Attributes:
-        line: the ranks.
+        group: the ranks that share the model.
     """
 
-    line: Line
+    group: TPGroup
 
     def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
-        """The module's results, summed; the gradients of all that goes in are too."""
+        """The module's outputs, summed, like the gradients of all its inputs."""
         shared = {name: self._shared(x) for name, x in named.items()}
-        return self.line.summed(forward(*map(self._shared, given), **shared))
+        return self.group.summed(forward(*map(self._shared, given), **shared))
 
     def _shared(self, x: Any) -> Any:
         tracked = isinstance(x, torch.Tensor) and x.is_floating_point()
-        return self.line.shared(x) if tracked else x
+        return self.group.shared(x) if tracked else x
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A whole layer, some of whose results every rank uses for its own heads.
+    """A replicated layer whose last outputs every rank uses for its own heads.
 
     Attributes:
-        line: the ranks.
-        size: how many, the last ones.
+        group: the ranks that share the model.
+        size: how many of the last outputs.
     """
 
-    line: Line
+    group: TPGroup
     size: int
 
     def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
-        """The layer's results; the gradients of the last ones are summed."""
+        """The layer's outputs; the gradients of the last ones are summed."""
         head, tail = forward(*given, **named).tensor_split([-self.size], dim=-1)
-        return torch.cat([head, self.line.shared(tail)], dim=-1)
+        return torch.cat([head, self.group.shared(tail)], dim=-1)
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A layer that sends nothing, but for gradients of what others hold too.
+    """A layer that communicates only the gradients of copied parameters.
 
     Attributes:
-        line: the ranks.
+        group: the ranks that share the model.
     """
 
-    line: Line
+    group: TPGroup
 
     def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
-        """The layer's results."""
+        """The layer's outputs."""
         return forward(*given, **named)
 
 
 def _with_input(change: Callable[[Any], Any], given: Any, named: dict[str, Any]) -> Any:
-    """What a layer is given, with its input changed, which comes first or by name."""
+    """A layer's arguments with its input, the first of them, changed."""
     if given:
         return (change(given[0]), *given[1:]), named
     name = next(iter(named))
@@ -153,7 +153,7 @@ Role = Alone | Column | Row | Vocab | Experts | Tail
 
 
 class WithRole(nn.Module):
-    """A layer with a role: this class stands before the layer's own."""
+    """A layer with a role: a base class placed before the layer's own."""
 
     xlayout_role: Role
     xlayout_copies: Mapping[str, Copies]
@@ -161,7 +161,7 @@ class WithRole(nn.Module):
     xlayout_runs: bool = False
 
     def forward(self, *given: Any, **named: Any) -> Any:
-        """The pass of the layer's own class, and what is sent before and after."""
+        """The forward pass of the layer's own class, and the communication around it."""
         if not self.xlayout_copies:
             return self.xlayout_role.run(self, super().forward, *given, **named)
         self.xlayout_runs = True
@@ -171,28 +171,28 @@ class WithRole(nn.Module):
             self.xlayout_runs = False
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """As that of the layer's own class, which is made again where the copy is."""
+        """As in the layer's own class; the derived class is made anew where the copy is loaded."""
         reduced: Any = super().__reduce_ex__(protocol)
         _, _, state, *rest = reduced
         return _remade, (type(self).__mro__[2], tuple(self.xlayout_copies)), state, *rest
 
 
 Counted = tuple[int, tuple[tuple[int, int], ...]]
-"""(axis, ((start, length), ...)): of a cut parameter what no rank before this one holds too."""
+"""(axis, ((start, length), ...)): the slices of a sharded parameter that no lower rank holds."""
 
 _DERIVED: dict[Any, Any] = {}
 
 
-def runs_as(
+def assign_role(
     module: Any, role: Role, copies: Mapping[str, Copies], counted: Mapping[str, Counted]
 ) -> None:
-    """From now on a module sends to other ranks what its role says.
+    """Give a module a role, by changing its class.
 
     Args:
-        module: any; it is of another class afterwards.
-        role: what it sends.
-        copies: its parameters of which other ranks hold parts too.
-        counted: its parameters that are cut.
+        module: the module.
+        role: what it communicates.
+        copies: its parameters of which other ranks hold copies.
+        counted: its sharded parameters; see `Counted`.
     """
     module.__class__ = _derived(type(module), tuple(copies))
     module.xlayout_role, module.xlayout_copies, module.xlayout_counted = role, copies, counted
@@ -211,9 +211,9 @@ def _remade(kind: type[nn.Module], leaves: tuple[str, ...]) -> Any:
 
 
 def _summed(leaf: str) -> Callable[[WithRole], Any]:
-    """What a layer reads as a parameter while it runs, where it has but a part of the gradient.
+    """The getter of a copied parameter: while the layer runs, its gradient will be summed.
 
-    It is no hook on the parameter, which a copied or loaded module would not have.
+    A hook on the parameter would be lost in a copied or loaded module.
     """
 
     def read(self: WithRole) -> Any:
@@ -225,13 +225,13 @@ def _summed(leaf: str) -> Callable[[WithRole], Any]:
             return parameter
         if not parameter.requires_grad:
             return parameter
-        return self.xlayout_role.line.held(parameter, self.xlayout_copies[leaf])
+        return self.xlayout_role.group.held(parameter, self.xlayout_copies[leaf])
 
     return read
 
 
 def _put(leaf: str) -> tuple[Callable[[WithRole, Any], None], Callable[[WithRole], None]]:
-    """Setter and deleter of a tensor in a parameter's place: FSDP sets views of flat ones."""
+    """Setter and deleter of a tensor in a parameter's place: FSDP sets views of flat parameters."""
 
     def put(self: WithRole, value: Any) -> None:
         vars(self)[leaf] = value

@@ -1,4 +1,4 @@
-"""Saving: a model that several ranks share does not write one rank's parts as the whole."""
+"""Saving: `save_pretrained` must not write one rank's parts as the whole model."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch import nn
 from xlayout.errors import ShardingError
 from xlayout.torch.parallel.roles import WithRole
 
-__all__ = ["saves_what_is_given"]
+__all__ = ["guard_save_pretrained"]
 
 
-def saves_what_is_given(model: nn.Module) -> None:
-    """Let transformers' `save_pretrained` refuse to take the weights from the model itself.
+def guard_save_pretrained(model: nn.Module) -> None:
+    """Make transformers' `save_pretrained` refuse to take the weights from the model itself.
 
     Args:
-        model: one whose layers have their roles; it, and models in it, may have such a method.
+        model: one whose layers have their roles; it and its submodules may have the method.
     """
     for module in model.modules():
         method: Any = getattr(module, "save_pretrained", None)
         if method is None or "state_dict" not in inspect.signature(method).parameters:
             continue
         if any(isinstance(layer, WithRole) for layer in module.modules()):
-            shadow: Any = partial(_save_pretrained, module)  # which is copied and pickled with it
+            shadow: Any = partial(_save_pretrained, module)  # can be copied and pickled with it
             module.save_pretrained = shadow
 
 

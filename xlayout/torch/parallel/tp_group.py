@@ -1,4 +1,4 @@
-"""Line: the ranks that share a model, and how activations and their gradients go between them."""
+"""TPGroup: the ranks that share a model, and the differentiable collectives between them."""
 
 from __future__ import annotations
 
@@ -15,71 +15,69 @@ from xlayout.algebra import Layout
 from xlayout.registry import verbs
 from xlayout.shard.sharding import stored
 
-__all__ = ["Copies", "Features", "Line"]
+__all__ = ["Copies", "Features", "TPGroup"]
 
-_TRANSPORT = verbs("torch", "transport")  # here, because no tracer follows an import
+_TRANSPORT = verbs("torch", "transport")  # at import: no tracer follows an import
 _Map = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TPGroup:
     """The ranks that share a model.
 
     Attributes:
-        rank: this process's place among them.
-        group: the name of their process group.
-        order: the place of each rank in that, where ranks ascend.
+        rank: this process's position in the mesh.
+        name: the name of the process group.
+        order: the position of each rank in that group, which is sorted by global rank.
     """
 
     rank: int
-    group: str
+    name: str
     order: tuple[int, ...]
 
     @classmethod
-    def along(cls, mesh: DeviceMesh) -> Line:
-        """The ranks of a mesh of one axis."""
+    def of_mesh(cls, mesh: DeviceMesh) -> TPGroup:
+        """The ranks of a mesh with one axis."""
         ranks = mesh.mesh.flatten().tolist()
         order = tuple(map(sorted(ranks).index, ranks))
-        rank = verbs("torch", "collective").rank_of(mesh)  # on the mesh; groups sort theirs
+        rank = verbs("torch", "collective").rank_of(mesh)  # not in the group, which sorts its ranks
         return cls(rank, mesh.get_group().group_name, order)
 
-    def total(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum over all ranks, as a constant."""
-        made: torch.Tensor = _TRANSPORT.total(x, self.group)
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum over all ranks, without a gradient."""
+        made: torch.Tensor = _TRANSPORT.total(x, self.name)
         return made
 
-    def every(self, x: torch.Tensor) -> torch.Tensor:
-        """The tensors of all ranks along a new first axis, as a constant."""
-        made: torch.Tensor = _TRANSPORT.stacked(x, self.group, len(self.order))
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        """The tensors of all ranks along a new first axis, without a gradient."""
+        made: torch.Tensor = _TRANSPORT.stacked(x, self.name, len(self.order))
         return made
 
     def shared(self, x: torch.Tensor) -> torch.Tensor:
-        """`x`, which is the same on all ranks, and of whose gradient each has a part."""
-        return _linear(_same, self.total, x)
+        """Identity forward, all-reduce backward: for an `x` that all ranks use in part."""
+        return _linear(_same, self.all_reduce, x)
 
     def summed(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum over all ranks, each of which has its whole gradient."""
-        return _linear(self.total, _same, x)
+        """All-reduce forward, identity backward."""
+        return _linear(self.all_reduce, _same, x)
 
     def gathered(self, x: torch.Tensor, features: Features) -> torch.Tensor:
-        """The last axis, of which each rank has its part, whole on all."""
+        """All-gather of the last axis forward; backward each rank takes its slice."""
         return _linear(partial(self._whole, features), partial(self._own, features), x)
 
     def scattered(self, x: torch.Tensor, features: Features) -> torch.Tensor:
-        """This rank's part of the last axis of `x`, which is the same on all ranks."""
+        """This rank's slice of the last axis forward; backward an all-gather."""
         return _linear(partial(self._own, features), partial(self._whole, features), x)
 
     def held(self, weight: torch.Tensor, copies: Copies) -> torch.Tensor:
-        """A weight of which several ranks hold the same, and whose gradients they add up."""
-        return _linear(
-            _same, self.total if copies.own is None else partial(self._held, copies), weight
-        )
+        """Identity forward; backward the gradient is summed over the ranks that hold copies."""
+        backward = self.all_reduce if copies.own is None else partial(self._held, copies)
+        return _linear(_same, backward, weight)
 
     def _held(self, copies: Copies, gradient: torch.Tensor) -> torch.Tensor:
         assert copies.own is not None
         assert copies.placed is not None
-        total = self.total(copies.placed(gradient, fill=0))
-        made: torch.Tensor = copies.own(total)
+        made: torch.Tensor = copies.own(self.all_reduce(copies.placed(gradient, fill=0)))
         return made
 
     def _own(self, features: Features, x: torch.Tensor) -> torch.Tensor:
@@ -88,7 +86,7 @@ class Line:
 
     def _whole(self, features: Features, x: torch.Tensor) -> torch.Tensor:
         padded = nn.functional.pad(x, (0, features.widest - x.shape[-1]))
-        parts = self.every(padded)
+        parts = self.all_gather(padded)
         return torch.cat(
             [parts[self.order[r]][..., at : at + n] for r, at, n in features.order], dim=-1
         )
@@ -96,10 +94,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What several ranks hold of a weight.
+    """A part of a weight of which several ranks hold copies.
 
     Attributes:
-        own: from the whole weight to this rank's part; None where that is the whole.
+        own: from the whole weight to this rank's part; None if that is the whole.
         placed: from that part to its place in the whole.
     """
 
@@ -109,14 +107,14 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """How the last axis of an activation is cut: as that of the weight that makes or takes it.
+    """How the last axis of an activation is cut: like the weight that produces or consumes it.
 
-    It is cut by plain slices, and not by a layout, so that all other axes may have any size.
+    It is cut by plain slices instead of a layout, so that all other axes may have any size.
 
     Attributes:
-        runs: the stretches that each rank has.
+        runs: the ranges that each rank has.
         widest: the most features that a rank has.
-        order: (rank, where it is among its features, how many), from the first feature to the last.
+        order: (rank, offset on that rank, length) of each range, from the first feature on.
     """
 
     runs: tuple[tuple[range, ...], ...]
@@ -125,7 +123,7 @@ class Features:
 
     @classmethod
     def of(cls, runs: Sequence[tuple[range, ...]]) -> Features:
-        """The features of ranks that have these stretches."""
+        """The features of ranks that have these ranges."""
         found = sorted(
             (start, rank, at, n) for rank, own in enumerate(runs) for start, at, n in stored(own)
         )
@@ -144,7 +142,7 @@ def _linear(forward: _Map, backward: _Map, x: torch.Tensor) -> torch.Tensor:
 
 
 class _Linear(torch.autograd.Function):
-    """A linear map with its transpose; Dynamo follows it."""
+    """A linear map with its transpose, in a form that Dynamo can trace."""
 
     @staticmethod
     def forward(x: torch.Tensor, forward: _Map, _backward: _Map) -> torch.Tensor:
@@ -175,5 +173,5 @@ class _LinearForAll(_Linear):
 
 
 def _each(f: _Map) -> _Map:
-    """A map for every one of a batch."""
+    """`f` applied to each element of a batch."""
     return lambda rows: torch.stack([f(row) for row in rows.unbind()])
