@@ -2,17 +2,17 @@
 
     plan = tp.plan(model, 8)              # which part of every weight each rank holds
     part = tp.shard(weights, plan, rank)  # the weights of one rank; `tp.merge` undoes it
-    model = tp.parallelize(model, mesh)   # a model that runs in parts
+    model = tp.parallelize(model, mesh)   # a model that runs on all ranks
 
 Its modules, from the bottom up:
 
-    numbers, features   heads, and how an axis made of them is cut
+    numbers, features   head counts, and how an axis made of heads is cut
     rules, presets      how layers are cut, as data
     tree                nested weights by dotted names
-    value, agreement    what a plan says; weights that show it to be wrong
+    value, agreement    the plan; checks for weights that contradict it
     planning            the sharding of every weight, from names and shapes
-    state               the weights of one rank; those of all put together
-    run                 a model that runs so
+    state               the weights of one rank; the weights of all ranks merged
+    run                 a model made to run on several ranks
 """
 
 from xlayout.tp.planning import plan as plan

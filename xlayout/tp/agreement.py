@@ -1,7 +1,7 @@
-"""Agreement: signs, in the names and shapes of a layer's weights, that a plan would be wrong.
+"""Agreement: checks, from the names and shapes of a layer's weights, that a plan is not wrong.
 
-Miscounted heads, a fused weight cut at the wrong places, and weights left whole beside one that is
-cut would raise no error anywhere: only the results would be wrong.
+Miscounted heads, a fused weight cut in the wrong places, or a weight left whole beside a sharded
+one would raise no error anywhere: only the results would be wrong.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["check_companions", "check_heads", "check_segments"]
 
 
 def check_heads(placed: Mapping[str, Placed], numbers: Numbers) -> None:
-    """Check that the layers of each attention agree on the size of a head.
+    """Check that the layers of each attention module agree on the head size.
 
-    Values have the size of the heads that the output takes. So a number of key-value heads that
-    the config leaves out, or that differs in one layer, is found.
+    The values must have the head size that the output layer takes, which reveals a number of
+    key-value heads that is missing from the config or differs in one layer.
 
     Raises:
         ShardingError: for layers that do not agree.
@@ -60,10 +60,10 @@ def check_heads(placed: Mapping[str, Placed], numbers: Numbers) -> None:
 
 
 def check_segments(placed: Mapping[str, Placed]) -> None:
-    """Check that each "row" layer of an MLP takes as many features as a segment beside it has.
+    """Check that each "row" layer of an MLP takes as many features as a segment before it has.
 
     Raises:
-        ShardingError: for a "column" layer whose segments fit none of the "row" layers beside it.
+        ShardingError: for a "column" layer whose segments fit none of its "row" layers.
     """
     columns: dict[str, dict[str, int]] = defaultdict(dict)
     rows: dict[str, dict[str, int]] = defaultdict(dict)
@@ -71,7 +71,7 @@ def check_segments(placed: Mapping[str, Placed]) -> None:
         rule = one.rule
         if rule is None or one.axis is None or len(one.shape) < 2 or "plain" not in rule.terms:
             continue
-        if rule.gather or rule.scatter or rule.cut == "vocab":  # they stand alone
+        if rule.gather or rule.scatter or rule.cut == "vocab":  # not followed by a "row" layer
             continue
         beside = (rows if rule.cut == "row" else columns)[_layer(name).rpartition(".")[0]]
         beside[name] = one.shape[one.axis] // len(rule.terms)

@@ -1,7 +1,7 @@
 """Features: what the cut axis of a weight is made of, as a `Split`.
 
-Queries are cut with the key-value head that they use. With more ranks than key-value heads these
-are copied to as many neighbours as share them, instead of leaving ranks idle.
+Queries stay with the key-value head that they use. If there are more ranks than key-value heads,
+neighbouring ranks hold copies of a head instead of staying idle.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ __all__ = ["heads_on", "split_of"]
 def split_of(
     terms: Sequence[str], n: int, parts: int, numbers: Numbers, *, grain: int = 1
 ) -> Split:
-    """How an axis of `n` features is cut into so many parts.
+    """How an axis of `n` features is cut into `parts`.
 
     Args:
         terms: what the segments of the axis are made of; see `Rule`.
         n: size of the axis.
-        parts: how many ranks.
+        parts: number of ranks.
         numbers: the heads of the model.
-        grain: plain features are cut at multiples of it, what is left goes to the last rank; sizes
-            below it are cut anywhere.
+        grain: plain features are cut at multiples of it, and the rest goes to the last rank; axes
+            shorter than it are cut anywhere.
 
     Raises:
-        ShardingError: for heads whose number is not known.
-        SizeError: for an axis that does not consist of such features, or heads that so many ranks
-            cannot share.
+        ShardingError: if the number of heads is not known.
+        SizeError: for an axis that does not consist of such features, or heads that this number of
+            ranks cannot share.
 
     >>> split_of(("heads",), 384, 4, Numbers(12, 6)).runs(384, (4,), (2,))
     (range(256, 320),)
@@ -60,11 +60,11 @@ def split_of(
 
 
 def heads_on(rank: int, parts: int, numbers: Numbers) -> Numbers:
-    """The heads that one of so many ranks has.
+    """The heads that one of `parts` ranks has.
 
     Raises:
-        ShardingError: for heads whose number is not known.
-        SizeError: for heads that so many ranks cannot share.
+        ShardingError: if the number of heads is not known.
+        SizeError: for heads that this number of ranks cannot share.
 
     >>> heads_on(2, 4, Numbers(12, 6)), heads_on(2, 12, Numbers(12, 6))
     (Numbers(heads=2, kv_heads=1), Numbers(heads=1, kv_heads=1))
@@ -97,7 +97,7 @@ def _said(terms: Sequence[str], counts: Sequence[int]) -> str:
 
 
 def _refuse_unshared(terms: Sequence[str], parts: int, heads: int, kv_heads: int) -> None:
-    """Refuse more ranks than key-value heads, unless each of these has equally many queries."""
+    """Refuse more ranks than key-value heads, unless they share the heads evenly."""
     shared = "groups" not in terms
     if shared and parts % kv_heads == 0 and heads % parts == 0:
         return

@@ -1,4 +1,4 @@
-"""Numbers: how many heads a model has, however its config spells that."""
+"""Numbers: how many heads a model has, whatever its config calls them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ _KV_HEADS = (
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The heads of a model; None where nobody said anything.
+    """The head counts of a model; None if unknown.
 
     Args:
-        heads: of queries.
-        kv_heads: of keys and values, each for the same number of query heads; as many as of
-            queries where nobody said.
+        heads: query heads.
+        kv_heads: key-value heads, each for the same number of query heads; defaults to `heads`.
 
     Raises:
-        SizeError: if the groups are not equal.
+        SizeError: if `kv_heads` does not divide `heads`.
     """
 
     heads: int | None = None
@@ -47,10 +46,10 @@ class Numbers:
 
 
 def config_value(config: Any, name: str) -> Any:
-    """The value that a config has under a name, as an attribute or a key; None if it has none.
+    """A config's value, by attribute or key; None if it has none.
 
     Raises:
-        ShardingError: for a config that refuses to say it once for all layers.
+        ShardingError: for a config that has no single value for all layers, and raises.
     """
     if isinstance(config, Mapping):
         return config.get(name)
@@ -69,13 +68,13 @@ def text_of(config: Any) -> Any:
 
 
 def numbers_of(config: Any) -> Numbers:
-    """The heads that a config names; that of a text model inside another is asked first."""
+    """The head counts in a config, or in that of the text model inside it."""
     config = text_of(config)
     heads, kv = _first_value(config, _HEADS), _first_value(config, _KV_HEADS)
     if config_value(config, "multi_query") and not config_value(config, "new_decoder_architecture"):
         kv = 1
     if config_value(config, "multi_query_attention") is False:
-        kv = heads  # ChatGLM, which names a number all the same
+        kv = heads  # ChatGLM, which sets `multi_query_group_num` all the same
     return Numbers(heads, kv)
 
 

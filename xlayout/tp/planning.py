@@ -1,4 +1,4 @@
-"""Plan: for each weight of a model the sharding, worked out from names and shapes alone."""
+"""Plan: the sharding of each weight of a model, from names and shapes alone."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ def plan(
     config: Any = None,
     grain: int = 1,
 ) -> TensorPlan:
-    """Plan how many ranks share the weights of a model, by names and shapes alone.
+    """Plan how ranks share the weights of a model, from names and shapes alone.
 
-    Column-parallel and row-parallel layers are those of Megatron and AutoTP. Heads are never cut,
-    each query stays with its key-value head, and fused weights are cut segment by segment.
+    Layers are column-parallel and row-parallel as in Megatron and AutoTP. Heads are never cut, each
+    query stays with its key-value head, and fused weights are cut segment by segment.
 
     Args:
-        weights: a state dict, or nested dicts of arrays or of shapes; or a module of torch.
-        parts: how many ranks.
-        rules: a list of `Rule`, of which the first that matches counts; the name of a preset; or a
+        weights: a state dict, or nested dicts of arrays or of shapes; or a torch module.
+        parts: number of ranks.
+        rules: a list of `Rule`, of which the first match counts; the name of a preset; or a
             transformers `base_model_tp_plan`. By default the preset of the config's `model_type`,
             else the config's own plan.
-        config: that of the model, an object or a dict with transformers' keys: it tells the number
-            of heads. A module brings its own. Of a model of text and images, presets and the
-            config's plan are for the text model in it.
-        grain: features of an MLP are cut at multiples of it; what is left goes to the last rank.
+        config: the model's config, an object or a dict with transformers' keys, for the number of
+            heads; a module has its own. In a model of text and images, presets and the config's
+            plan apply to the text model.
+        grain: features of an MLP are cut at multiples of it; the rest goes to the last rank.
 
     Returns:
-        A `TensorPlan`. What no rule names is whole on every rank, and listed as `unmatched`.
+        A `TensorPlan`. Weights that no rule names are whole on every rank, and matrices among them
+        are listed as `unmatched`.
 
     Raises:
-        TypeError: for weights that are no such thing, or rules that are none.
-        LayoutError: for no weights, two of one name, or a preset that is not known.
-        ShardingError: if there are no rules for such a model; if none of them matches; for heads
-            whose number nobody said, or that do not agree between the weights of a layer; for
-            segments that the layer behind them does not take; for weights of a layer that is cut,
-            such as scales, of which no rule says how they are.
-        SizeError: for a weight that cannot be cut so, naming it.
+        TypeError: for weights or rules of another type.
+        LayoutError: for no weights, two of one name, or an unknown preset.
+        ShardingError: if there are no rules for the model, or none of them matches; for heads whose
+            number is unknown, or differs between the weights of a layer; for segments that the next
+            layer does not take; for weights of a sharded layer, such as scales, without a rule.
+        SizeError: for a weight that cannot be cut this way, naming it.
 
     >>> shapes = {"layers.0.self_attn.q_proj.weight": (8, 6), "norm.weight": (6,)}
     >>> made = plan(shapes, 2, rules="llama", config={"num_attention_heads": 4})
@@ -109,7 +109,7 @@ def _rules(given: Any, config: Any) -> tuple[Rule, ...]:
 
 
 def _norms(rules: Sequence[Rule], shapes: Mapping[str, Shape], numbers: Numbers) -> list[Rule]:
-    """Rules for the norms of each head, where a plan of transformers cuts heads without them."""
+    """Rules for per-head norms, which transformers' plans may leave out though they cut heads."""
     made = []
     for rule in NORMS_OF_HEADS:
         names = [name for name in shapes if rule.match(name) == "weight"]
@@ -141,7 +141,7 @@ def _tail(rule: Rule, config: Any) -> int:
 
 
 def _text_part(names: Mapping[str, Shape], config: Any) -> str | None:
-    """What the text model is called inside one that has other models beside it, if anything."""
+    """The name of the text model inside a multimodal model, if there is one."""
     if text_of(config) is config:
         return None
     parts = {part for name in names for part in name.split(".")}

@@ -126,7 +126,7 @@ def preset_of(config: Any) -> tuple[Rule, ...] | None:
     """The rules for a config's `model_type`, or None."""
     kind = config_value(config, "model_type")
     if kind == "gpt_bigcode" and not config_value(config, "multi_query"):
-        return None  # its heads hold their own q, k and v, and nobody trained such a model
+        return None  # q, k and v are fused per head; no such model is published
     if kind == "chatglm" and config_value(config, "multi_query_attention") is False:
         return None  # likewise
     if kind == "falcon" and not config_value(config, "new_decoder_architecture"):

@@ -2,7 +2,7 @@
 
     Rule("self_attn.qkv_proj", "column", "heads + kv_heads + kv_heads")
 
-A pattern is the end of a layer's name; what the cut axis is made of is said in words, because a cut
+A pattern is the end of a layer's name. A rule also says what the cut axis is made of, because a cut
 inside a head, or across the gate and up halves of a fused weight, gives wrong results and no error.
 """
 
@@ -29,29 +29,29 @@ LEAVES = ("weight", "bias", "kernel", "embedding")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How the weights of the layers with such a name are cut.
+    """How the weights of the layers that match a pattern are cut.
 
     Args:
-        pattern: the last parts of a layer's name, or of a weight's own where it is in no layer;
+        pattern: the last parts of a layer's name, or of a weight's own name if it is in no layer;
             `*` stands for any characters but a dot.
-        cut: "column": the results of a layer are cut, and its bias with them. "row": what goes in
-            is cut; results are summed over the ranks, then the bias is added. "vocab": an embedding
-            is cut by rows. "whole": every rank holds all. "sum": the weights have rules of their
-            own, and the results of the module are summed, as those of a mixture of experts.
-        features: what the cut axis is made of: "plain" (any feature may be cut from the next),
+        cut: "column": the outputs of a layer are cut, and its bias with them. "row": the inputs are
+            cut; outputs are summed over the ranks, then the bias is added. "vocab": an embedding is
+            cut by rows. "whole": every rank holds all of it. "sum": the weights have their own
+            rules, and the outputs of the module are summed, as in a mixture of experts.
+        features: what the cut axis is made of: "plain" (a cut may fall between any two features),
             "heads" (of queries), "kv_heads", "groups" (the queries, key and value of one key-value
             head), or segments in order: "heads + kv_heads + kv_heads", "plain + plain".
-        gather: put the results of a "column" layer together again, on every rank.
+        gather: gather the outputs of a "column" layer on every rank.
         scatter: the input of a "row" layer comes whole, and every rank takes its part.
         partial_grads: a "whole" weight is used on the features of one rank (a norm of queries), so
-            that its gradients are to be summed.
-        tail: the config's name for how many of the last results of a "whole" layer every rank uses
-            for its own heads (the rotary part of a latent key); their gradients are summed.
+            its gradients have to be summed.
+        tail: the config key for how many of the last outputs of a "whole" layer every rank uses for
+            its own heads (the rotary part of a latent key); their gradients are summed.
         stored: "out_in", or "in_out": the weight is the transpose (a kernel of flax always is).
 
     Raises:
         TypeError: for a pattern or features that are not text.
-        LayoutError: for a word that means nothing here.
+        LayoutError: for an unknown word, or words that contradict each other.
 
     >>> Rule("self_attn.q_proj", "column", "heads").match("model.layers.3.self_attn.q_proj.bias")
     'bias'
@@ -99,7 +99,7 @@ class Rule:
         return tuple(term.strip() for term in self.features.split("+"))
 
     def match(self, name: str) -> str | None:
-        """The last part of a weight's name ("weight", "bias", …) if the rule is for it, or None."""
+        """The last part of a weight's name ("weight", "bias", …) if the rule matches, else None."""
         layer, _, leaf = name.rpartition(".")
         compiled = _compiled(self.pattern)
         if compiled.fullmatch(name) or (leaf in LEAVES and compiled.fullmatch(layer)):
@@ -123,9 +123,9 @@ def first_match(rules: Iterable[Rule], name: str) -> tuple[Rule, str] | None:
 
 
 def cut_axis(rule: Rule, leaf: str, shape: Shape) -> int | None:
-    """The axis that a rule cuts; None where every rank holds the whole.
+    """The axis that a rule cuts; None if every rank holds the whole weight.
 
-    The last two axes are those of a matrix; experts may lie before them.
+    The last two axes are those of a matrix; axes before them may count experts.
     """
     ndim = len(shape)
     if rule.cut in ("whole", "sum") or not ndim:
@@ -138,7 +138,7 @@ def cut_axis(rule: Rule, leaf: str, shape: Shape) -> int | None:
     return ndim - 1 if (rule.cut == "row") != transposed else ndim - 2
 
 
-# -- the plans that models of transformers carry --------------------------------------------------
+# -- the plans in transformers' configs ------------------------------------------------------------
 
 _STYLES: dict[str, dict[str, Any]] = {
     "colwise": {"cut": "column"},
@@ -161,11 +161,11 @@ _FEATURES = {"k_proj": "kv_heads", "v_proj": "kv_heads", "query_key_value": "gro
 
 
 def as_rules(given: Any) -> tuple[Rule, ...]:
-    """Rules from themselves, or from the `base_model_tp_plan` of a transformers config.
+    """Rules as a tuple, also from the `base_model_tp_plan` of a transformers config.
 
     Raises:
         TypeError: for anything else.
-        ShardingError: for a style that nothing here does: half a plan would be wrong.
+        ShardingError: for a style that is not supported: half a plan would be wrong.
     """
     if isinstance(given, Mapping):
         known = {*_STYLES, _OWN}
@@ -191,7 +191,7 @@ def _from_style(pattern: str, style: str) -> Rule:
     options = dict(_STYLES[style])
     heads = "attn" in pattern or "attention" in pattern
     if heads and options["cut"] in ("column", "row") and "features" not in options:
-        whole = options.get("gather") or options.get("scatter")  # then no head is used in parts
+        whole = options.get("gather") or options.get("scatter")  # then every rank sees whole heads
         found = _FEATURES.get(pattern.rpartition(".")[2], "heads")
         options["features"] = "plain" if whole else found
     return Rule(pattern, **options)

@@ -1,4 +1,4 @@
-"""Run: a model that runs on several ranks, by what is idiomatic to its framework."""
+"""Run: a model made to run on several ranks, in the way of its framework."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def parallelize(
 ) -> Any:
     """Run a model on several ranks, each of which holds a part of the weights.
 
-    A module of torch is changed in place: every process keeps its rank's part of each parameter and
+    A torch module is changed in place: every process keeps its rank's part of each parameter and
     frees the whole; layers communicate as their rules say (a column-parallel layer sums the
-    gradients of what came in, a row-parallel one its results); attention counts its own heads.
-    Make the optimizer afterwards. What a layer does not do through its `forward` is not seen.
+    gradient of its input, a row-parallel one its outputs); attention modules get the rank's head
+    counts. Create the optimizer afterwards. Code that bypasses a layer's `forward` is not covered.
 
-    Nested dicts of JAX arrays are placed on a mesh, with the shardings of the plan, and come back
-    as new ones: the compiler sees to the rest on axes of type Auto; on Explicit ones a row-parallel
-    product names its `out_sharding`. JAX cuts evenly; fused weights are cut without
-    regard to their segments, which costs communication and no correctness, and what would be
-    copied to a few neighbours is whole on all.
+    Nested dicts of JAX arrays are placed on a mesh with the shardings of the plan, and returned as
+    new dicts. The compiler does the rest on axes of type Auto; on Explicit ones a row-parallel
+    product must name its `out_sharding`. JAX cuts evenly: fused weights are cut without regard to
+    their segments, which costs communication but not correctness, and a weight that a few
+    neighbours would hold copies of is whole on all ranks.
 
     Args:
-        model: an `nn.Module`, the same on all ranks (on the meta device too); or nested dicts of
+        model: an `nn.Module`, the same on all ranks (also on the meta device); or nested dicts of
             JAX arrays, or of `jax.ShapeDtypeStruct`, which come back with their shardings.
         mesh: a `DeviceMesh` of one axis, or with an axis "tp"; or a `jax.sharding.Mesh` likewise.
-        plan: from `plan`; else one is made of the remaining arguments, which are explained there.
+        plan: from `plan`; by default one is made from the other arguments.
         rules: see `plan`.
         config: see `plan`.
         grain: see `plan`.
@@ -54,9 +54,9 @@ def parallelize(
     Raises:
         TypeError: for a model or a mesh of another kind.
         ImportError: for nested dicts where JAX is not installed.
-        ShardingError: for layers that cannot be run so, before anything is changed.
+        ShardingError: for layers that cannot be run this way, before anything is changed.
         SizeError: for a plan for another number of ranks than the mesh has.
-        ShapeError: for weights that are not those of the plan.
+        ShapeError: for weights that do not match the plan.
 
     >>> import jax
     >>> import jax.numpy as jnp
@@ -83,7 +83,7 @@ def parallelize(
 
 
 def _side(model: Any) -> Any:
-    """What parallelizes a model of that framework."""
+    """The module that parallelizes models of this framework."""
     if isinstance(model, Mapping):
         try:
             backend_named("jax")

@@ -1,4 +1,4 @@
-"""State: the weights of a model cut for one rank, and those of all ranks put together."""
+"""State: the weights of a model sharded for one rank, and the shards of all ranks merged."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def shard(weights: Any, plan: TensorPlan, rank: int, /, *, copy: bool | None = T
     """The part of every weight that one rank holds.
 
     Args:
-        weights: a state dict, or nested dicts of arrays of any framework; or a module of torch.
+        weights: a state dict, or nested dicts of arrays of any framework; or a torch module.
         plan: from `plan`, for weights of these names and shapes.
-        rank: whose part.
-        copy: as for every op: True for fresh memory, None to share where that is possible (a rank
-            of a column-parallel layer is a view), False to share or fail.
+        rank: the rank.
+        copy: as for every op: True for fresh memory, None to share where possible (a part of a
+            column-parallel layer is a view), False to share or fail.
 
     Returns:
         Dicts nested as those given.
 
     Raises:
-        TypeError: for weights that are no such thing, or that are no arrays.
-        ShapeError: for names or shapes that are not those of the plan, before anything is cut.
-        SizeError: for a rank that there is not.
+        TypeError: for weights of another type, or leaves that are not arrays.
+        ShapeError: for names or shapes that do not match the plan, before anything is cut.
+        SizeError: for a rank that does not exist.
         BufferError: for `copy=False` where memory cannot be shared.
 
     >>> import numpy as np
@@ -58,16 +58,16 @@ def merge(shards: Sequence[Any], plan: TensorPlan, /, *, check: bool = True) -> 
 
     Args:
         shards: what `shard` gave for rank 0, 1, …; or the state dicts of trained modules.
-        plan: by which they were cut.
-        check: whether all copies of what several ranks hold must be equal, bit for bit.
+        plan: the plan that they were cut by.
+        check: whether copies that several ranks hold must be equal, bit for bit.
 
     Returns:
         Dicts nested as those given.
 
     Raises:
-        TypeError: for shards that are no such thing, or that are no arrays.
-        ShapeError: for names or shapes that are not those of the plan, before anything is done;
-            for copies that differ.
+        TypeError: for shards of another type, or leaves that are not arrays.
+        ShapeError: for names or shapes that do not match the plan, before anything is merged; for
+            copies that differ.
         SizeError: for another number of shards than the plan has ranks.
 
     >>> import numpy as np
@@ -94,10 +94,10 @@ def merge(shards: Sequence[Any], plan: TensorPlan, /, *, check: bool = True) -> 
 
 
 def check_weights(weights: Any, plan: TensorPlan, argument: str) -> dict[str, Any]:
-    """The weights by their dotted names, which with their shapes must be those of the plan.
+    """The weights by their dotted names; names and shapes must match the plan.
 
     Raises:
-        TypeError: for weights that are no such thing, or that are no arrays.
+        TypeError: for weights of another type, or leaves that are not arrays.
         ShapeError: for other names or shapes.
     """
     arrays = flatten(weights, argument)
@@ -135,12 +135,12 @@ def _run(layout: Layout, arrays: Sequence[Any], what: str, copy: bool | None) ->
 
 
 def _bits(x: Any) -> Any:
-    """The bytes of an array, by which NaNs and dtypes without a comparison are compared too."""
+    """The bytes of an array, to compare NaNs, and dtypes that have no comparison."""
     if callable(getattr(x, "detach", None)):
         x = x.detach()
     try:
         array = to_numpy(x)
-    except TypeError:  # JAX's numbers of less than a byte, as ml_dtypes has them
+    except TypeError:  # JAX's sub-byte dtypes, which come from ml_dtypes
         array = x.__array__()
     if array.dtype.hasobject:
         raise TypeError("they are objects of Python")

@@ -12,7 +12,7 @@ __all__ = ["flatten", "unflatten"]
 
 
 def flatten(weights: Any, argument: str) -> dict[str, Any]:
-    """All leaves by their dotted names, in order; layers in a list have their numbers for names.
+    """All leaves by their dotted names, in order; items of a list are named by their index.
 
     Raises:
         TypeError: for something that is neither a mapping nor a module with a state dict.
@@ -31,7 +31,7 @@ def flatten(weights: Any, argument: str) -> dict[str, Any]:
 
 
 def _branches(value: Any) -> Iterable[tuple[Any, Any]] | None:
-    """The children of a node; None for a leaf, as a tuple or list of ints is: a shape."""
+    """The children of a node; None for a leaf, such as a shape: a tuple or list of ints."""
     if isinstance(value, Mapping):
         return value.items()
     if type(value) in (list, tuple) and any(map(_hangs, value)):

@@ -1,4 +1,4 @@
-"""Value: what a plan says of each weight, and how it reads."""
+"""Value: the plan of each weight, and the plan as a table."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Placed:
     """One weight of a plan.
 
     Attributes:
-        shape: of the whole weight.
-        sharding: who holds what of it.
-        rule: the rule that says so; None where no rule named it, and every rank holds the whole.
-        tail: how many of a layer's last results are used for every rank's own heads.
+        shape: the shape of the whole weight.
+        sharding: which part each rank holds.
+        rule: the rule that matched; None if none did, and every rank holds the whole.
+        tail: how many of a layer's last outputs every rank uses for its own heads.
     """
 
     shape: Shape
@@ -38,13 +38,13 @@ class Placed:
 
     @property
     def axis(self) -> int | None:
-        """Which axis is cut; None where every rank holds the whole."""
+        """The axis that is cut; None if every rank holds the whole."""
         spec = self.sharding.spec
         return len(spec) - 1 if spec else None
 
     @property
     def overlaps(self) -> bool:
-        """Whether several ranks hold the same part, as of keys with few heads."""
+        """Whether several ranks hold the same part, such as a key-value head."""
         return self.axis is not None and self.sharding.split(self.axis).overlaps
 
 
@@ -79,13 +79,13 @@ class TensorPlan(Mapping[str, Placed]):
 
     @property
     def unused(self) -> tuple[Rule, ...]:
-        """Rules that name no weight: those of layers that this model lacks, or a wrong pattern."""
+        """Rules that match no weight: for layers that this model lacks, or with a wrong pattern."""
         used = {placed.rule for placed in self.values()}
         return tuple(rule for rule in self.rules if rule not in used and rule.cut != "sum")
 
     @property
     def unmatched(self) -> tuple[str, ...]:
-        """Matrices that no rule names: every rank holds the whole of them."""
+        """Matrices that no rule matches: every rank holds them whole."""
         return tuple(
             name for name, placed in self.items() if placed.rule is None and len(placed.shape) > 1
         )
@@ -95,26 +95,26 @@ class TensorPlan(Mapping[str, Placed]):
 
         Raises:
             KeyError: for a name that the plan does not have.
-            SizeError: for a rank that there is not.
+            SizeError: for a rank that does not exist.
         """
         placed = self[name]
         return placed.sharding.local_shape(rank, placed.shape)
 
     def elements(self, rank: int) -> int:
-        """How many numbers a rank holds of all weights together.
+        """How many elements a rank holds of all weights together.
 
         Raises:
-            SizeError: for a rank that there is not.
+            SizeError: for a rank that does not exist.
         """
         alike = Counter((p.sharding, p.shape) for p in self.values())
         return sum(n * math.prod(s.local_shape(rank, x)) for (s, x), n in alike.items())
 
     def heads_on(self, rank: int) -> tuple[int, int]:
-        """How many heads a rank has: of queries; of keys and values.
+        """(query heads, key-value heads) of a rank.
 
         Raises:
-            ShardingError: for a model whose heads nobody counted.
-            SizeError: for a rank that there is not.
+            ShardingError: if the model's head counts are not known.
+            SizeError: for a rank that does not exist.
         """
         self.mesh.coordinates(rank)
         own = heads_on(rank, self.parts, self.numbers)

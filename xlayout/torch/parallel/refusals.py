@@ -1,4 +1,4 @@
-"""Refusals: which layers cannot be cut, because what they compute is not what their role sends."""
+"""Refusals: layers that cannot be sharded, because their role would compute something else."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ __all__ = [
     "refuse_whole",
 ]
 
-_LINEAR = ("Conv1D", "FalconLinear")  # of transformers, with a forward pass of their own
+_LINEAR = ("Conv1D", "FalconLinear")  # of transformers; linear, with their own forward
 
 
 def refuse_twice(model: nn.Module) -> None:
-    """Refuse a model that is on several ranks, whose shapes no longer tell what the whole is.
+    """Refuse a model that is parallelized already, whose shapes are no longer those of the whole.
 
     Raises:
         ShardingError: for a layer that has a role; for a wrapper that would go on summing the
-            gradients of parameters that are gone.
+            gradients of parameters that have been replaced.
     """
     for name, module in model.named_modules():
         if isinstance(module, WithRole):
@@ -55,15 +55,15 @@ def refuse_twice(model: nn.Module) -> None:
 
 
 def is_flat(module: nn.Module) -> bool:
-    """Whether a module is wrapped by FSDP's first form, which keeps flat parameters."""
-    return type(module).__name__ == "FullyShardedDataParallel"  # importing it takes its time
+    """Whether a module is wrapped by FSDP 1, which keeps flat parameters."""
+    return type(module).__name__ == "FullyShardedDataParallel"  # importing it is slow
 
 
 def refuse_computed(model: nn.Module, rules: Sequence[Rule]) -> None:
-    """Refuse a layer that a rule cuts and that makes its weight of others, which stay whole.
+    """Refuse a layer that a rule cuts, but whose weight is computed from others, which stay whole.
 
     Raises:
-        ShardingError: for such a layer: a norm of weights, pruning, or another parametrization.
+        ShardingError: for such a layer: weight norm, pruning, or another parametrization.
     """
     for name, module in model.named_modules():
         named = (rule for rule in rules if rule.cut != "sum" and rule.match(f"{name}.weight"))
@@ -79,10 +79,10 @@ def refuse_computed(model: nn.Module, rules: Sequence[Rule]) -> None:
 
 
 def refuse_layer(name: str, module: nn.Module) -> None:
-    """Refuse a layer whose own `forward` stands in for that of its class.
+    """Refuse a layer with a `forward` on the instance, which hides that of its class.
 
     Raises:
-        ShardingError: for such a layer, as hooks of accelerate leave it.
+        ShardingError: for such a layer, as accelerate's hooks leave it.
     """
     if "forward" in module.__dict__:
         raise ShardingError(
@@ -93,10 +93,10 @@ def refuse_layer(name: str, module: nn.Module) -> None:
 
 
 def refuse_exact(name: str, module: nn.Module) -> None:
-    """Refuse a module that takes slices of its layers' weights, where the whole would have them.
+    """Refuse a module that slices the whole weights of its layers.
 
     Raises:
-        ShardingError: for one of BLOOM's that adds up as several ranks did when it was trained.
+        ShardingError: for BLOOM's `slow_but_exact`, which sums as the ranks of its training did.
     """
     ranks = getattr(module, "pretraining_tp", 1)
     if getattr(module, "slow_but_exact", False) and ranks > 1:
@@ -108,10 +108,10 @@ def refuse_exact(name: str, module: nn.Module) -> None:
 
 
 def refuse_class(name: str, parameter: nn.Parameter) -> None:
-    """Refuse a parameter whose values are packed, or cut already.
+    """Refuse a parameter whose values are packed or sharded already.
 
     Raises:
-        ShardingError: for one of another class than nn.Parameter.
+        ShardingError: for another class than nn.Parameter.
     """
     if type(parameter) is not nn.Parameter and not isinstance(parameter, FakeTensor):
         raise ShardingError(
@@ -121,7 +121,7 @@ def refuse_class(name: str, parameter: nn.Parameter) -> None:
 
 
 def refuse_kind(name: str, module: nn.Module, ndim: int) -> None:
-    """Refuse to cut a layer that does not multiply by a matrix.
+    """Refuse to shard a layer that does not multiply by a matrix.
 
     Raises:
         ShardingError: for a norm, or a convolution.
@@ -134,10 +134,10 @@ def refuse_kind(name: str, module: nn.Module, ndim: int) -> None:
 
 
 def refuse_bias(name: str, module: nn.Module) -> None:
-    """Refuse a layer cut by rows whose bias could not be added once, after the sum.
+    """Refuse a row-parallel layer whose bias cannot be added once, after the sum.
 
     Raises:
-        ShardingError: for a layer with a bias that is not linear, or computes more than that.
+        ShardingError: for a layer with a bias that is not plainly linear.
     """
     kind: Any = type(module)
     if getattr(module, "bias", None) is None or kind.forward is nn.Linear.forward:
@@ -152,10 +152,10 @@ def refuse_bias(name: str, module: nn.Module) -> None:
 
 
 def refuse_between(weight: Weight) -> None:
-    """Refuse a parameter between layers that are cut, if no rule names it.
+    """Refuse a parameter between sharded layers, if no rule matches it.
 
     Raises:
-        ShardingError: for a norm of queries or keys, or an activation with parameters, by its name.
+        ShardingError: for what is named like a norm of queries or keys, or an activation.
     """
     layer, parameter = weight.owner.rpartition(".")[2], weight.parameter
     if parameter is None or not parameter.requires_grad:
@@ -192,10 +192,10 @@ def refuse_beside(weight: Weight) -> None:
 
 
 def refuse_whole(weight: Weight, role: Role) -> None:
-    """Refuse a whole parameter in a cut layer: each rank would have a part of its gradient.
+    """Refuse a whole parameter in a sharded layer: each rank would have a part of its gradient.
 
     Raises:
-        ShardingError: for such a parameter, if its rule does not say so.
+        ShardingError: for such a parameter, unless its rule has partial_grads.
     """
     rule = weight.placed.rule
     if not isinstance(role, Alone | Column | Row | Vocab) or (
@@ -214,10 +214,10 @@ def refuse_whole(weight: Weight, role: Role) -> None:
 
 
 def refuse_embedding(name: str, module: nn.Embedding, runs: Sequence[tuple[range, ...]]) -> None:
-    """Refuse an embedding whose rows so many ranks cannot share.
+    """Refuse an embedding whose rows cannot be sharded this way.
 
     Raises:
-        ShardingError: for options that need the whole; for a rank that would have no row.
+        ShardingError: for options that need all rows; for a rank that would have none.
     """
     for option in ("max_norm", "scale_grad_by_freq", "sparse"):
         if getattr(module, option):
