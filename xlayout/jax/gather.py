@@ -16,8 +16,7 @@ from jax.sharding import AxisType
 from xlayout.algebra.shapes import axis_of, one_of
 from xlayout.errors import AxisError, ShardingError
 from xlayout.registry import verbs
-from xlayout.shard.arrays import laid
-from xlayout.shard.targets import spelled
+from xlayout.shard.arrays import sharded_arrays
 
 __all__ = ["all_gather", "regather"]
 
@@ -82,8 +81,11 @@ def all_gather(
     if found == {AxisType.Manual}:
         return own.gather_parts(x, names, axis_of(axis, x.ndim), *dtypes, wire == "pinned")
     if found == {AxisType.Explicit}:
-        (held,) = laid((x,))
-        ends = spelled(held, held.sharding), spelled(held, held.sharding.without(*names))
+        (held,) = sharded_arrays((x,))
+        ends = (
+            held.native(held.sharding),
+            held.native(held.sharding.without(*names)),
+        )
         return own.gather_partial(x, *ends, *dtypes, wire == "pinned")
     raise ShardingError(
         f"x: on {mesh}, where XLA sums the gradient over {', '.join(names)} in the dtype of the "

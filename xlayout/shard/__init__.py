@@ -3,15 +3,15 @@
 Its modules, from the bottom up:
 
     mesh, split, sharding       which part of an array each rank holds
-    spread, owners              the same as one relation; regions that the same ranks hold
-    blocks, pairs, message      what each rank has for each other
+    spread, owners              a sharding as one relation; regions that the same ranks hold
+    blocks, pairs, message      what each rank sends to each other rank
     rounds, collective          messages as permutations, or as one collective
-    pullback, explain, part     what would spare them; all of it in words; the share of one rank
-    plan                        all of it, exact before anything runs
-    placement, laid             shardings in the words of each framework; an array with its own
-    targets, arrays             how results are to lie; how the arrays of a call do
-    ranks, devices, spmd        a plan run by processes; by devices; as one program for all
-    record                      as one call, for torch.compile
+    pullback, explain, part     a source that needs no messages; a plan as text; one rank's part
+    plan                        all messages of a reshard, exact before anything runs
+    placement, sharded_array    shardings as each framework expresses them; an array with its own
+    targets, arrays             the shardings of results; those of the arrays of a call
+    ranks, devices, spmd        a plan run by processes; by devices; as one SPMD program
+    record                      a call as one node of the graph of torch.compile
     execute, gather             `reshard` and `all_gather`
     sharded                     layouts and ops on sharded arrays
     wire                        the bytes that a function moves

@@ -1,4 +1,4 @@
-"""Arrays: how the arrays of a call lie, as they know it or as a caller says it."""
+"""Arrays: the shardings of the arrays of a call, their own or given by the caller."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ from typing import Any
 
 from xlayout.errors import ShardingError
 from xlayout.registry import backend_of, verbs
-from xlayout.shard.laid import Laid
+from xlayout.shard.sharded_array import ShardedArray
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.targets import (
     by_jax,
     check_order,
-    listed,
-    mesh_said,
+    is_list_of_shardings,
     on_manual_axes,
-    same_ranks,
     target_of,
 )
 
 __all__ = [
     "are_batched",
     "framework_of",
-    "laid",
     "on_one_device",
+    "sharded_arrays",
 ]
 
 
@@ -44,42 +42,43 @@ def framework_of(x: Any) -> str:
 
 
 def on_one_device(x: Any) -> bool:
-    """Whether an array lies on one device, and on no mesh."""
+    """Whether an array is on one device, and not on a mesh."""
     name = backend_of(x).name
     return name not in ("torch", "jax") or verbs(name, "collective").on_one_device(x)
 
 
 def are_batched(arrays: Sequence[Any]) -> bool:
-    """Whether `jax.vmap` has batched any of these, as far as JAX tells."""
+    """Whether `jax.vmap` has batched any of these, as far as JAX shows it."""
     return any(
         framework_of(x) == "jax" and verbs("jax", "collective").view(x)[0] == "batched"
         for x in arrays
     )
 
 
-def laid(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Laid, ...]:
-    """Arrays, and how they lie; `in_sharding`, one or a list, says it where they do not know.
+def sharded_arrays(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[ShardedArray, ...]:
+    """Arrays with their shardings; `in_sharding`, one or a list, is for tracers that carry none.
 
     Raises:
         TypeError: for an array that is not sharded, or whose sharding is neither known nor given.
         ShardingError: if `in_sharding` contradicts what is known; for arrays on different meshes.
     """
-    several = bool(arrays) and listed(backend_of(arrays[0]).name, in_sharding)
-    told = in_sharding if several else [in_sharding] * len(arrays)
-    if len(told) != len(arrays):
-        raise ShardingError(f"in_sharding: {len(told)} of them for {len(arrays)} arrays")
-    found = tuple(_laid(x, given) for x, given in zip(_together(arrays), told, strict=True))
+    several = bool(arrays) and is_list_of_shardings(backend_of(arrays[0]).name, in_sharding)
+    given = in_sharding if several else [in_sharding] * len(arrays)
+    if len(given) != len(arrays):
+        raise ShardingError(f"in_sharding: {len(given)} of them for {len(arrays)} arrays")
+    found = tuple(map(_sharded_array, _on_one_mesh(arrays), given))
     for number, other in enumerate(found):
-        if not same_ranks(found[0], other.mesh):
+        if not found[0].same_ranks(other.mesh):
             raise ShardingError(
-                f"arrays: 0 lies on {mesh_said(found[0], found[0].mesh)}, {number} on "
-                f"{mesh_said(other, other.mesh)}; wanted one mesh, with its devices in one order"
+                f"arrays: 0 lies on {found[0].describe_mesh(found[0].mesh)}, {number} on "
+                f"{other.describe_mesh(other.mesh)}; wanted one mesh, with its devices in one "
+                "order"
             )
     return found
 
 
-def _together(arrays: Sequence[Any]) -> Sequence[Any]:
-    """Arrays on one device put on the mesh of the sharded ones, where their framework may do so."""
+def _on_one_mesh(arrays: Sequence[Any]) -> Sequence[Any]:
+    """The arrays, with those on one device put on the others' mesh if the framework allows it."""
     spread = [backend_of(x).spread(x) for x in arrays]
     if not (True in spread and False in spread):
         return arrays
@@ -98,16 +97,16 @@ def _together(arrays: Sequence[Any]) -> Sequence[Any]:
     return several
 
 
-def _laid(x: Any, told: Any) -> Laid:
+def _sharded_array(x: Any, given: Any) -> ShardedArray:
     if framework_of(x) == "torch":
         known = Sharding.from_torch(x.device_mesh, x.placements, x.ndim)
-        shape = tuple(map(index, x.shape))  # which a compiler may take for dynamic
-        found = Laid(x, "torch", shape, known, x.device_mesh)
+        shape = tuple(map(index, x.shape))  # may be dynamic under a compiler
+        found = ShardedArray(x, "torch", shape, known, x.device_mesh)
     else:
         own = verbs("jax", "collective")
         kind, mesh = own.view(x)
         if kind == "part":
-            return _part(x, mesh, told)
+            return _part(x, mesh, given)
         if kind == "batched":
             raise TypeError(
                 f"x: {x.aval} inside jax.vmap, which no exchange sees through to where the batch "
@@ -115,12 +114,12 @@ def _laid(x: Any, told: Any) -> Laid:
                 "or leave it to JAX's own ops with comm='native'"
             )
         if kind == "automatic":
-            return _told(x, mesh, told)
+            return _on_automatic_axes(x, mesh, given)
         named = own.sharding_of(x)
-        found = Laid(x, "jax", tuple(x.shape), Sharding.from_jax(named), named.mesh)
+        found = ShardedArray(x, "jax", tuple(x.shape), Sharding.from_jax(named), named.mesh)
         check_order(x, named.mesh, found.sharding, "x")
-    if told is not None:
-        said = target_of(found, told, x.ndim, "in_sharding")
+    if given is not None:
+        said = target_of(found, given, x.ndim, "in_sharding")
         if said != found.sharding:
             raise ShardingError(
                 f"in_sharding: {said}, but x lies as {found.sharding}; leave it out, or reshard x "
@@ -129,30 +128,30 @@ def _laid(x: Any, told: Any) -> Laid:
     return found
 
 
-def _told(x: Any, mesh: Any, told: Any) -> Laid:
-    """A tracer on automatic axes: it lies as `told` says."""
+def _on_automatic_axes(x: Any, mesh: Any, given: Any) -> ShardedArray:
+    """A tracer on automatic axes, constrained to the sharding that was given."""
     own = verbs("jax", "collective")
-    if told is None:
+    if given is None:
         raise TypeError(
             f"x: {x.aval} is traced on {mesh}, where a tracer does not know its sharding; say it "
             "with in_sharding=, give the mesh explicit axes, or call it outside jit"
         )
-    given = told.to_jax(mesh) if isinstance(told, Sharding) else told
+    given = given.to_jax(mesh) if isinstance(given, Sharding) else given
     sharding, named = by_jax(given, mesh, "in_sharding")
     check_order(x, named.mesh, sharding, "in_sharding")
-    return Laid(own.constrained(x, named), "jax", tuple(x.shape), sharding, named.mesh)
+    return ShardedArray(own.constrained(x, named), "jax", tuple(x.shape), sharding, named.mesh)
 
 
-def _part(x: Any, mesh: Any, told: Any) -> Laid:
-    """A tracer inside shard_map: one part of a whole that lies as told on the manual axes."""
-    if told is None:
+def _part(x: Any, mesh: Any, given: Any) -> ShardedArray:
+    """A tracer inside shard_map: a part of an array with the given sharding on the manual axes."""
+    if given is None:
         raise TypeError(
             f"x: {x.aval} is one device's part inside shard_map; say with in_sharding= how the "
             "whole lies, as in_specs says it"
         )
-    sharding = on_manual_axes(told, mesh, "in_sharding")
+    sharding = on_manual_axes(given, mesh, "in_sharding")
     shape = tuple(
         n if sharding.split(axis).overlaps else n * math.prod(sharding.counts(axis))
         for axis, n in enumerate(x.shape)
     )
-    return Laid(x, "jax", shape, sharding, mesh, is_part=True)
+    return ShardedArray(x, "jax", shape, sharding, mesh, is_part=True)

@@ -1,7 +1,7 @@
-"""Blocks: S_in⁻¹ >> L >> S_out between all ranks at once, and the part of one rank cut from it.
+"""Blocks: S_in⁻¹ >> L >> S_out between all ranks at once, and the part of one rank in it.
 
-Cut evenly, it is a handful of pieces for any number of ranks. Some of their loops run over ranks:
-fixing those of one side leaves those of the other, which are the blocks that a rank sends, or
+If axes are cut evenly, it is a handful of pieces for any number of ranks. Some of their loops run
+over ranks: fixing the sender leaves the blocks that it sends, fixing the receiver those that it
 receives.
 """
 
@@ -26,7 +26,7 @@ Block = tuple[int, int, int, Form]
 """(the other rank, first address on the sender, first address on the receiver, form)"""
 
 _Held = Callable[[int], tuple[Shape, ...]]
-"""rank -> the shapes of what it holds, one after the other."""
+"""rank -> the shapes of what it holds."""
 
 _Jump = tuple[int, int, int, int]
 """(over sending ranks, within the sender, over receiving ranks, within the receiver)"""
@@ -37,14 +37,14 @@ class _Strip:
     """One piece, with the loops over ranks apart from those over elements.
 
     Attributes:
-        arrays: which input, and which output.
-        copies: for each rank, how far it stands from the first that holds the same.
-        at: its first address on the sender, and on the receiver.
-        loops: those over elements.
-        from_sender: for a sending rank, where the loops lead that run over senders.
-        to_receivers: where those lead that run over receivers alone.
-        from_receiver: for a receiving rank, where the loops lead that run over receivers.
-        to_senders: where those lead that run over senders alone.
+        arrays: the number of the input, and of the output.
+        copies: for each rank, its distance from the first rank that holds the same.
+        at: the first address on the sender, and on the receiver.
+        loops: the loops over elements.
+        from_sender: by sending rank, the jumps of the loops over senders.
+        to_receivers: the jumps of the loops over receivers alone.
+        from_receiver: by receiving rank, the jumps of the loops over receivers.
+        to_senders: the jumps of the loops over senders alone.
     """
 
     arrays: tuple[int, int]
@@ -58,10 +58,10 @@ class _Strip:
 
 
 class Blocks:
-    """All blocks of a layout between two shardings, where copies lie with groups of neighbours.
+    """All blocks of a layout between two shardings whose copies are held by groups of neighbours.
 
     Of the ranks that hold the same, the sender is the one at the receiver's position within its
-    group: the receiver itself where that is possible, and else a different rank for each receiver.
+    group: the receiver itself if possible, else a different rank for each receiver.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ def _start(held: _Held, rank: int, array: int) -> int:
 def _all(
     shardings: Sequence[Sharding], shapes: tuple[Shape, ...], step: int, *, copies: bool
 ) -> Iterator[tuple[int, Owners, list[Piece]]]:
-    """(array, owners, pieces) of every array, spread."""
+    """(array, owners, pieces) of every array; see `spread`."""
     for array, (first, _) in enumerate(ends(shapes)):
         found = spread(shardings[array], shapes[array], step, copies=copies)
         for owners, pieces in found.items():
@@ -153,7 +153,7 @@ def _parted(stride: int, step: int) -> tuple[int, int]:
 
 
 def _sums(loops: Iterable[tuple[int, Sequence[int]]]) -> list[_Jump]:
-    """Where the steps of some loops lead."""
+    """The jumps that the steps of some loops make."""
     found: list[_Jump] = [(0, 0, 0, 0)]
     for n, (a, b, c, d) in loops:
         found = [

@@ -1,7 +1,7 @@
 """Collective: remote messages that are one all-gather, or one all-to-all, along some mesh axes.
 
-Where every rank of a group has as much for every other, one collective carries it all, and all
-ranks do the same: nothing depends on which rank it is.
+If every rank of a group sends as much to every other, one collective carries it all, and all ranks
+run the same program.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Collective:
     """One call that carries every remote message.
 
     Attributes:
-        kind: "all_gather" where every rank sends the same to all others of its group.
+        kind: "all_gather" if every rank sends the same to all others of its group.
         axes: the mesh axes along which the ranks of a group differ.
-        groups: their ranks, in the order of the mesh.
-        width: elements that each rank has for each other.
+        groups: the ranks of each group, in the order of the mesh.
+        width: elements that each rank sends to each other.
     """
 
     kind: Literal["all_gather", "all_to_all"]
@@ -38,7 +38,7 @@ class Collective:
 
 
 def as_collective(messages: Sequence[Message], mesh: Mesh) -> Collective | None:
-    """The one collective that does what all the remote messages do, or None."""
+    """The one collective that is equivalent to all remote messages, or None."""
     remote = [m for m in messages if m.is_remote]
     sizes = {m.elements for m in remote}
     if len(sizes) != 1:

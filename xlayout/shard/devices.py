@@ -12,13 +12,12 @@ from xlayout.algebra import Layout
 from xlayout.algebra.piece import Parts
 from xlayout.errors import InverseError, ShardingError
 from xlayout.registry import verbs
-from xlayout.shard.laid import Laid
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.part import results_of
 from xlayout.shard.plan import Plan, plan_reshard
+from xlayout.shard.sharded_array import ShardedArray
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.spmd import program
-from xlayout.shard.targets import spelled
 
 __all__ = ["least_by_xla", "on_devices"]
 
@@ -26,9 +25,9 @@ Step = Callable[..., tuple[Any, ...]]
 
 
 def on_devices(
-    arrays: tuple[Laid, ...], layout: Layout, dst: tuple[Sharding, ...], fill: Any
+    arrays: tuple[ShardedArray, ...], layout: Layout, dst: tuple[Sharding, ...], fill: Any
 ) -> tuple[Any, ...]:
-    """A layout on JAX arrays; on one device's parts where they are inside `shard_map`."""
+    """A layout on JAX arrays; inside `shard_map`, on the parts of one device."""
     own = verbs("jax", "collective")
     src = tuple(a.sharding for a in arrays)
     xs = tuple(a.x for a in arrays)
@@ -37,8 +36,8 @@ def on_devices(
     if arrays[0].is_part:
         made = _on_parts(parts, src, dst, fill, repr(fill))(*xs)
         return made
-    sources = tuple(spelled(a, a.sharding) for a in arrays)
-    targets = tuple(spelled(arrays[0], sharding) for sharding in dst)
+    sources = tuple(a.native(a.sharding) for a in arrays)
+    targets = tuple(arrays[0].native(sharding) for sharding in dst)
 
     def forward(*xs: Any, fill: Any = 0) -> tuple[Any, ...]:
         run = _on_arrays(parts, src, dst, sources, targets, fill, repr(fill))
@@ -47,7 +46,7 @@ def on_devices(
     def backward(*gradients: Any) -> tuple[Any, ...]:
         try:
             back = layout.inverse()
-        except InverseError:  # what went to several places is a sum of what comes from them
+        except InverseError:  # an element that went to several places gets a sum
             return _sums(parts, sources)(*gradients)  # type: ignore[no-any-return]
         run = _on_arrays(back._parts, dst, src, targets, sources, 0, "0")
         return run(*gradients)  # type: ignore[no-any-return]
@@ -65,9 +64,9 @@ def _on_arrays(
     sources: tuple[Any, ...],
     targets: tuple[Any, ...],
     fill: Any,
-    _said: str,
+    _fill_repr: str,
 ) -> Any:
-    """The program on whole arrays; `_said` keeps equal fills apart: 0, -0.0 and False."""
+    """The program on whole arrays; `_fill_repr` keeps equal fills apart: 0, -0.0 and False."""
     own = verbs("jax", "collective")
     plan = _plan(parts, src, dst)
     stays = plan.layout.is_identity and parts[0] == parts[1] and len(src) == 1
@@ -78,7 +77,7 @@ def _on_arrays(
 
 @lru_cache(1024)
 def _sums(parts: Parts, sources: tuple[Any, ...]) -> Any:
-    """The transpose of a layout that repeats elements: XLA finds what to add up where."""
+    """The transpose of a layout that repeats elements: XLA works out the sums."""
     own = verbs("jax", "collective")
     back = own.transposed(_step(Layout._of(parts), 0), parts[0])
     return own.automatic(back, sources)
@@ -86,14 +85,14 @@ def _sums(parts: Parts, sources: tuple[Any, ...]) -> Any:
 
 @lru_cache(1024)
 def _on_parts(
-    parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...], fill: Any, _said: str
+    parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...], fill: Any, _fill_repr: str
 ) -> Any:
     """The program of one device."""
     return verbs("jax", "collective").on_parts(*_steps(_plan(parts, src, dst), fill))
 
 
 def _plan(parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]) -> Plan:
-    """The plan among ranks that differ along mesh axes that cut something; others do the same."""
+    """The plan on the mesh axes that cut something; along the others all ranks do the same."""
     mesh = src[0].mesh
     used = {name for s in (*src, *dst) for name in s.used} or set(mesh.names[:1])
     kept = [(name, n) for name, n in zip(mesh.names, mesh.shape, strict=True) if name in used]
@@ -112,10 +111,10 @@ def _plan(parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]) ->
 
 
 def least_by_xla(src: Sharding, dst: Sharding) -> bool:
-    """Whether XLA by itself moves the least that is possible, where only the sharding changes.
+    """Whether XLA moves no more than the lower bound when only the sharding changes.
 
-    It does so to gather the minor part of a cut, and to move that from one array axis to the minor
-    end of another: each is one collective. A test compares its bytes with the plan's.
+    It does so when it gathers the minor part of a cut, or moves that from one array axis to the
+    minor end of another: each is one collective. A test compares its bytes with the plan's.
     """
     gone, come = [], []
     for axis, (before, after) in enumerate(zip_longest(src.spec, dst.spec, fillvalue=())):

@@ -1,4 +1,4 @@
-"""Execute: a plan run on arrays that live on many devices; layout and sharding change in one go."""
+"""Execute: plans run on arrays on many devices; layout and sharding change in one exchange."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from xlayout.algebra import Layout
 from xlayout.algebra.layout import check_layout
 from xlayout.lower.run import check_shapes
 from xlayout.registry import verbs
-from xlayout.shard.arrays import laid
+from xlayout.shard.arrays import sharded_arrays
 from xlayout.shard.devices import on_devices
 from xlayout.shard.gather import gathered
-from xlayout.shard.laid import Laid
 from xlayout.shard.mesh import check_axis
 from xlayout.shard.ranks import on_ranks
 from xlayout.shard.record import recorded
+from xlayout.shard.sharded_array import ShardedArray
 from xlayout.shard.sharding import Sharding
-from xlayout.shard.targets import listed, spelled, targets_of
+from xlayout.shard.targets import is_list_of_shardings, targets_of
 
 __all__ = ["all_gather", "exchanged", "reshard"]
 
@@ -74,7 +74,7 @@ def reshard(
 def _reshard(
     given: Sequence[Any], to: Any, layout: Layout | None, dtype: Any, in_sharding: Any
 ) -> Any:
-    arrays = laid(given, in_sharding)
+    arrays = sharded_arrays(given, in_sharding)
     if layout is None:
         layout = Layout.identity(arrays[0].shape)
     check_shapes(layout, arrays)
@@ -82,7 +82,7 @@ def _reshard(
         arrays = tuple(a.cast(dtype) for a in arrays)
     dst = targets_of(arrays[0], to, [len(shape) for shape in layout.out_shapes], "to")
     made = exchanged(layout, arrays, dst)
-    return made if len(made) > 1 or listed(arrays[0].framework, to) else made[0]
+    return made if len(made) > 1 or is_list_of_shardings(arrays[0].framework, to) else made[0]
 
 
 def all_gather(
@@ -133,7 +133,7 @@ def _all_gather(
     reduce_dtype: Any,
     in_sharding: Any,
 ) -> Any:
-    (held,) = laid(given, in_sharding)
+    (held,) = sharded_arrays(given, in_sharding)
     x = held.x
     if held.is_part:
         raise TypeError(f"x: {x.aval} is one device's part; inside shard_map take xlayout.jax")
@@ -148,12 +148,12 @@ def _all_gather(
     target = source.without(*gone)
     if held.framework == "torch":
         return gathered(held, gone, dtype, reduce_dtype)
-    return framework.gather(x, spelled(held, source), spelled(held, target), dtype, reduce_dtype)
+    return framework.gather(x, held.native(source), held.native(target), dtype, reduce_dtype)
 
 
 def exchanged(
-    layout: Layout, arrays: tuple[Laid, ...], dst: tuple[Sharding, ...], fill: Any = 0
+    layout: Layout, arrays: tuple[ShardedArray, ...], dst: tuple[Sharding, ...], fill: Any = 0
 ) -> tuple[Any, ...]:
-    """A layout on sharded arrays, each result as its sharding says; `fill` for holes."""
+    """A layout on sharded arrays, with results in these shardings; `fill` for holes."""
     run = on_ranks if arrays[0].framework == "torch" else on_devices
     return run(arrays, layout, dst, fill)

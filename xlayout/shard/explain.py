@@ -1,4 +1,4 @@
-"""Explain: a plan in words: what moves where and why, and what would have spared it."""
+"""Explain: a plan as text: what moves where, and which source sharding would avoid it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINES = 12
 
 
 def explained(plan: Plan) -> str:
-    """A few lines for people."""
+    """A plan as a few lines of text."""
     return "\n".join(_lines(plan))
 
 

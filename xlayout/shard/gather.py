@@ -1,8 +1,8 @@
 """Gather: mesh axes taken out of a DTensor's sharding; cast first, with gradients summed backward.
 
-Where the parts are equal and a rank needs all of each, that is an all-gather, and backward a
-reduce-scatter. Else (an uneven axis, or an axis that is not the minor one) it is the exchange that
-moves least, and backward the same messages in reverse, added up where they arrive.
+If the parts are equal and a rank needs all of each, that is an all-gather, and a reduce-scatter in
+the backward pass. Otherwise (an uneven axis, or a mesh axis that is not the minor one) it is the
+exchange that moves least, and backward the same messages in reverse, summed where they arrive.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from xlayout.algebra import Layout
 from xlayout.algebra.merge import merge
 from xlayout.algebra.shapes import Shape
 from xlayout.registry import verbs
-from xlayout.shard.laid import Laid
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.ranks import run_part
+from xlayout.shard.sharded_array import ShardedArray
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.spread import equal_segments
-from xlayout.shard.targets import spelled
 
 __all__ = ["gathered"]
 
 
-def gathered(held: Laid, gone: tuple[str, ...], dtype: Any, reduce_dtype: Any) -> Any:
+def gathered(held: ShardedArray, gone: tuple[str, ...], dtype: Any, reduce_dtype: Any) -> Any:
     """A DTensor whose sharding has lost the mesh axes `gone`."""
     torch = verbs("torch", "collective")
     x, src, mesh, shape = held.x, held.sharding, held.mesh, held.shape
     gone = tuple(name for name in src.mesh.names if name in gone and name in src.used)
     dst, rank = src.without(*gone), torch.rank_of(mesh)
-    target, plan = spelled(held, dst), _plan(shape, src, dst)
+    target, plan = held.native(dst), _plan(shape, src, dst)
 
     # These functions live as long as the graph does: nothing in them holds `x`.
     kind, held = x.dtype, replace(held, x=None)
@@ -59,8 +58,8 @@ def _plan(shape: Shape, src: Sharding, dst: Sharding) -> Plan:
     return plan_reshard(Layout.identity(shape), src, dst)
 
 
-def _summed(gradient: Any, held: Laid, gone: tuple[str, ...], rank: int) -> Any:
-    """The gradient of the parts: summed along the mesh axes where it is partial, else cut."""
+def _summed(gradient: Any, held: ShardedArray, gone: tuple[str, ...], rank: int) -> Any:
+    """The gradient of the parts: summed along mesh axes where it is partial, else cut."""
     torch = verbs("torch", "collective")
     src, mesh, shape = held.sharding, held.mesh, held.shape
     names = src.mesh.names
@@ -73,7 +72,7 @@ def _summed(gradient: Any, held: Laid, gone: tuple[str, ...], rank: int) -> Any:
         named = zip(names, gradient.placements, placements, strict=True)
         return [before if name in left else after for name, before, after in named]
 
-    # Each plan sends along lines on which the mesh axes that are partial do not differ.
+    # Each plan sends between ranks that agree along the mesh axes that are partial.
     copies = torch.copies(gradient.placements)
     local = torch.local(torch.lay(gradient, partly(copies, partial)))
     lies = Sharding.from_torch(mesh, copies, len(shape))
@@ -81,12 +80,12 @@ def _summed(gradient: Any, held: Laid, gone: tuple[str, ...], rank: int) -> Any:
         (local,) = run_part(_plan(shape, lies, whole), [local], rank, mesh)
     if summed:
         local = _back(local, _plan(shape, src, whole), summed, rank, mesh)
-    made = torch.whole(local, mesh, partly(spelled(held, src), partial.difference(gone)), shape)
-    return torch.lay(made, spelled(held, src))  # copies that differ, now that they are small
+    made = torch.whole(local, mesh, partly(held.native(src), partial.difference(gone)), shape)
+    return torch.lay(made, held.native(src))  # sums what is still partial, now that it is small
 
 
 def _along(part: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -> Any:
-    """What this rank has once the parts along some mesh axes are together."""
+    """This rank's array after a gather along some mesh axes."""
     rows = _rows(plan, gone, rank) if gone else None
     if rows is None:
         return run_part(plan, [part], rank, mesh)[0]
@@ -96,7 +95,7 @@ def _along(part: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -
 
 
 def _back(whole: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -> Any:
-    """The transpose of `_along`: the sum of what all ranks have for this rank's part."""
+    """The transpose of `_along`: the gradient of this rank's part, summed over the ranks."""
     rows = _rows(plan, gone, rank)
     if rows is not None:
         axes = [plan.src[0].mesh.axis(name) for name in gone]
@@ -128,7 +127,7 @@ def _back(whole: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -
 
 @lru_cache(1024)
 def _rows(plan: Plan, gone: tuple[str, ...], rank: int) -> Layout | None:
-    """From the parts along `gone`, one after the other, to what a rank needs; None if unequal."""
+    """From the concatenated parts along `gone` to what a rank needs; None if they are unequal."""
     sharding, (shape,) = plan.src[0], plan.layout.in_shapes
     mesh = sharding.mesh
     axes = [mesh.axis(name) for name in gone]

@@ -56,7 +56,7 @@ class Mesh:
         return math.prod(self.shape)
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
-        """Where a rank stands along each axis.
+        """The position of a rank along each axis.
 
         Raises:
             SizeError: for a rank that the mesh does not have.
@@ -85,10 +85,10 @@ class Mesh:
 
 
 def check_axis(mesh: Mesh, axis: object, name: str) -> None:
-    """Refuse a mesh axis that is not there, which an argument of this name gave.
+    """Refuse a mesh axis that does not exist; `name` is the argument that gave it.
 
     Raises:
-        AxisError: with the axes that are.
+        AxisError: with the axes that exist.
     """
     if axis not in mesh.names:
         raise AxisError(f"{name}: {axis!r}; the mesh ({mesh}) has {', '.join(mesh.names)}")

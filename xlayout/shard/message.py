@@ -1,7 +1,7 @@
-"""Message: what one rank sends another, as a layout; on the wire every element travels once.
+"""Message: what one rank sends another, as a layout; every element is sent once.
 
-How a block goes over the wire depends on its form alone, not on where it starts on either side; and
-among thousands of messages of a plan there are a handful of forms.
+How a block is packed depends on its form alone, not on where it starts on either side, and the
+thousands of messages of a plan have only a handful of forms.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from xlayout.algebra.strided import row_major
 __all__ = ["Atoms", "Form", "Message", "bare", "form_of", "packed", "settled"]
 
 Atoms = tuple[tuple[int, int, tuple[Loop, ...]], ...]
-"""Pieces, bare: (in offset, out offset, loops)."""
+"""Pieces as plain tuples: (in offset, out offset, loops)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """A block that starts at 0 on either side, and how it travels.
+    """A block that starts at 0 on either side, and how it is packed.
 
     Attributes:
         pieces: from what the sender stores to what the receiver stores.
-        size: how many elements travel.
+        size: number of elements sent.
         packs: from what the sender stores to the wire.
         unpacks: from the wire to what the receiver stores.
     """
@@ -46,8 +46,8 @@ class Message(NamedTuple):
     """Elements that one rank has and another needs; a rank's own part is a message too.
 
     Attributes:
-        src: the rank that sends.
-        dst: the rank that receives.
+        src: the sending rank.
+        dst: the receiving rank.
         block: the layout from what `src` stores to what `dst` stores.
     """
 
@@ -62,7 +62,7 @@ class Message(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """How many elements travel: one that lands in two places travels once."""
+        """Number of elements sent; one that goes to two places is sent once."""
         return form_of(bare(self.block.pieces))[2].size
 
     @property
@@ -77,10 +77,10 @@ class Message(NamedTuple):
 
 
 def packed(block: Layout) -> tuple[Layout, Layout]:
-    """A block in two: distinct elements onto a wire, and from the wire to their places.
+    """A block as two layouts: distinct elements to the wire, and from the wire to their places.
 
-    The order on the wire follows the pieces, and sender and receiver work it out on their own. So
-    what is remembered goes by the pieces: equal blocks that are cut differently must not meet.
+    The order on the wire follows the pieces, and sender and receiver compute it independently. So
+    forms are cached by pieces: equal blocks that are cut differently have different orders.
     """
     first, last, form = form_of(bare(block.pieces))
     wire = ((form.size,),)
@@ -91,13 +91,13 @@ def packed(block: Layout) -> tuple[Layout, Layout]:
 
 
 def form_of(atoms: Atoms) -> tuple[int, int, Form]:
-    """Where a block starts on either side, and its form."""
+    """(start on the sender, start on the receiver, form) of a block."""
     first, last, key = _moved_to_start(atoms)
     return first, last, _form(key)
 
 
 def settled(atoms: Atoms) -> tuple[int, int, Form]:
-    """The same, with the pieces merged first, in whatever order they come."""
+    """The same after merging the pieces, which may come in any order."""
     first, last, key = _moved_to_start(atoms)
     return first, last, _settled(key)
 
@@ -111,7 +111,7 @@ def _moved_to_start(atoms: Atoms) -> tuple[int, int, Atoms]:
 
 
 def bare(pieces: Sequence[Piece]) -> Atoms:
-    """Pieces as atoms; where there are none, one of no elements."""
+    """Pieces as atoms; for no pieces, one atom of no elements."""
     return tuple((p.in_offset, p.out_offset, p.loops) for p in pieces) or ((0, 0, ((0, 1, 1),)),)
 
 
@@ -144,7 +144,7 @@ def _form(atoms: Atoms) -> Form:
 
 
 def _by_element(pieces: tuple[Piece, ...]) -> Form:
-    """The same where boxes overlap on the sending side (a repeat with an odd stride)."""
+    """The form of boxes that overlap on the sending side (a repeat with an odd stride)."""
     ends = max(p.in_end for p in pieces), max(p.out_end for p in pieces)
     block = Layout._of((((ends[0],),), ((ends[1],),), pieces))
     used = sorted(set(block.index().tolist()) - {-1})

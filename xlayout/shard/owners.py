@@ -1,8 +1,8 @@
-"""Owners: the source cut into regions, each held by the same ranks throughout.
+"""Owners: the source cut into regions, each held by one set of ranks.
 
-Regions are disjoint, so an element has one region however many ranks hold it; parts that overlap
-only partly (keys and values on more ranks than there are heads) fall into several. What a rank
-needs is then asked of one owner per region: itself if it can, else the owner nearest on the mesh.
+Regions are disjoint, so an element is in one region however many ranks hold it; parts that overlap
+partly (keys and values on more ranks than there are heads) are cut into several. A rank gets each
+region from one owner: itself if possible, else the owner nearest on the mesh.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Region:
     """A box of one array that the same ranks hold.
 
     Attributes:
-        array: which array.
-        owned: the stretches of each of its axes.
-        ranks: who holds it, in ascending order.
+        array: the number of the array.
+        owned: the ranges along each of its axes.
+        ranks: the ranks that hold it, in ascending order.
     """
 
     array: int
@@ -60,7 +60,7 @@ def _boxes(sharding: Sharding, shape: Shape) -> dict[tuple[Runs, ...], tuple[int
 
 
 def _atoms(sharding: Sharding, axis: int, n: int) -> dict[tuple[int, ...], list[Runs]]:
-    """For each place on the mesh axes the atoms of its part: stretches with one set of places."""
+    """For each place on the mesh axes the atoms of its part: ranges with one set of holders."""
     parts = {place: sharding.runs(axis, n, place) for place in sharding.places(axis)}
     if not sharding.split(axis).overlaps:
         return {place: [runs] if runs else [] for place, runs in parts.items()}
@@ -82,10 +82,10 @@ def _atoms(sharding: Sharding, axis: int, n: int) -> dict[tuple[int, ...], list[
 
 
 def sender(mesh: Mesh, region: Region, rank: int) -> int:
-    """Which owner of a region serves a rank: itself, else the one nearest on the mesh.
+    """The owner of a region that serves a rank: itself, else the one nearest on the mesh.
 
-    Owners differ in their place along mesh axes that do not cut the array. The one that agrees with
-    the rank there is a different one for every rank, which shares the work out evenly.
+    Owners differ along mesh axes that do not cut the array. The owner that agrees with the rank
+    there is a different one for every rank, which balances the senders.
     """
     if len(region.ranks) == 1:
         return region.ranks[0]
@@ -102,7 +102,7 @@ def sender(mesh: Mesh, region: Region, rank: int) -> int:
 def local_shapes(
     shardings: tuple[Sharding, ...], shapes: tuple[Shape, ...], rank: int
 ) -> tuple[Shape, ...]:
-    """What a rank stores of each array."""
+    """The shapes that a rank stores of each array."""
     return tuple(s.local_shape(rank, shape) for s, shape in zip(shardings, shapes, strict=True))
 
 
@@ -133,7 +133,7 @@ def held(
 
 
 def common(mine: Runs, box: Runs) -> Stretches:
-    """Where the runs of a box are stored among the runs that a rank holds."""
+    """The runs of a box as stretches of what a rank stores."""
     if mine == box:
         return stored(mine)
     found = []

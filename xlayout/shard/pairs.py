@@ -1,7 +1,7 @@
-"""Pairs: blocks found pair by pair of ranks, where ranks hold parts that overlap.
+"""Pairs: blocks found separately for each pair of ranks, for parts that overlap.
 
-Keys and values on more ranks than there are heads lie in regions with several owners, and which of
-them serves a rank is another question for every pair.
+Keys and values on more ranks than there are heads lie in regions with several owners, and each
+receiver has to choose among them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Pairs"]
 
 
 class Pairs:
-    """All blocks of a layout between two shardings, whatever they hold in common."""
+    """All blocks of a layout between any two shardings."""
 
     def __init__(
         self, layout: Layout, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]
@@ -55,14 +55,14 @@ class Pairs:
     def _block(
         self, source: int, to: int, numbers: Sequence[int]
     ) -> Iterator[tuple[int, int, Form]]:
-        """What `source` sends `to` of some regions, if there is anything in it."""
+        """What `source` sends `to` of some regions; nothing if it is empty."""
         there = self._place(to) if numbers else ()
         pieces = [p for k in numbers for p in compose(self._image(source, k), there)]
         if pieces:
             yield settled(bare(pieces))
 
     def _image(self, rank: int, number: int) -> tuple[Piece, ...]:
-        """From what a rank stores of a region to where the layout sends it."""
+        """From what a rank stores of a region to the outputs of the layout."""
         key = rank, number
         if key not in self._images:
             stored = held(self._src, self._layout.in_shapes, rank, self._regions[number])
@@ -70,7 +70,7 @@ class Pairs:
         return self._images[key]
 
     def _place(self, rank: int) -> tuple[Piece, ...]:
-        """From the results to what a rank stores of them."""
+        """From the outputs of the layout to what a rank stores of them."""
         if rank not in self._places:
             self._places[rank] = held(self._dst, self._layout.out_shapes, rank)
         return self._places[rank]

@@ -1,4 +1,4 @@
-"""Part: what one rank does of a plan, as two layouts with an exchange between them."""
+"""Part: what one rank does in a plan, as two layouts with an exchange between them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Part:
 
 def part_of(plan: Plan, rank: int) -> Part:
     """The part of one rank."""
-    stores, makes = plan.stores(rank), plan.makes(rank)  # or there is no such rank
+    stores, makes = plan.stores(rank), plan.makes(rank)  # raises for a rank that does not exist
     sends, receives = [0] * plan.ranks, [0] * plan.ranks
     onto, from_wire, kept = [], [], []
     at = 0
@@ -61,7 +61,7 @@ def part_of(plan: Plan, rank: int) -> Part:
 
 
 def _laddered(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[Piece]:
-    """Pieces, moved by so much on either side; what is the same at equal distances, as a loop."""
+    """Pieces, shifted on both sides; equal ones at equal distances become a loop."""
 
     def fits(pieces: tuple[Piece, ...], loop: Loop) -> bool:
         return loop[1] >= 0 and loop[2] > 0 and all(are_nested((*p.loops, loop)) for p in pieces)
@@ -71,7 +71,7 @@ def _laddered(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[P
 
 
 def simulated(plan: Plan, arrays: tuple[Any, ...]) -> Any:
-    """Every rank's part, one after the other, on the parts of whole arrays; the whole result."""
+    """The whole result, from running every rank's part in turn."""
     everyone = range(plan.ranks)
     stores = [
         tuple(s.layout(r, a.shape)(a) for s, a in zip(plan.src, arrays, strict=True))

@@ -1,8 +1,8 @@
-"""Placement: a `Sharding` as JAX says it, and as DTensor says it; exact in both directions.
+"""Placement: a `Sharding` to and from those of JAX and DTensor, exact in both directions.
 
 JAX lists for each array axis the mesh axes that cut it, major to minor. DTensor lists for each mesh
-axis the array axis it cuts, and cuts in mesh order; where another order is meant, or a weight is
-fused, a split factor says into how many parts the axis is cut before this cut goes through each.
+axis the array axis it cuts, and cuts in mesh order. For another order, or a fused weight, a split
+factor says into how many parts the axis is cut first; this cut then goes through each of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xlayout.shard.split import Split
 __all__ = ["from_jax", "from_torch", "to_jax", "to_torch"]
 
 Cut = tuple[int, int] | None
-"""(array axis, split factor) of one mesh axis; None where it holds copies."""
+"""(array axis, split factor) of one mesh axis; None if it holds copies."""
 
 
 def from_jax(sharding: Any) -> Sharding:
@@ -64,10 +64,11 @@ def to_torch(sharding: Sharding, mesh: Any) -> tuple[Any, ...]:
 
 
 def of_cuts(mesh: Mesh, cuts: Sequence[Cut], ndim: int) -> Sharding:
-    """Cuts in mesh order, read back as orders of mesh axes.
+    """The `Sharding` that cuts in mesh order describe.
 
-    From right to left, a mesh axis comes after as many of the axes to its right as its factor
-    counts parts. What is left in the factor of the rightmost is the number of fused segments.
+    From right to left, the factor of a mesh axis counts the parts made by the axes on its right
+    that come before it. What is left in the factor of the rightmost is the number of fused
+    segments.
     """
     orders: list[list[int]] = [[] for _ in range(ndim)]
     segments = [1] * ndim

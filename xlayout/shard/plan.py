@@ -3,7 +3,7 @@
     S_in⁻¹ >> L >> S_out
 
 is again a layout, from what the ranks store before to what they store after; its block from rank r
-to rank c is the message that r sends c. Elements that several ranks hold are asked of one of them,
+to rank c is the message that r sends c. An element that several ranks hold is sent by one of them,
 so every rank receives exactly what it needs and does not have: the lower bound.
 """
 
@@ -42,16 +42,16 @@ T = TypeVar("T")
 
 
 def _once(method: Callable[Concatenate[Plan, P], T]) -> Callable[Concatenate[Plan, P], T]:
-    """A method that a plan runs once for the same arguments, and then remembers."""
+    """Cache the results of a method on the plan."""
 
     @wraps(method)
-    def answered(plan: Plan, /, *args: P.args, **named: P.kwargs) -> T:
+    def cached(plan: Plan, /, *args: P.args, **named: P.kwargs) -> T:
         key = method, *args, *named.values()
         if key not in plan._memo:
             plan._memo[key] = method(plan, *args, **named)
         return plan._memo[key]  # type: ignore[no-any-return]
 
-    return answered
+    return cached
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,12 +86,12 @@ class Plan:
 
     @_once
     def stores(self, rank: int) -> tuple[Shape, ...]:
-        """The shapes of the local arrays of a rank before."""
+        """The shapes of a rank's local arrays before."""
         return local_shapes(self.src, self.layout.in_shapes, rank)
 
     @_once
     def makes(self, rank: int) -> tuple[Shape, ...]:
-        """The shapes of the local arrays of a rank after."""
+        """The shapes of a rank's local arrays after."""
         return local_shapes(self.dst, self.layout.out_shapes, rank)
 
     @property
@@ -114,7 +114,7 @@ class Plan:
         Raises:
             SizeError: for a rank that the mesh does not have.
         """
-        self.makes(rank)  # or there is no such rank
+        self.makes(rank)  # raises for a rank that does not exist
         return tuple(self._message(b[0], rank, b) for b in self.blocks.received(rank))
 
     @_once
@@ -142,7 +142,7 @@ class Plan:
         return held(self.dst, self.layout.out_shapes, dst)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickled, it is what it was made of: the rest is worked out again where it is asked for.
+        # Pickled without its cache, which is filled again on demand.
         return _planned, (self.layout._parts, self.src, self.dst, self.itemsize)
 
     # -- figures ----------------------------------------------------------------------------------
@@ -185,14 +185,14 @@ class Plan:
     @property
     @_once
     def collective(self) -> Collective | None:
-        """The one collective that does the job of all remote messages, or None."""
+        """The one collective that is equivalent to all remote messages, or None."""
         return as_collective(self.messages, self.src[0].mesh)
 
     def pullback(self) -> Sharding | tuple[Sharding, ...]:
         """The source sharding that would need no communication; one per input if there are several.
 
         Raises:
-            SizeError: where there is none, with the cut at fault and the cuts that would work.
+            SizeError: if there is none, with the cut at fault and the cuts that would work.
 
         >>> from xlayout import Layout, Mesh, Sharding
         >>> glu, rows = Layout.parse("(g n) -> (n g)", (8,), g=2), Sharding(Mesh(2, "tp"), ("tp",))
@@ -206,7 +206,7 @@ class Plan:
 
     @_once
     def _pulled(self) -> tuple[Sharding, ...] | str:
-        """The same, or why there is none."""
+        """The shardings of `pullback`, or why there are none."""
         try:
             for ranks in (witnesses(self.dst[0].mesh), range(self.ranks)):
                 needs = {d: compose(self.layout.pieces, self._to(d)) for d in ranks}
@@ -240,7 +240,7 @@ class Plan:
         """
         arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
         for array in arrays:
-            backend_of(array)  # or it is no array
+            backend_of(array)  # raises for a value that is not an array
         check_shapes(self.layout, arrays)
         return simulated(self, arrays)
 
@@ -289,7 +289,7 @@ def plan_reshard(
     if len({mesh.size for mesh in meshes}) != 1:
         found = ", ".join(sorted(f"({mesh}) of {mesh.size}" for mesh in meshes))
         raise SizeError(f"src, dst: meshes {found} ranks; wanted the same ranks on both sides")
-    # By its pieces, not as a value: all ranks must come to the same order on the wire.
+    # Cached by pieces, not by value: all ranks must compute the same order on the wire.
     return _planned(layout._parts, *sides, integer(itemsize, "itemsize", 1))
 
 

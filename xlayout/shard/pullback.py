@@ -20,7 +20,7 @@ from xlayout.shard.split import Runs, Split, merged
 
 __all__ = ["pull", "witnesses"]
 
-_MOST = 1 << 16  # beyond, nobody would write such a split, and a rank would hold its list of ranges
+_MOST = 1 << 16  # ranges; with more, no split that anyone would write describes them
 
 
 def pull(
@@ -29,7 +29,7 @@ def pull(
     """One sharding per input, from the pieces that some ranks need.
 
     Raises:
-        SizeError: where no sharding says it, naming the cut at fault and the cuts that are clean.
+        SizeError: if no sharding provides them, naming the cut at fault and the clean cuts.
     """
     mesh = dst[0].mesh
     sizes = {r: sum(math.prod(s) for s in local_shapes(dst, layout.out_shapes, r)) for r in needs}
@@ -51,7 +51,7 @@ def pull(
 
 
 def witnesses(mesh: Mesh) -> list[int]:
-    """A few ranks that tell how shardings differ: the first, its neighbours, and the last ones."""
+    """A few ranks that reveal how a sharding cuts: the first, its neighbours, and the last."""
     found = {0, mesh.size - 1}
     for step, n in zip(row_major(mesh.shape), mesh.shape, strict=True):
         found |= {k * step for k in (1, n - 1) if k < n}
@@ -59,7 +59,7 @@ def witnesses(mesh: Mesh) -> list[int]:
 
 
 def _along(pieces: tuple[Piece, ...], shape: Shape, size: int) -> list[Runs] | None:
-    """What pieces read of each axis, or None when a loop of theirs runs across axes."""
+    """The ranges that pieces read along each axis, or None if one of their loops crosses axes."""
     found = boxes(0, pieces, shape, (size,))
     if found is None:
         return None
@@ -96,12 +96,12 @@ def _union(runs: Iterator[range]) -> Runs:
 def _recognised(
     mesh: Mesh, wanted: Mapping[int, Runs], n: int, used: Collection[str]
 ) -> tuple[tuple[str, ...], Split] | None:
-    """Mesh axes and a split under which every rank holds what it wants of an axis."""
+    """Mesh axes and a split under which every rank holds the ranges of an axis that it wants."""
     holders = {rank: runs for rank, runs in wanted.items() if runs}
     found = _cut_by(mesh, wanted, n, _differing(mesh, holders))
     if found is None or found[0] or len(holders) == len(wanted):
         return found
-    # All who hold anything hold the same: perhaps the one element that there is, in the first part.
+    # All ranks with elements want the same ones: the axis may be too short to fill more parts.
     free = [axis for axis in _differing(mesh, wanted) if mesh.names[axis] not in used]
     return _cut_by(mesh, wanted, n, free) or found
 
@@ -123,7 +123,7 @@ def _differing(mesh: Mesh, wanted: Mapping[int, Runs]) -> list[int]:
 def _cut_by(
     mesh: Mesh, wanted: Mapping[int, Runs], n: int, matter: Sequence[int]
 ) -> tuple[tuple[str, ...], Split] | None:
-    """The same, by these mesh axes in some order."""
+    """The same with these mesh axes, in some order."""
     at = {rank: mesh.coordinates(rank) for rank in wanted}
     for order in itertools.permutations(matter):
         counts = tuple(mesh.shape[a] for a in order)
@@ -143,7 +143,7 @@ def _candidates(wanted: Collection[Runs], n: int) -> Iterator[Split]:
 
 
 def _segments(wanted: Collection[Runs], n: int) -> int | tuple[int, ...]:
-    """Where each stretch of the rank that comes first begins, as sizes that add up to `n`."""
+    """Segment sizes, from the starts of the ranges of the rank that comes first."""
     first = min((runs for runs in wanted if runs), key=lambda runs: runs[0].start, default=())
     starts = [0, *(run.start for run in first[1:]), n]
     sizes = tuple(b - a for a, b in itertools.pairwise(starts))
@@ -153,14 +153,14 @@ def _segments(wanted: Collection[Runs], n: int) -> int | tuple[int, ...]:
 
 
 def _inside(wanted: Runs, held: Runs) -> bool:
-    """Whether each stretch wanted is within one that is held; both are in ascending order."""
+    """Whether each range wanted is within one that is held; both are in ascending order."""
     starts = [h.start for h in held]
     last = (bisect_right(starts, w.start) - 1 for w in wanted)
     return all(k >= 0 and w.stop <= held[k].stop for k, w in zip(last, wanted, strict=True))
 
 
 def _why(layout: Layout, dst: tuple[Sharding, ...]) -> str:
-    """The first cut of a result that falls inside a factor of the layout."""
+    """An error text, about the first cut of a result that falls inside a factor of the layout."""
     for sharding, part in zip(dst, layout.each(), strict=True):
         shape = sharding.shape(part.out_shape)
         for box in boxes(0, part.pieces, (layout.in_size,), shape) or ():
@@ -176,7 +176,7 @@ def _why(layout: Layout, dst: tuple[Sharding, ...]) -> str:
 
 
 def _cuts(sharding: Sharding, shape: Shape) -> Iterator[tuple[int, int]]:
-    """(axis, position) of every place where a sharding cuts an array."""
+    """The (axis, position) of every cut of a sharding."""
     for rank in range(sharding.mesh.size):
         for axis, runs in enumerate(sharding.owned(rank, shape)):
             yield from ((axis, run.start) for run in runs)

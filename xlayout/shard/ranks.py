@@ -1,4 +1,4 @@
-"""Ranks: a plan run by the processes of torch.distributed, each on the part that it holds."""
+"""Ranks: a plan run by the processes of torch.distributed, each on its part."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.registry import verbs
-from xlayout.shard.laid import Laid
 from xlayout.shard.part import results_of
 from xlayout.shard.plan import Plan, plan_reshard
+from xlayout.shard.sharded_array import ShardedArray
 from xlayout.shard.sharding import Sharding
-from xlayout.shard.targets import spelled
 
 __all__ = ["on_ranks", "run_part"]
 
 
 def on_ranks(
-    arrays: tuple[Laid, ...], layout: Layout, dst: tuple[Sharding, ...], fill: Any
+    arrays: tuple[ShardedArray, ...], layout: Layout, dst: tuple[Sharding, ...], fill: Any
 ) -> tuple[Any, ...]:
     """A layout on DTensors."""
     torch = verbs("torch", "collective")
     mesh = arrays[0].mesh
     src = tuple(a.sharding for a in arrays)
-    placements = [spelled(arrays[0], sharding) for sharding in dst]
+    placements = [arrays[0].native(sharding) for sharding in dst]
     plan = plan_reshard(layout, src, dst, itemsize=arrays[0].x.dtype.itemsize)
     rank = torch.rank_of(mesh)
 

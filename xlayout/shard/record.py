@@ -1,7 +1,7 @@
 """Record: a function on sharded arrays as one call of the graph that torch.compile records.
 
-Dynamo would have to read every line that makes a plan. It need not: with the plan worked out, what
-is left are plain ops and a collective, and those the compiler sees.
+Otherwise Dynamo would trace all the code that makes a plan. Given the plan, what remains are plain
+ops and a collective, which the compiler sees.
 """
 
 from __future__ import annotations

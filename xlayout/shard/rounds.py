@@ -2,8 +2,8 @@
 
 A permutation among ranks (every rank sends at most once and receives at most once, all the same
 number of elements) is what accelerators move best. Messages are cut to a common quantum, so that
-nothing is padded; where that would take too many rounds, each round takes as much of the largest
-remainders as they have in common, and up to a tenth of padding.
+nothing is padded; if that would take too many rounds, each round sends from the largest remainders
+at a common width, with at most a tenth of padding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Round", "Transfer", "in_rounds"]
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A stretch of one message: elements `first` to `last` (excluded) of its wire."""
+    """A part of one message: elements `first` to `last` (excluded) on the wire."""
 
     message: Message
     first: int
@@ -36,14 +36,14 @@ class Round:
 
     @property
     def padding(self) -> int:
-        """Elements sent that nobody needs."""
+        """Elements sent that no rank needs."""
         return sum(self.width - (t.last - t.first) for t in self.transfers)
 
 
 def in_rounds(messages: Sequence[Message], ranks: int) -> tuple[Round, ...]:
-    """Remote messages as rounds: without padding in at most 4(ranks - 1) rounds if that can be.
+    """Remote messages as rounds: without padding, if at most 4(ranks - 1) rounds are enough.
 
-    Else a round at a time, as wide as a tenth of padding allows; each ends a message at least.
+    Otherwise rounds as wide as a tenth of padding allows; each completes at least one message.
     """
     remote = [m for m in messages if m.is_remote]
     if not remote:
@@ -82,7 +82,7 @@ def _coloured(messages: Sequence[Message], quantum: int) -> tuple[Round, ...]:
 
 
 def _peeled(messages: Sequence[Message]) -> Iterator[Round]:
-    """Round after round: the largest remainders that fit beside one another, at a common width."""
+    """Rounds of the largest remainders between disjoint ranks, at a common width."""
     sent = dict.fromkeys(range(len(messages)), 0)
     while sent:
         sending: set[int] = set()
@@ -106,7 +106,7 @@ def _peeled(messages: Sequence[Message]) -> Iterator[Round]:
 
 
 def _width(sizes: Sequence[int]) -> int:
-    """The widest of some sizes at which a tenth is padded at most; at the least, nothing is."""
+    """The largest of some sizes at which at most a tenth is padded; the smallest pads nothing."""
 
     def fits(width: int) -> bool:
         useful = sum(min(size, width) for size in sizes)

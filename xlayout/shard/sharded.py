@@ -1,4 +1,4 @@
-"""Sharded: a layout on sharded arrays, with a say in where the result lies and in what may move."""
+"""Sharded: layouts on sharded arrays, with control over result shardings and communication."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from xlayout.lower.fill import check_fill
 from xlayout.lower.named import function_named
 from xlayout.lower.run import check_shapes
 from xlayout.registry import backend_of, verbs
-from xlayout.shard.arrays import are_batched, laid, on_one_device
+from xlayout.shard.arrays import are_batched, on_one_device, sharded_arrays
 from xlayout.shard.execute import exchanged
-from xlayout.shard.laid import Laid
 from xlayout.shard.part import results_of
 from xlayout.shard.plan import plan_reshard
 from xlayout.shard.record import recorded
+from xlayout.shard.sharded_array import ShardedArray
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.targets import by_framework, can_hold, chooses, targets_of
 
@@ -36,28 +36,28 @@ def run_sharded(
     in_sharding: Any = None,
     fill: Any = 0,
 ) -> Any:
-    """Run a layout on arrays that live on many devices.
+    """Run a layout on arrays on many devices.
 
     Args:
-        layout: what goes where, on whole arrays; or a function from their shapes to that, for
-            parts inside `shard_map` are smaller.
+        layout: the layout of whole arrays; or a function from their shapes to it, since parts
+            inside `shard_map` are smaller.
         arrays: DTensors, or jax.Arrays under a NamedSharding; one per input.
-        comm: "auto": move what must move, in one exchange; where the result has no evident place
-            to lie (other axes, or parts that the framework cannot hold), as "native". "local": move
-            nothing, or an error that says which source would need no move. "native": the
-            framework's own ops, and its own collectives.
-        out_sharding: how the result is to lie, as for `reshard`. By default where the data falls,
-            if a sharding says that; else as the first input lies, if it can lie so; on JAX's
-            explicit axes, which refuse to choose, else whole along the mesh axes that cannot cut.
-        in_sharding: how tracers lie that do not know it, as for `reshard`.
+        comm: "auto": move what must move, in one exchange; like "native" if the result has no
+            evident sharding (other axes, or parts that the framework cannot hold). "local": move
+            nothing, or raise an error that names a source sharding that would need no move.
+            "native": the framework's own ops, and its own collectives.
+        out_sharding: the sharding of the result, as for `reshard`. By default where the data falls,
+            if that is a sharding; else that of the first input, if the result can have it; else,
+            on JAX's explicit axes, which refuse to choose, without the mesh axes that cannot cut.
+        in_sharding: the sharding of tracers that carry none, as for `reshard`.
         fill: value for holes.
 
     Raises:
-        ShardingError: for "local" where something would have to move, or the result has other
-            axes than the input and nowhere to lie.
+        ShardingError: for "local" if something would have to move, or if the result has other axes
+            than the input and no evident sharding.
         ShapeError: for arrays of other shapes than the layout takes; for a `fill` that their dtype
             cannot hold.
-        TypeError: for arrays that are not sharded, or do not know their sharding.
+        TypeError: for arrays that are not sharded, or whose sharding is unknown.
 
     >>> import jax, xlayout as xl
     >>> from jax.sharding import NamedSharding, PartitionSpec as P
@@ -76,7 +76,7 @@ def run_sharded(
     if comm == "native" and out_sharding is None and are_batched(arrays):
         layout = layout if isinstance(layout, Layout) else layout(tuple(x.shape for x in arrays))
         return layout(*arrays, fill=fill)
-    held = laid(arrays, in_sharding)
+    held = sharded_arrays(arrays, in_sharding)
     if not isinstance(layout, Layout):
         layout = layout(tuple(a.shape for a in held))
     check_shapes(layout, held)
@@ -101,7 +101,7 @@ def run_sharded(
 
 
 def run_layout(layout: Layout, arrays: Sequence[Any], /, **where: Any) -> Any:
-    """`run_sharded`, as one call for a compiler that records."""
+    """`run_sharded`, as one call in a graph that a compiler records."""
     return recorded(_run_layout, tuple(arrays), layout, tuple(where.items()))
 
 
@@ -117,10 +117,10 @@ def run_op(
     /,
     **where: Any,
 ) -> Any:
-    """`run_sharded` of an op, whose layout is made by the function of the name `named`.
+    """`run_sharded` of an op; its layout function is found by the name `named`.
 
-    That takes shapes, as one tuple if `packed`, and options. It is called late, so that a compiler
-    that records keeps the whole as one call.
+    That function takes shapes, as one tuple if `packed`, and options. It is called late, so that a
+    compiler records the whole as one call.
     """
     return recorded(
         _run_op, tuple(arrays), named, packed, tuple(options.items()), tuple(where.items())
@@ -143,7 +143,7 @@ def _run_op(
 
 
 def _by_framework(
-    layout: Layout, held: tuple[Laid, ...], dst: tuple[Sharding, ...] | None, fill: Any
+    layout: Layout, held: tuple[ShardedArray, ...], dst: tuple[Sharding, ...] | None, fill: Any
 ) -> Any:
     if held[0].is_part:
         raise LayoutError(
@@ -157,13 +157,13 @@ def _by_framework(
 
 
 @lru_cache(1024)
-def _plain(layout: Layout, fill: Any, _said: str) -> Callable[..., tuple[Any, ...]]:
-    """The same function each time, for compilers; `_said` keeps the equal 0 and -0.0 apart."""
+def _plain(layout: Layout, fill: Any, _fill_repr: str) -> Callable[..., tuple[Any, ...]]:
+    """A cached function, for compilers; `_fill_repr` keeps the equal 0 and -0.0 apart."""
     return lambda *xs: results_of(layout, xs, fill)
 
 
 def falls(layout: Layout, src: Sequence[Sharding]) -> tuple[Sharding, ...] | None:
-    """Where the data falls: the result's sharding under which nothing moves, if there is one."""
+    """Where the data falls: result shardings under which nothing moves, if there are any."""
     nowhere = Sharding(src[0].mesh, ())
     try:
         found = plan_reshard(layout.inverse(), nowhere, tuple(src)).pullback()
@@ -175,13 +175,13 @@ def falls(layout: Layout, src: Sequence[Sharding]) -> tuple[Sharding, ...] | Non
 
 def _targets(
     layout: Layout,
-    arrays: tuple[Laid, ...],
+    arrays: tuple[ShardedArray, ...],
     src: tuple[Sharding, ...],
     out_sharding: Any,
     *,
     local: bool,
 ) -> tuple[Sharding, ...] | None:
-    """How the results are to lie; None where that is the framework's to choose."""
+    """The shardings of the results; None to let the framework choose."""
     if out_sharding is not None:
         axes = [len(shape) for shape in layout.out_shapes]
         return targets_of(arrays[0], out_sharding, axes, "out_sharding")
@@ -201,8 +201,10 @@ def _targets(
     return _nearest(layout, first, src)
 
 
-def _evident(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sharding, ...] | None:
-    """Where the data falls, else as the first input lies; None where the results cannot lie so."""
+def _evident(
+    layout: Layout, first: ShardedArray, src: tuple[Sharding, ...]
+) -> tuple[Sharding, ...] | None:
+    """Where the data falls, else the first input's sharding; None if neither is possible."""
     found = falls(layout, src)
     if found is not None and _hold(first, found, layout.out_shapes):
         return found
@@ -210,8 +212,10 @@ def _evident(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sh
     return same if _keeps_axes(layout) and _hold(first, same, layout.out_shapes) else None
 
 
-def _nearest(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sharding, ...]:
-    """The evident targets if the first input's sharding lost the mesh axes that cannot cut."""
+def _nearest(
+    layout: Layout, first: ShardedArray, src: tuple[Sharding, ...]
+) -> tuple[Sharding, ...]:
+    """The evident shardings after dropping mesh axes that cannot cut the results."""
     gone = list(src[0].used)
     found = (src[0].without(*gone),) * len(layout.out_shapes)
     for name in tuple(gone):
@@ -222,11 +226,11 @@ def _nearest(layout: Layout, first: Laid, src: tuple[Sharding, ...]) -> tuple[Sh
     return found
 
 
-def _misread(x: Laid) -> bool:
+def _misread(x: ShardedArray) -> bool:
     """Whether the framework's own ops fail on an array, or mix up its parts.
 
-    Torch's cannot regroup an axis of one element that is cut, assume that ranks ascend, and misread
-    segments that several mesh axes cut; of some dtypes XLA sends garbage.
+    Torch's ops cannot regroup an axis of one element that is cut, assume that ranks ascend, and
+    misread segments that several mesh axes cut; XLA sends garbage for some dtypes.
     """
     if x.framework == "jax":
         mistaken: bool = verbs("jax", "collective").is_mistaken(x.x.dtype)
@@ -237,8 +241,8 @@ def _misread(x: Laid) -> bool:
     return not verbs("torch", "collective").in_order(x.mesh)
 
 
-def _is_refusal(x: Laid, error: RuntimeError) -> bool:
-    """Whether the framework has no place for the results: DTensor regroups no uneven axes."""
+def _is_refusal(x: ShardedArray, error: RuntimeError) -> bool:
+    """Whether the framework refused the result: DTensor does not regroup uneven axes."""
     return x.framework == "torch" and bool(verbs("torch", "collective").is_refusal(error))
 
 
@@ -247,5 +251,5 @@ def _keeps_axes(layout: Layout) -> bool:
     return all(len(shape) == len(layout.in_shapes[0]) for shape in layout.out_shapes)
 
 
-def _hold(x: Laid, shardings: Sequence[Sharding], shapes: Sequence[Shape]) -> bool:
+def _hold(x: ShardedArray, shardings: Sequence[Sharding], shapes: Sequence[Shape]) -> bool:
     return all(can_hold(x, to, shape) for to, shape in zip(shardings, shapes, strict=True))

@@ -23,7 +23,7 @@ Entry = str | Sequence[str] | None
 """The mesh axes that cut one array axis: one, several (major to minor), or none."""
 
 Stretches = tuple[tuple[int, int, int], ...]
-"""(first position of the whole axis, first position where it is stored, how many)."""
+"""(first position on the whole axis, first position where it is stored, length) of each range."""
 
 _PLAIN = Split()
 
@@ -108,7 +108,7 @@ class Sharding:
         return tuple(self.mesh.axis(name) for name in entry)
 
     def counts(self, axis: int) -> tuple[int, ...]:
-        """How many ranks there are along each of them."""
+        """Number of ranks along each of these mesh axes."""
         return tuple(self.mesh.shape[a] for a in self.axes(axis))
 
     @property
@@ -130,7 +130,7 @@ class Sharding:
         return shape
 
     def without(self, *names: str) -> Sharding:
-        """The sharding without these mesh axes: along them nothing is cut any more.
+        """The sharding without these mesh axes, along which ranks then hold copies.
 
         Raises:
             AxisError: for a mesh axis that the mesh does not have.
@@ -180,7 +180,7 @@ class Sharding:
         """The layout from the whole array to the local array of a rank; raises as `owned`."""
         return _layout(self, rank, as_shape(shape))
 
-    # -- the same, as the frameworks say it -------------------------------------------------------
+    # -- to and from the frameworks' shardings ----------------------------------------------------
 
     @classmethod
     def from_jax(cls, sharding: Any) -> Sharding:
@@ -196,7 +196,7 @@ class Sharding:
         >>> print(Sharding.from_jax(jax.sharding.NamedSharding(mesh, P(("tp", "fsdp")))))
         (tp+fsdp) on fsdp=2 tp=4
         """
-        from xlayout.shard import placement  # it builds on this file
+        from xlayout.shard import placement  # it imports this file
 
         return placement.from_jax(sharding)
 
@@ -257,7 +257,7 @@ def _layout(sharding: Sharding, rank: int, shape: Shape) -> Layout:
 
 
 def part(owned: Sequence[Stretches], shape: Shape, local: Shape) -> tuple[Piece, ...]:
-    """The pieces from an array to one that stores some stretches of each of its axes."""
+    """The pieces from an array to a local array of some stretches of each of its axes."""
     along = [merge(_equidistant(stretches)) for stretches in owned]
     found = []
     for chosen in itertools.product(*along):
@@ -270,13 +270,13 @@ def part(owned: Sequence[Stretches], shape: Shape, local: Shape) -> tuple[Piece,
 
 
 def _equidistant(stretches: Stretches) -> Iterator[Piece]:
-    """Stretches as pieces; those of one size at equal distances as one."""
+    """Stretches as pieces; equal ones at equal distances become one piece."""
     for i, o, m, loop in progressions(stretches, lambda m, loop: loop[1] >= m):
         yield Piece(i, o, (loop, (m, 1, 1)))
 
 
 def stored(runs: Runs) -> Stretches:
-    """Runs, and where each is stored: one after the other."""
+    """Runs as stretches, stored one after the other."""
     starts = itertools.accumulate(map(len, runs), initial=0)
     return tuple((run.start, at, len(run)) for run, at in zip(runs, starts, strict=False))
 

@@ -1,7 +1,7 @@
 """Split: the rule by which mesh axes cut one axis of an array.
 
-Systems disagree on what an uneven cut means, on how a fused weight is cut, and on what happens
-when there are more ranks than heads; so the rule has a name and is part of the sharding.
+Systems differ in how they cut an uneven axis or a fused weight, and in what they do if there are
+more ranks than heads; so the rule has a name and is part of the sharding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Rule", "Runs", "Split", "Splits", "as_splits", "merged", "per_segmen
 
 Rule = Literal["ceil", "flat_ceil", "balanced", "even"]
 Runs = tuple[range, ...]
-"""Stretches of an axis, in the order in which they are stored."""
+"""Ranges of an axis, in the order in which they are stored."""
 
 Cuts = tuple[tuple[int, int, int], ...]
 """(ranks, the rank's coordinate, position in the mesh) of each mesh axis, major to minor."""
@@ -33,22 +33,22 @@ class Split:
     """How one axis of an array is divided among the ranks along some mesh axes.
 
     Args:
-        rule: "ceil": full parts first, and with several mesh axes cut after cut, major to minor
-            (`torch.chunk`, DTensor). "flat_ceil": the same, all mesh axes counted as one (padded
-            JAX arrays, ZeRO-3). "balanced": sizes differ by one unit at most (AutoTP). "even":
-            equal parts, or an error (Megatron, JAX).
-        unit: parts are multiples of this, such as a head size; what is left over goes to the last.
-            One number, or one per segment: queries of a group are cut together.
+        rule: "ceil": full parts first; with several mesh axes one cut after the other, major to
+            minor (`torch.chunk`, DTensor). "flat_ceil": the same, with all mesh axes counted as one
+            (padded JAX arrays, ZeRO-3). "balanced": sizes differ by at most one unit (AutoTP).
+            "even": equal parts, or an error (Megatron, JAX).
+        unit: parts are multiples of this, such as a head size; the rest goes to the last. One
+            number, or one per segment: queries of a group are cut together.
         sizes: the size of each part, instead of a rule.
         segments: the segments of a fused weight (gate and up; q, k and v), as their sizes or as
             the number of equal ones: each is cut by the rule, and a rank stores its parts of all
             of them one after the other.
-        copies: how many neighbouring ranks hold the same part, one number or one per segment, as
-            needed for more ranks than key-value heads.
+        copies: how many neighbouring ranks hold the same part, one number or one per segment; for
+            more ranks than key-value heads.
         pad: pad every part to the size of the largest.
 
     Raises:
-        LayoutError: for a rule that is not known.
+        LayoutError: for an unknown rule.
         SizeError: for `sizes` together with a rule, or numbers below 1.
         TypeError: for numbers that are not ints, or a `pad` that is not a bool.
 
@@ -101,8 +101,8 @@ class Split:
             n: size of the axis.
             counts: ranks along each mesh axis that cuts it, major to minor.
             place: the rank's coordinate along each of them.
-            order: the position of each of them in the mesh, by which DTensor cuts: it makes a
-                difference for uneven sizes. By default they are in order.
+            order: the position of each of them in the mesh. DTensor cuts in this order, which
+                makes a difference for uneven sizes. By default they are in order.
             axis: the number of the array axis, for error messages.
 
         Raises:
@@ -137,7 +137,7 @@ class Split:
 
     @staticmethod
     def _nested(n: int, cuts: Cuts, unit: int, segments: int = 1) -> list[range]:
-        """Cut after cut in mesh order, each through as many parts as more major cuts will make."""
+        """One cut after the other in mesh order, each through the parts of more major cuts."""
         runs = [range(n)]
         for k, (count, at, stands) in sorted(enumerate(cuts), key=lambda item: item[1][2]):
             parts = segments * math.prod(c for c, _, other in cuts[:k] if other > stands)
@@ -197,12 +197,12 @@ def _one_or_more(given: Any, name: str, least: int) -> int | tuple[int, ...]:
 
 
 def per_segment(given: int | tuple[int, ...], segments: int) -> tuple[int, ...]:
-    """What was given once, or for each segment, for each."""
+    """One value per segment, from one per segment or one for all."""
     return (given,) * segments if isinstance(given, int) else given
 
 
 def as_splits(given: Splits) -> dict[int, Split]:
-    """The split of each array axis, also by the name of its rule alone, or by its sizes alone."""
+    """The split of each array axis, which may be given as a rule's name or as sizes."""
     try:
         pairs = dict(given)
     except (TypeError, ValueError):
@@ -246,7 +246,7 @@ def _within(runs: Sequence[range], low: int, high: int) -> list[range]:
 
 
 def merged(runs: Iterator[range]) -> Runs:
-    """Runs with those that touch made one, and empty ones left out."""
+    """Runs with adjacent ones joined, and empty ones dropped."""
     found: list[range] = []
     for run in filter(None, runs):
         if found and found[-1].stop == run.start:

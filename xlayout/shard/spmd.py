@@ -1,8 +1,8 @@
-"""Spmd: a plan as one program for all ranks, as a compiler of many devices wants it.
+"""Spmd: a plan as one program for all ranks, for compilers that target many devices.
 
-Every rank packs into one buffer, exchanges, and unpacks. Only the two layouts differ between ranks,
-and often not even they; all sizes are the same. The exchange is one collective where the messages
-are one; else the buffer holds a stretch for each round, and goes round by round.
+Every rank packs into one buffer, exchanges, and unpacks. All sizes are the same on all ranks; only
+the two layouts may differ. The exchange is one collective if the messages are equivalent to one;
+otherwise the buffer has a section for each round, and the rounds are sent in turn.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Program:
     """What all ranks run.
 
     Attributes:
-        pack: for each rank, from what it stores to the buffer; None where nothing travels.
+        pack: for each rank, from what it stores to the buffer; None if nothing is sent.
         collective: ("all_gather" or "all_to_all", the mesh axes along which it runs), or None.
-        rounds: of each round the width and the (sender, receiver) pairs, if there is no collective.
+        rounds: (width, (sender, receiver) pairs) of each round, if there is no collective.
         unpack: for each rank, from the buffer received and what it stores to its result.
     """
 
@@ -41,7 +41,7 @@ class Program:
 
 
 def program(plan: Plan) -> Program:
-    """The program of a plan whose parts are equally large on all ranks."""
+    """The program of a plan whose parts have equal sizes on all ranks."""
     sent: list[dict[Piece, None]] = [{} for _ in range(plan.ranks)]
     got: list[list[Piece]] = [[] for _ in range(plan.ranks)]
     together = plan.collective
@@ -49,7 +49,7 @@ def program(plan: Plan) -> Program:
     outbox, inbox = _boxes(plan)
     travelled = set()
     for m, packs, unpacks in ways:
-        sent[m.src] |= dict.fromkeys(packs)  # what everyone gathers is the same for all receivers
+        sent[m.src] |= dict.fromkeys(packs)  # in a gather it is the same for all receivers
         got[m.dst] += unpacks
         travelled.add((m.src, m.dst))
     for m in plan.messages:
@@ -70,7 +70,7 @@ def program(plan: Plan) -> Program:
 
 
 def _boxes(plan: Plan) -> tuple[int, int]:
-    """Elements of the buffer that is sent, and of the one received."""
+    """Sizes of the buffer that is sent and of the one that is received."""
     together = plan.collective
     if together is None:
         size = sum(r.width for r in plan.rounds)
@@ -80,7 +80,7 @@ def _boxes(plan: Plan) -> tuple[int, int]:
 
 
 def _by_rounds(plan: Plan) -> Iterator[_Way]:
-    """Every rank sends from, and receives at, the stretch of each round."""
+    """The messages by rounds: each is sent from and received into the section of its round."""
     start = 0
     for step in plan.rounds:
         for t in step.transfers:
@@ -92,12 +92,12 @@ def _by_rounds(plan: Plan) -> Iterator[_Way]:
 
 
 def _together(plan: Plan, together: Collective) -> Iterator[_Way]:
-    """Every rank has a place in the buffer for each of its group."""
+    """The messages of one collective: each rank of a group has a section in the buffer."""
     place = {rank: k for group in together.groups for k, rank in enumerate(group)}
     width = together.width
     own = [m for m in plan.messages if not m.is_remote]
     gathers = together.kind == "all_gather"
-    # A rank's own part goes along if that makes all ranks alike: it does not leave the rank.
+    # Including a rank's own part, which does not leave the rank, can make all ranks alike.
     along = not gathers and [m.elements for m in own] == [width] * plan.ranks
     for m in plan.messages:
         if m.is_remote or along:

@@ -1,8 +1,8 @@
 """Spread: a sharding as one relation, from the whole array to what all ranks store.
 
-The address of an element on a rank is `rank * step + local address`, with a step so large that no
-two ranks meet. Cut evenly, an array of any number of ranks is a handful of pieces, whose loops run
-over ranks as others do over elements.
+The address of an element on a rank is `rank * step + local address`, with a step so large that
+ranks do not overlap. If axes are cut evenly, this is a handful of pieces for any number of ranks:
+some of their loops run over ranks, the others over elements.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ Strand = tuple[int, int, int, _Loops]
 """(position on the axis, rank, stored at, ((n, position step, rank step, storage step), ...))"""
 
 Along = dict[int, list[tuple[Strand, int]]]
-"""{how much of an axis a rank stores: its strands, and how many neighbours hold each}."""
+"""{elements of an axis that a rank stores: [(strand, how many neighbours hold it), ...]}."""
 
 
 @lru_cache(1024)
 def spread(
     sharding: Sharding, shape: Shape, step: int, *, copies: bool = True
 ) -> dict[Owners, tuple[Piece, ...]]:
-    """The pieces from an array to where each rank stores its part, by who else holds the same.
+    """The pieces from an array to where each rank stores its part, by the ranks that share it.
 
     Args:
-        sharding: who holds what.
-        shape: that of the array.
-        step: from one rank to the next; at least four times the size of the array.
+        sharding: the sharding.
+        shape: the shape of the array.
+        step: distance between the addresses of two ranks; at least four times the array's size.
         copies: whether to include all ranks that hold the same, or only the first of them, which
             requires `has_owners`.
     """
@@ -71,7 +71,7 @@ def spread(
 
 
 def has_owners(sharding: Sharding, shape: Shape) -> bool:
-    """Whether all that several ranks hold lies with whole groups of neighbours, at one address."""
+    """Whether copies are held by whole groups of neighbours, at the same local address."""
     return all(
         not sharding.split(axis).overlaps or equal_segments(sharding, axis, n) is not None
         for axis, n in enumerate(sharding.shape(shape))
@@ -79,7 +79,7 @@ def has_owners(sharding: Sharding, shape: Shape) -> bool:
 
 
 def places_in(mesh: Mesh, owners: Owners) -> list[int]:
-    """For each rank, how far it stands from the first rank that holds the same."""
+    """For each rank, its distance from the first rank that holds the same."""
     steps = [(row_major(mesh.shape)[a], g) for a, g in owners]
     return [sum(rank // step % g * step for step, g in steps) for rank in range(mesh.size)]
 
@@ -108,7 +108,7 @@ def _along(sharding: Sharding, axis: int, n: int) -> Along:
 
 
 def equal_segments(sharding: Sharding, axis: int, n: int) -> list[tuple[int, int]] | None:
-    """The segments of an axis, and how many neighbours hold the same, if all parts are equal."""
+    """(size, how many neighbours share a part) of each segment, if all parts are equal."""
     split = sharding.split(axis)
     counts = sharding.counts(axis)
     segments = split.segments or 1
@@ -144,7 +144,7 @@ def _strands(
 
 
 def _laddered(strands: Sequence[Strand]) -> list[Strand]:
-    """Strands that stand at equal distances as loops, which go up on either side."""
+    """Equal strands at equal distances joined into loops, which ascend on both sides."""
     by_form: dict[_Form, list[tuple[int, int, _Form]]] = defaultdict(list)
     for position, rank, at, loops in strands:
         by_form[at, loops].append((position, rank, (at, loops)))

@@ -1,4 +1,4 @@
-"""Targets: shardings as callers give them, and as the framework of an array expresses them."""
+"""Targets: shardings as callers give them, and as an array's framework expresses them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import ShardingError
 from xlayout.registry import verbs
-from xlayout.shard.laid import Laid
 from xlayout.shard.mesh import Mesh
+from xlayout.shard.sharded_array import ShardedArray
 from xlayout.shard.sharding import Sharding
 
 __all__ = [
@@ -20,22 +20,19 @@ __all__ = [
     "can_hold",
     "check_order",
     "chooses",
-    "listed",
-    "mesh_said",
+    "is_list_of_shardings",
     "on_manual_axes",
-    "same_ranks",
-    "spelled",
     "target_of",
     "targets_of",
 ]
 
 
-def target_of(held: Laid, to: Any, ndim: int, name: str) -> Sharding:
-    """A sharding that was given as a `Sharding`, or as the framework of an array says it.
+def target_of(held: ShardedArray, to: Any, ndim: int, name: str) -> Sharding:
+    """A sharding that was given as a `Sharding`, or in the form of the array's framework.
 
     Raises:
-        TypeError: for what says no sharding.
-        ShardingError: for one on another mesh than the array's; all name the argument.
+        TypeError: for a value that is not a sharding.
+        ShardingError: for one on another mesh than the array's; errors name the argument.
     """
     if held.is_part:
         return on_manual_axes(to, held.mesh, name)
@@ -49,10 +46,10 @@ def target_of(held: Laid, to: Any, ndim: int, name: str) -> Sharding:
         mesh = named.mesh
     if sharding.mesh != own:
         raise ShardingError(f"{name}: {sharding}; x lies on {own}: give it on the mesh of x")
-    if not same_ranks(held, mesh):
+    if not held.same_ranks(mesh):
         raise ShardingError(
-            f"{name}: {sharding} with devices as {mesh_said(held, mesh)}; x lies on "
-            f"{mesh_said(held, held.mesh)}: give it on the mesh of x, and change meshes by "
+            f"{name}: {sharding} with devices as {held.describe_mesh(mesh)}; x lies on "
+            f"{held.describe_mesh(held.mesh)}: give it on the mesh of x, and change meshes by "
             "jax.device_put"
         )
     if held.framework == "jax":
@@ -61,7 +58,7 @@ def target_of(held: Laid, to: Any, ndim: int, name: str) -> Sharding:
 
 
 def check_order(x: Any, mesh: Any, sharding: Sharding, name: str) -> None:
-    """Raise ShardingError where JAX would silently lay an array otherwise."""
+    """Raise ShardingError for a sharding that JAX would silently replace by another."""
     found = verbs("jax", "collective").swapped(x, mesh, sharding.spec)
     if found is not None:
         auto, explicit = found
@@ -84,7 +81,7 @@ def _by_torch(given: Any, mesh: Any, ndim: int, name: str) -> Sharding:
 
 
 def by_jax(given: Any, mesh: Any, name: str) -> tuple[Sharding, Any]:
-    """A sharding that was given as JAX says it, and its NamedSharding; a spec is on `mesh`."""
+    """A sharding that was given in JAX's form, and its NamedSharding; a spec is on `mesh`."""
     named = verbs("jax", "collective").named(mesh, given, name)
     try:
         return Sharding.from_jax(named), named
@@ -92,20 +89,20 @@ def by_jax(given: Any, mesh: Any, name: str) -> tuple[Sharding, Any]:
         raise type(error)(f"{name}: {error}") from error
 
 
-def listed(framework: str, to: Any) -> bool:
-    """Whether several shardings were given; placements may be a list or tuple too."""
+def is_list_of_shardings(framework: str, to: Any) -> bool:
+    """Whether several shardings were given; torch placements are a list or tuple too."""
     if not isinstance(to, (list, tuple)):
         return False
     return framework != "torch" or not verbs("torch", "placement").is_placements(to)
 
 
-def targets_of(held: Laid, to: Any, axes: Sequence[int], name: str) -> tuple[Sharding, ...]:
-    """How results are to lie that have so many axes each: one sharding for all, or a list of them.
+def targets_of(held: ShardedArray, to: Any, axes: Sequence[int], name: str) -> tuple[Sharding, ...]:
+    """The shardings of results with these numbers of axes, from one for all or a list.
 
     Raises:
         ShardingError: for another number of shardings than results.
     """
-    given = list(to) if listed(held.framework, to) else [to]
+    given = list(to) if is_list_of_shardings(held.framework, to) else [to]
     if len(given) not in (1, len(axes)):
         raise ShardingError(
             f"{name}: a list of {len(given)} for {len(axes)} results; wanted one for all, or one "
@@ -116,7 +113,7 @@ def targets_of(held: Laid, to: Any, axes: Sequence[int], name: str) -> tuple[Sha
 
 
 def on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
-    """A sharding restricted to the axes over which a shard_map maps."""
+    """A sharding restricted to the manual axes of a shard_map."""
     manual: dict[str, int] = verbs("jax", "collective").manual(mesh)
     sharding = given if isinstance(given, Sharding) else by_jax(given, mesh, name)[0]
     for axis in sharding.used:
@@ -129,23 +126,16 @@ def on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
     return replace(sharding, mesh=Mesh(tuple(manual.values()), tuple(manual)))
 
 
-def spelled(held: Laid, sharding: Sharding) -> Any:
-    """A sharding on the mesh of an array, as its framework says it: placements or NamedSharding."""
-    if held.framework == "torch":
-        return sharding.to_torch(held.mesh)
-    return sharding.to_jax(held.mesh)
-
-
-def can_hold(held: Laid, sharding: Sharding, shape: Shape) -> bool:
+def can_hold(held: ShardedArray, sharding: Sharding, shape: Shape) -> bool:
     """Whether the framework of an array can express a sharding, for an array of this shape.
 
-    DTensor expresses segments that several mesh axes cut, and reads them wrongly: `full_tensor`
-    gives the parts in another order. So they do not count, and arise only where a caller asks.
+    DTensor can express segments that several mesh axes cut, but reads them wrongly: `full_tensor`
+    gives the parts in another order. So they do not count, and are used only if a caller asks.
     """
     if held.is_part:
         return True
     try:
-        spelled(held, sharding)
+        held.native(sharding)
     except ShardingError:
         return False
     if held.framework == "jax" and verbs("jax", "collective").swapped(
@@ -157,30 +147,21 @@ def can_hold(held: Laid, sharding: Sharding, shape: Shape) -> bool:
     return all(n % math.prod(sharding.counts(axis)) == 0 for axis, n in enumerate(shape))
 
 
-def chooses(held: Laid) -> bool:
-    """Whether the framework finds a place for any result; on explicit axes JAX asks the caller."""
+def chooses(held: ShardedArray) -> bool:
+    """Whether the framework chooses result shardings; on explicit axes JAX asks the caller."""
     return held.framework == "torch" or not held.mesh.explicit_axes
 
 
 def by_framework(
-    run: Callable[..., tuple[Any, ...]], xs: Sequence[Any], held: Laid, dst: Sequence[Sharding]
+    run: Callable[..., tuple[Any, ...]],
+    xs: Sequence[Any],
+    held: ShardedArray,
+    dst: Sequence[Sharding],
 ) -> tuple[Any, ...]:
-    """What `run` makes, by the framework's own means, each result as it is to lie."""
+    """The results of `run` by the framework's own ops, in these shardings."""
     own = verbs(held.framework, "collective")
-    to = tuple(spelled(held, sharding) for sharding in dst)
+    to = tuple(held.native(sharding) for sharding in dst)
     if not chooses(held):
         made: tuple[Any, ...] = own.automatic(run, to)(*xs)
         return made
     return tuple(own.lay(y, t) for y, t in zip(run(*xs), to, strict=True))
-
-
-def same_ranks(held: Laid, mesh: Any) -> bool:
-    """Whether a rank of a mesh is the same device on the mesh of an array."""
-    same: bool = verbs(held.framework, "collective").same_ranks(held.mesh, mesh)
-    return same
-
-
-def mesh_said(held: Laid, mesh: Any) -> str:
-    """A mesh of the framework of an array, in words."""
-    said: str = verbs(held.framework, "collective").mesh_said(mesh)
-    return said

@@ -1,4 +1,4 @@
-"""Wire: how many bytes a function moves between devices, whoever wrote its collectives."""
+"""Wire: how many bytes a function moves between devices."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def wire_bytes(fn: Callable[..., Any], /, *args: Any, target: str | None = None)
     torch: `fn` runs on every rank, and its collectives are counted; the figures are those of this
     rank. JAX: `fn` is compiled under jit but not run, and the collectives of its program are
     counted; the figures are averages per device, and the body of a loop counts once. Under jit an
-    array on automatic axes does not know where it lies: give ops in `fn` `in_sharding=`, or what
-    is counted is what XLA does without it. In both, dtypes are those of the program, even where a
-    CPU would widen them.
+    array on automatic axes carries no sharding: pass `in_sharding=` to ops in `fn`, or the figures
+    are for what XLA does without it. In both, dtypes are those of the program, even if a CPU would
+    widen them.
 
     The usual model applies: an all-gather or all-to-all over g devices receives (g - 1) / g of its
     result, a reduce-scatter g - 1 times its result, an all-reduce 2 (g - 1) / g of it.
@@ -28,12 +28,12 @@ def wire_bytes(fn: Callable[..., Any], /, *args: Any, target: str | None = None)
         fn: a function of arrays.
         *args: its arguments, which may be containers; at least one array, or for JAX a
             jax.ShapeDtypeStruct with a sharding.
-        target: JAX only: compile for this accelerator, "h100" or "v5e", which need not be there,
+        target: JAX only: compile for this accelerator, "h100" or "v5e", which need not be present,
             and count the collectives of that program. `make test-aot` names the wheels it needs.
 
     Raises:
         TypeError: when no argument is a torch.Tensor or jax.Array.
-        ValueError: for a target with torch, or one that is not known.
+        ValueError: for a target with torch, or an unknown one.
         RuntimeError: for a target whose compiler is not installed, with the wheel that has it.
 
     >>> import jax

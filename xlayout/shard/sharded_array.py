@@ -1,0 +1,54 @@
+"""ShardedArray: an array on many devices, with its sharding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xlayout.algebra.shapes import Shape
+from xlayout.registry import verbs
+from xlayout.shard.sharding import Sharding
+
+__all__ = ["ShardedArray"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedArray:
+    """An array on many devices, with its sharding.
+
+    Attributes:
+        x: the array; inside `shard_map`, the part of one device.
+        framework: torch or jax.
+        shape: the shape of the whole array.
+        sharding: the sharding of the whole array.
+        mesh: the framework's own mesh.
+        is_part: whether `x` is one device's part, as inside `shard_map`.
+    """
+
+    x: Any
+    framework: str
+    shape: Shape
+    sharding: Sharding
+    mesh: Any
+    is_part: bool = False
+
+    def cast(self, dtype: Any) -> ShardedArray:
+        """The array in another dtype."""
+        own = verbs(self.framework, "collective")
+        return replace(self, x=own.cast(self.x, own.dtype_named(dtype)))
+
+    def native(self, sharding: Sharding) -> Any:
+        """A sharding on the mesh of this array, as placements or as a NamedSharding."""
+        if self.framework == "torch":
+            return sharding.to_torch(self.mesh)
+        return sharding.to_jax(self.mesh)
+
+    def same_ranks(self, mesh: Any) -> bool:
+        """Whether each rank is the same device on another mesh of the framework."""
+        same: bool = verbs(self.framework, "collective").same_ranks(self.mesh, mesh)
+        return same
+
+    def describe_mesh(self, mesh: Any) -> str:
+        """A mesh of the framework, for error messages."""
+        text: str = verbs(self.framework, "collective").mesh_said(mesh)
+        return text
