@@ -8,7 +8,7 @@ Ops        interleave, deinterleave, matrix_transpose, permute_dims, rope_halves
 Exchange   to_torch, to_jax, to_numpy; for sharded arrays shards_to_jax, jax_to_shards,
            dtensor_to_jax, jax_to_dtensor
 Sharding   Mesh, Sharding, Split, plan_reshard, Plan, reshard, all_gather, wire_bytes
-Models     tp: tensor parallelism; xlayout.torch and xlayout.jax: what one framework alone has
+Models     tp: tensor parallelism; xlayout.torch and xlayout.jax: what is specific to one framework
 Ports      xlayout.port: checkpoints from one format to another (imported on its own)
 Switch     native: where the copy kernel may be used
 Errors     LayoutError, and a subclass for each kind
@@ -129,10 +129,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker would then believe in any name
+if not TYPE_CHECKING:  # else a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        # Many devices are a tenth of the import, and most programs have one: loaded on demand.
+        # Sharding is a tenth of the import time, and most programs use one device.
         if name not in __all__:
             raise AttributeError(f"module 'xlayout' has no attribute {name!r}")
         from xlayout import shard
@@ -146,7 +146,7 @@ if not TYPE_CHECKING:  # a type checker would then believe in any name
 
 def _draw(layout: Layout, /) -> str:
     """The layout as an SVG picture: both index spaces, every element in its colour."""
-    from xlayout.draw import draw  # pictures are rare, and a start is not
+    from xlayout.draw import draw  # rarely needed, and not free
 
     return draw(layout)
 

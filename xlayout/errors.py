@@ -6,15 +6,15 @@
         ├── SizeError          a size that does not divide, does not add up, or does not match
         ├── PatternError       a pattern that cannot be read or solved; a caret shows where
         ├── InverseError       a layout that has no inverse (it repeats elements)
-        ├── CompositionError   two layouts that do not meet, or that meet in too many pieces
+        ├── CompositionError   two layouts whose sizes differ, or that compose to too many pieces
         ├── ShapeError         an array, or an `out=`, that does not fit the layout
         ├── ShardingError      a sharding that cannot be expressed, or needs communication
         ├── FormatError        a checkpoint file that is broken or hostile
         └── PortError          a port that would lose, invent or overwrite something
 
-Wrong types are `TypeError`; memory that cannot be shared is `BufferError`. The backends know
-nothing of this file: what only a framework can tell, such as an array that was deleted, is a
-`ValueError`. Every message names the argument, the value it had, and what would work.
+Wrong types are `TypeError`; memory that cannot be shared is `BufferError`. Backends do not import
+this file: what they detect themselves, such as an array that was deleted, is a `ValueError`. Every
+message names the argument, the value it had, and what would work.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class LayoutError(ValueError):
-    """An invalid value. All other errors of this family are subclasses: catch this one for all."""
+    """An invalid value; the base class of all other errors here."""
 
 
 class AxisError(LayoutError):
@@ -54,7 +54,7 @@ class InverseError(LayoutError):
 
 
 class CompositionError(LayoutError):
-    """Two layouts whose sizes do not meet, or that meet in too many pieces."""
+    """Two layouts whose sizes differ where they meet, or that compose to too many pieces."""
 
 
 class ShapeError(LayoutError):

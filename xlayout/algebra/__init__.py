@@ -1,4 +1,4 @@
-"""Integers in, integers out: layouts as values, and what combines them.
+"""Integers in, integers out: layouts as values, and operations on them.
 
 Its modules, from the bottom up:
 
@@ -7,15 +7,15 @@ Its modules, from the bottom up:
     fingerprint, merge           one number for a set of boxes; fewer boxes, the same pairs
     join, near, compose          where two boxes meet; sets of boxes composed and compared
     strided                      boxes as copies between addresses, and as views
-    index                        the table that boxes stand for: the oracle
+    index                        a layout as an index table: the oracle of tests
     boxes, program, assemble     a layout as reshape, permute, slice and concatenate
     grammar, solver, pattern     from text to boxes
     naming, notation, jsonable   from boxes to text, and back
     constructors                 the layouts from which all others are made
     relation                     boxes between two lists of arrays
-    cost                         what a run will read, write and hold
-    layout                       all of that, as one value
-    partition                    a size shared out among parts
+    cost                         the bytes that a run reads, writes and holds
+    layout                       `Layout`: a relation with constructors, text and cost
+    partition                    sizes of the parts of an axis
 """
 
 from xlayout.algebra.cost import Cost as Cost

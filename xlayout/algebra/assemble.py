@@ -1,8 +1,8 @@
 """Assemble: write the program of a layout.
 
-Each box is read from its input (slice and reshape), turned to output order (permute), and the
-boxes are put together by guillotine cuts: where they lie side by side along an axis they are
-concatenated, where they interleave with one common period, that period becomes an axis of its own.
+Each box is read from its input (slice and reshape) and permuted to output order. Boxes are then put
+together by guillotine cuts: those that lie side by side along an axis are concatenated, and those
+that interleave with a common period get the period as an extra axis.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def build(
 ) -> Program:
     """The program of a layout.
 
-    An output that resists the cuts, or would take thousands of them, becomes one gather.
+    An output that guillotine cuts cannot make, or only with too many steps, becomes one gather.
     """
     writer = Writer(list(in_shapes))
     parts: list[list[tuple[int, tuple[Piece, ...]]]] = [[] for _ in out_shapes]
@@ -50,8 +50,8 @@ def _with_empty(writer: Writer, made: int, empty: Sequence[int]) -> int:
     return writer.reshape(flat, shape)
 
 
-_LONG = 128  # steps, beside the few that each input takes: compilers take seconds for more
-_LITTLE = 64  # elements per step; with fewer, such a program is no shorter than an index table
+_LONG = 128  # steps, besides a few for each input: compilers take seconds for more
+_LITTLE = 64  # elements per step; with fewer, a program is no shorter than an index table
 
 
 def _output(
@@ -61,7 +61,7 @@ def _output(
     in_shapes: Sequence[Shape],
     out_shape: Shape,
 ) -> int:
-    """Try with the axes as they are, then with flat inputs, a flat output, and both."""
+    """Try the axes as they are, then flat inputs, a flat output, and both."""
     if in_shapes and 0 in out_shape:  # cut from an input, so that gradients and batches reach it
         some = writer.reshape(0, in_shapes[0] or (1,))
         return writer.reshape(writer.slice(some, 0, 0, 0), out_shape)
@@ -122,14 +122,14 @@ class _Assembly:
         return w.reshape(x, _shape(peeled, sizes))
 
     def _periods(self, x: int, axis: int, run: Run, first: int, width: int) -> tuple[int, int]:
-        """`axis` as two axes, (periods of the run, positions within one); and where they start.
+        """Split `axis` into (periods of the run, positions within one); and where these start.
 
         Args:
             x: the value.
             axis: the axis that the run steps along.
             run: the steps.
-            first: the position on the axis of the first step's first element.
-            width: the number of positions from there to its last element.
+            first: the position on the axis of the first element of the first step.
+            width: the number of positions from there to the last element of that step.
         """
         w = self.writer
         period = run.in_step
@@ -154,8 +154,8 @@ def _assemble(
 ) -> int | None:
     """One value from boxes, with axes (*peeled, size) for every output axis.
 
-    `peeled` runs are shared by all boxes, so they are axes of the result; offsets and sizes are
-    what is left below them.
+    `peeled` runs are shared by all boxes, so they are axes of the result; offsets and sizes refer
+    to what remains inside them.
     """
     w = assembly.writer
     if not found:
@@ -183,7 +183,7 @@ def _assemble(
     return _step_by_step(assembly, found, below, peeled, sizes)
 
 
-_MOST = 16  # boxes after cutting; instead of more slices, compilers do better with one gather
+_MOST = 16  # boxes after cutting; compilers handle one gather better than more slices
 
 
 def _step_by_step(
@@ -193,10 +193,10 @@ def _step_by_step(
     peeled: list[Shape],
     sizes: list[int],
 ) -> int | None:
-    """Boxes that interleave otherwise, with the loop of the longest steps cut into single steps.
+    """Boxes that interleave in another way: cut the loop of the longest steps into single steps.
 
-    Equal segments at equal distances are one box, whatever lies between them. Cut into segments,
-    they can be concatenated with that.
+    Equal segments at equal distances are one box, whatever lies between them. Cut into single
+    segments, they can be concatenated with what lies between.
     """
     for axis in range(len(sizes)):
         longest = [runs[axis][0] if runs[axis] else None for runs in below]
@@ -249,7 +249,7 @@ def _period(
     peeled: list[Shape],
     sizes: list[int],
 ) -> int | None:
-    """All boxes repeat with `period` along the axis: make the repetition an axis of its own."""
+    """All boxes repeat with `period` along the axis: make the repetition an extra axis."""
     ranges = []
     for box, runs in zip(found, below, strict=True):
         first, within = divmod(box.offsets[axis], period)
@@ -288,7 +288,7 @@ def _shape(peeled: Sequence[Shape], sizes: Sequence[int]) -> Shape:
 
 
 def _position(peeled: Sequence[Shape], axis: int) -> int:
-    """Where in that shape the size of an axis stands."""
+    """The index in that shape of the size of an axis."""
     return sum(len(outer) + 1 for outer in peeled[:axis]) + len(peeled[axis])
 
 

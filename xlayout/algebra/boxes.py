@@ -1,7 +1,7 @@
 """Boxes: pieces seen through the axes of the arrays they connect.
 
-A piece pairs flat positions. To run it with reshape, slice and concatenate, each of its loops has
-to run along one axis of the input and one axis of the output; a `Box` is a piece cut that way.
+A piece pairs flat positions. To run it with reshape, slice and concatenate, each of its loops must
+run along one axis of the input and one axis of the output; a `Box` is a piece cut that way.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Box:
 def boxes(
     source: int, pieces: Sequence[Piece], in_shape: Sequence[int], out_shape: Sequence[int]
 ) -> list[Box] | None:
-    """One box per piece, or None when some loop cannot be cut at the ends of the axes."""
+    """One box per piece, or None if some loop cannot be cut at axis boundaries."""
     found = []
     for piece in pieces:
         box = _box(source, piece, in_shape, out_shape)
@@ -79,7 +79,7 @@ def boxes(
 
 
 def overlapping(stretches: Iterable[tuple[int, int, T]]) -> list[tuple[int, int, list[T]]]:
-    """(first, end, member) stretches in groups that overlap: (first, end, members) of each."""
+    """Group (first, end, member) stretches that overlap: (first, end, members) of each group."""
     groups: list[tuple[int, int, list[T]]] = []
     for first, end, member in sorted(stretches, key=lambda stretch: stretch[:2]):
         if groups and first < groups[-1][1]:
@@ -114,13 +114,13 @@ def _box(
 
 
 def _axes(shape: Sequence[int]) -> list[tuple[int, int, int]]:
-    """The axes of more than one element, as (flat stride, size, number), the last one first."""
+    """(flat stride, size, number) of each axis of more than one element, last axis first."""
     strides = row_major(shape)
     return [(strides[a], shape[a], a) for a in range(len(shape) - 1, -1, -1) if shape[a] > 1]
 
 
 def _cut(loops: list[Loop], side: int, boundaries: list[int]) -> list[Loop] | None:
-    """Make every boundary a place where one loop ends and another begins.
+    """Split loops so that none crosses a boundary; None if that is impossible.
 
     Each boundary is a multiple of those before it.
     """

@@ -24,12 +24,12 @@ __all__ = [
 ]
 
 MAX_PIECES = 4096
-_MAX_RAW = 64 * MAX_PIECES  # joins yield pieces before merging; most of them merge again
-_FEW = 1 << 18  # positions; up to so many, a table of them beats joining more pairs of pieces
+_MAX_RAW = 64 * MAX_PIECES  # pieces before merging, which removes most of them
+_FEW = 1 << 18  # positions; a table of this many is still faster than joining more pairs of pieces
 
 
 def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:
-    """The pairs (i, o) for which some middle position joins them.
+    """The pairs (i, o) that a middle position connects.
 
     Raises:
         CompositionError: when the result needs more than 4096 pieces.
@@ -150,7 +150,7 @@ def disjoint(pieces: tuple[Piece, ...]) -> bool:
 
 
 def _table(pieces: tuple[Piece, ...]) -> dict[int, int] | None:
-    """The input position of every output position, or None where one is written twice."""
+    """The input position of every output position, or None if one is written twice."""
     found: dict[int, int] = {}
     for p in pieces:
         pairs = [(p.out_offset, p.in_offset)]

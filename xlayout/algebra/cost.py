@@ -1,4 +1,4 @@
-"""Cost: what one run of a layout will read, write and hold, known before it runs."""
+"""Cost: the bytes that one run of a layout reads, writes and holds, known before it runs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["Cost", "estimate"]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a copy takes, from row-major inputs to a fresh output; a view moves nothing.
+    """The cost of a copy from row-major inputs to a fresh output; a view moves nothing.
 
     Attributes:
         bytes_read: bytes read from the inputs; an element that is read twice counts twice.
         bytes_written: bytes written to the outputs, fill included.
         run_in: shortest contiguous run read, in bytes.
         run_out: shortest contiguous run written, in bytes.
-        run: shortest run that is contiguous on both sides, in bytes: one memcpy of that length.
+        run: shortest run that is contiguous on both sides, in bytes: the length of a memcpy.
         pieces: number of affine boxes.
-        is_view: whether the output is a view of the input: with `copy=None` no byte moves, and the
-            other figures are those of a copy.
-        peak_bytes: inputs and outputs together, and nothing more, except for a "gather" when
-            traced: that also needs the concatenated inputs and 8 bytes for each output element.
+        is_view: whether the output can be a view of the input, so that with `copy=None` no byte
+            moves; the other figures are those of a copy.
+        peak_bytes: inputs plus outputs. Only a traced "gather" needs more: the concatenated inputs
+            and 8 bytes for each output element.
         lowering: "view", "permute" (one reshape-permute-reshape), "concatenate" (slices put
             together) or "gather" (an index table when traced, but strided copies when eager).
 

@@ -1,8 +1,8 @@
-"""Fingerprint: one number for a set of pairs, whatever pieces it is written in.
+"""Fingerprint: one number for a set of pairs, however it is cut into pieces.
 
-The pairs (i, o) are read as the polynomial sum of r^i * s^o at two fixed points r, s, modulo the
-prime 2^61 - 1. A piece is a product of geometric sums, so the number costs a few modular powers
-and never looks at single elements; two ways to cut the same pairs give the same sum.
+It is the sum of r^i * s^o over all pairs (i, o), for two fixed numbers r and s, modulo the prime
+2^61 - 1. The sum over a piece is a product of geometric sums, so it takes a few modular powers and
+no loop over elements; two ways to cut the same pairs give the same sum.
 """
 
 from __future__ import annotations

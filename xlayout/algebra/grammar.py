@@ -1,4 +1,4 @@
-"""Grammar: the text of a pattern as a tree, every node knowing its place in the text.
+"""Grammar: the text of a pattern as a tree whose nodes keep their position in the text.
 
 pattern  = side "->" side              side    = array {"," array}
 array    = {factor}                    factor  = name ["=" int] | "1" | "..." | "(" sum ")"
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A named axis, with its size where the text gives it."""
+    """A named axis, with its size if the text gives it."""
 
     name: str
     size: int | None
@@ -55,7 +55,7 @@ class Dots:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One axis made of segments, one after the other; a plain product is one segment."""
+    """One axis made of concatenated segments; a plain product is one segment."""
 
     summands: tuple[Product, ...]
     at: int
@@ -74,17 +74,17 @@ class Pattern:
     outputs: tuple[Product, ...]
 
     def wrong(self, at: int, message: str) -> PatternError:
-        """An error that points at one place in the text."""
+        """An error with a caret at one position in the text."""
         return fail(self.text, at, f"pattern: {message}")
 
 
 def fail(text: str, at: int, message: str) -> PatternError:
-    """An error that shows the pattern and points at one place in it."""
+    """An error that shows the pattern with a caret at one position."""
     return PatternError(f"{message}\n  {text}\n  {' ' * at}^")
 
 
 def begins(pattern: Pattern, number: int) -> int:
-    """Where an input begins in the text: at its first factor, or after the comma if it is empty."""
+    """The position of an input in the text: of its first factor, or after the comma if empty."""
     array = pattern.inputs[number]
     return array[0].at if array else [0, *(c.end() for c in re.finditer(",", pattern.text))][number]
 
@@ -100,7 +100,7 @@ def names(product: Product) -> Iterator[Name]:
 
 
 def said(name: str) -> str:
-    """A name as error messages show it; an axis of `...` has none in the text.
+    """A name as error messages show it; axes of `...` have no name in the text.
 
     >>> said("heads"), said("...0")
     ("'heads'", "axis 0 of '...'")
@@ -112,7 +112,7 @@ def read(text: str) -> Pattern:
     """The tree of a pattern.
 
     Raises:
-        TypeError: for a pattern that is no text.
+        TypeError: for a pattern that is not a str.
         PatternError: with a caret under the first place that does not fit the grammar.
     """
     if not isinstance(text, str):
@@ -126,7 +126,7 @@ def _is_named(product: Product) -> bool:
 
 
 def _by_python(token: str) -> str:
-    """A name as Python normalises that of a keyword argument, which may give its size."""
+    """A name normalised as Python does keyword arguments, which may give its size."""
     if token.isascii():
         return token
     from unicodedata import normalize  # few patterns need it
@@ -134,12 +134,12 @@ def _by_python(token: str) -> str:
     return normalize("NFKC", token)
 
 
-_DEEPEST = 32  # more than any layout has, and far from Python's own limit
+_DEEPEST = 32  # more than any layout needs, and far below Python's recursion limit
 _TOKEN = re.compile(r"\s*(?:(->)|(\.\.\.)|([^\W\d]\w*)|([0-9]+)|([()+,=]))")
 
 
 class _Reader:
-    """A reader with one token of sight."""
+    """A recursive-descent parser with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -167,7 +167,7 @@ class _Reader:
         return self.tokens[self.next][1]
 
     def _fail(self, message: str, at: int | None = None) -> PatternError:
-        """An error at the next token, or at another place."""
+        """An error at the next token, or at another position."""
         return fail(self.text, self._at if at is None else at, f"pattern: {message}")
 
     def _take(self) -> int:

@@ -1,4 +1,4 @@
-"""Index: the table a layout stands for, element by element: the brute-force oracle."""
+"""Index: a layout as an index table, element by element: the brute-force oracle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["index_table"]
 
 
 def index_table(pieces: Iterable[Piece], out_size: int) -> NDArray[np.int64]:
-    """For every output position the input position it reads, -1 where there is none.
+    """For every output position the input position it reads, or -1.
 
     Raises:
         ModuleNotFoundError: numpy is not installed.

@@ -1,8 +1,8 @@
 """Join: where two boxes meet on a shared index, as boxes again.
 
-Composition, equality, restriction and "which memory address does this element have" are all this
-one question. It is answered by descent along the largest stride of the shared side; the answer is
-always exact, and one box whenever the two factorisations have a common refinement.
+Composition, equality, restriction and the memory address of an element are all this one question.
+It is answered by descent along the largest stride of the shared side. The answer is always exact,
+and a single box if the two factorisations have a common refinement.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ Side = tuple[int, int, Steps]
 """(shared offset, carried offset, ((n, shared stride, carried stride), ...)).
 The shared strides are nested and come largest first."""
 
-_MOST = 1 << 20  # steps of one loop at which two boxes may come close; real layouts take thousands
+_MOST = 1 << 20  # steps of one loop at which boxes come close; real layouts need thousands
 
 Meeting = tuple[int, int, tuple[Loop, ...]]
 """(left offset, right offset, ((n, left stride, right stride), ...))"""
 
 _Open = tuple[Side, Side, tuple[Loop, ...], bool]
-"""Two boxes to be joined, the loops that they are inside of, and whether the first is the right."""
+"""Two boxes to be joined, the loops around them, and whether they are swapped."""
 
 
 def side(shared: int, carried: int, steps: Steps) -> Side:
-    """A box seen from its shared side, in the order `join` wants; loops of one step go nowhere."""
+    """A box seen from its shared side, in the order `join` needs, without loops of one step."""
     return shared, carried, tuple(sorted((s for s in steps if s[0] != 1), key=lambda s: -s[1]))
 
 
 def join(a: Side, b: Side) -> Iterator[Meeting]:
     """All `(x, z)` such that `a` carries `x` and `b` carries `z` at the same shared position.
 
-    Depth first, with a list of what is open: Python's own stack would end at some 250 loops.
+    Depth first with an explicit stack: recursion would reach Python's limit at about 250 loops.
     """
     pending: list[Iterator[_Open]] = [iter([(a, b, (), False)])]
     while pending:
@@ -64,7 +64,7 @@ def join(a: Side, b: Side) -> Iterator[Meeting]:
 def _beside(
     cuts: Iterator[tuple[Side, Side]], loops: tuple[Loop, ...], swapped: bool
 ) -> Iterator[_Open]:
-    """What is inside the same loops."""
+    """Boxes to be joined inside the same loops."""
     for a, b in cuts:
         yield a, b, loops, swapped
 
@@ -72,7 +72,7 @@ def _beside(
 def _inside(
     cuts: Iterator[tuple[Side, Side, Loop]], loops: tuple[Loop, ...], swapped: bool
 ) -> Iterator[_Open]:
-    """What is inside one more loop."""
+    """Boxes to be joined inside one more loop."""
     for a, b, (n, x, z) in cuts:
         yield a, b, (*loops, (n, z, x) if swapped else (n, x, z)), swapped
 
@@ -82,7 +82,7 @@ def _reach(steps: Steps) -> int:
 
 
 def _point(y: int, box: Side) -> int | None:
-    """What a box carries at one position: its digits are read off, largest stride first."""
+    """What a box carries at one position, from its digits, largest stride first."""
     by, bz, steps = box
     for n, stride, carried in steps:
         digit = (y - by) // stride
@@ -94,7 +94,7 @@ def _point(y: int, box: Side) -> int | None:
 
 
 def _same_radix(a: Side, b: Side) -> Iterator[tuple[Side, Side, Loop]]:
-    """Equal outer strides: the rest is smaller, so outer digits differ by one of a few shifts."""
+    """Equal outer strides: inner loops are shorter, so outer digits differ by a few shifts only."""
     ay, ax, A = a
     by, bz, B = b
     (n, stride, x), (m, _, z) = A[0], B[0]
@@ -130,13 +130,13 @@ def _coarse_and_fine(a: Side, b: Side) -> Iterator[tuple[Side, Side]]:
                 yield a, (by + start * fine, bz + start * z, cut)
         return
     if _reach(B) < stride:
-        # b lies inside one window of a: give it that window as a loop of one step.
+        # b lies inside one window of a: add that window as a loop of one step.
         yield a, (by, bz, ((1, stride, 0), *B))
         return
     period = math.lcm(stride, fine)
     per_a, per_b = period // stride, period // fine
     if per_a < n and per_b < m:
-        # Incommensurable, but the pattern repeats: cut both into whole periods and a rest.
+        # No common refinement, but the pattern repeats: cut both into whole periods and a rest.
         for part_a in _periods(a, per_a):
             for part_b in _periods(b, per_b):
                 yield part_a, part_b
@@ -154,7 +154,7 @@ def _close(n: int, step: int, start: int, period: int, width: int) -> Iterator[i
     """The k below n where `start + k * step` is at most `width` past a multiple of `period`.
 
     Raises:
-        CompositionError: if there are too many to look at.
+        CompositionError: if there are too many.
     """
     k = found = 0
     while k < n:
@@ -176,7 +176,7 @@ def _close(n: int, step: int, start: int, period: int, width: int) -> Iterator[i
 
 
 def _first(step: int, period: int, low: int, high: int) -> int | None:
-    """The least k for which `k * step % period` is in 1 <= low..high < period: as Euclid would."""
+    """The least k with `k * step % period` in low..high, 1 <= low, high < period, by Euclid."""
     if step == 0:
         return None
     k = -(-low // step)

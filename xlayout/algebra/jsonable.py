@@ -1,4 +1,4 @@
-"""JSON: a layout as stable text, and back with every value checked."""
+"""JSON: a layout as stable text, and back, with every value checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load(text: str) -> Parts:
     """The parts of a layout from what `dump` wrote.
 
     Raises:
-        TypeError: for what is no text.
+        TypeError: for a value that is not text.
         LayoutError: for text that is not a layout of this format.
     """
     if not isinstance(text, (str, bytes, bytearray)):

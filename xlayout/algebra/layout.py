@@ -1,4 +1,4 @@
-"""Layout: a finite relation between two flat row-major index spaces, and all one can ask of it."""
+"""Layout: a finite relation between two flat row-major index spaces, with its operations."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["Layout", "check_layout"]
 
 
 class Layout(Relation):
-    """Which output position takes which input position: a finite relation of flat positions.
+    """Which output position is read from which input position: a finite relation.
 
     Args:
-        in_shapes: shapes of the arrays read.
-        out_shapes: shapes of the arrays made.
+        in_shapes: shapes of the inputs.
+        out_shapes: shapes of the outputs.
         pieces: affine boxes over the two flat spaces; merged, sorted by output.
 
     Raises:
-        SizeError: for a piece that reaches outside an index space, or two that write one position.
+        SizeError: for a piece that leaves an index space, or two that write the same position.
 
     >>> glu = Layout.permute((2, 3, 4), (1, 0, 2))  # [W | V] in blocks of 4, three of each
     >>> glu.pieces
@@ -42,10 +42,10 @@ class Layout(Relation):
 
     __slots__ = ()
 
-    # -- answers before running -------------------------------------------------------------------
+    # -- analysis ---------------------------------------------------------------------------------
 
     def index(self) -> NDArray[np.int64]:
-        """For each flat output position its input position, -1 for holes: the layout as a table.
+        """The layout as a table: for each flat output position its input position, -1 for holes.
 
         >>> Layout.permute((2, 3), (1, 0)).index().tolist()
         [0, 3, 1, 4, 2, 5]
@@ -55,12 +55,12 @@ class Layout(Relation):
     def as_view(self, strides: Sequence[int] | None = None) -> tuple[int, tuple[int, ...]] | None:
         """The output as a strided view of the input: `(offset, strides)` in elements, or None.
 
-        It finds the view whenever there is one, for any memory strides (default: row-major).
-        Strides of axes of size 1 are ignored. Layouts of several arrays or with holes have none.
+        It finds the view if there is one, for any memory strides (default: row-major). Strides of
+        axes of size 1 are ignored. Layouts of several arrays or with holes have none.
 
         Raises:
             ShapeError: for another number of strides than the input has axes.
-            TypeError: for strides that are no ints.
+            TypeError: for strides that are not ints.
 
         >>> Layout.permute((2, 3), (1, 0)).as_view()
         (0, (1, 3))
@@ -94,7 +94,7 @@ class Layout(Relation):
     # -- text -------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        """The notation: a pattern with its sizes, or the pieces where no pattern can say it."""
+        """The notation: a pattern with its sizes, or the pieces if no pattern describes them."""
         return notation.write(*self._parts)
 
     @classmethod
@@ -105,10 +105,10 @@ class Layout(Relation):
             text: inputs, `->`, outputs; see `rearrange` for the grammar.
             shape: the input's shape, or one shape per input; not needed when the text has all
                 sizes.
-            sizes: sizes of named axes that the shapes do not settle.
+            sizes: sizes of named axes that the shapes do not determine.
 
         Raises:
-            PatternError: with a caret under the place that cannot be read or solved, or where the
+            PatternError: with a caret at the position that cannot be read or solved, or that the
                 shape does not fit.
             SizeError: for a size below 0.
 
@@ -125,10 +125,10 @@ class Layout(Relation):
 
     @classmethod
     def from_json(cls, text: str) -> Layout:
-        """Read what `to_json` wrote; everything in it is checked.
+        """Read what `to_json` wrote, checking everything in it.
 
         Raises:
-            TypeError: for what is no text.
+            TypeError: for a value that is not text.
             LayoutError: for any other text.
 
         >>> layout = Layout.permute((2, 3), (1, 0))
@@ -153,7 +153,7 @@ class Layout(Relation):
         """The axes in another order, as `numpy.transpose` does.
 
         Raises:
-            AxisError: when `axes` are not all axes, each once.
+            AxisError: if `axes` is not every axis once.
 
         >>> Layout.permute((2, 3, 4), (1, 2, 0)).out_shape
         (3, 4, 2)
@@ -167,7 +167,7 @@ class Layout(Relation):
         """The elements `start:stop` of one axis.
 
         Raises:
-            SizeError: for a range that the axis does not have.
+            SizeError: for a range that leaves the axis.
             AxisError: for an axis that the array does not have.
 
         >>> Layout.slice((5, 2), 1, 3).index().tolist()
@@ -193,7 +193,7 @@ class Layout(Relation):
         """One axis lengthened to `to`, with holes at its end.
 
         Raises:
-            SizeError: when `to` is less than the axis has.
+            SizeError: if `to` is less than the size of the axis.
             AxisError: for an axis that the array does not have.
 
         >>> Layout.pad((2,), to=4).index().tolist()
@@ -217,10 +217,10 @@ class Layout(Relation):
 
 
 def check_layout(given: Any, name: str, call: str) -> None:
-    """Refuse what is no Layout, by its type: an array in its place may be large.
+    """Refuse what is not a Layout, naming only its type: it may be a large array.
 
     Raises:
-        TypeError: with the `call` that takes one.
+        TypeError: with the `call` that takes a Layout.
     """
     if not isinstance(given, Layout):
         raise TypeError(f"{name}: a {type_name(given)}; wanted a Layout: {call}")

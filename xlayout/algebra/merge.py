@@ -1,8 +1,8 @@
 """Merge: fewer pieces, the same pairs.
 
 Two pieces become one when they are two steps of a new loop, or two stretches of the same loop. The
-search is greedy, in one sweep over the outputs until nothing changes; the result is short, not
-unique, which is why equality of layouts does not rest on it.
+search is greedy, in sweeps over the outputs until nothing changes. The result is short but not
+unique, so equality of layouts does not rely on it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def merge(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
 def progressions(
     items: Sequence[tuple[int, int, T]], fits: Callable[[T, Loop], bool]
 ) -> Iterator[tuple[int, int, T, Loop]]:
-    """Items that are alike and stand at equal distances, as the first and a loop over them all.
+    """Equal items at equal distances, as the first of them and a loop over them all.
 
-    `fits`: whether a loop may go around such an item; one of a single step may have any strides.
+    `fits`: whether a loop may go around such an item; a loop of one step may have any strides.
 
     >>> items = [(0, 0, "a"), (5, 2, "a"), (10, 4, "a"), (15, 6, "b")]
     >>> list(progressions(items, lambda what, loop: True))
@@ -59,14 +59,14 @@ def progressions(
 
 
 def _whole(pieces: list[Piece]) -> tuple[Piece, ...] | None:
-    """The one piece of an identity, which greed may miss."""
+    """The one piece of an identity, which the greedy search may miss."""
     size = sum(p.size for p in pieces)
     if len(pieces) < 2 or size != max(p.out_end for p in pieces):
         return None
     if any(p.in_offset != p.out_offset or any(x != z for _, x, z in p.loops) for p in pieces):
         return None
     whole = (Piece(0, 0, ((size, 1, 1),)),)
-    return whole if fingerprint(pieces) == fingerprint(whole) else None  # not where two overlap
+    return whole if fingerprint(pieces) == fingerprint(whole) else None  # not if two overlap
 
 
 def _order(piece: Piece) -> tuple[int, int]:
@@ -84,7 +84,7 @@ def _push(swept: list[Piece], piece: Piece) -> None:
 
 
 def _fuse(p: Piece, q: Piece) -> Piece | None:
-    """`p` and `q` as one piece, or None. `p` starts first on the output side."""
+    """`p` and `q` as one piece, or None; `p` must start first on the output side."""
     x, z = q.in_offset - p.in_offset, q.out_offset - p.out_offset
     if p.loops == q.loops:
         return _stepped(p, (2, x, z)) if z > 0 and x >= 0 else None

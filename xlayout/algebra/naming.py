@@ -1,8 +1,8 @@
 """Naming: a pattern for a bijection of several boxes, where there is one.
 
-Every run of every box starts as an axis of its own. Going through the axes of each array, runs
-that take the same place become one name, and boxes that lie side by side become segments, `(q + k
-+ v)`. What comes out is a candidate: whoever uses it parses it and compares.
+Every run of every box starts with its own name. Along the axes of each array, runs that take the
+same place get one name, and boxes that lie side by side become segments, `(q + k + v)`. The result
+is a candidate: the caller parses it and compares.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from xlayout.algebra.shapes import Shape, ends
 __all__ = ["pattern_of"]
 
 _Place = tuple[int, int, tuple[Run, ...]]
-"""(box, offset, runs) along one axis: what is left of a box there."""
+"""(box, offset, runs): what remains of a box along one axis."""
 
 
 def pattern_of(
     in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]
 ) -> str | None:
-    """A pattern with its sizes that may say the layout, or None."""
+    """A pattern with its sizes that may describe the layout, or None."""
     found: list[tuple[int, int, Box]] = []
     # A side of one array is not cut, which would look at every pair of loops.
     for j, k, here in between_each(pieces, ends(in_shapes), ends(out_shapes)):
@@ -119,7 +119,7 @@ class _Naming:
         return run
 
     def text(self, left: Sequence[list[_Tree] | None], right: Sequence[list[_Tree] | None]) -> str:
-        """The pattern, each name with its size where it first stands."""
+        """The pattern, each name with its size at its first occurrence."""
         names: dict[tuple[int, Run], str] = {}
 
         def factor(item: tuple[int, Run] | list[_Tree]) -> str:

@@ -21,7 +21,7 @@ from xlayout.errors import PatternError
 
 __all__ = ["is_pieces", "read", "write"]
 
-_MOST_NAMED = 64  # nobody would read a longer pattern
+_MOST_NAMED = 64  # pieces; a longer pattern would be unreadable
 
 
 def write(in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]) -> str:
@@ -74,8 +74,8 @@ def read(text: str, shape: Any, sizes: Mapping[str, int]) -> Parts:
     """The parts of a layout written piece by piece.
 
     Raises:
-        PatternError: for text that `write` would not write, other shapes than it has, or sizes of
-            names: it has none.
+        PatternError: for text that `write` does not write, another shape than it has, or sizes,
+            since it has no names.
     """
     head = text.partition("{")[0]
     sides = head.split("->")

@@ -1,4 +1,4 @@
-"""Partition: how a size is shared out among parts, under the named rules that real systems use."""
+"""Partition: how a size is divided into parts, under the rules that real systems use."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def partition(
 ) -> tuple[int, ...]:
     """Sizes of `parts` parts that add up to `total`.
 
-    Each size is a multiple of `unit`, and what `total` has beyond whole units goes to the last
-    part (so a vocabulary of 50257 in units of 64 keeps all its rows). A part may be empty.
+    Each size is a multiple of `unit`; the rest of `total` beyond whole units goes to the last part
+    (so a vocabulary of 50257 in units of 64 keeps all its rows). A part may be empty.
 
     Args:
         total: number of elements to divide.
@@ -31,7 +31,7 @@ def partition(
 
     Raises:
         SizeError: for a negative total, no parts, a unit below 1, or an uneven "even".
-        LayoutError: for a rule that is not known.
+        LayoutError: for an unknown rule.
 
     >>> partition(10, 4), partition(10, 4, rule="ceil"), partition(100, 4, unit=32)
     ((3, 3, 2, 2), (3, 3, 3, 1), (32, 32, 32, 4))

@@ -1,8 +1,8 @@
 """Pattern: from einops-like text and shapes to the parts of a layout.
 
 A `+` makes an axis of segments. Each way to pick one segment from every sum of an array is a
-*branch*: a plain product of names with an offset. A branch on the left and the branch on the right
-with the same names are one piece.
+*branch*: a plain product of names with an offset. The branches on both sides that have the same
+names make one piece.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _Branch = tuple[int, dict[str, int]]
 """(offset, {name: stride}) in a flat space."""
 
 _Key = frozenset[str]
-"""The names of a branch, by which both sides know it."""
+"""The names of a branch, which identify it on both sides."""
 
 
 def solve(text: str, shape: Any, sizes: Mapping[str, int]) -> Parts:
-    """The shapes and pieces that a pattern means.
+    """The shapes and pieces that a pattern describes.
 
     Args:
         text: the pattern.
@@ -49,7 +49,7 @@ def solve(text: str, shape: Any, sizes: Mapping[str, int]) -> Parts:
         sizes: sizes by name.
 
     Raises:
-        PatternError: when the text cannot be read, the sizes do not fit or do not settle every
+        PatternError: if the text cannot be read, the sizes do not fit or do not determine every
             axis, or the two sides do not hold the same elements.
     """
     pattern = read(text)
@@ -74,7 +74,7 @@ def _shapes(pattern: Pattern, shape: Any) -> tuple[Shape, ...] | None:
     if shape is None:
         return None
     count = len(pattern.inputs)
-    # Of several inputs each int is a shape: two vectors may be given as (3, 4).
+    # With several inputs each int is a shape: two vectors may be given as (3, 4).
     shapes = as_shapes(shape) if count == 1 else each_shape(shape, "shape")
     if len(shapes) != count:
         few = len(shapes) < count
@@ -95,7 +95,7 @@ def _without_dots(pattern: Pattern, shapes: Sequence[Shape] | None) -> Pattern:
 
 
 def _dots_count(pattern: Pattern, shapes: Sequence[Shape] | None) -> int | None:
-    """How many axes `...` stands for; None where no input has one."""
+    """How many axes `...` stands for; None if no input has it."""
     counts = {}
     for k, array in enumerate(pattern.inputs):
         dots = [f for f in array if isinstance(f, Dots)]
@@ -174,7 +174,7 @@ def _check_branches(pattern: Pattern) -> None:
 
 
 def _by_names(pattern: Pattern, arrays: Sequence[Product]) -> dict[_Key, tuple[Name, ...]]:
-    """The branches of a side by their names: no name twice in one, no two with the same names."""
+    """The branches of a side by their names, none with a name twice, no two with the same names."""
     found: dict[_Key, tuple[Name, ...]] = {}
     for choice in itertools.chain.from_iterable(map(_choices, arrays)):
         here: set[str] = set()
@@ -250,7 +250,7 @@ def _expand(product: Product, stride: int, known: Mapping[str, int]) -> list[_Br
     branches: list[_Branch] = [(0, {})]
     for factor in reversed(product):
         if isinstance(factor, Name):
-            for _, strides in branches:  # each branch has a dict of its own
+            for _, strides in branches:  # no two branches share a dict
                 strides[factor.name] = stride
         elif isinstance(factor, Group):
             inner: list[_Branch] = []

@@ -3,8 +3,8 @@
     Piece(in_offset, out_offset, ((n, in_stride, out_stride), ...))
       = {(in_offset + sum k_j * in_stride_j, out_offset + sum k_j * out_stride_j) : 0 <= k_j < n_j}
 
-A loop nest, a DMA descriptor and one `as_strided().copy_()` are the same record. A piece without
-gaps is exactly split -> permute -> merge; `in_stride = 0` is a broadcast.
+It holds the same numbers as a loop nest, a DMA descriptor or `as_strided().copy_()`. A piece
+without gaps is exactly split -> permute -> merge; `in_stride = 0` is a broadcast.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xlayout.errors import SizeError
 __all__ = ["Loop", "Parts", "Piece", "are_nested", "fused", "span"]
 
 Loop = tuple[int, int, int]
-"""(n, in_stride, out_stride): `n` steps, each so many elements further on either side."""
+"""(n, in_stride, out_stride): `n` steps, and the elements that each moves on either side."""
 
 
 def span(steps: Iterable[tuple[int, int]]) -> int:
@@ -30,10 +30,10 @@ def span(steps: Iterable[tuple[int, int]]) -> int:
 
 
 def are_nested(loops: Sequence[Loop]) -> bool:
-    """Whether each stride is larger than the span of all smaller ones, on either side.
+    """Whether each stride is larger than the span of all smaller ones, on both sides.
 
-    Nested loops never reach a position twice, and their digits can be read off by division. (On the
-    input side a broadcast, of stride 0, does so on purpose.)
+    Nested loops never reach a position twice, except for broadcasts (stride 0) on the input side,
+    and their digits can be found by division.
     """
     for steps in ([(x, n) for n, x, _ in loops if x], [(z, n) for n, _, z in loops]):
         reach = 0
@@ -45,7 +45,7 @@ def are_nested(loops: Sequence[Loop]) -> bool:
 
 
 def fused(loops: Iterable[Loop]) -> tuple[Loop, ...]:
-    """The same loops, largest out stride first; those that continue one another are made one.
+    """The same loops, largest out stride first; those that continue one another are fused.
 
     >>> fused(((3, 1, 1), (1, 7, 7), (2, 3, 3)))
     ((6, 1, 1),)
@@ -149,12 +149,12 @@ Parts = tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, ...]]
 
 
 def _loops(given: Any) -> tuple[Loop, ...]:
-    """Loops whose numbers are Python's own: numpy's would wrap round."""
+    """Loops with Python ints: numpy's would overflow."""
     try:
         loops = [(n, x, z) for n, x, z in given]
     except (TypeError, ValueError):
         raise TypeError(f"loops: {given!r}; wanted (n, in_stride, out_stride) for each") from None
-    if set(map(type, itertools.chain(*loops))) <= {int}:  # the usual case, made fast
+    if set(map(type, itertools.chain(*loops))) <= {int}:  # fast path
         return tuple(loops)
     rows = [[integer(number, "loops", None) for number in loop] for loop in loops]
     return tuple([(n, x, z) for n, x, z in rows])

@@ -1,7 +1,7 @@
 """Program: a layout as a straight line of reshape, permute, slice and concatenate.
 
 This is what a tracer sees, and what every framework can run, differentiate and batch. `Writer`
-collects the steps and leaves out the ones that do nothing.
+collects the steps and omits those that do nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Writer:
     def step(
         self, verb: str, sources: tuple[int, ...], argument: tuple[int, ...], shape: Shape
     ) -> int:
-        """Write one step; the number of its value."""
+        """Add one step, and return the number of its value."""
         self.steps.append((verb, sources, argument))
         self.shapes.append(shape)
         return len(self.shapes) - 1
@@ -74,7 +74,7 @@ class Writer:
         return self.step("full", (), shape, shape)
 
     def reshape(self, x: int, shape: Shape) -> int:
-        """`x` with other axes; of two reshapes in a row only the last is kept."""
+        """`x` with another shape; of two reshapes in a row only the last is kept."""
         if self.shapes[x] == shape:
             return x
         if x >= self.arity and self.steps[x - self.arity][0] == "reshape":
@@ -108,7 +108,7 @@ class Writer:
         return x if self.shapes[x] == shape else self.step("expand", (x,), shape, shape)
 
     def concatenate(self, parts: Sequence[int], axis: int) -> int:
-        """Values one after the other along an axis: two at least."""
+        """At least two values, concatenated along an axis."""
         first = self.shapes[parts[0]]
         total = sum(self.shapes[p][axis] for p in parts)
         return self.step(

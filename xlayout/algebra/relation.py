@@ -33,15 +33,15 @@ __all__ = ["Relation"]
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Relation:
-    """The value under a `Layout`: shapes and pieces, compared by the pairs they mean."""
+    """The base class of `Layout`: shapes and pieces, compared by the pairs they describe."""
 
     in_shapes: tuple[Shape, ...]
     out_shapes: tuple[Shape, ...]
     pieces: tuple[Piece, ...]
-    # Elements of all inputs and of all outputs, which are asked for often.
+    # Elements of all inputs and of all outputs, which are needed often.
     _sizes: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
     _hash: int | None = field(default=None, init=False, repr=False)
-    # The functions that run it, cached by the modules that meet arrays.
+    # Functions that run it, cached by `lower`.
     _runs: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Relation:
 
     @classmethod
     def _of(cls, parts: Parts) -> Self:
-        """From parts that are known to be right: merged, in bounds and disjoint."""
+        """From parts that are known to be merged, in bounds and disjoint."""
         if len(parts[2]) > MAX_PIECES:
             raise CompositionError(
                 f"layout: {len(parts[2])} pieces, the limit is {MAX_PIECES}; of a table of that "
@@ -78,7 +78,7 @@ class Relation:
 
     @constant
     def _given_to(self, function: Callable[..., Any], *args: Any) -> Any:
-        """`function(self, *args)` as a constant for Dynamo, which can pass no layout to it."""
+        """`function(self, *args)` as a constant for Dynamo, which cannot pass it a layout."""
         return function(self, *args)
 
     # -- sizes ----------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Relation:
         """Number of (input, output) pairs: the elements moved."""
         return sum(p.size for p in self.pieces)
 
-    # -- what kind of map it is -------------------------------------------------------------------
+    # -- properties of the map --------------------------------------------------------------------
 
     @property
     def is_identity(self) -> bool:
@@ -119,12 +119,12 @@ class Relation:
 
     @property
     def has_holes(self) -> bool:
-        """Whether the layout leaves some output position unwritten, to be filled."""
+        """Whether some output position is not written and has to be filled."""
         return self.size < self.out_size
 
     @property
     def is_bijection(self) -> bool:
-        """Whether every input goes to exactly one output and back."""
+        """Whether every input position goes to exactly one output position, and vice versa."""
         return self.size == self.in_size == self.out_size and not self._repeats
 
     @property
@@ -143,7 +143,7 @@ class Relation:
         Input positions that the layout drops become holes of the inverse.
 
         Raises:
-            InverseError: when an input goes to several outputs (a broadcast).
+            InverseError: if an input goes to several outputs (a broadcast).
 
         >>> from xlayout import Layout
         >>> Layout.permute((2, 3), (1, 0)).inverse() == Layout.permute((3, 2), (1, 0))
@@ -160,7 +160,7 @@ class Relation:
         """`a >> b`: first a, then b. Always exact.
 
         Raises:
-            CompositionError: when the sizes do not meet, or the result needs more than 4096 pieces.
+            CompositionError: if the sizes differ, or the result needs more than 4096 pieces.
         """
         if not isinstance(then, Relation):
             return NotImplemented
@@ -188,7 +188,7 @@ class Relation:
         """The same elements with other input or output shapes, as by `reshape`.
 
         Raises:
-            SizeError: when the new shapes hold another number of elements.
+            SizeError: if the new shapes hold another number of elements.
             TypeError: for values that are not shapes.
         """
         ins = self.in_shapes if in_shapes is None else each_shape(in_shapes, "in_shapes")
@@ -219,7 +219,7 @@ class Relation:
         return self._of((self.in_shapes, (self.out_shapes[output],), part))
 
     def each(self) -> list[Self]:
-        """`only` of every output, in a time that grows with their number and not with its square.
+        """`only` of every output, in linear time.
 
         >>> from xlayout import Layout
         >>> [part.out_shape for part in Layout.concat([(2,), (3,)]).inverse().each()]
@@ -245,14 +245,14 @@ class Relation:
         return alike and same_pairs(self.pieces, other.pieces)
 
     def __hash__(self) -> int:
-        if self._hash is None:  # a layout is the key of many look-ups
+        if self._hash is None:  # layouts are keys of many caches
             mark = hash((self.in_shapes, self.out_shapes, fingerprint(self.pieces)))
             object.__setattr__(self, "_hash", mark)
             return mark
         return self._hash
 
     def __reduce__(self) -> tuple[type[Self], Parts]:
-        # Unpickled, a layout is checked like any other, and hashed by the Python that reads it.
+        # An unpickled layout is checked like any other, and hashed by the Python that loads it.
         return type(self), self._parts
 
 
@@ -272,7 +272,7 @@ def _fill(
 
 def _each_piece(given: Any) -> tuple[Piece, ...]:
     try:
-        pieces = tuple(given)  # an iterator gives them once
+        pieces = tuple(given)  # it may be an iterator
     except TypeError:
         raise TypeError(f"pieces: {given!r}; wanted a sequence of pieces") from None
     for piece in pieces:

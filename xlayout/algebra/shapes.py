@@ -1,4 +1,4 @@
-"""Shapes, axes and where arrays lie in a flat space: the checks that all entry points share."""
+"""Shapes, axes and other arguments: the checks that all entry points share."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = [
 Shape = tuple[int, ...]
 
 MOST_DIGITS = 1000
-"""The most digits of a number in text: more than any size has, fewer than Python's own limit."""
+"""The most digits of a number in text: more than any size has, fewer than Python's limit."""
 
 
 def integer(value: Any, name: str, least: int | None = 0) -> int:
-    """`value` as an int of at least `least`, if that is given.
+    """`value` as an int, and at least `least` unless that is None.
 
     Raises:
-        TypeError: when it is no integer (a bool is none).
-        SizeError: when it is less than `least`.
+        TypeError: for a value that is not an integer, or is a bool.
+        SizeError: for one below `least`.
     """
     try:
         number = operator.index(value)
@@ -53,12 +53,12 @@ def integer(value: Any, name: str, least: int | None = 0) -> int:
 
 
 def as_shape(shape: Any, name: str = "shape") -> Shape:
-    """A shape as a tuple of ints; a single int is one axis."""
+    """A shape as a tuple of ints; a single int is the size of one axis."""
     return integers((shape,) if is_size(shape) else shape, name)
 
 
 def integers(values: Any, name: str, least: int | None = 0) -> tuple[int, ...]:
-    """A sequence of ints, of at least `least` each."""
+    """A sequence of ints, each at least `least` unless that is None."""
     try:
         return tuple([integer(n, name, least) for n in values])
     except TypeError:
@@ -69,7 +69,7 @@ def each_shape(shapes: Any, name: str = "shapes") -> tuple[Shape, ...]:
     """A sequence of shapes as tuples of ints.
 
     Raises:
-        TypeError: when it is none.
+        TypeError: for anything else.
     """
     try:
         given = tuple(shapes)
@@ -82,10 +82,10 @@ def as_shapes(given: Any) -> tuple[Shape, ...]:
     """A shape, or a sequence of several, as tuples of ints.
 
     Raises:
-        TypeError: when it is neither.
+        TypeError: for anything else.
     """
     try:
-        shape = (given,) if is_size(given) else tuple(given)  # an iterator gives them once
+        shape = (given,) if is_size(given) else tuple(given)  # it may be an iterator
     except TypeError:
         raise TypeError(f"shape: {given!r}; wanted a sequence of ints, or several") from None
     return tuple(map(as_shape, (shape,) if all(map(is_size, shape)) else shape))
@@ -99,16 +99,16 @@ def type_name(value: Any) -> str:
 
 
 def is_size(n: Any) -> bool:
-    """Whether a value is a single integer, of Python or of numpy."""
-    return hasattr(n, "__index__") and not getattr(n, "shape", ())  # arrays of numpy have both
+    """Whether a value is a single integer, of Python or numpy."""
+    return hasattr(n, "__index__") and not getattr(n, "shape", ())  # numpy arrays have both
 
 
 def axis_of(axis: int, ndim: int, name: str = "axis") -> int:
     """A (possibly negative) axis as a position.
 
     Raises:
-        TypeError: when it is no int.
-        AxisError: when an array of `ndim` axes does not have it.
+        TypeError: for a value that is not an int.
+        AxisError: for an axis that an array of `ndim` axes does not have.
     """
     number = integer(axis, name, None)
     if not -ndim <= number < ndim:
@@ -130,11 +130,11 @@ def permutation(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
 
 
 def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
-    """Refuse anything but one of some words.
+    """Refuse anything but one of `choices`.
 
     Raises:
         TypeError: for a value that is not a str.
-        LayoutError: with the words that would do.
+        LayoutError: for another str, naming the choices.
     """
     known = tuple(choices)
     if not isinstance(value, str) or value not in known:
@@ -142,7 +142,7 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
         raise error(f"{name}: {value!r}; wanted one of {', '.join(map(repr, known))}")
 
 
-_FAR = 1 << 20  # as far as divisors are looked for: of any size below 2^40 these are all
+_FAR = 1 << 20  # trial divisors; enough to find all divisors of sizes below 2^40
 
 
 def divisors(n: int) -> list[int]:
@@ -156,11 +156,11 @@ def divisors(n: int) -> list[int]:
 
 
 def divide(n: int, by: int, what: str, parts: str) -> int:
-    """`n // by`, which must leave nothing.
+    """`n // by`, which must leave no remainder.
 
     Raises:
-        SizeError: naming `what` has size n, which `parts` do not divide it, and the sizes that
-            would.
+        SizeError: naming what has size `n`, the `parts` that do not divide it, and sizes that
+            would work.
     """
     if n % by == 0:
         return n // by
@@ -173,7 +173,7 @@ def divide(n: int, by: int, what: str, parts: str) -> int:
 
 
 def in_short(numbers: Sequence[int]) -> str:
-    """Numbers as messages list them: of many the first and the last ones.
+    """Numbers as messages list them; if there are many, the first and the last.
 
     >>> in_short(range(100))
     '0, 1, 2, 3, 4, 5, ..., 95, 96, 97, 98, 99'
@@ -183,7 +183,7 @@ def in_short(numbers: Sequence[int]) -> str:
 
 
 def ends(shapes: Iterable[Shape]) -> list[tuple[int, int]]:
-    """Where each array begins and ends in the concatenation of all."""
+    """(start, end) of each array in the concatenation of all."""
     found, start = [], 0
     for shape in shapes:
         found.append((start, start + math.prod(shape)))

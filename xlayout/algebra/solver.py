@@ -22,7 +22,7 @@ __all__ = ["Solver", "size_of"]
 
 
 def size_of(factor: Factor, known: Mapping[str, int]) -> int:
-    """How many elements a factor holds, all its names known."""
+    """The size of a factor whose names are all known."""
     if isinstance(factor, Name):
         return known[factor.name]
     if isinstance(factor, Group):
@@ -31,14 +31,14 @@ def size_of(factor: Factor, known: Mapping[str, int]) -> int:
 
 
 class Solver:
-    """Sizes from shapes: each axis is an equation; one with one unknown settles it."""
+    """Sizes from shapes: each axis is an equation, solved once it has one unknown."""
 
     def __init__(self, pattern: Pattern, known: dict[str, int]) -> None:
         self.pattern = pattern
         self.known = known
 
     def run(self, shapes: Sequence[Shape]) -> None:
-        """Settle all that the shapes settle; sizes that contradict them are errors."""
+        """Determine all sizes that the shapes determine; raise if they contradict known sizes."""
         for number, (array, shape) in enumerate(zip(self.pattern.inputs, shapes, strict=True)):
             if len(array) != len(shape):
                 raise self.pattern.wrong(

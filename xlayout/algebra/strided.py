@@ -1,8 +1,8 @@
-"""Strided: what a layout becomes when its input lies in memory with given strides.
+"""Strided: a layout whose input lies in memory with given strides, as copies or as a view.
 
 Memory is one more layout (address -> flat position), so addresses come from the same join as
-everything else. `view` finds the one zero-copy view there can be by looking at a few elements,
-then proves or refutes it on every piece: the verdict is exact in both directions.
+everything else. `view` finds the only possible zero-copy view from a few elements, then proves or
+refutes it on every piece: the answer is exact in both directions.
 """
 
 from __future__ import annotations

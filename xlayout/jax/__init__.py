@@ -1,4 +1,4 @@
-"""For JAX alone: gathers for train steps, a checkpoint policy, and a tiled layer of flax.nnx."""
+"""JAX only: gathers for train steps, a checkpoint policy, and a tiled layer for flax.nnx."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TiledLinear", "all_gather", "regather"]
 
-if not TYPE_CHECKING:  # a type checker would then believe in any name
+if not TYPE_CHECKING:  # else a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        # Flax is an import of seconds, and most programs with JAX do without it.
+        # Importing flax takes seconds, and most programs with JAX do not use it.
         if name != "TiledLinear":
             raise AttributeError(f"module 'xlayout.jax' has no attribute {name!r}")
         try:

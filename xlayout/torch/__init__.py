@@ -1,4 +1,4 @@
-"""For torch alone: modules, gradient clipping, gathering again, and a pass for compiled graphs."""
+"""Torch only: modules, gradient clipping, gathering again, and a pass for compiled graphs."""
 
 from xlayout.torch.cast_before_gather import CastBeforeGather as CastBeforeGather
 from xlayout.torch.parallel.clip import clip_grad_norm_ as clip_grad_norm_
