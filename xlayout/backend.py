@@ -1,8 +1,8 @@
 """Backend: the functions a framework must provide for layouts to run on its arrays.
 
-A backend is a *module* that satisfies this protocol. It imports its framework and nothing of ours.
-Strides, offsets and sizes count elements, not bytes. A backend without compiler, kernels or devices
-of its own returns None, False or its argument where a docstring allows that.
+A backend is a *module* that satisfies this protocol. It imports its framework, and nothing from
+xlayout. Strides, offsets and sizes count elements, not bytes. A backend without a compiler, kernels
+or several devices returns None, False or its argument where a docstring allows it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-__all__ = ["Asked", "Backend", "Moves", "Relayout", "Run", "Runs", "Seen", "Told"]
+__all__ = ["Backend", "CallKey", "ConstantCall", "Moves", "Relayout", "Run", "Runs", "TracedArray"]
 
 Run = Callable[..., Any]
 """A function from arrays to one array or a tuple of them."""
@@ -32,15 +32,15 @@ Relayout = tuple[
 step that does nothing is None."""
 
 
-Asked = tuple[Any, tuple[Any, ...] | None, dict[str, Any]]
-"""What a call is cached by: an array, positional options and keyword options; or a tuple of arrays,
+CallKey = tuple[Any, tuple[Any, ...] | None, dict[str, Any]]
+"""The key of a cached call: an array, positional options and keyword options; or a tuple of arrays,
 None and keyword options."""
 
 
-Seen = tuple[tuple[int, ...], Any, Any, bool]
-"""(shape, dtype, device, whether it is row-major) of an array that a compiler traces."""
+TracedArray = tuple[tuple[int, ...], Any, Any, bool]
+"""(shape, dtype, device, whether it is row-major) of an array under a compiler's trace."""
 
-Told = tuple[str, tuple[Seen, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]]
+ConstantCall = tuple[str, tuple[TracedArray, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]]
 """(backend name, arrays, positional options, keyword options) of a call, as constants."""
 
 
@@ -51,7 +51,7 @@ class Backend(Protocol):
     immutable: bool
     """Whether arrays are immutable, so that a result may always share memory with an input."""
 
-    # -- what an array is -------------------------------------------------------------------------
+    # -- properties of arrays, and caches of calls ------------------------------------------------
 
     def kind(self, x: Any, /) -> tuple[Any, Any]:
         """(dtype, device): arrays of one call must agree on both."""
@@ -69,19 +69,19 @@ class Backend(Protocol):
     def keep(
         self, runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], run: Run, /
     ) -> None:
-        """Put `run` into `runs` for all calls like this one; or do nothing, if there is no key."""
+        """Put `run` into `runs` for all calls like this one; or do nothing, if it has no key."""
 
     def told(
         self, arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any], /
-    ) -> Told | None:
+    ) -> ConstantCall | None:
         """A call as constants, while a compiler traces this Python code.
 
-        None if no compiler does; if a shape or an option is dynamic; and for subclasses of the
+        None if no compiler does, if a shape or an option is dynamic, or for subclasses of the
         framework's array, which may override its operations.
         """
 
     def tracing(self, *xs: Any) -> bool:
-        """Whether a compiler traces one of these arrays: it has neither values nor memory."""
+        """Whether one of these arrays is being traced, so that it has neither values nor memory."""
 
     def spread(self, x: Any, /) -> bool | None:
         """Whether the array is sharded over several devices; None for a tracer that cannot tell."""
@@ -90,7 +90,7 @@ class Backend(Protocol):
         """Whether a dimension of a traced array is dynamic and may stay so."""
 
     def concrete(self, n: Any, /) -> int:
-        """A dimension as an int, to which the tracer specialises; TypeError if it cannot."""
+        """A dimension as an int, specialising the trace to it; TypeError if that is impossible."""
 
     # -- operations on values, eager or traced -----------------------------------------------------
 
@@ -168,7 +168,7 @@ class Backend(Protocol):
         that is not bijective or moves nothing.
         """
 
-    def worth(self, form: str, seen: Sequence[Seen], /) -> bool:
+    def worth(self, form: str, seen: Sequence[TracedArray], /) -> bool:
         """Whether `linear` would use its operation, by the text of the layout and the arrays."""
 
     def relayout(self, steps: Relayout, copies: bool, size: int, /) -> Callable[[Any], Any]:

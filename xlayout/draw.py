@@ -1,7 +1,7 @@
 """A layout drawn as an SVG picture, in which every element keeps the colour it has in the input.
 
-Elements that always travel together are one cell. A picture holds some hundred cells; of a larger
-layout it shows the first ones and says how many it leaves out.
+Elements that always move together are one cell. A picture has at most some hundred cells; for a
+larger layout it shows the first ones and says how many are left out.
 """
 
 from __future__ import annotations

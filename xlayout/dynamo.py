@@ -1,4 +1,4 @@
-"""Dynamo: what torch's compiler is told about a function, without importing torch."""
+"""Dynamo: marks on functions for torch's compiler, without importing torch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def constant(function: F) -> F:
-    """Mark a function that Dynamo calls while it records; its result is a constant of the graph.
+    """Mark a function that Dynamo calls while tracing; its result is a constant of the graph.
 
-    It does what `torch.compiler.assume_constant_result` does. The arguments must be strings,
-    numbers and tuples, which Dynamo compares before it runs the program again.
+    Like `torch.compiler.assume_constant_result`. The arguments must be strings, numbers and tuples,
+    which Dynamo compares before it runs the graph again.
 
     >>> @constant
     ... def twice(n: int) -> int:
@@ -27,12 +27,11 @@ def constant(function: F) -> F:
 
 
 def dynamo_reads(reader: Callable[..., Any]) -> Callable[[F], F]:
-    """Mark a function in whose place Dynamo traces `reader`, which must do the same.
+    """Mark a function for which Dynamo traces `reader` instead, which must be equivalent.
 
-    A function with a cache is fast to call and bad to compile: Dynamo compares what it read before
-    it runs the program again, and a cache grows. `torch.compile` leaves this mark on its own
-    results, so that Dynamo traces the original. A marked function that is compiled directly, as in
-    `torch.compile(function)`, is traced itself.
+    A function with a cache is bad to compile: Dynamo guards on everything that it read, and a cache
+    grows. `torch.compile` puts this mark on its own results, so that Dynamo traces the original. A
+    marked function that is compiled directly, as in `torch.compile(function)`, is traced itself.
 
     >>> @dynamo_reads(lambda n: n + n)
     ... def twice(n: int) -> int:

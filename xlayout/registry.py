@@ -1,8 +1,8 @@
 """Registry: which backend serves an array, by the array's type.
 
-Backends are imported when an array of theirs first shows up. The imports are literal, so that
-tracers, type checkers, linters and readers can follow them; a plain dict remembers the answer,
-because tracers cannot look through `functools.cache`.
+A backend is imported when one of its arrays first shows up. The imports are literal, so that
+tracers, type checkers, linters and readers can follow them; results are cached in a plain dict,
+because tracers cannot see through `functools.cache`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def backend_of(x: Any, name: str = "x") -> Backend:
 
     Args:
         x: an array.
-        name: what the caller calls it; empty where the caller puts that before errors itself.
+        name: its name in error messages; empty if the caller adds it.
 
     Raises:
-        TypeError: for something that is no array of a known framework.
+        TypeError: for something other than an array of a known framework.
     """
     cls = type(x)
     backend = SERVED.get(cls)
@@ -49,7 +49,7 @@ def backend_named(name: str) -> Backend:
 
     Raises:
         ImportError: naming the extra to install, when the framework cannot be imported.
-        TypeError: for a name that is none of theirs.
+        TypeError: for an unknown name.
     """
     try:
         backend = _builtin(name)
@@ -62,7 +62,7 @@ def backend_named(name: str) -> Backend:
 
 
 def verbs(name: str, part: str) -> Any:
-    """A module of a framework's backend, such as `exchange`: verbs that not every program needs.
+    """A module of a framework's backend, such as `exchange`, with verbs that few programs need.
 
     Raises:
         ImportError: naming the extra to install, when the framework cannot be imported.
@@ -76,7 +76,7 @@ def part_of(backend: Backend, part: str) -> Any:
     Raises:
         TypeError: for a backend without such a module.
     """
-    loaded = getattr(backend, part, None)  # no import to trace, once it is there
+    loaded = getattr(backend, part, None)  # no import to trace once it is loaded
     if loaded is not None:
         return loaded
     package = cast(Any, backend).__name__

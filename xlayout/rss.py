@@ -12,7 +12,7 @@ _PROCESS = Path("/proc/self")
 
 def peak_rss() -> int:
     """Return the peak resident memory of this process so far, in bytes."""
-    # On Linux, getrusage's figure includes the peak of the process that started this one.
+    # On Linux, getrusage's figure includes the peak of the parent process.
     if _PROCESS.exists():
         return resident("VmHWM")
     import resource  # not available on every system

@@ -1,6 +1,6 @@
 """A table as a value: plain text by `str`, the same rows in colour where rich prints it.
 
-Names come from files made by strangers, so control characters are shown as escapes.
+Names come from untrusted files, so control characters are shown as escapes.
 """
 
 from __future__ import annotations

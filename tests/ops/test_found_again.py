@@ -135,7 +135,7 @@ def test_a_zero_of_numpy_finds_what_the_default_did(
 ) -> None:
     layout, x = xl.pad.layout((3,), to=5), framework.array(np.arange(3, dtype=np.float32))
     layout(x)
-    monkeypatch.delattr(run, "_anew")  # the uncached path
+    monkeypatch.delattr(run, "_run_uncached")  # the uncached path
     assert framework.numpy(layout(x, fill=np.int64(0))).tolist() == [0, 1, 2, 0, 0]
 
 

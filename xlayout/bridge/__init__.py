@@ -1,9 +1,8 @@
 """Exchange: the same memory in the other framework, sharded arrays and state dicts included.
 
-Every exchange is two halves that do not know each other. The backend that has the memory *offers*
-it: it refuses what is no plain memory and describes the rest. The backend that wants it *adopts*
-the offer: it shares where its own rules allow, asks for a copy where they do not, and checks what
-it got.
+Every exchange has two independent halves. The backend that owns the memory *offers* it: it refuses
+arrays without plain memory and describes the others. The other backend *adopts* the offer: it
+shares if its own rules allow, else asks for a copy, and checks the result.
 """
 
 from xlayout.bridge.arrays import to_jax, to_numpy, to_torch

@@ -23,7 +23,7 @@ def to_torch(x: Any, /, *, copy: bool | None = None, donate: bool = False) -> An
             twice is converted once.
         copy: None shares where it can and copies where it cannot; False shares or raises; True
             makes fresh memory. Writing into a shared tensor changes the array it came from.
-        donate: Give up the source: the jax.Array is deleted, so no one sees torch's writes.
+        donate: Give up the source: the jax.Array is deleted, so that torch's writes are safe.
 
     Raises:
         TypeError: a tracer, a random key, a dtype that torch does not have, a leaf that is not an
@@ -61,11 +61,11 @@ def to_jax(
             and the first op on them narrows.
         layout: "row_major" copies an array that is stored in another order; "any" shares a
             transposed array as it is, which may cost extra in every jit call on it.
-        donate: Give up the source: the tensor is emptied, so no one can write into JAX's memory.
+        donate: Give up the source: the tensor is emptied, so that nothing writes into JAX's memory.
 
     Raises:
-        TypeError: a tensor that requires grad, has no memory of its own, or has a dtype that JAX
-            does not have; a leaf that is not an array.
+        TypeError: a tensor that requires grad, has no plain memory, or has a dtype that JAX does
+            not have; a leaf that is not an array.
         ValueError: a jax.Array that was deleted.
         LayoutError: copy=True together with donate=True; another word for `x64` or `layout`.
         BufferError: copy=False and the memory cannot be shared.
@@ -111,7 +111,7 @@ def _exchanged(
     donate: bool = False,
     **options: Any,
 ) -> Any:
-    """Offer and adopt every array, then release all: a refusal leaves every source whole."""
+    """Offer and adopt every array, then release all: an error leaves every source intact."""
     check_copy(copy)
     for option, value in (("detach", detach), ("donate", donate)):
         if not isinstance(value, bool):

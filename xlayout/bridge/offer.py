@@ -1,4 +1,4 @@
-"""Offer and Exchange: what the two halves of an exchange say to each other."""
+"""Offer and Exchange: the protocol between the two halves of an exchange."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Offer(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array."""
+        """The shape of the array."""
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In elements."""
+        """The strides, in elements."""
 
     @property
     def pointer(self) -> int:
@@ -42,11 +42,11 @@ class Offer(Protocol):
 
     @property
     def needs_bits(self) -> bool:
-        """Whether DLPack cannot say this dtype or flag here, so that `bits` must carry it."""
+        """Whether DLPack cannot express the dtype or a flag here, so that `bits` is needed."""
 
     @property
     def obstacle(self) -> str | None:
-        """Why nobody can share this memory as it stands, or None."""
+        """Why this memory cannot be shared as it is, or None."""
 
     def __dlpack__(self, **options: Any) -> Any: ...
 
@@ -56,26 +56,26 @@ class Offer(Protocol):
         """The same memory as unsigned integers of the same width, itself exportable by DLPack."""
 
     def copied(self, *, host: bool = False) -> Offer:
-        """The same values in fresh memory that has no obstacle; on the host, if asked."""
+        """The same values in fresh memory without an obstacle; in host memory if `host`."""
 
     def wait(self) -> None:
         """Return once everything written so far is in memory."""
 
     def release(self) -> None:
-        """Empty the source array: the memory is the adopter's now."""
+        """Empty the source array: the memory now belongs to the adopter."""
 
 
 class Exchange(Protocol):
     """The exchange verbs of a backend: its module `exchange`."""
 
     def offer(self, x: Any, /, *, detach: bool = False) -> Offer:
-        """The memory of `x`; TypeError or ValueError if it has none that others could read."""
+        """The memory of `x`; TypeError or ValueError if it has none that others can read."""
 
     def adopt(self, offered: Offer, /, *, copy: bool | None = None, **options: Any) -> Any:
         """An array on that memory, or on a copy of it."""
 
     def keep(self, x: Any, /, *, copy: bool | None = None, **options: Any) -> Any:
-        """What `adopt` is to others, for an array that is this framework's own already."""
+        """What `adopt` does, for an array that already belongs to this framework."""
 
 
 _BY_TYPE: dict[type, Exchange] = {}

@@ -1,4 +1,4 @@
-"""Exchange of sharded arrays: one pointer per shard, and a placement that both sides understand."""
+"""Exchange of sharded arrays: one pointer per shard, and a sharding for both frameworks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def shards_to_jax(
         shards: The shard of each of this process's devices: a mapping from jax.Device, or a
             sequence in the order of the sharding's mesh.
         sharding: A jax.sharding.Sharding.
-        shape: Of the whole array.
+        shape: The shape of the whole array.
 
     Raises:
         TypeError: a shard that is refused by `to_jax`, or dtypes that differ; shards that are
             neither a mapping nor a sequence.
-        ValueError: a shard too many or too few, or of the wrong shape, or an uneven cut.
+        ValueError: a wrong number of shards, a shard of the wrong shape, or an uneven cut.
         BufferError: a shard that is not row-major, or not aligned.
 
     >>> import jax, numpy as np
@@ -61,10 +61,10 @@ def jax_to_shards(a: Any, /) -> dict[Any, Any]:
     """The shards of a jax.Array on this process's devices, as tensors in the same memory.
 
     Args:
-        a: on devices of this process, or of several.
+        a: The array, on devices of this process or of several.
 
     Returns:
-        The tensors by JAX's devices, in the order of the array's own shards.
+        The tensors by jax.Device, in the order of the array's shards.
 
     Raises:
         TypeError: a tracer, or a dtype that torch does not have.
@@ -87,7 +87,7 @@ def dtensor_to_jax(dt: Any, /) -> Any:
     k of torch, with one device. `_StridedShard` is supported.
 
     Args:
-        dt: what this process holds of it is row-major.
+        dt: The DTensor; its local tensor must be row-major.
 
     Raises:
         TypeError: not a DTensor, one that requires grad, or a dtype that JAX does not have.
@@ -104,7 +104,7 @@ def dtensor_to_jax(dt: Any, /) -> Any:
         ...
     TypeError: expected a DTensor, got torch.Tensor
     """
-    from xlayout.shard.placement import from_torch, to_jax  # one device needs nothing of it
+    from xlayout.shard.placement import from_torch, to_jax  # not needed on one device
 
     torch, jax = verbs("torch", "distributed"), verbs("jax", "distributed")
     local = torch.offer_global(dt)

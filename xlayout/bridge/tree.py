@@ -1,4 +1,4 @@
-"""Containers of arrays: state dicts and pytrees, mapped leaf by leaf into their own types."""
+"""Containers of arrays: state dicts and pytrees, mapped leaf by leaf, keeping their types."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _Node: TypeAlias = tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]
 
 
 def mapped(function: Callable[[Any], Any], tree: Any, /) -> Any:
-    """`tree` with `function` of each leaf in its place, called once for a leaf that is there twice.
+    """`tree` with `function` applied to each leaf, once for a leaf that occurs twice.
 
-    Dicts, lists, tuples and named tuples are walked, and keep their types, keys and attributes;
-    None is an empty one. Classes registered with JAX are walked too, and JAX builds them anew. Any
-    other mapping comes back as a dict: nobody knows how to make another, and a copy may share
-    what it holds. An error says where its leaf sits: `x['layers'][0]: …`.
+    Dicts, lists, tuples and named tuples are traversed, and keep their types, keys and attributes;
+    None is an empty container. Classes registered with JAX are traversed too, and JAX rebuilds
+    them. Any other mapping comes back as a dict: there is no general way to make another, and a
+    copy may share its contents. Errors say where the leaf is: `x['layers'][0]: …`.
     """
     trail: list[str] = []
     try:
         return _mapped(function, tree, {}, [], trail) if _is_container(tree) else function(tree)
     except _REFUSALS as error:
-        if type(error) not in _REFUSALS:  # a framework's own, which may want other arguments
+        if type(error) not in _REFUSALS:  # a framework's own class, which may take other arguments
             raise
         where = "x" + "".join(reversed(trail))
         raise type(error)(f"{where}: {error.args[0]}") from error
@@ -60,7 +60,7 @@ def _mapped(
             key = id(child)
             if key not in results:
                 results[key] = function(child)
-                alive.append(child)  # so that no other leaf gets its id
+                alive.append(child)  # so that its id is not reused
             children.append(results[key])
         except _REFUSALS:
             trail.append(step if node else f"[{step!r}]")
@@ -71,16 +71,16 @@ def _mapped(
 def _is_container(x: Any) -> bool:
     cls = type(x)
     known = _CONTAINERS.get(cls)
-    if known is None:  # asking an abstract class about every leaf would cost more than the leaf
+    if known is None:  # cached: checks of abstract classes are slow
         known = issubclass(cls, (*_PLAIN, Mapping)) or _registered(x) is not None
-        if known or cls in SERVED:  # what is no array may yet be registered
+        if known or cls in SERVED:  # other classes may be registered later
             _CONTAINERS[cls] = known
     return known
 
 
 def _registered(x: Any) -> _Node | None:
-    """The children of a class that is registered with JAX, and what builds another from others."""
-    if sys.modules.get("jax") is None:  # there is none, or it was kept out
+    """The children of a class registered with JAX, and a function that rebuilds it from others."""
+    if sys.modules.get("jax") is None:  # not imported, or blocked
         return None
     opened: _Node | None = verbs("jax", "pytree").opened(x)
     return opened
@@ -96,7 +96,7 @@ def _like(tree: Any, children: list[Any]) -> Any:
         if kind is dict or not isinstance(tree, dict):
             return items
         mapping = copy(tree)  # keeps a default factory, or the `_metadata` of a state dict
-        for key, child in items.items():  # a class may have its own idea of storing: Counter adds
+        for key, child in items.items():  # not update(), which a class may override: Counter adds
             dict.__setitem__(mapping, key, child)
         return mapping
     if isinstance(tree, list):
@@ -105,7 +105,7 @@ def _like(tree: Any, children: list[Any]) -> Any:
         return made
     if hasattr(kind, "_make"):
         return kind._make(children)
-    if hasattr(kind, "n_fields"):  # one of C's, as torch.max returns: not for `tuple` to make
+    if hasattr(kind, "n_fields"):  # a struct sequence, as from torch.max: not for `tuple`
         return kind(children)
     made = tuple.__new__(kind, children)
     if hasattr(made, "__dict__"):

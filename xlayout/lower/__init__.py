@@ -3,22 +3,22 @@
 Its modules, from the bottom up:
 
     named, answers     functions under names, results and errors as values: for compilers
-    fill               numbers for holes, checked
+    fill               checks of fill values
     moves              a layout as strided copies
-    relayout           a layout as one split, permutation and merge, where it is no more than that
+    relayout           a layout as one split, permutation and merge, if it is no more than that
     tuned, bound       its program, rewritten for eager calls; as one function of a backend
     linear             a bijection as one value, for backends that have an operation for it
-    holes              holes filled where they are
+    holes              holes filled in place
     recipe             chooses among these, for one layout and one backend
     calls              a recipe as the framework should call it: compiled, or as it is
     writes             functions that write into `out=`, to be cached
     traced             the program inside a compiler
-    run                the door: `layout(x)`
+    run                the entry point: `layout(x)`
     donated            a layout in the memory of its input
     native             the switch of the copy kernel
 
 A call first asks its backend for the function that served an earlier call like it (`find`). Only
-the first of a kind goes all the way, from `run` or an op's engine through `calls` to `recipe`.
+the first call of its kind goes through `run` or an op's engine, `calls` and `recipe`.
 """
 
 from xlayout.lower.run import call as call

@@ -1,4 +1,4 @@
-"""Answers: results and errors as values, which take an error through a compiler to be raised there.
+"""Answers: results and errors as values, to carry an error through a compiler.
 
 If a function that Dynamo calls for a constant raises an error, Dynamo reports a failure of its own.
 An error raised by code that Dynamo traces can be caught in the compiled function, and reaches its

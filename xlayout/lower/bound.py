@@ -1,4 +1,4 @@
-"""Bound: a program as one function of a backend, with verbs and numbers already in place."""
+"""Bound: a program as one function of a backend, with verbs and arguments bound."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def bound(
     fill: Any,
 ) -> Callable[..., Any]:
     """A program as a function: arrays in, one array or a tuple of several out."""
-    # Step sources 0 to k - 1 are the inputs; what a program makes is numbered after them.
+    # Step sources 0 to k - 1 are the inputs; the results of steps are numbered after them.
     if steps and not steps[1:]:
         ((verb, sources, argument),) = steps
         if verb == "stack" and sources == tuple(range(outputs[0])):
-            return backend.stack(*argument)  # of all inputs in order: one call, and none around it
+            return backend.stack(*argument)  # of all inputs in order: one call suffices
     calls = [_call(backend, step, tables, fill) for step in steps]
     only = outputs[0] if outputs and not outputs[1:] else None
 

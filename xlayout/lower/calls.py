@@ -12,7 +12,7 @@ from xlayout.lower.fill import checked
 from xlayout.lower.recipe import Recipe
 from xlayout.registry import SERVED, backend_of
 
-__all__ = ["Comm", "array_name", "caller", "common_backend", "look_up", "make_room", "spread_over"]
+__all__ = ["Comm", "any_sharded", "array_name", "caller", "common_backend", "look_up", "make_room"]
 
 
 Comm = Literal["auto", "local", "native"]
@@ -22,34 +22,34 @@ Comm = Literal["auto", "local", "native"]
 def caller(
     arrays: Sequence[Any],
     recipe_of: Callable[..., Recipe],
-    spread: Callable[..., Any] | None = None,
+    sharded: Callable[..., Any] | None = None,
     filled: tuple[Any, str] | None = None,
 ) -> Callable[..., Any]:
     """The function that is cached for calls like this one, compiled if the framework does that.
 
     Args:
-        arrays: those of the first call.
+        arrays: the arrays of the first call.
         recipe_of: arrays -> the recipe for their shapes.
-        spread: runs sharded arrays; None: they are treated like any others.
-        filled: the fill value and the name of its option, to check it against later dtypes; a
+        sharded: runs sharded arrays; None treats them like any others.
+        filled: the fill value and the name of its option, to check it against later dtypes; the
             recipe checks the first.
     """
     backend = backend_of(arrays[0])
-    made = backend.compiled(lambda *xs: recipe_of(*xs)(*xs), spread, arrays)
+    made = backend.compiled(lambda *xs: recipe_of(*xs)(*xs), sharded, arrays)
     if made is not None:
-        return made  # made anew for another dtype, with another recipe
-    run = spread if spread and spread_over(backend, arrays) else recipe_of(*arrays)
+        return made  # traced again for another dtype, with another recipe
+    run = sharded if sharded and any_sharded(backend, arrays) else recipe_of(*arrays)
     if filled is not None:
         run = checked(run, *filled)
     return run
 
 
-# Dynamo would compare what is remembered, and the types that were seen, before each run.
+# Else Dynamo would guard on the cache and on the types seen so far.
 @dynamo_reads(lambda _runs, _x, _args, _options: None)
 def look_up(
     runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any]
 ) -> Run | None:
-    """What was kept for a call like this one, or None; `x` is a tuple if `args` is None."""
+    """The function cached for a call like this one, or None; `x` is a tuple if `args` is None."""
     try:
         backend = SERVED[type(x if args is not None else x[0])]
     except (IndexError, KeyError):
@@ -58,7 +58,7 @@ def look_up(
 
 
 def make_room(kept: dict[Any, Any], most: int) -> None:
-    """Make room for one more entry in a cache: one that holds `most` of them is emptied.
+    """Make room for one more entry in a cache, by clearing it if it holds `most` entries.
 
     >>> runs = {1: "one", 2: "two"}
     >>> make_room(runs, 3), make_room(runs, 2), runs
@@ -68,8 +68,8 @@ def make_room(kept: dict[Any, Any], most: int) -> None:
         kept.clear()
 
 
-def spread_over(backend: Backend, arrays: Sequence[Any]) -> bool | None:
-    """Whether any of these is sharded; None where that is unknown of one of them."""
+def any_sharded(backend: Backend, arrays: Sequence[Any]) -> bool | None:
+    """Whether any of these is sharded; None if that is unknown for one of them."""
     found = [backend.spread(x) for x in arrays]
     return None if None in found else True in found
 
@@ -78,8 +78,8 @@ def common_backend(arrays: Sequence[Any], names: str | Sequence[str] = "arrays")
     """The one backend of all arrays, which must agree in dtype and device.
 
     Args:
-        arrays: all of one call.
-        names: what the caller calls them: one name for all, or one for each.
+        arrays: the arrays of one call.
+        names: their names in error messages: one for all, or one for each.
 
     Raises:
         TypeError: naming the two that differ.
@@ -104,12 +104,12 @@ def common_backend(arrays: Sequence[Any], names: str | Sequence[str] = "arrays")
 
 
 def array_name(names: str | Sequence[str], number: int) -> str:
-    """What the caller calls one of its arrays."""
+    """The name of one array in error messages."""
     return f"{names}[{number}]" if isinstance(names, str) else names[number]
 
 
 def _said(names: str | Sequence[str], number: int, first: str, other: str) -> str:
-    """What the first array is and what another one is."""
+    """An error text about two arrays that differ."""
     if isinstance(names, str):
         return f"{names}: 0 is {first}, {number} is {other}"
     return f"{names[0]} is {first}, {names[number]} is {other}"

@@ -1,4 +1,4 @@
-"""Donated: arrays that are given away, whose memory the result may take."""
+"""Donated: arrays that are given away, whose memory the result may reuse."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["run_donated"]
 
 
 def run_donated(backend: Backend, layout: Layout, arrays: Sequence[Any], fill: Any) -> Any:
-    """A layout on concrete arrays of its shapes, in their own memory where that can be.
+    """A layout on concrete arrays of its shapes, in their own memory if possible.
 
-    They are empty afterwards, in either case.
+    The arrays are empty afterwards in either case.
 
     Raises:
-        TypeError: for arrays that nothing can empty, before anything is done.
+        TypeError: for arrays that cannot be emptied, before anything is done.
     """
     releases = [backend.release(x) for x in arrays]
     alone = len(arrays) == len(layout.out_shapes) == 1 and layout.in_size == layout.out_size
@@ -29,7 +29,7 @@ def run_donated(backend: Backend, layout: Layout, arrays: Sequence[Any], fill: A
             if result is not None:
                 releases[0]()
                 return result
-        except KeyboardInterrupt:  # elements may have moved: it is not the array that it was
+        except KeyboardInterrupt:  # elements may have moved: the array is no longer valid
             releases[0]()
             raise
     result = call(layout, *arrays, fill=fill)

@@ -1,4 +1,4 @@
-"""Fill: whether a number can stand in an array of some dtype, asked before anything is written."""
+"""Fill: whether a dtype can hold a fill value, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xlayout.registry import backend_of, part_of
 
 __all__ = ["as_number", "check_fill", "checked", "is_held"]
 
-# The greatest number of a float, and whether it has an infinity beside.
+# The greatest finite number of a float, and whether it has infinities.
 _FLOATS = {
     "float4_e2m1fn": (6.0, False),
     "float6_e2m3fn": (7.5, False),
@@ -38,13 +38,13 @@ _COUNTED = "int", "uint", "datetime64", "timedelta64"
 
 
 def check_fill(dtype: Any, value: Any, argument: str = "fill") -> None:
-    """Refuse a value for holes that the dtype would wrap, truncate, lose part of or turn infinite.
+    """Refuse a fill value that the dtype would wrap, truncate, lose part of or turn infinite.
 
     Frameworks differ here: one raises, one wraps 300 to 44, one turns NaN into an integer and 1e6
-    into infinity. Rounding is allowed. `argument` is the caller's name for the value.
+    into infinity. Rounding is allowed. `argument` is the value's name in error messages.
 
     Raises:
-        TypeError: for something that is no number.
+        TypeError: for something that is not a number.
         ShapeError: for a number that `dtype` cannot hold.
     """
     if not isinstance(value, (bool, int, float, complex)):
@@ -61,7 +61,7 @@ def check_fill(dtype: Any, value: Any, argument: str = "fill") -> None:
 
 
 def _wanted(name: str, value: Any) -> str | None:
-    """What arrays of a dtype hold instead of a number; None where they hold it."""
+    """What a dtype can hold, if it cannot hold this value; else None."""
     if name == "bool":
         return None if value in (0, 1) else "False or True"
     if name.startswith(("str", "bytes")):
@@ -93,7 +93,7 @@ def _wanted_in_floats(name: str, value: Any) -> str | None:
             # Formatted only here: with dynamic sizes Dynamo cannot format such a number.
             return f"a number from {-most:g} to {most:g}{' or an infinity' if infinite else ''}"
     if name == "float8_e8m0fnu" and not (value >= 2.0**-127 or value != value):
-        return "a number from 2**-127 to 2**127"  # it is an exponent alone
+        return "a number from 2**-127 to 2**127"  # it is only an exponent
     if name in _WITHOUT_NAN and value != value:
         return "a number, of which it has no NaN"
     return None
@@ -109,7 +109,7 @@ def _digits(name: str) -> int:
 
 
 _HOLDERS = frozenset({"numpy", "jaxlib._jax", "torch"})
-"""Modules of the types that hold concrete numbers; those of tracers are others."""
+"""Modules of the array types with concrete values; tracers are in others."""
 
 
 def is_held(value: Any) -> bool:
@@ -128,7 +128,7 @@ def _derivative(value: Any) -> str | None:
 
 
 def as_number(value: Any) -> Any:
-    """A framework's scalar as a number of Python, which all frameworks treat alike.
+    """A framework's scalar as a Python number, which all frameworks treat alike.
 
     >>> import numpy as np
     >>> as_number(np.int8(3)), as_number("3")
@@ -138,7 +138,7 @@ def as_number(value: Any) -> Any:
 
 
 def checked(run: Callable[..., Any], value: Any, argument: str = "fill") -> Callable[..., Any]:
-    """`run`, which refuses arrays whose dtype cannot hold the value of its holes."""
+    """`run`, refusing arrays whose dtype cannot hold the fill value."""
     fitting = set()
 
     def call(*arrays: Any) -> Any:

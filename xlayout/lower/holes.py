@@ -14,10 +14,10 @@ from xlayout.backend import Backend
 
 __all__ = ["fill_holes", "has_holes", "holes_of"]
 
-_MOST = 16  # boxes of holes in one output; filling more takes longer than filling all
+_MOST = 16  # boxes of holes in one output; filling more takes longer than filling everything
 
 Region = tuple[tuple[int, int], ...]
-"""Where a box of an array begins and ends along each axis."""
+"""(start, end) of a box along each axis."""
 
 
 @lru_cache(1024)
@@ -27,7 +27,7 @@ def has_holes(layout: Layout) -> bool:
 
 
 def fill_holes(backend: Backend, layout: Layout, outputs: Sequence[Any], value: Any) -> None:
-    """Fill what the layout leaves unwritten; where that is too many boxes, the whole output."""
+    """Fill what the layout leaves unwritten, or the whole output if that is too many boxes."""
     if not has_holes(layout):
         return
     for output, regions in zip(outputs, holes_of(layout), strict=True):
@@ -40,7 +40,7 @@ def fill_holes(backend: Backend, layout: Layout, outputs: Sequence[Any], value: 
 
 @lru_cache(1024)
 def holes_of(layout: Layout) -> tuple[tuple[Region, ...], ...]:
-    """For each output its holes as boxes; the whole output as one box where they are too many.
+    """For each output its holes as boxes; the whole output as one box if there are too many.
 
     >>> holes_of(Layout.pad((4, 3), axis=1, to=5))
     ((((0, 4), (3, 5)),),)
@@ -72,7 +72,7 @@ def _holes(out_shape: Shape, written: list[tuple[Shape, tuple[Piece, ...]]]) -> 
 
 
 def _written(box: Box) -> Region | None:
-    """The region that a box writes, or None where it leaves gaps."""
+    """The region that a box writes, or None if it leaves gaps."""
     region = []
     for axis, first in enumerate(box.offsets):
         n = 1
@@ -85,7 +85,7 @@ def _written(box: Box) -> Region | None:
 
 
 def _without(hole: Region, region: Region) -> list[Region]:
-    """What is left of a box: below and above the region along one axis after the other."""
+    """What remains of a box: below and above the region along each axis in turn."""
     left: list[Region] = []
     core: Region = ()
     for axis, ((first, last), (low, high)) in enumerate(zip(hole, region, strict=True)):

@@ -1,7 +1,7 @@
-"""Linear: a bijection as one value, for backends that have an operation of their own for it.
+"""Linear: a bijection as one value, for backends that have an operation for it.
 
-Its transpose is its inverse, and its batched form is its lift: the operation needs no other rules
-to be differentiated and mapped.
+Its transpose is its inverse, and its batched form is its lift: differentiation and vmap need no
+other rules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Linear", "as_linear", "form_of"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Linear:
-    """A layout that sends every element to one place, and what runs it as plain ops."""
+    """A bijective layout, and the backend that runs it as plain ops."""
 
     layout: Layout
     backend: Backend
@@ -47,18 +47,18 @@ class Linear:
         return list(made) if len(self.out_shapes) > 1 else [made]
 
     def inverse(self) -> Self:
-        """The way back, which is the transpose too."""
+        """The inverse, which is also the transpose."""
         return type(self)(self.layout.inverse(), self.backend)
 
     def lifted(self, count: int, /) -> Self:
-        """The same on `count` arrays at once, along a new first axis."""
+        """The same layout on `count` arrays at once, along a new first axis."""
         return type(self)(self.layout.lift((count,)), self.backend)
 
 
 def as_linear(layout: Layout | str, backend: Backend, arrays: Sequence[Any]) -> Any | None:
-    """The results by an operation of the backend's own, or None where plain ops are to run.
+    """The results by the backend's own operation, or None if plain ops should run.
 
-    layout: a layout, or its text by `form_of`.
+    `layout` is a layout, or its text by `form_of`.
     """
     made = backend.linear(
         lambda: layout if isinstance(layout, str) else _linear(layout, backend), arrays
@@ -71,7 +71,7 @@ def as_linear(layout: Layout | str, backend: Backend, arrays: Sequence[Any]) -> 
 def form_of(layout: Layout, views: bool) -> str | None:
     """A bijection as text: (moves, input shapes, output shapes), all row-major.
 
-    None for any other layout; and where `views` are allowed, for one whose outputs are all views.
+    None for any other layout, and if `views` are allowed, for one whose outputs are all views.
     """
     if not _moves_all(layout) or (views and None not in views_of(layout)):
         return None

@@ -1,4 +1,4 @@
-"""Moves: a layout as strided copies between arrays whose memory is laid out in some way."""
+"""Moves: a layout as strided copies between arrays with given strides."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def moves_of(
     """(input, output, copy) for every piece between every pair of arrays.
 
     Args:
-        layout: what goes where.
-        sources: the strides of the inputs, in elements; None: they are row-major.
+        layout: the layout.
+        sources: the strides of the inputs, in elements; None if they are row-major.
         targets: the strides of the outputs, likewise.
     """
     sources = tuple(map(row_major, layout.in_shapes)) if sources is None else sources

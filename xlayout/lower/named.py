@@ -1,8 +1,8 @@
 """Named: functions under names, for compilers that tell functions apart by their code alone.
 
 All ops are closures over the same code. Dynamo takes them for one function, and would run for one
-op what it recorded for another. Strings it compares by value; numbers that differ would become
-dynamic.
+op what it recorded for another. It compares strings by value, whereas differing numbers would
+become dynamic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """A new name by which `function_named` finds this function; it is kept from now on.
+    """A new name by which `function_named` finds this function; it is never forgotten.
 
     >>> name_of(abs) == name_of(abs)
     False

@@ -23,7 +23,7 @@ def native(on: bool, /) -> AbstractContextManager[None]:
     outside too; one compiled outside uses torch's own ops while it is called inside.
 
     Args:
-        on: False does without the kernel; True uses it again inside such a block.
+        on: False disables the kernel; True enables it again inside such a block.
 
     Raises:
         TypeError: for a value other than True or False.
@@ -37,5 +37,5 @@ def native(on: bool, /) -> AbstractContextManager[None]:
     if not isinstance(on, bool):
         raise TypeError(f"on: {on!r} is a {type(on).__name__}; wanted True or False")
     if sys.modules.get("jax") is not None:
-        backend_named("jax")  # what it compiles from now on is compiled under the switch
+        backend_named("jax")  # so that what it compiles from now on is subject to the switch
     return switched(on)

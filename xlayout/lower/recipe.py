@@ -1,7 +1,7 @@
-"""Recipe: a layout bound to one backend, ready to be called again and again with fresh results.
+"""Recipe: a layout bound to one backend, to be called repeatedly with fresh results.
 
 One gap-free piece is one reshape-permute-reshape. Everything else is the straight-line program; for
-large arrays whose memory may be touched directly (numpy, plain torch tensors) it is one strided
+large arrays whose memory may be accessed directly (numpy, plain torch tensors) it is one strided
 copy per piece instead, which makes no intermediate arrays.
 """
 
@@ -31,7 +31,7 @@ Recipe = Callable[..., Any]
 
 
 def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
-    """The fastest way to run a layout again and again on concrete arrays of one backend."""
+    """The fastest way to run a layout repeatedly on concrete arrays of one backend."""
     if backend.immutable:
         return _compiled(layout, backend, fill)
     direct = _direct(layout, backend)
@@ -52,7 +52,7 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
 
 
 def _compiled(layout: Layout, backend: Backend, fill: Any) -> Recipe:
-    """What a framework compiles as a whole: one operation where it is large, or plain ops."""
+    """What a framework compiles as a whole: one operation for large arrays, or plain ops."""
     plain = _direct(layout, backend) or _program(layout, backend, fill)[0]
 
     def run(*arrays: Any) -> Any:
@@ -72,13 +72,13 @@ def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, Seque
         tables = tables_of(layout, whole)
         return bound(backend, program.steps, program.outputs, tables, fill)
 
-    # An index table takes 8 bytes for each element: it is made when a call needs it.
+    # An index table takes 8 bytes per element, so it is made when a call needs it.
     run = (lambda *arrays: made()(*arrays)) if whole.gathers else made()
     return run, program.steps
 
 
 def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
-    """Row-major arrays in one go, where the backend knows how; the recipe for others."""
+    """Row-major arrays in one go, if the backend can; `otherwise` for all others."""
     write = backend.writer(moves_of(layout), layout.in_shapes, layout.out_shapes)
     form = cache(lambda: form_of(layout, False))
 
@@ -92,7 +92,7 @@ def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
 
 
 def _joined(layout: Layout, steps: Sequence[Step]) -> int | None:
-    """The axis of the one concatenation, of long rows, that the whole program is."""
+    """The axis of the concatenation, if the whole program is one, and of long rows."""
     found = [step for step in steps if step[0] != "reshape"]
     if len(found) != 1 or found[0][0] not in ("concatenate", "stack"):
         return None
@@ -104,7 +104,7 @@ def _joined(layout: Layout, steps: Sequence[Step]) -> int | None:
 def _by_pieces(
     layout: Layout, backend: Backend, fill: Any, otherwise: Recipe, joined: int | None = None
 ) -> Recipe:
-    """One strided copy per piece, where memory may be touched directly."""
+    """One strided copy per piece, if memory may be accessed directly."""
 
     def by_pieces(*arrays: Any) -> Any:
         if joined is not None and backend.joins(arrays, joined):
@@ -120,7 +120,7 @@ def _by_pieces(
 
 
 def _quick(layout: Layout, backend: Backend, recipe: Recipe) -> Recipe:
-    """The recipe, or one call of the backend's where there are elements and no holes."""
+    """The recipe, or one call of the backend if there are elements and no holes."""
     if layout.has_holes or not layout.out_size:
         return recipe
     moves = moves_of(layout)
@@ -128,7 +128,7 @@ def _quick(layout: Layout, backend: Backend, recipe: Recipe) -> Recipe:
 
 
 def _direct(layout: Layout, backend: Backend) -> Recipe | None:
-    """Every output by one relayout of the one input, where that is the whole program."""
+    """Every output by one relayout of the one input, if that is the whole program."""
     if len(layout.in_shapes) != 1 or (backend.immutable and len(layout.out_shapes) > 1):
         return None
     calls = []
@@ -159,4 +159,4 @@ def write_pieces(
             backend.view(arrays[source], address, [x for _, x, _ in loops], shape),
         )
     for empty in (y for y in outputs if 0 in y.shape):
-        backend.assign(empty, empty)  # nothing to write, and yet a write that torch counts
+        backend.assign(empty, empty)  # writes nothing, but torch counts it as a write

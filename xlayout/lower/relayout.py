@@ -1,4 +1,4 @@
-"""Relayout: the short form of a layout that is a window, a split, a permutation and a merge."""
+"""Relayout: the short form of a layout that is a slice, a split, a permutation and a merge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def program_of(layout: Layout) -> Program:
 
 
 def relayout_of(layout: Layout) -> Relayout | None:
-    """The steps, when one of each is the whole program and the split never copies."""
+    """The steps, if one of each is the whole program and the split never copies."""
     shape = layout.in_shape
     window: list[slice | int] = [slice(None)] * len(shape)
     kept = list(shape)
@@ -42,7 +42,7 @@ def relayout_of(layout: Layout) -> Relayout | None:
     if list(steps) == ["split"] and steps["split"] == tuple(
         n for axis, n in enumerate(kept) if n != 1 or axis not in cut
     ):
-        del steps["split"]  # an index drops its axis by itself
+        del steps["split"]  # indexing drops the axis
         window = [cut.get(axis, at) if kept[axis] == 1 else at for axis, at in enumerate(window)]
     return (
         tuple(window) if cut else None,

@@ -1,4 +1,4 @@
-"""Run: arrays in, checks, then a view, a recipe, a program or a write into the caller's memory."""
+"""Run: checks arrays, then makes a view, runs a recipe or a program, or writes into `out`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.backend import Asked, Backend, Run, Runs
+from xlayout.backend import Backend, CallKey, Run, Runs
 from xlayout.errors import ShapeError
 from xlayout.lower.calls import caller, common_backend, look_up, make_room
 from xlayout.lower.fill import as_number, check_fill
@@ -18,7 +18,7 @@ from xlayout.registry import backend_of
 
 __all__ = ["call", "check_copy", "check_shapes", "refuse_while_tracing", "run"]
 
-_MOST = 1024  # layouts that are cached by value, and cached calls of each: fills have no end
+_MOST = 1024  # layouts cached by value, and calls cached for each: fill values are unlimited
 
 
 def call(
@@ -38,13 +38,13 @@ def call(
             try:
                 return kept(*arrays)
             except (RuntimeError, ValueError):
-                common_backend(arrays)  # keys tell neither sparse tensors, devices nor what is gone
+                common_backend(arrays)  # cache keys cover neither sparsity, device nor deletion
                 raise
     elif copy is True and not options:
         write = look_up(layout._runs, arrays, None, _INTO)
         if write is not None and write(arrays, out) is not None:
             return out
-    return _anew(_backend_for(layout, arrays), layout, arrays, out, copy, options, fill)
+    return _run_uncached(_backend_for(layout, arrays), layout, arrays, out, copy, options, fill)
 
 
 def _backend_for(layout: Layout, arrays: tuple[Any, ...]) -> Backend:
@@ -55,7 +55,7 @@ def _backend_for(layout: Layout, arrays: tuple[Any, ...]) -> Backend:
     raise _wrong_shapes(layout, arrays)
 
 
-def _anew(
+def _run_uncached(
     backend: Backend,
     layout: Layout,
     arrays: tuple[Any, ...],
@@ -64,11 +64,11 @@ def _anew(
     options: dict[str, Any],
     fill: Any,
 ) -> Any:
-    """Run a call that is in no cache yet, and keep what ran it for the next one."""
+    """Run a call that is not cached yet, and cache what ran it."""
     common_backend(arrays)
     check_shapes(layout, arrays)
     tracing = backend.tracing(*arrays)
-    # Where there are no holes nothing is filled, and not every dtype has a zero.
+    # Without holes nothing is filled, and not every dtype has a zero.
     if options or (not tracing and layout.has_holes):
         check_fill(arrays[0].dtype, fill)
     if tracing:
@@ -93,8 +93,8 @@ _RUNS: dict[Layout, Runs] = {}
 def _kept(
     backend: Backend, layout: Layout, arrays: tuple[Any, ...], options: dict[str, Any], fill: Any
 ) -> Run:
-    """What runs a layout on arrays like these; equal layouts share it."""
-    asked: Asked = (arrays[0], (), options) if len(arrays) == 1 else (arrays, None, options)
+    """The cached function for arrays like these; equal layouts share it."""
+    asked: CallKey = (arrays[0], (), options) if len(arrays) == 1 else (arrays, None, options)
     make_room(_RUNS, _MOST)
     shared = _RUNS.setdefault(layout, {})
     made = backend.find(shared, *asked)
@@ -118,13 +118,13 @@ def _kept(
 def _traced(
     backend: Backend, layout: Layout, arrays: Sequence[Any], fill: Any, *, views: bool
 ) -> Any:
-    id(layout)  # has Dynamo guard the identity of the layout, not only its type
+    id(layout)  # makes Dynamo guard the identity of the layout, not only its type
     plan = layout._given_to(plan_layout, not backend.immutable, views)
     return trace(backend, plan, arrays, fill)
 
 
 def check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:
-    """Raise ShapeError for other arrays than the layout takes, or of other shapes."""
+    """Raise ShapeError for arrays of another number or of other shapes than the layout takes."""
     if tuple([x.shape for x in arrays]) != layout.in_shapes:
         raise _wrong_shapes(layout, arrays)
 
@@ -148,7 +148,7 @@ def check_copy(copy: Any) -> None:
 
 
 def refuse_while_tracing(out: Any, copy: bool | None) -> None:
-    """Refuse what says something about memory, which does not exist while a compiler records."""
+    """Refuse options about memory, which does not exist while a compiler traces."""
     if out is not None:
         raise TypeError(
             "out: cannot be written while tracing; assign the result outside the compiled function"
@@ -215,7 +215,7 @@ def _into(
     for y, shape in zip(outputs, layout.out_shapes, strict=True):
         try:
             its = backend.kind(y) if backend_of(y) is backend else None
-        except TypeError as error:  # a backend calls every array x
+        except TypeError as error:  # backends name every array x
             raise TypeError(f"out: {str(error).removeprefix('x: ')}") from error
         if its is None:
             raise TypeError(

@@ -1,9 +1,9 @@
-"""Traced: the program of a layout inside a compiler, where a dimension may not be a number yet.
+"""Traced: the program of a layout inside a compiler, where dimensions may be dynamic.
 
-A dimension that is left open is given a large prime as a stand-in. No real size has such a factor,
-so it comes out of the layout untouched, as a whole axis or as a factor of a merged one, and is
-turned back into the open dimension step by step. A layout that has to know the size cannot keep
-the prime whole, and says so.
+A dynamic dimension is replaced by a large prime. No real size has such a factor, so the prime comes
+out of the layout intact, as a whole axis or as a factor of a merged one, and is replaced by the
+dimension again in each step. A layout that depends on the size would break up the prime, which is
+an error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PRIMES = (
 _LIMIT = 1 << 40
 
 _Size = int | tuple[int, tuple[int, ...]]
-"""A number, or (factor, axes): the factor times the open dimensions of those axes."""
+"""A number, or (factor, axes): the factor times the dynamic dimensions of those axes."""
 
 
 Plan = tuple[
@@ -40,14 +40,14 @@ Plan = tuple[
     dict[int, Any],
     Layout | str | None,
 ]
-"""(steps, outputs, index tables, whole): a program whose numbers may name open dimensions; and what
-it is a program of, where none does: the layout, or its form."""
+"""(steps, outputs, index tables, whole): a program whose numbers may refer to dynamic dimensions;
+and the layout that it runs, or its form, if none does."""
 
 
 def trace(backend: Backend, plan: Answer, arrays: Sequence[Any], fill: Any) -> Any:
-    """Run a plan as plain framework ops. `plan` comes from `plan_layout` or `plan_op`.
+    """Run a plan as one operation of the backend, if it prefers that, else as plain ops.
 
-    Or as one operation of the backend's own, where that is what it prefers.
+    `plan` comes from `plan_layout` or `plan_op`.
     """
     steps, outputs, tables, whole = answered(plan)
     if whole is not None:
@@ -85,7 +85,7 @@ def plan_of(layout: Layout, mutable: bool, views: bool) -> Plan:
     """A layout's program, for `trace`.
 
     `mutable`: results may be written into, so they are copies unless `views` are allowed; and the
-    compiler that records the plan takes text as a constant, but no objects.
+    compiler takes text as a constant, but not objects.
     """
     program = program_of(layout)
     if mutable and not views:
@@ -106,10 +106,10 @@ def stand_ins(
     touched: Sequence[frozenset[int]],
     name: str,
 ) -> list[tuple[int, ...]]:
-    """Shapes in plain ints: primes for open dimensions of axes that the layout does not touch.
+    """Shapes in plain ints: primes for dynamic dimensions of axes that the layout does not touch.
 
-    A prime stands for one size. So an axis of several arrays may stay open only if it is open and
-    equally long in all of them; the comparison is there for a compiler that merely assumes so.
+    A prime stands for one size. So with several arrays an axis may stay dynamic only if it is
+    dynamic and equally long in all of them; comparing makes the compiler guard on that.
     """
     first, opened = shapes[0], []
     for axis in range(min(len(first), len(_PRIMES))):
@@ -125,10 +125,10 @@ def stand_ins(
 
 
 def fixed(backend: Backend, value: Any) -> Any:
-    """An option with its numbers as constants, which a compiler may take for dynamic."""
+    """An option with its numbers as constants, which a compiler may have made dynamic."""
     if type(value) is tuple or type(value) is list:
         return tuple([fixed(backend, v) for v in value])
-    # A number that was fixed elsewhere is still no constant to Dynamo here.
+    # A number that was specialised elsewhere is still not a constant to Dynamo here.
     return backend.concrete(value) if type(value) is int else value
 
 
@@ -152,7 +152,7 @@ def _numbers(
 
 
 def _size(n: int) -> _Size:
-    """A number of the program, with its primes replaced by the axes that they stand for."""
+    """A number of the program, with primes replaced by the axes that they stand for."""
     axes = []
     for axis, prime in enumerate(_PRIMES):
         if n and n % prime == 0:

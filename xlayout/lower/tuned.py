@@ -1,12 +1,12 @@
-"""Tuned: a program rewritten for eager calls, in fewer steps and with outputs of their own.
+"""Tuned: a program rewritten for eager calls, with fewer steps and outputs that share no memory.
 
 Three verbs exist only here:
 
     own                           a row-major copy. It comes before the last reshape, which is then
-                                  a view (else the strides would decide), but after one that drops
-                                  axes of a slice, which is a view anyway
-    pad: (axis, before, after)    for concatenating fillers
-    stack: (axis, rank)           for concatenating arrays that were given an axis of size 1
+                                  a view (else that depends on strides), but after one that drops
+                                  axes of a slice, which is always a view
+    pad: (axis, before, after)    instead of concatenating filler
+    stack: (axis, rank)           instead of concatenating arrays with an added axis of size 1
 
 Also, arrays that are reshaped only to be concatenated are concatenated first, and reshaped once.
 """
@@ -26,7 +26,7 @@ _FRESH = ("concatenate", "full", "gather", "pad", "own", "stack")
 
 
 def tuned(program: Program, layout: Layout, *, immutable: bool) -> Program:
-    """The same values by other steps; outputs share no memory that anyone could write into."""
+    """The same values by other steps; outputs share no memory that could be written into."""
     writer, outputs = _rewritten(program, layout, _concatenate)
     return writer.finish(
         [_own(writer, k) if k < program.arity or not immutable else k for k in outputs]
@@ -34,7 +34,7 @@ def tuned(program: Program, layout: Layout, *, immutable: bool) -> Program:
 
 
 def owned(program: Program, layout: Layout) -> Program:
-    """The same steps, and a copy before every output that would share memory with an input."""
+    """The same steps, with a copy of every output that would share memory with an input."""
     writer, outputs = _rewritten(
         program, layout, lambda w, parts, axis, _: w.concatenate(parts, axis)
     )
@@ -47,7 +47,7 @@ _Concatenate = Callable[[Writer, tuple[int, ...], int, Sequence[Shape]], int]
 def _rewritten(
     program: Program, layout: Layout, concatenate: _Concatenate
 ) -> tuple[Writer, list[int]]:
-    """The same program, concatenating in a way of its own, and the numbers of its outputs."""
+    """The program with another way to concatenate, and the numbers of its outputs."""
     writer = Writer(list(layout.in_shapes))
     numbers = list(range(program.arity))
     for verb, sources, argument in program.steps:
@@ -95,7 +95,7 @@ def _concatenate(
 
 
 def _stack(writer: Writer, wholes: list[int], rows: int, outputs: Sequence[Shape]) -> int | None:
-    """The stack of these arrays after `rows` elements, where it is an output as it stands."""
+    """The stack of these arrays along the axis after `rows` elements, if it is itself an output."""
     shapes = {writer.shapes[whole] for whole in wholes}
     shape = shapes.pop()
     for axis in range(len(shape) + 1):
@@ -106,7 +106,7 @@ def _stack(writer: Writer, wholes: list[int], rows: int, outputs: Sequence[Shape
 
 
 def _axis_after(rows: int, shapes: Sequence[Shape]) -> int | None:
-    """An axis after `rows` elements along which arrays of these shapes can be put side by side."""
+    """The axis after `rows` elements, if arrays of these shapes can be concatenated along it."""
     first = shapes[0]
     for axis in range(len(first)):
         if math.prod(first[:axis]) == rows:
@@ -127,7 +127,7 @@ def _own(writer: Writer, number: int) -> int:
 
 
 def _drops_axes(writer: Writer, number: int) -> bool:
-    """Whether it is a slice with fewer axes of size 1, which is a view whatever its strides are."""
+    """Whether a value is a slice with fewer axes of size 1, which is a view for any strides."""
     if _verb(writer, number) != "reshape":
         return False
     source = writer.steps[number - writer.arity][1][0]

@@ -1,4 +1,4 @@
-"""The ops: each written once, as a function from a shape to a Layout; and what is made of them."""
+"""The ops: each written once, as a function from a shape to a Layout."""
 
 from xlayout.ops.axes import matrix_transpose as matrix_transpose
 from xlayout.ops.axes import permute_dims as permute_dims

@@ -9,7 +9,7 @@ __all__ = ["along"]
 
 
 def along(shape: Shape, axis: int, core: Layout) -> Layout:
-    """`core`, which takes as many elements as the axis has, done along it; other axes stay whole.
+    """`core`, a layout of as many elements as the axis has, applied along it.
 
     >>> str(along((2, 6), 1, Layout.permute((2, 3), (1, 0))))
     'a=2 (b=2 c=3) -> a (c b)'

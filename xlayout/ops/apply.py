@@ -6,10 +6,10 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.layout import check_layout
-from xlayout.lower.calls import Comm, spread_over
+from xlayout.lower.calls import Comm, any_sharded
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.run import check_copy
-from xlayout.ops.options import refuse_memory, runs_sharded, sharding_options
+from xlayout.ops.options import refuse_out_and_views, runs_sharded, sharding_options
 from xlayout.registry import backend_of
 
 __all__ = ["apply"]
@@ -66,12 +66,12 @@ def apply(
     arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
     given = {"comm": comm, "out_sharding": out_sharding, "in_sharding": in_sharding}
     where = sharding_options(given, lambda: layout)
-    if not (arrays and runs_sharded(spread_over(backend_of(arrays[0]), arrays), where)):
+    if not (arrays and runs_sharded(any_sharded(backend_of(arrays[0]), arrays), where)):
         return layout(*arrays, out=out, copy=copy, fill=fill)
-    from xlayout.shard.sharded import run_layout  # one device needs nothing of it
+    from xlayout.shard.sharded import run_layout  # not needed on one device
 
     check_copy(copy)
-    refuse_memory(out, copy)
-    if (fill := as_number(fill)) != 0:  # not every dtype has a zero, and not every layout holes
+    refuse_out_and_views(out, copy)
+    if (fill := as_number(fill)) != 0:  # not every dtype has a zero
         check_fill(arrays[0].dtype, fill)
     return run_layout(layout, arrays, fill=fill, **where)

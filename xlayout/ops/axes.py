@@ -17,7 +17,7 @@ __all__ = ["matrix_transpose", "permute_dims"]
 
 @one_to_one(touched=nothing)
 def matrix_transpose(shape: Shape, /, **_options: Unpack[Options]) -> Layout:
-    """The last two axes swapped (the array API's name), as row-major memory of its own.
+    """The last two axes swapped (the array API's name), in fresh row-major memory.
 
     Peak memory is input plus output, also for a non-contiguous input, which is never modified.
     `copy=None` gives a view where the framework has one.
@@ -43,7 +43,7 @@ def matrix_transpose(shape: Shape, /, **_options: Unpack[Options]) -> Layout:
 
 @one_to_one(touched=nothing)
 def permute_dims(shape: Shape, /, axes: Sequence[int], **_options: Unpack[Options]) -> Layout:
-    """The axes in another order (the array API's name), as row-major memory of its own.
+    """The axes in another order (the array API's name), in fresh row-major memory.
 
     Args:
         shape: any array.

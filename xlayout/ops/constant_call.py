@@ -1,8 +1,8 @@
-"""Constant call: what a compiler records of a call in which all but the elements is constant.
+"""Constant call: a short path under compilers for calls in which all but the elements is constant.
 
 On every call Dynamo checks guards for all the Python that it traced. On the normal path there are
-about 140 of them, which take longer than copying a small array. This path is traced with a third
-of that, and does the rest inside one constant function.
+about 140 of them, which take longer than copying a small array. This path has a third of that, and
+does the rest inside one constant function.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from xlayout.algebra import Layout
 from xlayout.algebra.program import Step
-from xlayout.backend import Backend, Seen, Told
+from xlayout.backend import Backend, ConstantCall, TracedArray
 from xlayout.dynamo import constant
 from xlayout.lower.bound import bound
 from xlayout.lower.fill import check_fill
@@ -25,8 +25,8 @@ from xlayout.registry import backend_named
 __all__ = ["constant_call", "programs"]
 
 _Program = tuple[tuple[Step, ...], tuple[int, ...], str | None, Any]
-"""(steps, outputs, form, fill): a program; its moves as text, where the backend has one faster
-operation for them; and the fill value."""
+"""(steps, outputs, form, fill): a program; its moves as text, if the backend has a faster operation
+for them; and the fill value."""
 
 
 def constant_call(
@@ -36,7 +36,7 @@ def constant_call(
     args: tuple[Any, ...],
     options: dict[str, Any],
 ) -> Any | None:
-    """The result of the op as a compiler records it; None if it has to trace the normal path.
+    """The result of the op while a compiler traces it; None if it has to trace the normal path.
 
     An invalid call is None too: the normal path raises the error.
     """
@@ -53,7 +53,7 @@ def constant_call(
 
 
 @constant
-def _program(programs_named: str, told: Told) -> _Program | None:
+def _program(programs_named: str, told: ConstantCall) -> _Program | None:
     try:
         made: _Program | None = function_named(programs_named)(*told)
     except (TypeError, ValueError):
@@ -77,7 +77,7 @@ def programs(
     """
 
     def program(
-        framework: str, seen: Sequence[Seen], args: tuple[Any, ...], given: tuple[Any, ...]
+        framework: str, seen: Sequence[TracedArray], args: tuple[Any, ...], given: tuple[Any, ...]
     ) -> _Program | None:
         options = named(args, dict(given))
         if any(name in RUN for name in options) or any(x[1:3] != seen[0][1:3] for x in seen):

@@ -1,4 +1,4 @@
-"""Dispatch: an engine's array functions, which run a call like an earlier one straight away."""
+"""Dispatch: an engine's array functions, which look up calls like earlier ones first."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def unary(engine: Engine) -> Callable[..., Any]:
         if run is None:
             if several is not None and isinstance(x, (tuple, list)):
                 return several(tuple(x), engine.named(args, options))
-            return engine.anew(backend_of(x), (x,), args, options)
+            return engine.run_uncached(backend_of(x), (x,), args, options)
         try:
             if "out" in options and options["out"] is not None:
                 return run((x,), options["out"])
             return run(x)
         except (RuntimeError, ValueError):
-            engine.backend((x,))  # no key tells a sparse tensor from a dense one, or what is gone
+            engine.backend((x,))  # cache keys do not cover sparsity or deletion
             raise
 
     return call
@@ -42,13 +42,13 @@ def nary(engine: Engine) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
         if run is None:
             name = array_name(engine.names, 0)
             backend = backend_of(arrays[0], name) if arrays else engine.backend(arrays)
-            return engine.anew(backend, arrays, None, options)
+            return engine.run_uncached(backend, arrays, None, options)
         try:
             if "out" in options and options["out"] is not None:
                 return run(arrays, options["out"])
             return run(*arrays)
         except (RuntimeError, ValueError):
-            engine.backend(arrays)  # nor one device from another
+            engine.backend(arrays)  # nor devices
             raise
 
     return call

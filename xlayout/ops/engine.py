@@ -1,6 +1,6 @@
-"""Engine: runs one layout function on arrays, and remembers what it worked out for a shape.
+"""Engine: runs one layout function on arrays, and caches what runs each kind of call.
 
-The functions that users call are made of it in `dispatch`.
+`dispatch` makes the functions that users call from it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
-from xlayout.backend import Asked, Backend, Runs
-from xlayout.lower.calls import caller, common_backend, look_up, make_room, spread_over
+from xlayout.backend import Backend, CallKey, Runs
+from xlayout.lower.calls import any_sharded, caller, common_backend, look_up, make_room
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill
 from xlayout.lower.named import name_of
@@ -29,7 +29,7 @@ from xlayout.ops.options import (
     has_sharding_options,
     is_plain,
     plain,
-    refuse_memory,
+    refuse_out_and_views,
     runs_sharded,
     sharding_options,
 )
@@ -38,22 +38,22 @@ from xlayout.registry import backend_of
 
 __all__ = ["Engine", "Nested"]
 
-_MOST = 4096  # recipes an op remembers; a program with more shapes than this starts over
+_MOST = 4096  # cached calls, and cached layouts, of one op
 
 Nested = Callable[[int, dict[str, Any]], Callable[[Any], Any] | None]
 """(number of outputs, options) -> function from the result to what the op returns, or None."""
 
 
 class Engine:
-    """What an op does with arrays.
+    """Runs an op on arrays.
 
     Args:
         layout_of: shapes and options -> Layout.
-        touched: the axes whose size that depends on.
-        fill: the option that holds the value of holes.
+        touched: the axes whose size the layout depends on.
+        fill: the option with the fill value, if there is one.
         packed: whether `layout_of` takes all shapes as one tuple.
-        nested: what structure the results are returned in, unless it is one array or a tuple.
-        names: what the op calls its arrays: one name for all, or one for each.
+        nested: the structure of the results, unless it is one array or a tuple.
+        names: the names of the arrays in error messages: one for all, or one for each.
     """
 
     def __init__(
@@ -82,21 +82,21 @@ class Engine:
         self._layouts: dict[Any, Layout] = {}
 
     def backend(self, arrays: Sequence[Any]) -> Backend:
-        """The one backend of all arrays, or what differs, by the op's own names for them."""
+        """The one backend of all arrays; errors use the op's names for them."""
         return common_backend(arrays, self.names)
 
-    def anew(
+    def run_uncached(
         self,
         backend: Backend,
         arrays: tuple[Any, ...],
         args: tuple[Any, ...] | None,
         options: dict[str, Any],
     ) -> Any:
-        """Run a call that is in no cache yet, or that a compiler traces.
+        """Run a call that is not cached yet, or that a compiler traces.
 
         Args:
-            backend: that of the first array.
-            arrays: all of them.
+            backend: the backend of the first array.
+            arrays: all arrays.
             args: positional options of a function of one array; None for a function of several.
             options: keyword options.
         """
@@ -107,23 +107,23 @@ class Engine:
             return self._shaped(made, self.named(args, options) if args else options)
         own = [value for name, value in options.items() if name not in RUN]
         if all(map(is_plain, (*own, *(args or ())))):
-            return self._first(arrays, args, options)
-        # Such a call has no key, or not that of the same call in plain values.
+            return self._run_and_keep(arrays, args, options)
+        # Such a call has no key, or another one than the same call with plain values.
         args = args and tuple(map(plain, args))
         options = {k: v if k in RUN else plain(v) for k, v in options.items()}
         x = arrays if args is None else arrays[0]
         run = look_up(self.runs, x, args, options)
         if run is None:
-            return self._first(arrays, args, options)
+            return self._run_and_keep(arrays, args, options)
         out = options.get("out")
         return run(*arrays) if out is None else run(arrays, out)
 
-    def _first(
+    def _run_and_keep(
         self, arrays: tuple[Any, ...], args: tuple[Any, ...] | None, given: dict[str, Any]
     ) -> Any:
-        """Check the arguments, make what runs, run it and keep it for the next such call."""
+        """Check the arguments, make the function for such calls, run it and cache it."""
         options = self.named(args, given) if args else given
-        x = arrays if args is None else arrays[0]  # as it is found by
+        x = arrays if args is None else arrays[0]  # as in its key
         out, copy = options.get("out"), options.get("copy", True)
         donate = options.get("donate", False)
         own = {name: value for name, value in options.items() if name not in RUN}
@@ -133,57 +133,57 @@ class Engine:
         if donate:
             return self._shaped(self._donated(arrays, own, where), own)
         if out is not None or copy is not True:
-            made = self._in_given_memory(arrays, own, out, copy, where)
+            made = self._into_or_shared(arrays, own, out, copy, where)
             if out is not None:
                 self._keep_write((x, args, given), layout(), own)
             return self._shaped(made, own)
         backend = self.backend(arrays)
-        unknown = where.get("comm") == "local" and spread_over(backend, arrays) is None
+        unknown = where.get("comm") == "local" and any_sharded(backend, arrays) is None
         if unknown or has_sharding_options(where) or backend.tracing(*arrays):
-            return self._shaped(self._elsewhere(arrays, own, where), own)
+            return self._shaped(self._traced_or_sharded(arrays, own, where), own)
         run = caller(
             arrays,
             lambda *xs: self._recipe(xs, own),
-            lambda *xs: self._shaped(self._elsewhere(xs, own, where), own),
+            lambda *xs: self._shaped(self._traced_or_sharded(xs, own, where), own),
             None if self._fill is None else (own.get(self._fill, 0), self._fill),
         )
-        result = run(*arrays)  # what fails is not kept
+        result = run(*arrays)  # a failing call is not cached
         make_room(self.runs, _MOST)
         backend_of(arrays[0]).keep(self.runs, x, args, given, run)
         return result
 
-    def _keep_write(self, asked: Asked, layout: Layout, own: dict[str, Any]) -> None:
+    def _keep_write(self, asked: CallKey, layout: Layout, own: dict[str, Any]) -> None:
         x, args, given = asked
         backend = backend_of(x[0] if args is None else x)
-        there = backend.find(self.runs, *asked)  # it was found, and could not write these arrays
+        there = backend.find(self.runs, *asked)  # it was found, but could not write these arrays
         if there is not None or (write := write_of(backend, layout)) is None:
             return
         told = given | {"out": None}  # without the array, which the cache would keep alive
 
         def again(arrays: tuple[Any, ...], out: Any) -> Any:
             if write(arrays, out) is None:
-                return self._first(arrays, args, told | {"out": out})
+                return self._run_and_keep(arrays, args, told | {"out": out})
             return out if self._nested is None else self._shaped(out, own)
 
         make_room(self.runs, _MOST)
         backend.keep(self.runs, *asked, again)
 
     def _recipe(self, arrays: Sequence[Any], options: dict[str, Any]) -> Recipe:
-        """The recipe for these arrays, and others of their shapes."""
+        """The recipe for arrays of these shapes."""
         backend, layout = self.backend(arrays), self._layout(arrays, options)
         made = recipe(layout, backend, self._checked_fill(arrays, options))
         nest = self._nested and self._nested(len(layout.out_shapes), options)
         return (lambda *xs: nest(made(*xs))) if nest else made
 
     def _shaped(self, made: Any, options: dict[str, Any]) -> Any:
-        """A result in the structure that the op returns; a recipe has done that itself."""
+        """A result in the structure that the op returns; recipes do this themselves."""
         if self._nested is None or is_nested(made):  # the caller's own `out`
             return made
         several = made if isinstance(made, (tuple, list)) else (made,)
         nest = self._nested(len(several), options)
         return nest(several[0] if len(several) == 1 else several) if nest else made
 
-    def _in_given_memory(
+    def _into_or_shared(
         self,
         arrays: tuple[Any, ...],
         options: dict[str, Any],
@@ -191,24 +191,23 @@ class Engine:
         copy: bool | None,
         where: dict[str, Any],
     ) -> Any:
-        """Into the caller's memory, or sharing it."""
+        """Write into `out`, or share the memory of the input."""
         backend = self.backend(arrays)
-        spread = spread_over(backend, arrays)
-        if spread or has_sharding_options(where):
-            refuse_memory(out, copy)
-            return self._elsewhere(arrays, options, where)
+        if any_sharded(backend, arrays) or has_sharding_options(where):
+            refuse_out_and_views(out, copy)
+            return self._traced_or_sharded(arrays, options, where)
         if backend.tracing(*arrays):
             refuse_while_tracing(out, copy)
-            return self._elsewhere(arrays, options, where, views=True)
+            return self._traced_or_sharded(arrays, options, where, views=True)
         fill = self._checked_fill(arrays, options)
         return run(backend, self._layout(arrays, options), arrays, out, copy, fill)
 
     def _donated(
         self, arrays: tuple[Any, ...], options: dict[str, Any], where: dict[str, Any]
     ) -> Any:
-        """In the memory of the arrays, where that can be."""
+        """Run in the memory of the arrays, if possible."""
         backend = self.backend(arrays)
-        if has_sharding_options(where) or spread_over(backend, arrays):
+        if has_sharding_options(where) or any_sharded(backend, arrays):
             raise TypeError("donate: the result of a sharded op is fresh; leave it out")
         if backend.tracing(*arrays):
             raise TypeError(
@@ -217,7 +216,7 @@ class Engine:
         fill = self._checked_fill(arrays, options)
         return run_donated(backend, self._layout(arrays, options), arrays, fill)
 
-    def _elsewhere(
+    def _traced_or_sharded(
         self,
         arrays: Sequence[Any],
         options: dict[str, Any],
@@ -227,9 +226,8 @@ class Engine:
     ) -> Any:
         """Run on tracers, or on sharded arrays."""
         backend = self.backend(arrays)
-        spread = spread_over(backend, arrays)
-        if runs_sharded(spread, where):
-            from xlayout.shard.sharded import run_op  # one device needs nothing of it
+        if runs_sharded(any_sharded(backend, arrays), where):
+            from xlayout.shard.sharded import run_op  # not needed on one device
 
             fill = self._checked_fill(arrays, options)
             return run_op(self._layout_name, self.packed, options, arrays, fill=fill, **where)
@@ -237,9 +235,9 @@ class Engine:
 
     def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:
         shapes = tuple([tuple(x.shape) for x in arrays])
-        if not all(map(is_plain, options.values())):  # others may be mutable
+        if not all(map(is_plain, options.values())):  # may be mutable
             return self._layout_of(*self._args(shapes), **options)
-        key = shapes, repr(options)  # 3.0 equals 3, and is no block
+        key = shapes, repr(options)  # 3.0 equals 3, but is not a valid block
         layout = self._layouts.get(key)
         if layout is None:
             layout = self._layout_of(*self._args(shapes), **options)
@@ -261,7 +259,7 @@ class Engine:
         self, backend: Backend, arrays: Sequence[Any], options: dict[str, Any], views: bool
     ) -> Any:
         fill = self._checked_fill(arrays, options)
-        # No layout depends on what fills its holes, which a compiler may leave open.
+        # Layouts do not depend on the fill value, which may stay dynamic.
         options = {k: fixed(backend, value) for k, value in options.items() if k != self._fill}
         given = [x.shape for x in arrays]
         touched = [self._touched(len(shape), options) for shape in given]

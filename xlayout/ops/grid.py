@@ -1,4 +1,4 @@
-"""Grid: rows of blocks, counted and checked to fit together."""
+"""Grid: checks of nested lists of blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A = TypeVar("A")
 
 
 def flat(tiles: Sequence[Sequence[A]]) -> tuple[tuple[A, ...], int]:
-    """The blocks row by row, and how many a row has.
+    """The blocks row by row, and the number of columns.
 
     Raises:
         TypeError: for a value that is not a list of rows.
@@ -50,8 +50,8 @@ def fitted(shapes: Sequence[Shape], columns: int) -> tuple[Shape, list[int], lis
     """The leading axes that all blocks share, the height of each row, the width of each column.
 
     Args:
-        shapes: those of the blocks, row by row.
-        columns: how many blocks a row has.
+        shapes: the shapes of the blocks, row by row.
+        columns: number of blocks in a row.
 
     Raises:
         AxisError: for blocks of fewer than two axes.
@@ -79,7 +79,7 @@ def splits(value: Any, name: str, features: int) -> int:
     """A number of tiles along an axis of a layer, at most one for each feature.
 
     Raises:
-        TypeError: for something that is no int.
+        TypeError: for something that is not an int.
         SizeError: for one below 1, or above the number of features.
 
     >>> splits(2, "in_splits", 10)

@@ -1,4 +1,4 @@
-"""Tiled linear: a linear layer on the tiles of its weight, which is never put together."""
+"""Tiled linear: a linear layer on the tiles of its weight, without the whole weight."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tiled_linear(x: A | Sequence[A], tiles: Sequence[Sequence[A]], bias: A | Non
 
     Args:
         x: an array of shape (..., in), or a sequence of its parts along the last axis, one for each
-            column of tiles, as a layer that leaves its outputs apart passes them on.
+            column of tiles, as from a layer that does not join its outputs.
         tiles: nested lists as `to_tiles` makes them of a weight (out, in); a tile may be empty.
         bias: an array of shape (out,).
 
@@ -36,7 +36,7 @@ def tiled_linear(x: A | Sequence[A], tiles: Sequence[Sequence[A]], bias: A | Non
         An array of shape (..., out).
 
     Raises:
-        TypeError: for a value that is no array, or arrays of several frameworks or devices.
+        TypeError: for a value that is not an array, or arrays of several frameworks or devices.
         AxisError: for tiles that do not have two axes, or an `x` that has none.
         SizeError: for ragged rows, tiles that do not fit together, or an `x` or a `bias` that does
             not fit the tiles.
@@ -66,7 +66,7 @@ def tiled_linear(x: A | Sequence[A], tiles: Sequence[Sequence[A]], bias: A | Non
         if bias is not None:
             part = bias if len(heights) == 1 else backend.slice(bias, 0, top, bottom, 1)
             part = _in_its_dtype(part, y, blocks[0])
-            # With as many axes as the product: JAX can be told to add none by itself.
+            # With as many axes as the product: jax_numpy_rank_promotion may forbid adding axes.
             y = y + backend.reshape(part, (1,) * (y.ndim - 1) + (bottom - top,))
         made.append(y)
     joined: A = made[0] if len(made) == 1 else backend.concatenate(made, made[0].ndim - 1)
@@ -126,7 +126,7 @@ def _product(parts: Sequence[Any], row: Sequence[Any]) -> Any:
 
 
 def _in_its_dtype(bias: Any, y: Any, tile: Any) -> Any:
-    """A bias in the weight's dtype is cast along where autocast narrows the product."""
+    """A bias in the weight's dtype, cast if autocast has narrowed the product."""
     if bias.dtype == tile.dtype != y.dtype:
         return bias.astype(y.dtype) if hasattr(bias, "astype") else bias.to(y.dtype)
     return bias

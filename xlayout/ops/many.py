@@ -1,4 +1,4 @@
-"""Many: layouts run on many arrays at once, on a GPU in a few launches for all of them."""
+"""Many: layouts on many arrays at once, on a GPU in a few kernel launches."""
 
 from __future__ import annotations
 
@@ -92,15 +92,15 @@ def _listed(given: Any, name: str) -> list[Any]:
 def _together(
     layout: Layout, xs: Sequence[Any], names: str | Sequence[str]
 ) -> tuple[Backend, tuple[tuple[int, ...], ...]] | None:
-    """The backend that would rather move these arrays together with others; their strides."""
+    """The backend and the strides, if it prefers to copy these arrays together with others."""
     if not xs:
         return None
     backend = backend_of(xs[0], array_name(names, 0))
     strides = backend.together(xs)
     if strides is None:
-        common_backend(xs, names)  # they may not agree, and have no such name for `apply`
+        common_backend(xs, names)  # they may differ, and `apply` does not know these names
         return None
-    # `apply` says how the shapes are wrong.
+    # `apply` raises for wrong shapes.
     return (backend, strides) if tuple([x.shape for x in xs]) == layout.in_shapes else None
 
 

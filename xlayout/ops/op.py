@@ -1,8 +1,8 @@
 """Op: a function from shapes to a Layout, made into the array function of the same name.
 
-An op is written once, as `shape -> Layout`. The decorators here give the function that takes
-arrays, with `out=` and `copy=` beside the op's own options; the function on shapes stays on it as
-`.layout`.
+An op is written once, as `shape -> Layout`. The decorators here make the function that takes
+arrays, with `out=`, `copy=` and others besides the op's own options. The function on shapes is its
+attribute `.layout`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from xlayout.ops.options import RUN, Options, plain
 from xlayout.ops.touched import Touched, axis_only, nothing
 
 __all__ = [
-    "dressed",
+    "array_function",
     "many_to_one",
     "on_shapes",
     "one_to_many",
     "one_to_one",
-    "refuse_others",
+    "refuse_unknown_options",
     "strict",
     "three_to_one",
 ]
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 A = TypeVar("A")
 
 
-_DEFAULTS = {"copy": True, "donate": False, "comm": "auto"}  # of the others: None
+_DEFAULTS = {"copy": True, "donate": False, "comm": "auto"}  # the others default to None
 
 
 class OneToOne(Protocol[P]):
@@ -98,11 +98,11 @@ class ManyToOne(Protocol[P]):
 def one_to_one(
     *, touched: Touched = axis_only, fill: str | None = None
 ) -> Callable[[Callable[Concatenate[Shape, P], Layout]], OneToOne[P]]:
-    """Make the array function of `shape -> Layout`; `fill` names the option that fills holes."""
+    """Make the array function of `shape -> Layout`; `fill` names the option with the fill value."""
 
     def made(function: Callable[Concatenate[Shape, P], Layout]) -> OneToOne[P]:
         call = unary(Engine(strict(function), touched, fill))
-        return cast("OneToOne[P]", dressed(call, function, on_shapes(function)))
+        return cast("OneToOne[P]", array_function(call, function, on_shapes(function)))
 
     return made
 
@@ -110,7 +110,7 @@ def one_to_one(
 def one_to_many(function: Callable[Concatenate[Shape, P], Layout]) -> OneToMany[P]:
     """Make the array function of a layout with several outputs."""
     call = unary(Engine(strict(function), axis_only, nested=_as_tuple))
-    return cast("OneToMany[P]", dressed(call, function, on_shapes(function)))
+    return cast("OneToMany[P]", array_function(call, function, on_shapes(function)))
 
 
 def _as_tuple(outputs: int, _options: dict[str, Any]) -> Callable[[Any], Any] | None:
@@ -127,13 +127,13 @@ def three_to_one(
     def call(q: Any, k: Any, v: Any, /, **options: Any) -> Any:
         return run((q, k, v), options)
 
-    return cast("ThreeToOne[P]", dressed(call, function, on_shapes(function)))
+    return cast("ThreeToOne[P]", array_function(call, function, on_shapes(function)))
 
 
 def many_to_one(
     function: Callable[Concatenate[tuple[Shape, ...], P], Layout],
 ) -> ManyToOne[P]:
-    """Make the array function of a layout with any number of inputs, of which whole axes move."""
+    """Make the array function of a layout with any number of inputs that moves whole axes."""
     run = nary(Engine(strict(function), nothing, packed=True, names="xs"))
 
     def call(xs: Any, /, **options: Any) -> Any:
@@ -144,17 +144,17 @@ def many_to_one(
             raise TypeError(f"xs: a {type(xs).__name__}; wanted {wanted}") from None
         return run(arrays, options)
 
-    return cast("ManyToOne[P]", dressed(call, function, on_shapes(function, each_shape)))
+    return cast("ManyToOne[P]", array_function(call, function, on_shapes(function, each_shape)))
 
 
-def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
+def array_function(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
     """`call` with the name of `function`, and its signature and docstring rewritten for arrays.
 
     If `like` is given, the signatures are those of this protocol's methods.
     """
     call.__name__ = call.__qualname__ = function.__name__
     call.__module__ = function.__module__
-    # Dynamo takes functions that share their code for one, even where they are compared.
+    # Dynamo takes functions with the same code object for one, even when it compares them.
     call.__code__ = call.__code__.replace(co_name=call.__name__, co_qualname=call.__name__)
     shapes = _positional_only(function)
     if like:
@@ -166,7 +166,7 @@ def dressed(call: Any, function: Any, layout: Any, like: Any = None) -> Any:
         on_shapes = inspect.signature(function)
         call.__signature__ = _on_arrays(on_shapes, dict(zip(shapes, arrays, strict=True)))
         layout.__signature__ = _without_options(on_shapes)
-    if function.__doc__:  # python -OO leaves none
+    if function.__doc__:  # python -OO removes docstrings
         call.__doc__ = _told_for_arrays(function.__doc__, dict(zip(shapes, arrays, strict=True)))
     layout.__name__ = layout.__qualname__ = f"{call.__name__}.layout"
     layout.__module__ = function.__module__  # where pickle looks for `call.layout`
@@ -197,7 +197,7 @@ def on_shapes(
     layout_of, count = strict(function, shapes=True), len(_positional_only(function))
 
     def layout(*shapes: Any, **options: Any) -> Layout:
-        # An option may follow the shapes by position: it is no shape, and the function checks it.
+        # Options may follow the shapes by position.
         given = map(plain, shapes[count:])
         options = {name: plain(value) for name, value in options.items()}
         return layout_of(*map(read, shapes[:count]), *given, **options)
@@ -206,10 +206,10 @@ def on_shapes(
 
 
 def strict(function: Callable[..., Layout], *, shapes: bool = False) -> Callable[..., Layout]:
-    """`function` with unknown options refused, which its own `**_options` would swallow.
+    """`function` with unknown options refused, which its `**_options` would accept.
 
-    On arrays, an engine has taken the options of every op out before, and errors list them as
-    valid; on `shapes` they are not.
+    For arrays, an engine has removed the options of every op before, and errors list them as valid;
+    on `shapes` they are not valid.
     """
     parameters = inspect.signature(function).parameters.values()
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -219,14 +219,14 @@ def strict(function: Callable[..., Layout], *, shapes: bool = False) -> Callable
 
     @functools.wraps(function)
     def layout_of(*shapes: Any, **options: Any) -> Layout:
-        refuse_others(name, options, takes)
+        refuse_unknown_options(name, options, takes)
         return function(*shapes, **options)
 
     return layout_of
 
 
-def refuse_others(name: str, options: Iterable[str], takes: Sequence[str]) -> None:
-    """Refuse an option that a function of this name does not take."""
+def refuse_unknown_options(name: str, options: Iterable[str], takes: Sequence[str]) -> None:
+    """Refuse options that are not in `takes`."""
     for option in options:
         if option not in takes:
             raise TypeError(f"{name}: no option {option!r}; it takes {', '.join(takes) or 'none'}")
@@ -242,7 +242,7 @@ def _array_name(shape: str) -> str:
 
 
 def _on_arrays(signature: inspect.Signature, names: dict[str, str]) -> inspect.Signature:
-    """Arrays for shapes, and the options of every op spelled out."""
+    """A signature with arrays for shapes, and the options of every op listed."""
     parameters = []
     for p in signature.parameters.values():
         if p.name == "_options":

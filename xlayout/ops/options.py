@@ -1,4 +1,4 @@
-"""Options: those that every op takes, and the checks and conversions of options in general."""
+"""Options: those that every op takes, and checks and conversions of options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "has_sharding_options",
     "is_plain",
     "plain",
-    "refuse_memory",
+    "refuse_out_and_views",
     "runs_sharded",
     "sharding_options",
 ]
@@ -72,7 +72,7 @@ def by_name(
 def check_memory_options(out: Any, copy: Any, donate: Any, layout: Callable[[], Any]) -> None:
     """Refuse values of `out`, `copy` and `donate` that are invalid or contradict each other.
 
-    `layout` makes the layout first: a pattern with an axis called `copy` has a better error.
+    `layout` is called first: a pattern with an axis called `copy` raises a better error.
     """
     if not isinstance(donate, bool):
         raise TypeError(f"donate: {donate!r}; wanted True or False")
@@ -86,7 +86,7 @@ def check_memory_options(out: Any, copy: Any, donate: Any, layout: Callable[[], 
 def sharding_options(options: dict[str, Any], layout: Callable[[], Any]) -> dict[str, Any]:
     """The sharding options of a call, without those that are None, the default.
 
-    `layout` makes the layout before a `comm` is refused, as in `check_memory_options`.
+    `layout` is called before a `comm` is refused, as in `check_memory_options`.
     """
     where = {name: options[name] for name in _WHERE if options.get(name) is not None}
     comm = where.get("comm", "auto")
@@ -96,15 +96,15 @@ def sharding_options(options: dict[str, Any], layout: Callable[[], Any]) -> dict
     return where
 
 
-def runs_sharded(spread: bool | None, where: dict[str, Any]) -> bool:
+def runs_sharded(sharded: bool | None, where: dict[str, Any]) -> bool:
     """Whether a call is sharded: by its arrays, or by its sharding options.
 
-    `spread` is None where the sharding of an array is unknown; "local" then has to raise an error.
+    `sharded` is None if the sharding of an array is unknown; "local" then has to raise an error.
     """
     return (
-        bool(spread)
+        bool(sharded)
         or has_sharding_options(where)
-        or (spread is None and where.get("comm") == "local")
+        or (sharded is None and where.get("comm") == "local")
     )
 
 
@@ -113,7 +113,7 @@ def has_sharding_options(where: dict[str, Any]) -> bool:
     return bool(where.keys() - {"comm"})
 
 
-def refuse_memory(out: Any, copy: bool | None) -> None:
+def refuse_out_and_views(out: Any, copy: bool | None) -> None:
     """Refuse `out` and `copy=False`, which a sharded result cannot have.
 
     Raises:
@@ -129,12 +129,12 @@ def refuse_memory(out: Any, copy: bool | None) -> None:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether an option of this value can be part of the key of a cached call."""
+    """Whether an option's value can be part of a cache key."""
     return type(value) in _PLAIN or (type(value) is tuple and all(map(is_plain, value)))
 
 
 def plain(value: Any) -> Any:
-    """The plain value that means the same, if there is one: of a list, or of what an array holds.
+    """The equivalent plain value, if there is one, of a list or of a concrete array.
 
     >>> import numpy as np
     >>> plain([np.int8(2), (range(2), np.array([0.5]), "axis")])
@@ -143,6 +143,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple, range, Iterator)):
         return tuple(map(plain, value))
     if is_held(value) and hasattr(value, "tolist"):
-        # Of one number; where a transform works on many at a time, torch has words for it.
+        # Under a transform `item` raises torch's own error.
         return plain(value.tolist() if getattr(value, "shape", ()) else value.item())
     return value

@@ -12,7 +12,7 @@ from xlayout.lower.answers import answered, answering
 from xlayout.lower.calls import Comm
 from xlayout.ops.dispatch import unary
 from xlayout.ops.engine import Engine
-from xlayout.ops.op import dressed
+from xlayout.ops.op import array_function
 from xlayout.ops.options import RUN
 
 __all__ = ["rearrange"]
@@ -46,15 +46,15 @@ class Rearrange(Protocol):
 
 
 def _split(ndim: int, options: dict[str, Any]) -> frozenset[int]:
-    """The axes that the pattern splits or gives a size; all, where it has several arrays."""
-    pattern = options.get("pattern", "->")  # without one there is an error later
+    """The axes that the pattern splits or gives a size; all axes, if it has several inputs."""
+    pattern = options.get("pattern", "->")  # a missing pattern raises later
     return frozenset(answered(_split_by(pattern, ndim, tuple(options))))
 
 
 @constant
 @answering
 def _split_by(pattern: str, ndim: int, sizes: tuple[str, ...]) -> tuple[int, ...]:
-    """The same, of a pattern and the names whose sizes are given.
+    """The same, from a pattern and the names whose sizes are given.
 
     >>> _split_by("b ... (h d) s -> b h s ... d", 5, ("h", "s"))
     ((3, 4), None, None)
@@ -77,16 +77,16 @@ def _on_arrays(function: Callable[..., Layout]) -> Rearrange:
     def layout(shape: Any, pattern: str, /, **sizes: int) -> Layout:
         return function(shape, pattern, **sizes)
 
-    return cast("Rearrange", dressed(call, function, layout, Rearrange))
+    return cast("Rearrange", array_function(call, function, layout, Rearrange))
 
 
 @_on_arrays
 def rearrange(shapes: tuple[Shape, ...], /, pattern: str, **sizes: int) -> Layout:
-    """Split, permute, merge, and take segments apart or put them together, as a pattern says.
+    """Split, permute and merge axes, and split or join segments, as a pattern says.
 
-    The patterns are einops', plus segments: `+` inside parentheses puts parts one after the other
-    along an axis, and binds looser than juxtaposition. Every axis stands on both sides; each
-    combination of segments stands exactly once on each side.
+    The patterns are einops', with segments: `+` inside parentheses joins parts along an axis, and
+    binds looser than juxtaposition. Every axis occurs on both sides; each combination of
+    segments occurs exactly once on each side.
 
         "(h d) m -> m h d"                 split and transpose; give h= or d=
         "(q + k + v) h -> q h, k h, v h"   take segments apart; give all but one size
@@ -103,7 +103,7 @@ def rearrange(shapes: tuple[Shape, ...], /, pattern: str, **sizes: int) -> Layou
         One array, or a tuple of arrays when the pattern has several outputs.
 
     Raises:
-        PatternError: with a caret under the place that cannot be read or solved.
+        PatternError: with a caret at the position that cannot be read or solved.
         SizeError: for a size below 0.
 
     >>> import numpy as np

@@ -54,7 +54,7 @@ def fuse_qkv(
     Raises:
         SizeError: when head counts, order and shapes do not fit together.
         AxisError: when the arrays have no such axis.
-        LayoutError: for an order that is not known.
+        LayoutError: for an unknown order.
 
     >>> import numpy as np
     >>> q, k, v = np.array([0, 1, 2, 3]), np.array([10, 11]), np.array([20, 21])
@@ -108,7 +108,7 @@ def split_qkv(
     Raises:
         SizeError: when head counts, order and shape do not fit together.
         AxisError: when the array has no such axis.
-        LayoutError: for an order that is not known.
+        LayoutError: for an unknown order.
 
     >>> import numpy as np
     >>> split_qkv(np.array([0, 1, 10, 20, 2, 3, 11, 21]), heads=4, kv_heads=2)

@@ -86,7 +86,7 @@ def ungroup(
 
 
 def dealt(sizes: Sequence[int], groups: int, order: Sequence[int] | None = None) -> Layout:
-    """Segments that are arrays, dealt into one axis group by group, in `order` within a group."""
+    """Arrays as segments, dealt into one axis group by group, in `order` within a group."""
     groups = integer(groups, "groups", 1)
     parts = [divide(n, groups, f"sizes: segment {k}", "groups") for k, n in enumerate(sizes)]
     width = sum(parts)

@@ -13,7 +13,7 @@ from xlayout.errors import AxisError, SizeError
 from xlayout.ops.dispatch import nary, unary
 from xlayout.ops.engine import Engine
 from xlayout.ops.grid import fitted, flat
-from xlayout.ops.op import dressed, on_shapes, refuse_others, strict
+from xlayout.ops.op import array_function, on_shapes, refuse_unknown_options, strict
 from xlayout.ops.options import RUN, Options
 
 __all__ = ["from_tiles", "to_tiles"]
@@ -96,14 +96,14 @@ class FromTiles(Protocol):
 
 def _on_matrix(function: Callable[..., Layout]) -> ToTiles:
     call = unary(Engine(strict(function), _matrix, nested=_as_rows))
-    return cast("ToTiles", dressed(call, function, on_shapes(function), ToTiles))
+    return cast("ToTiles", array_function(call, function, on_shapes(function), ToTiles))
 
 
 def _on_rows(function: Callable[..., Layout]) -> FromTiles:
     run = nary(Engine(function, _matrix, packed=True, names="tiles"))
 
     def call(tiles: Sequence[Sequence[Any]], /, **options: Any) -> Any:
-        refuse_others("from_tiles", options, RUN)
+        refuse_unknown_options("from_tiles", options, RUN)
         blocks, columns = flat(tiles)
         options["columns"] = columns
         return run(blocks, options)
@@ -112,7 +112,7 @@ def _on_rows(function: Callable[..., Layout]) -> FromTiles:
         blocks, columns = flat(shapes)
         return function(tuple(map(as_shape, blocks)), columns=columns)
 
-    return cast("FromTiles", dressed(call, function, layout, FromTiles))
+    return cast("FromTiles", array_function(call, function, layout, FromTiles))
 
 
 @_on_matrix
@@ -125,7 +125,7 @@ def to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced")
     Args:
         shape: an array of at least two axes.
         grid: (rows, columns) of the grid; a block may be empty.
-        rule: how uneven sizes are shared out; see `partition`.
+        rule: how uneven sizes are divided; see `partition`.
         **_options: where the result goes; see `xlayout.ops.options.Options`.
 
     Returns:
@@ -134,7 +134,7 @@ def to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced")
     Raises:
         AxisError: for fewer than two axes.
         SizeError: for a grid below 1, or an uneven cut under rule "even".
-        LayoutError: for a rule that is not known.
+        LayoutError: for an unknown rule.
 
     >>> import numpy as np
     >>> [[tile.shape for tile in row] for row in to_tiles(np.zeros((3, 5)), grid=(2, 2))]
@@ -148,7 +148,7 @@ def to_tiles(shape: Shape, /, *, grid: tuple[int, int], rule: Rule = "balanced")
 
 
 @_on_rows
-def from_tiles(  # noqa: D417 -- nobody gives `columns`: the array function counts them
+def from_tiles(  # noqa: D417 -- callers do not pass `columns`: the array function counts them
     shapes: tuple[Shape, ...], /, *, columns: int
 ) -> Layout:
     """One matrix from rows of blocks: the exact inverse of `to_tiles`, whatever the rule was.
