@@ -1,8 +1,8 @@
-"""Gather: parameters in a train step, cast before they travel; gradients summed in their own dtype.
+"""Gather: parameters in a train step, cast before the gather; gradients summed in a chosen dtype.
 
-Where XLA partitions a program by itself, it sums partial results right where they arise: a gradient
-of bfloat16 weights in bfloat16, whatever it is cast to afterwards. Two modes of JAX let a program
-keep partial results and sum them on its own terms: `jax.shard_map`, and explicit axes.
+When XLA partitions a program itself, it sums partial results where they arise: a gradient of
+bfloat16 weights in bfloat16, whatever it is cast to afterwards. Two modes of JAX let a program keep
+partial results and sum them in another dtype: `jax.shard_map`, and explicit axes.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ def all_gather(
 ) -> Any:
     """Gather parameters: cast first; gradients are cast to `reduce_dtype`, then reduce-scattered.
 
-    Inside `jax.shard_map`, `x` is this device's part and `axis` says along which array axis the
-    parts lie. On explicit axes `x` is the whole array, and its type says so; the result has the
-    type of an array reduced over `mesh_axis`, so that matrix products leave its gradient unreduced:
-    the batch must be cut by exactly these mesh axes. For all else use `xlayout.all_gather`.
+    Inside `jax.shard_map`, `x` is this device's part and `axis` is the array axis along which the
+    parts are joined. On explicit axes `x` is the whole array; the result has the type of an array
+    reduced over `mesh_axis`, so that matrix products leave its gradient unreduced: the batch must
+    be cut by exactly these mesh axes. In all other cases use `xlayout.all_gather`.
 
     Args:
         x: an array inside `shard_map` over `mesh_axis`, or one on explicit axes.
         mesh_axis: the mesh axis to gather, or several of them, major to minor.
-        axis: the array axis that they cut; inside shard_map only.
+        axis: the array axis that they cut; only inside shard_map.
         dtype: dtype that is sent, and that of the result; by default that of `x`.
         reduce_dtype: dtype in which gradients are summed (float64 and complex ones stay as wide)
             before they are cast to that of `x`.
-        wire: "pinned" sends narrow floats as integers of their width, which no compiler widens;
-            "native" sends them unchanged.
+        wire: "pinned" sends narrow floats as integers of the same width, which no compiler widens;
+            "native" sends them as they are.
 
     Raises:
         ShardingError: on automatic axes, where the compiler would sum the gradient.
@@ -97,9 +97,9 @@ def all_gather(
 def regather(policy: Callable[..., Any] | None = None, /) -> Callable[..., Any]:
     """A policy for `jax.checkpoint` that saves nothing gathered: the backward pass gathers again.
 
-    Without it, JAX saves what the gradients of matrix products need, gathered parameters included.
-    Results of casts and of ops that only move elements are not saved either, as they may be a
-    gathered array in another form; results of arithmetic on one are up to `policy`.
+    Without it, JAX saves what the gradients of matrix products need, including gathered parameters.
+    Results of casts and of ops that only move elements are not saved either, since they may be a
+    gathered array in another form; `policy` decides about results of arithmetic on one.
 
     Args:
         policy: decides about all other results, such as `jax.checkpoint_policies.dots_saveable`; by

@@ -31,11 +31,11 @@ _BIAS_INIT = nnx.initializers.zeros_init()
 
 
 class TiledLinear(nnx.Module):
-    """A linear layer that is computed tile by tile, so that its dense kernel never exists.
+    """A linear layer that is computed tile by tile, without its dense kernel.
 
-    `kernels[i][o]` holds the features from `in_parts[i]` and to `out_parts[o]`, with flax's axes:
-    (in, out). A sum over the rows of tiles is added up from the first to the last. The initial
-    kernel is drawn whole, then cut: from the same seed it is that of `nnx.Linear`.
+    `kernels[i][o]` maps the features from `in_parts[i]` on to those from `out_parts[o]` on, with
+    flax's axes (in, out). Rows of tiles are summed from the first to the last. The initial kernel
+    is drawn as a whole, then cut: from the same seed it equals that of `nnx.Linear`.
 
     Args:
         in_features: size of the last axis of the input.
@@ -43,18 +43,18 @@ class TiledLinear(nnx.Module):
         use_bias: whether there is a bias, one for all tiles.
         in_splits: number of parts of the input, at most `in_features`.
         out_splits: number of parts of the output, at most `out_features`.
-        dtype: that of the computation; by default what inputs and parameters promote to.
-        param_dtype: that of the parameters.
-        precision: of the products, as in `jax.lax.dot_general`.
+        dtype: dtype of the computation; by default what inputs and parameters promote to.
+        param_dtype: dtype of the parameters.
+        precision: precision of the products, as in `jax.lax.dot_general`.
         kernel_init: makes the dense kernel; metadata that it adds (`nnx.with_partitioning`) goes to
             each tile.
         bias_init: makes the bias.
-        kernel_metadata: of each tile of the kernel, as of the kernel of an `nnx.Linear`.
-        bias_metadata: of the bias.
+        kernel_metadata: metadata of each tile, as of the kernel of an `nnx.Linear`.
+        bias_metadata: metadata of the bias.
         rngs: random keys.
 
     Raises:
-        TypeError: for a size that is no int.
+        TypeError: for a size that is not an int.
         SizeError: for sizes below 1, or more tiles than features.
 
     >>> import jax.numpy as jnp
@@ -108,9 +108,9 @@ class TiledLinear(nnx.Module):
             x: an array (..., in_features), or a sequence of its parts as `in_parts` cuts it.
 
         Raises:
-            TypeError: for something that is no array.
+            TypeError: for something that is not an array.
             AxisError: for a scalar.
-            SizeError: for another number of parts, or features that the kernels do not take.
+            SizeError: for a wrong number of parts or features.
         """
         kernels = [[kernel[...] for kernel in row] for row in self.kernels]
         bias = None if self.bias is None else self.bias[...]
@@ -127,11 +127,11 @@ class TiledLinear(nnx.Module):
         y = made[0] if len(made) == 1 else jnp.concatenate(made, axis=-1)
         if bias is None:
             return y
-        # With all axes, as nnx.Linear gives it: where ranks must be equal, JAX adds none.
+        # With all axes, as in nnx.Linear: jax_numpy_rank_promotion may forbid adding them.
         return y + bias.astype(dtype).reshape((1,) * (y.ndim - 1) + (-1,))
 
     def _parts(self, x: Any) -> Sequence[Any]:
-        """What each row of kernels is multiplied by."""
+        """The input of each row of kernels."""
         widths = [b - a for a, b in pairwise(self.in_parts)]
         if isinstance(x, (list, tuple)):
             if len(x) != self.in_splits:
@@ -147,11 +147,11 @@ class TiledLinear(nnx.Module):
     def from_linear(
         cls, linear: nnx.Linear, /, *, in_splits: int = 1, out_splits: int = 1
     ) -> TiledLinear:
-        """The parameters of a dense layer as tiles, in memory of their own.
+        """A tiled layer with the parameters of a dense one, in fresh memory.
 
         Raises:
-            TypeError: for something else than an `nnx.Linear`.
-            LayoutError: for one with a function of its own, such as `dot_general`.
+            TypeError: for something other than an `nnx.Linear`.
+            LayoutError: for one with a custom function, such as `dot_general`.
 
         >>> from flax import nnx
         >>> dense = nnx.Linear(6, 4, rngs=nnx.Rngs(0))

@@ -1,11 +1,11 @@
-"""CastBeforeGather: a graph pass that casts what is gathered, instead of what was gathered.
+"""CastBeforeGather: a graph pass that casts parameters before their gather, not after it.
 
     all_gather -> wait -> [view, permute, slice, cat, ...]* -> cast
     cast -> all_gather -> wait -> [view, permute, slice, cat, ...]*
 
-A cast works on each element alone, so it commutes with everything that only moves elements: the
-result is the same to the bit, while half the bytes travel, or a quarter, and the wide copy is never
-made. Inductor does not do it by itself: it merges a cast that already stands before its gather.
+A cast is elementwise, so it commutes with everything that only moves elements: the result is the
+same to the bit, while half or a quarter of the bytes are sent, and the wide copy is never made.
+Inductor does not do this itself: it only merges a cast that is already before its gather.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class CastBeforeGather(CustomGraphPass):
 
     A gather is rewritten if its result is only cast to one narrower dtype, possibly after ops that
     just move elements; any other use leaves it unchanged. Install the pass in one of inductor's
-    hooks, or call it on a graph in a backend of your own. For training use the joint graph, where
-    casts and gathers have not been separated yet:
+    hooks, or call it on a graph in your own backend. For training use the joint graph, where casts
+    and gathers have not been separated yet:
 
         torch._inductor.config.joint_custom_post_pass = CastBeforeGather()
 
@@ -65,10 +65,10 @@ class CastBeforeGather(CustomGraphPass):
         self.verdicts: list[Verdict] = []
 
     def __call__(self, graph: Graph | GraphModule) -> int:  # type: ignore[override]
-        """Rewrite a graph in place; the number of gathers that are narrower now."""
+        """Rewrite a graph in place, and return the number of gathers that were narrowed."""
         nodes = graph.graph if isinstance(graph, GraphModule) else graph
         gathers = [n for n in nodes.nodes if n.op == "call_function" and n.target in GATHERS]
-        # The last first: the cast that goes before it may follow another gather.
+        # Last gather first: the cast before it may follow another gather.
         found = [_verdict(gather) for gather in reversed(gathers)]
         self.verdicts += reversed(found)
         narrowed = sum(verdict.dtype is not None for verdict in found)
@@ -79,7 +79,7 @@ class CastBeforeGather(CustomGraphPass):
         return narrowed
 
     def uuid(self) -> Any:
-        """What inductor's cache knows the pass by: its sources."""
+        """The key of the pass in inductor's cache: a hash of its sources."""
         return get_hash_for_files((__file__, str(movement.__file__), str(region.__file__)))
 
 
@@ -96,7 +96,7 @@ def _rewrite(region: Region) -> None:
     like = region.casts[0]
     for user, source in [(region.gather, _source(region.gather)), *region.entries]:
         with graph.inserting_before(user):
-            # The cast that the graph has: a decomposed one at inductor's hooks, else ATen's.
+            # The same op as the graph's own casts: decomposed at inductor's hooks, else ATen's.
             if like.target is _aten._to_copy.default:
                 cast = graph.call_function(like.target, (source,), {"dtype": region.narrow})
             else:
@@ -106,7 +106,7 @@ def _rewrite(region: Region) -> None:
     for node in graph.nodes:
         if node in region.nodes:
             _describe(node, node)
-    # Whether a cast was needed for its memory too, asked before any of them is gone.
+    # Checked before any cast is erased.
     copied = [cast for cast in region.casts if _needs_memory(cast, region)]
     for cast in region.casts:
         end = _source(cast)
@@ -134,7 +134,7 @@ def _viewed(node: Node, dtype: torch.dtype, now: torch.dtype) -> Node:
 
 
 def _describe(node: Node, like: Node) -> None:
-    """Give a node what the compiler knows of nodes: its value, by running it on fakes."""
+    """Give a node the metadata that the compiler needs: its value, by running it on fakes."""
     if node is not like:
         node.meta.update(like.meta)
     node.meta.pop("tensor_meta", None)
@@ -145,10 +145,10 @@ def _describe(node: Node, like: Node) -> None:
 
 
 def _needs_memory(cast: Node, region: Region) -> bool:
-    """Whether a cast has to leave a copy behind.
+    """Whether a cast has to be replaced by a copy.
 
-    Its strides may differ from those of what it casts; and what a graph returns or writes into
-    should share memory with nothing else, nor keep more alive than it shows.
+    Its strides may differ from those of its input; and what a graph returns or writes into should
+    not share memory with anything else, nor keep more memory alive than it shows.
     """
     source, value = _source(cast), cast.meta.get("val")
     if value is None or _strides(value) != _strides(source.meta["val"]):
@@ -161,11 +161,11 @@ def _needs_memory(cast: Node, region: Region) -> bool:
 
 
 def _strides(value: Any) -> list[str]:
-    return [str(n) for n in value.stride()]  # comparing dynamic ones would guard on them
+    return [str(n) for n in value.stride()]  # as text: comparing dynamic ones would guard on them
 
 
 def _root(node: Node, region: Region) -> Node:
-    """The node that made the memory of `node`."""
+    """The node that allocated the memory of `node`."""
     while node in region.nodes and shares_memory(node):
         node = _source(node)
     return node

@@ -1,8 +1,7 @@
-"""Movement: which nodes of an ATen graph only move elements, so that a cast may pass them.
+"""Movement: which nodes of an ATen graph only move elements, so that a cast commutes with them.
 
-Elements may be dropped, repeated or reordered, and another device may receive them; none is changed
-and none is added, but for the zeros of a padding. A view of the bits as another dtype is no
-movement.
+Elements may be dropped, repeated, reordered or sent to another device; none is changed, and none is
+added except the zeros of a padding. A view of the bits as another dtype does not count.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def _overloads(*names: str) -> frozenset[Any]:
 _OTHERS = frozenset({torch.ops.aten.view.dtype})
 _SHARE = _overloads(*_VIEWS) | {operator.getitem, torch.ops._c10d_functional.wait_tensor.default}
 _FRESH = _overloads(*_COPIES)
-_RELAYOUT = "xlayout.relayout."  # by name: it is there once a program has one
+_RELAYOUT = "xlayout.relayout."  # by name: it is registered on first use
 _ASK = _overloads(*_SIZES)
 
 GATHERS = frozenset(
@@ -43,7 +42,7 @@ GATHERS = frozenset(
         torch.ops._c10d_functional.broadcast.default,
     }
 )
-"""Collectives that move elements and do nothing to them."""
+"""Collectives that move elements unchanged."""
 
 
 def moved(node: Node) -> list[Node] | None:
@@ -53,21 +52,21 @@ def moved(node: Node) -> list[Node] | None:
     if node.target not in _SHARE | _FRESH | GATHERS and not str(node.target).startswith(_RELAYOUT):
         return None
     if node.target is torch.ops.aten.constant_pad_nd.default and any(node.args[2:]):
-        return None  # another value may round on its way to the dtype
+        return None  # another value may be rounded by the cast
     given = node.args[0]
     several = given if isinstance(given, (list, tuple)) else (given,)
     return [n for n in several if isinstance(n, Node)]
 
 
 def shares_memory(node: Node) -> bool:
-    """Whether a node shows memory of what it is given."""
+    """Whether a node's result may share memory with its arguments."""
     if node.target is operator.getitem:
         return shares_memory(node.args[0])  # type: ignore[arg-type]
     return node.target in _SHARE or any(a.alias_info for a in _arguments(node))
 
 
 def may_write(node: Node) -> bool:
-    """Whether a node writes into anything that it is given."""
+    """Whether a node writes into any of its arguments."""
     return any(a.alias_info and a.alias_info.is_write for a in _arguments(node))
 
 
@@ -76,14 +75,14 @@ def _arguments(node: Node) -> Sequence[Any]:
 
 
 def asks_the_size(node: Node) -> bool:
-    """Whether a node reads sizes and no elements."""
+    """Whether a node reads only sizes."""
     return node.target in _ASK
 
 
 def cast_to(node: Node) -> torch.dtype | None:
     """The dtype that a node casts to; None if it does anything else.
 
-    A memory format beside it is the business of a copy; a device is not.
+    The cast may also set a memory format, but not a device.
     """
     if node.target is torch.ops.prims.convert_element_type.default:
         return node.args[1]  # type: ignore[return-value]

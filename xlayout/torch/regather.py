@@ -1,7 +1,8 @@
 """Regather: autograd saves a rank's part of a gathered parameter; the backward pass gathers again.
 
-A matrix product saves its operands for the gradient, a gathered weight too, so the whole weights of
-all layers would be in memory when the forward pass ends. Only hooks on what is saved change that.
+A matrix product saves its operands for the gradient, including gathered weights, so the whole
+weights of all layers would be in memory at the end of the forward pass. Only hooks on saved tensors
+can avoid that.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ __all__ = ["regather"]
 
 
 class _Writes:
-    """Counts the writes into a DTensor from now on, and holds none of its memory.
+    """Detects writes into a DTensor from now on, without keeping its memory alive.
 
-    The DTensor and its local tensor count writes apart; what is detached shares the counter.
+    The DTensor and its local tensor have separate version counters; detached tensors share them.
     """
 
     def __init__(self, x: DTensor) -> None:
@@ -43,7 +44,7 @@ class _Writes:
 
 @dataclass(slots=True)
 class _Whole:
-    """How to gather a tensor again; what was gathered last serves while anybody holds it."""
+    """How to gather a tensor again; the last gathered storage is reused while it is alive."""
 
     again: Callable[[], torch.Tensor]
     writes: _Writes
@@ -65,13 +66,13 @@ class _Whole:
 
 
 def _reference(storage: torch.UntypedStorage) -> Any:
-    """A key for a storage, which no other storage has while the key lives."""
+    """A key that is unique to a storage while the key is alive."""
     return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A tensor in the memory of a whole, or a DTensor whose local one is."""
+    """A saved view of a gathered tensor, or a DTensor whose local tensor is one."""
 
     whole: _Whole
     dtype: torch.dtype
@@ -98,9 +99,9 @@ class _View:
 class regather(torch.autograd.graph.saved_tensors_hooks):  # noqa: N801 -- a context, as torch's are
     """Inside this context, results of `xlayout.all_gather` are not saved for the backward pass.
 
-    Only this rank's part is saved, and the backward pass gathers it again: one more gather, for the
-    memory of the full array. All ranks must run the same backward pass. It is for eager mode;
-    under `torch.compile` this is always so.
+    Only this rank's part is saved, and the backward pass gathers it again: one more gather saves
+    the memory of the full array. All ranks must run the same backward pass. This is for eager mode;
+    `torch.compile` always does it.
 
     >>> import torch
     >>> layer = torch.nn.Linear(2, 2)
@@ -124,7 +125,7 @@ class regather(torch.autograd.graph.saved_tensors_hooks):  # noqa: N801 -- a con
 
     def _made(self, whole: DTensor, part: DTensor, gather: Callable[[Any], torch.Tensor]) -> None:
         if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
-            return  # neither is for autograd to save
+            return  # autograd saves nothing then
         self._wholes = {ref: w for ref, w in self._wholes.items() if not ref.expired()}
         storage, again = whole._local_tensor.untyped_storage(), partial(gather, part.detach())
         self._wholes[_reference(storage)] = _Whole(again, _Writes(whole), _Writes(part))

@@ -1,4 +1,4 @@
-"""Region: what hangs on a gather until its elements are cast, and whether the cast may go first."""
+"""Region: the nodes between a gather and the casts of its elements; whether a cast may go first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Region", "Verdict", "region_of"]
 _CARRIED = frozenset(
     {torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8}
 )
-"""What every transport takes and every copy knows; other bytes travel as uint8."""
+"""Dtypes that every transport and copy supports; others are sent as uint8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Verdict:
 
     Attributes:
         gather: the name of its node.
-        dtype: in which dtype it gathers now; None where it was left alone.
+        dtype: the dtype that it gathers now; None if it was left alone.
         why: the reason, in words.
     """
 
@@ -35,15 +35,15 @@ class Verdict:
 
 @dataclass(slots=True)
 class Region:
-    """A gather and all nodes that do no more than move what it gathered, up to the casts.
+    """A gather and all nodes that only move what it gathered, up to the casts.
 
     Attributes:
         gather: the node it starts from.
         nodes: the gather and the moving nodes after it.
         casts: the nodes that end it.
-        entries: (node, input) where elements from elsewhere come in.
+        entries: (node, input) where other elements come in.
         wide: the dtype of the elements.
-        mode: the fake mode of the values in the graph; None where they are no fakes.
+        mode: the fake mode of the values in the graph; None if they are not fakes.
         narrow: the dtype that every cast casts to.
     """
 
@@ -57,12 +57,12 @@ class Region:
 
     @property
     def carrier(self) -> torch.dtype:
-        """The dtype in which the narrow elements travel."""
+        """The dtype in which the narrow elements are sent."""
         return self.narrow if self.narrow in _CARRIED else torch.uint8
 
 
 def region_of(gather: Node) -> Region | str:
-    """The region of a gather whose cast may go first; or why it may not."""
+    """The region of a gather whose cast may go first; or the reason why it may not."""
     region = Region(gather)
     source = gather.args[0]
     value = source.meta.get("val") if isinstance(source, Node) else None
@@ -82,7 +82,7 @@ def region_of(gather: Node) -> Region | str:
 
 
 def _fill(region: Region) -> str | None:
-    """Follow the gathered elements up to their casts; the text says what else is done with them."""
+    """Follow the gathered elements up to their casts; return text if anything else uses them."""
     todo = [region.gather]
     while todo:
         node = todo.pop()

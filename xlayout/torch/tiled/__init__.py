@@ -2,10 +2,10 @@
 
 Its modules, from the bottom up:
 
-    parameters  read and written whole, though ranks may hold them in parts
-    checks      arguments, before any tile is made
-    input       what each column of tiles is given
-    state       state dicts of a dense layer or of another grid, cut anew
+    parameters  read and written as a whole, even if ranks hold parts of them
+    checks      checks of arguments, before any tile is made
+    input       the input of each column of tiles
+    state       state dicts of a dense layer or of another grid, cut for this one
     linear      the layers
 """
 

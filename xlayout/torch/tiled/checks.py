@@ -22,7 +22,7 @@ def flag(value: Any, name: str) -> bool:
 
 
 def check_dense(layer: Any, name: str, shape: tuple[int, int], has_bias: bool) -> None:
-    """Refuse a layer that is not dense, or that a tiled one of this (out, in) cannot hold.
+    """Refuse a layer that is not dense, or does not fit a tiled layer of shape (out, in).
 
     Raises:
         TypeError: for something without a weight.
@@ -42,11 +42,11 @@ def check_dense(layer: Any, name: str, shape: tuple[int, int], has_bias: bool) -
 
 
 def refuse_computed(grid: Sequence[Sequence[Any]]) -> None:
-    """Refuse a tile that computes its weight or bias from others: what is copied to it is lost.
+    """Refuse a tile that computes its weight or bias from others: a copy to it would be lost.
 
     Raises:
-        TypeError: for a tile with a parametrization, or with one of torch's older hooks for a norm
-            of weights or for pruning.
+        TypeError: for a tile with a parametrization, or with torch's older hooks for weight norm or
+            pruning.
     """
     for o, row in enumerate(grid):
         for i, tile in enumerate(row):
@@ -59,6 +59,6 @@ def refuse_computed(grid: Sequence[Sequence[Any]]) -> None:
 
 
 def _is_hooked(tile: Any, name: str) -> bool:
-    """Whether a hook sets it before each call: from `weight_orig`, or `weight_g` and `weight_v`."""
+    """Whether a hook computes it from `weight_orig`, or from `weight_g` and `weight_v`."""
     held = [other for other, _ in tile.named_parameters(recurse=False)]
     return name not in held and any(other.startswith(f"{name}_") for other in held)

@@ -1,4 +1,4 @@
-"""Input: what each column of tiles is given, checked before the first of them runs."""
+"""Input: the input of each column of tiles, checked before the first tile runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["parts_of", "whole_of"]
 
 
 def parts_of(given: Any, row: Sequence[Any]) -> tuple[Any, ...]:
-    """An input that is apart already, of which each tile of a row takes one part.
+    """The parts of an input that is split already, one for each tile of a row.
 
     Raises:
-        TypeError: for a part that is no tensor.
+        TypeError: for a part that is not a tensor.
         AxisError: for a part without axes.
         SizeError: for another number of parts than tiles, or a part that a plain tile cannot take.
     """
@@ -41,11 +41,11 @@ def whole_of(
 ) -> Sequence[Any]:
     """A whole input, cut by `split` for the tiles of a row.
 
-    One that is narrower than all `widths` is a shard, and is cut as evenly; a plain tile is whole,
-    and takes none.
+    One that is narrower than all `widths` together is a shard, and is cut evenly too; a plain tile
+    is not sharded and does not take it.
 
     Raises:
-        TypeError: for something that is no tensor.
+        TypeError: for something that is not a tensor.
         AxisError: for a scalar.
         SizeError: for an input that plain tiles cannot take.
     """
@@ -67,7 +67,7 @@ def _width(x: Any, name: str) -> int:
 
 
 def _takes(tile: Any) -> int | None:
-    """The width of a plain layer; None of one that is wrapped, cut up or of another class."""
+    """The input width of a plain layer; None if it is wrapped, sharded or of another class."""
     plain = type(tile) is nn.Linear and not tile._forward_pre_hooks
     whole = plain and type(tile.weight) is nn.Parameter and tile.weight.ndim == 2
     return tile.weight.shape[1] if whole else None

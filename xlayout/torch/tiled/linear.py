@@ -22,13 +22,13 @@ __all__ = ["TiledLinear", "TiledLinearReturnBias"]
 
 
 class TiledLinear(nn.Module):
-    """A linear layer of `out_splits` x `in_splits` layers, each called on its own.
+    """A linear layer made of `out_splits` x `in_splits` layers, each called separately.
 
-    It takes the place of `deepspeed.runtime.zero.tiling.TiledLinear`: the same arguments, the same
-    layers `linears[o][i]`, the same names in a state dict. Each tile is a module, so that what
-    hooks into modules (FSDP, ZeRO-3, offloading) holds one tile at a time. Sizes are those of
-    `partition`; only the last column of tiles has a bias. `load_state_dict` takes the parameters
-    of a dense layer and of any other grid too, and cuts them anew.
+    A replacement for `deepspeed.runtime.zero.tiling.TiledLinear`, with the same arguments, layers
+    `linears[o][i]` and names in a state dict. Each tile is a module, so that FSDP, ZeRO-3 and
+    offloading, which hook into modules, hold one tile at a time. Sizes are those of `partition`;
+    only the last column of tiles has a bias. `load_state_dict` also takes the parameters of a dense
+    layer or of another grid, and cuts them for this one.
 
     Tiles of plain `nn.Linear` are initialised as parts of one layer of `in_features`: drawn
     separately, as DeepSpeed draws them, they would make the output larger by the square root of
@@ -37,10 +37,10 @@ class TiledLinear(nn.Module):
     Args:
         in_features: size of the last axis of the input.
         out_features: size of the last axis of the output.
-        bias: whether there is one.
+        bias: whether there is a bias.
         in_splits: number of columns of tiles, at most `in_features`.
         out_splits: number of rows of tiles, at most `out_features`.
-        input_is_already_split: whether `forward` is given the parts of its input.
+        input_is_already_split: whether `forward` takes the parts of its input.
         combine_out_splits: whether `forward` joins its outputs; else it returns a list of them.
         linear_cls: makes a tile, called as `linear_cls(in, out, bias=..., **kwargs)`.
         init_linear: a dense layer to copy; see `copy_params_from`.
@@ -107,8 +107,8 @@ class TiledLinear(nn.Module):
     def forward(self, input_: Any) -> Any:
         """The dense layer's output, tile by tile.
 
-        An input narrower than `in_features`, as tiles have that are sharded themselves, is cut as
-        evenly as one of full width.
+        An input narrower than `in_features`, for tiles that are themselves sharded, is cut evenly
+        like one of full width.
 
         Args:
             input_: a tensor (..., in_features), or a sequence of its parts, one for each column.
@@ -117,10 +117,9 @@ class TiledLinear(nn.Module):
             A tensor (..., out_features); the list of its parts if `combine_out_splits` is False.
 
         Raises:
-            TypeError: for an input that is no tensor.
+            TypeError: for an input that is not a tensor.
             AxisError: for a scalar.
-            SizeError: for a number of parts or, where the tiles are plain layers, a width that
-                does not fit them.
+            SizeError: for a wrong number of parts or, if the tiles are plain layers, a wrong width.
         """
         grid = _grid(self)
         if isinstance(input_, (list, tuple)) or (self.input_is_already_split and len(grid[0]) > 1):
@@ -138,13 +137,13 @@ class TiledLinear(nn.Module):
 
     @torch.no_grad()
     def copy_params_from(self, other: nn.Module) -> None:
-        """Take over the weight and the bias of a dense layer; each tile keeps its dtype and device.
+        """Copy the weight and the bias of a dense layer; each tile keeps its dtype and device.
 
-        Where ranks hold parts of a tile, as under ZeRO-3 and FSDP, this is collective: all get what
-        rank 0 has.
+        If ranks hold parts of a tile, as under ZeRO-3 and FSDP, this is collective: all ranks get
+        the values of rank 0.
 
         Raises:
-            TypeError: for something without a weight, or a tile that makes its own of others.
+            TypeError: for something without a weight, or a tile that computes its own from others.
             SizeError: for a layer of another size, or with a bias where this one has none.
         """
         self._check(other, "other")
@@ -158,7 +157,7 @@ class TiledLinear(nn.Module):
     def to_linear(self) -> nn.Linear:
         """The dense layer of the same parameters, dtype and device: undoes `copy_params_from`.
 
-        Where ranks hold parts of a tile this is collective, and every rank has the dense layer.
+        If ranks hold parts of a tile this is collective, and every rank gets the dense layer.
 
         Raises:
             SizeError: for tiles that hold only a part of their weight.
@@ -193,7 +192,7 @@ class TiledLinear(nn.Module):
         return cast(Sequence[Any], torch.split(input, list(split_sizes), dim=-1))
 
     def _reduce_local_output(self, in_id: int, out_id: int, current_out: Any, new_out: Any) -> Any:  # noqa: ARG002 -- for subclasses
-        """The sum of a row so far, None at first, and the output of its next tile."""
+        """The sum of a row so far, which starts as None, plus the output of its next tile."""
         return new_out if current_out is None else current_out + new_out
 
     def _combine_output_splits(self, outputs: Sequence[Any]) -> Any:
@@ -204,7 +203,7 @@ class TiledLinear(nn.Module):
         check_dense(dense, name, (self.out_features, self.in_features), self.use_bias)
 
     def _held(self) -> list[tuple[Any, tuple[slice, ...], str]]:
-        """Each parameter, the window of the dense one that it is, and its name; weights first."""
+        """(parameter, its window of the dense parameter, name) of each tile, weights first."""
         rows, columns = ([slice(*edges) for edges in pairwise(parts)]
                          for parts in (self.out_parts, self.in_parts))  # fmt: skip
         tiles = [
@@ -220,7 +219,7 @@ class TiledLinear(nn.Module):
 
     @torch.no_grad()
     def _as_drawn_together(self) -> None:
-        """Scale what `nn.Linear` drew for the width of a tile to the width of them all."""
+        """Scale what `nn.Linear` drew for the width of a tile to that of the whole input."""
         for tile in (tile for row in _grid(self) for tile in row):
             for parameter in tile.parameters():
                 with gathered(parameter):
@@ -241,16 +240,16 @@ class TiledLinear(nn.Module):
             for row in _grid(self)
             for tile in row
         ]
-        if held == wanted:  # not where each rank has a part of a tile
+        if held == wanted:  # not if ranks hold parts of a tile
             fresh = local_metadata.get("assign_to_params_buffers", False)
             errors += recut(state_dict, prefix, heights, widths, bias=self.use_bias, fresh=fresh)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
 
 class TiledLinearReturnBias(TiledLinear):
-    """A `TiledLinear` of layers that return their bias beside their output, as Megatron-LM's do.
+    """A `TiledLinear` of layers that return their bias with their output, as in Megatron-LM.
 
-    Its output is (output, bias): both of the whole layer, the bias not yet added, None if no tile
+    It returns (output, bias) of the whole layer, with the bias not yet added, and None if no tile
     has one. With `combine_out_splits=False` it is a list of such pairs.
 
     >>> import torch

@@ -1,4 +1,4 @@
-"""Parameters: read and written whole, though ZeRO-3 or a DTensor may hold them in parts."""
+"""Parameters: read and written as a whole, even if sharded by ZeRO-3 or as a DTensor."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["gathered", "read", "write"]
 
 
 def gathered(parameter: Any, *, writes: bool = True) -> AbstractContextManager[Any]:
-    """A context in which a parameter that ZeRO-3 cut up is whole; any other parameter is anyway.
+    """A context in which a parameter that ZeRO-3 has sharded is whole; others always are.
 
-    Under ZeRO-3 this is collective. What rank 0 has written is sent to all ranks at the end.
+    Under ZeRO-3 this is collective. What rank 0 writes is sent to all ranks at the end.
 
     >>> import torch
     >>> with gathered(torch.nn.Parameter(torch.ones(2))):
     ...     pass
     """
-    if not hasattr(parameter, "ds_id"):  # by which DeepSpeed knows what it has cut
+    if not hasattr(parameter, "ds_id"):  # DeepSpeed's mark on what it has sharded
         return nullcontext()
     from deepspeed.zero import GatheredParameters
 
@@ -32,15 +32,14 @@ def gathered(parameter: Any, *, writes: bool = True) -> AbstractContextManager[A
 
 
 def read(parameter: Any, into: torch.Tensor, name: str) -> None:
-    """Copy a parameter to a tensor of its shape; collective where ranks hold parts of it."""
+    """Copy a parameter to a tensor of its shape; collective if ranks hold parts of it."""
     with gathered(parameter, writes=False):
         _check(parameter, into, name)
-        spread = hasattr(parameter, "full_tensor")
-        into.copy_(parameter.full_tensor() if spread else parameter)
+        into.copy_(parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter)
 
 
 def write(parameter: Any, values: torch.Tensor, name: str) -> None:
-    """Copy a tensor to a parameter; that of rank 0 where ranks hold parts of the parameter."""
+    """Copy a tensor to a parameter; that of rank 0 if ranks hold parts of the parameter."""
     with gathered(parameter):
         _check(parameter, values, name)
         if hasattr(parameter, "full_tensor"):

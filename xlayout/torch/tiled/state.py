@@ -1,4 +1,4 @@
-"""State: entries of a state dict, of a dense layer or of any grid, cut for another grid."""
+"""State: the entries of a dense layer or of any grid in a state dict, cut for another grid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["recut"]
 Rows = Sequence[Sequence[Shape]]
 """The shapes of a grid of blocks."""
 
-_NUMBER = "(0|[1-9][0-9]{0,8})"  # as torch writes it: no other text names the same tile
+_NUMBER = "(0|[1-9][0-9]{0,8})"  # as torch writes it: no two texts name the same tile
 _TILE = re.compile(rf"linears\.{_NUMBER}\.{_NUMBER}\.weight")
 
 
@@ -30,21 +30,21 @@ def recut(
     bias: bool,
     fresh: bool,
 ) -> list[str]:
-    """Put a layer's entries together and cut them to tiles of these heights and widths, in place.
+    """Replace a layer's entries by tiles of these heights and widths.
 
-    The dense weight is not made where the entries are tiles. What is not complete stays as it is:
-    torch says of it what is missing and what is unexpected.
+    From tiles to tiles the dense weight is not made. Incomplete entries are left alone: torch
+    reports what is missing and what is unexpected.
 
     Args:
         state: a state dict that may be changed.
-        prefix: what the names of the layer's entries begin with.
-        heights: of the rows of tiles that are wanted.
-        widths: of their columns.
-        bias: whether a bias is wanted; if not, an entry of one stays as it is.
-        fresh: whether the tiles need memory of their own; else they may be views.
+        prefix: the prefix of the layer's entries.
+        heights: the heights of the rows of tiles.
+        widths: the widths of the columns.
+        bias: whether the layer has a bias; if not, an entry for one is left alone.
+        fresh: whether the tiles need fresh memory; else they may be views.
 
     Returns:
-        What is wrong with entries that cannot be cut, as `load_state_dict` reports it.
+        Errors for entries that cannot be cut, for `load_state_dict` to report.
 
     >>> import torch
     >>> state = {"weight": torch.ones(3, 5), "bias": torch.ones(3)}
@@ -61,7 +61,7 @@ def recut(
     ours: Rows = [[(h, w) for w in widths] for h in heights]
     own = dict(zip(_weights(prefix, ours), chain(*ours), strict=True))
     if all(own.get(name) == _shape(state[name]) for name in weights):
-        return []  # tiles of ours, if not all of them
+        return []  # already tiles of this grid, if perhaps not all
     wrong = _exchange(state, (weights, grid), ([*own], ours), fresh)
     if bias and all(name in state for name in biases):
         theirs = [[_shape(state[name])] for name in biases]
@@ -72,7 +72,7 @@ def recut(
 
 
 def _held(state: dict[str, Any], prefix: str) -> tuple[Rows, list[str], list[str]] | None:
-    """The shapes of the weights that are there, as rows; their names; names of their biases."""
+    """The shapes of the weights in a state dict, as rows; their names; names of their biases."""
     matches = [_TILE.fullmatch(name, len(prefix)) for name in state if name.startswith(prefix)]
     places = {(int(m[1]), int(m[2])) for m in matches if m}
     dense = f"{prefix}weight"
@@ -103,7 +103,7 @@ def _shape(entry: Any) -> Shape:
 
 
 def _whole(grid: Rows) -> Layout:
-    """Blocks to one array: matrices, or vectors one below the other."""
+    """Blocks joined to one array: matrices in a grid, or vectors end to end."""
     if len(grid[0][0]) == 1:
         return Layout.concat([shape for row in grid for shape in row])
     return from_tiles.layout(grid)
@@ -112,7 +112,7 @@ def _whole(grid: Rows) -> Layout:
 def _exchange(
     state: dict[str, Any], theirs: tuple[list[str], Rows], ours: tuple[list[str], Rows], fresh: bool
 ) -> list[str]:
-    """Their entries for ours; or what is wrong with them."""
+    """Replace their entries by ours; return errors."""
     (names, grid), (wanted, cuts) = theirs, ours
     if (names, grid) == (wanted, cuts):
         return []
@@ -136,6 +136,6 @@ def _cut(whole: Layout, parts: Layout, entries: Sequence[Any], fresh: bool) -> S
     copy = True if fresh else None
     try:
         made = (whole >> parts)(*entries, copy=copy)
-    except CompositionError:  # of more blocks than a layout may have
+    except CompositionError:  # too many blocks for one layout
         made = parts(whole(*entries, copy=None), copy=copy)
     return made if isinstance(made, tuple) else (made,)
