@@ -175,33 +175,20 @@ def create_sink(
     ...         print(source.tensors["x"], source.read("x", (slice(1, 3),)))
     TensorSpec(dtype='int8', shape=(4,)) [2 3]
     """
+    common: Any = {"config": config, "key": key, "beside": beside}
     match format:
         case "safetensors":
             from xlayout.port.formats.safetensors import SafetensorsSink
 
-            return SafetensorsSink(
-                path,
-                specs,
-                config=config,
-                max_shard_size=max_shard_size,
-                key=key,
-                beside=beside,
-            )
+            return SafetensorsSink(path, specs, max_shard_size=max_shard_size, **common)
         case "maxtext":
             from xlayout.port.formats.maxtext import MaxTextSink
 
-            return MaxTextSink(path, specs, config=config, chunks=chunks, key=key, beside=beside)
+            return MaxTextSink(path, specs, chunks=chunks, **common)
         case "dcp":
             from xlayout.port.formats.dcp_sink import DCPSink
 
-            return DCPSink(
-                path,
-                specs,
-                config=config,
-                max_shard_size=max_shard_size,
-                key=key,
-                beside=beside,
-            )
+            return DCPSink(path, specs, max_shard_size=max_shard_size, **common)
         case other:
             raise FormatError(
                 f"format: {other!r} cannot be written; 'safetensors', 'maxtext' or 'dcp' can"

@@ -22,18 +22,37 @@ _Forward = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column-parallel layer: its outputs are sharded.
+class Role:
+    """What a layer communicates.
 
     Attributes:
         group: the ranks that share the model.
-        gather: how its outputs are cut, if they are to be gathered; else None.
     """
 
     group: TPGroup
+
+    def run(self, _module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
+        """The layer's outputs, and the communication around its own forward pass."""
+        return forward(*given, **named)
+
+
+class Alone(Role):
+    """A layer that communicates only the gradients of copied parameters."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Role):
+    """A column-parallel layer: its outputs are sharded.
+
+    Attributes:
+        gather: how its outputs are cut, if they are to be gathered; else None.
+    """
+
     gather: Features | None
 
-    def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
+    def run(self, _module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
         """The layer's outputs; the gradient of its input is summed."""
         given, named = _with_input(self.group.shared, given, named)
         made = forward(*given, **named)
@@ -41,20 +60,18 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(Role):
     """A row-parallel layer: its inputs are sharded.
 
     Attributes:
-        group: the ranks that share the model.
         scatter: how its inputs are to be cut, if they come whole; else None.
         transposed: whether the weight is (in, out).
     """
 
-    group: TPGroup
     scatter: Features | None
     transposed: bool
 
-    def run(self, module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
+    def run(self, module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
         """The layer's outputs, summed over the ranks; then its bias, once."""
         if self.scatter is not None:
             own = partial(self.group.scattered, features=self.scatter)
@@ -69,18 +86,16 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Vocab:
+class Vocab(Role):
     """A vocab-parallel embedding: its rows are sharded.
 
     Attributes:
-        group: the ranks that share the model.
         rows: the rows of this rank.
     """
 
-    group: TPGroup
     rows: range
 
-    def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
+    def run(self, _module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
         """The rows, summed over the ranks: only the one that holds a row contributes to it."""
         (ids,) = (*given, *named.values())
         own = (ids >= self.rows.start) & (ids < self.rows.stop)
@@ -88,17 +103,12 @@ class Vocab:
         return self.group.summed(made.masked_fill(~own[..., None], 0))
 
 
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """A module with sharded weights of its own, whose outputs are summed.
+class Experts(Role):
+    """A module with sharded weights of its own, whose outputs are summed."""
 
-    Attributes:
-        group: the ranks that share the model.
-    """
+    __slots__ = ()
 
-    group: TPGroup
-
-    def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
+    def run(self, _module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
         """The module's outputs, summed, like the gradients of all its inputs."""
         shared = {name: self._shared(x) for name, x in named.items()}
         return self.group.summed(forward(*map(self._shared, given), **shared))
@@ -109,36 +119,19 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Role):
     """A replicated layer whose last outputs every rank uses for its own heads.
 
     Attributes:
-        group: the ranks that share the model.
         size: how many of the last outputs.
     """
 
-    group: TPGroup
     size: int
 
-    def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
+    def run(self, _module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
         """The layer's outputs; the gradients of the last ones are summed."""
         head, tail = forward(*given, **named).tensor_split([-self.size], dim=-1)
         return torch.cat([head, self.group.shared(tail)], dim=-1)
-
-
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """A layer that communicates only the gradients of copied parameters.
-
-    Attributes:
-        group: the ranks that share the model.
-    """
-
-    group: TPGroup
-
-    def run(self, _module: nn.Module, forward: _Forward, *given: Any, **named: Any) -> Any:
-        """The layer's outputs."""
-        return forward(*given, **named)
 
 
 def _with_input(change: Callable[[Any], Any], given: Any, named: dict[str, Any]) -> Any:
@@ -147,9 +140,6 @@ def _with_input(change: Callable[[Any], Any], given: Any, named: dict[str, Any])
         return (change(given[0]), *given[1:]), named
     name = next(iter(named))
     return given, {**named, name: change(named[name])}
-
-
-Role = Alone | Column | Row | Vocab | Experts | Tail
 
 
 class WithRole(nn.Module):
