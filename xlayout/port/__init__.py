@@ -10,16 +10,16 @@ The functions here are the verbs of the command line; what they return prints it
 
 Its modules, from the bottom up:
 
-    rules, places, family                 how each tensor lies in a format, as data
-    change, units                         what becomes of values; bytes as text
+    rules, places, family                 the layout of each tensor in a format, as data
+    change, units                         changes of values; bytes as text
     formats                               files: tensors read and written a region at a time
-    families                              the rules of Llama, Mistral, Qwen and their kin
+    families                              the rules of Llama, Mistral, Qwen and related models
     configs, rope_factors, gguf_metadata  what config and metadata say about a model
-    fold, foreign, account                names, abbreviated; every one of them accounted for
-    move, regions, losses                 one tensor's way, and which of its values are lost on it
-    lanes, fit, stream                    tensors carried tile by tile in bounded memory
+    fold, foreign, account                names as ranges; every name accounted for
+    move, regions, losses                 how one tensor is moved, and which of its values are lost
+    lanes, fit, stream                    tensors moved tile by tile in bounded memory
     spoken, unwrapped, twice, checkpoint  a checkpoint opened as a member of a family
-    companions, refusals                  files that are copied along; what is refused outright
+    companions, refusals                  files that are copied along; arguments that are refused
     show_plan, plan                       everything that a port will do, also as a table
     stamps, verify, resume, run           the plan carried out, resumed and compared
     inspect, show_family, bar             what else the command line shows

@@ -38,16 +38,16 @@ def account(
     kin: Mapping[str, Dialect] | None = None,
     where: str,
 ) -> tuple[list[Place], tuple[str, ...], tuple[str, ...]]:
-    """Return every canonical tensor's place, the ignored names, and the names of other things.
+    """Return every canonical tensor's place, the ignored names, and names that are not weights.
 
     Args:
         there: The checkpoint's tensors.
         dialect: The rules the names should follow.
         sizes: The model's sizes.
-        absent: Canonical tensors this model does not have.
+        absent: Canonical tensors that this model does not have.
         doubles: Tensors that repeat another one under a second name.
         tied: Canonical tensors that a model with tied embeddings does not have.
-        kin: Other rules that files of the format may follow, by their dialects, for hints.
+        kin: The family's dialects of the same format, for hints.
         where: The checkpoint, for the message.
 
     Raises:
@@ -70,11 +70,11 @@ def account(
         hints = _hints(kinds[:_SHOWN], expected, missing, sizes, kin)
         heads = {rule.target for rule in dialect.rules if rule.name in absent}
         doubled = "tie_word_embeddings is true, and it is not the embedding once more"
-        told = [
+        shown = [
             f"{name} ({doubled})" if name in heads else hint
             for name, hint in zip(kinds, hints, strict=False)
         ]
-        problems.append(f"unexpected ({len(unexpected)}): {_listed([*told, *kinds[_SHOWN:]])}")
+        problems.append(f"unexpected ({len(unexpected)}): {_listed([*shown, *kinds[_SHOWN:]])}")
         problems += [f"which are {kind}" for kind in foreign(kinds)]
     problems += _misshapen(there, expected, sizes)
     if problems:

@@ -36,7 +36,7 @@ class Change:
     """Times `times / over`, and from dtype `source` to dtype `target`; `inverse()` undoes it.
 
     The product is computed in float32, or in float64 if either side is float64, and rounded once:
-    a cast that would pass through float32 on its way must not round there as well.
+    a cast that passes through float32 must not round there as well.
 
     The factor is kept as a fraction so that its inverse is exact: 1 / (1 / x) is not always x.
     """

@@ -1,4 +1,4 @@
-"""A checkpoint opened as a member of a family: every tensor has its place, or it does not open."""
+"""A checkpoint opened as a member of a family: it opens only if every tensor has a place."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Checkpoint:
     Args:
         source: Reads its tensors.
         family: The family whose rules they follow.
-        dialect: What the rules are called: their key in `family.dialects`, a prefix, wrappers.
+        dialect: The name of the rules: their key in `family.dialects`, a prefix, wrappers.
         rules: The rules that its names follow.
         config: The model's config in Hugging Face's keys, nothing else.
         origin: The dtype a tensor had before it was stored wider, if known.
         sizes: The model's sizes.
         places: Where each canonical tensor lives.
-        ignored: Names that carry no information of their own: tables, or a tied head.
-        unkept: What is not a weight of the model, and is not carried over.
+        ignored: Names that add no information: tables that code recomputes, or a tied head.
+        unkept: What is not a weight of the model, and is not ported.
         chunks: The shape of a tensor's chunks, if each has to be read whole.
     """
 
@@ -89,8 +89,8 @@ def open_checkpoint(
     Args:
         path: The checkpoint.
         family: The rules to follow; None goes by the config's `architectures`.
-        config: The model's config, if there is none beside the weights yet, because a port has only
-            just written them. Their chunks fit in its memory and need no room of their own.
+        config: The model's config, if a port has just written the weights and not yet the config.
+            Their chunks then need no extra room: they fit in the port's memory.
 
     Raises:
         FormatError: The file is broken or of no known format.

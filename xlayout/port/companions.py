@@ -40,7 +40,7 @@ _NAMES = (
 
 
 def find_companions(source: Source, /) -> dict[str, Path]:
-    """Return the files beside a checkpoint's config that a directory gets copies of, by name.
+    """Return the files beside a checkpoint's config that are copied to the output, by name.
 
     Raises:
         FormatError: One is a link that leaves its directory, or cannot be read.
@@ -71,8 +71,8 @@ def find_strays(
     """
     if (home := source.home) is None:
         return ()
-    told = {"config.json", *source.files, *known}
-    beside = [path for path in home.glob("[!.]*") if path.name not in told]  # none if unreadable
+    known = {"config.json", *source.files, *known}
+    beside = [path for path in home.glob("[!.]*") if path.name not in known]  # none if unreadable
     files = [
         path.name
         for path in beside
@@ -85,7 +85,7 @@ def find_strays(
 
 
 def _is(path: Path, content: bytes) -> bool:
-    """Whether a file, which may be large, has just this content."""
+    """Whether a file, which may be large, has exactly this content."""
     return path.stat().st_size == len(content) and path.read_bytes() == content
 
 

@@ -1,9 +1,9 @@
 """The model's config across formats: Hugging Face's keys are kept, MaxText's are derived.
 
-An Orbax tree does not say how it was made: whether layers are stacked, or which rope order its
-kernels have. So a ported tree carries, beside the Hugging Face keys, an object "maxtext" with the
-MaxText keys that give the same logits, and in "xlayout" the dtype to return to for each tensor that
-was stored wider than its origin. Both are removed again on the way out.
+An Orbax tree does not say whether its layers are stacked, or which rope order its kernels have. So
+a ported tree has, besides the Hugging Face keys, an object "maxtext" with the MaxText keys that
+give the same logits, and in "xlayout" the original dtype of each tensor that was stored wider. Both
+are removed when the tree is ported again.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def with_maxtext(
 
 
 def rope_parameters(config: Mapping[str, Any], /) -> dict[str, Any]:
-    """Return `rope_type`, `rope_theta` and their scaling, however the config spells them.
+    """Return `rope_type`, `rope_theta` and their scaling, from any of the keys that configs use.
 
     Raises:
         PortError: The value is not an object, or its base is not a positive number; or the config
@@ -143,10 +143,10 @@ def _rope(said: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def section(config: Mapping[str, Any], key: str, /) -> Mapping[str, Any]:
-    """Return an object inside a config; empty where it is absent or null.
+    """Return an object inside a config; empty if it is absent or null.
 
     Raises:
-        PortError: There is something else.
+        PortError: It is not an object.
     """
     found = config.get(key) or {}
     if not isinstance(found, Mapping):

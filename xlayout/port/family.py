@@ -13,9 +13,9 @@ from xlayout.port.rules import Part, Rule, Sizes
 
 __all__ = ["Dialect", "Family"]
 
-_MOST_LAYERS = 10_000  # rules are written out for each, so a config that lies must be stopped
-_MOST_EXPERTS = 1_000_000  # of all layers together, for the same reason
-_MOST = 2**40  # of any other size, so that what is computed from it stays a number
+_MOST_LAYERS = 10_000  # rules are expanded for each, so a hostile config needs a limit
+_MOST_EXPERTS = 1_000_000  # in all layers together, likewise
+_MOST = 2**40  # for any other size, so that products of sizes stay manageable
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class Dialect:
     Args:
         format: The file format: "safetensors", "gguf", "maxtext" or "dcp".
         rules: One rule per canonical tensor.
-        ignored: Names that carry no information of their own, such as tables that code recomputes.
+        ignored: Names that add no information, such as tables that code recomputes.
         other: Names of what is not a weight of the model, such as an optimizer's states; `*` is any
-            text. It is left behind, and a plan says so.
-        config: What the format's own config calls these choices.
+            text. They are not ported, and a plan says so.
+        config: The keys of the format's own config that stand for this dialect.
         files: Small files that the format's own readers expect beside the tensors, by name.
     """
 
@@ -62,16 +62,16 @@ class Family:
     """Models whose checkpoints follow the same rules.
 
     Args:
-        name: What the user calls it.
+        name: Its name for users.
         architectures: The names in a config's `architectures`.
         sizes: Where the config has a pattern's sizes, as `config_key` or as alternatives
             `config_key | other size | a / b`, of which the first that is present counts.
         dialects: The rules per format; "hf" holds the canonical form.
         tied: Canonical tensors that do not exist if `tie_word_embeddings` is true, each with the
             one that is used in its place.
-        maxtext: What MaxText's config says for all these models. A key that is also in a model's
-            own config must have the same value there.
-        defaults: What transformers assumes if the config is silent, for keys that MaxText needs.
+        maxtext: Keys of MaxText's config for all these models. A key that is also in a model's own
+            config must have the same value there.
+        defaults: The defaults of transformers, for config keys that MaxText needs.
 
     Raises:
         PortError: Two rules of a dialect share a name, the parts of a tensor do not fill it, or a
@@ -178,7 +178,7 @@ def _refuse_gaps(where: str, parts: list[Part | None]) -> None:
 
 
 def _odd_ways(sizes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield quotients that cannot be computed, each with the size that it is to give."""
+    """Yield (size, quotient) for quotients that cannot be computed."""
     before: set[str] = set()
     for name, ways in sizes.items():
         for way in ways.split(" | "):

@@ -1,4 +1,4 @@
-"""Tiles sized to fit in memory, or the least memory that works, before anything is read."""
+"""Tile lengths that fit in memory, determined before anything is read."""
 
 from __future__ import annotations
 

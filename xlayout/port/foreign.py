@@ -31,4 +31,4 @@ def foreign(names: Iterable[str], /) -> tuple[str, ...]:
     ("an adapter (LoRA); merge it into its model first, as peft's merge_and_unload does",)
     """
     there = tuple(names)
-    return tuple(told for kind, told in _KINDS if any(re.search(kind, name) for name in there))
+    return tuple(advice for kind, advice in _KINDS if any(re.search(kind, name) for name in there))

@@ -1,6 +1,6 @@
-"""Jobs done side by side, each in memory of its own, so that one can read while another writes.
+"""Jobs done concurrently, each with its own memory, so that one can read while another writes.
 
-Reading, laying out, summing and writing all release Python's lock, so threads are enough.
+Reading, moving, checksums and writing all release the GIL, so threads are enough.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _Job: TypeAlias = Callable[[Buffers], T]
 
 
 def lanes_for(need: int, max_ram: int, /) -> int:
-    """Return how many jobs are best done at a time, if each needs so many bytes.
+    """Return how many jobs to run at a time, if each needs this many bytes.
 
-    That is one more than there are processors, because some job is always waiting for a disk.
+    That is one more than there are processors, because some job is always waiting for the disk.
 
     >>> 1 < lanes_for(100, 10_000) <= LANES, lanes_for(100, 250), lanes_for(100, 50)
     (True, 2, 1)
@@ -38,15 +38,15 @@ def lanes_for(need: int, max_ram: int, /) -> int:
 def side_by_side(
     jobs: Iterable[_Job[T]], each: Callable[[T], object], /, *, lanes: int, nbytes: int
 ) -> None:
-    """Do jobs, and call `each`, in this thread, with the result of every one that has ended.
+    """Run jobs in threads, and call `each` in this thread with the result of every job.
 
-    If a job or `each` raises, or this is interrupted, no further job is started; those in progress
-    are finished first, and then the error is raised.
+    If a job or `each` raises, or this is interrupted, no further job is started, and the error is
+    raised after those in progress have finished.
 
     Args:
-        jobs: The jobs, in the order in which they begin.
+        jobs: The jobs, in the order in which they start.
         each: Called with each result.
-        lanes: How many are done at a time.
+        lanes: How many run at a time.
         nbytes: The memory of each lane.
     """
     free: SimpleQueue[Buffers] = SimpleQueue()
@@ -71,6 +71,6 @@ def side_by_side(
 
         for job in jobs:
             finish(all_but=lanes - 1)
-            # In the caller's context, which says whether the copy kernel is wanted.
+            # In the caller's context, which holds the switch of the copy kernel.
             going.add(pool.submit(copy_context().run, run, job))
         finish(all_but=0)

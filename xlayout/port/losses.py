@@ -1,4 +1,4 @@
-"""What would not come back, counted on the data before the port begins."""
+"""Values that would be lost, counted on a sample before the port begins."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Loss:
         scale: The factor as the rule has it.
         lost: Elements that do not come back.
         sampled: Elements that were examined.
-        overflowed: Lost elements that leave the range of the dtype, and become infinity or NaN.
+        overflowed: Lost elements that exceed the range of the dtype, and become infinity or NaN.
     """
 
     tensor: str
@@ -81,7 +81,7 @@ def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
 
 
 def roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None, /) -> list[Move]:
-    """Store wider what leaves its dtype's range, or refuse if that is not ours to choose.
+    """Store in a wider dtype what exceeds its range, or refuse if the caller chose the dtype.
 
     A power of two loses only numbers at the ends of the range, and for any other factor a wider
     dtype has already been chosen.

@@ -1,4 +1,4 @@
-"""One canonical tensor's way: where it comes from, its layout, and what becomes of its values."""
+"""How one canonical tensor is moved: its source and target, its layout, and changes of values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LINE = 64  # bytes; buffers start on a cache line
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A part of a move that is read, laid out, changed and written at once.
+    """A part of a move that is read, moved, changed and written at once.
 
     Args:
         layout: The layout from what is read to what is written.
@@ -49,7 +49,7 @@ class Move:
         target: Its place in the target.
         change: What happens to its values.
         sizes: The model's sizes.
-        lead: How much of the lead a tile holds.
+        lead: The length of a tile, along the lead.
         checked: Whether every element is converted back and compared before it is written.
         chunk: The shape of the source's chunks, each of which is read whole; `()` if any part can
             be read on its own.
@@ -64,7 +64,7 @@ class Move:
     chunk: tuple[int, ...] = ()
 
     def layout(self, lead: int | None = None) -> Layout:
-        """Return the layout from source to target, for the whole or for a tile `lead` long."""
+        """Return the layout from source to target, for the whole or for a tile of length `lead`."""
         sizes = tuple(self.sizes.items())
         return _compose(self.source.rule, self.target.rule, sizes, lead)
 
@@ -136,7 +136,7 @@ def homeward(
 
 
 class Buffers:
-    """The memory for tensor data, allocated once and divided anew for every tile.
+    """The memory for tensor data, allocated once and reused for every tile.
 
     Args:
         nbytes: What the largest tile needs.

@@ -1,7 +1,7 @@
-"""The plan of a port: every tensor's way, made from headers alone, shown before a byte moves.
+"""The plan of a port: how every tensor is moved, from headers alone, before a byte moves.
 
-Beyond headers it reads only samples of tensors whose values might not all come back, because how
-many do is a property of the data.
+Beyond headers it reads only samples of tensors that might lose values, because how many are lost
+depends on the data.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ class PortPlan(Tabled):
         family: The rules.
         dialects: The names of the rules on both sides.
         format: The file format that is written.
-        moves: The way of every canonical tensor.
+        moves: The move of every canonical tensor.
         specs: Every tensor that will be written.
         chunks: The extent in which each of them is written.
         read_bytes: Bytes of the files that are read.
-        lanes: How many tiles are carried at a time.
+        lanes: How many tiles are moved at a time.
         buffer_bytes: The most memory that tensor data will take, apart from chunks that are cut.
         max_ram: The bound it was fitted to.
         exact: Whether nothing may be lost; what the dtypes do not prove is then checked.
-        ignored: Source names that carry no information of their own.
-        losses: What does not come back, in a sample; empty if the port is exact.
-        unkept: What the source has besides its weights and is not carried over.
-        widened: Tensors stored wider than they were, to be exact, with the dtype they had.
+        ignored: Source names that add no information.
+        losses: What is lost, in a sample; empty if the port is exact.
+        unkept: What the source has besides its weights, and is not ported.
+        widened: Tensors stored wider than before, to be exact, with the dtype they had.
         config: What is written beside the weights.
         companions: Files that are copied along, by name: the tokenizer and the like.
         strays: What else is beside the source's config, and is not copied; folders end with `/`.
         extras: Small files that the format's own readers expect, by name.
         unplaced: Files that a directory would hold, but for which a single file has no place.
-        taken: Why a run to `dst` would be refused now; empty if nothing is in the way.
+        taken: Why a run to `dst` would be refused now; empty if it would not.
     """
 
     src: Path
@@ -289,5 +289,5 @@ def _config(
     if dialect.format == "maxtext":
         family = checkpoint.family
         config = with_maxtext(config, checkpoint.sizes, family, dialect.config, origin=widened)
-    render_config(config)  # what JSON cannot hold is refused now, not when it is written
+    render_config(config)  # raises now for what JSON cannot hold
     return config

@@ -1,4 +1,4 @@
-"""Requests that no port can fulfil, whatever the values are: refused before a byte moves."""
+"""Arguments that no port can satisfy, refused before a byte moves."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A GGUF file's table of rope factors, turned back into the config's few numbers it was made from.
 
-llama.cpp's converter computes in advance by how much Llama 3.1's rope divides its frequencies, and
-stores it in `rope_freqs.weight`, a float32 for each pair of a head. Nobody else stores it: Hugging
-Face and MaxText compute it from four numbers, of which only `factor` differs between models. So the
-factor is read off the table here, and accepted if it reproduces every entry.
+llama.cpp's converter precomputes by how much Llama 3.1's rope divides its frequencies, and stores
+it in `rope_freqs.weight`, a float32 for each pair of a head. Hugging Face and MaxText compute it
+from four numbers instead, of which only `factor` differs between models. So the factor is derived
+from the table here, and accepted if it reproduces every entry.
 """
 
 from __future__ import annotations

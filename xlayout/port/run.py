@@ -1,4 +1,4 @@
-"""A port: the plan is made, carried out exactly, and then proven to be on disk."""
+"""A port: the plan is made, carried out exactly, and the output compared with its source."""
 
 from __future__ import annotations
 

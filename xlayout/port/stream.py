@@ -1,4 +1,4 @@
-"""Moving the data: tiles side by side, in no more memory than was planned."""
+"""Moving the data: tiles moved concurrently, in no more memory than was planned."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stream(
 
 
 def _carry(source: Source, sink: Sink, move: Move, tile: Tile, buffers: Buffers) -> tuple[int, int]:
-    """Carry one tile; return its bytes, and how many of them were there already."""
+    """Move one tile; return its bytes, and how many of them had been written before."""
     name, dtype = move.target.tensor, numpy_dtype(move.change.target)
     y = buffers.carve(0, dtype, (tile.layout.size,))
     there = held(sink, name, tile.write, y)

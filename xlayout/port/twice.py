@@ -1,8 +1,8 @@
-"""A head beside tied embeddings: the embedding stored twice, as in torch's state dicts.
+"""Tied embeddings that are stored twice, as in torch's state dicts.
 
-A model whose embeddings are tied has one tensor for both ends, but files may still hold it under
-both names. If the bytes are equal, nothing is lost by dropping one. They are therefore compared,
-which is the one thing that opening a checkpoint reads beyond its headers.
+A model with tied embeddings uses one tensor for both ends, but files may still hold it under both
+names. If the bytes are equal, nothing is lost by dropping one. So they are compared, which is all
+that opening a checkpoint reads beyond its headers.
 """
 
 from __future__ import annotations

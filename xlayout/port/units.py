@@ -28,7 +28,7 @@ def parse_bytes(amount: float | str, /, *, name: str = "max_ram") -> int:
     (536870912, 1500000000, 4096, 500000000)
     """
     number: Any = amount
-    told: Any = amount  # callers may pass any type
+    given: Any = amount  # callers may pass any type
     if isinstance(amount, str):
         found = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)", amount.strip())
         unit = _UNITS.get(found[2].upper()) if found else None
@@ -41,7 +41,7 @@ def parse_bytes(amount: float | str, /, *, name: str = "max_ram") -> int:
     except SizeError:
         raise PortError(text) from None
     except TypeError:  # also for text without a number, and for a fraction
-        raise (PortError if isinstance(told, (str, float)) else TypeError)(text) from None
+        raise (PortError if isinstance(given, (str, float)) else TypeError)(text) from None
 
 
 def show_bytes(amount: float, /) -> str:

@@ -1,8 +1,8 @@
 """Two checkpoints compared in their canonical form, whatever formats they are in.
 
-Each tensor is read on both sides, taken back through its own rules, and compared: the second must
-be what the first becomes, or the first what the second becomes, bit for bit (but if values change,
-any NaN equals any other). The digest is that of the first's canonical bytes, so equal weights have
+Each tensor is read on both sides, converted back by its own rules, and compared: the second must be
+what the first becomes, or the first what the second becomes, bit for bit (but if values change, any
+NaN equals any other). The digest is that of the first's canonical bytes, so equal weights have
 equal digests in every format.
 """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_out, resolve
 from xlayout.port.formats.config import read_config
-from xlayout.port.formats.dcp_items import ItemFiles, Lying
+from xlayout.port.formats.dcp_items import ItemFiles, Location
 from xlayout.port.formats.dcp_metadata import Chunk, Contents, parse_metadata
 from xlayout.port.formats.file_names import refuse_outside
 from xlayout.port.formats.runs import read_box
@@ -79,19 +79,19 @@ class DCPSource(Source):
             (a - start, b - start) for (a, b), (start, _) in zip(box, chunk.box, strict=True)
         )
         order = place.order
-        lying = TensorSpec(spec.dtype, tuple(shape[axis] for axis in order))
+        stored = TensorSpec(spec.dtype, tuple(shape[axis] for axis in order))
         try:
             with named(self.path / chunk.item.file), self._files.opened(chunk.item.file) as handle:
                 cut = tuple(inner[axis] for axis in order)
-                _fill(handle, place, lying, cut, into.transpose(order))
+                _fill(handle, place, stored, cut, into.transpose(order))
         except EOFError as error:
             raise FormatError(
                 f"{self.path / chunk.item.file}: {name!r:.200}: {error}; the file was cut short"
             ) from error
 
 
-def _fill(handle: int, place: Lying, spec: TensorSpec, box: Bounds, into: Array) -> None:
-    """Read a box, whose axes are in their order in the file, into a strided array."""
+def _fill(handle: int, place: Location, spec: TensorSpec, box: Bounds, into: Array) -> None:
+    """Read a box, with axes in the order of the file, into a strided array."""
     import numpy as np
 
     if into.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""The files of a DCP directory, and where in them the bytes of each chunk lie.
+"""The files of a DCP directory, and where in them the bytes of each chunk are.
 
 An item is one chunk as torch serialized it: an archive as made by `torch.save`, or a tensor in a
 safetensors file with all of the file's chunks. It is examined when the chunk is first read, since
@@ -24,7 +24,7 @@ from xlayout.port.formats.system_errors import named
 from xlayout.port.formats.torch_archive import Record, read_archive
 from xlayout.port.formats.torch_tensor import STORAGE, parse_tensor
 
-__all__ = ["ItemFiles", "Lying"]
+__all__ = ["ItemFiles", "Location"]
 
 _OPEN = 64  # files at a time; a save by thousands of ranks has more than a process may open
 _PICKLE = 1 << 16  # bytes at most of the pickle with a tensor's dtype and shape
@@ -32,7 +32,7 @@ _SHARDING = "DCP_SHARDING_INFO"
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class Location:
     """Where a chunk's bytes begin in its file, and the order of its axes there."""
 
     offset: int
@@ -52,7 +52,7 @@ class ItemFiles:
         self._handles: dict[str, int] = {}
         self._readers: dict[str, int] = {}
         self._lock = Lock()
-        self._places: dict[tuple[Item, str], Lying] = {}
+        self._places: dict[tuple[Item, str], Location] = {}
         self._headers: dict[tuple[str, int], dict[str, tuple[Entry, object]]] = {}
 
     @contextmanager
@@ -75,13 +75,13 @@ class ItemFiles:
                 self._readers[file] -= 1
 
     def _close_idle(self) -> None:
-        """Close files that nobody is reading, so that one more can be opened."""
+        """Close files that are not being read, so that one more can be opened."""
         for file in [name for name in self._handles if not self._readers[name]]:
             if len(self._handles) >= _OPEN:
                 os.close(self._handles.pop(file))
 
-    def place(self, name: str, spec: TensorSpec, chunk: Chunk, /) -> Lying:
-        """Return where the bytes of a chunk lie.
+    def place(self, name: str, spec: TensorSpec, chunk: Chunk, /) -> Location:
+        """Return where the bytes of a chunk are.
 
         Args:
             name: Its tensor.
@@ -102,7 +102,7 @@ class ItemFiles:
         while self._handles:
             os.close(self._handles.popitem()[1])
 
-    def _find(self, handle: int, name: str, spec: TensorSpec, chunk: Chunk) -> Lying:
+    def _find(self, handle: int, name: str, spec: TensorSpec, chunk: Chunk) -> Location:
         item = chunk.item
         starts = [start for start, _ in chunk.box]
         where = f"{self._folder / item.file}: {name!r:.200}: its chunk at {starts}"
@@ -124,14 +124,14 @@ class ItemFiles:
             if strided.spec != spec or data is None or data.size != spec.nbytes:
                 stored = "no" if data is None else data.size
                 refuse(f"{strided.spec} and {stored} bytes", f"{spec} and {spec.nbytes} bytes")
-            return Lying(item.offset + data.offset, strided.order)
+            return Location(item.offset + data.offset, strided.order)
         entry, offsets = self._header(handle, item, where).get(name, (None, None))
         if entry is None or offsets not in (None, starts) or entry.spec != spec:
             found = f"{entry.spec} from {offsets}" if entry else "nothing under its name"
             refuse(found, f"{spec} from {starts}")
         if item.length != spec.nbytes:
             refuse(f"{item.length} bytes in the metadata", f"{spec.nbytes}")
-        return Lying(item.offset + entry.offset, tuple(range(len(spec.shape))))
+        return Location(item.offset + entry.offset, tuple(range(len(spec.shape))))
 
     def _header(self, handle: int, item: Item, where: str) -> dict[str, tuple[Entry, object]]:
         """Return the tensors of the safetensors file that begins where an item does.
@@ -156,6 +156,6 @@ class ItemFiles:
 
 
 def _saved_offsets(said: object, name: str) -> object:
-    """Return where in the whole tensor a file says that its part lies; None if it does not say."""
+    """Return the offset of a part in the whole tensor, if the file states it."""
     of = said.get(name) if isinstance(said, dict) else None
     return of.get("saved_offsets") if isinstance(of, dict) else None

@@ -1,7 +1,7 @@
-"""Which format a folder has, and if it has none, what inside it may have been meant.
+"""The format of a folder, or if it has none, suggestions what in it may have been meant.
 
-Users point at the folder of a training run or of a model in a cache, or at files that torch
-pickled, and should be told what to name instead.
+Users name the folder of a training run or of a model in a cache, or files that torch pickled, and
+should be told what to name instead.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def instead(path: Path, /) -> str:
     """Return what would work instead of a path that is not a checkpoint, to end a message with."""
     with suppress(OSError):  # skip what cannot be read
         for depth in range(_DEPTH):
-            if told := _told(path, list(_level(path, depth))):
-                return f"; {told}"
+            if advice := _advice(path, list(_level(path, depth))):
+                return f"; {advice}"
     return ""
 
 
-def _told(path: Path, below: Sequence[Path]) -> str:
+def _advice(path: Path, below: Sequence[Path]) -> str:
     if found := [p for p in below if p.suffix == ".gguf" or (p.is_dir() and folder_format(p))]:
         names = sorted((str(p.relative_to(path)) for p in found), key=natural_key)
         return f"name the one that is meant in it: {', '.join(names[-_SHOWN:])}"

@@ -115,8 +115,8 @@ class GGUFSource(Source):
         self.tensors: Mapping[str, TensorSpec] = tensors
         self.metadata = header.metadata
         self.config: Mapping[str, Any] = _config(header.metadata, tensors, str(path))
-        told = {f"tokenizer.ggml.{key}_token_id" for key, _ in _TOKENS}
-        tokenizer = any(key.startswith("tokenizer.") and key not in told for key in self.metadata)
+        read = {f"tokenizer.ggml.{key}_token_id" for key, _ in _TOKENS}
+        tokenizer = any(key.startswith("tokenizer.") and key not in read for key in self.metadata)
         notes = ["tokenizer.*"] if tokenizer else []
         if spare:
             notes.append(f"{spare:,} bytes of no tensor")

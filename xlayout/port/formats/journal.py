@@ -1,7 +1,7 @@
-"""What a run has written so far, noted beside its output, so that the next one can continue.
+"""What a run has written so far, recorded beside its output, so that the next can continue.
 
 There is one line per region, added once its bytes have been handed to the system: its tensor, its
-place, its checksum. The first line is a key that says what is being written; a journal with another
+bounds, its checksum. The first line is a key for what is being written; a journal with another
 key belongs to something else, and an empty one only marks its folder as a run's. The lines are
 claims, not proof: the run that continues reads each region back and checks its sum, because after a
 power failure the disk may hold the line but not the bytes.

@@ -1,4 +1,4 @@
-"""The tree of an Orbax checkpoint: where it lies, which arrays it names, and how it is written.
+"""The tree of an Orbax checkpoint: where it is, which arrays it names, and how it is written.
 
 Orbax joins a leaf's keys with "." to name its array; we join them with "/", as MaxText's own code
 does when it prints a path.

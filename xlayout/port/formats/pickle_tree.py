@@ -248,7 +248,7 @@ _STEPS: dict[bytes, Callable[[_Machine], None]] = {
     b"K": _push(lambda m: m.number(1)),
     b"M": _push(lambda m: m.number(2)),
     b"J": _push(lambda m: int.from_bytes(m.take(4), "little", signed=True)),
-    # At most 255 bytes: nobody writes longer integers, and Python would refuse to print them.
+    # At most 255 bytes: longer integers do not occur, and Python would refuse to print them.
     b"\x8a": _push(lambda m: int.from_bytes(m.take(m.number(1)), "little", signed=True)),
     b"G": _push(lambda m: struct.unpack(">d", m.take(8))[0]),
     b"\x8c": _text(1),

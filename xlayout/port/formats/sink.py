@@ -1,4 +1,4 @@
-"""The part of writing that every format shares: declare, check, count, then publish or vanish."""
+"""The part of writing that every format shares: declare, check, count, then publish or remove."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StagedSink"]
 
-# Errors that do not discredit the bytes already written: the next run may well succeed.
+# Errors that do not invalidate the bytes already written: the next run may succeed.
 _PASSING = (OSError, ImportError, MemoryError)
 
 

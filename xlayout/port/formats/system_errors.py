@@ -1,4 +1,4 @@
-"""System errors about files: which of them condemn a file, and their paths added."""
+"""System errors about files: which of them mean that a file is wrong, and their paths added."""
 
 from __future__ import annotations
 

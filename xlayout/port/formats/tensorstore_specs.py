@@ -1,4 +1,4 @@
-"""How tensorstore is told where the arrays of an Orbax checkpoint lie, and how they are stored."""
+"""Tensorstore's specs of the arrays of an Orbax checkpoint: where and how they are stored."""
 
 from __future__ import annotations
 

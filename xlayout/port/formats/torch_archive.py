@@ -81,9 +81,9 @@ def read_archive(handle: int, start: int, length: int, /, *, where: str) -> dict
         named, extra = LOCAL.unpack_from(head)[9:]
         first = offset + LOCAL.size + named + extra
         stop, limit = first + size, next(end for end in ends if end > offset)
-        # A writer that computes a record's checksum on the go puts it after the bytes.
-        told = limit - stop in _BEHIND and os.pread(handle, 4, start + stop) == b"PK\7\x08"
-        if stop != limit and not told:
+        # A streaming writer puts a record's checksum after its bytes.
+        trailer = limit - stop in _BEHIND and os.pread(handle, 4, start + stop) == b"PK\7\x08"
+        if stop != limit and not trailer:
             refuse(f"{shown} ends at byte {stop}", f"{limit}, where the next begins")
         folder, _, name = path.partition("/")
         if folder != entries[0][0].partition("/")[0] or name in records:
