@@ -29,7 +29,7 @@ def mapped(function: Callable[[Any], Any], tree: Any, /) -> Any:
     """
     trail: list[str] = []
     try:
-        return _mapped(function, tree, {}, [], trail) if _is_container(tree) else function(tree)
+        return _mapped(function, tree, {}, trail) if _is_container(tree) else function(tree)
     except _REFUSALS as error:
         if type(error) not in _REFUSALS:  # a framework's own class, which may take other arguments
             raise
@@ -40,10 +40,10 @@ def mapped(function: Callable[[Any], Any], tree: Any, /) -> Any:
 def _mapped(
     function: Callable[[Any], Any],
     tree: Any,
-    results: dict[int, Any],
-    alive: list[Any],
+    results: dict[int, tuple[Any, Any]],
     trail: list[str],
 ) -> Any:
+    """The recursion of `mapped`; `results` holds the leaves as well, so that ids are not reused."""
     if tree is None:
         return None
     node = None if isinstance(tree, _PLAIN) else _registered(tree)
@@ -55,13 +55,12 @@ def _mapped(
     for step, child in steps:
         try:
             if _CONTAINERS.get(type(child), True) and _is_container(child):
-                children.append(_mapped(function, child, results, alive, trail))
+                children.append(_mapped(function, child, results, trail))
                 continue
             key = id(child)
             if key not in results:
-                results[key] = function(child)
-                alive.append(child)  # so that its id is not reused
-            children.append(results[key])
+                results[key] = function(child), child
+            children.append(results[key][0])
         except _REFUSALS:
             trail.append(step if node else f"[{step!r}]")
             raise

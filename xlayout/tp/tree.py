@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from xlayout.algebra.shapes import is_size
@@ -26,7 +26,10 @@ def flatten(weights: Any, argument: str) -> dict[str, Any]:
             "not, or a module"
         )
     found: dict[str, Any] = {}
-    _walk(weights.items(), "", found, argument)
+    for name, value in _leaves(weights.items(), ""):
+        if name in found:
+            raise LayoutError(f"{argument}: {name!r} is there twice, once with a dot in a key")
+        found[name] = value
     return found
 
 
@@ -45,18 +48,13 @@ def _hangs(value: Any) -> bool:
     )
 
 
-def _walk(
-    branches: Iterable[tuple[Any, Any]], before: str, found: dict[str, Any], argument: str
-) -> None:
+def _leaves(branches: Iterable[tuple[Any, Any]], before: str) -> Iterator[tuple[str, Any]]:
     for key, value in branches:
-        name = f"{before}{key}"
-        inner = _branches(value)
-        if inner is not None:
-            _walk(inner, f"{name}.", found, argument)
-        elif name in found:
-            raise LayoutError(f"{argument}: {name!r} is there twice, once with a dot in a key")
+        name, inner = f"{before}{key}", _branches(value)
+        if inner is None:
+            yield name, value
         else:
-            found[name] = value
+            yield from _leaves(inner, f"{name}.")
 
 
 def unflatten(like: Any, leaf: Callable[[str], Any], before: str = "") -> Any:
