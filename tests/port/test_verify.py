@@ -110,7 +110,7 @@ def test_a_port_that_wrote_something_else_is_found_out(
 ) -> None:
     from xlayout.port import stream
 
-    real = stream.laid_out
+    real = stream.read_tile
 
     def careless(*arguments: object) -> object:
         tile = real(*arguments)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def test_a_port_that_wrote_something_else_is_found_out(
             tile[0] = 0
         return tile
 
-    monkeypatch.setattr(stream, "laid_out", careless)
+    monkeypatch.setattr(stream, "read_tile", careless)
     with pytest.raises(PortError, match="out: not what was written") as error:
         port.run(wide_llama, tmp_path / "out", to="maxtext")
     assert "1 of 64 elements differ" in str(error.value)

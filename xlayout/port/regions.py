@@ -1,4 +1,4 @@
-"""Several regions of one tensor as one flat array: what a tile reads, and what it writes."""
+"""The regions of a tile, read into and written from one flat array."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from xlayout.port.formats import numpy_dtype
+
 if TYPE_CHECKING:
     from xlayout.port.formats import Region, Sink, Source
     from xlayout.port.formats.base import Array
+    from xlayout.port.move import Buffers, Move, Tile
 
-__all__ = ["gather", "held", "scatter"]
+__all__ = ["gather", "read_tile", "scatter", "written"]
 
 
 def gather(source: Source, name: str, regions: Sequence[Region], out: Array, /) -> Array:
@@ -20,7 +23,24 @@ def gather(source: Source, name: str, regions: Sequence[Region], out: Array, /) 
     return out
 
 
-def held(sink: Sink, name: str, regions: Sequence[Region], out: Array, /) -> list[Region]:
+def read_tile(source: Source, move: Move, tile: Tile, buffers: Buffers, start: int = 0) -> Array:
+    """Read a tile and return it in the target's layout, with its values unchanged.
+
+    The buffers are used from the byte `start` on.
+    """
+    dtype = numpy_dtype(move.change.source)
+    read = buffers.carve(start, dtype, (tile.layout.size,))
+    gather(source, move.source.tensor, tile.read, read)
+    read = read.reshape(tile.layout.in_shape)
+    if tile.layout.is_identity:
+        return read.reshape(tile.layout.out_shape)
+    behind = start + move.buffers(move.lead)[0]
+    moved = buffers.carve(behind, dtype, tile.layout.out_shape)
+    tile.layout(read, out=moved)
+    return moved
+
+
+def written(sink: Sink, name: str, regions: Sequence[Region], out: Array, /) -> list[Region]:
     """Return the regions that an interrupted run has written, reading them into a flat array."""
     return [region for region, part in _parts(regions, out) if sink.holds(name, region, part)]
 

@@ -12,7 +12,7 @@ from xlayout.port.change import roomy_dtype
 from xlayout.port.formats import numpy_dtype
 from xlayout.port.lanes import side_by_side
 from xlayout.port.losses import Loss
-from xlayout.port.regions import gather, held, scatter
+from xlayout.port.regions import read_tile, scatter, written
 
 if TYPE_CHECKING:
     from xlayout.port.formats import Sink, Source
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xlayout.port.move import Buffers, Move, Tile
     from xlayout.port.plan import PortPlan
 
-__all__ = ["laid_out", "stream"]
+__all__ = ["stream"]
 
 
 def stream(
@@ -54,31 +54,14 @@ def _carry(source: Source, sink: Sink, move: Move, tile: Tile, buffers: Buffers)
     """Move one tile; return its bytes, and how many of them had been written before."""
     name, dtype = move.target.tensor, numpy_dtype(move.change.target)
     y = buffers.carve(0, dtype, (tile.layout.size,))
-    there = held(sink, name, tile.write, y)
+    there = written(sink, name, tile.write, y)
     sizes = (math.prod(cut.stop - cut.start for cut in region) for region in there)
     kept = sum(sizes) * y.itemsize
     if len(there) < len(tile.write):
-        x = laid_out(source, move, tile, buffers)
+        x = read_tile(source, move, tile, buffers)
         y = _changed(move, x, buffers).reshape(-1)
         scatter(sink, name, tile.write, y, but=there)
     return y.nbytes, kept
-
-
-def laid_out(source: Source, move: Move, tile: Tile, buffers: Buffers, start: int = 0) -> Array:
-    """Read a tile and return it in the target's layout, its values as they are stored.
-
-    The buffers are used from the byte `start` on.
-    """
-    dtype = numpy_dtype(move.change.source)
-    read = buffers.carve(start, dtype, (tile.layout.size,))
-    gather(source, move.source.tensor, tile.read, read)
-    read = read.reshape(tile.layout.in_shape)
-    if tile.layout.is_identity:
-        return read.reshape(tile.layout.out_shape)
-    behind = start + move.buffers(move.lead)[0]
-    moved = buffers.carve(behind, dtype, tile.layout.out_shape)
-    tile.layout(read, out=moved)
-    return moved
 
 
 def _changed(move: Move, x: Array, buffers: Buffers) -> Array:

@@ -14,7 +14,7 @@ from xlayout.port.fit import fit
 from xlayout.port.formats.base import require
 from xlayout.port.move import Buffers, homeward
 from xlayout.port.places import Place
-from xlayout.port.stream import laid_out
+from xlayout.port.regions import read_tile
 
 if TYPE_CHECKING:
     from xlayout.port.family import Dialect
@@ -57,8 +57,8 @@ def _are_equal(source: Source, a: Place, b: Place, sizes: Sizes) -> bool:
     ((one, other),) = fit([[homeward(place, dtype, sizes) for place in (a, b)]], _ROOM)
     buffers = [Buffers(move.need) for move in (one, other)]
     for first, second in zip(one.tiles(), other.tiles(), strict=True):
-        x = laid_out(source, one, first, buffers[0])
-        y = laid_out(source, other, second, buffers[1])
+        x = read_tile(source, one, first, buffers[0])
+        y = read_tile(source, other, second, buffers[1])
         if not np.array_equal(x.reshape(-1).view(np.uint8), y.reshape(-1).view(np.uint8)):
             return False
     return True

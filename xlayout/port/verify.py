@@ -22,7 +22,7 @@ from xlayout.port.fold import fold
 from xlayout.port.lanes import lanes_for, side_by_side
 from xlayout.port.move import Buffers, Move
 from xlayout.port.refusals import refuse_unless_bool
-from xlayout.port.stream import laid_out
+from xlayout.port.regions import read_tile
 from xlayout.port.units import parse_bytes, show_count, show_share
 from xlayout.table import Table, Tabled
 
@@ -229,8 +229,8 @@ def _compare(
     behind = a.need
     not_forward = not_back = overflowed = 0
     for one, other in zip(a.tiles(), b.tiles(), strict=True):
-        x = laid_out(first.source, a, one, buffers)
-        y = laid_out(second.source, b, other, buffers, behind)
+        x = read_tile(first.source, a, one, buffers)
+        y = read_tile(second.source, b, other, buffers, behind)
         if digests:
             digest.update(x.reshape(-1).view("u1").data)
         size += x.size
