@@ -37,7 +37,7 @@ from xlayout.torch.parallel.tp_group import Copies, Features, TPGroup
 if TYPE_CHECKING:
     from xlayout.tp.value import Placed, TensorPlan
 
-__all__ = ["Part", "Weight", "parts", "weights_of"]
+__all__ = ["Assignment", "Weight", "assignments", "weights_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Weight:
 
 
 @dataclass(slots=True)
-class Part:
+class Assignment:
     """The role of a module, and those of its parameters that need more than that.
 
     Attributes:
@@ -122,16 +122,16 @@ def _sends(weight: Weight) -> Any:
     return rule and (rule.cut, rule.features, rule.gather, rule.scatter, rule.partial_grads)
 
 
-def parts(
+def assignments(
     model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], group: TPGroup
-) -> list[Part]:
+) -> list[Assignment]:
     """All modules that have to communicate.
 
     Raises:
         ShardingError: for a module that cannot run so.
     """
     refuse_computed(model, plan.rules)
-    found: dict[int, Part] = {}
+    found: dict[int, Assignment] = {}
     summed = _summed(model, plan)
     cut = {id(weight.module) for weight in weights if weight.axis is not None}
     # The sharded matrix of a layer determines its role, whatever the plan lists before it.
@@ -149,7 +149,7 @@ def parts(
             if role is None:
                 continue
             refuse_layer(weight.owner, module)
-            found[id(module)] = Part(module, role)
+            found[id(module)] = Assignment(module, role)
         if shared:
             found[id(module)].copies[weight.leaf] = _copies(weight.placed, group.rank)
         if weight.axis is not None:

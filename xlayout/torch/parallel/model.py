@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from xlayout.errors import ShardingError
-from xlayout.torch.parallel.assignment import Weight, parts, weights_of
+from xlayout.torch.parallel.assignment import Weight, assignments, weights_of
 from xlayout.torch.parallel.heads import (
     counts_own_heads,
     refuse_modules_of_heads,
@@ -51,13 +51,13 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, plan: TensorPlan) -> nn.Modu
     """The module, changed for this rank; see `xlayout.tp.parallelize`."""
     group = TPGroup.of_mesh(mesh)
     weights = weights_of(model, plan)
-    with_roles = parts(model, plan, weights, group)
+    assigned = assignments(model, plan, weights, group)
     parents = _attention(model, plan)
     made: dict[int, nn.Parameter] = {}
     for weight in weights:
         _cut(weight, group.rank, made)
-    for part in with_roles:
-        assign_role(part.module, part.role, part.copies, part.counted)
+    for each in assigned:
+        assign_role(each.module, each.role, each.copies, each.counted)
     if parents:
         _count_heads(parents, plan, group.rank)
     if plan.parts > 1:
