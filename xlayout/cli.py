@@ -246,7 +246,7 @@ def info() -> None:
 
     import xlayout
     import xlayout_native
-    from xlayout.registry import verbs
+    from xlayout.registry import backend_module
     from xlayout.table import Table
 
     rows = [("xlayout", xlayout.__version__), ("python", python_version()), ("on", platform())]
@@ -259,7 +259,7 @@ def info() -> None:
     rows.append(("copy kernel", xlayout_native.status()))
     for framework in ("torch", "jax"):
         try:
-            status = verbs(framework, "cuda").status()
+            status = backend_module(framework, "cuda").status()
         except (ImportError, OSError) as error:  # the latter if a CUDA library is missing
             status = f"not in use: {error}"
         rows.append((f"on CUDA, {framework}", status))

@@ -13,7 +13,7 @@ from typing import Any, cast
 from xlayout.backend import Backend
 from xlayout.dynamo import constant, dynamo_reads
 
-__all__ = ["SERVED", "backend_named", "backend_of", "part_of", "verbs"]
+__all__ = ["SERVED", "backend_module", "backend_named", "backend_of", "submodule"]
 
 SERVED: dict[type, Backend] = {}
 """Type -> backend, for the types seen so far; looking here first is cheaper than `backend_of`."""
@@ -61,17 +61,17 @@ def backend_named(name: str) -> Backend:
     return backend
 
 
-def verbs(name: str, part: str) -> Any:
+def backend_module(name: str, part: str) -> Any:
     """A module of a framework's backend, such as `exchange`, with verbs that few programs need.
 
     Raises:
         ImportError: naming the extra to install, when the framework cannot be imported.
     """
-    return part_of(backend_named(name), part)
+    return submodule(backend_named(name), part)
 
 
-def part_of(backend: Backend, part: str) -> Any:
-    """The same, given the backend itself.
+def submodule(backend: Backend, part: str) -> Any:
+    """A module of a backend, given the backend itself.
 
     Raises:
         TypeError: for a backend without such a module.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, cast
 
-from xlayout.registry import backend_of, part_of, verbs
+from xlayout.registry import backend_module, backend_of, submodule
 
 __all__ = ["Exchange", "Offer", "exchange_named", "exchange_of"]
 
@@ -87,7 +87,7 @@ def exchange_of(x: Any) -> Exchange:
     cls = type(x)
     exchange = _BY_TYPE.get(cls)
     if exchange is None:
-        exchange = _BY_TYPE[cls] = cast(Exchange, part_of(backend_of(x, ""), "exchange"))
+        exchange = _BY_TYPE[cls] = cast(Exchange, submodule(backend_of(x, ""), "exchange"))
     return exchange
 
 
@@ -95,5 +95,5 @@ def exchange_named(name: str) -> Exchange:
     """The exchange verbs of a framework, imported now."""
     exchange = _BY_NAME.get(name)
     if exchange is None:
-        exchange = _BY_NAME[name] = cast(Exchange, verbs(name, "exchange"))
+        exchange = _BY_NAME[name] = cast(Exchange, backend_module(name, "exchange"))
     return exchange

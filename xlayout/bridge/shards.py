@@ -8,7 +8,7 @@ from typing import Any
 from xlayout.algebra.shapes import as_shape, type_name
 from xlayout.bridge.offer import Offer, exchange_named, exchange_of
 from xlayout.errors import SizeError
-from xlayout.registry import verbs
+from xlayout.registry import backend_module
 
 __all__ = ["dtensor_to_jax", "jax_to_dtensor", "jax_to_shards", "shards_to_jax"]
 
@@ -38,7 +38,7 @@ def shards_to_jax(
     16.0
     """
     shape = as_shape(shape)
-    jax = verbs("jax", "distributed")
+    jax = backend_module("jax", "distributed")
     devices = jax.devices_of(sharding, shape)
     if not isinstance(shards, Mapping):
         try:
@@ -75,7 +75,7 @@ def jax_to_shards(a: Any, /) -> dict[Any, Any]:
     >>> list(jax_to_shards(jnp.ones(2)).values())
     [tensor([1., 1.])]
     """
-    jax = verbs("jax", "distributed")
+    jax = backend_module("jax", "distributed")
     torch = exchange_named("torch")
     return {device: torch.adopt(part, copy=False) for device, part in jax.split(a).items()}
 
@@ -106,7 +106,7 @@ def dtensor_to_jax(dt: Any, /) -> Any:
     """
     from xlayout.shard.placement import from_torch, to_jax  # not needed on one device
 
-    torch, jax = verbs("torch", "distributed"), verbs("jax", "distributed")
+    torch, jax = backend_module("torch", "distributed"), backend_module("jax", "distributed")
     local = torch.offer_global(dt)
     sharding = from_torch(dt.device_mesh, dt.placements, dt.ndim)
     mesh = jax.mesh_of(torch.processes(dt.device_mesh), sharding.mesh.names)
@@ -137,7 +137,7 @@ def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
     """
     from xlayout.shard.placement import from_jax, to_torch
 
-    torch, jax = verbs("torch", "distributed"), verbs("jax", "distributed")
+    torch, jax = backend_module("torch", "distributed"), backend_module("jax", "distributed")
     local = jax.offer_global(a)
     sharding = from_jax(a.sharding)
     torch.refuse_another(device_mesh, sharding.mesh.names, jax.processes(a.sharding.mesh))

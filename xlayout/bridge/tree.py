@@ -8,7 +8,7 @@ from copy import copy
 from types import MappingProxyType, NoneType
 from typing import Any, TypeAlias
 
-from xlayout.registry import SERVED, verbs
+from xlayout.registry import SERVED, backend_module
 
 __all__ = ["mapped"]
 
@@ -81,7 +81,7 @@ def _registered(x: Any) -> _Node | None:
     """The children of a class registered with JAX, and a function that rebuilds it from others."""
     if sys.modules.get("jax") is None:  # not imported, or blocked
         return None
-    opened: _Node | None = verbs("jax", "pytree").opened(x)
+    opened: _Node | None = backend_module("jax", "pytree").opened(x)
     return opened
 
 

@@ -15,7 +15,7 @@ from jax.sharding import AxisType
 
 from xlayout.algebra.shapes import axis_of, one_of
 from xlayout.errors import AxisError, ShardingError
-from xlayout.registry import verbs
+from xlayout.registry import backend_module
 from xlayout.shard.arrays import sharded_arrays
 
 __all__ = ["all_gather", "regather"]
@@ -67,7 +67,7 @@ def all_gather(
     """
     one_of("wire", wire, get_args(Wire))
     names = (mesh_axis,) if isinstance(mesh_axis, str) else tuple(mesh_axis)
-    collective, own = verbs("jax", "collective"), verbs("jax", "gathering")
+    collective, own = backend_module("jax", "collective"), backend_module("jax", "gathering")
     dtype = x.dtype if dtype is None else collective.dtype_named(dtype)
     asked = collective.dtype_named(reduce_dtype)
     dtypes = dtype, collective.dtype_of_sum(asked, dtype)
@@ -110,5 +110,5 @@ def regather(policy: Callable[..., Any] | None = None, /) -> Callable[..., Any]:
     ...     return x @ w
     >>> forward = jax.checkpoint(layer, policy=regather())
     """
-    decide: Callable[..., Any] = verbs("jax", "gathering").regather(policy)
+    decide: Callable[..., Any] = backend_module("jax", "gathering").regather(policy)
     return decide

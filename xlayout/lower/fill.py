@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from xlayout.errors import ShapeError
-from xlayout.registry import backend_of, part_of
+from xlayout.registry import backend_of, submodule
 
 __all__ = ["as_number", "check_fill", "checked", "is_held"]
 
@@ -122,7 +122,7 @@ def _derivative(value: Any) -> str | None:
     if not hasattr(value, "requires_grad"):
         return None
     if type(value).__module__ == "torch":
-        said: str | None = part_of(backend_of(value), "derivatives").asked(value)
+        said: str | None = submodule(backend_of(value), "derivatives").asked(value)
         return said
     return "requires grad" if value.requires_grad else None
 

@@ -8,7 +8,7 @@ from operator import index
 from typing import Any
 
 from xlayout.errors import ShardingError
-from xlayout.registry import backend_of, verbs
+from xlayout.registry import backend_module, backend_of
 from xlayout.shard.sharded_array import ShardedArray
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.targets import (
@@ -34,7 +34,7 @@ def framework_of(x: Any) -> str:
         TypeError: for any other array.
     """
     name = backend_of(x).name
-    if name not in ("torch", "jax") or not verbs(name, "collective").is_sharded(x):
+    if name not in ("torch", "jax") or not backend_module(name, "collective").is_sharded(x):
         raise TypeError(
             f"x: a {type(x).__name__} is on one device; wanted a DTensor or a jax.Array"
         )
@@ -44,13 +44,13 @@ def framework_of(x: Any) -> str:
 def on_one_device(x: Any) -> bool:
     """Whether an array is on one device, and not on a mesh."""
     name = backend_of(x).name
-    return name not in ("torch", "jax") or verbs(name, "collective").on_one_device(x)
+    return name not in ("torch", "jax") or backend_module(name, "collective").on_one_device(x)
 
 
 def are_batched(arrays: Sequence[Any]) -> bool:
     """Whether `jax.vmap` has batched any of these, as far as JAX shows it."""
     return any(
-        framework_of(x) == "jax" and verbs("jax", "collective").view(x)[0] == "batched"
+        framework_of(x) == "jax" and backend_module("jax", "collective").view(x)[0] == "batched"
         for x in arrays
     )
 
@@ -83,7 +83,7 @@ def _on_one_mesh(arrays: Sequence[Any]) -> Sequence[Any]:
     if not (True in spread and False in spread):
         return arrays
     many = spread.index(True)
-    own = verbs(backend_of(arrays[many]).name, "collective")
+    own = backend_module(backend_of(arrays[many]).name, "collective")
     several = [
         own.beside(x, arrays[many]) if where is False else x
         for x, where in zip(arrays, spread, strict=True)
@@ -103,7 +103,7 @@ def _sharded_array(x: Any, given: Any) -> ShardedArray:
         shape = tuple(map(index, x.shape))  # may be dynamic under a compiler
         found = ShardedArray(x, "torch", shape, known, x.device_mesh)
     else:
-        own = verbs("jax", "collective")
+        own = backend_module("jax", "collective")
         kind, mesh = own.view(x)
         if kind == "part":
             return _part(x, mesh, given)
@@ -130,7 +130,7 @@ def _sharded_array(x: Any, given: Any) -> ShardedArray:
 
 def _on_automatic_axes(x: Any, mesh: Any, given: Any) -> ShardedArray:
     """A tracer on automatic axes, constrained to the sharding that was given."""
-    own = verbs("jax", "collective")
+    own = backend_module("jax", "collective")
     if given is None:
         raise TypeError(
             f"x: {x.aval} is traced on {mesh}, where a tracer does not know its sharding; say it "

@@ -11,7 +11,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.piece import Parts
 from xlayout.errors import InverseError, ShardingError
-from xlayout.registry import verbs
+from xlayout.registry import backend_module
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.part import results_of
 from xlayout.shard.plan import Plan, plan_reshard
@@ -28,7 +28,7 @@ def on_devices(
     arrays: tuple[ShardedArray, ...], layout: Layout, dst: tuple[Sharding, ...], fill: Any
 ) -> tuple[Any, ...]:
     """A layout on JAX arrays; inside `shard_map`, on the parts of one device."""
-    own = verbs("jax", "collective")
+    own = backend_module("jax", "collective")
     src = tuple(a.sharding for a in arrays)
     xs = tuple(a.x for a in arrays)
     made: tuple[Any, ...]
@@ -67,7 +67,7 @@ def _on_arrays(
     _fill_repr: str,
 ) -> Any:
     """The program on whole arrays; `_fill_repr` keeps equal fills apart: 0, -0.0 and False."""
-    own = verbs("jax", "collective")
+    own = backend_module("jax", "collective")
     plan = _plan(parts, src, dst)
     stays = plan.layout.is_identity and parts[0] == parts[1] and len(src) == 1
     if stays and least_by_xla(src[0], dst[0]):
@@ -78,7 +78,7 @@ def _on_arrays(
 @lru_cache(1024)
 def _sums(parts: Parts, sources: tuple[Any, ...]) -> Any:
     """The transpose of a layout that repeats elements: XLA works out the sums."""
-    own = verbs("jax", "collective")
+    own = backend_module("jax", "collective")
     back = own.transposed(_step(Layout._of(parts), 0), parts[0])
     return own.automatic(back, sources)
 
@@ -88,7 +88,7 @@ def _on_parts(
     parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...], fill: Any, _fill_repr: str
 ) -> Any:
     """The program of one device."""
-    return verbs("jax", "collective").on_parts(*_steps(_plan(parts, src, dst), fill))
+    return backend_module("jax", "collective").on_parts(*_steps(_plan(parts, src, dst), fill))
 
 
 def _plan(parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]) -> Plan:

@@ -8,7 +8,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.layout import check_layout
 from xlayout.lower.run import check_shapes
-from xlayout.registry import verbs
+from xlayout.registry import backend_module
 from xlayout.shard.arrays import sharded_arrays
 from xlayout.shard.devices import on_devices
 from xlayout.shard.gather import gathered
@@ -137,7 +137,7 @@ def _all_gather(
     x = held.x
     if held.is_part:
         raise TypeError(f"x: {x.aval} is one device's part; inside shard_map take xlayout.jax")
-    framework = verbs(held.framework, "collective")
+    framework = backend_module(held.framework, "collective")
     source = held.sharding
     asked = source.mesh.names if mesh_axis is None else mesh_axis
     gone = tuple(asked) if isinstance(asked, (tuple, list)) else (asked,)

@@ -16,7 +16,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.merge import merge
 from xlayout.algebra.shapes import Shape
-from xlayout.registry import verbs
+from xlayout.registry import backend_module
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.ranks import run_part
 from xlayout.shard.sharded_array import ShardedArray
@@ -28,7 +28,7 @@ __all__ = ["gathered"]
 
 def gathered(held: ShardedArray, gone: tuple[str, ...], dtype: Any, reduce_dtype: Any) -> Any:
     """A DTensor whose sharding has lost the mesh axes `gone`."""
-    torch = verbs("torch", "collective")
+    torch = backend_module("torch", "collective")
     x, src, mesh, shape = held.x, held.sharding, held.mesh, held.shape
     gone = tuple(name for name in src.mesh.names if name in gone and name in src.used)
     dst, rank = src.without(*gone), torch.rank_of(mesh)
@@ -60,7 +60,7 @@ def _plan(shape: Shape, src: Sharding, dst: Sharding) -> Plan:
 
 def _summed(gradient: Any, held: ShardedArray, gone: tuple[str, ...], rank: int) -> Any:
     """The gradient of the parts: summed along mesh axes where it is partial, else cut."""
-    torch = verbs("torch", "collective")
+    torch = backend_module("torch", "collective")
     src, mesh, shape = held.sharding, held.mesh, held.shape
     names = src.mesh.names
     kept = {*src.used}.difference(gone)
@@ -90,7 +90,7 @@ def _along(part: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -
     if rows is None:
         return run_part(plan, [part], rank, mesh)[0]
     axes = [plan.src[0].mesh.axis(name) for name in gone]
-    flat = verbs("torch", "transport").gather(part.reshape(-1), mesh, axes)
+    flat = backend_module("torch", "transport").gather(part.reshape(-1), mesh, axes)
     return rows(flat, copy=None)
 
 
@@ -100,7 +100,7 @@ def _back(whole: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -
     if rows is not None:
         axes = [plan.src[0].mesh.axis(name) for name in gone]
         flat = rows.inverse()(whole, copy=None)
-        part = verbs("torch", "transport").reduce_scatter(flat, mesh, axes)
+        part = backend_module("torch", "transport").reduce_scatter(flat, mesh, axes)
         return part.reshape(plan.stores(rank)[0])
     sent = [m for m in plan.received(rank) if m.is_remote]
     got = [m for m in plan.sent(rank) if m.is_remote]
@@ -113,7 +113,7 @@ def _back(whole: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -
     for m in got:
         receives[m.dst] = m.elements
     buffer = Layout._of((plan.makes(rank), ((at,),), merge(pieces)))(whole)
-    buffer = verbs("torch", "transport").exchange(buffer, sends, receives, mesh)
+    buffer = backend_module("torch", "transport").exchange(buffer, sends, receives, mesh)
     total, at = whole.new_zeros(plan.stores(rank)[0]), 0
     for m in plan.sent(rank):  # in the order of the ranks
         if m.is_remote:

@@ -13,7 +13,7 @@ from typing import Any
 
 from xlayout.algebra.shapes import axis_of
 from xlayout.errors import ShardingError
-from xlayout.registry import verbs
+from xlayout.registry import backend_module
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.split import Split
@@ -26,7 +26,7 @@ Cut = tuple[int, int] | None
 
 def from_jax(sharding: Any) -> Sharding:
     """The `Sharding` of a NamedSharding."""
-    shape, names, spec = verbs("jax", "placement").describe(sharding)
+    shape, names, spec = backend_module("jax", "placement").describe(sharding)
     return Sharding(Mesh(shape, names), spec)
 
 
@@ -46,12 +46,12 @@ def to_jax(sharding: Sharding, mesh: Any) -> Any:
             f"P({', '.join(map(_entry, sharding.spec))}) of the flat array"
         )
     own = sharding.mesh
-    return verbs("jax", "placement").build(mesh, own.shape, own.names, sharding.spec)
+    return backend_module("jax", "placement").build(mesh, own.shape, own.names, sharding.spec)
 
 
 def from_torch(mesh: Any, placements: Sequence[Any], ndim: int) -> Sharding:
     """The `Sharding` of a DeviceMesh and placements, for arrays of `ndim` axes."""
-    shape, names, cuts = verbs("torch", "placement").describe(mesh, placements)
+    shape, names, cuts = backend_module("torch", "placement").describe(mesh, placements)
     return of_cuts(Mesh(shape, names), cuts, ndim)
 
 
@@ -59,7 +59,9 @@ def to_torch(sharding: Sharding, mesh: Any) -> tuple[Any, ...]:
     """The placements of a `Sharding` on a DeviceMesh."""
     own = sharding.mesh
     cuts = cuts_of(sharding)
-    made: tuple[Any, ...] = verbs("torch", "placement").build(mesh, own.shape, own.names, cuts)
+    made: tuple[Any, ...] = backend_module("torch", "placement").build(
+        mesh, own.shape, own.names, cuts
+    )
     return made
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from xlayout.algebra import Layout
-from xlayout.registry import verbs
+from xlayout.registry import backend_module
 from xlayout.shard.part import results_of
 from xlayout.shard.plan import Plan, plan_reshard
 from xlayout.shard.sharded_array import ShardedArray
@@ -20,7 +20,7 @@ def on_ranks(
     arrays: tuple[ShardedArray, ...], layout: Layout, dst: tuple[Sharding, ...], fill: Any
 ) -> tuple[Any, ...]:
     """A layout on DTensors."""
-    torch = verbs("torch", "collective")
+    torch = backend_module("torch", "collective")
     mesh = arrays[0].mesh
     src = tuple(a.sharding for a in arrays)
     placements = [arrays[0].native(sharding) for sharding in dst]
@@ -49,6 +49,6 @@ def run_part(
     part = plan.part(rank)
     buffer = part.pack(*stores)
     if not plan.is_local:
-        exchange = verbs("torch", "transport").exchange
+        exchange = backend_module("torch", "transport").exchange
         buffer = exchange(buffer, part.sends, part.receives, mesh)
     return results_of(part.unpack, (buffer, *stores), fill)

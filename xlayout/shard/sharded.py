@@ -13,7 +13,7 @@ from xlayout.lower.calls import Comm
 from xlayout.lower.fill import check_fill
 from xlayout.lower.named import function_named
 from xlayout.lower.run import check_shapes
-from xlayout.registry import backend_of, verbs
+from xlayout.registry import backend_module, backend_of
 from xlayout.shard.arrays import are_batched, on_one_device, sharded_arrays
 from xlayout.shard.execute import exchanged
 from xlayout.shard.part import results_of
@@ -233,17 +233,17 @@ def _misread(x: ShardedArray) -> bool:
     misread segments that several mesh axes cut; XLA sends garbage for some dtypes.
     """
     if x.framework == "jax":
-        mistaken: bool = verbs("jax", "collective").is_mistaken(x.x.dtype)
+        mistaken: bool = backend_module("jax", "collective").is_mistaken(x.x.dtype)
         return mistaken
     cuts_one = any(entry and n == 1 for entry, n in zip(x.sharding.spec, x.shape, strict=False))
     if cuts_one or not can_hold(x, x.sharding, x.shape):
         return True
-    return not verbs("torch", "collective").in_order(x.mesh)
+    return not backend_module("torch", "collective").in_order(x.mesh)
 
 
 def _is_refusal(x: ShardedArray, error: RuntimeError) -> bool:
     """Whether the framework refused the result: DTensor does not regroup uneven axes."""
-    return x.framework == "torch" and bool(verbs("torch", "collective").is_refusal(error))
+    return x.framework == "torch" and bool(backend_module("torch", "collective").is_refusal(error))
 
 
 def _keeps_axes(layout: Layout) -> bool:

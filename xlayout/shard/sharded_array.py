@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xlayout.algebra.shapes import Shape
-from xlayout.registry import verbs
+from xlayout.registry import backend_module
 from xlayout.shard.sharding import Sharding
 
 __all__ = ["ShardedArray"]
@@ -34,7 +34,7 @@ class ShardedArray:
 
     def cast(self, dtype: Any) -> ShardedArray:
         """The array in another dtype."""
-        own = verbs(self.framework, "collective")
+        own = backend_module(self.framework, "collective")
         return replace(self, x=own.cast(self.x, own.dtype_named(dtype)))
 
     def native(self, sharding: Sharding) -> Any:
@@ -45,10 +45,10 @@ class ShardedArray:
 
     def same_ranks(self, mesh: Any) -> bool:
         """Whether each rank is the same device on another mesh of the framework."""
-        same: bool = verbs(self.framework, "collective").same_ranks(self.mesh, mesh)
+        same: bool = backend_module(self.framework, "collective").same_ranks(self.mesh, mesh)
         return same
 
     def describe_mesh(self, mesh: Any) -> str:
         """A mesh of the framework, for error messages."""
-        text: str = verbs(self.framework, "collective").mesh_said(mesh)
+        text: str = backend_module(self.framework, "collective").mesh_said(mesh)
         return text

@@ -9,7 +9,7 @@ from typing import Any
 
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import ShardingError
-from xlayout.registry import verbs
+from xlayout.registry import backend_module
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharded_array import ShardedArray
 from xlayout.shard.sharding import Sharding
@@ -59,7 +59,7 @@ def target_of(held: ShardedArray, to: Any, ndim: int, name: str) -> Sharding:
 
 def check_order(x: Any, mesh: Any, sharding: Sharding, name: str) -> None:
     """Raise ShardingError for a sharding that JAX would silently replace by another."""
-    found = verbs("jax", "collective").swapped(x, mesh, sharding.spec)
+    found = backend_module("jax", "collective").swapped(x, mesh, sharding.spec)
     if found is not None:
         auto, explicit = found
         raise ShardingError(
@@ -82,7 +82,7 @@ def _by_torch(given: Any, mesh: Any, ndim: int, name: str) -> Sharding:
 
 def by_jax(given: Any, mesh: Any, name: str) -> tuple[Sharding, Any]:
     """A sharding that was given in JAX's form, and its NamedSharding; a spec is on `mesh`."""
-    named = verbs("jax", "collective").named(mesh, given, name)
+    named = backend_module("jax", "collective").named(mesh, given, name)
     try:
         return Sharding.from_jax(named), named
     except ValueError as error:
@@ -93,7 +93,7 @@ def is_list_of_shardings(framework: str, to: Any) -> bool:
     """Whether several shardings were given; torch placements are a list or tuple too."""
     if not isinstance(to, (list, tuple)):
         return False
-    return framework != "torch" or not verbs("torch", "placement").is_placements(to)
+    return framework != "torch" or not backend_module("torch", "placement").is_placements(to)
 
 
 def targets_of(held: ShardedArray, to: Any, axes: Sequence[int], name: str) -> tuple[Sharding, ...]:
@@ -114,7 +114,7 @@ def targets_of(held: ShardedArray, to: Any, axes: Sequence[int], name: str) -> t
 
 def on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
     """A sharding restricted to the manual axes of a shard_map."""
-    manual: dict[str, int] = verbs("jax", "collective").manual(mesh)
+    manual: dict[str, int] = backend_module("jax", "collective").manual(mesh)
     sharding = given if isinstance(given, Sharding) else by_jax(given, mesh, name)[0]
     for axis in sharding.used:
         size = sharding.mesh.shape[sharding.mesh.axis(axis)]
@@ -138,7 +138,7 @@ def can_hold(held: ShardedArray, sharding: Sharding, shape: Shape) -> bool:
         held.native(sharding)
     except ShardingError:
         return False
-    if held.framework == "jax" and verbs("jax", "collective").swapped(
+    if held.framework == "jax" and backend_module("jax", "collective").swapped(
         held.x, held.mesh, sharding.spec
     ):
         return False
@@ -159,7 +159,7 @@ def by_framework(
     dst: Sequence[Sharding],
 ) -> tuple[Any, ...]:
     """The results of `run` by the framework's own ops, in these shardings."""
-    own = verbs(held.framework, "collective")
+    own = backend_module(held.framework, "collective")
     to = tuple(held.native(sharding) for sharding in dst)
     if not chooses(held):
         made: tuple[Any, ...] = own.automatic(run, to)(*xs)

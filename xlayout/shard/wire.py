@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from xlayout.errors import LayoutError
-from xlayout.registry import backend_of, verbs
+from xlayout.registry import backend_module, backend_of
 
 __all__ = ["wire_bytes"]
 
@@ -50,7 +50,7 @@ def wire_bytes(fn: Callable[..., Any], /, *args: Any, target: str | None = None)
     if target is not None and found == "torch":
         raise LayoutError(f"target: {target!r} with torch, which runs `fn`; leave it out")
     options = () if target is None else (target,)
-    counted: dict[str, int] = verbs(found, "wire").wire_bytes(fn, args, *options)
+    counted: dict[str, int] = backend_module(found, "wire").wire_bytes(fn, args, *options)
     return counted
 
 

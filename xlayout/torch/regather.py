@@ -16,7 +16,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from xlayout.registry import verbs
+from xlayout.registry import backend_module
 
 __all__ = ["regather"]
 
@@ -115,12 +115,12 @@ class regather(torch.autograd.graph.saved_tensors_hooks):  # noqa: N801 -- a con
         super().__init__(self._pack, lambda saved: saved() if type(saved) is _View else saved)
 
     def __enter__(self) -> None:
-        verbs("torch", "collective").LISTENERS.append(self._made)
+        backend_module("torch", "collective").LISTENERS.append(self._made)
         super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        verbs("torch", "collective").LISTENERS.remove(self._made)
+        backend_module("torch", "collective").LISTENERS.remove(self._made)
         self._wholes.clear()
 
     def _made(self, whole: DTensor, part: DTensor, gather: Callable[[Any], torch.Tensor]) -> None:

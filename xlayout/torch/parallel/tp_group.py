@@ -12,12 +12,12 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from xlayout.algebra import Layout
-from xlayout.registry import verbs
+from xlayout.registry import backend_module
 from xlayout.shard.sharding import stored
 
 __all__ = ["Copies", "Features", "TPGroup"]
 
-_TRANSPORT = verbs("torch", "transport")  # at import: no tracer follows an import
+_TRANSPORT = backend_module("torch", "transport")  # at import: no tracer follows an import
 _Map = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -40,7 +40,8 @@ class TPGroup:
         """The ranks of a mesh with one axis."""
         ranks = mesh.mesh.flatten().tolist()
         order = tuple(map(sorted(ranks).index, ranks))
-        rank = verbs("torch", "collective").rank_of(mesh)  # not in the group, which sorts its ranks
+        # In the mesh: the process group sorts its ranks.
+        rank = backend_module("torch", "collective").rank_of(mesh)
         return cls(rank, mesh.get_group().group_name, order)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
