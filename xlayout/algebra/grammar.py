@@ -22,11 +22,11 @@ __all__ = [
     "One",
     "Pattern",
     "Product",
-    "begins",
     "fail",
+    "input_position",
     "names",
+    "quoted",
     "read",
-    "said",
 ]
 
 
@@ -83,7 +83,7 @@ def fail(text: str, at: int, message: str) -> PatternError:
     return PatternError(f"{message}\n  {text}\n  {' ' * at}^")
 
 
-def begins(pattern: Pattern, number: int) -> int:
+def input_position(pattern: Pattern, number: int) -> int:
     """The position of an input in the text: of its first factor, or after the comma if empty."""
     array = pattern.inputs[number]
     return array[0].at if array else [0, *(c.end() for c in re.finditer(",", pattern.text))][number]
@@ -99,10 +99,10 @@ def names(product: Product) -> Iterator[Name]:
                 yield from names(summand)
 
 
-def said(name: str) -> str:
+def quoted(name: str) -> str:
     """A name as error messages show it; axes of `...` have no name in the text.
 
-    >>> said("heads"), said("...0")
+    >>> quoted("heads"), quoted("...0")
     ("'heads'", "axis 0 of '...'")
     """
     return f"axis {name[3:]} of '...'" if name.startswith("...") else repr(name)

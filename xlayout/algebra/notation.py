@@ -30,12 +30,12 @@ def write(in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Seque
     sizes = {sum(map(math.prod, shapes)) for shapes in (in_shapes, out_shapes)}
     if pieces and sizes == {total} and len(pieces) <= _MOST_NAMED:
         text = pattern_of(in_shapes, out_shapes, pieces)
-        if text is not None and _says(text, in_shapes, out_shapes, pieces):
+        if text is not None and _describes(text, in_shapes, out_shapes, pieces):
             return text
     return _as_pieces(in_shapes, out_shapes, pieces)
 
 
-def _says(
+def _describes(
     text: str, in_shapes: Sequence[Shape], out_shapes: Sequence[Shape], pieces: Sequence[Piece]
 ) -> bool:
     try:

@@ -20,11 +20,11 @@ from xlayout.algebra.grammar import (
     Name,
     Pattern,
     Product,
-    begins,
     fail,
+    input_position,
     names,
+    quoted,
     read,
-    said,
 )
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Parts, Piece
@@ -79,7 +79,7 @@ def _shapes(pattern: Pattern, shape: Any) -> tuple[Shape, ...] | None:
     if len(shapes) != count:
         few = len(shapes) < count
         raise pattern.wrong(
-            begins(pattern, len(shapes)) if few else pattern.text.index("->"),
+            input_position(pattern, len(shapes)) if few else pattern.text.index("->"),
             f"{count} input{'s' * (count != 1)}, {len(shapes)} arrays given; "
             + ("this one has none" if few else "name the others here"),
         )
@@ -180,7 +180,7 @@ def _by_names(pattern: Pattern, arrays: Sequence[Product]) -> dict[_Key, tuple[N
         here: set[str] = set()
         for n in choice:
             if n.name in here:
-                raise pattern.wrong(n.at, f"{said(n.name)} twice in one array")
+                raise pattern.wrong(n.at, f"{quoted(n.name)} twice in one array")
             here.add(n.name)
         key = frozenset(here)
         if key in found:
@@ -220,7 +220,7 @@ def _given(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
     for name, size in sizes.items():
         if name not in named:
             wrong = f"{name}: size {size!r} given, but no axis here has that name"
-            raise fail(pattern.text, begins(pattern, 0), wrong)
+            raise fail(pattern.text, input_position(pattern, 0), wrong)
         known[name] = integer(size, name)
     for n in everywhere:
         if n.size is not None and known.setdefault(n.name, n.size) != n.size:

@@ -12,9 +12,9 @@ from xlayout.algebra.grammar import (
     One,
     Pattern,
     Product,
-    begins,
+    input_position,
     names,
-    said,
+    quoted,
 )
 from xlayout.algebra.shapes import Shape, divisors, in_short
 
@@ -42,7 +42,7 @@ class Solver:
         for number, (array, shape) in enumerate(zip(self.pattern.inputs, shapes, strict=True)):
             if len(array) != len(shape):
                 raise self.pattern.wrong(
-                    begins(self.pattern, number),
+                    input_position(self.pattern, number),
                     f"{len(array)} axes in this input, the array has shape {shape}",
                 )
         before = -1
@@ -60,7 +60,7 @@ class Solver:
             if self.known.setdefault(factor.name, n) != n:
                 have = self.known[factor.name]
                 raise self.pattern.wrong(
-                    factor.at, f"{said(factor.name)} is {have}, but the axis here is {n}"
+                    factor.at, f"{quoted(factor.name)} is {have}, but the axis here is {n}"
                 )
         elif isinstance(factor, One):
             if n != 1:

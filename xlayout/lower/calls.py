@@ -94,11 +94,11 @@ def common_backend(arrays: Sequence[Any], names: str | Sequence[str] = "arrays")
         if other is not backend:
             known = backend.name in ("numpy", "torch", "jax")
             way = f" (xlayout.to_{backend.name})" if known else ""
-            differ = _said(names, number, backend.name, other.name)
+            differ = _differ(names, number, backend.name, other.name)
             raise TypeError(f"{differ}; one framework per call{way}")
         if other.kind(x) != kind:
             there = f"{x.dtype} on {other.kind(x)[1]}"
-            differ = _said(names, number, f"{kind[0]} on {kind[1]}", there)
+            differ = _differ(names, number, f"{kind[0]} on {kind[1]}", there)
             raise TypeError(f"{differ}; one of each per call")
     return backend
 
@@ -108,7 +108,7 @@ def array_name(names: str | Sequence[str], number: int) -> str:
     return f"{names}[{number}]" if isinstance(names, str) else names[number]
 
 
-def _said(names: str | Sequence[str], number: int, first: str, other: str) -> str:
+def _differ(names: str | Sequence[str], number: int, first: str, other: str) -> str:
     """An error text about two arrays that differ."""
     if isinstance(names, str):
         return f"{names}: 0 is {first}, {number} is {other}"

@@ -122,8 +122,8 @@ def _derivative(value: Any) -> str | None:
     if not hasattr(value, "requires_grad"):
         return None
     if type(value).__module__ == "torch":
-        said: str | None = submodule(backend_of(value), "derivatives").asked(value)
-        return said
+        reason: str | None = submodule(backend_of(value), "derivatives").asked(value)
+        return reason
     return "requires grad" if value.requires_grad else None
 
 

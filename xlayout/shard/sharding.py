@@ -239,7 +239,7 @@ class Sharding:
 
     def __str__(self) -> str:
         entries = ("+".join(entry) or "-" for entry in self.spec)
-        rules = "".join(f", axis {axis} by {_said(split)}" for axis, split in self.splits)
+        rules = "".join(f", axis {axis} by {_describe(split)}" for axis, split in self.splits)
         return f"({', '.join(entries)}{', flat' if self.flat else ''}{rules}) on {self.mesh}"
 
 
@@ -281,16 +281,16 @@ def stored(runs: Runs) -> Stretches:
     return tuple((run.start, at, len(run)) for run, at in zip(runs, starts, strict=False))
 
 
-def _said(split: Split) -> str:
-    said: list[Any] = [split.rule] if split.sizes is None else [f"sizes {split.sizes}"]
+def _describe(split: Split) -> str:
+    words: list[Any] = [split.rule] if split.sizes is None else [f"sizes {split.sizes}"]
     if isinstance(split.segments, int):
-        said.append(f"in {split.segments} segments")
+        words.append(f"in {split.segments} segments")
     elif split.segments is not None:
-        said.append(f"in segments {split.segments}")
+        words.append(f"in segments {split.segments}")
     if split.unit != 1:
-        said.append(f"in units of {split.unit}")
+        words.append(f"in units of {split.unit}")
     if split.overlaps:
-        said.append(f"with {split.copies} copies")
+        words.append(f"with {split.copies} copies")
     if split.pad:
-        said.append("padded")
-    return " ".join(said)
+        words.append("padded")
+    return " ".join(words)

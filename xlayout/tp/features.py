@@ -44,7 +44,7 @@ def split_of(
         return Split(rule="balanced", unit=grain if size >= grain else 1, segments=segments)
     heads, kv_heads = _known(numbers)
     counts = [kv_heads if term in ("kv_heads", "groups") else heads for term in terms]
-    size = _each(n, sum(counts), _said(terms, counts))
+    size = _each(n, sum(counts), _listed(terms, counts))
     group = heads // kv_heads
     unit = max(size, 1)
     units = [unit * (group if term == "heads" else 1) for term in terms]
@@ -92,7 +92,7 @@ def _each(n: int, count: int, what: str) -> int:
     return n // count
 
 
-def _said(terms: Sequence[str], counts: Sequence[int]) -> str:
+def _listed(terms: Sequence[str], counts: Sequence[int]) -> str:
     return " + ".join(f"{n} {term}" for term, n in zip(terms, counts, strict=True))
 
 

@@ -127,7 +127,7 @@ class TensorPlan(Mapping[str, Placed]):
         )
         rows: dict[tuple[str, ...], int] = {}
         for (name, placed), n in alike.items():
-            row = name, *_told(placed, self.parts)
+            row = name, *_cells(placed, self.parts)
             rows[row] = rows.get(row, 0) + n
         total = sum(math.prod(placed.shape) for placed in self.values())
         most = max(map(self.elements, range(self.parts)))
@@ -149,7 +149,7 @@ class TensorPlan(Mapping[str, Placed]):
         return f"<TensorPlan of {len(self)} weights for {self.parts} ranks>"
 
 
-def _told(placed: Placed, parts: int) -> tuple[str, str, str, str]:
+def _cells(placed: Placed, parts: int) -> tuple[str, str, str, str]:
     """(shape, cut, features, local shapes) of a weight in words."""
     shape = "x".join(map(str, placed.shape))
     locals_ = list(
