@@ -14,7 +14,7 @@ from itertools import product
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import restrict
-from xlayout.algebra.shapes import Shape, ends
+from xlayout.algebra.shapes import Shape, bounds
 
 __all__ = ["draw"]
 
@@ -90,7 +90,7 @@ def _side(
 ) -> tuple[int, int]:
     """Draw one side's arrays next to each other; return the y below them, and their width."""
     x, low = _MARGIN, y
-    for number, (shape, (first, last)) in enumerate(zip(shapes, ends(shapes), strict=True)):
+    for number, (shape, (first, last)) in enumerate(zip(shapes, bounds(shapes), strict=True)):
         columns = max(1, (shape[-1] if shape else 1) // unit)
         count = (last - first) // unit
         name = title if len(shapes) == 1 else f"{title} {number}"

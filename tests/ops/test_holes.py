@@ -13,14 +13,14 @@ import xlayout as xl
 import xlayout_numpy
 from tests.strategies import layouts, several
 from xlayout.algebra import Layout
-from xlayout.algebra.shapes import ends
+from xlayout.algebra.shapes import bounds
 from xlayout.lower.holes import holes_of
 
 
 @given(st.one_of(layouts(), several()))
 def test_boxes_are_the_holes_or_all_there_is(layout: Layout) -> None:
     holes = layout.index() < 0
-    outputs = zip(ends(layout.out_shapes), layout.out_shapes, holes_of(layout), strict=True)
+    outputs = zip(bounds(layout.out_shapes), layout.out_shapes, holes_of(layout), strict=True)
     for (start, stop), shape, boxes in outputs:
         filled = np.zeros(shape, int)
         for box in boxes:

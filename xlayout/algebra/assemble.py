@@ -16,7 +16,7 @@ from xlayout.algebra.boxes import Box, Run, boxes, overlapping
 from xlayout.algebra.compose import between_each
 from xlayout.algebra.piece import Piece, span
 from xlayout.algebra.program import Program, Writer
-from xlayout.algebra.shapes import Shape, ends
+from xlayout.algebra.shapes import Shape, bounds
 
 __all__ = ["build"]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from xlayout.algebra.compose import between_each
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Parts, Piece
-from xlayout.algebra.shapes import as_shape, axis_of, each_shape, ends, integer, permutation
+from xlayout.algebra.shapes import as_shape, axis_of, bounds, each_shape, integer, permutation
 from xlayout.algebra.strided import row_major
 from xlayout.errors import SizeError
 

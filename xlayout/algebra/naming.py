@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from xlayout.algebra.boxes import Box, Run, boxes, overlapping
 from xlayout.algebra.compose import between_each
 from xlayout.algebra.piece import Piece, span
-from xlayout.algebra.shapes import Shape, ends
+from xlayout.algebra.shapes import Shape, bounds
 
 __all__ = ["pattern_of"]
 

@@ -24,7 +24,7 @@ from xlayout.algebra.constructors import lift as lift_parts
 from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Parts, Piece
-from xlayout.algebra.shapes import Shape, each_shape, ends, integer
+from xlayout.algebra.shapes import Shape, bounds, each_shape, integer
 from xlayout.dynamo import constant
 from xlayout.errors import CompositionError, InverseError, ShapeError, SizeError
 

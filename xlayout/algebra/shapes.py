@@ -15,10 +15,10 @@ __all__ = [
     "as_shape",
     "as_shapes",
     "axis_of",
+    "bounds",
     "divide",
     "divisors",
     "each_shape",
-    "ends",
     "in_short",
     "integer",
     "integers",
@@ -182,7 +182,7 @@ def in_short(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, shown))
 
 
-def ends(shapes: Iterable[Shape]) -> list[tuple[int, int]]:
+def bounds(shapes: Iterable[Shape]) -> list[tuple[int, int]]:
     """(start, end) of each array in the concatenation of all."""
     found, start = [], 0
     for shape in shapes:

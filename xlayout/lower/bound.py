@@ -7,7 +7,7 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.program import Program, Step
-from xlayout.algebra.shapes import ends
+from xlayout.algebra.shapes import bounds
 from xlayout.backend import Backend
 
 __all__ = ["bound", "tables_of"]
@@ -45,7 +45,7 @@ def tables_of(layout: Layout, program: Program) -> dict[int, Any]:
     numbers = [argument[0] for verb, _, argument in program.steps if verb == "gather"]
     if not numbers:
         return {}
-    index, places = layout.index(), ends(layout.out_shapes)
+    index, places = layout.index(), bounds(layout.out_shapes)
     return {k: index[slice(*places[k])].reshape(layout.out_shapes[k]) for k in numbers}
 
 

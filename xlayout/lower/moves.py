@@ -28,6 +28,8 @@ def moves_of(
     """
     sources = tuple(map(row_major, layout.in_shapes)) if sources is None else sources
     targets = tuple(map(row_major, layout.out_shapes)) if targets is None else targets
+    ins = list(zip(bounds(layout.in_shapes), layout.in_shapes, sources, strict=True))
+    outs = list(zip(bounds(layout.out_shapes), layout.out_shapes, targets, strict=True))
     return tuple(
         (j, k, copy)
         for j, k, pieces in between_each(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import compose
 from xlayout.algebra.piece import Loop
-from xlayout.algebra.shapes import Shape, ends
+from xlayout.algebra.shapes import Shape, bounds
 from xlayout.shard.message import Form, settled
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.spread import Owners, places_in, spread
@@ -120,7 +120,7 @@ def _all(
     shardings: Sequence[Sharding], shapes: tuple[Shape, ...], step: int, *, copies: bool
 ) -> Iterator[tuple[int, Owners, list[Piece]]]:
     """(array, owners, pieces) of every array; see `spread`."""
-    for array, (first, _) in enumerate(ends(shapes)):
+    for array, (first, _) in enumerate(bounds(shapes)):
         found = spread(shardings[array], shapes[array], step, copies=copies)
         for owners, pieces in found.items():
             yield array, owners, [p.shifted(first, 0) for p in pieces]

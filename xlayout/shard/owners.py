@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from xlayout.algebra import Layout, Piece
-from xlayout.algebra.shapes import Shape, ends
+from xlayout.algebra.shapes import Shape, bounds
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharding import Sharding, Stretches, part, stored
 from xlayout.shard.split import Runs, merged
@@ -113,9 +113,9 @@ def held(
     region: Region | None = None,
 ) -> tuple[Piece, ...]:
     """The pieces from all arrays to what a rank stores of them, or of one region only."""
-    stores = ends(local_shapes(shardings, shapes, rank))
+    stores = bounds(local_shapes(shardings, shapes, rank))
     found: list[Piece] = []
-    for array, (first, _) in enumerate(ends(shapes)):
+    for array, (first, _) in enumerate(bounds(shapes)):
         sharding, shape = shardings[array], shapes[array]
         if region is None:
             pieces = sharding.layout(rank, shape).pieces

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.boxes import Box, Run, boxes
 from xlayout.algebra.compose import restrict
-from xlayout.algebra.shapes import Shape, divisors, ends, in_short
+from xlayout.algebra.shapes import Shape, bounds, divisors, in_short
 from xlayout.algebra.strided import row_major
 from xlayout.errors import SizeError
 from xlayout.shard.mesh import Mesh
@@ -34,7 +34,7 @@ def pull(
     mesh = dst[0].mesh
     sizes = {r: sum(math.prod(s) for s in local_shapes(dst, layout.out_shapes, r)) for r in needs}
     found = []
-    for shape, stretch in zip(layout.in_shapes, ends(layout.in_shapes), strict=True):
+    for shape, stretch in zip(layout.in_shapes, bounds(layout.in_shapes), strict=True):
         spec: list[tuple[str, ...]] = []
         splits: dict[int, Split] = {}
         wanted = {r: _along(restrict(n, stretch), shape, sizes[r]) for r, n in needs.items()}
