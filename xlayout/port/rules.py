@@ -1,4 +1,4 @@
-"""Rules as data: one line says what a tensor is called, and how it lies, in another format.
+"""Rules as data: one line gives the name and the layout of a tensor in another format.
 
     Rule("model.layers.{layer}.self_attn.q_proj.weight", "blk.{layer}.attn_q.weight",
          "(heads two half) embed -> (heads half two) embed")

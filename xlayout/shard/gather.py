@@ -75,9 +75,9 @@ def _summed(gradient: Any, held: ShardedArray, gone: tuple[str, ...], rank: int)
     # Each plan sends between ranks that agree along the mesh axes that are partial.
     copies = torch.copies(gradient.placements)
     local = torch.local(torch.lay(gradient, partly(copies, partial)))
-    lies = Sharding.from_torch(mesh, copies, len(shape))
-    if lies != whole:
-        (local,) = run_part(_plan(shape, lies, whole), [local], rank, mesh)
+    current = Sharding.from_torch(mesh, copies, len(shape))
+    if current != whole:
+        (local,) = run_part(_plan(shape, current, whole), [local], rank, mesh)
     if summed:
         local = _back(local, _plan(shape, src, whole), summed, rank, mesh)
     made = torch.whole(local, mesh, partly(held.native(src), partial.difference(gone)), shape)

@@ -108,8 +108,8 @@ class Split:
         Raises:
             SizeError: when the rule cannot cut that size into that many parts.
         """
-        stands = tuple(range(len(counts))) if order is None else tuple(order)
-        return _runs(self, n, tuple(zip(counts, place, stands, strict=True)), axis)
+        position = tuple(range(len(counts))) if order is None else tuple(order)
+        return _runs(self, n, tuple(zip(counts, place, position, strict=True)), axis)
 
     def _stretches(self, n: int, cuts: Cuts, axis: int) -> Iterator[range]:
         """The part of every segment."""
@@ -139,8 +139,8 @@ class Split:
     def _nested(n: int, cuts: Cuts, unit: int, segments: int = 1) -> list[range]:
         """One cut after the other in mesh order, each through the parts of more major cuts."""
         runs = [range(n)]
-        for k, (count, at, stands) in sorted(enumerate(cuts), key=lambda item: item[1][2]):
-            parts = segments * math.prod(c for c, _, other in cuts[:k] if other > stands)
+        for k, (count, at, position) in sorted(enumerate(cuts), key=lambda item: item[1][2]):
+            parts = segments * math.prod(c for c, _, other in cuts[:k] if other > position)
             edges = _edges(sum(map(len, runs)), parts, "ceil", unit)
             kept: list[range] = []
             for low, high in itertools.pairwise(edges):

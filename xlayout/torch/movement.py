@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-__all__ = ["GATHERS", "asks_the_size", "cast_to", "may_write", "moved", "shares_memory"]
+__all__ = ["GATHERS", "cast_to", "may_write", "moved", "reads_only_sizes", "shares_memory"]
 
 _VIEWS = (
     "alias", "detach", "diagonal", "expand", "movedim", "narrow", "permute", "reshape",
@@ -74,7 +74,7 @@ def _arguments(node: Node) -> Sequence[Any]:
     return node.target._schema.arguments if isinstance(node.target, torch._ops.OpOverload) else ()
 
 
-def asks_the_size(node: Node) -> bool:
+def reads_only_sizes(node: Node) -> bool:
     """Whether a node reads only sizes."""
     return node.target in _ASK
 

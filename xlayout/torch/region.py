@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from xlayout.torch.movement import asks_the_size, cast_to, moved
+from xlayout.torch.movement import cast_to, moved, reads_only_sizes
 
 __all__ = ["Region", "Verdict", "region_of"]
 
@@ -69,7 +69,7 @@ def region_of(gather: Node) -> Region | str:
     if not isinstance(value, torch.Tensor):
         return "its dtype is not known: the graph has no values in `node.meta`"
     region.wide, region.mode = value.dtype, getattr(value, "fake_mode", None)
-    why = _fill(region)
+    why = _follow(region)
     if why is not None:
         return why
     if not region.casts:
@@ -81,14 +81,14 @@ def region_of(gather: Node) -> Region | str:
     return _narrows(region) or region
 
 
-def _fill(region: Region) -> str | None:
+def _follow(region: Region) -> str | None:
     """Follow the gathered elements up to their casts; return text if anything else uses them."""
     todo = [region.gather]
     while todo:
         node = todo.pop()
         region.nodes[node] = None
         for user in node.users:
-            if user in region.nodes or user in region.casts or asks_the_size(user):
+            if user in region.nodes or user in region.casts or reads_only_sizes(user):
                 continue
             if cast_to(user) is not None:
                 region.casts.append(user)
