@@ -56,7 +56,7 @@ class Writer:
 
     shapes: list[Shape]
     steps: list[Step] = field(default_factory=list)
-    arity: int = -1
+    arity: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.arity = len(self.shapes)
