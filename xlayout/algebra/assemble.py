@@ -51,6 +51,7 @@ def _with_empty(writer: Writer, made: int, empty: Sequence[int]) -> int:
 
 
 _LONG = 128  # steps, besides a few for each input: compilers take seconds for more
+_MOST = 16  # boxes after cutting; compilers handle one gather better than more slices
 _LITTLE = 64  # elements per step; with fewer, a program is no shorter than an index table
 
 
@@ -88,6 +89,8 @@ def _output(
 
 @dataclass(frozen=True, slots=True)
 class _Assembly:
+    """Puts the boxes of one output together."""
+
     writer: Writer
     target: Shape
     flat_in: bool
@@ -148,139 +151,134 @@ class _Assembly:
         shape = w.shapes[x]
         return w.reshape(x, (*shape[:axis], run.n, period, *shape[axis + 1 :])), start
 
+    def assemble(self, found: list[Box], peeled: list[Shape], sizes: list[int]) -> int | None:
+        """One value from boxes, with axes (*peeled, size) for every output axis.
 
-def _assemble(
-    assembly: _Assembly, found: list[Box], peeled: list[Shape], sizes: list[int]
-) -> int | None:
-    """One value from boxes, with axes (*peeled, size) for every output axis.
-
-    `peeled` runs are shared by all boxes, so they are axes of the result; offsets and sizes refer
-    to what remains inside them.
-    """
-    w = assembly.writer
-    if not found:
-        return w.full(_shape(peeled, sizes))
-    axes = range(len(sizes))
-    below = [[box.on_output(a)[len(peeled[a]) :] for a in axes] for box in found]
-    if len(found) == 1 and all(_covers(found[0].offsets[a], below[0][a], sizes[a]) for a in axes):
-        return assembly.read(found[0], peeled, sizes)
-    for axis in axes:
-        lengths = [span((r.n, r.out_step) for r in runs[axis]) + 1 for runs in below]
-        starts = [box.offsets[axis] for box in found]
-        groups = overlapping(
-            (low, low + n, box) for low, n, box in zip(starts, lengths, found, strict=True)
-        )
-        if len(groups) > 1 or groups[0][:2] != (0, sizes[axis]):
-            return _side_by_side(assembly, groups, axis, peeled, sizes)
-    for axis in axes:
-        period = max((r.out_step for runs in below for r in runs[axis]), default=0)
-        if period:
-            node = _period(
-                assembly, found, [runs[axis] for runs in below], axis, period, peeled, sizes
+        `peeled` runs are shared by all boxes, so they are axes of the result; offsets and sizes
+        refer to what remains inside them.
+        """
+        w = self.writer
+        if not found:
+            return w.full(_shape(peeled, sizes))
+        axes = range(len(sizes))
+        below = [[box.on_output(a)[len(peeled[a]) :] for a in axes] for box in found]
+        if len(found) == 1 and all(
+            _covers(found[0].offsets[a], below[0][a], sizes[a]) for a in axes
+        ):
+            return self.read(found[0], peeled, sizes)
+        for axis in axes:
+            lengths = [span((r.n, r.out_step) for r in runs[axis]) + 1 for runs in below]
+            starts = [box.offsets[axis] for box in found]
+            groups = overlapping(
+                (low, low + n, box) for low, n, box in zip(starts, lengths, found, strict=True)
             )
-            if node is not None:
-                return node
-    return _step_by_step(assembly, found, below, peeled, sizes)
-
-
-_MOST = 16  # boxes after cutting; compilers handle one gather better than more slices
-
-
-def _step_by_step(
-    assembly: _Assembly,
-    found: list[Box],
-    below: list[list[list[Run]]],
-    peeled: list[Shape],
-    sizes: list[int],
-) -> int | None:
-    """Boxes that interleave in another way: cut the loop of the longest steps into single steps.
-
-    Equal segments at equal distances are one box, whatever lies between them. Cut into single
-    segments, they can be concatenated with what lies between.
-    """
-    for axis in range(len(sizes)):
-        longest = [runs[axis][0] if runs[axis] else None for runs in below]
-        reach = max((run.out_step for run in longest if run), default=0)
-        parts: list[Box] = []
-        for box, run in zip(found, longest, strict=True):
-            steps = run.n if run and run.out_step == reach else 1
-            if len(parts) + steps > _MOST:
-                break
-            parts += [box.cut(run, k, k + 1) for k in range(steps)] if run and steps > 1 else [box]
-        else:
-            if len(parts) > len(found):
-                node = _assemble(assembly, parts, peeled, sizes)
+            if len(groups) > 1 or groups[0][:2] != (0, sizes[axis]):
+                return self._side_by_side(groups, axis, peeled, sizes)
+        for axis in axes:
+            period = max((r.out_step for runs in below for r in runs[axis]), default=0)
+            if period:
+                node = self._period(
+                    found, [runs[axis] for runs in below], axis, period, peeled, sizes
+                )
                 if node is not None:
                     return node
-    return None
+        return self._step_by_step(found, below, peeled, sizes)
+
+    def _step_by_step(
+        self,
+        found: list[Box],
+        below: list[list[list[Run]]],
+        peeled: list[Shape],
+        sizes: list[int],
+    ) -> int | None:
+        """Boxes that interleave in another way: cut the loop of the longest steps into its steps.
+
+        Equal segments at equal distances are one box, whatever lies between them. Cut into single
+        segments, they can be concatenated with what lies between.
+        """
+        for axis in range(len(sizes)):
+            longest = [runs[axis][0] if runs[axis] else None for runs in below]
+            reach = max((run.out_step for run in longest if run), default=0)
+            parts: list[Box] = []
+            for box, run in zip(found, longest, strict=True):
+                steps = run.n if run and run.out_step == reach else 1
+                if len(parts) + steps > _MOST:
+                    break
+                parts += (
+                    [box.cut(run, k, k + 1) for k in range(steps)] if run and steps > 1 else [box]
+                )
+            else:
+                if len(parts) > len(found):
+                    node = self.assemble(parts, peeled, sizes)
+                    if node is not None:
+                        return node
+        return None
+
+    def _side_by_side(
+        self,
+        groups: list[tuple[int, int, list[Box]]],
+        axis: int,
+        peeled: list[Shape],
+        sizes: list[int],
+    ) -> int | None:
+        parts, at = [], 0
+        for low, high, members in groups:
+            if low > at:
+                parts.append(self.assemble([], peeled, _with(sizes, axis, low - at)))
+            moved = [box.moved(axis, -low) for box in members]
+            parts.append(self.assemble(moved, peeled, _with(sizes, axis, high - low)))
+            at = high
+        if at < sizes[axis]:
+            parts.append(self.assemble([], peeled, _with(sizes, axis, sizes[axis] - at)))
+        position = _position(peeled, axis)
+        whole = [part for part in parts if part is not None]
+        return self.writer.concatenate(whole, position) if len(whole) == len(parts) else None
+
+    def _period(
+        self,
+        found: list[Box],
+        below: list[list[Run]],
+        axis: int,
+        period: int,
+        peeled: list[Shape],
+        sizes: list[int],
+    ) -> int | None:
+        """All boxes repeat with `period` along the axis: make the repetition an extra axis."""
+        ranges = []
+        for box, runs in zip(found, below, strict=True):
+            first, within = divmod(box.offsets[axis], period)
+            outer = runs[0] if runs and runs[0].out_step == period else None
+            inner = runs[1:] if outer else runs
+            if within + span((r.n, r.out_step) for r in inner) >= period:
+                return None
+            ranges.append((first, first + (outer.n if outer else 1), outer))
+        cuts = sorted({edge for first, last, _ in ranges for edge in (first, last)})
+        if len(cuts) > 2:
+            parts = []
+            for box, (first, last, outer) in zip(found, ranges, strict=True):
+                for low, high in itertools.pairwise(cuts):
+                    if first <= low and high <= last:
+                        parts.append(
+                            box if outer is None else box.cut(outer, low - first, high - first)
+                        )
+            return self.assemble(parts, peeled, sizes) if len(parts) > len(found) else None
+        first, last = cuts
+        moved = [box.moved(axis, -first * period) for box in found]
+        outer_axes = [(*p, last - first) if a == axis else p for a, p in enumerate(peeled)]
+        node = self.assemble(moved, outer_axes, _with(sizes, axis, period))
+        if node is None:
+            return None
+        w = self.writer
+        position = _position(peeled, axis)
+        shape = w.shapes[node]
+        node = w.reshape(
+            node, (*shape[:position], shape[position] * shape[position + 1], *shape[position + 2 :])
+        )
+        return w.slice(node, position, 0, sizes[axis])
 
 
 def _covers(offset: int, runs: Sequence[Run], size: int) -> bool:
     return offset == 0 and math.prod(r.n for r in runs) == size
-
-
-def _side_by_side(
-    assembly: _Assembly,
-    groups: list[tuple[int, int, list[Box]]],
-    axis: int,
-    peeled: list[Shape],
-    sizes: list[int],
-) -> int | None:
-    parts, at = [], 0
-    for low, high, members in groups:
-        if low > at:
-            parts.append(_assemble(assembly, [], peeled, _with(sizes, axis, low - at)))
-        moved = [box.moved(axis, -low) for box in members]
-        parts.append(_assemble(assembly, moved, peeled, _with(sizes, axis, high - low)))
-        at = high
-    if at < sizes[axis]:
-        parts.append(_assemble(assembly, [], peeled, _with(sizes, axis, sizes[axis] - at)))
-    position = _position(peeled, axis)
-    whole = [part for part in parts if part is not None]
-    return assembly.writer.concatenate(whole, position) if len(whole) == len(parts) else None
-
-
-def _period(
-    assembly: _Assembly,
-    found: list[Box],
-    below: list[list[Run]],
-    axis: int,
-    period: int,
-    peeled: list[Shape],
-    sizes: list[int],
-) -> int | None:
-    """All boxes repeat with `period` along the axis: make the repetition an extra axis."""
-    ranges = []
-    for box, runs in zip(found, below, strict=True):
-        first, within = divmod(box.offsets[axis], period)
-        outer = runs[0] if runs and runs[0].out_step == period else None
-        inner = runs[1:] if outer else runs
-        if within + span((r.n, r.out_step) for r in inner) >= period:
-            return None
-        ranges.append((first, first + (outer.n if outer else 1), outer))
-    cuts = sorted({edge for first, last, _ in ranges for edge in (first, last)})
-    if len(cuts) > 2:
-        parts = []
-        for box, (first, last, outer) in zip(found, ranges, strict=True):
-            for low, high in itertools.pairwise(cuts):
-                if first <= low and high <= last:
-                    parts.append(
-                        box if outer is None else box.cut(outer, low - first, high - first)
-                    )
-        return _assemble(assembly, parts, peeled, sizes) if len(parts) > len(found) else None
-    first, last = cuts
-    moved = [box.moved(axis, -first * period) for box in found]
-    outer_axes = [(*p, last - first) if a == axis else p for a, p in enumerate(peeled)]
-    node = _assemble(assembly, moved, outer_axes, _with(sizes, axis, period))
-    if node is None:
-        return None
-    w = assembly.writer
-    position = _position(peeled, axis)
-    shape = w.shapes[node]
-    node = w.reshape(
-        node, (*shape[:position], shape[position] * shape[position + 1], *shape[position + 2 :])
-    )
-    return w.slice(node, position, 0, sizes[axis])
 
 
 def _shape(peeled: Sequence[Shape], sizes: Sequence[int]) -> Shape:
