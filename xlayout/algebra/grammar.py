@@ -23,7 +23,6 @@ __all__ = [
     "Pattern",
     "Product",
     "fail",
-    "input_position",
     "names",
     "quoted",
     "read",
@@ -77,16 +76,15 @@ class Pattern:
         """An error with a caret at one position in the text."""
         return fail(self.text, at, f"pattern: {message}")
 
+    def position(self, number: int) -> int:
+        """Where an input begins: at its first factor, or after the comma if it is empty."""
+        array, commas = self.inputs[number], re.finditer(",", self.text)
+        return array[0].at if array else [0, *(comma.end() for comma in commas)][number]
+
 
 def fail(text: str, at: int, message: str) -> PatternError:
     """An error that shows the pattern with a caret at one position."""
     return PatternError(f"{message}\n  {text}\n  {' ' * at}^")
-
-
-def input_position(pattern: Pattern, number: int) -> int:
-    """The position of an input in the text: of its first factor, or after the comma if empty."""
-    array = pattern.inputs[number]
-    return array[0].at if array else [0, *(c.end() for c in re.finditer(",", pattern.text))][number]
 
 
 def names(product: Product) -> Iterator[Name]:

@@ -21,7 +21,6 @@ from xlayout.algebra.grammar import (
     Pattern,
     Product,
     fail,
-    input_position,
     names,
     quoted,
     read,
@@ -79,7 +78,7 @@ def _shapes(pattern: Pattern, shape: Any) -> tuple[Shape, ...] | None:
     if len(shapes) != count:
         few = len(shapes) < count
         raise pattern.wrong(
-            input_position(pattern, len(shapes)) if few else pattern.text.index("->"),
+            pattern.position(len(shapes)) if few else pattern.text.index("->"),
             f"{count} input{'s' * (count != 1)}, {len(shapes)} arrays given; "
             + ("this one has none" if few else "name the others here"),
         )
@@ -220,7 +219,7 @@ def _given(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
     for name, size in sizes.items():
         if name not in named:
             wrong = f"{name}: size {size!r} given, but no axis here has that name"
-            raise fail(pattern.text, input_position(pattern, 0), wrong)
+            raise fail(pattern.text, pattern.position(0), wrong)
         known[name] = integer(size, name)
     for n in everywhere:
         if n.size is not None and known.setdefault(n.name, n.size) != n.size:

@@ -12,7 +12,6 @@ from xlayout.algebra.grammar import (
     One,
     Pattern,
     Product,
-    input_position,
     names,
     quoted,
 )
@@ -42,7 +41,7 @@ class Solver:
         for number, (array, shape) in enumerate(zip(self.pattern.inputs, shapes, strict=True)):
             if len(array) != len(shape):
                 raise self.pattern.wrong(
-                    input_position(self.pattern, number),
+                    self.pattern.position(number),
                     f"{len(array)} axes in this input, the array has shape {shape}",
                 )
         before = -1
