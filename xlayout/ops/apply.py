@@ -65,8 +65,8 @@ def apply(
     check_layout(layout, "layout", "apply(layout, x)")
     arrays = tuple(x) if isinstance(x, (tuple, list)) else (x,)
     given = {"comm": comm, "out_sharding": out_sharding, "in_sharding": in_sharding}
-    where = sharding_options(given, lambda: layout)
-    if not (arrays and runs_sharded(any_sharded(backend_of(arrays[0]), arrays), where)):
+    sharding = sharding_options(given, lambda: layout)
+    if not (arrays and runs_sharded(any_sharded(backend_of(arrays[0]), arrays), sharding)):
         return layout(*arrays, out=out, copy=copy, fill=fill)
     from xlayout.shard.sharded import run_layout  # not needed on one device
 
@@ -74,4 +74,4 @@ def apply(
     refuse_out_and_views(out, copy)
     if (fill := as_number(fill)) != 0:  # not every dtype has a zero
         check_fill(arrays[0].dtype, fill)
-    return run_layout(layout, arrays, fill=fill, **where)
+    return run_layout(layout, arrays, fill=fill, **sharding)

@@ -128,23 +128,23 @@ class Engine:
         donate = options.get("donate", False)
         own = {name: value for name, value in options.items() if name not in RUN}
         layout = partial(self._layout, arrays, own)
-        where = sharding_options(options, layout)
+        sharding = sharding_options(options, layout)
         check_memory_options(out, copy, donate, layout)
         if donate:
-            return self._shaped(self._donated(arrays, own, where), own)
+            return self._shaped(self._donated(arrays, own, sharding), own)
         if out is not None or copy is not True:
-            made = self._into_or_shared(arrays, own, out, copy, where)
+            made = self._into_or_shared(arrays, own, out, copy, sharding)
             if out is not None:
                 self._keep_write((x, args, given), layout(), own)
             return self._shaped(made, own)
         backend = self.backend(arrays)
-        unknown = where.get("comm") == "local" and any_sharded(backend, arrays) is None
-        if unknown or has_sharding_options(where) or backend.tracing(*arrays):
-            return self._shaped(self._traced_or_sharded(arrays, own, where), own)
+        unknown = sharding.get("comm") == "local" and any_sharded(backend, arrays) is None
+        if unknown or has_sharding_options(sharding) or backend.tracing(*arrays):
+            return self._shaped(self._traced_or_sharded(arrays, own, sharding), own)
         run = caller(
             arrays,
             lambda *xs: self._recipe(xs, own),
-            lambda *xs: self._shaped(self._traced_or_sharded(xs, own, where), own),
+            lambda *xs: self._shaped(self._traced_or_sharded(xs, own, sharding), own),
             None if self._fill is None else (own.get(self._fill, 0), self._fill),
         )
         result = run(*arrays)  # a failing call is not cached
@@ -189,25 +189,25 @@ class Engine:
         options: dict[str, Any],
         out: Any,
         copy: bool | None,
-        where: dict[str, Any],
+        sharding: dict[str, Any],
     ) -> Any:
         """Write into `out`, or share the memory of the input."""
         backend = self.backend(arrays)
-        if any_sharded(backend, arrays) or has_sharding_options(where):
+        if any_sharded(backend, arrays) or has_sharding_options(sharding):
             refuse_out_and_views(out, copy)
-            return self._traced_or_sharded(arrays, options, where)
+            return self._traced_or_sharded(arrays, options, sharding)
         if backend.tracing(*arrays):
             refuse_while_tracing(out, copy)
-            return self._traced_or_sharded(arrays, options, where, views=True)
+            return self._traced_or_sharded(arrays, options, sharding, views=True)
         fill = self._checked_fill(arrays, options)
         return run(backend, self._layout(arrays, options), arrays, out, copy, fill)
 
     def _donated(
-        self, arrays: tuple[Any, ...], options: dict[str, Any], where: dict[str, Any]
+        self, arrays: tuple[Any, ...], options: dict[str, Any], sharding: dict[str, Any]
     ) -> Any:
         """Run in the memory of the arrays, if possible."""
         backend = self.backend(arrays)
-        if has_sharding_options(where) or any_sharded(backend, arrays):
+        if has_sharding_options(sharding) or any_sharded(backend, arrays):
             raise TypeError("donate: the result of a sharded op is fresh; leave it out")
         if backend.tracing(*arrays):
             raise TypeError(
@@ -220,17 +220,17 @@ class Engine:
         self,
         arrays: Sequence[Any],
         options: dict[str, Any],
-        where: dict[str, Any],
+        sharding: dict[str, Any],
         *,
         views: bool = False,
     ) -> Any:
         """Run on tracers, or on sharded arrays."""
         backend = self.backend(arrays)
-        if runs_sharded(any_sharded(backend, arrays), where):
+        if runs_sharded(any_sharded(backend, arrays), sharding):
             from xlayout.shard.sharded import run_op  # not needed on one device
 
             fill = self._checked_fill(arrays, options)
-            return run_op(self._layout_name, self.packed, options, arrays, fill=fill, **where)
+            return run_op(self._layout_name, self.packed, options, arrays, fill=fill, **sharding)
         return self._traced(backend, arrays, options, views)
 
     def _layout(self, arrays: Sequence[Any], options: dict[str, Any]) -> Layout:

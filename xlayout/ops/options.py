@@ -51,7 +51,7 @@ class Options(TypedDict, total=False):
 
 RUN = tuple(Options.__annotations__)
 _COMM = get_args(Comm)
-_WHERE = ("comm", "out_sharding", "in_sharding")
+_SHARDING = ("comm", "out_sharding", "in_sharding")
 
 _PLAIN = (int, str, bool, float, complex, type(None))
 
@@ -88,29 +88,29 @@ def sharding_options(options: dict[str, Any], layout: Callable[[], Any]) -> dict
 
     `layout` is called before a `comm` is refused, as in `check_memory_options`.
     """
-    where = {name: options[name] for name in _WHERE if options.get(name) is not None}
-    comm = where.get("comm", "auto")
+    sharding = {name: options[name] for name in _SHARDING if options.get(name) is not None}
+    comm = sharding.get("comm", "auto")
     if not isinstance(comm, str) or comm not in _COMM:
         layout()
         one_of("comm", comm, _COMM)
-    return where
+    return sharding
 
 
-def runs_sharded(sharded: bool | None, where: dict[str, Any]) -> bool:
+def runs_sharded(sharded: bool | None, sharding: dict[str, Any]) -> bool:
     """Whether a call is sharded: by its arrays, or by its sharding options.
 
     `sharded` is None if the sharding of an array is unknown; "local" then has to raise an error.
     """
     return (
         bool(sharded)
-        or has_sharding_options(where)
-        or (sharded is None and where.get("comm") == "local")
+        or has_sharding_options(sharding)
+        or (sharded is None and sharding.get("comm") == "local")
     )
 
 
-def has_sharding_options(where: dict[str, Any]) -> bool:
+def has_sharding_options(sharding: dict[str, Any]) -> bool:
     """Whether a call has sharding options other than `comm`."""
-    return bool(where.keys() - {"comm"})
+    return bool(sharding.keys() - {"comm"})
 
 
 def refuse_out_and_views(out: Any, copy: bool | None) -> None:

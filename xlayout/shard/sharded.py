@@ -100,13 +100,15 @@ def run_sharded(
     return made if len(made) > 1 else made[0]
 
 
-def run_layout(layout: Layout, arrays: Sequence[Any], /, **where: Any) -> Any:
+def run_layout(layout: Layout, arrays: Sequence[Any], /, **sharding: Any) -> Any:
     """`run_sharded`, as one call in a graph that a compiler records."""
-    return recorded(_run_layout, tuple(arrays), layout, tuple(where.items()))
+    return recorded(_run_layout, tuple(arrays), layout, tuple(sharding.items()))
 
 
-def _run_layout(arrays: Sequence[Any], layout: Layout, where: tuple[tuple[str, Any], ...]) -> Any:
-    return run_sharded(layout, arrays, **dict(where))
+def _run_layout(
+    arrays: Sequence[Any], layout: Layout, sharding: tuple[tuple[str, Any], ...]
+) -> Any:
+    return run_sharded(layout, arrays, **dict(sharding))
 
 
 def run_op(
@@ -115,7 +117,7 @@ def run_op(
     options: dict[str, Any],
     arrays: Sequence[Any],
     /,
-    **where: Any,
+    **sharding: Any,
 ) -> Any:
     """`run_sharded` of an op; its layout function is found by the name `named`.
 
@@ -123,7 +125,7 @@ def run_op(
     compiler records the whole as one call.
     """
     return recorded(
-        _run_op, tuple(arrays), named, packed, tuple(options.items()), tuple(where.items())
+        _run_op, tuple(arrays), named, packed, tuple(options.items()), tuple(sharding.items())
     )
 
 
@@ -132,14 +134,14 @@ def _run_op(
     named: str,
     packed: bool,
     options: tuple[tuple[str, Any], ...],
-    where: tuple[tuple[str, Any], ...],
+    sharding: tuple[tuple[str, Any], ...],
 ) -> Any:
     def layout(shapes: tuple[Shape, ...]) -> Layout:
         args = (shapes,) if packed else shapes
         made: Layout = function_named(named)(*args, **dict(options))
         return made
 
-    return run_sharded(layout, arrays, **dict(where))
+    return run_sharded(layout, arrays, **dict(sharding))
 
 
 def _by_framework(
