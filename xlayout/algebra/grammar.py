@@ -123,7 +123,7 @@ def _is_named(product: Product) -> bool:
     return any(isinstance(factor, Dots) for factor in product) or any(names(product))
 
 
-def _by_python(token: str) -> str:
+def _normalized(token: str) -> str:
     """A name normalised as Python does keyword arguments, which may give its size."""
     if token.isascii():
         return token
@@ -151,7 +151,7 @@ class _Reader:
                     f"{text[at]!r} means nothing here; use names, 1, ..., ( ), +, ',' and ->", at
                 )
             token = found.group(found.lastindex or 0)
-            self.tokens.append((_by_python(token), found.end() - len(token)))
+            self.tokens.append((_normalized(token), found.end() - len(token)))
             at = found.end()
         self.tokens.append(("", len(text)))
         self.next = 0

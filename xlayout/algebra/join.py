@@ -142,15 +142,15 @@ def _coarse_and_fine(a: Side, b: Side) -> Iterator[tuple[Side, Side]]:
                 yield part_a, part_b
     elif n <= m:
         reach = _reach(A[1:])
-        for k in _close(n, stride, ay - by + reach, fine, reach + _reach(B[1:])):
+        for k in _near(n, stride, ay - by + reach, fine, reach + _reach(B[1:])):
             yield (ay + k * stride, ax + k * x, A[1:]), b
     else:
         reach = _reach(B[1:])
-        for k in _close(m, fine, by - ay + reach, stride, reach + _reach(A[1:])):
+        for k in _near(m, fine, by - ay + reach, stride, reach + _reach(A[1:])):
             yield a, (by + k * fine, bz + k * z, B[1:])
 
 
-def _close(n: int, step: int, start: int, period: int, width: int) -> Iterator[int]:
+def _near(n: int, step: int, start: int, period: int, width: int) -> Iterator[int]:
     """The k below n where `start + k * step` is at most `width` past a multiple of `period`.
 
     Raises:

@@ -77,7 +77,7 @@ class Relation:
         return self.in_shapes, self.out_shapes, self.pieces
 
     @constant
-    def _given_to(self, function: Callable[..., Any], *args: Any) -> Any:
+    def _constant(self, function: Callable[..., Any], *args: Any) -> Any:
         """`function(self, *args)` as a constant for Dynamo, which cannot pass it a layout."""
         return function(self, *args)
 

@@ -75,7 +75,7 @@ def _run_uncached(
         refuse_while_tracing(out, copy)
         return _traced(backend, layout, arrays, fill, views=copy is None)
     if out is None and copy is True:
-        return _kept(backend, layout, arrays, options, fill)(*arrays)
+        return _cached_run(backend, layout, arrays, options, fill)(*arrays)
     made = run(backend, layout, arrays, out, copy, fill)
     if out is not None and backend.find(layout._runs, arrays, None, _INTO) is None:
         write = write_of(backend, layout)
@@ -90,7 +90,7 @@ _INTO = {"out": True}  # the options of a write, in keys
 _RUNS: dict[Layout, Runs] = {}
 
 
-def _kept(
+def _cached_run(
     backend: Backend, layout: Layout, arrays: tuple[Any, ...], options: dict[str, Any], fill: Any
 ) -> Run:
     """The cached function for arrays like these; equal layouts share it."""
@@ -119,7 +119,7 @@ def _traced(
     backend: Backend, layout: Layout, arrays: Sequence[Any], fill: Any, *, views: bool
 ) -> Any:
     id(layout)  # makes Dynamo guard the identity of the layout, not only its type
-    plan = layout._given_to(plan_layout, not backend.immutable, views)
+    plan = layout._constant(plan_layout, not backend.immutable, views)
     return trace(backend, plan, arrays, fill)
 
 

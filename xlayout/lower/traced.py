@@ -95,7 +95,7 @@ def plan_of(layout: Layout, mutable: bool, views: bool) -> Plan:
     )
     opened = any(n >= _LIMIT for shape in layout.in_shapes for n in shape)
     if program.gathers and opened:
-        raise _depends()
+        raise _depends_error()
     whole = None if opened else form_of(layout, views) if mutable else layout
     return steps, program.outputs, tables_of(layout, program), whole
 
@@ -159,11 +159,11 @@ def _size(n: int) -> _Size:
             axes.append(axis)
             n //= prime
     if n >= _LIMIT:
-        raise _depends()
+        raise _depends_error()
     return (n, tuple(axes)) if axes else n
 
 
-def _depends() -> SizeError:
+def _depends_error() -> SizeError:
     return SizeError(
         "a dynamic axis: this layout depends on its size; fix the size, or leave that axis alone"
     )

@@ -56,7 +56,7 @@ def tiled_linear(x: A | Sequence[A], tiles: Sequence[Sequence[A]], bias: A | Non
             where = f"tiles[{number // columns}][{number % columns}]"
             raise AxisError(f"{where}: shape {shape}; wanted 2 axes, (out, in)")
     if bias is not None:
-        _same(backend, blocks[0], bias, "bias")
+        _check_same(backend, blocks[0], bias, "bias")
         if _shape(bias) != (sum(heights),):
             raise SizeError(f"bias: shape {_shape(bias)}; the tiles make {(sum(heights),)}")
     parts = _parts(backend, blocks[0], x, widths)
@@ -65,7 +65,7 @@ def tiled_linear(x: A | Sequence[A], tiles: Sequence[Sequence[A]], bias: A | Non
         y = _product(parts, blocks[row * columns : (row + 1) * columns])
         if bias is not None:
             part = bias if len(heights) == 1 else backend.slice(bias, 0, top, bottom, 1)
-            part = _in_its_dtype(part, y, blocks[0])
+            part = _cast_bias(part, y, blocks[0])
             # With as many axes as the product: jax_numpy_rank_promotion may forbid adding axes.
             y = y + backend.reshape(part, (1,) * (y.ndim - 1) + (bottom - top,))
         made.append(y)
@@ -77,7 +77,7 @@ def _shape(x: Any) -> Shape:
     return tuple(x.shape)
 
 
-def _same(backend: Backend, tile: Any, x: Any, name: str) -> None:
+def _check_same(backend: Backend, tile: Any, x: Any, name: str) -> None:
     """Refuse an array of another framework or device than the tiles'."""
     other = backend_of(x, name)
     kind = other.kind(x)
@@ -100,7 +100,7 @@ def _parts(backend: Backend, tile: Any, x: Any, widths: list[int]) -> list[Any]:
     else:
         given = [("x", x, sum(widths))]
     for name, part, width in given:
-        _same(backend, tile, part, name)
+        _check_same(backend, tile, part, name)
         shape = _shape(part)
         if not shape:
             raise AxisError(f"{name}: no axes; wanted (..., {width})")
@@ -125,7 +125,7 @@ def _product(parts: Sequence[Any], row: Sequence[Any]) -> Any:
     return y
 
 
-def _in_its_dtype(bias: Any, y: Any, tile: Any) -> Any:
+def _cast_bias(bias: Any, y: Any, tile: Any) -> Any:
     """A bias in the weight's dtype, cast if autocast has narrowed the product."""
     if bias.dtype == tile.dtype != y.dtype:
         return bias.astype(y.dtype) if hasattr(bias, "astype") else bias.to(y.dtype)

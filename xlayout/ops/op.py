@@ -167,7 +167,7 @@ def array_function(call: Any, function: Any, layout: Any, like: Any = None) -> A
         call.__signature__ = _on_arrays(on_shapes, dict(zip(shapes, arrays, strict=True)))
         layout.__signature__ = _without_options(on_shapes)
     if function.__doc__:  # python -OO removes docstrings
-        call.__doc__ = _told_for_arrays(function.__doc__, dict(zip(shapes, arrays, strict=True)))
+        call.__doc__ = _doc_for_arrays(function.__doc__, dict(zip(shapes, arrays, strict=True)))
     layout.__name__ = layout.__qualname__ = f"{call.__name__}.layout"
     layout.__module__ = function.__module__  # where pickle looks for `call.layout`
     layout.__doc__ = f"`{call.__name__}` on shapes instead of arrays: the Layout it runs."
@@ -175,7 +175,7 @@ def array_function(call: Any, function: Any, layout: Any, like: Any = None) -> A
     return call
 
 
-def _told_for_arrays(doc: str, names: dict[str, str]) -> str:
+def _doc_for_arrays(doc: str, names: dict[str, str]) -> str:
     """A docstring with arrays for shapes, and the text of `Options` in place of `**_options`."""
     options = inspect.cleandoc(Options.__doc__ or "").partition("\n\n")[2]
     lines = []

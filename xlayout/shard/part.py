@@ -46,7 +46,7 @@ def part_of(plan: Plan, rank: int) -> Part:
             sends[dst] = form.size
             onto.append((start, at, form.packs))
             at += form.size
-    pack = Layout._of((stores, ((at,),), merge(_laddered(onto))))
+    pack = Layout._of((stores, ((at,),), merge(_joined(onto))))
     at = 0
     for src, start, there, form in plan.blocks.received(rank):
         if src == rank:
@@ -55,12 +55,12 @@ def part_of(plan: Plan, rank: int) -> Part:
             receives[src] = form.size
             from_wire.append((at, there, form.unpacks))
             at += form.size
-    unpacks = [*_laddered(from_wire), *(p.shifted(at, 0) for p in kept)]
+    unpacks = [*_joined(from_wire), *(p.shifted(at, 0) for p in kept)]
     unpack = Layout._of((((at,), *stores), makes, merge(unpacks)))
     return Part(tuple(sends), tuple(receives), pack, unpack)
 
 
-def _laddered(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[Piece]:
+def _joined(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[Piece]:
     """Pieces, shifted on both sides; equal ones at equal distances become a loop."""
 
     def fits(pieces: tuple[Piece, ...], loop: Loop) -> bool:

@@ -40,7 +40,7 @@ def pull(
         wanted = {r: _along(restrict(n, stretch), shape, sizes[r]) for r, n in needs.items()}
         for axis, n in enumerate(shape):
             used = {name for entry in spec for name in entry}
-            cut = _recognised(mesh, {r: w[axis] if w else () for r, w in wanted.items()}, n, used)
+            cut = _recognise(mesh, {r: w[axis] if w else () for r, w in wanted.items()}, n, used)
             if cut is None or None in wanted.values() or used & {*cut[0]}:
                 raise SizeError(_why(layout, dst))
             spec.append(cut[0])
@@ -93,7 +93,7 @@ def _union(runs: Iterator[range]) -> Runs:
     return merged(run for run in kept if run)
 
 
-def _recognised(
+def _recognise(
     mesh: Mesh, wanted: Mapping[int, Runs], n: int, used: Collection[str]
 ) -> tuple[tuple[str, ...], Split] | None:
     """Mesh axes and a split under which every rank holds the ranges of an axis that it wants."""
@@ -168,7 +168,7 @@ def _why(layout: Layout, dst: tuple[Sharding, ...]) -> str:
                 runs, within = box.on_output(axis), cut - box.offsets[axis]
                 inside = [r.out_step for r in runs if within > 0 and within % r.out_step]
                 if inside:
-                    return _teach(sharding, shape[axis], axis, cut, inside[0], runs)
+                    return _cut_error(sharding, shape[axis], axis, cut, inside[0], runs)
     return (
         f"pullback: no sharding of {layout.in_shapes} gives every rank what it needs for "
         f"{', '.join(map(str, dst))}; leave the source whole, or let it communicate"
@@ -182,7 +182,9 @@ def _cuts(sharding: Sharding, shape: Shape) -> Iterator[tuple[int, int]]:
             yield from ((axis, run.start) for run in runs)
 
 
-def _teach(sharding: Sharding, n: int, axis: int, cut: int, step: int, runs: Sequence[Run]) -> str:
+def _cut_error(
+    sharding: Sharding, n: int, axis: int, cut: int, step: int, runs: Sequence[Run]
+) -> str:
     parts = math.prod(sharding.counts(axis))
     steps = {r.out_step for r in runs}
     clean = [p for p in divisors(n) if all((n // p) % s == 0 or s % (n // p) == 0 for s in steps)]

@@ -104,7 +104,7 @@ def _along(sharding: Sharding, axis: int, n: int) -> Along:
             at += len(run)
     if split.pad:
         found = {widest: [strand for strands in found.values() for strand in strands]}
-    return {length: [(s, 1) for s in _laddered(strands)] for length, strands in found.items()}
+    return {length: [(s, 1) for s in _joined(strands)] for length, strands in found.items()}
 
 
 def equal_segments(sharding: Sharding, axis: int, n: int) -> list[tuple[int, int]] | None:
@@ -143,7 +143,7 @@ def _strands(
         position, at = position + n * size, at + n * part
 
 
-def _laddered(strands: Sequence[Strand]) -> list[Strand]:
+def _joined(strands: Sequence[Strand]) -> list[Strand]:
     """Equal strands at equal distances joined into loops, which ascend on both sides."""
     by_form: dict[_Form, list[tuple[int, int, _Form]]] = defaultdict(list)
     for position, rank, at, loops in strands:

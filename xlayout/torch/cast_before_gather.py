@@ -102,7 +102,7 @@ def _rewrite(region: Region) -> None:
             else:
                 cast = graph.call_function(like.target, (source, region.narrow))  # type: ignore[arg-type]
             _describe(cast, user)
-            user.replace_input_with(source, _viewed(cast, region.carrier, region.narrow))
+            user.replace_input_with(source, _view_as(cast, region.carrier, region.narrow))
     for node in graph.nodes:
         if node in region.nodes:
             _describe(node, node)
@@ -115,7 +115,7 @@ def _rewrite(region: Region) -> None:
                 kept = {k: v for k, v in cast.kwargs.items() if k == "memory_format"}
                 end = graph.call_function(_aten.clone.default, (end,), kept)
                 _describe(end, cast)
-            end = _viewed(end, region.narrow, region.carrier)
+            end = _view_as(end, region.narrow, region.carrier)
         cast.replace_all_uses_with(end)
         graph.erase_node(cast)
 
@@ -124,7 +124,7 @@ def _source(node: Node) -> Node:
     return node.args[0]  # type: ignore[return-value]
 
 
-def _viewed(node: Node, dtype: torch.dtype, now: torch.dtype) -> Node:
+def _view_as(node: Node, dtype: torch.dtype, now: torch.dtype) -> Node:
     """The bits of a node as another dtype of the same width."""
     if dtype == now:
         return node

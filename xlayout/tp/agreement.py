@@ -125,7 +125,7 @@ def _layer(name: str) -> str:
     return layer if leaf in LEAVES else name
 
 
-def _beginnings(name: str) -> Iterator[str]:
+def _prefixes(name: str) -> Iterator[str]:
     return (name[:at] for at, char in enumerate(name) if char in "._")
 
 

@@ -12,7 +12,7 @@ __all__ = ["NORMS_OF_HEADS", "PRESETS", "preset_of"]
 _QKV = "heads + kv_heads + kv_heads"
 
 
-def _separate(attention: str, out: str, keys: str) -> tuple[Rule, ...]:
+def _separate_qkv(attention: str, out: str, keys: str) -> tuple[Rule, ...]:
     """Queries, keys and values as three layers."""
     return (
         Rule(f"{attention}.q_proj", "column", "heads"),
@@ -22,19 +22,19 @@ def _separate(attention: str, out: str, keys: str) -> tuple[Rule, ...]:
     )
 
 
-def _fused(attention: str, features: str) -> tuple[Rule, ...]:
+def _fused_qkv(attention: str, features: str) -> tuple[Rule, ...]:
     return (
         Rule(f"{attention}.query_key_value", "column", features),
         Rule(f"{attention}.dense", "row", "heads"),
     )
 
 
-def _two(up: str, down: str, stored: Stored = "out_in") -> tuple[Rule, ...]:
+def _mlp(up: str, down: str, stored: Stored = "out_in") -> tuple[Rule, ...]:
     """An MLP of two layers."""
     return Rule(up, "column", stored=stored), Rule(down, "row", stored=stored)
 
 
-_ATTENTION = _separate("self_attn", "o_proj", "kv_heads")
+_ATTENTION = _separate_qkv("self_attn", "o_proj", "kv_heads")
 NORMS_OF_HEADS = (
     Rule("self_attn.q_norm", "whole", partial_grads=True),
     Rule("self_attn.k_norm", "whole", partial_grads=True),
@@ -53,7 +53,7 @@ _FUSED_GATED = (
     Rule("mlp.gate_up_proj", "column", "plain + plain"),
     Rule("mlp.down_proj", "row"),
 )
-_FOUR_TIMES = _two("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
+_FOUR_TIMES = _mlp("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
 
 _LLAMA = (*_ATTENTION, *_GATED)
 _QWEN3 = (*_LLAMA, *NORMS_OF_HEADS)
@@ -61,9 +61,9 @@ _QWEN3 = (*_LLAMA, *NORMS_OF_HEADS)
 PRESETS: dict[str, tuple[Rule, ...]] = {
     **dict.fromkeys(("gemma", "gemma2", "granite", "llama", "mistral", "qwen2"), _LLAMA),
     **dict.fromkeys(("gemma3_text", "qwen3"), _QWEN3),
-    "bloom": (*_fused("self_attention", "heads"), *_FOUR_TIMES),
+    "bloom": (*_fused_qkv("self_attention", "heads"), *_FOUR_TIMES),
     "chatglm": (
-        *_fused("self_attention", _QKV),
+        *_fused_qkv("self_attention", _QKV),
         Rule("mlp.dense_h_to_4h", "column", "plain + plain"),
         Rule("mlp.dense_4h_to_h", "row"),
     ),
@@ -84,20 +84,20 @@ PRESETS: dict[str, tuple[Rule, ...]] = {
         Rule("mlp.shared_experts.down_proj", "row"),
         Rule("mlp.gate", "whole"),
     ),
-    "falcon": (*_fused("self_attention", "groups"), *_FOUR_TIMES),
-    "falcon, one kv head": (*_fused("self_attention", _QKV), *_FOUR_TIMES),
+    "falcon": (*_fused_qkv("self_attention", "groups"), *_FOUR_TIMES),
+    "falcon, one kv head": (*_fused_qkv("self_attention", _QKV), *_FOUR_TIMES),
     "gpt2": (
         Rule("attn.c_attn", "column", "heads + heads + heads", stored="in_out"),
         Rule("attn.c_proj", "row", "heads", stored="in_out"),
-        *_two("mlp.c_fc", "mlp.c_proj", "in_out"),
+        *_mlp("mlp.c_fc", "mlp.c_proj", "in_out"),
     ),
     "gpt_bigcode": (
         Rule("attn.c_attn", "column", _QKV),
         Rule("attn.c_proj", "row", "heads"),
-        *_two("mlp.c_fc", "mlp.c_proj"),
+        *_mlp("mlp.c_fc", "mlp.c_proj"),
     ),
-    "gpt_neox": (*_fused("attention", "heads"), *_FOUR_TIMES),
-    "gptj": (*_separate("attn", "out_proj", "heads"), *_two("mlp.fc_in", "mlp.fc_out")),
+    "gpt_neox": (*_fused_qkv("attention", "heads"), *_FOUR_TIMES),
+    "gptj": (*_separate_qkv("attn", "out_proj", "heads"), *_mlp("mlp.fc_in", "mlp.fc_out")),
     "mixtral": (
         *_ATTENTION,
         *_EXPERTS,
@@ -106,19 +106,19 @@ PRESETS: dict[str, tuple[Rule, ...]] = {
         Rule("block_sparse_moe.experts.*.w2", "row"),
         Rule("block_sparse_moe.gate", "whole"),
     ),
-    "opt": (*_separate("self_attn", "out_proj", "heads"), *_two("fc1", "fc2")),
+    "opt": (*_separate_qkv("self_attn", "out_proj", "heads"), *_mlp("fc1", "fc2")),
     "phi": (
-        *_separate("self_attn", "dense", "kv_heads"),
+        *_separate_qkv("self_attn", "dense", "kv_heads"),
         Rule("self_attn.q_layernorm", "whole", partial_grads=True),
         Rule("self_attn.k_layernorm", "whole", partial_grads=True),
-        *_two("mlp.fc1", "mlp.fc2"),
+        *_mlp("mlp.fc1", "mlp.fc2"),
     ),
     "phi3": (
         Rule("self_attn.qkv_proj", "column", _QKV),
         Rule("self_attn.o_proj", "row", "heads"),
         *_FUSED_GATED,
     ),
-    "starcoder2": (*_ATTENTION, *_two("mlp.c_fc", "mlp.c_proj")),
+    "starcoder2": (*_ATTENTION, *_mlp("mlp.c_fc", "mlp.c_proj")),
 }
 
 

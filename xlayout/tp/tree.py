@@ -37,12 +37,12 @@ def _branches(value: Any) -> Iterable[tuple[Any, Any]] | None:
     """The children of a node; None for a leaf, such as a shape: a tuple or list of ints."""
     if isinstance(value, Mapping):
         return value.items()
-    if type(value) in (list, tuple) and any(map(_hangs, value)):
+    if type(value) in (list, tuple) and any(map(_is_nested, value)):
         return enumerate(value)
     return None
 
 
-def _hangs(value: Any) -> bool:
+def _is_nested(value: Any) -> bool:
     return isinstance(value, (Mapping, list, tuple)) or (
         hasattr(value, "shape") and not is_size(value)
     )

@@ -206,7 +206,7 @@ def _update(m: _Machine, items: list[Any]) -> None:
         into[key] = value
 
 
-def _two(m: _Machine) -> list[Any]:
+def _pop_pair(m: _Machine) -> list[Any]:
     value, key = m.stack.pop(), m.stack.pop()
     return [key, value]
 
@@ -266,7 +266,7 @@ _STEPS: dict[bytes, Callable[[_Machine], None]] = {
     b"\x87": _last(3),
     b"a": lambda m: _extend(m, [m.stack.pop()]),
     b"e": lambda m: _extend(m, m.marked()),
-    b"s": lambda m: _update(m, _two(m)),
+    b"s": lambda m: _update(m, _pop_pair(m)),
     b"u": lambda m: _update(m, m.marked()),
     b"c": lambda m: m.name(m.line(), m.line()),
     b"\x93": _stack_global,

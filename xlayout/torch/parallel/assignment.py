@@ -109,7 +109,7 @@ def weights_of(model: nn.Module, plan: TensorPlan) -> list[Weight]:
                 f"model: {other.name!r} and {name!r} are one parameter, cut as "
                 f"{other.placed.sharding} and as {placed.sharding}; give both one rule"
             )
-        if other.module is weight.module and _sends(other) != _sends(weight):
+        if other.module is weight.module and _communication(other) != _communication(weight):
             raise ShardingError(
                 f"model: {other.name!r} and {name!r} are one layer; give both the same rule"
             )
@@ -117,7 +117,7 @@ def weights_of(model: nn.Module, plan: TensorPlan) -> list[Weight]:
     return found
 
 
-def _sends(weight: Weight) -> Any:
+def _communication(weight: Weight) -> Any:
     rule = weight.placed.rule
     return rule and (rule.cut, rule.features, rule.gather, rule.scatter, rule.partial_grads)
 
@@ -157,7 +157,7 @@ def assignments(
                 weight.placed, weight.axis, group.rank
             )
     for name in dict.fromkeys(
-        _around(weight.owner) for weight in weights if weight.axis is not None
+        _parent(weight.owner) for weight in weights if weight.axis is not None
     ):
         refuse_exact(name, model.get_submodule(name))
     inside = {_around(weight.owner) for weight in weights if _leaves_cut(weight)}
@@ -165,19 +165,19 @@ def assignments(
     for weight in weights:
         if weight.axis is None and id(weight.module) in cut:
             refuse_whole(weight, found[id(weight.module)].role)
-        if weight.placed.rule is None and _around(weight.owner) in inside:
+        if weight.placed.rule is None and _parent(weight.owner) in inside:
             refuse_between(weight)
         if weight.placed.rule is None and weight.owner in around:
             refuse_beside(weight)
     return list(found.values())
 
 
-def _around(owner: str) -> str:
+def _parent(owner: str) -> str:
     """The name of a module's parent."""
     return owner.rpartition(".")[0]
 
 
-def _leaves_cut(weight: Weight) -> bool:
+def _leaves_outputs_sharded(weight: Weight) -> bool:
     """Whether a layer leaves its outputs sharded, for the next layer."""
     rule = weight.placed.rule
     return weight.axis is not None and rule is not None and rule.cut == "column" and not rule.gather

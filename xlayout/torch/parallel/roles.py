@@ -164,7 +164,7 @@ class WithRole(nn.Module):
         """As in the layer's own class; the derived class is made anew where the copy is loaded."""
         reduced: Any = super().__reduce_ex__(protocol)
         _, _, state, *rest = reduced
-        return _remade, (type(self).__mro__[2], tuple(self.xlayout_copies)), state, *rest
+        return _rebuild, (type(self).__mro__[2], tuple(self.xlayout_copies)), state, *rest
 
 
 Counted = tuple[int, tuple[tuple[int, int], ...]]
@@ -190,17 +190,17 @@ def assign_role(
 
 def _derived(kind: type[nn.Module], leaves: tuple[str, ...]) -> Any:
     if (kind, leaves) not in _DERIVED:
-        members = {leaf: property(_summed(leaf), *_put(leaf)) for leaf in leaves}
+        members = {leaf: property(_getter(leaf), *_setter(leaf)) for leaf in leaves}
         _DERIVED[kind, leaves] = type(f"Parallel{kind.__name__}", (WithRole, kind), members)
     return _DERIVED[kind, leaves]
 
 
-def _remade(kind: type[nn.Module], leaves: tuple[str, ...]) -> Any:
+def _rebuild(kind: type[nn.Module], leaves: tuple[str, ...]) -> Any:
     derived = _derived(kind, leaves)
     return derived.__new__(derived)
 
 
-def _summed(leaf: str) -> Callable[[WithRole], Any]:
+def _getter(leaf: str) -> Callable[[WithRole], Any]:
     """The getter of a copied parameter: while the layer runs, its gradient will be summed.
 
     A hook on the parameter would be lost in a copied or loaded module.
@@ -220,7 +220,7 @@ def _summed(leaf: str) -> Callable[[WithRole], Any]:
     return read
 
 
-def _put(leaf: str) -> tuple[Callable[[WithRole, Any], None], Callable[[WithRole], None]]:
+def _setter(leaf: str) -> tuple[Callable[[WithRole, Any], None], Callable[[WithRole], None]]:
     """Setter and deleter of a tensor in a parameter's place: FSDP sets views of flat parameters."""
 
     def put(self: WithRole, value: Any) -> None:

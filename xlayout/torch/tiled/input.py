@@ -27,7 +27,7 @@ def parts_of(given: Any, row: Sequence[Any]) -> tuple[Any, ...]:
     if len(parts) != len(row):
         raise SizeError(f"input_: {len(parts)} parts; wanted in_splits = {len(row)}")
     for i, (part, tile) in enumerate(zip(parts, row, strict=True)):
-        width, takes = _width(part, f"input_[{i}]"), _takes(tile)
+        width, takes = _width(part, f"input_[{i}]"), _input_width(tile)
         if takes is not None and width != takes:
             raise SizeError(f"input_[{i}]: last axis {width}; linears[0][{i}] takes {takes}")
     return parts
@@ -52,7 +52,7 @@ def whole_of(
     width = _width(x, "input_")
     if width != sum(widths):
         for tile, part in zip(row, partition(width, len(row)), strict=True):
-            if _takes(tile) not in (None, part):
+            if _input_width(tile) not in (None, part):
                 raise SizeError(f"input_: last axis {width}; wanted in_features = {sum(widths)}")
         widths = partition(width, len(row))
     return (x,) if len(row) == 1 else split(x, widths)
@@ -66,7 +66,7 @@ def _width(x: Any, name: str) -> int:
     return x.shape[-1]
 
 
-def _takes(tile: Any) -> int | None:
+def _input_width(tile: Any) -> int | None:
     """The input width of a plain layer; None if it is wrapped, sharded or of another class."""
     plain = type(tile) is nn.Linear and not tile._forward_pre_hooks
     whole = plain and type(tile.weight) is nn.Parameter and tile.weight.ndim == 2
