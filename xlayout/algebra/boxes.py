@@ -78,10 +78,10 @@ def boxes(
     return found
 
 
-def overlapping(stretches: Iterable[tuple[int, int, T]]) -> list[tuple[int, int, list[T]]]:
-    """Group (first, end, member) stretches that overlap: (first, end, members) of each group."""
+def overlapping(intervals: Iterable[tuple[int, int, T]]) -> list[tuple[int, int, list[T]]]:
+    """Group (first, end, member) intervals that overlap: (first, end, members) of each group."""
     groups: list[tuple[int, int, list[T]]] = []
-    for first, end, member in sorted(stretches, key=lambda stretch: stretch[:2]):
+    for first, end, member in sorted(intervals, key=lambda interval: interval[:2]):
         if groups and first < groups[-1][1]:
             low, high, members = groups[-1]
             groups[-1] = (low, max(high, end), [*members, member])

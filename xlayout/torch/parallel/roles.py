@@ -161,7 +161,7 @@ class WithRole(nn.Module):
             self.xlayout_runs = False
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """As in the layer's own class; the derived class is made anew where the copy is loaded."""
+        """As in the layer's own class; the derived class is made again when the copy is loaded."""
         reduced: Any = super().__reduce_ex__(protocol)
         _, _, state, *rest = reduced
         return _rebuild, (type(self).__mro__[2], tuple(self.xlayout_copies)), state, *rest
