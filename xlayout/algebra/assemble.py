@@ -30,7 +30,7 @@ def build(
     """
     writer = Writer(list(in_shapes))
     parts: list[list[tuple[int, tuple[Piece, ...]]]] = [[] for _ in out_shapes]
-    for j, k, here in between_each(pieces, ends(in_shapes), ends(out_shapes)):
+    for j, k, here in between_each(pieces, bounds(in_shapes), bounds(out_shapes)):
         parts[k].append((j, here))
     empty = [j for j, shape in enumerate(in_shapes) if 0 in shape]
     outputs = [
@@ -76,9 +76,7 @@ def _output(
         if found is None:
             continue
         before = len(writer.steps)
-        node = _assemble(
-            _Assembly(writer, target, flat_in), found, [()] * len(target), list(target)
-        )
+        node = _Assembly(writer, target, flat_in).assemble(found, [()] * len(target), list(target))
         steps = len(writer.steps) - before
         if node is not None and (
             steps <= _LONG + 4 * len(in_shapes) or math.prod(out_shape) >= _LITTLE * steps

@@ -48,9 +48,9 @@ def restrict(
     inputs: tuple[int, int] | None = None,
     outputs: tuple[int, int] | None = None,
 ) -> tuple[Piece, ...]:
-    """The pairs from one stretch of the inputs to one of the outputs, counted from their starts.
+    """The pairs between a range of the inputs and one of the outputs, relative to their starts.
 
-    Where a stretch has all of them, as that of an only array, nothing is composed: that would look
+    Where a range has all of them, as that of an only array, nothing is composed: that would look
     at every pair of loops.
     """
     pieces = tuple(pieces)

@@ -84,9 +84,9 @@ def lift(parts: Parts, before: Sequence[int] | int, after: Sequence[int] | int) 
     before, after = as_shape(before, "before"), as_shape(after, "after")
     a, c = math.prod(before), math.prod(after)
     lifted: list[Piece] = []
-    in_ends, out_ends = ends(in_shapes), ends(out_shapes)
-    for j, k, here in between_each(pieces, in_ends, out_ends):
-        (source, source_end), (to, to_end) = in_ends[j], out_ends[k]
+    in_bounds, out_bounds = bounds(in_shapes), bounds(out_shapes)
+    for j, k, here in between_each(pieces, in_bounds, out_bounds):
+        (source, source_end), (to, to_end) = in_bounds[j], out_bounds[k]
         for p in here:
             around = ((a, (source_end - source) * c, (to_end - to) * c), (c, 1, 1))
             loops = tuple((n, x * c, z * c) for n, x, z in p.loops)

@@ -116,7 +116,7 @@ class Writer:
         )
 
     def finish(self, outputs: Sequence[int]) -> Program:
-        """Drop the steps nobody reads: reshapes before another, and what came to nothing."""
+        """The program, without unused steps: reshapes before another, and failed attempts."""
         used, todo = set[int](), list(outputs)
         while todo:
             x = todo.pop()

@@ -215,7 +215,7 @@ class Relation:
         output, count = integer(output, "output", None), len(self.out_shapes)
         if not -count <= output < count:
             raise SizeError(f"output: {output}; the layout makes {count}, from 0")
-        part = self.between((0, self.in_size), ends(self.out_shapes)[output])
+        part = self.between((0, self.in_size), bounds(self.out_shapes)[output])
         return self._of((self.in_shapes, (self.out_shapes[output],), part))
 
     def each(self) -> list[Self]:
@@ -225,7 +225,7 @@ class Relation:
         >>> [part.out_shape for part in Layout.concat([(2,), (3,)]).inverse().each()]
         [(2,), (3,)]
         """
-        parts = restrict_each(self.pieces, ends(self.out_shapes), inputs=False)
+        parts = restrict_each(self.pieces, bounds(self.out_shapes), inputs=False)
         return [
             self._of((self.in_shapes, (shape,), part))
             for shape, part in zip(self.out_shapes, parts, strict=True)

@@ -146,7 +146,7 @@ _FAR = 1 << 20  # trial divisors; enough to find all divisors of sizes below 2^4
 
 
 def divisors(n: int) -> list[int]:
-    """The divisors of `n`, smallest first; of a number past 2^40 those that are soon found.
+    """The divisors of `n`, smallest first; above 2^40 only those that are found quickly.
 
     >>> divisors(12), divisors(9), divisors(0)
     ([1, 2, 3, 4, 6, 12], [1, 3, 9], [])

@@ -34,7 +34,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _axes(shape: Sequence[int], strides: Sequence[int]) -> Side:
-    """Flat positions of `shape`, carrying what each is worth under `strides`."""
+    """Flat positions of `shape`, carrying their addresses under `strides`."""
     return side(0, 0, tuple(zip(shape, row_major(shape), strides, strict=True)))
 
 

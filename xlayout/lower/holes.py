@@ -9,7 +9,7 @@ from typing import Any, cast
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.boxes import Box, boxes
 from xlayout.algebra.compose import between_each
-from xlayout.algebra.shapes import Shape, ends
+from xlayout.algebra.shapes import Shape, bounds
 from xlayout.backend import Backend
 
 __all__ = ["fill_holes", "has_holes", "holes_of"]
@@ -47,7 +47,7 @@ def holes_of(layout: Layout) -> tuple[tuple[Region, ...], ...]:
     """
     written: list[list[tuple[Shape, tuple[Piece, ...]]]] = [[] for _ in layout.out_shapes]
     for j, k, pieces in between_each(
-        layout.pieces, ends(layout.in_shapes), ends(layout.out_shapes)
+        layout.pieces, bounds(layout.in_shapes), bounds(layout.out_shapes)
     ):
         written[k].append((layout.in_shapes[j], pieces))
     return tuple(map(tuple, map(_holes, layout.out_shapes, written)))

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from xlayout.algebra import Layout
 from xlayout.algebra.compose import between_each
-from xlayout.algebra.shapes import ends
+from xlayout.algebra.shapes import bounds
 from xlayout.algebra.strided import row_major, strided_copies
 from xlayout.backend import Moves
 
@@ -28,12 +28,10 @@ def moves_of(
     """
     sources = tuple(map(row_major, layout.in_shapes)) if sources is None else sources
     targets = tuple(map(row_major, layout.out_shapes)) if targets is None else targets
-    ins = list(zip(bounds(layout.in_shapes), layout.in_shapes, sources, strict=True))
-    outs = list(zip(bounds(layout.out_shapes), layout.out_shapes, targets, strict=True))
     return tuple(
         (j, k, copy)
         for j, k, pieces in between_each(
-            layout.pieces, ends(layout.in_shapes), ends(layout.out_shapes)
+            layout.pieces, bounds(layout.in_shapes), bounds(layout.out_shapes)
         )
         for copy in strided_copies(
             pieces, layout.in_shapes[j], sources[j], layout.out_shapes[k], targets[k]

@@ -89,7 +89,7 @@ def check_segments(placed: Mapping[str, Placed]) -> None:
 
 
 def check_companions(placed: Mapping[str, Placed], numbers: Numbers) -> None:
-    """Check that what belongs to a weight that is cut, such as scales of its numbers, has a rule.
+    """Check that what belongs to a sharded weight, such as quantization scales, has a rule.
 
     So has what an attention module holds for each head, where its layers are cut between heads.
 
@@ -109,7 +109,7 @@ def check_companions(placed: Mapping[str, Placed], numbers: Numbers) -> None:
                 "which the layers beside it are cut; give a "
                 f"Rule({'.'.join(name.split('.')[-2:])!r}, …) that cuts it, or leave them 'whole'"
             )
-        if layer in layers or not cut.isdisjoint(_beginnings(name)):
+        if layer in layers or not cut.isdisjoint(_prefixes(name)):
             raise ShardingError(
                 f"weights[{name!r}]: no rule names it, and the layer that it belongs to is cut; "
                 f"give a Rule({'.'.join(name.split('.')[-2:])!r}, …) that says how, or 'whole'"

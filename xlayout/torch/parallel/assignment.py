@@ -160,8 +160,10 @@ def assignments(
         _parent(weight.owner) for weight in weights if weight.axis is not None
     ):
         refuse_exact(name, model.get_submodule(name))
-    inside = {_around(weight.owner) for weight in weights if _leaves_cut(weight)}
-    around = {_around(w.owner) for w in weights if _leaves_cut(w) and w.leaf == "weight"}
+    inside = {_parent(weight.owner) for weight in weights if _leaves_outputs_sharded(weight)}
+    around = {
+        _parent(w.owner) for w in weights if _leaves_outputs_sharded(w) and w.leaf == "weight"
+    }
     for weight in weights:
         if weight.axis is None and id(weight.module) in cut:
             refuse_whole(weight, found[id(weight.module)].role)
@@ -228,9 +230,9 @@ def _role(
     if module_is_summed:
         return Experts(group)
     if weight.leaf == "bias":
-        return Alone(line)  # a bias by itself: that of a layer comes after its matrix
+        return Alone(group)  # a bias without a matrix: that of a layer comes after it
     if weight.leaf != "weight" and len(weight.placed.shape) == 1 and _is_of_heads(weight.placed):
-        return Alone(line)  # a number for each head, which attention uses for its own
+        return Alone(group)  # a number for each head, which attention uses for its own
     if weight.leaf != "weight":
         raise ShardingError(
             f"model: {weight.name!r} is cut, and nothing says what its module "
@@ -246,7 +248,7 @@ def _is_of_heads(placed: Placed) -> bool:
     )
 
 
-def _of_layer(weight: Weight, axis: int, plan: TensorPlan, line: Line) -> Role:
+def _of_layer(weight: Weight, axis: int, plan: TensorPlan, group: TPGroup) -> Role:
     placed, module = weight.placed, weight.module
     rule: Any = placed.rule
     runs = [placed.sharding.owned(rank, placed.shape)[axis] for rank in range(plan.parts)]

@@ -15,11 +15,11 @@ from torch import nn
 from xlayout.errors import ShardingError
 
 __all__ = [
-    "counts_own_heads",
+    "forbid_dropout",
     "refuse_modules_of_heads",
     "refuse_other_heads",
-    "refuses_dropout",
-    "slices_alibi",
+    "set_local_heads",
+    "slice_alibi",
 ]
 
 _HEADS = ("num_heads", "num_attention_heads", "n_head", "n_heads", "num_q_heads")
@@ -105,8 +105,8 @@ def _left(name: str) -> str:
     return f"Rule('{re.sub(r'[0-9]+', '*', name)}.*', 'whole')"
 
 
-def refuses_dropout(module: nn.Module) -> None:
-    """Let an attention module refuse to drop scores in training, where ranks have unequal heads.
+def forbid_dropout(module: nn.Module) -> None:
+    """Make an attention module refuse dropout in training, for ranks with unequal head counts.
 
     They would draw different numbers of random values, and from then on drop different elements of
     activations that must be equal on all ranks.

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from xlayout.errors import ShardingError
 from xlayout.torch.parallel.assignment import Weight, assignments, weights_of
 from xlayout.torch.parallel.heads import (
-    counts_own_heads,
+    forbid_dropout,
     refuse_modules_of_heads,
     refuse_other_heads,
     set_local_heads,

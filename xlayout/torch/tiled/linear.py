@@ -30,9 +30,9 @@ class TiledLinear(nn.Module):
     only the last column of tiles has a bias. `load_state_dict` also takes the parameters of a dense
     layer or of another grid, and cuts them for this one.
 
-    Tiles of plain `nn.Linear` are initialised as parts of one layer of `in_features`: drawn
-    separately, as DeepSpeed draws them, they would make the output larger by the square root of
-    `in_splits`. Their `reset_parameters` draws so too.
+    Tiles of plain `nn.Linear` are initialised as parts of one layer of `in_features`, also by
+    `reset_parameters`. Initialised separately, as in DeepSpeed, they would make the output larger
+    by the square root of `in_splits`.
 
     Args:
         in_features: size of the last axis of the input.
