@@ -6,6 +6,7 @@
  */
 
 enum {
+    VECTOR = 16,           /* bytes of the smallest */
     COMPOUND = 1 << 16,    /* bytes of a tile */
     COMPOUND_IN = 256,     /* bytes of each of its rows in the input, if there are rows enough */
     COMPOUND_ROW = 1024,   /* bytes from which a row takes in no further loop, */
@@ -19,11 +20,18 @@ static bool has_loop(const Side *side, int k)
     return false;
 }
 
-/* Adds the loops that continue a side where it is contiguous, until it has `enough` bytes. */
-static void extend(const Copy *c, Side *side, const Side *other, bool out, int64_t enough)
+static int64_t bytes_of_side(const Copy *c, const Side *side)
 {
     int64_t bytes = c->width;
     for (int j = 0; j < side->count; j++) bytes *= c->loop[side->loop[j]].n;
+    return bytes;
+}
+
+/* Adds loops that continue a side, whose first loop is short, where it is contiguous. */
+static void extend(const Copy *c, Side *side, const Side *other, bool out, int64_t enough)
+{
+    int64_t bytes = bytes_of_side(c, side);
+    if (side->count == 1 && bytes >= (c->cached ? VECTOR : LINE)) return;
     for (int k = 0; bytes < enough && k < c->rank; k++) {
         if ((out ? c->loop[k].out : c->loop[k].in) != bytes || has_loop(side, k) || has_loop(other, k)) continue;
         side->loop[side->count++] = k;
@@ -32,17 +40,29 @@ static void extend(const Copy *c, Side *side, const Side *other, bool out, int64
     }
 }
 
-/* Finds the loops of rows and columns. Both get a line before either gets more, as some loop may continue both. */
-static void find_sides(Copy *c)
+static void reset_sides(Copy *c) { c->rows = (Side){1, {c->rank - 1}}, c->columns = (Side){1, {c->along}}; }
+
+/* Whether both sides come to `enough` bytes. A loop that continues both of them goes to the first. */
+static bool extend_both(Copy *c, bool rows_first, int64_t enough)
 {
-    c->rows = (Side){1, {c->rank - 1}}, c->columns = (Side){1, {c->along}};
-    c->compound = false;
-    if (c->kind != TRANSPOSE) return;
-    extend(c, &c->rows, &c->columns, true, LINE);
-    extend(c, &c->columns, &c->rows, false, LINE);
+    reset_sides(c);
+    if (rows_first) extend(c, &c->rows, &c->columns, true, enough);
+    extend(c, &c->columns, &c->rows, false, enough);
+    extend(c, &c->rows, &c->columns, true, enough);
+    if (min(bytes_of_side(c, &c->rows), bytes_of_side(c, &c->columns)) < enough) return false;
     if (c->rows.count > 1) extend(c, &c->rows, &c->columns, true, COMPOUND_ROW);
     if (c->columns.count > 1) extend(c, &c->columns, &c->rows, false, COMPOUND_COLUMN);
     c->compound = c->rows.count > 1 || c->columns.count > 1;
+    return true;
+}
+
+/* Finds the loops of rows and columns: if they can be as long, of a line each, or else of a vector. */
+static void find_sides(Copy *c)
+{
+    c->compound = false;
+    for (int64_t enough = LINE; c->kind == TRANSPOSE && enough >= VECTOR; enough /= 2)
+        if (extend_both(c, true, enough) || extend_both(c, false, enough)) return;
+    reset_sides(c);
 }
 
 /* Shapes one side of a tile: about `room` elements, or up to `most` if it takes so many to come to whole lines. */
