@@ -2,7 +2,8 @@
 
 Its modules, from the bottom up:
 
-    side, tile      a copy cut into tiles
+    side            what lies side by side in a tile's input or output
+    shape, tile     a copy cut into tiles
     plan            many of them, as a table of numbers
     table, chain    what a program reads there, and what it waits for
     shift           how it moves a tile of rows that begin within words

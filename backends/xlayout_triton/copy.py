@@ -29,21 +29,28 @@ def _product(sizes, first, last):
 @triton.constexpr_function
 def _in_order(tile, side):
     # The sizes of a tile in the order of the input's memory (0) or of the output's (1).
-    r, b, a, c = tile.sizes
-    return (r, b, a, c) if side == 0 and a > 1 else (r, a, b, c)
+    return tuple(tile.sizes[k] for k in tile.orders[side])
+
+
+@triton.constexpr_function
+def _turn(tile):
+    # Where each axis of the output's order is in the input's.
+    read, written = tile.orders
+    return tuple(read.index(k) for k in written)
 
 
 @triton.jit
 def _pointers(base, length, strides, sizes, numbers, SIDE: tl.constexpr, TILE: tl.constexpr):
     # Pointers to one side of a tile, a row for each run of memory, and a mask of those in bounds.
-    # Axes are in this side's memory order. Addresses are computed in vectors and then multiplied by
-    # the size of one, from which Triton infers that it may move whole vectors.
+    # Strides are in this side's memory order. Addresses are computed in vectors and then multiplied
+    # by the size of one, from which Triton infers that it may move whole vectors.
+    ORDER: tl.constexpr = TILE.orders[SIDE]
     SHAPE: tl.constexpr = _in_order(TILE, SIDE)
     APART: tl.constexpr = 4 - TILE.runs[SIDE]
     ROWS: tl.constexpr = _product(SHAPE, 0, APART)
     LENGTH: tl.constexpr = _product(SHAPE, APART, 4)
     VECTOR: tl.constexpr = TILE.vectors[SIDE]
-    start = numbers[APART].to(tl.int64) * (LENGTH // VECTOR)
+    start = numbers[ORDER[APART]].to(tl.int64) * (LENGTH // VECTOR)
     along = tl.arange(0, LENGTH)[None, :]
     inside = along < tl.minimum(length - start, LENGTH // VECTOR).to(tl.int32) * VECTOR
     base += start
@@ -51,12 +58,12 @@ def _pointers(base, length, strides, sizes, numbers, SIDE: tl.constexpr, TILE: t
     offset = tl.zeros([ROWS, 1], tl.int64 if TILE.wide else tl.int32)
     for k in tl.static_range(APART - 1, -1, -1):
         stride = tl.load(strides + k)
-        start = numbers[k].to(tl.int64) * SHAPE[k]
+        start = numbers[ORDER[k]].to(tl.int64) * SHAPE[k]
         base += start * stride
         at = row % SHAPE[k]
         row = row // SHAPE[k]
         offset += at * stride.to(offset.dtype)
-        inside = inside & (at < tl.minimum(sizes[k] - start, SHAPE[k]).to(tl.int32))
+        inside = inside & (at < tl.minimum(sizes[ORDER[k]] - start, SHAPE[k]).to(tl.int32))
     BYTES: tl.constexpr = VECTOR * TILE.unit
     first = tl.multiple_of((base * BYTES).to(tl.pointer_type(unit_of(TILE))), BYTES)
     return first + (offset * VECTOR + along), inside
@@ -74,26 +81,20 @@ def _select(addresses, number):
 @triton.jit
 def _copy_tile(piece, number, source, target, LINK: tl.constexpr, TILE: tl.constexpr):
     # Copies one tile of one piece from one address to another.
-    R: tl.constexpr = TILE.sizes[0]
-    B: tl.constexpr = TILE.sizes[1]
-    A: tl.constexpr = TILE.sizes[2]
-    C: tl.constexpr = TILE.sizes[3]
     source //= TILE.vectors[0] * TILE.unit
     target //= TILE.vectors[1] * TILE.unit
     read, write, r, b, a, c = placed(piece, number, source, target)
-    n_r, n_b, n_a = three(piece + SIZES)
+    numbers, sizes = (r, b, a, c), three(piece + SIZES)
     strides, length = piece + STRIDES, tl.load(piece + LENGTHS)
     chain.wait(LINK)
-    if A == 1:  # nothing to transpose
-        where, inside = _pointers(read, length, strides, (n_r, n_a, n_b), (r, a, b, c), 0, TILE)
-    else:
-        where, inside = _pointers(read, length, strides, (n_r, n_b, n_a), (r, b, a, c), 0, TILE)
+    where, inside = _pointers(read, length, strides, sizes, numbers, 0, TILE)
     values = tl.load(where, inside)
     strides, length = piece + STRIDES + 3, tl.load(piece + LENGTHS + 1)
-    where, inside = _pointers(write, length, strides, (n_r, n_a, n_b), (r, a, b, c), 1, TILE)
-    if A > 1:
-        values = tl.permute(tl.reshape(values, (R, B, A, C)), (0, 2, 1, 3))
-        values = tl.reshape(values, where.shape)
+    where, inside = _pointers(write, length, strides, sizes, numbers, 1, TILE)
+    if TILE.orders[0] != TILE.orders[1]:
+        TURN: tl.constexpr = _turn(TILE)
+        values = tl.reshape(values, _in_order(TILE, 0))
+        values = tl.reshape(tl.permute(values, (TURN[0], TURN[1], TURN[2], 3)), where.shape)
     tl.store(where, values, inside)
 
 

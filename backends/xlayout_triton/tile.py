@@ -7,10 +7,11 @@ A tile spans four axes, r, b, a and c, each a power of two long:
     b   the axis that comes next in the output
     r   one axis more, where the others do not fill a tile
 
-The kernel reads a tile in the order (r, b, a, c) and writes it in the order (r, a, b, c). On each
-side the last axes are one run of memory, as far as their strides chain, and vectors of up to 16
-bytes move it. A transpose is (1, b, a, 1), a zip (1, 2, a, 1) whose output is one run, a row block
-(1, b, 1, c). Axes that are left are counted through by the number of the tile.
+The kernel reads a tile in the order (r, b, a, c) and writes it in the order (r, a, b, c), if r does
+not continue a or b (see `shape`). On each side the last axes are one run of memory, as far as their
+strides chain, and vectors of up to 16 bytes move it. A transpose is (1, b, a, 1), a zip
+(1, 2, a, 1) whose output is one run, a row block (1, b, 1, c). Axes that are left are counted
+through by the number of the tile.
 
 Nothing here needs Triton or a GPU: integers in, integers out.
 """
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from xlayout_triton.shape import LINE, NO_AXIS, Four, shape_of
 from xlayout_triton.side import VECTOR, Loop, chained, side_of
 
 __all__ = [
@@ -52,9 +54,6 @@ TILE = 1 << 15
 LONG = 1 << 10
 """Bytes from which a run within a tile is long."""
 
-LINE = 128
-"""Bytes that the threads of a warp should find side by side."""
-
 WIDEST = 8
 """Bytes of the widest integer."""
 
@@ -78,13 +77,8 @@ SHIFT_WARPS = {1: 8, 2: 4}
 
 MOST_TILES = 1 << 31
 
-WASTE = 1.25
-"""Threads that may be there for each that has work, so that a tile can be larger."""
-
 SIZES, STRIDES, LENGTHS, COUNT, WORDS = 26, 29, 35, 37, 38
 """Where some of the words of a cut are, and how many there are; see `Cut`."""
-
-_NO_AXIS: Loop = (1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +88,7 @@ class Tile:
     Args:
         unit: bytes of the integer that elements are moved as.
         sizes: units along r, b, a and c.
+        orders: of which of them its axes are, in the input's memory and in the output's.
         runs: how many axes are one run of memory, counted from the last, in the input and output.
         vectors: units that are moved at once, on either side.
         wide: whether positions within a tile need 64 bits.
@@ -102,7 +97,8 @@ class Tile:
     """
 
     unit: int
-    sizes: tuple[int, int, int, int]
+    sizes: Four
+    orders: tuple[Four, Four]
     runs: tuple[int, int]
     vectors: tuple[int, int]
     wide: bool
@@ -172,7 +168,7 @@ def cut(
 
 def _shifts(axes: Sequence[Loop], run: int, unit: int) -> bool:
     """Whether a copy transposes narrow elements, of which a tile is not longer than a row."""
-    _, b, a, _ = _shape(axes, run // unit, unit, STRIP // unit)
+    (_, b, a), *_ = shape_of(axes, run // unit, unit, STRIP // unit)
     lines = a[0] * unit >= ROW * READ_WORD and b[0] * unit >= ROW * WRITE_WORD
     return lines and run == unit == a[1] == b[2] and unit in SHIFT_WARPS
 
@@ -189,26 +185,24 @@ def _tiled(
     shifted: bool = False,
 ) -> Cut | None:
     """Axes with strides in bytes and a run in units, in tiles of up to `room` units."""
-    r, b, a, sizes = _shape(axes, run, unit, room)
+    (r, b, a), sizes, orders = shape_of(axes, run, unit, room)
     if shifted:  # the last word of a row lacks its other half, so the next tile begins with it
         sizes = 1, (ROW - 1) * WRITE_WORD // unit, (ROW - 1) * READ_WORD // unit, 1
     outer = [axis for axis in reversed(axes) if axis not in (r, b, a)]
     if len(outer) > OUTER:
         return None
-    outer += [_NO_AXIS] * (OUTER - len(outer))
-    tr, tb, ta, tc = sizes
-    c = (run, unit, unit)
-    written = ((r, tr), (a, ta), (b, tb), (c, tc))
-    read = ((r, tr), (b, tb), (a, ta), (c, tc)) if ta > 1 else written
+    outer += [NO_AXIS] * (OUTER - len(outer))
+    spanned = tuple(zip((r, b, a, (run, unit, unit)), sizes, strict=True))
+    read, written = ([spanned[k] for k in order] for order in orders)
     reads, writes = partial(chained, 1, read, unit), partial(chained, 2, written, unit)
     chains = axes and not shifted
     runs = (reads(padded=False)[0], writes(padded=False)[0]) if chains else (1, 1)
     reach = reads(padded=True)[1], writes(padded=True)[1]
-    if ta == 1:  # nothing to turn, if the rows of both sides are the same
+    if orders[0] == orders[1]:  # nothing to turn, if the rows of both sides are the same
         runs = min(runs), min(runs)
     x = side_of(1, read, runs[0], outer, offsets[0], aligned[0], unit)
     z = side_of(2, written, runs[1], outer, offsets[1], aligned[1], unit)
-    tiles = [-(-axis[0] // size) for axis, size in zip((r, b, a, c), sizes, strict=True)]
+    tiles = [-(-axis[0] // size) for axis, size in spanned]
     count = math.prod(tiles) * math.prod(n for n, _, _ in outer)
     if count >= MOST_TILES:
         return None
@@ -218,7 +212,7 @@ def _tiled(
     for (n, _, _), step, by in zip(outer, x.outer, z.outer, strict=True):
         words += [*_digit(n), step, by]
     words += [r[0], b[0], a[0], *x.strides, *z.strides, x.length, z.length]
-    tile = Tile(unit, sizes, runs, (x.vector, z.vector), x.wide or z.wide, warps, shifted)
+    tile = Tile(unit, sizes, orders, runs, (x.vector, z.vector), x.wide or z.wide, warps, shifted)
     spans = _span(1, axes, run * unit, offsets[0]), _span(2, axes, run * unit, offsets[1])
     return Cut(tile, count, reach, spans, (*words, count))
 
@@ -258,39 +252,3 @@ def _in_bytes(loops: Sequence[Loop], itemsize: int) -> tuple[int, list[Loop]]:
 
 def _by_out_stride(loop: Loop) -> tuple[int, int]:
     return -abs(loop[2]), -abs(loop[1])
-
-
-def _shape(
-    axes: Sequence[Loop], run: int, unit: int, room: int
-) -> tuple[Loop, Loop, Loop, tuple[int, int, int, int]]:
-    """The axes r, b and a, and the sizes of a tile of `room` units along r, b, a and c."""
-    if not axes:  # one kernel for runs of whatever length
-        return _NO_AXIS, _NO_AXIS, _NO_AXIS, (1, 1, 1, room)
-    line = LINE // unit
-    tc = _fit(run, room, line)
-    b = axes[-1]
-    a = min((axis for axis in axes if axis[1]), key=lambda axis: abs(axis[1]), default=b)
-    if run >= line or a is b:
-        a = _NO_AXIS
-    left = [axis for axis in axes if axis is not b and axis is not a]
-    r = left[-1] if left else _NO_AXIS
-    room //= tc
-    least = max(1, line // tc)
-    tb = _fit(b[0], 1 << room.bit_length() // 2, least)
-    ta = _fit(a[0], room // tb, least)
-    tb = _fit(b[0], room // ta, least)
-    return r, b, a, (_fit(r[0], room // (ta * tb), 1), tb, ta, tc)
-
-
-def _fit(n: int, most: int, least: int) -> int:
-    """A power of two for a tile along `n` elements: the largest that wastes few threads."""
-    size = min(most, 1 << (n - 1).bit_length())
-    choices = [size]
-    while size > least:
-        size //= 2
-        choices.append(size)
-    wastes = [-(-n // size) * size / n for size in choices]
-    return next(
-        (size for size, waste in zip(choices, wastes, strict=True) if waste <= WASTE),
-        choices[wastes.index(min(wastes))],
-    )

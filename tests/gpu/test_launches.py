@@ -23,6 +23,12 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.joi
 OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], str, int]] = {
     "zip": (lambda x: xl.interleave(x, axis=1), ((8192, 4096),), "bfloat16", 1),
     "transpose": (xl.matrix_transpose, ((8191, 4099),), "float32", 1),
+    "rope, transpose": (
+        xl.rope_pairs.layout((8192, 4096), heads=32) >> xl.matrix_transpose.layout((8192, 4096)),
+        ((8192, 4096),),
+        "bfloat16",
+        1,
+    ),
     "qkv": (
         lambda *xs: xl.fuse_qkv(*xs, heads=16, kv_heads=4),
         ((8192, 4096), (2048, 4096), (2048, 4096)),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+from hypothesis import strategies as st
 
 from tests.native.oracle import Buffer, Loops, Move, expect
 from tests.native.test_copy import permuted, span
 
-__all__ = ["EDGES", "FAMILIES", "ITEMSIZES", "between", "prepared", "several"]
+__all__ = ["EDGES", "FAMILIES", "ITEMSIZES", "between", "compounds", "prepared", "several"]
 
 ITEMSIZES = (1, 2, 4, 8, 16)
 
@@ -32,6 +35,11 @@ _SHAPES = {
     "transpose wide": ((12, 1001), (1, 0)),
     "transpose batch": ((3, 65, 68), (0, 2, 1)),
     "four axes": ((7, 10, 6, 33), (2, 0, 3, 1)),
+    "rows of two loops": ((3, 2, 40, 150), (3, 0, 2, 1)),
+    "columns of two loops": ((150, 3, 40, 2), (1, 3, 2, 0)),
+    "rows of two odd loops": ((3, 45, 77), (2, 1, 0)),
+    "columns of two odd loops": ((2, 77, 45, 3), (3, 2, 0, 1)),
+    "one loop for either": ((2, 1501, 3), (2, 1, 0)),
 }
 
 FAMILIES: dict[str, Loops] = {name: permuted(*case) for name, case in _SHAPES.items()}
@@ -44,6 +52,18 @@ EDGES = [
     for wider in (0, 1)
 ]
 """(shape, bytes of an element) of transposes that end near where tiles of shifted rows do."""
+
+
+@st.composite
+def compounds(draw: st.DrawFn, most: int) -> Loops:
+    """Transposes whose innermost loops are short, in the input, in the output or in both."""
+    short, some = st.integers(2, 9), st.sampled_from((2, 3, 8, 17, 40, 64, 130))
+    ends = draw(st.sampled_from(((short, short), (short, some), (some, short))))
+    shape = [draw(ends[0]), *draw(st.lists(some, min_size=1, max_size=3)), draw(ends[1])]
+    while math.prod(shape) > most:
+        shape.remove(max(shape))
+    axes = draw(st.permutations(range(1, len(shape))))
+    return permuted(tuple(shape), (*axes, 0))
 
 
 def between(loops: Loops) -> tuple[Move, int, int]:

@@ -10,7 +10,7 @@ from tests.native.oracle import Buffer
 from xlayout_triton.plan import Plan
 from xlayout_triton.tile import READ_WORD, ROW, WORDS, WRITE_WORD, Tile
 
-__all__ = ["emulate", "positions"]
+__all__ = ["emulate", "positions", "turned"]
 
 Side = tuple[np.ndarray, np.ndarray]
 """Positions of units, a row for each run of memory, and which of them are inside."""
@@ -40,9 +40,7 @@ def _tile(tile: Tile, words: list[int], number: int, source: Buffer, target: Buf
     values = np.zeros((*where.shape, tile.unit + 1), np.uint8)
     values[inside, :-1] = source.bytes[where[inside][:, None] * tile.unit + unit]
     values[..., -1] = inside
-    r, b, a, c = tile.sizes
-    if a > 1:
-        values = values.reshape(r, b, a, c, -1).transpose(0, 2, 1, 3, 4).reshape(*to.shape, -1)
+    values = turned(tile, values).reshape(*to.shape, -1)
     assert (values[..., -1] == written).all(), "what is read is not what is written"
     target.bytes[to[written][:, None] * tile.unit + unit] = values[written, :-1]
 
@@ -88,13 +86,18 @@ def _numbers(words: list[int], number: int) -> tuple[list[int], list[int]]:
     return at[:4], at[4:]
 
 
+def turned(tile: Tile, values: np.ndarray) -> np.ndarray:
+    """What is read, in the order in which it is written."""
+    read, written = tile.orders
+    apart = values.reshape(*(tile.sizes[k] for k in read), -1)
+    return apart.transpose(*(read.index(k) for k in written), 4)
+
+
 def positions(tile: Tile, words: list[int], number: int) -> tuple[Side, Side]:
     """Units that a tile reads and writes, both in the order of their side."""
     (c, b, a, r), outer = _numbers(words, number)
-    n_r, n_b, n_a = words[26:29]
-    R, B, A, C = tile.sizes
-    written = (R, A, B, C), (r, a, b, c), (n_r, n_a, n_b)
-    read = written if A == 1 else ((R, B, A, C), (r, b, a, c), (n_r, n_b, n_a))
+    axes = [*zip(tile.sizes, (r, b, a, c), (*words[26:29], 0), strict=True)]
+    read, written = (zip(*(axes[k] for k in order), strict=True) for order in tile.orders)
     base = [words[k] + sum(i * words[12 + 4 * j + k] for j, i in enumerate(outer)) for k in (0, 1)]
     return (
         _side(*read, base[0], words[29:32], words[35], tile.runs[0], tile.vectors[0]),

@@ -18,6 +18,8 @@ from xlayout_triton.plan import ALONE, planned
 QKV = xl.fuse_qkv.layout((64, 48), (16, 48), (16, 48), heads=4, kv_heads=1)
 LAYOUTS: dict[str, Layout] = {
     "one piece": xl.matrix_transpose.layout((70, 200)),
+    "rows of two loops": xl.rope_pairs.layout((64, 90), heads=2)
+    >> xl.matrix_transpose.layout((64, 90)),
     "zip": xl.interleave.layout((40, 512), axis=1),
     "three inputs": QKV,
     "three outputs": QKV.inverse(),

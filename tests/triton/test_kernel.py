@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests import strategies
 from tests.native.oracle import Buffer, Loops, Move, expect
 from tests.native.test_copy import copies, permuted
-from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, prepared, several
+from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, compounds, prepared, several
 from tests.triton.conftest import INTERPRETED
 from xlayout.algebra import Layout
 from xlayout_torch import cuda
@@ -68,6 +68,12 @@ def agree(loops: Loops, itemsize: int, shift: int, device: str) -> None:
 @examples
 @given(loops=SMALL_LOOPS, itemsize=st.sampled_from(ITEMSIZES), shift=st.integers(0, 4095))
 def test_any_strided_copy(loops: Loops, itemsize: int, shift: int, device: str) -> None:
+    agree(loops, itemsize, shift, device)
+
+
+@examples
+@given(loops=compounds(1 << 14), itemsize=st.sampled_from(ITEMSIZES), shift=st.integers(0, 4095))
+def test_any_transpose_of_short_loops(loops: Loops, itemsize: int, shift: int, device: str) -> None:
     agree(loops, itemsize, shift, device)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.native.oracle import Loops, expect
 from tests.native.test_copy import copies, permuted
-from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, prepared, several
+from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, compounds, prepared, several
 from tests.triton.emulator import emulate
 from xlayout_triton.plan import GROUP, JOBS, Piece, alignment, pieces_of, plan, planned
 from xlayout_triton.tile import OUTER, WORDS, cut
@@ -30,6 +30,12 @@ def agree(loops: Loops, itemsize: int, shift: int) -> None:
 @settings(max_examples=300)
 @given(copies(), st.sampled_from(ITEMSIZES), st.integers(0, 4095))
 def test_any_strided_copy(loops: Loops, itemsize: int, shift: int) -> None:
+    agree(loops, itemsize, shift)
+
+
+@settings(max_examples=200)
+@given(compounds(1 << 16), st.sampled_from(ITEMSIZES), st.integers(0, 4095))
+def test_any_transpose_of_short_loops(loops: Loops, itemsize: int, shift: int) -> None:
     agree(loops, itemsize, shift)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.native.test_copy import permuted
-from tests.triton.emulator import positions
+from tests.triton.emulator import positions, turned
 from xlayout_triton.tile import (
     LINE,
     MORE_WARPS,
@@ -34,11 +34,13 @@ LARGE = {
     "rope": ((4096, 64, 64, 2), (0, 1, 3, 2)),
     "transpose": ((4096, 8192), (1, 0)),
     "experts": ((64, 1024, 512), (0, 2, 1)),
+    "rope, transpose": ((32, 2, 128, 4096), (3, 0, 2, 1)),
+    "transpose, rope": ((4096, 32, 128, 2), (1, 3, 2, 0)),
 }
 
 
-TURNED = {"transpose", "experts"}
-"""Those whose sides are short rows, an axis of the one across those of the other."""
+TURNED = {"transpose", "experts", "rope, transpose", "transpose, rope"}
+"""Those whose sides are short rows, axes of the one across those of the other."""
 
 
 def tile_of(name: str, itemsize: int) -> Tile:
@@ -54,12 +56,10 @@ def test_both_sides_are_moved_in_whole_vectors_and_lines(name: str, itemsize: in
     found = cut(0, 0, permuted(*LARGE[name]), itemsize, (16, 16))
     assert found is not None
     tile = found.tile
-    r, b, a, c = tile.sizes
     assert tile.vectors == (16 // tile.unit, 16 // tile.unit)
-    assert r * b * a * c * tile.unit == tile.nbytes == (TILE if name in TURNED else STRIP)
-    orders = (r, b, a, c), (r, a, b, c)
-    for run, reach, order in zip(tile.runs, found.reach, orders, strict=True):
-        length = np.prod(order[4 - run :]) * tile.unit
+    assert np.prod(tile.sizes) * tile.unit == tile.nbytes == (TILE if name in TURNED else STRIP)
+    for run, reach, order in zip(tile.runs, found.reach, tile.orders, strict=True):
+        length = np.prod([tile.sizes[k] for k in order[4 - run :]]) * tile.unit
         assert LINE <= length <= reach <= tile.nbytes
 
 
@@ -73,6 +73,8 @@ SHAPES = {
     ("transpose", 2): (2, (1, 128, 128, 1), (2, 2)),
     ("transpose", 4): (4, (1, 128, 64, 1), (2, 2)),
     ("transpose", 16): (8, (1, 64, 32, 2), (2, 2)),
+    ("rope, transpose", 2): (2, (64, 2, 128, 1), (2, 3)),
+    ("transpose, rope", 2): (2, (64, 128, 2, 1), (3, 2)),
 }
 
 
@@ -80,6 +82,30 @@ SHAPES = {
 def test_the_shape_of_a_tile(case: tuple[str, int]) -> None:
     tile = tile_of(*case)
     assert (tile.unit, tile.sizes, tile.runs) == SHAPES[case]
+
+
+READ, WRITTEN = (0, 1, 2, 3), (0, 2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "sizes", "orders", "reach"),
+    [
+        ((7, 3000, 1000), (0, 2, 1), (1, 128, 128, 1), (READ, WRITTEN), (256, 256)),
+        # a row of three steps and then more, of which a tile has a line or more
+        ((3, 700, 300), (2, 1, 0), (32, 4, 64, 1), (READ, (2, 0, 1, 3)), (128, 2 * 3 * 32)),
+        ((3, 33, 300), (2, 1, 0), (32, 4, 64, 1), (READ, (2, 0, 1, 3)), (128, 2 * 3 * 32)),
+        # the axis that continues a is not the one that comes next in the output
+        ((300, 6, 64, 2), (3, 2, 1, 0), (64, 64, 2, 1), ((1, 0, 2, 3), WRITTEN), (256, 128)),
+        # it continues both
+        ((4, 1000, 4), (2, 1, 0), (128, 4, 4, 1), ((1, 0, 2, 3), (2, 0, 1, 3)), (1024, 1024)),
+    ],
+)
+def test_the_loop_that_continues_a_short_one_is_next_to_it(
+    shape: tuple[int, ...], axes: tuple[int, ...], sizes: object, orders: object, reach: object
+) -> None:
+    found = cut(0, 0, permuted(shape, axes), 2, (16, 16))
+    assert found is not None
+    assert (found.tile.sizes, found.tile.orders, found.reach) == (sizes, orders, reach)
 
 
 def odd_tile(itemsize: int) -> Tile:
@@ -174,11 +200,7 @@ def test_a_tile_far_away_pairs_the_right_positions(
     assert found is not None
     number = data.draw(st.integers(0, found.count - 1))
     (where, inside), (to, written) = positions(found.tile, list(found.words), number)
-    r, b, a, c = found.tile.sizes
-    if a > 1:
-        where, inside = (
-            x.reshape(r, b, a, c).transpose(0, 2, 1, 3).reshape(to.shape) for x in (where, inside)
-        )
+    where, inside = (turned(found.tile, x).reshape(to.shape) for x in (where, inside))
     assert (inside == written).all()
     unit = found.tile.unit
     assert (source_of(to[written] * unit, loops, itemsize) == where[written] * unit).all()
