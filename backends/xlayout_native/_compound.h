@@ -6,7 +6,7 @@
  */
 
 enum {
-    VECTOR = 16,           /* bytes of the smallest */
+    VECTOR = 16,           /* bytes of the smallest vector */
     COMPOUND = 1 << 16,    /* bytes of a tile */
     COMPOUND_IN = 256,     /* bytes of each of its rows in the input, if there are rows enough */
     COMPOUND_ROW = 1024,   /* bytes from which a row takes in no further loop, */
@@ -27,7 +27,8 @@ static int64_t bytes_of_side(const Copy *c, const Side *side)
     return bytes;
 }
 
-/* Adds loops that continue a side, whose first loop is short, where it is contiguous. */
+/* Adds the loops that continue a side where it is contiguous, until it has `enough` bytes. A side whose first loop is
+ * long needs none; in the caches, a vector is long. */
 static void extend(const Copy *c, Side *side, const Side *other, bool out, int64_t enough)
 {
     int64_t bytes = bytes_of_side(c, side);
@@ -52,18 +53,19 @@ static bool extend_both(Copy *c, bool rows_first, int64_t enough)
     if (min(bytes_of_side(c, &c->rows), bytes_of_side(c, &c->columns)) < enough) return false;
     if (c->rows.count > 1) extend(c, &c->rows, &c->columns, true, COMPOUND_ROW);
     if (c->columns.count > 1) extend(c, &c->columns, &c->rows, false, COMPOUND_COLUMN);
-    c->compound = c->rows.count > 1 || c->columns.count > 1;
     return true;
 }
 
-/* Finds the loops of rows and columns: if they can be as long, of a line each, or else of a vector. */
+/* Finds the loops of rows and columns: several of them only if both sides then have a line, or half a line, or at
+ * least a vector. */
 static void find_sides(Copy *c)
 {
-    c->compound = false;
     for (int64_t enough = LINE; c->kind == TRANSPOSE && enough >= VECTOR; enough /= 2)
         if (extend_both(c, true, enough) || extend_both(c, false, enough)) return;
     reset_sides(c);
 }
+
+static bool is_compound(const Copy *c) { return c->rows.count > 1 || c->columns.count > 1; }
 
 /* Shapes one side of a tile: about `room` elements, or up to `most` if it takes so many to come to whole lines. */
 static int64_t shape_side(Copy *c, const Side *side, int64_t room, int64_t most)

@@ -53,7 +53,7 @@ static void finish_plan(Plan *plan)
             c->together++;
         }
         if (c->together > 1) group_copies(c, joined);
-        plan->compound = plan->compound || c->compound;
+        plan->compound = plan->compound || is_compound(c);
         plan->tiles += c->count;
         plan->windows += c->windows;
         plan->max_windows = max(plan->max_windows, c->windows);

@@ -24,7 +24,7 @@ static void gather_rows(const Tile *t, const uint8_t *from, int64_t bytes, uint8
     for (int64_t r = t->box.rows; r--; to += pitch) {
         for (int64_t x = 0; x < bytes; x += LINE) PREFETCH(from + x, ahead, 2);
         move(to, from, bytes);
-        for (int j = 0; r && j < c->rows.count; j++) {
+        for (int j = 0; j < c->rows.count; j++) {
             const int k = c->rows.loop[j];
             from += c->loop[k].in;
             if (++index[j] < t->extent[k]) break;

@@ -14,8 +14,7 @@ typedef struct {
     int64_t width;                /* bytes of an element: contiguous on both sides */
     int rank, along;              /* number of loops; `along`: the one with the smallest input stride */
     Loop loop[MAX_RANK];          /* largest output stride first; of runs, largest input stride first */
-    Side rows, columns;           /* the last loop, and `along`; of compound transposes, others too */
-    bool compound;                /* see _compound.h */
+    Side rows, columns;           /* the last loop, and `along`; of compound transposes, others too (_compound.h) */
     int64_t tile[MAX_RANK];       /* steps of each loop in a tile */
     int64_t tiles[MAX_RANK];      /* tiles along each loop, and in all */
     int64_t count;

@@ -107,7 +107,7 @@ static void shape_tiles(Copy *c, bool lines)
 {
     for (int k = 0; k < c->rank; k++) c->tile[k] = 1;
     int64_t room = 1;
-    if (c->compound) shape_compound(c);
+    if (is_compound(c)) shape_compound(c);
     else room = c->kind == TRANSPOSE ? shape_transpose(c) : shape_rows(c, lines);
     for (int k = c->rank - 2; k >= 0 && room > 1; k--) {
         if (k == c->along) continue;
@@ -125,7 +125,7 @@ static void shape_tiles(Copy *c, bool lines)
  * room for the line before one and for its last line, which also keeps them out of the same set of the cache. */
 static void shape_stage(Copy *c)
 {
-    if (c->compound) {
+    if (is_compound(c)) {
         stage_compound(c);
         return;
     }

@@ -91,7 +91,7 @@ static void work_on(const Job *job, Part *part, Worker *worker, bool touches)
             }
             uint8_t *to = job->pointers[plan->inputs + c->target];
             if (c->together > 1) run_together(worker, plan, c, at[number & 1], job->pointers, next);
-            else if (c->compound) run_compound(worker, c, at[number & 1], from, to, next);
+            else if (is_compound(c)) run_compound(worker, c, at[number & 1], from, to, next);
             else run_tile(worker, c, at[number & 1], from, to, next);
         }
     }
