@@ -33,7 +33,7 @@ def check_heads(placed: Mapping[str, Placed], numbers: Numbers) -> None:
     keys: dict[str, dict[str, int]] = defaultdict(dict)
     others: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     for name, one in placed.items():
-        if one.rule is None or one.axis is None or "plain" in one.rule.terms:
+        if one.rule is None or one.axis is None or not one.rule.between_heads:
             continue
         size = _head_size(one, numbers)
         attention = _layer(name).rpartition(".")[0]
@@ -69,7 +69,7 @@ def check_segments(placed: Mapping[str, Placed]) -> None:
     rows: dict[str, dict[str, int]] = defaultdict(dict)
     for name, one in placed.items():
         rule = one.rule
-        if rule is None or one.axis is None or len(one.shape) < 2 or "plain" not in rule.terms:
+        if rule is None or one.axis is None or len(one.shape) < 2 or rule.between_heads:
             continue
         if rule.gather or rule.scatter or rule.cut == "vocab":  # not followed by a "row" layer
             continue
@@ -98,7 +98,11 @@ def check_companions(placed: Mapping[str, Placed], numbers: Numbers) -> None:
     """
     cut = {name for name, one in placed.items() if one.axis is not None}
     layers = {_layer(name) for name in cut if name.rpartition(".")[2] in LEAVES}
-    attentions = {_layer(name).rpartition(".")[0] for name in cut if _is_of_heads(placed[name])}
+    attentions = {
+        _layer(name).rpartition(".")[0]
+        for name in cut
+        if (rule := placed[name].rule) and rule.between_heads
+    }
     for name, one in placed.items():
         if one.rule is not None or math.prod(one.shape) <= 1:
             continue
@@ -114,10 +118,6 @@ def check_companions(placed: Mapping[str, Placed], numbers: Numbers) -> None:
                 f"weights[{name!r}]: no rule names it, and the layer that it belongs to is cut; "
                 f"give a Rule({'.'.join(name.split('.')[-2:])!r}, …) that says how, or 'whole'"
             )
-
-
-def _is_of_heads(one: Placed) -> bool:
-    return one.rule is not None and "plain" not in one.rule.terms
 
 
 def _layer(name: str) -> str:

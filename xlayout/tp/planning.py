@@ -169,7 +169,7 @@ def _sharding(
     axis = cut_axis(rule, leaf, shape)
     if axis is None:
         return Sharding(mesh, ())
-    if "plain" not in rule.terms and len(shape) > (1 if leaf == "bias" else 2):
+    if rule.between_heads and len(shape) > (1 if leaf == "bias" else 2):
         raise ShardingError(
             f"weights[{name!r}]: shape {shape}; the rule {rule.pattern!r} cuts between heads that "
             "share one axis of a matrix. Merge the axes of heads and of their features"

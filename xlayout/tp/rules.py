@@ -98,6 +98,11 @@ class Rule:
         """The segments of the cut axis."""
         return tuple(term.strip() for term in self.features.split("+"))
 
+    @property
+    def between_heads(self) -> bool:
+        """Whether it cuts between heads, or groups of them, and not between any two features."""
+        return "plain" not in self.terms
+
     def match(self, name: str) -> str | None:
         """The last part of a weight's name ("weight", "bias", …) if the rule matches, else None."""
         layer, _, leaf = name.rpartition(".")

@@ -231,21 +231,16 @@ def _role(
         return Experts(group)
     if weight.leaf == "bias":
         return Alone(group)  # a bias without a matrix: that of a layer comes after it
-    if weight.leaf != "weight" and len(weight.placed.shape) == 1 and _is_of_heads(weight.placed):
-        return Alone(group)  # a number for each head, which attention uses for its own
     if weight.leaf != "weight":
+        rule = weight.placed.rule
+        if len(weight.placed.shape) == 1 and rule and rule.cut == "column" and rule.between_heads:
+            return Alone(group)  # a number for each head, which attention uses for its own
         raise ShardingError(
             f"model: {weight.name!r} is cut, and nothing says what its module "
             f"{type(weight.module).__name__} sends to other ranks; give a rule "
             f"Rule({weight.owner!r}, 'sum') if its results are to be summed"
         )
     return _of_layer(weight, weight.axis, plan, group)
-
-
-def _is_of_heads(placed: Placed) -> bool:
-    return (
-        placed.rule is not None and placed.rule.cut == "column" and "plain" not in placed.rule.terms
-    )
 
 
 def _of_layer(weight: Weight, axis: int, plan: TensorPlan, group: TPGroup) -> Role:

@@ -100,7 +100,7 @@ def _attention(model: nn.Module, plan: TensorPlan) -> list[nn.Module]:
     found: dict[str, None] = {}
     for name, placed in plan.items():
         rule = placed.rule
-        if rule is None or rule.cut != "column" or rule.gather or "plain" in rule.terms:
+        if rule is None or rule.cut != "column" or rule.gather or not rule.between_heads:
             continue
         layer, _, leaf = name.rpartition(".")
         found[layer.rpartition(".")[0] if leaf in ("weight", "bias") else layer] = None
