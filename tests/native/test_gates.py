@@ -119,7 +119,7 @@ def reaches_the_kernel(x: torch.Tensor, runs: list[tuple[Any, ...]]) -> bool:
     """Whether a copy of `x` or into it requests a run; an error means that it went too far."""
     try:
         made, done = native.fresh(x), native.move((), [x], [x])
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError):  # what has no memory failed behind the gates
         return True
     return bool(runs) or made is not None or done
 

@@ -193,7 +193,7 @@ def _kinds(records: Mapping[str, Record], file: str) -> dict[str, Any]:
             kinds[code] = kind = gguf.GGMLQuantizationType(code)
             if kind.name not in _PLAIN:
                 gguf.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
-        except (ValueError, NotImplementedError) as error:
+        except (ValueError, NotImplementedError) as error:  # unknown, or one that gguf cannot undo
             names = [name for name, record in records.items() if record.kind == code]
             raise FormatError(f"{file}: {names[0]!r}: type {code}; {error}") from error
     return {name: kinds[record.kind] for name, record in records.items()}
