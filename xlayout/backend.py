@@ -71,7 +71,7 @@ class Backend(Protocol):
     ) -> None:
         """Put `run` into `runs` for all calls like this one; or do nothing, if it has no key."""
 
-    def told(
+    def as_constants(
         self, arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any], /
     ) -> ConstantCall | None:
         """A call as constants, while a compiler traces this Python code.
@@ -83,7 +83,7 @@ class Backend(Protocol):
     def tracing(self, *xs: Any) -> bool:
         """Whether one of these arrays is being traced, so that it has neither values nor memory."""
 
-    def spread(self, x: Any, /) -> bool | None:
+    def is_sharded(self, x: Any, /) -> bool | None:
         """Whether the array is sharded over several devices; None for a tracer that cannot tell."""
 
     def symbolic(self, n: Any, /) -> bool:
@@ -168,7 +168,7 @@ class Backend(Protocol):
         that is not bijective or moves nothing.
         """
 
-    def worth(self, form: str, seen: Sequence[TracedArray], /) -> bool:
+    def linear_pays(self, form: str, seen: Sequence[TracedArray], /) -> bool:
         """Whether `linear` would use its operation, by the text of the layout and the arrays."""
 
     def relayout(self, steps: Relayout, copies: bool, size: int, /) -> Callable[[Any], Any]:
@@ -206,17 +206,17 @@ class Backend(Protocol):
     ) -> bool:
         """Do all copies and return True; or return False, and `assign` will do them one by one."""
 
-    def joins(self, xs: Sequence[Any], axis: int, /) -> bool:
+    def concatenates_well(self, xs: Sequence[Any], axis: int, /) -> bool:
         """Whether `concatenate` along an axis is as fast as `move` would be, as on a GPU."""
 
-    def together(self, xs: Sequence[Any], /) -> tuple[tuple[int, ...], ...] | None:
+    def batch_strides(self, xs: Sequence[Any], /) -> tuple[tuple[int, ...], ...] | None:
         """The strides of arrays whose copies should be batched, as on a GPU; None of all others.
 
         They agree in dtype and device, and nobody has to see the copies.
         """
 
     def move_many(self, items: Sequence[tuple[Moves, Sequence[Any], Sequence[Any]]], /) -> bool:
-        """`move` of several (moves, arrays that `together` had strides of, outputs), as a batch."""
+        """`move` of several (moves, arrays that have `batch_strides`, outputs), as a batch."""
 
     def writer(
         self,

@@ -75,7 +75,7 @@ def keep(
     keep_by_place(runs, x, args, options, run, single)
 
 
-def told(_arrays: Sequence[Any], _args: Sequence[Any], _options: dict[str, Any], /) -> None:
+def as_constants(_arrays: Sequence[Any], _args: Sequence[Any], _options: dict[str, Any], /) -> None:
     return None
 
 
@@ -86,7 +86,7 @@ def tracing(*xs: Any) -> bool:
     return False
 
 
-def spread(x: Any, /) -> bool | None:
+def is_sharded(x: Any, /) -> bool | None:
     x = primal(x)
     if not is_tracer(x):
         sharding = getattr(x, "sharding", None)  # a numpy array that is differentiated has none
@@ -177,7 +177,7 @@ def compiled(
         return jax.jit(whole)
 
     def chosen(run: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *xs: elsewhere(*xs) if any(map(spread, xs)) else run(*xs)
+        return lambda *xs: elsewhere(*xs) if any(map(is_sharded, xs)) else run(*xs)
 
     jitted = jax.jit(chosen(whole))  # inside too: no key tells explicit axes of one device
     single = all(type(x.sharding) is SingleDeviceSharding for x in arrays)
@@ -190,7 +190,7 @@ def quick(
     return recipe
 
 
-def worth(_form: str, _seen: Sequence[Any], /) -> bool:
+def linear_pays(_form: str, _seen: Sequence[Any], /) -> bool:
     return False
 
 
@@ -259,11 +259,11 @@ def move(_moves: Any, _arrays: Sequence[Any], _outputs: Sequence[Any], /) -> boo
     return False
 
 
-def joins(_xs: Sequence[Any], _axis: int, /) -> bool:
+def concatenates_well(_xs: Sequence[Any], _axis: int, /) -> bool:
     return False
 
 
-def together(_xs: Sequence[Any], /) -> None:
+def batch_strides(_xs: Sequence[Any], /) -> None:
     return None
 
 

@@ -36,7 +36,7 @@ def kind(x: Any, /) -> tuple[Any, Any]:
 find, keep = find_by_shape, keep_by_shape
 
 
-def told(_arrays: Sequence[Any], _args: Sequence[Any], _options: dict[str, Any], /) -> None:
+def as_constants(_arrays: Sequence[Any], _args: Sequence[Any], _options: dict[str, Any], /) -> None:
     return None
 
 
@@ -44,7 +44,7 @@ def tracing(*_xs: Any) -> bool:
     return False
 
 
-def spread(_x: Any, /) -> bool | None:
+def is_sharded(_x: Any, /) -> bool | None:
     return False
 
 
@@ -140,7 +140,7 @@ def linear(_make: Callable[[], Any], _arrays: Sequence[Any], /) -> Sequence[Any]
     return None
 
 
-def worth(_form: str, _seen: Sequence[Any], /) -> bool:
+def linear_pays(_form: str, _seen: Sequence[Any], /) -> bool:
     return False
 
 
@@ -217,11 +217,11 @@ def assign(to: Any, source: Any, /) -> None:
     to[...] = source if isinstance(source, np.ndarray) else _filler(source, to.dtype)
 
 
-def joins(_xs: Sequence[Any], _axis: int, /) -> bool:
+def concatenates_well(_xs: Sequence[Any], _axis: int, /) -> bool:
     return False
 
 
-def together(_xs: Sequence[Any], /) -> None:
+def batch_strides(_xs: Sequence[Any], /) -> None:
     return None
 
 

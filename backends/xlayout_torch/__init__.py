@@ -33,7 +33,7 @@ from xlayout_torch import derivatives as derivatives
 from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.batch import move_many as move_many
-from xlayout_torch.cuda import together as together
+from xlayout_torch.cuda import batch_strides as batch_strides
 from xlayout_torch.memory import grad_enabled, jit_tracing, strided
 from xlayout_torch.memory import refusal as refusal
 from xlayout_torch.memory import release as release
@@ -79,18 +79,20 @@ keep = keep_by_shape
 _in_dynamo = torch.compiler.is_dynamo_compiling  # looked up once: it is asked on every call
 
 
-def told(arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any], /) -> Any | None:
+def as_constants(
+    arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any], /
+) -> Any | None:
     if not _in_dynamo():
         return None
     from xlayout_torch import opaque  # which brings Dynamo, and that takes a second
 
-    return opaque.told(arrays, args, options)
+    return opaque.as_constants(arrays, args, options)
 
 
-def worth(form: str, seen: Sequence[Any], /) -> bool:
+def linear_pays(form: str, seen: Sequence[Any], /) -> bool:
     from xlayout_torch import primitive
 
-    return primitive.worth(form, seen)
+    return primitive.linear_pays(form, seen)
 
 
 def tracing(*xs: Any) -> bool:
@@ -102,7 +104,7 @@ def tracing(*xs: Any) -> bool:
     return False
 
 
-def spread(x: Any, /) -> bool | None:
+def is_sharded(x: Any, /) -> bool | None:
     # Its class is in a package of its own, which a program that has none never imports.
     return type(x).__name__ == "DTensor" and type(x).__module__.startswith("torch.distributed")
 
@@ -286,5 +288,5 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any], /) -> bool
     return native.move(moves, arrays, outputs)
 
 
-def joins(xs: Sequence[Any], axis: int, /) -> bool:
-    return bool(xs[0].is_cuda) and cuda.joins(xs, axis)
+def concatenates_well(xs: Sequence[Any], axis: int, /) -> bool:
+    return bool(xs[0].is_cuda) and cuda.concatenates_well(xs, axis)

@@ -19,7 +19,7 @@ Items = Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]]
 def move_many(items: Items) -> bool:
     """`move` for many tensors at once, in as many launches as there are kinds of tiles.
 
-    Whether somebody looks on is not asked again: `together` did, and the outputs are new.
+    Whether somebody looks on is not asked again: `batch_strides` did, and the outputs are new.
     """
     batch = Batch.prepared(items, once=True)
     if batch is not None:

@@ -23,13 +23,13 @@ from xlayout_triton.plan import Moves, Plan, alignment, planned
 __all__ = [
     "GATES",
     "addresses_of",
+    "batch_strides",
+    "concatenates_well",
     "copy",
     "fresh",
     "is_closed",
-    "joins",
     "move",
     "status",
-    "together",
     "why_not",
 ]
 
@@ -63,7 +63,7 @@ def fresh(x: Any) -> Any | None:
     return y if _moved(_one_move(x.shape, x.stride()), (x,), (y,)) else None
 
 
-def joins(xs: Sequence[Any], axis: int) -> bool:
+def concatenates_well(xs: Sequence[Any], axis: int) -> bool:
     """Whether torch's `cat` is the faster way to join these along an axis."""
     if not all(x.is_contiguous() for x in xs):
         return False
@@ -80,7 +80,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     return True
 
 
-def together(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
+def batch_strides(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
     """The strides of tensors whose copies can wait for others; None of those torch should copy."""
     first = xs[0]
     if type(first) not in memory.PLAIN or not _there(first) or torch.compiler.is_compiling():

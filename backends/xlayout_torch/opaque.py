@@ -22,7 +22,7 @@ def symbolic(n: int) -> bool:
     return not has_static_value(n)
 
 
-def told(arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any]) -> Any | None:
+def as_constants(arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any]) -> Any | None:
     """A call as constants, if to Dynamo all of it but the elements is constant; else None."""
     seen = []
     for x in arrays:

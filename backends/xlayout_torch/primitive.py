@@ -20,7 +20,7 @@ from xlayout_native.switch import wanted
 from xlayout_torch.memory import PLAIN, WIDTHS
 from xlayout_torch.operation import Form, parse
 
-__all__ = ["FROM", "GATES", "LARGE", "linear", "worth"]
+__all__ = ["FROM", "GATES", "LARGE", "linear", "linear_pays"]
 
 FROM = {
     "weave": (2, 2, 2, 4),
@@ -87,7 +87,7 @@ def linear(form: str | None, arrays: Sequence[Any]) -> Sequence[Any] | None:
     return made
 
 
-def worth(form: str, seen: Sequence[Any]) -> bool:
+def linear_pays(form: str, seen: Sequence[Any]) -> bool:
     """Whether no gate keeps the operation away from arrays that are described so."""
     _, dtype, device, _ = seen[0]
     row_major = all(x[3] for x in seen)

@@ -56,7 +56,7 @@ def test_no_key_tells_it_from_a_plain_array(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_on_automatic_axes_it_is_an_array_like_any() -> None:
     x = put(P("tp"), AxisType.Auto)
-    assert xlayout_jax.spread(x) is False
+    assert xlayout_jax.is_sharded(x) is False
     np.testing.assert_array_equal(xl.interleave(x), xl.interleave(values()))
 
 

@@ -30,7 +30,9 @@ def test_a_layout_that_is_one_join_asks_for_it(join: str, monkeypatch: pytest.Mo
     xs = [torch.randn(shape) for shape in layout.in_shapes]
     asked: list[int] = []
     monkeypatch.setattr(xlayout_torch, "writer", lambda *_args: lambda *_arrays: None)
-    monkeypatch.setattr(xlayout_torch, "joins", lambda _xs, axis: not asked.append(axis))
+    monkeypatch.setattr(
+        xlayout_torch, "concatenates_well", lambda _xs, axis: not asked.append(axis)
+    )
     made = recipe(layout, xlayout_torch, 0)(*xs)
     assert asked == ([] if axis is None else [axis])
     assert torch.equal(made, layout(*xs))
@@ -39,11 +41,11 @@ def test_a_layout_that_is_one_join_asks_for_it(join: str, monkeypatch: pytest.Mo
 def test_whole_tensors_are_torchs_and_rows_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     xs = [torch.zeros(8, 256), torch.zeros(8, 256)]
     monkeypatch.setattr(cuda, "JOIN", 2 * xs[0].nbytes)
-    assert [cuda.joins(xs, axis) for axis in (0, 1)] == [True, False]
+    assert [cuda.concatenates_well(xs, axis) for axis in (0, 1)] == [True, False]
     monkeypatch.setattr(cuda, "JOIN", 2 * xs[0].nbytes + 1)
-    assert cuda.joins(xs, 1)
-    assert not cuda.joins([xs[0], torch.zeros(256, 8).t()], 1)
+    assert cuda.concatenates_well(xs, 1)
+    assert not cuda.concatenates_well([xs[0], torch.zeros(256, 8).t()], 1)
 
 
 def test_tensors_on_a_cpu_are_not_joined_so() -> None:
-    assert not xlayout_torch.joins([torch.zeros(8, 256)] * 2, 0)
+    assert not xlayout_torch.concatenates_well([torch.zeros(8, 256)] * 2, 0)

@@ -88,7 +88,7 @@ class Watched(torch.Tensor):
 
 def test_who_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.zeros(3, 4).t()
-    wait = xlayout_torch.together
+    wait = xlayout_torch.batch_strides
     assert wait((x,)) is None  # on the CPU
     open_gates(monkeypatch)
     assert wait((x, torch.zeros(2, 5))) == ((1, 4), (5, 1))
@@ -171,7 +171,7 @@ def test_several_outputs_are_moved_at_once_too(
     monkeypatch.setattr(xlayout_torch, "move", lambda *args: bool(asked.append(args)))
     made = layout(x)
     assert [len(outputs) for _, _, outputs in asked] == [3]
-    monkeypatch.setattr(xlayout_torch, "together", lambda _xs: None)
+    monkeypatch.setattr(xlayout_torch, "batch_strides", lambda _xs: None)
     assert same(made, layout(x))
     assert len(asked) == 1
     assert batches == []

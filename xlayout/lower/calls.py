@@ -70,7 +70,7 @@ def make_room(kept: dict[Any, Any], most: int) -> None:
 
 def any_sharded(backend: Backend, arrays: Sequence[Any]) -> bool | None:
     """Whether any of these is sharded; None if that is unknown for one of them."""
-    found = [backend.spread(x) for x in arrays]
+    found = [backend.is_sharded(x) for x in arrays]
     return None if None in found else True in found
 
 

@@ -43,7 +43,7 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         if len(layout.out_shapes) == 1:
             return each
         at_once = _by_pieces(layout, backend, fill, each)
-        return lambda x: each(x) if backend.together((x,)) is None else at_once(x)
+        return lambda x: each(x) if backend.batch_strides((x,)) is None else at_once(x)
     program, steps = _program(layout, backend, fill)
     if small:
         return program if len(steps) == 1 else _quick(layout, backend, program)
@@ -107,7 +107,7 @@ def _by_pieces(
     """One strided copy per piece, if memory may be accessed directly."""
 
     def by_pieces(*arrays: Any) -> Any:
-        if joined is not None and backend.joins(arrays, joined):
+        if joined is not None and backend.concatenates_well(arrays, joined):
             return otherwise(*arrays)
         strides = [backend.strides(x) for x in arrays]
         if None in strides or len({backend.kind(x) for x in arrays}) > 1:

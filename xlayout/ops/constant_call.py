@@ -40,10 +40,10 @@ def constant_call(
 
     An invalid call is None too: the normal path raises the error.
     """
-    told = backend.told(arrays, args, options)
-    if told is None:
+    call = backend.as_constants(arrays, args, options)
+    if call is None:
         return None
-    program = _program(programs_named, told)
+    program = _program(programs_named, call)
     if program is None:
         return None
     steps, outputs, form, fill = program
@@ -53,9 +53,9 @@ def constant_call(
 
 
 @constant
-def _program(programs_named: str, told: ConstantCall) -> _Program | None:
+def _program(programs_named: str, call: ConstantCall) -> _Program | None:
     try:
-        made: _Program | None = function_named(programs_named)(*told)
+        made: _Program | None = function_named(programs_named)(*call)
     except (TypeError, ValueError):
         return None
     return made
@@ -91,7 +91,7 @@ def programs(
         steps, outputs, tables, form = plan_of(layout, mutable=True, views=False)
         if tables:
             return None
-        if not (isinstance(form, str) and backend_named(framework).worth(form, seen)):
+        if not (isinstance(form, str) and backend_named(framework).linear_pays(form, seen)):
             form = None
         return cast("tuple[Step, ...]", steps), outputs, form, value
 

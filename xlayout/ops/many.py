@@ -66,11 +66,11 @@ def apply_many(
         several = isinstance(x, (tuple, list))
         xs = tuple(x) if several else (x,)
         name = f"arrays[{number}]"
-        together = _together(layout, xs, name if several else (name,))
-        if together is None:
+        batch = _batched(layout, xs, name if several else (name,))
+        if batch is None:
             results.append(apply(layout, x, fill=fill))
             continue
-        backend, strides = together
+        backend, strides = batch
         if fill != 0 or has_holes(layout):  # not every dtype has a zero
             check_fill(xs[0].dtype, fill)
         outputs = tuple([backend.empty(shape, xs[0]) for shape in layout.out_shapes])
@@ -89,14 +89,14 @@ def _listed(given: Any, name: str) -> list[Any]:
         raise TypeError(f"{name}: a {kind}; wanted a sequence of {name}") from None
 
 
-def _together(
+def _batched(
     layout: Layout, xs: Sequence[Any], names: str | Sequence[str]
 ) -> tuple[Backend, tuple[tuple[int, ...], ...]] | None:
     """The backend and the strides, if it prefers to copy these arrays together with others."""
     if not xs:
         return None
     backend = backend_of(xs[0], array_name(names, 0))
-    strides = backend.together(xs)
+    strides = backend.batch_strides(xs)
     if strides is None:
         common_backend(xs, names)  # they may differ, and `apply` does not know these names
         return None

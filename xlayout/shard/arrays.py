@@ -79,7 +79,7 @@ def sharded_arrays(arrays: Sequence[Any], in_sharding: Any = None) -> tuple[Shar
 
 def _on_one_mesh(arrays: Sequence[Any]) -> Sequence[Any]:
     """The arrays, with those on one device put on the others' mesh if the framework allows it."""
-    spread = [backend_of(x).spread(x) for x in arrays]
+    spread = [backend_of(x).is_sharded(x) for x in arrays]
     if not (True in spread and False in spread):
         return arrays
     many = spread.index(True)
