@@ -99,7 +99,7 @@ bench-compare: $(READY)
 	$(BIN)/python -m bench compare $(OLD) $(NEW)
 
 # Runs with the current python, which must have the accelerator's torch and JAX: nothing is installed,
-# and it takes ten minutes at most. Without an accelerator it says so and exits with 3; bench/gpu.py
+# and it takes ten minutes at most. Without an accelerator it says so and exits with 3; bench/gpu/__main__.py
 # lists the other exit codes.
 gpu:
 	PYTHONPATH=.:backends$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m bench.gpu

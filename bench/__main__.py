@@ -11,12 +11,7 @@ The modules beside it, from the bottom up:
     porting_case, porting                         whole checkpoints
     sharding_cases, sharding_bytes                layouts between shardings, and what they move
     sharding_seconds, sharding                    how long that takes; all of it
-    gpu_ask, gpu_case, gpu_here                   on an accelerator: what to ask, and how
-    gpu_timing, gpu_checks, gpu_report, gpu_run   how answers are timed, checked and told
-    gpu_speed, gpu_state, gpu_pallas, gpu_jax     speed, by framework
-    gpu_kernel, gpu_calls                         what the Triton kernel promises
-    gpu_promises, gpu_questions                   what an exchange promises; what frameworks do
-    gpu, gpu_tune                                 all of it, as `make gpu`; other sizes of tiles
+    gpu                                           the same on an accelerator (`make gpu`)
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from bench.gpu_case import case
+from bench.gpu.case import case
 
 
 @case()

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from bench.gpu_checks import show
+from bench.gpu.checks import show
 
 ROW: dict[str, Any] = {"framework": "torch", "op": "zip", "dtype": "uint8", "mib": 64}
 FIGURE = {"share": 0.9, "spread": 0.01, "seconds": 1e-4, "host": 1e-5}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bench.gpu_ask import ASK, KEPT, ask, lines_of, rows_of
-from bench.gpu_case import CASES, MODULES
+from bench.gpu.ask import ASK, KEPT, ask, lines_of, rows_of
+from bench.gpu.case import CASES, MODULES
 from tests.devices import HOST_DEVICES
 
 ON_CPU = {
@@ -27,7 +27,7 @@ def answers(module: str, *names: str, seconds: float = 60, within: float = 300) 
 
 
 def test_a_case_is_answered_in_another_process() -> None:
-    found = answers("bench.gpu_promises", "pointers_both_ways")  # a question may end in a crash
+    found = answers("bench.gpu.promises", "pointers_both_ways")  # a question may end in a crash
     assert found == {"pointers_both_ways": {"verdict": "ok", "finding": "14 dtypes on cpu:0"}}
 
 

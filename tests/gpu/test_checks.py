@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench.gpu_checks import Calls, contest, measured, show, told, troubles
-from bench.gpu_timing import Figure
+from bench.gpu.checks import Calls, contest, measured, show, told, troubles
+from bench.gpu.timing import Figure
 
 FIGURE = Figure(0.5, 0.01, 1e-4, 1e-5)
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bench.gpu_pallas import transpose, turn_rows
+from bench.gpu.pallas import transpose, turn_rows
 from xlayout_jax import targets
 
 CALLS: dict[str, tuple[tuple[int, ...], Callable[..., Any], Callable[[Any], Any]]] = {

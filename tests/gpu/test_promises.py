@@ -11,12 +11,12 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("torch sees no accelerator", allow_module_level=True)
 
-from bench import gpu_kernel, gpu_promises  # noqa: E402 -- importing them asks for the device
-from bench.gpu_ask import SECONDS, ask  # noqa: E402
-from bench.gpu_case import CASES  # noqa: E402
-from bench.gpu_here import ON_CUDA  # noqa: E402
+from bench.gpu import kernel, promises  # noqa: E402 -- importing them asks for the device
+from bench.gpu.ask import SECONDS, ask  # noqa: E402
+from bench.gpu.case import CASES  # noqa: E402
+from bench.gpu.here import ON_CUDA  # noqa: E402
 
-MODULES = (gpu_promises.__name__, gpu_kernel.__name__)
+MODULES = (promises.__name__, kernel.__name__)
 PROMISES = {name: case for name, case in CASES.items() if case.ask.__module__ in MODULES}
 
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.gpu_ask import ROOT
-from bench.gpu_report import file_of, misses, record, table
+from bench.gpu.ask import ROOT
+from bench.gpu.report import file_of, misses, record, table
 
 
 def figure(share: float) -> dict[str, float]:
@@ -142,8 +142,8 @@ def test_a_record_that_was_cut_off_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_record_names_no_folder_of_the_machine(tmp_path: Path) -> None:
-    told = {"verdict": "FAILS", "stderr": [f'  File "{ROOT}/bench/gpu.py", line 1']}
+    told = {"verdict": "FAILS", "stderr": [f'  File "{ROOT}/bench/gpu/run.py", line 1']}
     file = tmp_path / "gpu.json"
     record(file, HERE, {"a promise": told}, [])
     kept = json.loads(file.read_text("utf-8"))["cases"]["a promise"]["stderr"]
-    assert kept == ['  File "bench/gpu.py", line 1']
+    assert kept == ['  File "bench/gpu/run.py", line 1']

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bench import gpu_run
-from bench.gpu import conclude
-from bench.gpu_here import Here
-from bench.gpu_run import Run
+from bench.gpu import run as gpu_run
+from bench.gpu.__main__ import conclude
+from bench.gpu.here import Here
+from bench.gpu.run import Run
 
 FINE = {
     "question": "Does nothing.",
-    "module": "bench.gpu_kernel",
+    "module": "bench.gpu.kernel",
     "part": "kernel",
     "on_cpu": True,
     "devices": 1,

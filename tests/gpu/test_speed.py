@@ -9,23 +9,24 @@ import torch
 
 pytest.importorskip("jax")
 
-from bench import gpu_jax, gpu_speed, gpu_state, gpu_timing, gpu_tune
-from bench.gpu_checks import troubles
-from bench.gpu_timing import race
+from bench.gpu import jax as gpu_jax
+from bench.gpu import speed, state, timing, tune
+from bench.gpu.checks import troubles
+from bench.gpu.timing import race
 from xlayout_triton import tile as tiles
 
 
 def test_torch_is_raced() -> None:
-    found = list(gpu_speed.rows(2, "uint8", "unzip by", compiled=False))
+    found = list(speed.rows(2, "uint8", "unzip by", compiled=False))
     assert [row["op"] for row in found] == ["unzip by 32"]
     assert found[0]["calls"].keys() == {"xlayout", "eager"}
 
 
 def test_large_answers_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_speed, "FIRST", 1)
+    monkeypatch.setattr(speed, "FIRST", 1)
     monkeypatch.setattr(gpu_jax, "FIRST", 1)
     rows = [
-        *gpu_speed.rows(2, "bfloat16", "odd", compiled=False),
+        *speed.rows(2, "bfloat16", "odd", compiled=False),
         *gpu_jax.rows(2, "bfloat16", "odd"),
     ]
     assert len(rows) == 2
@@ -48,14 +49,14 @@ def test_jax_is_raced_and_what_cannot_run_is_told(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_state_dict_is_relaid() -> None:
-    row = gpu_state.row(4)
+    row = state.row(4)
     assert row["op"] == "state dict of 999"
     assert row["calls"].keys() == {"apply_many", "each", "eager"}
     assert row["host beside device"] == ["apply_many", "each", "eager"]
     assert troubles(row) == []
 
 
-@pytest.mark.parametrize("module", [gpu_speed, gpu_jax])
+@pytest.mark.parametrize("module", [speed, gpu_jax])
 def test_a_wrong_answer_does_not_stop_the_race(
     module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +67,7 @@ def test_a_wrong_answer_does_not_stop_the_race(
         return lambda *xs: right(*xs) ^ 1
 
     monkeypatch.setattr(module, "fresh", wrong)
-    name, more = ("eager", {"compiled": False}) if module is gpu_speed else ("jit", {})
+    name, more = ("eager", {"compiled": False}) if module is speed else ("jit", {})
     found = list(module.rows(2, "uint8", "unzip", **more))
     assert [row["calls"][name] for row in found] == [
         f"{op}, {name}: wrong answer" for op in ("unzip", "unzip by 32")
@@ -74,7 +75,7 @@ def test_a_wrong_answer_does_not_stop_the_race(
     assert all(row["calls"]["xlayout"]["share"] > 0 for row in found)
 
 
-@pytest.mark.parametrize("module", [gpu_speed, gpu_jax])
+@pytest.mark.parametrize("module", [speed, gpu_jax])
 def test_a_row_that_fails_does_not_stop_the_others(
     module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,13 +87,13 @@ def test_a_row_that_fails_does_not_stop_the_others(
         return made(op, count)
 
     monkeypatch.setattr(module, "make_case", gone)
-    more = {"compiled": False} if module is gpu_speed else {}
+    more = {"compiled": False} if module is speed else {}
     first, second = module.rows(2, "uint8", "unzip", **more)
     assert first["calls"] == {"xlayout": "unzip, before any call: MemoryError: too much"}
     assert second["calls"]["xlayout"]["share"] > 0
 
 
-@pytest.mark.parametrize("module", [gpu_speed, gpu_jax])
+@pytest.mark.parametrize("module", [speed, gpu_jax])
 def test_what_matters_most_is_measured_first(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
 
@@ -116,8 +117,8 @@ def test_the_device_does_not_wait_for_what_cannot_be_queued(
         seen.setdefault(call, set()).add((times, wait > 0))
         return 1e-3
 
-    monkeypatch.setattr(gpu_timing, "_on_gpu", read)
-    monkeypatch.setattr(gpu_timing, "_settle", lambda **_: None)
+    monkeypatch.setattr(timing, "_on_gpu", read)
+    monkeypatch.setattr(timing, "_settle", lambda **_: None)
     calls = {"one": lambda: 1, "each": lambda: 2}
     race(calls, list, cuda=True, many={"each"})
     assert seen == {list: {(3, True)}, calls["one"]: {(3, True)}, calls["each"]: {(1, False)}}
@@ -141,10 +142,10 @@ def test_a_race_is_in_copies() -> None:
 def test_an_op_is_tuned_by_the_setting_that_its_tiles_are_made_by(
     op: str, dtype: str, name: str
 ) -> None:
-    names = (*gpu_tune.SETTINGS, "WARPS", "MORE_WARPS")
+    names = (*tune.SETTINGS, "WARPS", "MORE_WARPS")
     before = [getattr(tiles, each) for each in names]
-    found = gpu_tune.tuned(op, dtype, 2)
-    assert len(found) == len(gpu_tune.SETTINGS[name])
+    found = tune.tuned(op, dtype, 2)
+    assert len(found) == len(tune.SETTINGS[name])
     assert all(label.startswith(f"{name} ") for label in found)
     assert all(isinstance(share, float) for share in found.values())
     assert [getattr(tiles, each) for each in names] == before

@@ -14,6 +14,7 @@ MAPPED = [
     "xlayout/algebra", "xlayout/bench", "xlayout/lower", "xlayout/port", "xlayout/port/formats",
     "xlayout/shard", "xlayout/tp", "xlayout/torch/parallel", "xlayout/torch/tiled",
     "backends/xlayout_jax", "backends/xlayout_torch", "backends/xlayout_triton", "bench",
+    "bench/gpu",
 ]  # fmt: skip
 OPENING = ("__init__", "__main__")
 
@@ -42,7 +43,7 @@ def imported(package: str, module: str) -> Iterator[str]:
 @pytest.mark.parametrize("package", MAPPED)
 def test_a_map_is_complete(package: str) -> None:
     modules = {p.stem for p in (ROOT / package).glob("*.py")} - {*OPENING}
-    modules |= {p.parent.name for p in (ROOT / package).glob("*/__init__.py")}
+    modules |= {p.parent.name for n in OPENING for p in (ROOT / package).glob(f"*/{n}.py")}
     assert sorted(module for line in lines(package) for module in line) == sorted(modules)
 
 

@@ -1,6 +1,6 @@
 """A state dict on a GPU: a thousand tensors laid out together, beside one copy of as many bytes.
 
-    python -m bench.gpu_state [--mib 64 1024]
+    python -m bench.gpu.state [--mib 64 1024]
 
 The tensors are those of a small Llama with many layers: query, key and value fused, gate and up
 interleaved, the other weights transposed, norms copied. Every answer is checked. Calls with too
@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 import xlayout as xl
-from bench.gpu_checks import contest, measured, show
-from bench.gpu_speed import CUDA, DEVICE, options, raw
-from bench.gpu_timing import race
+from bench.gpu.checks import contest, measured, show
+from bench.gpu.speed import CUDA, DEVICE, options, raw
+from bench.gpu.timing import race
 from xlayout.algebra import Layout
 from xlayout.lower.moves import moves_of
 from xlayout_torch.batch import Batch

@@ -1,6 +1,6 @@
 """Speed on a GPU in torch: every op beside a device-to-device copy of the same bytes.
 
-    python -m bench.gpu_speed [--mib 64 1024] [--dtype bfloat16] [--only transpose] [--compiled]
+    python -m bench.gpu.speed [--mib 64 1024] [--dtype bfloat16] [--only transpose] [--compiled]
 
 A line of JSON for each op, dtype and size, as soon as it is measured. Every answer is checked: at
 the first size against the layout's definition, then against torch's own form. A call that is wrong
@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from bench.gpu_checks import contest, measured, show
-from bench.gpu_timing import race
+from bench.gpu.checks import contest, measured, show
+from bench.gpu.timing import race
 from xlayout.bench.answers import answer, elements
 from xlayout.bench.by_torch import WORDS
 from xlayout.bench.cases import CASES, make_case

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from bench.gpu_case import CUDA, DEVICE, LARGE, address, busy, case, raised, settle, stall
+from bench.gpu.case import CUDA, DEVICE, LARGE, address, busy, case, raised, settle, stall
 from xlayout.bridge import jax_to_shards, shards_to_jax, to_jax, to_numpy, to_torch
 
 

@@ -1,6 +1,6 @@
 """Tuning: the Triton kernel with tiles of other sizes and other numbers of threads.
 
-    python -m bench.gpu_tune [--mib 1024] [--dtype bfloat16] [--only transpose]
+    python -m bench.gpu.tune [--mib 1024] [--dtype bfloat16] [--only transpose]
 
 Findings that hold for most ops go into `xlayout_triton.tile` by hand. For each op, only the setting
 by which its tiles are made is varied.
@@ -15,9 +15,9 @@ from contextlib import contextmanager
 
 import torch
 
-from bench.gpu_checks import contest, show
-from bench.gpu_speed import CUDA, DEVICE, options, raw
-from bench.gpu_timing import race
+from bench.gpu.checks import contest, show
+from bench.gpu.speed import CUDA, DEVICE, options, raw
+from bench.gpu.timing import race
 from xlayout.bench.cases import CASES, Permute, make_case
 from xlayout.lower.moves import moves_of
 from xlayout_torch import cuda

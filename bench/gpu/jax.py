@@ -1,8 +1,8 @@
 """Speed on a GPU in JAX: an op on arrays, and in `jax.jit`, beside a copy of the same bytes.
 
-    python -m bench.gpu_jax [--mib 64 1024] [--dtype bfloat16] [--only transpose]
+    python -m bench.gpu.jax [--mib 64 1024] [--dtype bfloat16] [--only transpose]
 
-The lines are those of `bench.gpu_speed`. xlayout's op is called with arrays, where the Triton
+The lines are those of `bench.gpu.speed`. xlayout's op is called with arrays, where the Triton
 kernel may do the copying. Its contenders are the op written by hand under jit, a Pallas kernel
 where its tiles fit, and the op in torch on the same memory, including the way there and back.
 """
@@ -22,9 +22,9 @@ import ml_dtypes
 import numpy as np
 
 import xlayout as xl
-from bench.gpu_checks import Calls, contest, measured, show
-from bench.gpu_speed import FIRST, options
-from bench.gpu_timing import ROUNDS, Figure, figure_of
+from bench.gpu.checks import Calls, contest, measured, show
+from bench.gpu.speed import FIRST, options
+from bench.gpu.timing import ROUNDS, Figure, figure_of
 from xlayout.bench.answers import UNSIGNED, answer, elements
 from xlayout.bench.by_jax import WORDS
 from xlayout.bench.cases import CASES, Case, Permute, make_case
@@ -89,7 +89,7 @@ def pallas_of(op: str, case: Case) -> Callable[[Any], Any] | None:
         return None
 
     def kernel(x: Any) -> Any:
-        from bench.gpu_pallas import transpose, turn_rows  # other versions of JAX may lack parts
+        from bench.gpu.pallas import transpose, turn_rows  # other versions of JAX may lack parts
 
         if rows_alone is None:
             return transpose(x, interpret=not GPU)

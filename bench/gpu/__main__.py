@@ -11,6 +11,15 @@ pytest is installed. Whatever is known is recorded after every part. The exit st
     2   if the command line names something that does not exist; nothing was run
     3   if torch sees no accelerator: only what a CPU can answer was asked, recorded only with --out
     4   if nothing is broken, but parts were left out for lack of time or of JAX
+
+The modules beside it, from the bottom up:
+
+    ask, case, here               what to ask, how, and what this machine has
+    timing, checks, report, run   how answers are timed, checked, told and asked for
+    speed, state, pallas, jax     speed, by framework
+    kernel, calls                 what the Triton kernel promises
+    promises, questions           what an exchange promises; what frameworks do
+    tune                          other sizes of tiles
 """
 
 from __future__ import annotations
@@ -20,9 +29,9 @@ import sys
 import time
 from pathlib import Path
 
-from bench.gpu_here import Here, here
-from bench.gpu_report import file_of, misses, record, table
-from bench.gpu_run import EXTRA, PARTS, Run
+from bench.gpu.here import Here, here
+from bench.gpu.report import file_of, misses, record, table
+from bench.gpu.run import EXTRA, PARTS, Run
 
 NO_ACCELERATOR = 3
 UNASKED = 4

@@ -9,9 +9,9 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from bench.gpu_ask import LEAST, ask, lines_of, rows_of
-from bench.gpu_checks import troubles
-from bench.gpu_here import Here
+from bench.gpu.ask import LEAST, ask, lines_of, rows_of
+from bench.gpu.checks import troubles
+from bench.gpu.here import Here
 
 __all__ = ["EXTRA", "PARTS", "Run"]
 
@@ -26,11 +26,11 @@ ABREAST = 4
 JAX = ("calls", "promises", "jax", "questions")
 
 _ON_GPU = {
-    "speed": (["bench.gpu_speed"], 130),
-    "state": (["bench.gpu_state"], 40),
-    "jax": (["bench.gpu_jax"], 120),
-    "compiled": (["bench.gpu_speed", "--compiled", "--dtype", "bfloat16"], 80),
-    "tune": (["bench.gpu_tune", "--mib", "1024"], 300),
+    "speed": (["bench.gpu.speed"], 130),
+    "state": (["bench.gpu.state"], 40),
+    "jax": (["bench.gpu.jax"], 120),
+    "compiled": (["bench.gpu.speed", "--compiled", "--dtype", "bfloat16"], 80),
+    "tune": (["bench.gpu.tune", "--mib", "1024"], 300),
 }
 """Part -> program and its seconds; each prints a line of JSON for each row."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 __all__ = ["ASK", "KEPT", "LEAST", "ROOT", "SECONDS", "ask", "lines_of", "rows_of"]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SECONDS = 60
 """What a case may take."""
 
@@ -25,7 +25,7 @@ LEAST = 15
 KEPT = 40
 """Lines of standard error that are kept of what ends badly."""
 
-ASK = "import sys; from bench.gpu_case import main; main(*sys.argv[1:])"
+ASK = "import sys; from bench.gpu.case import main; main(*sys.argv[1:])"
 
 Answer = dict[str, Any]
 

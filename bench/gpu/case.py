@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from bench.gpu_ask import KEPT
+from bench.gpu.ask import KEPT
 
 if TYPE_CHECKING:
     import jax
@@ -29,8 +29,8 @@ DEVICE = "cuda" if CUDA else "cpu"
 LARGE = 1 << 26 if CUDA else 1 << 20  # elements
 
 MODULES = {
-    "torch": ("bench.gpu_kernel",),
-    "jax": ("bench.gpu_calls", "bench.gpu_promises", "bench.gpu_questions"),
+    "torch": ("bench.gpu.kernel",),
+    "jax": ("bench.gpu.calls", "bench.gpu.promises", "bench.gpu.questions"),
 }
 """Framework -> the modules whose cases need it, JAX beside torch."""
 
@@ -164,7 +164,7 @@ def listed(framework: str) -> dict[str, Any]:
         name: {
             "question": case.question,
             "module": case.ask.__module__,
-            "part": case.ask.__module__.rpartition("_")[2],
+            "part": case.ask.__module__.rpartition(".")[2],
             "on_cpu": case.on_cpu,
             "devices": case.devices,
             "alone": case.risky or bool(case.environment),

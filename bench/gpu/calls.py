@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 import xlayout as xl
-from bench.gpu_case import CUDA, busy, case
-from bench.gpu_jax import raw
+from bench.gpu.case import CUDA, busy, case
+from bench.gpu.jax import raw
 from xlayout_jax import cuda
 
 DTYPES = ("bool", "int8", "float8_e4m3fn", "bfloat16", "float32", "complex64")

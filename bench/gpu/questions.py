@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from bench.gpu_case import CUDA, DEVICE, LARGE, address, busy, case, raised, settle
+from bench.gpu.case import CUDA, DEVICE, LARGE, address, busy, case, raised, settle
 from xlayout.bridge import shards_to_jax, to_jax, to_torch
 from xlayout_jax.exchange import adopt
 from xlayout_torch.exchange import offer

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from bench.gpu_timing import Figure
+from bench.gpu.timing import Figure
 
 __all__ = ["Calls", "contest", "measured", "show", "told", "troubles"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.gpu_ask import ROOT
+from bench.gpu.ask import ROOT
 from bench.record import write_whole
 from xlayout.bench.cases import CASES
 from xlayout.table import Table

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 import xlayout as xl
-from bench.gpu_case import DEVICE, case, settle, stall
-from bench.gpu_state import state
+from bench.gpu.case import DEVICE, case, settle, stall
+from bench.gpu.state import state
 from xlayout_native.strided import one_move
 from xlayout_torch import cuda, launches
 

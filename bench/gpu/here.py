@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bench.gpu_ask import ASK, SECONDS, lines_of, rows_of
+from bench.gpu.ask import ASK, SECONDS, lines_of, rows_of
 
 __all__ = ["ON_CPU", "ON_CUDA", "Here", "here"]
 
