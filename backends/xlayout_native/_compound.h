@@ -10,7 +10,11 @@ enum {
     COMPOUND = 1 << 16,    /* bytes of a tile */
     COMPOUND_IN = 256,     /* bytes of each of its rows in the input, if there are rows enough */
     COMPOUND_ROW = 1024,   /* bytes from which a row takes in no further loop, */
-    COMPOUND_COLUMN = 512, /* and those of a column */
+    COMPOUND_COLUMN = 512, /* and those of a column; */
+    COMPOUND_LEAST = 1 << 14, /* but if the other side is short, both should come to so many */
+    LONG_ENOUGH = 256,     /* bytes of a loop from which such a side needs no other */
+    SHORT_ZIP = 16,        /* bytes of a row of pairs, fours or eights up to which it is best taken for a transpose */
+    SHORTEST = 4,          /* bytes that have to be contiguous on either side */
 };
 
 static bool has_loop(const Side *side, int k)
@@ -28,11 +32,12 @@ static int64_t bytes_of_side(const Copy *c, const Side *side)
 }
 
 /* Adds the loops that continue a side where it is contiguous, until it has `enough` bytes. A side whose first loop is
- * long needs none; in the caches, a vector is long. */
+ * long needs none; in the caches, a vector is long, unless the other side is less than one. */
 static void extend(const Copy *c, Side *side, const Side *other, bool out, int64_t enough)
 {
     int64_t bytes = bytes_of_side(c, side);
-    if (side->count == 1 && bytes >= (c->cached ? VECTOR : LINE)) return;
+    const int64_t enough_alone = bytes_of_side(c, other) < VECTOR ? LONG_ENOUGH : c->cached ? VECTOR : LINE;
+    if (side->count == 1 && bytes >= enough_alone) return;
     for (int k = 0; bytes < enough && k < c->rank; k++) {
         if ((out ? c->loop[k].out : c->loop[k].in) != bytes || has_loop(side, k) || has_loop(other, k)) continue;
         side->loop[side->count++] = k;
@@ -43,24 +48,47 @@ static void extend(const Copy *c, Side *side, const Side *other, bool out, int64
 
 static void reset_sides(Copy *c) { c->rows = (Side){1, {c->rank - 1}}, c->columns = (Side){1, {c->along}}; }
 
-/* Whether both sides come to `enough` bytes. A loop that continues both of them goes to the first. */
+/* Contiguous bytes of a side, together with the loops of the other one that continue it. */
+static int64_t contiguous_with(const Copy *c, const Side *side, const Side *other, bool out)
+{
+    int64_t bytes = bytes_of_side(c, side);
+    for (int j = 0; j < other->count; j++) {
+        const Loop *loop = &c->loop[other->loop[j]];
+        if ((out ? loop->out : loop->in) != bytes) break;
+        bytes *= loop->n;
+    }
+    return bytes;
+}
+
+/* Whether `enough` bytes are contiguous on both sides. A loop that continues both of them goes to the first. */
 static bool extend_both(Copy *c, bool rows_first, int64_t enough)
 {
+    Side *rows = &c->rows, *columns = &c->columns;
     reset_sides(c);
-    if (rows_first) extend(c, &c->rows, &c->columns, true, enough);
-    extend(c, &c->columns, &c->rows, false, enough);
-    extend(c, &c->rows, &c->columns, true, enough);
-    if (min(bytes_of_side(c, &c->rows), bytes_of_side(c, &c->columns)) < enough) return false;
-    if (c->rows.count > 1) extend(c, &c->rows, &c->columns, true, COMPOUND_ROW);
-    if (c->columns.count > 1) extend(c, &c->columns, &c->rows, false, COMPOUND_COLUMN);
+    if (rows_first) extend(c, rows, columns, true, enough);
+    extend(c, columns, rows, false, enough);
+    extend(c, rows, columns, true, enough);
+    if (contiguous_with(c, rows, columns, true) < enough || contiguous_with(c, columns, rows, false) < enough)
+        return false;
+    const int64_t least = COMPOUND_LEAST * c->width;
+    extend(c, rows, columns, true, max(COMPOUND_ROW, least / bytes_of_side(c, columns)));
+    extend(c, columns, rows, false, max(COMPOUND_COLUMN, least / bytes_of_side(c, rows)));
     return true;
 }
 
-/* Finds the loops of rows and columns: several of them only if both sides then have a line, or half a line, or at
- * least a vector. */
+/* Whether its kernel would get rows of a few bytes, each in a box of its own. */
+static bool is_short_zip(const Copy *c)
+{
+    const int row = c->kind == ZIP ? c->along : c->rank - 1;
+    return (c->kind == ZIP || c->kind == UNZIP) && c->width <= 16 && c->loop[row].n * c->width <= SHORT_ZIP;
+}
+
+/* Finds the loops of rows and columns: several of them only if a line is then contiguous on both sides, or half a
+ * line, and so on. */
 static void find_sides(Copy *c)
 {
-    for (int64_t enough = LINE; c->kind == TRANSPOSE && enough >= VECTOR; enough /= 2)
+    const bool turned = c->kind == TRANSPOSE || is_short_zip(c);
+    for (int64_t enough = LINE; turned && enough >= SHORTEST; enough /= 2)
         if (extend_both(c, true, enough) || extend_both(c, false, enough)) return;
     reset_sides(c);
 }
@@ -100,15 +128,17 @@ static int64_t apart(int64_t bytes)
     return bytes < LINE ? bytes : (lines < 4 ? lines : lines | 1) * LINE;
 }
 
-/* Where the elements of a tile are in the stage: equally far apart in rows, and in columns. If columns are adjacent
- * in the output, the whole tile is a single piece of it. */
+/* Where the elements of a tile are in the stage: equally far apart in rows, and in columns. Columns that are adjacent
+ * in the output are pieces of one segment. */
 static void stage_compound(Copy *c)
 {
     int64_t step = c->width;
     for (int j = 0; j < c->rows.count; j++) c->staged[c->rows.loop[j]] = step, step *= c->tile[c->rows.loop[j]];
     c->segment = step, c->outside = c->rank - c->rows.count;
-    if (c->loop[c->along].out == step && c->columns.count == 1) c->outside--;
-    else step = apart(step);
-    for (int j = 0; j < c->columns.count; j++)
-        c->staged[c->columns.loop[j]] = step, step *= c->tile[c->columns.loop[j]];
+    if (c->loop[c->along].out != step || c->columns.count > 1) step = apart(step);
+    for (int j = 0; j < c->columns.count; j++) {
+        const int k = c->columns.loop[j];
+        if (step == c->segment && step == c->loop[k].out) c->segment *= c->tile[k], c->outside = k;
+        c->staged[k] = step, step *= c->tile[k];
+    }
 }

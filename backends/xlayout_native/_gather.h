@@ -1,11 +1,14 @@
 /* _gather: a tile of a compound transpose, run by one thread.
  *
  * Its rows are gathered side by side in the thread's own memory. From there on they are those of any matrix:
- * squares of them are transposed into the stage, from where each column goes to its place.
+ * squares of them are transposed into the stage, from where each column goes to its place, or if they are short, pairs
+ * and the like are zipped or unzipped.
  */
 
 _Static_assert(2 * COMPOUND <= CARRY_LINES * LINE, "rows must fit where other transposes carry lines");
 _Static_assert(LINE + 2 * COMPOUND <= STAGE, "a stage must hold their columns; either is at most doubled by gaps");
+
+enum { SHORT_BLOCK = 256 }; /* bytes of pieces and segments up to which they are copied as blocks */
 
 static int64_t count_of(const Side *side, const int64_t *extent)
 {
@@ -14,23 +17,87 @@ static int64_t count_of(const Side *side, const int64_t *extent)
     return count;
 }
 
-/* Gathers rows of so many bytes, `pitch` apart, and prefetches those of the tile that begins at `next`. */
-static void gather_rows(const Tile *t, const uint8_t *from, int64_t bytes, uint8_t *to, int64_t pitch,
-                        const uint8_t *next)
+/* Adds a loop to a box of blocks; false if there is no place for it. Columns have to be adjacent in the output. */
+static bool add_loop(Box *b, int64_t n, int64_t in, int64_t out)
+{
+    if (n == 1) return true;
+    if (b->columns * b->rows * b->batch == 1 && out == b->width) b->columns = n, b->column_in = in;
+    else if (b->rows * b->batch == 1) b->rows = n, b->row_in = in, b->row_out = out;
+    else if (b->batch == 1) b->batch = n, b->batch_in = in, b->batch_out = out;
+    else return false;
+    return true;
+}
+
+static Box box_of_blocks(int64_t bytes, const uint8_t *from)
+{
+    return (Box){.width = bytes, .column_out = bytes, .batch = 1, .rows = 1, .columns = 1, .next = from};
+}
+
+/* Visits pieces of rows, which the loops from `inner` on step through: copies each and prefetches the one as far
+ * `ahead`, or does only one of the two. */
+static void visit_pieces(const Tile *t, int inner, const uint8_t *from, int64_t bytes, uint8_t *to, int64_t pitch,
+                         bool copies, uintptr_t ahead)
 {
     const Copy *c = t->copy;
-    const uintptr_t ahead = (uintptr_t)next - (uintptr_t)from;
     int64_t index[MAX_RANK] = {0};
-    for (int64_t r = t->box.rows; r--; to += pitch) {
-        for (int64_t x = 0; x < bytes; x += LINE) PREFETCH(from + x, ahead, 2);
-        move(to, from, bytes);
-        for (int j = 0; j < c->rows.count; j++) {
+    for (;; to += pitch) {
+        for (int64_t x = 0; ahead && x < bytes; x += LINE) PREFETCH(from + x, ahead, 2);
+        if (copies) move(to, from, bytes);
+        int j = inner;
+        for (; j < c->rows.count; j++) {
             const int k = c->rows.loop[j];
             from += c->loop[k].in;
             if (++index[j] < t->extent[k]) break;
             from -= t->extent[k] * c->loop[k].in, index[j] = 0;
         }
+        if (j == c->rows.count) return;
     }
+}
+
+/* Gathers rows of so many bytes, `pitch` apart, and prefetches those of the tile that begins at `next`. Rows that are
+ * adjacent in the input too are one piece; short pieces are blocks, for which there is a kernel. */
+static void gather_rows(const Tile *t, const uint8_t *from, int64_t bytes, uint8_t *to, int64_t pitch,
+                        const uint8_t *next)
+{
+    const Copy *c = t->copy;
+    const Side *rows = &c->rows;
+    const uintptr_t ahead = (uintptr_t)next - (uintptr_t)from;
+    int inner = 0;
+    for (; inner < rows->count && pitch == bytes && c->loop[rows->loop[inner]].in == bytes; inner++)
+        pitch = bytes *= t->extent[rows->loop[inner]];
+    Box b = box_of_blocks(bytes, from);
+    bool blocks = bytes <= SHORT_BLOCK;
+    int64_t step = pitch;
+    for (int j = inner; blocks && j < rows->count; step *= t->extent[rows->loop[j++]])
+        blocks = add_loop(&b, t->extent[rows->loop[j]], c->loop[rows->loop[j]].in, step);
+    if (!blocks) {
+        visit_pieces(t, inner, from, bytes, to, pitch, true, ahead);
+        return;
+    }
+    if (t->worker->stream && bytes > LINE / 2) /* of shorter ones, the processor sees the order sooner than we do */
+        visit_pieces(t, inner, from, bytes, to, pitch, false, ahead);
+    t->worker->isa->kernels[BLOCKS](&b, from, to);
+}
+
+/* Writes the segments of a tile at once, as blocks; false if they are long, or in too many loops. */
+static bool put_segments(const Worker *worker, const Copy *c, const int64_t *extent, const uint8_t *stage, uint8_t *to)
+{
+    const Kernel kernel = (worker->stream ? worker->isa->unaligned : worker->isa->kernels)[BLOCKS];
+    int64_t bytes = c->width;
+    for (int k = c->outside; k < c->rank; k++) bytes *= extent[k];
+    if (!kernel || bytes > SHORT_BLOCK || (worker->stream && bytes < worker->isa->narrowest)) return false;
+    Box b = box_of_blocks(bytes, stage);
+    for (int k = c->outside - 1; k >= 0; k--)
+        if (!add_loop(&b, extent[k], c->staged[k], c->loop[k].out)) return false;
+    kernel(&b, stage, to);
+    return true;
+}
+
+/* The kernel for a box that is a matrix in memory of our own. */
+static Kind kind_of_box(const Box *b)
+{
+    if (is_zip(b->rows, b->column_out, b->width)) return ZIP;
+    return is_zip(b->columns, b->row_in, b->width) ? UNZIP : TRANSPOSE;
 }
 
 /* Without memory for stages, it runs as any other tile: slowly, as several loops have few steps. */
@@ -61,7 +128,8 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
     if (min(t.box.rows, t.box.columns) >= LINE / c->width)
         t.turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
     if (t.turn) turn_box(&t, from, stage, next);
-    else worker->isa->kernels[TRANSPOSE](&t.box, from, stage);
+    else worker->isa->kernels[kind_of_box(&t.box)](&t.box, from, stage);
+    if (put_segments(worker, c, t.extent, stage, to)) return;
     hand_over(worker, c, t.extent, to, true, true);
     if (worker->stream) return;
     Pending *w = &worker->pending;

@@ -79,6 +79,12 @@ static void normalise(Copy *c)
     c->rank = fused;
 }
 
+/* Whether so many elements, which one kernel can take, lie next to those of the next step. */
+static bool is_zip(int64_t n, int64_t step, int64_t width)
+{
+    return (n == 2 || n == 4 || n == 8) && step == n * width;
+}
+
 static Kind kind_of(const Copy *c)
 {
     const int last = c->rank - 1;
@@ -86,8 +92,7 @@ static Kind kind_of(const Copy *c)
     const int64_t w = c->width;
     if (c->along == last || w > 32 || (w & (w - 1)) || row->out != w || column->in != w)
         return BLOCKS;
-    if ((row->n == 2 || row->n == 4 || row->n == 8) && column->out == row->n * w) return ZIP;
-    if ((column->n == 2 || column->n == 4 || column->n == 8) && row->in == column->n * w)
-        return UNZIP;
+    if (is_zip(row->n, column->out, w)) return ZIP;
+    if (is_zip(column->n, row->in, w)) return UNZIP;
     return w > 16 ? BLOCKS : TRANSPOSE;
 }

@@ -257,6 +257,7 @@ static void prepare_copy(Copy *c, bool staged)
     c->kind = bytes ? RUNS : kind_of(c);
     if (c->kind == RUNS) order_by_input(c);
     find_sides(c);
+    if (is_compound(c)) c->kind = TRANSPOSE;
     c->dense = is_dense(c);
     shape(c, true);
     c->aligned = c->kind == RUNS || is_aligned(c);

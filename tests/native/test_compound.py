@@ -60,6 +60,12 @@ LARGE = {
     "one loop for either": ((2, 4003, 2), (2, 1, 0)),
     "rows for which few columns leave room": ((3, 2, 176, 129), (3, 0, 2, 1)),
     "batch": ((2, 30, 2, 64, 33), (1, 4, 0, 3, 2)),
+    "patches": ((3, 5, 16, 14, 16), (1, 3, 2, 4, 0)),
+    "patches to pixels": ((5, 14, 16, 16, 3), (4, 0, 2, 1, 3)),
+    "small patches": ((4, 40, 2, 33, 2), (1, 3, 2, 4, 0)),
+    "small patches to pixels": ((40, 33, 2, 2, 4), (4, 0, 2, 1, 3)),
+    "pieces in many loops": ((3, 3, 5, 7, 64, 2), (4, 5, 3, 2, 1, 0)),
+    "segments in many loops": ((64, 2, 7, 5, 3, 3), (5, 4, 3, 2, 0, 1)),
 }
 
 
