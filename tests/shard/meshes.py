@@ -29,12 +29,13 @@ def splits(draw: DrawFn, n: int, ranks: int) -> Split:
         sizes = tuple(b - a for a, b in zip([0, *cuts], [*cuts, n], strict=True))
         return Split(sizes=sizes, pad=pad)
     rule = draw(st.sampled_from(["ceil", "flat_ceil", "balanced"]))
-    segments = draw(st.one_of(st.none(), stretches(n, most=3).map(tuple))) if n else None
-    each = [st.tuples(*[units] * len(segments))] if segments else []
-    unit = draw(st.one_of(units, *each))
+    fused = [st.integers(1, 3), *([stretches(n, most=3).map(tuple)] if n else [])]
+    segments = draw(st.one_of(st.none(), *fused))
+    several = len(segments) if isinstance(segments, tuple) else 0
+    unit = draw(st.one_of(units, *([st.tuples(*[units] * several)] if several else [])))
     groups = st.sampled_from([d for d in range(1, ranks + 1) if ranks % d == 0])
-    copies = draw(st.one_of(st.just(1), groups, *([st.tuples(*[groups] * len(segments))]
-                                                  if segments else [])))  # fmt: skip
+    copies = draw(st.one_of(st.just(1), groups, *([st.tuples(*[groups] * several)]
+                                                  if several else [])))  # fmt: skip
     return Split(rule=rule, unit=unit, segments=segments, copies=copies, pad=pad)
 
 
