@@ -172,6 +172,34 @@ def test_parts_may_lie_as_jax_cannot_say() -> None:
     np.testing.assert_array_equal(jax.jit(parts)(shuffled), xl.interleave(values()))
 
 
+@pytest.mark.parametrize(
+    "split",
+    [
+        Split(copies=2),
+        Split(segments=2, copies=4),
+        Split(segments=(32, 16), copies=(1, 2)),
+        Split(segments=(16, 32), unit=(4, 8), copies=(4, 2)),
+        Split(sizes=(24, 24), copies=2),
+    ],
+    ids=str,
+)
+def test_parts_may_be_held_by_several(split: Split) -> None:
+    """As keys and values are on more ranks than there are heads."""
+    shared = Sharding(TP, ("tp",), splits={0: split})
+    parts = np.concatenate([shared.layout(rank, SHAPE)(values()) for rank in range(4)])
+    rows = Sharding(TP, ("tp",))
+    for src, dst, given, wanted in (
+        (shared, rows, parts, GLU(values())),
+        (rows, shared, GLU.inverse()(values()), parts),
+    ):
+
+        def run(x: Any, src: Sharding = src, dst: Sharding = dst) -> Any:
+            return xl.reshard(x, dst, layout=GLU, in_sharding=src)
+
+        mapped = jax.shard_map(run, mesh=mesh(), in_specs=ROWS, out_specs=ROWS, axis_names={"tp"})
+        np.testing.assert_array_equal(jax.jit(mapped)(given), wanted)
+
+
 def inside(fn: Any, manual: set[str]) -> Any:
     parts = jax.shard_map(fn, mesh=mesh(), in_specs=ROWS, out_specs=ROWS, axis_names=manual)
     return jax.jit(parts)(put(ROWS))

@@ -11,6 +11,7 @@ from xlayout.errors import ShardingError
 from xlayout.registry import backend_module, backend_of
 from xlayout.shard.sharded_array import ShardedArray
 from xlayout.shard.sharding import Sharding
+from xlayout.shard.split import per_segment
 from xlayout.shard.targets import (
     by_jax,
     check_order,
@@ -150,8 +151,14 @@ def _part(x: Any, mesh: Any, given: Any) -> ShardedArray:
             "whole lies, as in_specs says it"
         )
     sharding = on_manual_axes(given, mesh, "in_sharding")
-    shape = tuple(
-        n if sharding.split(axis).overlaps else n * math.prod(sharding.counts(axis))
-        for axis, n in enumerate(x.shape)
-    )
+    shape = tuple(_whole_axis(sharding, axis, n) for axis, n in enumerate(x.shape))
     return ShardedArray(x, "jax", shape, sharding, mesh, is_part=True)
+
+
+def _whole_axis(sharding: Sharding, axis: int, n: int) -> int:
+    """The size of an axis of which every rank holds `n`."""
+    split = sharding.split(axis)
+    if isinstance(split.segments, tuple) and isinstance(split.copies, tuple):
+        return sum(split.segments)
+    (copies,) = per_segment(split.copies, 1)
+    return n * math.prod(sharding.counts(axis)) // copies
