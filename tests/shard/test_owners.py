@@ -20,6 +20,7 @@ from xlayout.shard.owners import Region, sender
         ((4,), (0, 1), 2, 0),
         ((2, 3), (0, 4), 1, 4),  # at the same place along one mesh axis
         ((2, 3), (1, 3), 4, 1),
+        ((2, 3), (3, 5), 2, 5),  # though another follows in the ring
     ],
 )
 def test_an_owner_is_the_nearest(
