@@ -67,17 +67,19 @@ def gradient_of(_rank: int, src: Sharding, kind: str, weight: complex) -> bool:
 def gradient_as(rank: int, x: np.ndarray, src: Sharding, how: str) -> np.ndarray:
     """The gradient, if that of the whole is 0, 1, 2, ... and arrives under other placements."""
     leaf = dtensor(rank, x, src).requires_grad_()
-    whole = xl.all_gather(leaf, dtype="float32")
+    axis = "dp" if how.endswith("stays") else None
+    whole = xl.all_gather(leaf, mesh_axis=axis, dtype="float32")
     mesh = whole.device_mesh
     placements: dict[str, list[Any]] = {
         "whole": [Replicate(), Replicate()],
         "cut": list(leaf.placements),
         "cut elsewhere": [Shard(1), Replicate()],
         "partial along one axis": [Partial(), Replicate()],
+        "partial along one that stays": [Replicate(), Partial()],
     }
     counting = torch.arange(x.size, dtype=torch.float32).reshape(x.shape)
     if how.startswith("partial"):
-        share = 0.25 if mesh.get_coordinate()[0] == 0 else 0.75
+        share = 0.25 if mesh.get_local_rank(placements[how].index(Partial())) == 0 else 0.75
         given = DTensor.from_local(counting * share, mesh, placements[how], run_check=False)
     else:
         even = DTensor.from_local(counting, mesh, placements["whole"], run_check=False)

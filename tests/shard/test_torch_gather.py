@@ -115,7 +115,10 @@ def test_the_caller_may_sum_gradients_in_another_dtype(ranks: Pool) -> None:
         assert received == {"recv": 3 * grad.size * 2}
 
 
-@pytest.mark.parametrize("how", ["whole", "cut", "cut elsewhere", "partial along one axis"])
+@pytest.mark.parametrize(
+    "how",
+    ["whole", "cut", "cut elsewhere", "partial along one axis", "partial along one that stays"],
+)
 def test_a_gradient_may_come_back_in_any_form(ranks: Pool, how: str) -> None:
     src = Sharding(GRID, (("tp", "dp"),))
     x = values((16, 8))
