@@ -175,6 +175,18 @@ def test_any_layout_is_applied_as_an_op() -> None:
         xl.apply(holes, x, fill="a")
 
 
+def test_fills_that_are_equal_keep_their_signs() -> None:
+    x, holes, to = put(W, P("tp")), xl.pad.layout(W, to=40), P("tp")
+    for fill in (-0.0, 0.0, 0, -0.0):
+
+        def run(x: Any, fill: float = fill) -> Any:
+            return xl.apply(holes, x, fill=fill, in_sharding=to, out_sharding=to)
+
+        part = jax.shard_map(run, mesh=mesh(), in_specs=to, out_specs=to, axis_names={"tp"})
+        for made in (xl.apply(holes, x, fill=fill, out_sharding=to), jax.jit(part)(x)):
+            assert (np.signbit(np.asarray(made)[32:]) == np.signbit(fill)).all()
+
+
 def test_many_layouts_lie_as_each_alone() -> None:
     x, glu, holes = put(W, P("tp")), xl.interleave.layout(W), xl.pad.layout(W, to=40)
     made = xl.apply_many([glu, holes, glu], [x, x, values(W)], fill=3)
