@@ -90,3 +90,16 @@ def test_a_number_of_segments_is_cut_by_the_rule_in_each() -> None:
 def test_of_no_arrays_nothing_is_resharded() -> None:
     with pytest.raises(xl.ShapeError, match=r"^x: no arrays; give at least one$"):
         xl.reshard([], Sharding(Mesh(2, "tp"), ()))
+
+
+@pytest.mark.parametrize("gathers", [False, True])
+def test_blocks_in_reverse_are_copied_with_steps_forward(gathers: bool) -> None:
+    """Memory has no views with negative strides in torch."""
+    mesh, pieces = Mesh(4, "tp"), [Piece(2 * k, 6 - 2 * k, ((2, 1, 1),)) for k in range(4)]
+    alone = Sharding(mesh, ("tp",), splits={0: (8, 0, 0, 0)})
+    sides = [Sharding(mesh, ("tp",)), alone]
+    plan = plan_reshard(Layout([(8,)], [(8,)], pieces), *(sides if gathers else sides[::-1]))
+    part = plan.part(0)
+    for layout in (part.pack, part.unpack):
+        assert all(x >= 0 and z > 0 for piece in layout.pieces for _, x, z in piece.loops)
+    assert plan.simulate(np.arange(8)).tolist() == [6, 7, 4, 5, 2, 3, 0, 1]

@@ -64,7 +64,7 @@ def _joined(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[Pie
     """Pieces, shifted on both sides; equal ones at equal distances become a loop."""
 
     def fits(pieces: tuple[Piece, ...], loop: Loop) -> bool:
-        return loop[1] >= 0 and loop[2] > 0 and all(are_nested((*p.loops, loop)) for p in pieces)
+        return all(are_nested((*p.loops, loop)) for p in pieces)
 
     for i, o, pieces, loop in progressions(moved, fits):
         yield from (Piece(p.in_offset + i, p.out_offset + o, (*p.loops, loop)) for p in pieces)
