@@ -77,3 +77,13 @@ def test_what_one_rank_lacks_is_no_collective() -> None:
     found = plan_reshard(whole, rows, rows).collective
     assert found is not None
     assert (found.kind, found.width) == ("all_to_all", 1)
+
+
+def test_a_gather_is_of_what_all_ranks_send_to_everyone() -> None:
+    """The first of three sends the same to both others, and they do not."""
+    rows = Sharding(Mesh(3, "tp"), ("tp",))
+    wanted = [0, 2, 4, 0, 2, 5, 0, 3, 4]
+    pieces = tuple(xl.Piece(source, at) for at, source in enumerate(wanted))
+    plan = plan_reshard(xl.Layout(((6,),), ((9,),), pieces), rows, rows)
+    assert plan.collective is not None
+    assert (plan.collective.kind, plan.collective.width) == ("all_to_all", 1)
