@@ -138,8 +138,6 @@ def cut_axis(rule: Rule, leaf: str, shape: Shape) -> int | None:
     if ndim == 1 or leaf.endswith("bias"):
         return None if rule.cut == "row" else ndim - 1
     transposed = leaf == "kernel" or rule.stored == "in_out"
-    if rule.cut == "vocab":
-        return ndim - 1 if transposed else ndim - 2
     return ndim - 1 if (rule.cut == "row") != transposed else ndim - 2
 
 
