@@ -97,7 +97,7 @@ def check_companions(placed: Mapping[str, Placed], numbers: Numbers) -> None:
         ShardingError: for one that has none.
     """
     cut = {name for name, one in placed.items() if one.axis is not None}
-    layers = {_layer(name) for name in cut if name.rpartition(".")[2] in LEAVES}
+    layers = set(map(_layer, cut))
     attentions = {
         _layer(name).rpartition(".")[0]
         for name in cut
