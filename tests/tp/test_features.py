@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from xlayout.errors import ShardingError, SizeError
@@ -60,11 +60,9 @@ def test_sizes_are_as_recorded(case: dict[str, Any]) -> None:
 def shared(draw: st.DrawFn) -> tuple[Numbers, int]:
     """Heads, and a number of ranks that can share them."""
     kv = draw(st.integers(1, 8))
-    numbers = Numbers(kv * draw(st.integers(1, 8)), kv)
-    parts = draw(st.integers(1, 16))
-    assert numbers.heads is not None
-    assume(parts <= kv or (parts % kv == 0 and numbers.heads % parts == 0))
-    return numbers, parts
+    heads = kv * draw(st.integers(1, 8))
+    copied = [parts for parts in range(kv, heads + 1, kv) if heads % parts == 0]
+    return Numbers(heads, kv), draw(st.integers(1, kv) | st.sampled_from(copied))
 
 
 def held(split: Split, n: int, parts: int, rank: int) -> list[int]:
@@ -107,6 +105,14 @@ def test_plain_features_are_cut_in_grains_and_none_is_lost(
     if n >= grain:
         for own in every[:-1]:
             assert len(own) % (grain * segments) == 0
+    else:
+        lengths = {len(own) for own in every}
+        assert max(lengths) - min(lengths) in (0, segments)
+
+
+def test_a_group_is_its_queries_with_their_key_and_value() -> None:
+    split = split_of(("groups",), 3 * (2 + 1 + 1) * 5, 2, Numbers(6, 3))
+    assert [held(split, 60, 2, rank) for rank in range(2)] == [[*range(40)], [*range(40, 60)]]
 
 
 def test_heads_that_ranks_cannot_share_are_not_counted() -> None:
@@ -118,6 +124,7 @@ def test_heads_that_ranks_cannot_share_are_not_counted() -> None:
     ("made_of", "n", "parts", "numbers", "kind", "text"),
     [
         (("heads",), 8, 2, Numbers(), ShardingError, "config: names no heads, and the rule"),
+        (("heads",), 8, 2, Numbers(None, 2), ShardingError, "config: names no heads, and the rule"),
         (("heads",), 10, 2, Numbers(4, 2), SizeError, "10 features do not divide into 4 heads: 4"),
         (("heads", "kv_heads", "kv_heads"), 10, 2, Numbers(4, 2), SizeError,
          r"10 features do not divide into 4 heads \+ 2 kv_heads \+ 2 kv_heads: 8 equal parts"),
@@ -126,6 +133,7 @@ def test_heads_that_ranks_cannot_share_are_not_counted() -> None:
          "12 heads with 4 for keys and values cannot be shared by 8 ranks. Numbers of ranks that "
          "can: 1 to 4, 12"),
         (("heads",), 24, 5, Numbers(12, 4), SizeError, "cannot be shared by 5 ranks"),
+        (("heads",), 24, 6, Numbers(12, 4), SizeError, "cannot be shared by 6 ranks"),
         (("groups",), 24, 12, Numbers(12, 4), SizeError,
          "in groups that cannot be copied without their queries cannot be shared by 12 ranks. "
          "Numbers of ranks that can: 1 to 4$"),
@@ -144,6 +152,11 @@ def test_what_cannot_be_shared_is_refused_with_what_can(
         ({"num_attention_heads": 8}, Numbers(8, 8)),
         ({"num_attention_heads": 8, "num_key_value_heads": 2}, Numbers(8, 2)),
         ({"n_head": 8, "num_kv_heads": None}, Numbers(8, 8)),
+        ({"n_heads": 8, "n_kv_heads": 2}, Numbers(8, 2)),
+        ({"n_heads": 8, "kv_n_heads": 2}, Numbers(8, 2)),
+        ({"n_head": 8, "n_head_kv": 2}, Numbers(8, 2)),
+        ({"num_heads": 8}, Numbers(8, 8)),
+        ({"attention_heads": 8}, Numbers(8, 8)),
         ({"num_attention_heads": 71, "num_kv_heads": 71, "multi_query": True}, Numbers(71, 1)),
         ({"num_attention_heads": 8, "num_kv_heads": 2, "multi_query": True,
           "new_decoder_architecture": True}, Numbers(8, 2)),

@@ -66,8 +66,8 @@ def heads_on(rank: int, parts: int, numbers: Numbers) -> Numbers:
         ShardingError: if the number of heads is not known.
         SizeError: for heads that this number of ranks cannot share.
 
-    >>> heads_on(2, 4, Numbers(12, 6)), heads_on(2, 12, Numbers(12, 6))
-    (Numbers(heads=2, kv_heads=1), Numbers(heads=1, kv_heads=1))
+    >>> heads_on(2, 4, Numbers(12, 6)), heads_on(2, 12, Numbers(24, 6))
+    (Numbers(heads=2, kv_heads=1), Numbers(heads=2, kv_heads=1))
     """
     heads, kv_heads = _known(numbers)
     if parts > kv_heads:
