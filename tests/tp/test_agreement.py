@@ -21,6 +21,7 @@ def attention(q: int, k: int, v: int, o: int) -> dict[str, tuple[int, ...]]:
         (attention(128, 32, 32, 64), 4),  # each query has a gate
         (attention(96, 48, 32, 64), 4),  # values of another size
         ({k: v for k, v in attention(64, 32, 32, 64).items() if "o_proj" not in k}, 4),
+        ({k: v for k, v in attention(192, 32, 32, 64).items() if "o_proj" not in k}, 4),
         ({k: v for k, v in attention(64, 32, 32, 64).items() if "v_proj" not in k}, 4),
     ],
 )
@@ -75,6 +76,10 @@ def test_segments_that_the_next_layer_does_not_take_are_refused() -> None:
         plan(mlp(32, 16), 2, rules="bloom")
     whole = [Rule("dense_4h_to_h", "whole"), *PRESETS["bloom"]]
     plan(mlp(32, 16), 2, rules=whole)
+    first = {f"layers.0.{name}": shape for name, shape in mlp(32, 16).items()}
+    other = {f"layers.1.{name}": shape for name, shape in mlp(32, 32).items()}
+    with pytest.raises(ShardingError, match=r"'layers\.1\.mlp.* takes 32"):
+        plan({**first, **other}, 2, rules="chatglm")  # what that of another MLP takes is no excuse
     experts = {"mlp.experts.gate_up_proj": (3, 32, 4), "mlp.experts.down_proj": (3, 4, 16)}
     plan(experts, 2, rules="mixtral")
     with pytest.raises(ShardingError, match=r"in 'mlp\.experts\.gate_up_proj', and"):
@@ -84,6 +89,7 @@ def test_segments_that_the_next_layer_does_not_take_are_refused() -> None:
 def test_an_embedding_need_not_fit_a_row_layer_beside_it() -> None:
     shapes = {"model.embed.weight": (30, 8), "model.head.weight": (8, 16)}
     plan(shapes, 2, rules=[Rule("embed", "vocab"), Rule("head", "row")])
+    plan(shapes, 2, rules=[Rule("embed", "column", gather=True), Rule("head", "row")])
 
 
 def test_a_chatglm_whose_heads_hold_their_own_keys_has_no_preset() -> None:
@@ -98,6 +104,7 @@ def test_a_chatglm_whose_heads_hold_their_own_keys_has_no_preset() -> None:
     ("name", "shape"),
     [
         ("mlp.up_proj.weight_scale", (8,)),
+        ("mlp.up_proj.weight_scale", (2,)),
         ("mlp.up_proj.weight_scale_inv", (2, 2)),
         ("mlp.up_proj.weight.absmax", (4,)),
         ("mlp.up_proj.lora_A", (2, 4)),
@@ -113,6 +120,9 @@ def test_what_belongs_to_a_cut_weight_needs_a_rule(name: str, shape: tuple[int, 
         plan(weights, 2, rules=rules)
     plan(weights, 2, rules=[Rule(last, "whole"), *rules])
     plan({**weights, name: ()}, 2, rules=rules)  # a single number for all
+    del weights[name]
+    for other in (f"other.{name}", "mlp.experts.gate_up_projector", "mlp.up_projector.scale"):
+        plan({**weights, other: shape}, 2, rules=rules)
 
 
 @pytest.mark.parametrize("shape", [(8,), (8, 1, 1), (4,)])
@@ -129,18 +139,25 @@ def test_what_attention_holds_for_each_head_needs_a_rule(shape: tuple[int, ...])
         plan(weights, 2, rules="llama", config=config)
     for rule in (Rule("self_attn.sinks", "whole"), Rule("self_attn.*_proj", "whole")):
         plan(weights, 2, rules=[rule, *PRESETS["llama"]], config=config)
-    plan({**weights, "layers.0.self_attn.sinks": ()}, 2, rules="llama", config=config)
+    for other in ((), (3,)):
+        plan({**weights, "layers.0.self_attn.sinks": other}, 2, rules="llama", config=config)
+    mlp = {"layers.0.mlp.up_proj.weight": (16, 4), "layers.0.mlp.scale": shape}
+    plan(mlp, 2, rules="llama", config=config)
 
 
-def test_rules_of_a_text_model_leave_the_others_beside_it_whole() -> None:
-    names = "language_model.layers.0", "vision_tower.encoder.layers.0"
+@pytest.mark.parametrize("text_model", ["language_model", "text_model"])
+def test_rules_of_a_text_model_leave_the_others_beside_it_whole(text_model: str) -> None:
+    names = f"{text_model}.layers.0", "vision_tower.encoder.layers.0"
     weights = {f"{name}.{k}": v for name in names for k, v in attention(64, 64, 64, 64).items()}
     text = {"model_type": "llama", "num_attention_heads": 32}
-    made = plan(weights, 2, config={"model_type": "llava", "text_config": text})
+    config = {"model_type": "llava", "text_config": text}
+    made = plan(weights, 2, config=config)
     assert {name for name, placed in made.items() if placed.rule} == {
-        name for name in weights if name.startswith("language_model.")
+        name for name in weights if name.startswith(f"{text_model}.")
     }
     assert len(made.unmatched) == 4
+    assert plan(weights, 2, rules="llama", config=config) == made
+    assert not plan(weights, 2, rules=PRESETS["llama"], config=config).unmatched  # one's own rules
 
 
 def test_what_a_rule_asks_of_a_config_is_asked_of_the_text_model() -> None:

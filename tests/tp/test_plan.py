@@ -10,7 +10,7 @@ import pytest
 
 from tests.tp.block import CONFIG, planned, weights
 from xlayout.errors import ShardingError, SizeError
-from xlayout.tp import plan
+from xlayout.tp import Rule, plan
 
 
 def test_a_plan_is_a_table_with_layers_together() -> None:
@@ -40,6 +40,15 @@ def test_a_plan_is_a_table_with_layers_together() -> None:
     assert [made.heads_on(rank) for rank in range(4)] == [(4, 2), (4, 2), (2, 1), (2, 1)]
 
 
+def test_features_are_cut_in_grains() -> None:
+    made = plan({"mlp.up_proj.weight": (10, 4)}, 2, rules="llama", grain=4)
+    assert [made.local_shape("mlp.up_proj.weight", rank) for rank in range(2)] == [(4, 4), (6, 4)]
+
+
+def test_one_rank_has_it_all() -> None:
+    assert planned(weights(), 1).elements(0) == sum(x.size for x in weights().values())
+
+
 def test_plans_are_values() -> None:
     made = planned(weights(), 4)
     assert made == pickle.loads(pickle.dumps(made)) == planned(weights(), 4)
@@ -66,10 +75,39 @@ def test_a_config_may_say_nothing_of_queries_where_none_are_cut() -> None:
     assert made.local_shape("mlp.up_proj.weight", 0) == (3, 4)
 
 
-@pytest.mark.parametrize(("size", "known"), [(2, True), (8, False)])
-def test_norms_of_heads_that_a_plan_leaves_out_have_a_rule(size: int, known: bool) -> None:
-    """A norm over all heads together would see only some of them, and has no rule."""
-    x = {"0.self_attn.q_proj.weight": (8, 8), "0.self_attn.q_norm.weight": (size,)}
-    config = {"num_attention_heads": 4, "base_model_tp_plan": {"*.self_attn.q_proj": "colwise"}}
-    rule = plan(x, 2, config=config)["0.self_attn.q_norm.weight"].rule
+@pytest.mark.parametrize(
+    ("layer", "shape", "style", "known"),
+    [
+        ("q", (4,), "colwise", True),
+        ("k", (4,), "colwise", True),
+        ("q", (16,), "colwise", False),  # over all heads together: it would see only some of them
+        ("q", (4, 4), "colwise", False),  # with numbers of its own for each head
+        ("q", (4,), "colwise_gather_output", False),  # every rank sees all heads
+        ("q", (4,), "replicate", False),
+    ],
+)
+def test_norms_of_heads_that_a_plan_leaves_out_have_a_rule(
+    layer: str, shape: tuple[int, ...], style: str, known: bool
+) -> None:
+    config = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    name, rows = f"0.self_attn.{layer}_norm.weight", {"q": 16, "k": 8}[layer]
+    x = {f"0.self_attn.{layer}_proj.weight": (rows, 8), name: shape}
+    made = plan(x, 2, config=config, rules={f"*.self_attn.{layer}_proj": style})
+    rule = made[name].rule
     assert (rule is not None and rule.partial_grads) == known
+    assert made.unused == ()
+    own = [Rule("self_attn.*_proj", "column", "heads")]  # a list of rules is taken as it is
+    assert plan(x, 2, config=config, rules=own)[name].rule is None
+
+
+def test_norms_of_what_is_not_cut_by_itself_have_no_rule() -> None:
+    x = {"0.self_attn.qkv_proj.weight": (16, 8), "0.self_attn.q_norm.weight": (4,)}
+    rules = {"qkv_proj": "replicate"}
+    assert plan(x, 2, rules=rules)["0.self_attn.q_norm.weight"].rule is None
+
+
+@pytest.mark.parametrize("argument", ["parts", "grain"])
+def test_a_number_below_one_is_refused(argument: str) -> None:
+    numbers = {"parts": 2, argument: 0}
+    with pytest.raises(SizeError, match=f"^{argument}: 0; wanted at least 1"):
+        plan({"mlp.up_proj.weight": (6, 4)}, rules="llama", **numbers)

@@ -19,6 +19,7 @@ from xlayout.tp.rules import cut_axis, first_match
         ("mlp.up_proj", "mlp.up_proj.bias", "bias"),
         ("mlp.up_proj", "layers_3.mlp.up_proj.kernel", "kernel"),
         ("mlp.up_proj", "model.mlp.up_proj", "up_proj"),
+        ("embed", "embed.embedding", "embedding"),
         ("layers.*.mlp.up_proj", "model.layers.3.mlp.up_proj.weight", "weight"),
         ("experts.*.w1", "experts.12.w1.weight", "weight"),
         ("mlp.up_proj", "model.layers.3.mlp.gate_up_proj.weight", None),
@@ -54,6 +55,8 @@ def test_a_pattern_is_the_end_of_a_name(pattern: str, name: str, leaf: str | Non
         (Rule("x", "vocab"), "kernel", (6, 96), 1),
         (Rule("x", "whole"), "weight", (8, 6), None),
         (Rule("x", "column"), "weight", (), None),
+        (Rule("x", "column"), "sinks", (8,), 0),
+        (Rule("x", "row"), "scale", (8,), None),
     ],
 )
 def test_a_rule_cuts_what_goes_in_or_comes_out(
@@ -66,6 +69,12 @@ def test_the_first_rule_counts() -> None:
     rules = (Rule("up_proj", "whole"), Rule("mlp.up_proj", "column"))
     assert first_match(rules, "mlp.up_proj.weight") == (rules[0], "weight")
     assert first_match(rules[::-1], "mlp.up_proj.weight") == (rules[1], "weight")
+
+
+def test_a_sum_is_of_a_module_and_no_rule_for_its_weights() -> None:
+    rules = (Rule("experts", "sum"), Rule("experts", "column"))
+    assert first_match(rules, "mlp.experts.weight") == (rules[1], "weight")
+    assert first_match(rules[:1], "mlp.experts.weight") is None
 
 
 @pytest.mark.parametrize(
