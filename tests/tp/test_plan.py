@@ -84,6 +84,7 @@ def test_a_config_may_say_nothing_of_queries_where_none_are_cut() -> None:
         ("q", (4, 4), "colwise", False),  # with numbers of its own for each head
         ("q", (4,), "colwise_gather_output", False),  # every rank sees all heads
         ("q", (4,), "replicate", False),
+        ("q", (4,), "rowwise", False),
     ],
 )
 def test_norms_of_heads_that_a_plan_leaves_out_have_a_rule(
@@ -100,10 +101,16 @@ def test_norms_of_heads_that_a_plan_leaves_out_have_a_rule(
     assert plan(x, 2, config=config, rules=own)[name].rule is None
 
 
-def test_norms_of_what_is_not_cut_by_itself_have_no_rule() -> None:
-    x = {"0.self_attn.qkv_proj.weight": (16, 8), "0.self_attn.q_norm.weight": (4,)}
-    rules = {"qkv_proj": "replicate"}
-    assert plan(x, 2, rules=rules)["0.self_attn.q_norm.weight"].rule is None
+@pytest.mark.parametrize(
+    ("layer", "pattern"),
+    [("qkv_proj", "qkv_proj"), ("qkv_proj", "self_attn.*_proj"), ("q_proj", "o_proj")],
+)
+def test_norms_of_what_is_not_cut_by_itself_have_no_rule(layer: str, pattern: str) -> None:
+    attention = {layer: (16, 8), "o_proj": (8, 16)}
+    x = {f"self_attn.{name}.weight": shape for name, shape in attention.items()}
+    x["self_attn.q_norm.weight"] = (4,)
+    made = plan(x, 2, rules={pattern: "colwise"}, config={"num_attention_heads": 4})
+    assert made["self_attn.q_norm.weight"].rule is None
 
 
 @pytest.mark.parametrize("argument", ["parts", "grain"])
