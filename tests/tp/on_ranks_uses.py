@@ -186,11 +186,12 @@ def read(_rank: int, ranks: int) -> None:
 class Spelled(nn.Module):
     """Attention whose number of heads has another name."""
 
-    def __init__(self, name: str, heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, name: str, heads: int, **dropout: float | nn.Module) -> None:
         super().__init__()
         torch.manual_seed(0)
-        setattr(self, name, heads)
-        self.name, self.attn_dropout = name, dropout
+        self.name = name
+        for key, value in {name: heads, **dropout}.items():
+            setattr(self, key, value)
         for leaf in ("q_proj", "k_proj", "v_proj", "o_proj"):
             setattr(self, leaf, nn.Linear(12, 12, bias=False))
 
@@ -204,9 +205,9 @@ class Spelled(nn.Module):
         return y
 
 
-def spelled(_rank: int, ranks: int, name: str, heads: int, dropout: float = 0.0) -> str:
+def spelled(_rank: int, ranks: int, name: str, heads: int, dropout: Any = None) -> str:
     """The error for attention that counts its heads under this name; empty if it runs correctly."""
-    whole = nn.ModuleDict({"self_attn": Spelled(name, heads, dropout)})
+    whole = nn.ModuleDict({"self_attn": Spelled(name, heads, **(dropout or {}))})
     config = {"num_attention_heads": 6}
     try:
         model = tp.parallelize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 from tests.shard.pool import Ranks
 from tests.tp import on_ranks, on_ranks_adapters, on_ranks_bias, on_ranks_uses
@@ -59,9 +62,14 @@ def test_other_heads_than_the_config_names_are_refused(two: Ranks) -> None:
     ] * 2  # fmt: skip
 
 
-def test_unequal_heads_with_dropout_are_refused_in_training(two: Ranks, four: Ranks) -> None:
-    assert two(on_ranks_uses.spelled, 2, "num_heads", 6, 0.1) == [""] * 2
-    assert four(on_ranks_uses.spelled, 4, "num_heads", 6, 0.1) == [
+@pytest.mark.parametrize("dropout", [0.1, torch.nn.Dropout(0.1)], ids=["rate", "layer"])
+def test_unequal_heads_with_dropout_are_refused_in_training(
+    two: Ranks, four: Ranks, dropout: Any
+) -> None:
+    of_heads, of_results = {"attn_dropout": dropout}, {"resid_dropout": dropout}
+    assert two(on_ranks_uses.spelled, 2, "num_heads", 6, of_heads) == [""] * 2
+    assert four(on_ranks_uses.spelled, 4, "num_heads", 6, of_results) == [""] * 4
+    assert four(on_ranks_uses.spelled, 4, "num_heads", 6, of_heads) == [
         "model: attn_dropout=0.1 in training, in a Spelled of whose heads some ranks have more: "
         "they would draw unlike random numbers ever after. Set it to 0, or take a number of ranks "
         "that divides the heads"
