@@ -251,6 +251,10 @@ CASES: dict[str, Any] = {
         nn.ModuleDict({"x": nn.Embedding(8, 4)}), [tp.Rule("x", "vocab")], {"grain": 8}),
     "norm": lambda: (
         nn.ModuleDict({"x": nn.Embedding(8, 4, max_norm=1.0)}), [tp.Rule("x", "vocab")], {}),
+    "rows of a layer": lambda: (
+        nn.ModuleDict({"x": nn.Embedding(8, 4)}), [tp.Rule("x", "column", gather=True)], {}),
+    "sums of a layer": lambda: (
+        nn.ModuleDict({"x": nn.Embedding(8, 4)}), [tp.Rule("x", "row", stored="in_out")], {}),
     "a buffer": lambda: (_buffer(), [tp.Rule("table", "column")], {}),
     "both": lambda: (
         nn.ModuleDict({"x": nn.Linear(4, 4)}), [tp.Rule("x", "row")],

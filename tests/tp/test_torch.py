@@ -65,6 +65,13 @@ def test_a_vocabulary_is_cut_by_rows(four: Ranks, tied: bool) -> None:
     close(four(on_ranks.compared, 4, "llama", {"rules": rules}, config))
 
 
+def test_an_embedding_is_cut_by_columns(four: Ranks) -> None:
+    """Every rank has all words, the padding word's row among them."""
+    rules = tp.Rule("embed_tokens", "column", gather=True, stored="in_out"), *tp.PRESETS["llama"]
+    config = {"tie_word_embeddings": False, "pad_token_id": 30}
+    close(four(on_ranks.compared, 4, "llama", {"rules": rules}, config))
+
+
 def test_scaled_embeddings_stay_scaled(two: Ranks) -> None:
     rules = [tp.Rule("embed_tokens", "vocab"), tp.Rule("lm_head", "vocab"), *tp.PRESETS["gemma"]]
     close(two(on_ranks.compared, 2, "gemma", {"rules": rules}))
@@ -151,6 +158,12 @@ def test_a_block_compiles_in_one_graph(two: Ranks, backend: str, rules: Any) -> 
         ("few rows in grains", "ShardingError: model: 'x.weight' has 8 rows for 2 ranks; wanted at "
          "least one for each, and a smaller grain"),
         ("norm", "ShardingError: model: 'x.weight' has max_norm, which needs the whole embedding"),
+        ("rows of a layer", "ShardingError: model: 'x.weight' belongs to an embedding, and "
+         "'column' cuts its axis 0; give a rule that cuts its rows, 'vocab', or its columns, "
+         "'column' with stored='in_out'"),
+        ("sums of a layer", "ShardingError: model: 'x.weight' belongs to an embedding, and 'row' "
+         "cuts its axis 0; give a rule that cuts its rows, 'vocab', or its columns, 'column' with "
+         "stored='in_out'"),
         ("a buffer", "ShardingError: model: 'table' is a buffer, and only parameters are cut"),
         ("both", "TypeError: plan: given together with what one is made of; leave one of them out"),
         ("a plan for others", "SizeError: plan: for 3 ranks; the mesh has 2"),

@@ -20,6 +20,7 @@ from xlayout.torch.parallel.refusals import (
     refuse_exact,
     refuse_kind,
     refuse_layer,
+    refuse_table,
     refuse_whole,
 )
 from xlayout.torch.parallel.roles import (
@@ -249,6 +250,8 @@ def _of_layer(weight: Weight, axis: int, plan: TensorPlan, group: TPGroup) -> Ro
     runs = [placed.sharding.owned(rank, placed.shape)[axis] for rank in range(plan.parts)]
     features = Features.of(runs)
     refuse_kind(weight.name, module, len(placed.shape))
+    if isinstance(module, nn.Embedding):
+        refuse_table(weight.name, rule.cut, axis)
     if rule.cut == "row":
         refuse_bias(weight.name, module)
         return Row(group, features if rule.scatter else None, axis == len(placed.shape) - 2)

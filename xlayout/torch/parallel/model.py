@@ -84,7 +84,7 @@ def _cut(weight: Weight, rank: int, made: dict[int, nn.Parameter]) -> None:
     for name in _IN if rule.cut == "row" else _OUT:
         if getattr(weight.module, name, None) == shape[axis]:
             setattr(weight.module, name, local[axis])
-    if isinstance(weight.module, nn.Embedding) and rule.cut == "vocab":
+    if isinstance(weight.module, nn.Embedding):
         _shift_padding(weight.module, sharding.owned(rank, shape)[0][0])
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "refuse_exact",
     "refuse_kind",
     "refuse_layer",
+    "refuse_table",
     "refuse_twice",
     "refuse_whole",
 ]
@@ -210,6 +211,19 @@ def refuse_whole(weight: Weight, role: Role) -> None:
             f"model: {weight.name!r} is whole on every rank, in a layer that is cut: each would "
             f"have a part of its gradient. Give a rule that cuts it, or Rule({weight.name!r}, "
             "'whole', partial_grads=True)"
+        )
+
+
+def refuse_table(name: str, cut: str, axis: int) -> None:
+    """Refuse an embedding that is cut like a layer that multiplies by its matrix.
+
+    Raises:
+        ShardingError: unless its rows are cut by "vocab", or its columns by "column".
+    """
+    if (cut, axis) not in (("vocab", 0), ("column", 1)):
+        raise ShardingError(
+            f"model: {name!r} belongs to an embedding, and {cut!r} cuts its axis {axis}; give a "
+            "rule that cuts its rows, 'vocab', or its columns, 'column' with stored='in_out'"
         )
 
 
