@@ -171,6 +171,21 @@ def named(_rank: int, ranks: int) -> None:
     cut = tp.parallelize(copy.deepcopy(table), mesh_of(ranks), rules=[tp.Rule("x", "vocab")])
     ids = torch.arange(5)
     torch.testing.assert_close(cut["x"](input=ids), table["x"](ids))
+    latent = nn.ModuleDict({"x": nn.Linear(4, 6)})
+    rules, config = [tp.Rule("x", "whole", tail="rope")], {"rope": 2}
+    cut = tp.parallelize(copy.deepcopy(latent), mesh_of(ranks), rules=rules, config=config)
+    torch.testing.assert_close(cut["x"](input=x(3, 4)), latent["x"](x(3, 4)))
+
+
+def gathered(_rank: int, ranks: int) -> None:
+    """Attention whose results are put together has all heads on every rank."""
+    whole = Attention(kv_heads=4)
+    rules = [
+        tp.Rule("self_attn.q_proj", "column", "heads", gather=True),
+        tp.Rule("self_attn.*_proj", "whole"),
+    ]
+    model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), rules=rules, config=whole.config)
+    torch.testing.assert_close(model(x(3, 8)), whole(x(3, 8)))
 
 
 def read(_rank: int, ranks: int) -> None:
@@ -181,6 +196,10 @@ def read(_rank: int, ranks: int) -> None:
     model(x(3, 8)).square().sum().backward()
     assert layer.weight.grad is not None
     torch.optim.SGD([layer.weight], lr=0.1).step()
+    layer.weight = view = layer._parameters.pop("weight").detach()  # as FSDP does it
+    assert layer.weight is view
+    del layer.weight
+    assert not hasattr(layer, "weight")
 
 
 class Spelled(nn.Module):

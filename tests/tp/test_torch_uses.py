@@ -45,6 +45,10 @@ def test_inputs_are_given_by_name(two: Ranks) -> None:
     two(on_ranks_uses.named, 2)
 
 
+def test_heads_that_are_gathered_are_all_there(two: Ranks) -> None:
+    two(on_ranks_uses.gathered, 2)
+
+
 def test_parameters_are_themselves(two: Ranks) -> None:
     two(on_ranks_uses.read, 2)
 
@@ -66,7 +70,8 @@ def test_other_heads_than_the_config_names_are_refused(two: Ranks) -> None:
 def test_unequal_heads_with_dropout_are_refused_in_training(
     two: Ranks, four: Ranks, dropout: Any
 ) -> None:
-    of_heads, of_results = {"attn_dropout": dropout}, {"resid_dropout": dropout}
+    of_heads = {"attn_dropout": dropout, "drop_path": torch.nn.Identity()}
+    of_results = {"resid_dropout": dropout}
     assert two(on_ranks_uses.spelled, 2, "num_heads", 6, of_heads) == [""] * 2
     assert four(on_ranks_uses.spelled, 4, "num_heads", 6, of_results) == [""] * 4
     assert four(on_ranks_uses.spelled, 4, "num_heads", 6, of_heads) == [
