@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.port.formulas import CONFIG
 from tests.port.models import edit_config, refused
 from xlayout import port
 from xlayout.port.configs import plain_config, with_maxtext
@@ -65,6 +66,15 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it(
     made = with_maxtext(config, {}, family, {"rope_type": "default"}, origin={})["maxtext"]
     assert made["normalization_layer_epsilon"] == epsilon
     assert made["rope_max_timescale"] == base
+
+
+@pytest.mark.parametrize("family", port.families(), ids=lambda family: family.name)
+def test_heads_of_which_a_config_says_no_size_have_that_of_transformers(
+    family: port.Family,
+) -> None:
+    """Only Qwen 3 has one of its own; without experts, that is."""
+    sizes = family.model_sizes({**CONFIG, "hidden_size": 12, "head_dim": None})
+    assert sizes["dim"] == (128 if family.name == "qwen3" else 2)
 
 
 @pytest.mark.parametrize("said", [("torch_dtype",), ("dtype",), ("torch_dtype", "dtype"), ()])
