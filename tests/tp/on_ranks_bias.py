@@ -1,4 +1,4 @@
-"""A bias that is in no layer with a matrix, and is cut as what it is added to."""
+"""Parameters that are in no layer with a matrix, and are cut as what they are used on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.tp.on_ranks import mesh_of
 from xlayout import tp
 from xlayout.torch import clip_grad_norm_
 
-__all__ = ["clipped"]
+__all__ = ["clipped", "weighted"]
 
 
 class Shift(nn.Module):
@@ -34,5 +34,37 @@ def clipped(_rank: int, ranks: int) -> None:
     model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), rules=rules)
     for m in (whole, model):
         m(torch.ones(3, 4)).square().sum().backward()
+    expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1)
+    torch.testing.assert_close(clip_grad_norm_(model, 0.1), expected)
+
+
+class Weighted(nn.Module):
+    """Heads, each of which counts as much as a number of its own says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.q_proj, self.o_proj = nn.Linear(4, 8), nn.Linear(8, 4)
+        self.num_heads, self.weights = 4, nn.Parameter(torch.linspace(-1, 1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum of what the heads make of the input."""
+        heads = self.q_proj(x).unflatten(-1, (self.num_heads, -1))
+        y: torch.Tensor = self.o_proj((heads * self.weights[:, None]).flatten(-2))
+        return y
+
+
+def weighted(rank: int, ranks: int) -> None:
+    """A rank has the numbers of its own heads; results, gradients and norm are those of one."""
+    whole = nn.ModuleDict({"self_attn": Weighted()})
+    rules = {"self_attn.weights": "colwise", "self_attn.o_proj": "rowwise", "*attn.*": "colwise"}
+    plan = tp.plan(whole, ranks, rules=rules, config={"num_attention_heads": 4})
+    model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), plan=plan)
+    made = [m["self_attn"](torch.ones(3, 4)) for m in (whole, model)]
+    torch.testing.assert_close(made[1], made[0])
+    for y in made:
+        y.square().sum().backward()
+    gradient, own = whole["self_attn"].weights.grad, model["self_attn"].weights.grad
+    torch.testing.assert_close(own, gradient.chunk(ranks)[rank])
     expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1)
     torch.testing.assert_close(clip_grad_norm_(model, 0.1), expected)
