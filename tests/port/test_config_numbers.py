@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.port.formulas import CONFIG
-from tests.port.models import edit_config, refused
+from tests.port.models import LLAMA3_ROPE, edit_config, refused
 from xlayout import port
+from xlayout.errors import PortError
 from xlayout.port.configs import plain_config, with_maxtext
 
 POSITIVE = "wanted a positive number"
@@ -66,6 +67,19 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it(
     made = with_maxtext(config, {}, family, {"rope_type": "default"}, origin={})["maxtext"]
     assert made["normalization_layer_epsilon"] == epsilon
     assert made["rope_max_timescale"] == base
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in LLAMA3_ROPE if key not in ("rope_type", "rope_theta")]
+)
+def test_maxtext_scales_by_its_own_numbers_only(key: str) -> None:
+    (llama, *_), choices = port.families(), {"rope_type": "llama3.1"}
+    for given in (LLAMA3_ROPE, {**LLAMA3_ROPE, "rope_theta": 5e5}):
+        made = with_maxtext({"rope_parameters": given}, {}, llama, choices, origin={})
+        assert made["maxtext"]["rope_use_scale"]
+    other = {**LLAMA3_ROPE, key: 2 * LLAMA3_ROPE[key]}
+    with pytest.raises(PortError, match=f"'{key}': {other[key]}.*; MaxText scales by .* only"):
+        with_maxtext({"rope_parameters": other}, {}, llama, choices, origin={})
 
 
 @pytest.mark.parametrize("family", port.families(), ids=lambda family: family.name)
