@@ -69,6 +69,19 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it(
     assert made["rope_max_timescale"] == base
 
 
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "qwen3-moe"])
+@pytest.mark.parametrize("switch", [{}, {"use_sliding_window": False}], ids=["silent", "off"])
+def test_a_window_that_is_not_switched_on_is_none(name: str, switch: dict[str, bool]) -> None:
+    """As in the configs of the models that Qwen publishes."""
+    family = next(family for family in port.families() if family.name == name)
+    config = {"norm_topk_prob": True, "sliding_window": 4096, "max_position_embeddings": 32768}
+    choices = {"rope_type": "default"}
+    made = with_maxtext({**config, **switch}, {}, family, choices, origin={})
+    assert made["maxtext"]["max_target_length"] == 32768
+    with pytest.raises(PortError, match="sliding_window is 4096; MaxText's Qwen"):
+        with_maxtext({**config, "use_sliding_window": True}, {}, family, choices, origin={})
+
+
 @pytest.mark.parametrize(
     "key", [key for key in LLAMA3_ROPE if key not in ("rope_type", "rope_theta")]
 )
