@@ -16,7 +16,17 @@ from xlayout import tp
 from xlayout.torch import clip_grad_norm_
 from xlayout.torch.parallel.roles import WithRole
 
-__all__ = ["Block", "clipped", "compared", "compiled", "forgotten", "loaded", "refused", "trained"]
+__all__ = [
+    "Block",
+    "clipped",
+    "compared",
+    "compiled",
+    "forgotten",
+    "loaded",
+    "narrow",
+    "refused",
+    "trained",
+]
 
 
 def mesh_of(ranks: int | tuple[int, ...] | list[int]) -> DeviceMesh:
@@ -178,6 +188,19 @@ def compiled(_rank: int, ranks: int, backend: str, rules: Any) -> None:
     made.square().sum().backward()
     torch.testing.assert_close(made, expected)
     torch.testing.assert_close(y.grad, x.grad)
+
+
+def narrow(_rank: int, ranks: int, rules: Any) -> None:
+    """With fewer features than ranks, some have none; results and gradients are as on one."""
+    whole = Block(features=1)
+    model = tp.parallelize(Block(features=1), mesh_of(ranks), rules=rules)
+    found = []
+    for m in (whole, model):
+        x = torch.linspace(-1, 1, 24).reshape(4, 6).requires_grad_()
+        y = m(x)
+        y.square().sum().backward()
+        found.append((y, x.grad))
+    torch.testing.assert_close(found[1], found[0])
 
 
 def refused(_rank: int, ranks: int, case: str) -> str:

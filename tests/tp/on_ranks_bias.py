@@ -56,7 +56,9 @@ class Weighted(nn.Module):
 
 def weighted(rank: int, ranks: int) -> None:
     """A rank has the numbers of its own heads; results, gradients and norm are those of one."""
-    whole = nn.ModuleDict({"self_attn": Weighted()})
+    beside: nn.Module = nn.ModuleDict({"layer": nn.Linear(2, 2)})
+    beside.gain = nn.Parameter(torch.ones(()))  # where nothing is cut, no rule needs to name it
+    whole = nn.ModuleDict({"self_attn": Weighted(), "beside": beside})
     rules = {"self_attn.weights": "colwise", "self_attn.o_proj": "rowwise", "*attn.*": "colwise"}
     plan = tp.plan(whole, ranks, rules=rules, config={"num_attention_heads": 4})
     model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), plan=plan)

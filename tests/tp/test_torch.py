@@ -131,6 +131,11 @@ WHOLE_BETWEEN = [
 ]
 
 
+@pytest.mark.parametrize("rules", ["llama", WHOLE_BETWEEN], ids=["cut", "whole between"])
+def test_a_rank_may_have_no_features(two: Ranks, rules: Any) -> None:
+    two(on_ranks.narrow, 2, rules)
+
+
 @pytest.mark.parametrize(
     ("rules", "backend"),
     [("llama", "inductor"), (WHOLE_BETWEEN, "aot_eager")],
