@@ -69,6 +69,26 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it(
     assert made["rope_max_timescale"] == base
 
 
+def test_maxtext_is_told_what_its_own_defaults_would_get_wrong() -> None:
+    (llama, *_) = port.families()
+    sizes = llama.model_sizes(CONFIG)
+    made = with_maxtext({}, sizes, llama, {"rope_type": "llama3.1"}, origin={})["maxtext"]
+    wanted = {
+        "base_emb_dim": 5,
+        "base_num_query_heads": 6,
+        "base_num_kv_heads": 2,
+        "head_dim": 8,
+        "base_mlp_dim": 9,
+        "base_num_decoder_layers": 2,
+        "vocab_size": 7,
+        "rope_use_scale": False,
+        "logits_via_embedding": False,
+        "normalize_embedding_logits": False,
+        "enable_dropout": False,
+    }
+    assert {key: made.get(key) for key in wanted} == wanted
+
+
 @pytest.mark.parametrize("name", ["qwen2", "qwen3", "qwen3-moe"])
 @pytest.mark.parametrize("switch", [{}, {"use_sliding_window": False}], ids=["silent", "off"])
 def test_a_window_that_is_not_switched_on_is_none(name: str, switch: dict[str, bool]) -> None:

@@ -228,6 +228,17 @@ def test_a_family_says_where_every_size_is() -> None:
         Family("f", (), sizes, {"x": dialects["hf"]})
 
 
+def test_a_dialect_behind_a_prefix_has_it_on_all_names() -> None:
+    dialect = Dialect("dcp", (Rule("a", "b", "h"),), ignored=("c",)).behind("model.")
+    assert dialect == Dialect("dcp", (Rule("a", "model.b", "h"),), ignored=("model.c",))
+
+
+def test_embeddings_of_which_a_config_says_nothing_are_not_tied() -> None:
+    for config in ({}, {"tie_word_embeddings": None}, {"tie_word_embeddings": False}):
+        assert LLAMA.absent(config) == {}
+    assert LLAMA.absent({"tie_word_embeddings": True}).keys() == {"lm_head.weight"}
+
+
 def test_a_model_may_have_no_layers() -> None:
     dialects = {"hf": Dialect("safetensors", (Rule("a", "a", "h"),))}
     family = Family("f", (), {"h": "1"}, dialects)

@@ -167,9 +167,9 @@ def named(_rank: int, ranks: int) -> None:
         layers = whole.self_attn.get_submodule(leaf), model.self_attn.get_submodule(leaf)
         ones = torch.ones(2, 8)
         torch.testing.assert_close(layers[1](input=ones[:, :n]), layers[0](input=ones))
-    table = nn.ModuleDict({"x": nn.Embedding(5, 2)})
+    table = nn.ModuleDict({"x": nn.Embedding(3, 2)})
     cut = tp.parallelize(copy.deepcopy(table), mesh_of(ranks), rules=[tp.Rule("x", "vocab")])
-    ids = torch.arange(5)
+    ids = torch.arange(3)
     torch.testing.assert_close(cut["x"](input=ids), table["x"](ids))
     latent = nn.ModuleDict({"x": nn.Linear(4, 6)})
     rules, config = [tp.Rule("x", "whole", tail="rope")], {"rope": 2}
