@@ -89,6 +89,28 @@ def test_maxtext_is_told_what_its_own_defaults_would_get_wrong() -> None:
     assert {key: made.get(key) for key in wanted} == wanted
 
 
+@pytest.mark.parametrize(
+    ("name", "block", "biased", "normed"),
+    [
+        ("llama", "llama2", None, None),
+        ("mistral", "mistral", None, None),
+        ("mixtral", "mixtral", None, None),
+        ("qwen2", "qwen2", True, False),
+        ("qwen3", "qwen3", False, True),
+        ("qwen3-moe", "qwen3_moe", False, True),
+    ],
+)
+def test_maxtext_is_told_of_what_a_layer_is_made(
+    name: str, block: str, biased: bool | None, normed: bool | None
+) -> None:
+    family = next(family for family in port.families() if family.name == name)
+    config = {"norm_topk_prob": True, "sliding_window": None}
+    made = with_maxtext(config, {}, family, {"rope_type": "default"}, origin={})["maxtext"]
+    assert made["decoder_block"] == block
+    assert (made.get("attention_bias"), made.get("use_qk_norm")) == (biased, normed)
+    assert made["mlp_activations"] == ["silu", "linear"]
+
+
 @pytest.mark.parametrize("name", ["qwen2", "qwen3", "qwen3-moe"])
 @pytest.mark.parametrize("switch", [{}, {"use_sliding_window": False}], ids=["silent", "off"])
 def test_a_window_that_is_not_switched_on_is_none(name: str, switch: dict[str, bool]) -> None:

@@ -239,6 +239,11 @@ def test_embeddings_of_which_a_config_says_nothing_are_not_tied() -> None:
     assert LLAMA.absent({"tie_word_embeddings": True}).keys() == {"lm_head.weight"}
 
 
+def test_a_size_may_be_a_quotient_by_a_number() -> None:
+    dialects = {"hf": Dialect("safetensors", (Rule("a", "a", "h d"),))}
+    assert Family("f", (), {"h": "8", "d": "h / 2"}, dialects).model_sizes({}) == {"h": 8, "d": 4}
+
+
 def test_a_model_may_have_no_layers() -> None:
     dialects = {"hf": Dialect("safetensors", (Rule("a", "a", "h"),))}
     family = Family("f", (), {"h": "1"}, dialects)

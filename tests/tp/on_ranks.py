@@ -24,6 +24,7 @@ __all__ = [
     "forgotten",
     "loaded",
     "narrow",
+    "padded",
     "refused",
     "trained",
 ]
@@ -201,6 +202,13 @@ def narrow(_rank: int, ranks: int, rules: Any) -> None:
         y.square().sum().backward()
         found.append((y, x.grad))
     torch.testing.assert_close(found[1], found[0])
+
+
+def padded(_rank: int, ranks: int) -> int | None:
+    """The row of a rank's embedding that is no word."""
+    model = nn.ModuleDict({"x": nn.Embedding(8, 2, padding_idx=5)})
+    layer: Any = tp.parallelize(model, mesh_of(ranks), rules=[tp.Rule("x", "vocab")])["x"]
+    return layer.padding_idx  # type: ignore[no-any-return]
 
 
 def refused(_rank: int, ranks: int, case: str) -> str:

@@ -65,6 +65,10 @@ def test_a_vocabulary_is_cut_by_rows(four: Ranks, tied: bool) -> None:
     close(four(on_ranks.compared, 4, "llama", {"rules": rules}, config))
 
 
+def test_only_the_rank_that_has_the_padding_row_has_one(two: Ranks) -> None:
+    assert two(on_ranks.padded, 2) == [None, 1]
+
+
 def test_an_embedding_is_cut_by_columns(four: Ranks) -> None:
     """Every rank has all words, the padding word's row among them."""
     rules = tp.Rule("embed_tokens", "column", gather=True, stored="in_out"), *tp.PRESETS["llama"]
