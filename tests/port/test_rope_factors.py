@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gguf
@@ -14,7 +15,7 @@ import pytest
 from xlayout import port
 from xlayout.errors import PortError
 from xlayout.port.demo.weights import make_tiny
-from xlayout.port.rope_factors import TABLE, llama3_factors
+from xlayout.port.rope_factors import TABLE, llama3_factors, with_rope_scaling
 
 LLAMA3 = {
     "low_freq_factor": 1.0,
@@ -112,6 +113,19 @@ def test_another_table_stops_the_port(
         port.run(file, tmp_path / "out", to="hf")
     assert "that can be told" in str(port.inspect(file))
     assert [path.name for path in tmp_path.iterdir()] == ["x.gguf"]
+
+
+def test_a_table_beside_another_scaling_stops_the_port() -> None:
+    table = transformers_factors(DIM, 8.0)
+    source: Any = SimpleNamespace(
+        path="x.gguf", format="gguf", tensors={TABLE: table}, read=lambda _: table
+    )
+    config = {"rope_theta": THETA, "head_dim": DIM}
+    assert with_rope_scaling(source, config)["rope_scaling"]["factor"] == 8.0
+    scaled = {"rope_type": "linear", "factor": 4.0}
+    text = f"x.gguf: {TABLE}: factors up to 8, beside {scaled}; wanted one of the two, because only"
+    with pytest.raises(PortError, match=f"^{re.escape(text)}"):
+        with_rope_scaling(source, {**config, "rope_scaling": scaled})
 
 
 def test_a_base_below_zero_stops_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
