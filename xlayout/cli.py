@@ -35,10 +35,10 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.command()(bench)
 
 Src = Annotated[
-    Path, typer.Argument(help="A safetensors file or folder, a GGUF file, an Orbax or DCP folder.")
+    str, typer.Argument(help="A safetensors file or folder, a GGUF file, an Orbax or DCP folder.")
 ]
 Dst = Annotated[
-    Path, typer.Argument(help="Where the output will appear: absent, or an empty folder.")
+    str, typer.Argument(help="Where the output will appear: absent, or an empty folder.")
 ]
 To = Annotated[
     str, typer.Option(help="What to write: hf, maxtext, dcp, …; `xlayout families` lists all.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,7 @@ from typer.testing import CliRunner
 from xlayout import cli, port
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
-A, B = Path("a"), Path("b")
+A, B = "a", "b"
 PLAIN = {"family": None, "dtype": None, "max_ram": "512MiB", "exact": True}
 ODD = {"family": "llama", "dtype": "float32", "max_ram": "1MB", "exact": False}
 ODDLY = ["--family", "llama", "--dtype", "float32", "--max-ram", "1MB", "--lossy"]

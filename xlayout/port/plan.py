@@ -30,6 +30,7 @@ from xlayout.port.losses import Loss, measure, roomier
 from xlayout.port.move import Move
 from xlayout.port.places import Place
 from xlayout.port.refusals import (
+    output_path,
     refuse_dtype,
     refuse_mesh,
     refuse_mixed_stacks,
@@ -171,9 +172,9 @@ def plan(
     """
     refuse_mesh(mesh)
     refuse_unless_bool(exact=exact)
-    budget = parse_bytes(max_ram)
+    budget, where = parse_bytes(max_ram), output_path(dst)
     with open_checkpoint(src, family=family) as checkpoint:
-        return plan_open(checkpoint, Path(dst), to=to, dtype=dtype, max_ram=budget, exact=exact)
+        return plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
 
 
 def plan_open(

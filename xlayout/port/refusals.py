@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from xlayout.port.move import Move
 
 __all__ = [
+    "output_path",
     "refuse_dtype",
     "refuse_mesh",
     "refuse_mixed_stacks",
@@ -56,6 +58,17 @@ def refuse_mesh(mesh: object) -> None:
             f"mesh: {mesh!r}; wanted None: a port is one checkpoint for all ranks, and whoever "
             "reads it takes its part (xlayout.Sharding tells which)"
         )
+
+
+def output_path(dst: str | PathLike[str], /) -> Path:
+    """Return the path of an output.
+
+    Raises:
+        PortError: It is empty, which a `Path` would take for the current directory.
+    """
+    if dst == "":
+        raise PortError("dst: ''; wanted where the output will appear: absent, or an empty folder")
+    return Path(dst)
 
 
 def refuse_place(dst: Path, to: str, format: str, /) -> None:  # noqa: A002

@@ -13,7 +13,7 @@ from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.family import Family
 from xlayout.port.formats import create_sink
 from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
-from xlayout.port.refusals import refuse_mesh, refuse_unless_bool
+from xlayout.port.refusals import output_path, refuse_mesh, refuse_unless_bool
 from xlayout.port.resume import key_of
 from xlayout.port.stamps import refuse_changed, stamps_of
 from xlayout.port.stream import stream
@@ -132,8 +132,7 @@ def run(
     """
     refuse_mesh(mesh)
     refuse_unless_bool(exact=exact, resume=resume, verify=verify)
-    where = Path(dst)
-    budget = parse_bytes(max_ram)
+    budget, where = parse_bytes(max_ram), output_path(dst)
     with open_checkpoint(src, family=family) as checkpoint:
         stamps = stamps_of(checkpoint.source)
         plan = plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)

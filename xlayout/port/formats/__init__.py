@@ -66,6 +66,8 @@ def sniff(path: str | PathLike[str], /) -> str:
     xlayout.errors.FormatError: absent: nothing is there; wanted a checkpoint file or directory
     """
     where = Path(path)
+    if path == "":  # a Path of it would be the current directory
+        raise FormatError("path: ''; wanted a checkpoint file or directory")
     if where.is_dir():
         if known := folder_format(where):
             return known

@@ -207,7 +207,8 @@ def refuse_taken(path: Path, /, *, single: bool) -> None:
         single: Whether a file will appear, rather than a folder.
 
     Raises:
-        PortError: It holds something, is a mount point, or its name is too long.
+        PortError: It holds something, is a mount point or the current directory, or its name is too
+            long.
     """
     if (length := len(os.fsencode(path.name))) > LONGEST:
         raise PortError(
@@ -221,6 +222,8 @@ def refuse_taken(path: Path, /, *, single: bool) -> None:
         raise _taken(path, single=single)
     elif os.path.ismount(path):
         raise PortError(f"{path}: a mount point; name a directory inside it")
+    elif path.samefile(os.curdir):  # whoever works in it would see it empty, as it is replaced
+        raise PortError(f"{path}: the current directory; name a directory inside it")
 
 
 def why_taken(path: Path, /, *, single: bool) -> str:
