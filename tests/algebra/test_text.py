@@ -13,7 +13,7 @@ from tests.counted import counted
 from tests.strategies import several
 from xlayout.algebra import Layout, Piece
 from xlayout.errors import LayoutError
-from xlayout.ops import rearrange
+from xlayout.ops import rearrange, to_tiles
 
 
 @given(several())
@@ -47,6 +47,8 @@ def test_repr_evaluates(layout: Layout) -> None:
             rearrange.layout([(6,), (4,)], "(g a), (g b) -> (g (a + b))", g=2),
             "(a=2 b=3), (a c=2) -> (a (b + c))",
         ),
+        (to_tiles.layout((5, 4), grid=(1, 3)), "a=5 (b=2 + c=1 + d=1) -> a b, a c, a d"),
+        (to_tiles.layout((3, 2), grid=(2, 1)).inverse(), "a=2 b=2, c=1 b -> (a + c) b"),
     ],
     ids=str,
 )

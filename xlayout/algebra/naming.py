@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xlayout.algebra.boxes import Box, Run, boxes, overlapping
 from xlayout.algebra.compose import between_each
@@ -32,7 +32,7 @@ def pattern_of(
         cut = boxes(j, here, in_shapes[j], out_shapes[k])
         if cut is None or any(r.in_axis < 0 for box in cut for r in box.runs):
             return None
-        found += [(j, k, box) for box in cut]
+        found += [(j, k, _with_ones(box, in_shapes[j], out_shapes[k])) for box in cut]
     naming = _Naming([box for _, _, box in found])
     of_input: list[list[int]] = [[] for _ in in_shapes]
     of_output: list[list[int]] = [[] for _ in out_shapes]
@@ -44,6 +44,19 @@ def pattern_of(
     if None in left or None in right:
         return None
     return naming.text(left, right)
+
+
+def _with_ones(box: Box, in_shape: Shape, out_shape: Shape) -> Box:
+    """The box with a run of one along every axis where it is a segment on one side only."""
+    if len(in_shape) != len(out_shape):
+        return box
+    used = {axis for run in box.runs for axis in (run.in_axis, run.out_axis)}
+    ones = [
+        Run(1, axis, 1, axis, 1)
+        for axis, sizes in enumerate(zip(in_shape, out_shape, strict=True))
+        if axis not in used and max(sizes) > 1
+    ]
+    return replace(box, runs=(*box.runs, *ones))
 
 
 _Tree = list["tuple[int, Run] | list[_Tree]"]
