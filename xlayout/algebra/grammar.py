@@ -76,10 +76,12 @@ class Pattern:
         """An error with a caret at one position in the text."""
         return fail(self.text, at, f"pattern: {message}")
 
-    def position(self, number: int) -> int:
-        """Where an input begins: at its first factor, or after the comma if it is empty."""
-        array, commas = self.inputs[number], re.finditer(",", self.text)
-        return array[0].at if array else [0, *(comma.end() for comma in commas)][number]
+    def position(self, number: int, *, output: bool = False) -> int:
+        """Where an array begins: at its first factor, or after the comma if it is empty."""
+        array = (self.outputs if output else self.inputs)[number]
+        start = self.text.index("->") + 2 if output else 0
+        commas = re.compile(",").finditer(self.text, start)
+        return array[0].at if array else [start, *(comma.end() for comma in commas)][number]
 
 
 def fail(text: str, at: int, message: str) -> PatternError:

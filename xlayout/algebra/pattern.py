@@ -162,20 +162,26 @@ def _check_branches(pattern: Pattern) -> None:
                 f"its sums make {ways} pieces, the limit is {MAX_PIECES}; "
                 "take the axes one after the other instead",
             )
-    left, right = (_by_names(pattern, side) for side in (pattern.inputs, pattern.outputs))
-    for key, choice in [*left.items(), *right.items()]:
+    left, right = (_by_names(pattern, output=output) for output in (False, True))
+    for key, at in [*left.items(), *right.items()]:
         if key not in left or key not in right:
             side, other = ("left", "right") if key in left else ("right", "left")
             raise pattern.wrong(
-                next((n.at for n in choice), 0),
+                at,
                 f"the elements ({_shown(key)}) on the {side} have no place on the {other}",
             )
 
 
-def _by_names(pattern: Pattern, arrays: Sequence[Product]) -> dict[_Key, tuple[Name, ...]]:
-    """The branches of a side by their names, none with a name twice, no two with the same names."""
-    found: dict[_Key, tuple[Name, ...]] = {}
-    for choice in itertools.chain.from_iterable(map(_choices, arrays)):
+def _by_names(pattern: Pattern, *, output: bool) -> dict[_Key, int]:
+    """Where the branches of a side begin, by their names.
+
+    None has a name twice, and no two have the same names.
+    """
+    found: dict[_Key, int] = {}
+    arrays = pattern.outputs if output else pattern.inputs
+    for number, choice in ((k, way) for k, array in enumerate(arrays) for way in _choices(array)):
+        # Only an array has no names: a segment must have one.
+        begin = choice[0].at if choice else pattern.position(number, output=output)
         here: set[str] = set()
         for n in choice:
             if n.name in here:
@@ -184,10 +190,10 @@ def _by_names(pattern: Pattern, arrays: Sequence[Product]) -> dict[_Key, tuple[N
         key = frozenset(here)
         if key in found:
             raise pattern.wrong(
-                choice[-1].at if choice else 0,
+                choice[-1].at if choice else begin,
                 f"({_shown(key)}) stands twice on this side; give each segment its own name",
             )
-        found[key] = choice
+        found[key] = begin
     return found
 
 
