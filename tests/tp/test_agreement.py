@@ -125,6 +125,28 @@ def test_what_belongs_to_a_cut_weight_needs_a_rule(name: str, shape: tuple[int, 
         plan({**weights, other: shape}, 2, rules=rules)
 
 
+def test_an_adapter_around_a_cut_layer_needs_rules() -> None:
+    config = {"num_attention_heads": 8, "num_key_value_heads": 4}
+    weights: dict[str, tuple[int, ...]] = {**attention(64, 32, 32, 64)}
+    del weights["self_attn.q_proj.weight"]
+    adapter = "self_attn.q_proj"
+    weights |= {f"{adapter}.base_layer.weight": (64, 64), f"{adapter}.lora_B.one.weight": (64, 2)}
+    text = (
+        rf"weights\['{adapter}.base_layer.weight'\]: no rule names it, and the rule "
+        rf"'{adapter}' would cut the module around it, .* give a rule for each layer in there, "
+        rf"as Rule\('{adapter}.base_layer', 'column', 'heads'\) or 'whole'"
+    )
+    with pytest.raises(ShardingError, match=text):
+        plan(weights, 2, rules="llama", config=config)
+    inside = [Rule("q_proj.base_layer", "column", "heads"), Rule("q_proj.lora_B.*", "whole")]
+    made = plan(weights, 2, rules=[*inside, *PRESETS["llama"]], config=config)
+    assert made.local_shape(f"{adapter}.base_layer.weight", 0) == (32, 64)
+    away = {f"vision_tower.{name}": shape for name, shape in weights.items()}
+    text_only = {f"language_model.{name}": s for name, s in attention(64, 32, 32, 64).items()}
+    both = {"text_config": {"model_type": "llama", **config}}
+    assert len(plan({**away, **text_only}, 2, config=both)) == len(away) + len(text_only)
+
+
 @pytest.mark.parametrize("shape", [(8,), (8, 1, 1), (4,)])
 def test_what_attention_holds_for_each_head_needs_a_rule(shape: tuple[int, ...]) -> None:
     config = {"num_attention_heads": 8, "num_key_value_heads": 4}

@@ -52,7 +52,8 @@ def plan(
         LayoutError: for no weights, two of one name, or an unknown preset.
         ShardingError: if there are no rules for the model, or none of them matches; for heads whose
             number is unknown, or differs between the weights of a layer; for segments that the next
-            layer does not take; for weights of a sharded layer, such as scales, without a rule.
+            layer does not take; for weights of a sharded layer, such as scales, or of an adapter
+            around one, without a rule.
         SizeError: for a weight that cannot be cut this way, naming it.
 
     >>> shapes = {"layers.0.self_attn.q_proj.weight": (8, 6), "norm.weight": (6,)}
@@ -71,8 +72,11 @@ def plan(
     text = _text_part(shapes, config) if rules is None or isinstance(rules, str) else None
     mesh, placed = Mesh(parts, AXIS), {}
     for name, shape in shapes.items():
-        found = first_match(chosen, name)
-        if found is None or (text is not None and text not in name.split(".")):
+        inside = text is None or text in name.split(".")
+        found = first_match(chosen, name) if inside else None
+        if found is None:
+            if inside:
+                _refuse_wrapped(name, shape, chosen)
             placed[name] = Placed(shape, Sharding(mesh, ()), None)
             continue
         rule, leaf = found
@@ -155,6 +159,21 @@ def _shape(name: str, x: Any) -> Shape:
         raise TypeError(
             f"weights[{name!r}]: a {type(x).__name__}; wanted an array or its shape"
         ) from None
+
+
+def _refuse_wrapped(name: str, shape: Shape, rules: Sequence[Rule]) -> None:
+    """Refuse a matrix that no rule names, in a module that a rule takes for the layer itself."""
+    module, _, leaf = name.rpartition(".")
+    layer, _, own = module.rpartition(".")
+    found = first_match(rules, f"{layer}.{leaf}")
+    if found is None or len(shape) < 2 or cut_axis(*found, shape) is None:
+        return
+    rule = found[0]
+    raise ShardingError(
+        f"weights[{name!r}]: no rule names it, and the rule {rule.pattern!r} would cut the module "
+        "around it, as an adapter is around its layer; give a rule for each layer in there, as "
+        f"Rule({f'{rule.pattern}.{own}'!r}, {rule.cut!r}, {rule.features!r}) or 'whole'"
+    )
 
 
 def _sharding(
