@@ -18,6 +18,9 @@ from xlayout_torch.memory import WIDTHS, addresses_of, count_write, sealed, watc
 
 __all__ = ["copy_by_torch", "writer"]
 
+_WRITTEN = {**WIDTHS, torch.complex32: 4, torch.complex64: 8, torch.complex128: 16}
+"""Dtype -> bytes, of what is written into a caller's tensors: complex ones if none is lazy."""
+
 Shapes = Sequence[tuple[int, ...]]
 
 
@@ -27,11 +30,12 @@ def writer(
     counts = [math.prod(shape) for shape in (*sources, *targets)]
     inputs = len(sources)
     count = sum(counts[inputs:])
-    nbytes = {width: [n * width for n in counts] for width in set(WIDTHS.values())}
+    nbytes = {width: [n * width for n in counts] for width in set(_WRITTEN.values())}
     plans = lru_cache(lambda size, rivals: plan_to_write(moves, size, inputs, targets, rivals))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
-        width = WIDTHS.get(arrays[0].dtype)
+        dtype = arrays[0].dtype
+        width = (WIDTHS if outputs is None else _WRITTEN).get(dtype)
         if width is None or watched() or not wanted():
             return None
         addresses = addresses_of(arrays if outputs is None else (*arrays, *outputs))
@@ -43,7 +47,9 @@ def writer(
             addresses += [y.data_ptr() for y in made]
         else:
             made = outputs
-            if not fits(made, arrays[0].dtype) or meets(addresses, nbytes[width], inputs):
+            if dtype.is_complex and any(x.is_conj() for x in (*arrays, *outputs)):
+                return None
+            if not fits(made, dtype) or meets(addresses, nbytes[width], inputs):
                 return None
         plan = plans(width, size > ONE_CALL and native.rivals())  # below it makes no difference
         if plan is None:
