@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from threading import Timer
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from tests.port.formats.failing import failing
@@ -16,7 +18,7 @@ from tests.port.formats.test_journal import SPECS
 from tests.port.formats.test_kept import committed, stages
 from tests.port.formats.test_midway import handles
 from xlayout.errors import PortError
-from xlayout.port.formats import create_sink
+from xlayout.port.formats import Sink, create_sink
 from xlayout.port.formats.journal import JOURNAL
 from xlayout.port.formats.stages import dead_stages, try_lock
 
@@ -92,6 +94,28 @@ def test_a_folder_that_another_run_is_about_to_remove_is_not_used(
         assert stages(tmp_path / "out")
         assert sink.path == tmp_path / "out"
     assert not list(tmp_path.iterdir())
+
+
+def finished(sink: Sink) -> None:
+    sink.write("a", np.arange(4, dtype=np.int8))
+    sink.write("b", np.ones((2, 3), ml_dtypes.bfloat16))
+    sink.commit()
+
+
+def test_an_output_that_appears_takes_with_it_what_runs_left_that_were_killed_meanwhile(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    with create_sink(out, "safetensors", SPECS) as alive:
+        (other,) = stages(out)
+        with create_sink(out, "safetensors", SPECS, key="key") as sink:
+            shutil.copytree(other, tmp_path / ".out.00000000.partial")  # nobody holds its lock
+            assert len(stages(out)) == 3
+            finished(sink)
+        assert stages(out) == [other]
+        with pytest.raises(PortError, match="already holds something"):
+            finished(alive)
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_a_run_without_a_key_marks_its_folder_and_leaves_no_mark(tmp_path: Path) -> None:

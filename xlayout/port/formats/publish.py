@@ -132,6 +132,8 @@ class Staging:
             _sync(folder)
         self._published = True
         self.discard()
+        for stage in dead_stages(self.path):  # of runs to the same place that were killed meanwhile
+            stage.remove()
 
     def _rename(self) -> None:
         """Publish the folder, then delete its journal: being killed in between loses nothing."""
