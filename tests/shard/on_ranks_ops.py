@@ -86,16 +86,17 @@ def of_one_element(_rank: int, on: Mesh) -> list[str]:
     return found
 
 
-def of_uneven(_rank: int, on: Mesh) -> list[bool]:
+def of_uneven(_rank: int, on: Mesh, by: str | tuple[str, ...]) -> list[bool]:
     """Whether axes are regrouped correctly that are cut unevenly, before or afterwards."""
     cases: list[tuple[tuple[int, ...], str, dict[str, int]]] = [
         ((8,), "(a b) -> b a", {"a": 2}),
         ((5, 8), "a b -> (b a)", {}),
+        ((18, 2), "(a b) c -> a b c", {"a": 6}),
     ]
     found = []
     for shape, pattern, sizes in cases:
         values = torch.from_numpy(some(shape, 3))
-        lies = Sharding(on, ("tp",)).to_torch(device_mesh(on))
+        lies = Sharding(on, (by,)).to_torch(device_mesh(on))
         given = [values.clone(), _distributed(values, device_mesh(on), lies)]
         (made, back), (wanted, right) = (
             _run(lambda x, p=pattern, o=sizes: xl.rearrange(x, p, **o), [x.requires_grad_()])

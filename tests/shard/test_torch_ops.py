@@ -42,8 +42,11 @@ def test_an_axis_of_one_element_may_be_cut(ranks: Pool) -> None:
     assert ranks(on_ranks_ops.of_one_element, LINE) == [lie] * 4
 
 
-def test_an_axis_that_is_cut_unevenly_may_be_regrouped(ranks: Pool) -> None:
-    assert ranks(on_ranks_ops.of_uneven, LINE) == [[True, True]] * 4
+@pytest.mark.parametrize(("on", "by"), [(LINE, "tp"), (GRID, ("dp", "tp"))], ids=str)
+def test_an_axis_that_is_cut_unevenly_may_be_regrouped(
+    ranks: Pool, on: Mesh, by: str | tuple[str, ...]
+) -> None:
+    assert ranks(on_ranks_ops.of_uneven, on, by) == [[True, True, True]] * 4
 
 
 @pytest.mark.parametrize("on", [LINE, GRID], ids=str)

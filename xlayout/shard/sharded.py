@@ -231,14 +231,16 @@ def _nearest(
 def _misread(x: ShardedArray) -> bool:
     """Whether the framework's own ops fail on an array, or mix up its parts.
 
-    Torch's ops cannot regroup an axis of one element that is cut, assume that ranks ascend, and
-    misread segments that several mesh axes cut; XLA sends garbage for some dtypes.
+    Torch's ops cannot regroup an axis of one element that is cut, nor one that several mesh axes
+    cut, of which they miscount the parts; they assume that ranks ascend. XLA sends garbage for some
+    dtypes.
     """
     if x.framework == "jax":
         mistaken: bool = backend_module("jax", "collective").is_mistaken(x.x.dtype)
         return mistaken
-    cuts_one = any(entry and n == 1 for entry, n in zip(x.sharding.spec, x.shape, strict=False))
-    if cuts_one or not can_hold(x, x.sharding, x.shape):
+    entries = tuple(zip(x.sharding.spec, x.shape, strict=False))
+    regroups = not any(entry and (n == 1 or len(entry) > 1) for entry, n in entries)
+    if not regroups or not can_hold(x, x.sharding, x.shape):
         return True
     return not backend_module("torch", "collective").in_order(x.mesh)
 
