@@ -6,11 +6,11 @@
 for some parts JAX with CUDA, and nothing else: no network, no installation; `tests` runs where
 pytest is installed. Whatever is known is recorded after every part. The exit status is
 
-    0   if everything holds
-    1   if a promise is broken, an answer is wrong, or torch does not start
-    2   if the command line names something that does not exist; nothing was run
-    3   if torch sees no accelerator: only what a CPU can answer was asked, recorded only with --out
-    4   if nothing is broken, but parts were left out for lack of time or of JAX
+    0: if everything holds
+    1: if a promise is broken, an answer is wrong, or torch does not start
+    2: if the command line names something that does not exist; nothing was run
+    3: if torch sees no accelerator: only what a CPU can answer was asked, recorded only with --out
+    4: if nothing is broken, but parts were left out for lack of time or of JAX
 
 The modules beside it, from the bottom up:
 
