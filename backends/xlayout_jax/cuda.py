@@ -107,7 +107,7 @@ def why_not() -> str:
     try:
         with jax.ensure_compile_time_eval():
             halves = np.arange(2 * 3 * 66 * 40, dtype=np.int32).reshape(2, 3, 66, 40)
-            there = jax.device_put((*halves,), jax.devices("cuda")[0])
+            there = jax.device_put((*halves,), jax.local_devices(backend="cuda")[0])
             (made,) = relayout_p.bind(*there, linear=_TRIAL)
             if not np.array_equal(made, _TRIAL.plain([*halves])[0]):
                 return "a trial came out wrong"

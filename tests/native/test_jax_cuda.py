@@ -232,12 +232,16 @@ def test_plans_count_their_arrays() -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """The outcome of the trial on a device that is really a CPU."""
+    """The outcome of the trial on a device that is really a CPU.
+
+    It is this process's, where JAX may count those of other processes first.
+    """
+    own = jax.devices()[0]
 
     def ask(made: Callable[[], Any], capability: int | None = 90) -> str:
         monkeypatch.setattr(cuda, "capability", lambda: capability)
-        devices = jax.devices
-        monkeypatch.setattr(jax, "devices", lambda *_: devices())
+        monkeypatch.setattr(jax, "devices", lambda *_: [])
+        monkeypatch.setattr(jax, "local_devices", lambda **_: [own])
         monkeypatch.setattr(cuda.relayout_p, "bind", lambda *_, **__: [made()])
         WHY_NOT.cache_clear()
         found: str = WHY_NOT()
