@@ -230,11 +230,22 @@ def test_plans_count_their_arrays() -> None:
 # -- whether ---------------------------------------------------------------------------------------
 
 
+class There:
+    """An array on a device, which is not to be read in passing."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("Disallowed device-to-host transfer")
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """The outcome of the trial on a device that is really a CPU.
 
-    It is this process's, where JAX may count those of other processes first.
+    It is this process's, where JAX may count those of other processes first, and what is there has
+    to be asked for by name, as under `jax.transfer_guard("disallow")`.
     """
     own = jax.devices()[0]
 
@@ -242,7 +253,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         monkeypatch.setattr(cuda, "capability", lambda: capability)
         monkeypatch.setattr(jax, "devices", lambda *_: [])
         monkeypatch.setattr(jax, "local_devices", lambda **_: [own])
-        monkeypatch.setattr(cuda.relayout_p, "bind", lambda *_, **__: [made()])
+        monkeypatch.setattr(cuda.relayout_p, "bind", lambda *_, **__: [There(made())])
+        monkeypatch.setattr(jax, "device_get", lambda there: there.array)
         WHY_NOT.cache_clear()
         found: str = WHY_NOT()
         WHY_NOT.cache_clear()
