@@ -114,6 +114,8 @@ def why_not(device: torch.device) -> str:
     if os.environ.get("XLAYOUT_TRITON") == "off":
         return "switched off by XLAYOUT_TRITON=off"
     try:
+        if device.type == "cuda" and launches.interprets():
+            return "TRITON_INTERPRET has Triton run on the host, which reads no memory of a GPU"
         x = torch.arange(3 * 66 * 80, dtype=torch.int32, device=device).view(3, 66, 80)
         odd = torch.arange(257 * 129, device=device).to(torch.uint8).view(257, 129)
         halves = x, x[:, :, 40:]

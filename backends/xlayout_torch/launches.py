@@ -12,7 +12,7 @@ import torch
 
 from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Plan
 
-__all__ = ["TABLES", "Uploads", "kept", "launch", "on", "uploaded", "words_of"]
+__all__ = ["TABLES", "Uploads", "interprets", "kept", "launch", "on", "uploaded", "words_of"]
 
 TABLES = 16
 """Uploads that a plan keeps: its tables for streams, and its ends for where tensors lay before."""
@@ -54,12 +54,16 @@ def _chains(device: torch.device) -> bool:
     """Whether launches on a device can be a chain: NVIDIA's can, from Hopper on."""
     if device.type != "cuda" or torch.version.hip is not None:
         return False
+    return torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def interprets() -> bool:
+    """Whether Triton does not compile the kernel, but runs it on the host, on memory there."""
     from triton import JITFunction
 
     from xlayout_triton.copy import copy_tiles
 
-    can = torch.cuda.get_device_capability(device) >= (9, 0)
-    return can and isinstance(copy_tiles, JITFunction)  # which an interpreter's kernel is not
+    return not isinstance(copy_tiles, JITFunction)
 
 
 def kept(

@@ -170,7 +170,6 @@ def test_links_of_a_chain_are_other_kinds(
     assert [len(kernel.started) for kernel in firsts] == [2, 1, 0, 0]
 
 
-@needs_triton
 @pytest.mark.parametrize(
     ("capability", "hip", "wanted"),
     [((9, 0), None, True), ((12, 0), None, True), ((8, 9), None, False), ((9, 4), "6.4", False)],
@@ -181,5 +180,20 @@ def test_nvidias_devices_chain_from_hopper_on(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
     monkeypatch.setattr(torch.version, "hip", hip)
     chains = launches._chains.__wrapped__
-    assert chains(torch.device("cuda", 0)) is (wanted and not INTERPRETED)
+    assert chains(torch.device("cuda", 0)) is wanted
     assert chains(torch.device("cpu")) is False
+
+
+# -- an interpreter --------------------------------------------------------------------------------
+
+
+@needs_triton
+def test_an_interpreter_is_kept_from_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take addresses there for the host's, and the process down."""
+    from xlayout_triton import copy
+
+    assert launches.interprets() is INTERPRETED
+    monkeypatch.setattr(copy, "copy_tiles", object())  # which Triton has not compiled
+    assert cuda.why_not.__wrapped__(torch.device("cuda", 0)) == (
+        "TRITON_INTERPRET has Triton run on the host, which reads no memory of a GPU"
+    )
