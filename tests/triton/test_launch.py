@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,11 @@ import torch
 
 from tests.triton.conftest import INTERPRETED, TRITON
 from xlayout_torch import cuda, launches
+from xlayout_torch.batch import move_many
 from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Piece, Plan, plan
 from xlayout_triton.tile import cut
+
+CPU = torch.device("cpu")
 
 
 class Kernel:
@@ -99,7 +104,7 @@ def test_a_trial_starts_what_was_kept_too(chains: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(launches, "_kernels", {})
     monkeypatch.setattr(launches, "_chains", lambda _device: chains)
     cuda.why_not.cache_clear()
-    assert cuda.why_not(torch.device("cpu")) == "started in another way"
+    assert cuda.why_not(CPU) == "started in another way"
     cuda.why_not.cache_clear()
     assert links == ([FIRST, FIRST, FIRST, FURTHER] if chains else [ALONE] * 3)
 
@@ -116,6 +121,52 @@ def test_what_an_interpreter_runs_is_no_kernel_to_keep(monkeypatch: pytest.Monke
 def test_a_table_is_made_on_the_host_whatever_device_is_the_default() -> None:
     with torch.device("meta"):
         assert {launches.words_of(array("q", words)).device.type for words in ([], [1])} == {"cpu"}
+
+
+# -- where -----------------------------------------------------------------------------------------
+
+
+def test_the_stream_is_the_current_one_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of the device that is current."""
+    monkeypatch.setattr(
+        torch._C, "_cuda_getCurrentRawStream", lambda index: 100 + index, raising=False
+    )
+    assert [launches._stream(torch.device("cuda", k)) for k in range(2)] == [100, 101]
+    assert launches._stream(CPU) == 0
+
+
+def test_a_device_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it is not: Triton starts what it compiled on the current device."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    other = launches.on(torch.device("cuda", 0))
+    assert (type(other), other.idx) == (torch.cuda.device, 0)
+    for device in (torch.device("cuda", 1), CPU):
+        assert type(launches.on(device)) is nullcontext
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_that_of_the_outputs_is_while_a_plan_is_started(
+    several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current: list[torch.device | None] = [None]
+    seen: list[torch.device | None] = []
+
+    @contextmanager
+    def on(device: torch.device) -> Iterator[None]:
+        current[0] = device
+        yield
+        current[0] = None
+
+    monkeypatch.setattr(cuda, "why_not", lambda _device: "")
+    monkeypatch.setattr(launches, "on", on)
+    monkeypatch.setattr(launches, "launch", lambda *_args: seen.append(current[0]))
+    x, y = torch.zeros(4, 4), torch.empty(4, 4)
+    moves = ((0, 0, (0, 0, ((4, 1, 4), (4, 4, 1)))),)
+    if several:
+        assert move_many([(moves, [x], [y])])
+    else:
+        assert cuda.copy(moves, 4, [x.data_ptr()], [y.data_ptr()], y.device)
+    assert seen == [CPU]
 
 
 # -- chains ----------------------------------------------------------------------------------------
@@ -181,7 +232,7 @@ def test_nvidias_devices_chain_from_hopper_on(
     monkeypatch.setattr(torch.version, "hip", hip)
     chains = launches._chains.__wrapped__
     assert chains(torch.device("cuda", 0)) is wanted
-    assert chains(torch.device("cpu")) is False
+    assert chains(CPU) is False
 
 
 # -- an interpreter --------------------------------------------------------------------------------
