@@ -76,7 +76,7 @@ def kept(
     where = device, _stream(device), key
     found = known.get(where)
     if found is None:
-        if len(known) == TABLES:
+        if len(known) >= TABLES:  # or more, where threads met here
             known.clear()
         found = known[where] = uploaded(words(), device)
     return found

@@ -123,6 +123,12 @@ def test_a_table_is_made_on_the_host_whatever_device_is_the_default() -> None:
         assert {launches.words_of(array("q", words)).device.type for words in ([], [1])} == {"cpu"}
 
 
+def test_uploads_stay_few_if_threads_added_some_at_once() -> None:
+    known = {k: torch.zeros(1) for k in range(launches.TABLES + 1)}
+    found = launches.kept(known, CPU, lambda: array("q", [7]))
+    assert [*known.values()] == [found]
+
+
 # -- where -----------------------------------------------------------------------------------------
 
 
