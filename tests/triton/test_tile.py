@@ -182,6 +182,16 @@ def test_only_far_positions_take_64_bits() -> None:
         assert found.tile.wide is wide
 
 
+@pytest.mark.parametrize("direction", [1, -1])
+@pytest.mark.parametrize("beyond", [-2, -1, 1, 2])
+def test_they_do_from_the_first_that_needs_them(beyond: int, direction: int) -> None:
+    apart = (1 << 31) - 512 + beyond  # of two rows, of which a tile has 512 elements each
+    found = cut(0, 0, ((2, direction * apart, 1), (1 << 20, 1, 2)), 4, (16, 16))
+    assert found is not None
+    assert found.tile.sizes == (1, 2, 512, 1)
+    assert found.tile.wide is (beyond > 0)
+
+
 def test_more_axes_or_tiles_than_are_counted_are_left_to_torch() -> None:
     gaps: tuple[Loop, ...] = tuple((3, 4 * 8**k, 5 * 8**k) for k in range(OUTER + 3))
     assert cut(0, 0, gaps[:-1], 1, (1, 1)) is not None
