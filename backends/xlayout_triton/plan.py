@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xlayout_triton.tile import VECTOR, Cut, Loop, Tile, cut
+from xlayout_triton.tile import MOST_TILES, VECTOR, Cut, Loop, Tile, cut
 
 __all__ = [
     "ALONE",
@@ -155,7 +155,8 @@ def planned(*calls: tuple[Moves, int, Sequence[int], Sequence[int]]) -> Plan | N
         target = first + len(inputs)
         pieces += [Piece(one, (first + j, target + k)) for one, (j, k) in found]
         first = target + len(outputs)
-    return plan(pieces)
+    made = plan(pieces)
+    return made if all(one.programs < MOST_TILES for one in made.launches) else None
 
 
 def plan(pieces: Iterable[Piece]) -> Plan:

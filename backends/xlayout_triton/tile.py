@@ -30,6 +30,7 @@ __all__ = [
     "COUNT",
     "LENGTHS",
     "LINE",
+    "MOST_TILES",
     "OUTER",
     "SIZES",
     "STRIDES",
@@ -76,6 +77,7 @@ SHIFT_WARPS = {1: 8, 2: 4}
 """Bytes of a unit that is moved in them -> groups of 32 threads for a tile."""
 
 MOST_TILES = 1 << 31
+"""Tiles of a copy, and programs of a launch, that are too many to be counted."""
 
 SIZES, STRIDES, LENGTHS, COUNT, WORDS = 26, 29, 35, 37, 38
 """Where some of the words of a cut are, and how many there are; see `Cut`."""

@@ -11,7 +11,7 @@ from tests.native.test_copy import copies, permuted
 from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, compounds, prepared, several
 from tests.triton.emulator import emulate
 from xlayout_triton.plan import GROUP, JOBS, Piece, alignment, pieces_of, plan, planned
-from xlayout_triton.tile import OUTER, WORDS, cut
+from xlayout_triton.tile import OUTER, STRIP, WORDS, cut
 
 
 def agree(loops: Loops, itemsize: int, shift: int) -> None:
@@ -73,6 +73,14 @@ def test_what_is_too_much_has_no_plan(loops: Loops) -> None:
     assert pieces_of((small, large), 4, [16], [16]) is None
     assert planned(((small,), 4, [16], [16]), ((large,), 4, [16], [16])) is None
     assert planned(((small,), 4, [16], [16]), ((small,), 4, [16], [16])) is not None
+
+
+@pytest.mark.parametrize(("pieces", "tiles"), [(1, (1 << 31) - 1), (2, (1 << 30) - (1 << 20))])
+def test_31_bits_count_tiles_and_the_programs_of_a_launch(pieces: int, tiles: int) -> None:
+    for many, found in ((tiles, True), ((1 << 31) // pieces, False)):
+        call = ((0, 0, (0, 0, ((many * STRIP, 1, 1),))),) * pieces, 1, [16], [16]
+        assert (planned(call) is not None) is found
+        assert (pieces_of(*call) is not None) is (found or pieces > 1)
 
 
 def test_several_kinds_of_pieces_between_several_buffers() -> None:
