@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.native.oracle import Buffer
 from tests.triton.conftest import INTERPRETED, TRITON
+from tests.triton.emulator import emulate
 from xlayout_torch import cuda, launches
 from xlayout_torch.batch import move_many
 from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Piece, Plan, plan
@@ -173,6 +175,27 @@ def test_that_of_the_outputs_is_while_a_plan_is_started(
     else:
         assert cuda.copy(moves, 4, [x.data_ptr()], [y.data_ptr()], y.device)
     assert seen == [CPU]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_plan_is_for_the_addresses_that_it_runs_on(
+    batch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or vectors would lie across those that a GPU can move, which an emulator refuses."""
+    sources = [Buffer(2000, shift=k, fill=np.random.default_rng(k)) for k in (0, 1, 2, 4, 8)]
+    targets = [Buffer(2000, shift=k) for k in (0, 8, 2, 0, 4)]
+    apart = [buffer for pair in zip(sources, targets, strict=True) for buffer in pair]
+    order = apart if batch else [*sources, *targets]
+    monkeypatch.setattr(launches, "launch", lambda made, *_: emulate(made, order))
+    monkeypatch.setattr(cuda, "why_not", lambda _device: "")
+    xs, ys = ([torch.from_numpy(b.bytes) for b in some] for some in (sources, targets))
+    run = 0, 0, ((2000, 1, 1),)
+    if batch:
+        assert move_many([(((0, 0, run),), [x], [y]) for x, y in zip(xs, ys, strict=True)])
+    else:
+        moves = tuple((k, k, run) for k in range(5))
+        assert cuda.copy(moves, 1, cuda.addresses_of(xs), cuda.addresses_of(ys), CPU)
+    assert all(map(torch.equal, xs, ys))
 
 
 # -- chains ----------------------------------------------------------------------------------------

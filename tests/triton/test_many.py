@@ -14,6 +14,7 @@ from xlayout import apply_many
 from xlayout.algebra import Layout
 from xlayout.errors import ShapeError, SizeError
 from xlayout_torch import cuda, launches
+from xlayout_torch.batch import Batch
 
 HEADS = {"heads": 4, "kv_heads": 2}
 LAYOUTS = [
@@ -160,6 +161,22 @@ def test_a_call_again_uploads_only_where_its_tensors_lie(monkeypatch: pytest.Mon
     table, ends = len(made.words), 2 * len(made.places)
     assert sizes == [table, ends, ends, table, ends, ends]
     assert [other is first for _, other, _ in launched] == [True, True, False, True]
+
+
+def test_what_the_kernel_cannot_move_together_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of several devices, or one with more axes than it counts."""
+
+    def taken(*items: Any) -> bool:
+        return Batch.prepared([((move,), [x], [y]) for move, y in items], once=True) is not None
+
+    monkeypatch.setattr(cuda, "why_not", lambda _device: "")
+    x, meta = torch.zeros(8), torch.empty(8, device="meta")
+    run = 0, 0, (0, 0, ((8, 1, 1),))
+    many = 0, 0, (0, 0, tuple((3, 3**k * 5, 7 * 3 ** (8 - k)) for k in range(9)))
+    assert taken((run, x), (run, x))
+    assert not taken((run, x), (many, x))
+    assert not taken((run, x), (run, meta))
+    assert not taken((run, meta), (run, x))
 
 
 def test_several_outputs_are_moved_at_once_too(
