@@ -109,6 +109,7 @@ def test_the_backend_asks_for_tensors_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(cuda, "move", lambda *args: not asked.append(args))
     with FakeTensorMode():
         x = torch.empty(512, 512, device="cuda")
+    assert [cuda.GATES["device"](y) for y in (x, torch.zeros(1))] == [False, True]
     xlayout_torch.fresh(x)
     assert xlayout_torch.move((), [x], [x])
     assert asked == [x, ((), [x], [x])]
