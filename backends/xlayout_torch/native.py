@@ -71,7 +71,7 @@ def fresh(x: Any) -> Any | None:
 def empty(shape: Sequence[int], like: Any, together: int = 0) -> Any:
     """Memory not yet written; on huge pages where there is much of it.
 
-    `batch_strides`: bytes of all that a call makes, where it makes several.
+    `together`: bytes of all that a call makes, where it makes several.
     """
     y = like.new_empty(shape)
     large = y.nbytes >= LARGE or (together >= LARGE and y.nbytes >= PIECE)
