@@ -105,7 +105,7 @@ def _kernel(launch: Launch, inputs: int, outputs: int, capability: int) -> Any:
     aligned = {(k,): [["tt.divisibility", VECTOR]] for k in range(2)}
     source = ASTSource(copy_arrays, kinds, values, aligned)
     target = GPUTarget("cuda", capability, 32)
-    made = triton.compile(source, target, {"num_warps": tile.warps, "num_stages": 1})
+    made = triton.compile(source, target, tile.options)
     name, shared = made.metadata.name, made.metadata.shared
     ptx, ttir = made.asm["ptx"], made.asm["ttir"]
     return gpu_triton.TritonKernel(name, tile.warps, 1, shared, ptx, ttir, capability)

@@ -43,10 +43,8 @@ def _first(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
     """Start a launch of a new kind; what Triton compiled for it, which an interpreter does not."""
     from xlayout_triton.copy import copy_tiles
 
-    options = {"num_warps": one.tile.warps, "num_stages": 1}
-    if link != ALONE:
-        options["launch_pdl"] = True
-    return copy_tiles[one.programs,](*arguments, **options)
+    early = {} if link == ALONE else {"launch_pdl": True}
+    return copy_tiles[one.programs,](*arguments, **one.tile.options, **early)
 
 
 @cache

@@ -33,8 +33,7 @@ def _kernel(tile: Tile, *, several: bool = True, link: int = ALONE) -> Any:
     values = {"SEVERAL": several, "LINK": link, "TILE": tile}
     aligned = {(k,): [["tt.divisibility", 16]] for k in range(2)}
     source = ASTSource(copy_tiles, kinds, values, aligned)
-    options = {"num_warps": tile.warps, "num_stages": 1}
-    return triton.compile(source, target=TARGET, options=options)
+    return triton.compile(source, target=TARGET, options=tile.options)
 
 
 def links(name: str, *, several: bool) -> list[list[str]]:
@@ -95,9 +94,9 @@ def variants() -> int:
     triton.runtime.driver.set_active(Absent())
     tile = tile_of("transpose", 2)
     fixed = True, ALONE, tile
-    options = {"grid": (1,), "num_warps": tile.warps, "num_stages": 1}
     numbers = [(0, 0, 0, 1, 1), (1 << 46, 16, 1, 38, 16), (7, (1 << 47) + 1, 1 << 20, 0, 64)]
     made = [
-        copy_tiles.warmup(torch.int64, torch.int64, *some, *fixed, **options) for some in numbers
+        copy_tiles.warmup(torch.int64, torch.int64, *some, *fixed, grid=(1,), **tile.options)
+        for some in numbers
     ]
     return len({kernel.hash for kernel in made})

@@ -53,6 +53,6 @@ def test_any_layout_by_its_table(name: str, itemsize: int, device: str) -> None:
     for one in made.launches:
         fixed = one.jobs is not None, ALONE, one.tile
         arguments = table, there, sources, targets, one.first, one.jobs or 0, one.group, *fixed
-        copy_arrays[one.programs,](*arguments, num_warps=one.tile.warps, num_stages=1)
+        copy_arrays[one.programs,](*arguments, **one.tile.options)
     wrote = np.concatenate([y.cpu().numpy() for y in ys])
     assert np.array_equal(wrote, values[layout.index()])

@@ -33,7 +33,7 @@ def found() -> Found:
     more = filter(None, [os.environ.get("PYTHONPATH")])
     path = os.pathsep.join((str(ROOT), str(ROOT / "backends"), *more))
     done = subprocess.run(
-        [sys.executable, "-c", CODE],
+        [sys.executable, "-W", "error::UserWarning", "-c", CODE],  # Triton has no advice
         env={**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "0"},
         capture_output=True,
         text=True,

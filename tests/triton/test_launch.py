@@ -227,8 +227,9 @@ def test_launches_are_started_before_the_one_before_has_ended(
         def __getitem__(self, _grid: tuple[int, ...]) -> Any:
             return self.start
 
-        def start(self, *arguments: Any, launch_pdl: bool = False, **_options: int) -> Kernel:
-            _several, link, _tile = arguments[7:]
+        def start(self, *arguments: Any, launch_pdl: bool = False, **options: int) -> Kernel:
+            _several, link, tile = arguments[7:]
+            assert options == tile.options
             started.append((link, launch_pdl))
             return Kernel()
 
