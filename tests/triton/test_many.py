@@ -96,7 +96,7 @@ def test_who_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     for y in (x.double(), x.to("meta"), np.zeros(3), x.as_subclass(Watched), x.to_sparse()):
         assert wait((x, y)) is None
     for odd in (x.as_subclass(Watched), torch.nn.Linear(1, 1)):
-        assert wait((odd,)) is None
+        assert wait((odd,)) is wait((x, odd)) is None
     with torch.autograd.forward_ad.dual_level():
         assert wait((x,)) is None
     weight = torch.ones(2, requires_grad=True)
