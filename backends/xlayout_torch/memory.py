@@ -14,10 +14,12 @@ from xlayout_native.overlap import Extent, conflict, extent, meets_itself
 
 __all__ = [
     "GATES",
+    "OFFSETS",
     "PLAIN",
     "WIDTHS",
     "addresses_of",
     "any_closed",
+    "begins_nowhere",
     "count_write",
     "dispatch_modes",
     "function_modes",
@@ -86,6 +88,13 @@ def under_function_mode() -> bool:
     return any(type(torch._C._get_function_stack_at(k)) is not DeviceContext for k in modes)
 
 
+def _freed(x: Any) -> bool:
+    try:
+        return x.numel() > 0 and not x.untyped_storage().nbytes()
+    except NotImplementedError:  # it has no storage, and other gates are closed
+        return False
+
+
 GATES: dict[str, Callable[[Any], bool]] = {
     "subclass": lambda x: type(x) not in PLAIN,
     "layout": lambda x: x.layout is not torch.strided,
@@ -100,6 +109,7 @@ GATES: dict[str, Callable[[Any], bool]] = {
     "negative": lambda x: x.is_neg(),
     "zero": lambda x: x._is_zerotensor(),
     "quantized": lambda x: x.is_quantized,
+    "freed": _freed,
 }
 """Name -> whether it keeps what a tensor holds from being seen as plain strided memory."""
 
@@ -108,9 +118,13 @@ def plain(x: Any) -> bool:
     """Whether no gate that is about the tensor alone is closed, as torch's dispatcher sees it.
 
     Every lazy state, wrapper and other layout has a dispatch key of its own, so one question
-    answers for all. If the answer is no, the gates say why.
+    answers for all but freed memory. If the answer is no, the gates say why.
     """
-    return type(x) in PLAIN and (_keys_of(x).raw_repr() in _plain_keys or _learned(x))
+    return (
+        type(x) in PLAIN
+        and (_keys_of(x).raw_repr() in _plain_keys or _learned(x))
+        and not _freed(x)
+    )
 
 
 _keys_of = torch._C._dispatch_keys
@@ -140,6 +154,15 @@ def any_closed(gates: Mapping[str, Callable[[Any], bool]], x: Any) -> bool:
     return False
 
 
+OFFSETS = 1 << 40
+"""Addresses below may be offsets into memory that was freed; to ask for those takes longer."""
+
+
+def begins_nowhere(x: Any) -> bool:
+    """Whether there is no memory behind a tensor's storage: none is needed, or it was freed."""
+    return bool(x.data_ptr() == x.storage_offset() * x.itemsize)
+
+
 def addresses_of(xs: Sequence[Any]) -> list[int] | None:
     """Where the row-major memory of each is; None where one is not for the kernel to read."""
     found = []
@@ -151,7 +174,7 @@ def addresses_of(xs: Sequence[Any]) -> list[int] | None:
                 or not x.is_contiguous()
                 or x.is_neg()
                 or (x.requires_grad and grad_enabled())
-                or not (address := x.data_ptr())
+                or ((address := x.data_ptr()) < OFFSETS and begins_nowhere(x))
             ):
                 return None
             found.append(address)

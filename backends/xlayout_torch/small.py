@@ -19,9 +19,11 @@ import xlayout_native
 from xlayout_native.strided import Moves, Plans, dense_strides, has_plan
 from xlayout_native.switch import wanted
 from xlayout_torch.memory import (
+    OFFSETS,
     PLAIN,
     WIDTHS,
     addresses_of,
+    begins_nowhere,
     dispatch_modes,
     function_modes,
     grad_enabled,
@@ -66,6 +68,8 @@ def quick(
                 or (x.requires_grad and grad_enabled())
             )
             address = 0 if closed else x.data_ptr()
+            if address < OFFSETS and not closed and begins_nowhere(x):
+                address = 0
         except RuntimeError:  # it has no memory of its own
             address = 0
         if not address:

@@ -88,6 +88,13 @@ def quantized(check: Check) -> None:
     check(x)
 
 
+def freed(check: Check) -> None:
+    """As FSDP frees gathered parameters; torch refuses to read them, and views have offsets."""
+    x = torch.zeros(65, 512)[1:].t()
+    x.untyped_storage().resize_(0)
+    check(x)
+
+
 SITUATIONS: dict[str, Situation] = {
     "subclass": lambda check: check(tall().as_subclass(Subclass)),
     "device": lambda check: check(torch.empty(64, 512, device="meta").t()),
@@ -104,6 +111,7 @@ SITUATIONS: dict[str, Situation] = {
     "negative": lambda check: check(tall(torch.complex64).conj().imag),
     "zero": lambda check: check(torch._efficientzerotensor((512, 64))),
     "quantized": quantized,
+    "freed": freed,
 }
 
 
