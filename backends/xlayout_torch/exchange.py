@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from torch.utils.dlpack import from_dlpack
 
 from xlayout_torch.lent import guarded
-from xlayout_torch.memory import PLAIN, dispatch_modes, jit_tracing
+from xlayout_torch.memory import PLAIN, begins_nowhere, dispatch_modes, jit_tracing
 
 _SHARED = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
@@ -135,7 +135,7 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
         _refuse_dtype(x)
     if not memory.is_cpu:
         _refuse_device(x)
-    if not memory.data_ptr() and memory.numel():
+    if memory.numel() and begins_nowhere(memory):
         raise TypeError(f"{_described(x)} has elements but no memory (a null pointer)")
     if 1 in memory.shape and memory.is_contiguous():
         # A size-1 axis may have any stride; an odd one would cost the adopter a layout of its own.
