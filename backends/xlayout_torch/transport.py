@@ -40,7 +40,7 @@ def exchange(
         swap(_cut(bits, out, ranks), _cut(got, into, ranks), group)
         return got.view(buffer.dtype)
     if mesh is not None and len(ranks) < group.size():
-        group = mesh._flatten().get_group()
+        group = _group_of(mesh, ranks)
     order = sorted(range(len(ranks)), key=ranks.__getitem__)  # groups sort their ranks
     sorts = order != list(range(len(ranks)))
     if sorts:
@@ -129,6 +129,22 @@ def _everyone(mesh: DeviceMesh | None) -> tuple[int, ...]:
 def _company(mesh: DeviceMesh | None) -> Any:
     """An existing group that has all ranks of a mesh; to make one, other ranks would be needed."""
     return mesh.get_group() if mesh is not None and mesh.ndim == 1 else dist.group.WORLD
+
+
+def _group_of(mesh: DeviceMesh, ranks: Sequence[int]) -> Any:
+    """A group of these ranks, all of a mesh; others are not needed to make it.
+
+    A compiler follows only what the mesh itself has for that, which needs names, and all ranks of
+    the mesh that it is a part of.
+    """
+    if torch.compiler.is_compiling():
+        return mesh._flatten().get_group()
+    return _made(dist.group.WORLD, tuple(sorted(ranks)))
+
+
+@lru_cache(64)
+def _made(_world: Any, ranks: tuple[int, ...]) -> Any:
+    return dist.new_group(list(ranks), use_local_synchronization=True)
 
 
 def _line(mesh: DeviceMesh, axes: tuple[int, ...]) -> tuple[int, ...]:

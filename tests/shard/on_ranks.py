@@ -6,8 +6,10 @@ import os
 import signal
 import time
 import warnings
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -22,6 +24,7 @@ from xlayout.shard.plan import plan_reshard
 from xlayout.shard.ranks import run_part
 from xlayout.shard.sharded import run_sharded
 from xlayout.shard.wire import wire_bytes
+from xlayout_torch import transport
 
 
 @lru_cache
@@ -193,13 +196,18 @@ def meets_in_pairs(rank: int, layout: Layout, halves: Sharding) -> str:
     return "fine"
 
 
-def apart(rank: int) -> tuple[list[float], float]:
+def apart(rank: int, pairs: bool) -> tuple[list[float], float]:
     """What two ranks exchange on a mesh of their own, and how many then meet in a new group."""
     mesh, found = DeviceMesh("cpu", [[0], [1]]), []
     if rank < 2:
         part = torch.arange(4.0)[2 * rank : 2 * rank + 2]
         x = DTensor.from_local(part, mesh, [Shard(0), Replicate()], run_check=False)
-        found = reshard(x, [Replicate(), Replicate()]).to_local().tolist()
+        with (
+            nullcontext()
+            if pairs
+            else mock.patch.object(transport, "_in_pairs", return_value=False)
+        ):
+            found = reshard(x, [Replicate(), Replicate()]).to_local().tolist()
     count = torch.ones(())
     dist.all_reduce(count, group=dist.new_group())
     return found, count.item()
