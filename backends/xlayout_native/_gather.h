@@ -79,17 +79,19 @@ static void gather_rows(const Tile *t, const uint8_t *from, int64_t bytes, uint8
     t->worker->isa->kernels[BLOCKS](&b, from, to);
 }
 
-/* Writes the segments of a tile at once, as blocks; false if they are long, or in too many loops. */
+/* Writes the segments of a tile at once, as blocks; false if they are long, or in too many loops. Those for which there
+ * is no streaming kernel go through the caches. */
 static bool put_segments(const Worker *worker, const Copy *c, const int64_t *extent, const uint8_t *stage, uint8_t *to)
 {
-    const Kernel kernel = (worker->stream ? worker->isa->unaligned : worker->isa->kernels)[BLOCKS];
     int64_t bytes = c->width;
     for (int k = c->outside; k < c->rank; k++) bytes *= extent[k];
-    if (!kernel || bytes > SHORT_BLOCK || (worker->stream && bytes < worker->isa->narrowest)) return false;
+    if (bytes > SHORT_BLOCK) return false;
     Box b = box_of_blocks(bytes, stage);
     for (int k = c->outside - 1; k >= 0; k--)
         if (!add_loop(&b, extent[k], c->staged[k], c->loop[k].out)) return false;
-    kernel(&b, stage, to);
+    const Isa *isa = worker->isa;
+    const bool streams = worker->stream && isa->unaligned[BLOCKS] && bytes >= isa->narrowest;
+    (streams ? isa->unaligned : isa->kernels)[BLOCKS](&b, stage, to);
     return true;
 }
 
