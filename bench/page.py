@@ -60,19 +60,19 @@ def main(arguments: Sequence[str]) -> int:
 
 def pages() -> dict[Path, str]:
     """Path -> text of the pages, with the figures of the results; nothing is written."""
-    run, others = whole(RESULTS), [whole(path) for path in OTHERS]
+    run, others = whole(RESULTS), [whole(path, older=True) for path in OTHERS]
     told = {PAGE: figures(run, looped(LOOPS, run)), ELSEWHERE: elsewhere(*others)}
     return {path: written(path.read_text("utf-8"), text) for path, text in told.items()}
 
 
-def whole(path: Path) -> Results:
-    """The results of a run of the whole grid.
+def whole(path: Path, *, older: bool = False) -> Results:
+    """The results of a run of the whole grid; an older one may be without whole families.
 
     Raises:
         ValueError: if the results lack rows of the grid.
     """
     found = load(path)
-    keys = {key for family in FAMILIES for key in FULL.keys(family)}
+    keys = {key for family in (found.families if older else FAMILIES) for key in FULL.keys(family)}
     if missing := len(keys - found.rows.keys()):
         raise ValueError(f"{path}: {missing} of {len(keys)} rows are not there; --resume the grid")
     return found
@@ -111,7 +111,7 @@ def figures(results: Results, loops: Loops = ()) -> str:
     counts = ", ".join(f"{family} {len(results.of(family))}" for family in results.families)
     parts = [f"Measured {results.date} on: {machine}. Rows: {counts}."]
     large = [row for row in rows if row.size >= LARGE]
-    for family in FAMILIES[:3]:
+    for family in FAMILIES[:-1]:
         own = [row for row in large if row.family == family]
         parts += [f"### {family.capitalize()}", _markdown(_family(own))] if own else []
     calls = {(row.op, row.framework): _call(row) for row in rows if row.size <= SMALL}

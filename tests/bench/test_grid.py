@@ -34,7 +34,7 @@ def test_every_op_has_a_family_that_is_run() -> None:
 
 
 def test_the_large_rows_are_ops_by_dtypes_by_sizes_by_frameworks() -> None:
-    keys = [key for family in FAMILIES[:3] for key in FULL.keys(family)]
+    keys = [key for family in FAMILIES[:-1] for key in FULL.keys(family)]
     assert len(keys) == len(set(keys)) == len(CASES) * 3 * 3 * 3
     assert {key[3] for key in keys} == {4 * MB, 64 * MB, 512 * MB}
 

@@ -15,7 +15,9 @@ from xlayout.ops import (
     fuse_qkv,
     interleave,
     matrix_transpose,
+    rearrange,
     rope_halves,
+    rope_pairs,
     split_qkv,
     stack,
     to_tiles,
@@ -225,6 +227,42 @@ def _transposed(shape: Callable[[int], Shape]) -> Callable[[int], Case]:
     return made
 
 
+def _rope_and_transpose(count: int) -> Case:
+    rows, width = shape = _rows(count)
+    heads = HEADS["heads"]
+    layout = rope_pairs.layout(shape, heads=heads) >> matrix_transpose.layout(shape)
+    return Case(
+        layout,
+        layout,
+        Permute((heads, 2, rows // heads // 2, width), (3, 0, 2, 1)),
+        ("(h two n) c -> c (h n two)", {"h": heads, "two": 2}),
+    )
+
+
+def _patched(count: int) -> Case:
+    images, side, patch, colours = count // 3 // 224 // 224, 14, 16, 3
+    pattern = "b c (h p) (w q) -> b (h w) (p q c)"
+    sizes: dict[str, Any] = {"p": patch, "q": patch}
+    return Case(
+        rearrange.layout((images, colours, side * patch, side * patch), pattern, **sizes),
+        lambda x, **o: rearrange(x, pattern, **sizes, **o),
+        Permute((images, colours, side, patch, side, patch), (0, 2, 4, 3, 5, 1)),
+        (pattern, sizes),
+    )
+
+
+def _unpatched(count: int) -> Case:
+    images, side, patch, colours = count // 3 // 224 // 224, 14, 16, 3
+    pattern = "b (h w) (p q c) -> b c (h p) (w q)"
+    sizes: dict[str, Any] = {"h": side, "p": patch, "q": patch}
+    return Case(
+        rearrange.layout((images, side * side, patch * patch * colours), pattern, **sizes),
+        lambda x, **o: rearrange(x, pattern, **sizes, **o),
+        Permute((images, side, side, patch, patch, colours), (0, 5, 1, 3, 2, 4)),
+        (pattern, sizes),
+    )
+
+
 def _square(count: int) -> Shape:
     side = 1 << (count.bit_length() - 1) // 2
     return side, count // side
@@ -251,5 +289,8 @@ CASES: dict[str, _Op] = {
     "transpose, odd": _Op("transposes", _transposed(_odd)),
     "transpose, 3 columns": _Op("transposes", _transposed(lambda n: (n // 3, 3))),
     "transpose, 64 experts": _Op("transposes", _transposed(lambda n: (64, n // 64 // 512, 512))),
+    "rope and transpose": _Op("compounds", _rope_and_transpose),
+    "images to patches": _Op("compounds", _patched),
+    "patches to images": _Op("compounds", _unpatched),
 }
 """Name -> family and maker, for any number of elements from about a million."""
