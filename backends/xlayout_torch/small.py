@@ -43,7 +43,7 @@ def quick(
     if not has_plan(moves):
         return recipe
     plans = Plans(moves, inputs, len(shapes), WIDTHS.get)
-    copy = xlayout_native.run
+    copy, offsets = xlayout_native.run, OFFSETS
     made_as = [(shape, dense_strides([max(n, 1) for n in shape])) for shape in shapes]
     shape = shapes[0]
     alone = len(shapes) == 1 and shape  # see `one`
@@ -68,11 +68,9 @@ def quick(
                 or (x.requires_grad and grad_enabled())
             )
             address = 0 if closed else x.data_ptr()
-            if address < OFFSETS and not closed and begins_nowhere(x):
-                address = 0
         except RuntimeError:  # it has no memory of its own
             address = 0
-        if not address:
+        if address < offsets and (not address or begins_nowhere(x)):
             return recipe(x)
         y = x.new(*shape)  # a tenth faster than `new_empty`; without a shape it makes no scalar
         copy(plan, 1, address, y.data_ptr())
