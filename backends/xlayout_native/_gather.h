@@ -33,16 +33,16 @@ static Box box_of_blocks(int64_t bytes, const uint8_t *from)
     return (Box){.width = bytes, .column_out = bytes, .batch = 1, .rows = 1, .columns = 1, .next = from};
 }
 
-/* Visits pieces of rows, which the loops from `inner` on step through: copies each and prefetches the one as far
- * `ahead`, or does only one of the two. */
+/* Visits pieces of rows, which the loops from `inner` on step through: prefetches what is as far `ahead` of each, and
+ * copies it if it is to go somewhere. */
 static void visit_pieces(const Tile *t, int inner, const uint8_t *from, int64_t bytes, uint8_t *to, int64_t pitch,
-                         bool copies, uintptr_t ahead)
+                         uintptr_t ahead)
 {
     const Copy *c = t->copy;
     int64_t index[MAX_RANK] = {0};
-    for (;; to += pitch) {
-        for (int64_t x = 0; ahead && x < bytes; x += LINE) PREFETCH(from + x, ahead, 2);
-        if (copies) move(to, from, bytes);
+    for (;;) {
+        for (int64_t x = 0; x < bytes; x += LINE) PREFETCH(from + x, ahead, 2);
+        if (to) move(to, from, bytes), to += pitch;
         int j = inner;
         for (; j < c->rows.count; j++) {
             const int k = c->rows.loop[j];
@@ -71,11 +71,11 @@ static void gather_rows(const Tile *t, const uint8_t *from, int64_t bytes, uint8
     for (int j = inner; blocks && j < rows->count; step *= t->extent[rows->loop[j++]])
         blocks = add_loop(&b, t->extent[rows->loop[j]], c->loop[rows->loop[j]].in, step);
     if (!blocks) {
-        visit_pieces(t, inner, from, bytes, to, pitch, true, ahead);
+        visit_pieces(t, inner, from, bytes, to, pitch, ahead);
         return;
     }
     if (t->worker->stream && bytes > LINE / 2) /* of shorter ones, the processor sees the order sooner than we do */
-        visit_pieces(t, inner, from, bytes, to, pitch, false, ahead);
+        visit_pieces(t, inner, from, bytes, NULL, 0, ahead);
     t->worker->isa->kernels[BLOCKS](&b, from, to);
 }
 
@@ -83,8 +83,7 @@ static void gather_rows(const Tile *t, const uint8_t *from, int64_t bytes, uint8
  * is no streaming kernel go through the caches. */
 static bool put_segments(const Worker *worker, const Copy *c, const int64_t *extent, const uint8_t *stage, uint8_t *to)
 {
-    int64_t bytes = c->width;
-    for (int k = c->outside; k < c->rank; k++) bytes *= extent[k];
+    const int64_t bytes = bytes_of_segment(c, extent);
     if (bytes > SHORT_BLOCK) return false;
     Box b = box_of_blocks(bytes, stage);
     for (int k = c->outside - 1; k >= 0; k--)

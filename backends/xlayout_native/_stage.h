@@ -56,17 +56,21 @@ static inline void next_segment(Pending *w)
     open_segment(w);
 }
 
+static int64_t bytes_of_segment(const Copy *c, const int64_t *extent)
+{
+    int64_t bytes = c->width;
+    for (int k = c->outside; k < c->rank; k++) bytes *= extent[k];
+    return bytes;
+}
+
 /* Registers a finished tile of these extents, to be written from now on. */
 static void make_pending(Pending *w, const Copy *c, const int64_t *extent, const uint8_t *stage, uint8_t *to,
                          bool first, bool last)
 {
     const int inner = c->outside - 1;
-    *w = (Pending){.copy = c, .from = stage, .to = to, .segments = 1, .bytes = c->width, .first = first,
-                   .last = last};
-    for (int k = 0; k < c->rank; k++) {
-        w->extent[k] = extent[k];
-        if (k > inner) w->bytes *= extent[k];
-    }
+    *w = (Pending){.copy = c, .from = stage, .to = to, .segments = 1, .bytes = bytes_of_segment(c, extent),
+                   .first = first, .last = last};
+    for (int k = 0; k < c->rank; k++) w->extent[k] = extent[k];
     if (inner >= 0)
         w->segments = extent[inner], w->from_step = c->staged[inner], w->to_step = c->loop[inner].out;
     open_segment(w);
