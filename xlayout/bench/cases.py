@@ -29,6 +29,7 @@ WIDTH = 4096
 LAYERS = 32
 PARTS = 8
 HEADS: dict[str, Any] = {"heads": 32, "kv_heads": 8}
+COLOURS, SIDE, PATCH = 3, 14, 16  # of an image: channels, patches along a side, pixels along theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,27 +241,29 @@ def _rope_and_transpose(count: int) -> Case:
 
 
 def _patched(count: int) -> Case:
-    images, side, patch, colours = count // 3 // 224 // 224, 14, 16, 3
-    pattern = "b c (h p) (w q) -> b (h w) (p q c)"
-    sizes: dict[str, Any] = {"p": patch, "q": patch}
-    return Case(
-        rearrange.layout((images, colours, side * patch, side * patch), pattern, **sizes),
-        lambda x, **o: rearrange(x, pattern, **sizes, **o),
-        Permute((images, colours, side, patch, side, patch), (0, 2, 4, 3, 5, 1)),
-        (pattern, sizes),
+    return _rearranged(
+        "b c (h p) (w q) -> b (h w) (p q c)",
+        (images := _images(count), COLOURS, SIDE * PATCH, SIDE * PATCH),
+        Permute((images, COLOURS, SIDE, PATCH, SIDE, PATCH), (0, 2, 4, 3, 5, 1)),
     )
 
 
 def _unpatched(count: int) -> Case:
-    images, side, patch, colours = count // 3 // 224 // 224, 14, 16, 3
-    pattern = "b (h w) (p q c) -> b c (h p) (w q)"
-    sizes: dict[str, Any] = {"h": side, "p": patch, "q": patch}
-    return Case(
-        rearrange.layout((images, side * side, patch * patch * colours), pattern, **sizes),
-        lambda x, **o: rearrange(x, pattern, **sizes, **o),
-        Permute((images, side, side, patch, patch, colours), (0, 5, 1, 3, 2, 4)),
-        (pattern, sizes),
+    return _rearranged(
+        "b (h w) (p q c) -> b c (h p) (w q)",
+        (images := _images(count), SIDE * SIDE, PATCH * PATCH * COLOURS),
+        Permute((images, SIDE, SIDE, PATCH, PATCH, COLOURS), (0, 5, 1, 3, 2, 4)),
     )
+
+
+def _images(count: int) -> int:
+    return count // COLOURS // (SIDE * PATCH) ** 2
+
+
+def _rearranged(pattern: str, shape: Shape, hand: Permute) -> Case:
+    sizes: dict[str, Any] = {"h": SIDE, "p": PATCH, "q": PATCH}
+    layout = rearrange.layout(shape, pattern, **sizes)
+    return Case(layout, lambda x, **o: rearrange(x, pattern, **sizes, **o), hand, (pattern, sizes))
 
 
 def _square(count: int) -> Shape:
