@@ -238,9 +238,9 @@ def _misread(x: ShardedArray) -> bool:
     if x.framework == "jax":
         mistaken: bool = backend_module("jax", "collective").is_mistaken(x.x.dtype)
         return mistaken
-    entries = tuple(zip(x.sharding.spec, x.shape, strict=False))
-    regroups = not any(entry and (n == 1 or len(entry) > 1) for entry, n in entries)
-    if not regroups or not can_hold(x, x.sharding, x.shape):
+    entries = zip(x.sharding.spec, x.shape, strict=False)
+    miscounts = any(entry and (n == 1 or len(entry) > 1) for entry, n in entries)
+    if miscounts or not can_hold(x, x.sharding, x.shape):
         return True
     return not backend_module("torch", "collective").in_order(x.mesh)
 
