@@ -11,7 +11,8 @@ from hypothesis.strategies import DrawFn
 
 from tests.strategies import stretches
 from xlayout.algebra import Layout
-from xlayout.shard import Mesh, Sharding, Split
+from xlayout.errors import SizeError
+from xlayout.shard import Mesh, Plan, Sharding, Split, plan_reshard
 
 MESHES = (
     Mesh(1, "a"), Mesh(2, "a"), Mesh(3, "a"), Mesh(4, "a"), Mesh((2, 2), ("a", "b")),
@@ -78,3 +79,12 @@ def bound(layout: Layout, src: Sharding, dst: Sharding) -> Iterator[int]:
     for rank in range(src.mesh.size):
         wanted = set(needs(layout, positions(dst, rank, layout.out_shape)).ravel().tolist()) - {-1}
         yield len(wanted - set(positions(src, rank, layout.in_shape).ravel().tolist()))
+
+
+def check_pullback(plan: Plan) -> None:
+    """From where a plan's results pull back to, if that is a sharding, nothing is sent."""
+    try:
+        source = plan.pullback()
+    except SizeError:
+        return
+    assert plan_reshard(plan.layout, source, plan.dst).is_local

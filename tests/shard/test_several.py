@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from tests.shard.meshes import MESHES, positions, shardings
+from tests.shard.meshes import MESHES, check_pullback, positions, shardings
 from tests.shard.test_spmd import exchanged
 from tests.strategies import patchworks, several
-from xlayout.errors import SizeError
 from xlayout.shard import Plan, Sharding, plan_reshard
 from xlayout.shard.spmd import program
 
@@ -81,8 +80,4 @@ def test_a_message_is_the_same_to_sender_and_receiver(plan: Plan) -> None:
 
 @given(plans())
 def test_what_pulls_back_is_local(plan: Plan) -> None:
-    try:
-        source = plan.pullback()
-    except SizeError:
-        return
-    assert plan_reshard(plan.layout, source, plan.dst).is_local
+    check_pullback(plan)
