@@ -1,4 +1,4 @@
-/* _blocks: blocks of a line and more, mostly with streaming stores. A part of _lanes.h: once per vector size.
+/* _blocks: blocks of a line and more, with streaming stores. A part of _lanes.h: once per vector size.
  *
  * Blocks that are whole lines are streamed as they are. Others start anywhere: where one begins right behind the
  * previous one, the line at the seam is assembled from both; elsewhere each stores its own part of that line.
@@ -44,10 +44,9 @@ INLINE void N(put_seam)(const Seam *seam, const uint8_t *from, int64_t part)
 #endif
 }
 
-/* Copies a block while prefetching as many bytes from `upcoming + ahead`. Without a seam, blocks are whole lines
- * or go through the caches. */
+/* Streams a block while prefetching as many bytes from `upcoming + ahead`. Without a seam, blocks are whole lines. */
 INLINE void N(put_block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *upcoming, int64_t ahead,
-                         Seam *seam, bool stream)
+                         Seam *seam)
 {
     const int64_t part = seam ? (int64_t)((uintptr_t)to & (LINE - 1)) : 0;
     int64_t x = -part & (LINE - 1);
@@ -59,24 +58,21 @@ INLINE void N(put_block)(uint8_t *to, const uint8_t *from, int64_t count, const 
     }
     for (; x + LINE <= count; x += LINE) {
         PREFETCH_ONCE(upcoming, ahead + x);
-        N(put_line)(to + x, from + x, stream);
+        N(stream_line)(to + x, from + x);
     }
-    if (!seam) {
-        if (!stream) move_short(to + x, from + x, count - x);
-        return;
-    }
+    if (!seam) return;
     PREFETCH_ONCE(upcoming, ahead + x);
     *seam = (Seam){to + count, from + count};
 }
 
 TARGET static void N(block)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *upcoming, Seam *seam)
 {
-    N(put_block)(to, from, count, upcoming, 0, seam, true);
+    N(put_block)(to, from, count, upcoming, 0, seam);
 }
 
-INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seam, bool stream)
+INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seam)
 {
-    const int64_t blocks = ((stream ? AHEAD : AHEAD_CACHED) + b->width - 1) / b->width, wrap = b->columns - blocks;
+    const int64_t blocks = (AHEAD + b->width - 1) / b->width, wrap = b->columns - blocks;
     for (int64_t k = 0; k < b->batch; k++)
         for (int64_t r = 0; r < b->rows; r++) {
             const uint8_t *s = from + k * b->batch_in + r * b->row_in;
@@ -88,7 +84,7 @@ INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Se
                 const int64_t ahead = (c < wrap ? blocks : c - max(wrap, 0)) * b->column_in;
                 if (seam && b->column_out != b->width)
                     PREFETCH_FOR_WRITE(d + b->column_out), PREFETCH_FOR_WRITE(d + b->column_out + b->width);
-                N(put_block)(d, s, b->width, upcoming, ahead, seam, stream);
+                N(put_block)(d, s, b->width, upcoming, ahead, seam);
             }
         }
 }
@@ -110,7 +106,7 @@ INLINE void N(rows_dealt)(const Box *b, const uint8_t *from, uint8_t *to, Seam *
                 uint8_t *y = d + c * b->column_out + band * width;
                 if (!band) PREFETCH_FOR_WRITE(y + b->rows * width);
                 for (int64_t r = band; r < end; r++, x += b->row_in, y += width)
-                    N(put_block)(y, x, width, x, ahead, seams + c, true);
+                    N(put_block)(y, x, width, x, ahead, seams + c);
             }
         }
     }
@@ -129,7 +125,7 @@ TARGET static void N(blocks_unaligned)(const Box *b, const uint8_t *from, uint8_
 {
 #if LANES == 4
     if (fill_vectors(b)) {
-        N(short_blocks)(b, from, to, true);
+        N(short_blocks)(b, from, to);
         return;
     }
 #endif
@@ -138,29 +134,15 @@ TARGET static void N(blocks_unaligned)(const Box *b, const uint8_t *from, uint8_
     Seam seams[SEAMS];
     for (int64_t k = 0; k < count; k++) seams[k] = (Seam){0};
     if (each) N(rows_dealt)(b, from, to, seams);
-    else N(rows_of_blocks)(b, from, to, seams, true);
+    else N(rows_of_blocks)(b, from, to, seams);
     for (int64_t k = 0; k < count; k++) close_seam(&seams[k]);
 }
 
 TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *to)
 {
     if (BURST(LANES) && has_seams(b)) N(blocks_unaligned)(b, from, to);
-    else N(rows_of_blocks)(b, from, to, NULL, true);
+    else N(rows_of_blocks)(b, from, to, NULL);
 }
 
-/* Blocks that stay in the caches. */
-TARGET static void N(blocks)(const Box *b, const uint8_t *from, uint8_t *to)
-{
-    if (b->width > LINE && b->width <= MEMCPY_ABOVE) {
-        N(rows_of_blocks)(b, from, to, NULL, false);
-        return;
-    }
-#if LANES == 4
-    const bool fit = b->width & (b->width - 1) && b->width < LINE;
-    if (fit && (b->row_out == b->width || b->column_out == b->width)) {
-        N(short_blocks)(b, from, to, false);
-        return;
-    }
-#endif
-    plain_blocks(b, from, to);
-}
+/* Blocks of any width that stay in the caches. */
+TARGET static void N(blocks)(const Box *b, const uint8_t *from, uint8_t *to) { each_block(b, from, to); }

@@ -176,7 +176,7 @@ static const Isa SSSE3 = SMALLER_THAN_LINES("ssse3", _1);
 static const Isa AVX2 = SMALLER_THAN_LINES("avx2", _2);
 #define AVX512_WITH(NAME, TURN_1)                                                                  \
     VECTORS(NAME, _4, THESE(NULL, NULL, zip_dense, unzip_dense),                                   \
-            THESE(NULL, blocks_unaligned_4, zip_unaligned, unzip_unaligned, narrow_unaligned), 1, TURN_1, true)
+            THESE(NULL, blocks_unaligned_4, zip_unaligned, unzip_unaligned, narrow_unaligned), 8, TURN_1, true)
 static const Isa AVX512 = AVX512_WITH("avx512", turn_1);
 static const Isa AVX512_VBMI = AVX512_WITH("avx512vbmi", turn_bytes);
 #undef AVX512_WITH

@@ -8,7 +8,7 @@
  */
 #define V (16 * LANES)
 #define N(name) JOIN(name, JOIN(_, LANES))
-#define INLINE static inline __attribute__((always_inline)) TARGET
+#define INLINE ALWAYS_INLINE TARGET
 
 #if LANES == 1
 #define MM(name) JOIN(_mm_, name)
@@ -49,11 +49,11 @@ INLINE void N(put)(uint8_t *to, VEC v, bool stream)
     else STORE(to, v);
 }
 
-INLINE void N(put_line)(uint8_t *to, const uint8_t *from, bool stream)
+INLINE void N(stream_line)(uint8_t *to, const uint8_t *from)
 {
     VEC v[LINE / V];
     for (int k = 0; k < LINE / V; k++) v[k] = LOAD(from + k * V);
-    for (int k = 0; k < LINE / V; k++) N(put)(to + k * V, v[k], stream);
+    for (int k = 0; k < LINE / V; k++) STREAM(to + k * V, v[k]);
 }
 
 /* -- streaming --------------------------------------------------------------------------------- */
@@ -67,7 +67,7 @@ INLINE void N(streamed)(uint8_t *to, const uint8_t *from, int64_t count, const u
     int64_t at = head;
     for (; at + LINE <= count; at += LINE) {
         if (ahead) PREFETCH_ONCE(at < wrap ? from + at + ahead : next, at < wrap ? 0 : at - wrap);
-        N(put_line)(to + at, from + at, true);
+        N(stream_line)(to + at, from + at);
     }
     move_short(to + at, from + at, count - at);
 }
@@ -83,7 +83,7 @@ TARGET static void N(write)(Pending *w, int64_t bytes)
         if (head > 0) move_short(to + at, from + at, head), at += head;
         const int64_t stop = w->end - at > bytes ? at + bytes : w->end;
         bytes -= stop - at;
-        for (; at + LINE <= stop; at += LINE) N(put_line)(to + at, from + at, true);
+        for (; at + LINE <= stop; at += LINE) N(stream_line)(to + at, from + at);
         if (stop < w->end) {
             w->at = at;
             return;

@@ -8,9 +8,8 @@ enum {
     MAX_RANK = 16,          /* loops of one copy, after fusing; layouts in use have 2 to 5 */
     MAX_THREADS = 64,
     LINE = 64,              /* bytes of a cache line */
-    AHEAD = 1024,           /* how far streaming kernels prefetch ahead, in bytes; */
-    AHEAD_CACHED = 4096,    /* and those of blocks that stay in the caches */
-    MEMCPY_ABOVE = 1 << 13, /* bytes of such a block beyond which the hardware prefetches well enough */
+    AHEAD = 1024,           /* how far streaming kernels prefetch ahead, in bytes */
+    MEMCPY_FROM = 1 << 13, /* bytes of a block from which a call of memcpy pays */
     L1_SHARE = 1 << 14,     /* bytes that may be prefetched into L1 at a time: half of it */
 };
 
@@ -36,9 +35,9 @@ static void flip(Box *b)
 typedef uint16_t __attribute__((aligned(1), may_alias)) u16;
 typedef uint32_t __attribute__((aligned(1), may_alias)) u32;
 typedef uint64_t __attribute__((aligned(1), may_alias)) u64;
-typedef struct { uint8_t bytes[16]; } u128;
-typedef struct { uint8_t bytes[32]; } u256;
-typedef struct { uint8_t bytes[64]; } u512;
+typedef uint8_t __attribute__((vector_size(16), aligned(1), may_alias)) u128;
+typedef uint8_t __attribute__((vector_size(32), aligned(1), may_alias)) u256;
+typedef uint8_t __attribute__((vector_size(64), aligned(1), may_alias)) u512;
 
 static inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -51,23 +50,28 @@ static inline int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
     __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(by)), 0, level)
 
 #define NOINLINE __attribute__((noinline))
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* Prefetches the line that holds this address, of which only a part will be written. */
 #define PREFETCH_FOR_WRITE(p) __builtin_prefetch((const void *)(uintptr_t)(p), 1, 3)
 
-/* Copies fewer than 64 bytes by two moves that may overlap, which is cheaper than a call of memcpy. */
+/* Copies from one to two times as many bytes as a T has, by two moves that may overlap. */
+#define TWICE(T, to, from, count)                                                                  \
+    do {                                                                                           \
+        T first, last;                                                                             \
+        memcpy(&first, from, sizeof(T)), memcpy(&last, (from) + (count) - sizeof(T), sizeof(T));   \
+        memcpy(to, &first, sizeof(T)), memcpy((to) + (count) - sizeof(T), &last, sizeof(T));       \
+    } while (0)
+
+/* Copies fewer than 64 bytes, cheaper than a call of memcpy. */
 static inline void move_short(uint8_t *to, const uint8_t *from, int64_t count)
 {
-#define TWICE(T) do { T first, last; memcpy(&first, from, sizeof(T));                              \
-        memcpy(&last, from + count - sizeof(T), sizeof(T)); memcpy(to, &first, sizeof(T));         \
-        memcpy(to + count - sizeof(T), &last, sizeof(T)); } while (0)
-    if (count >= 32) TWICE(u256);
-    else if (count >= 16) TWICE(u128);
-    else if (count >= 8) TWICE(u64);
-    else if (count >= 4) TWICE(u32);
-    else if (count >= 2) TWICE(u16);
+    if (count >= 32) TWICE(u256, to, from, count);
+    else if (count >= 16) TWICE(u128, to, from, count);
+    else if (count >= 8) TWICE(u64, to, from, count);
+    else if (count >= 4) TWICE(u32, to, from, count);
+    else if (count >= 2) TWICE(u16, to, from, count);
     else if (count) *to = *from;
-#undef TWICE
 }
 
 static inline void move(uint8_t *to, const uint8_t *from, int64_t count)
@@ -76,32 +80,51 @@ static inline void move(uint8_t *to, const uint8_t *from, int64_t count)
     move_short(to, from, count);
 }
 
-static void plain_blocks(const Box *b, const uint8_t *from, uint8_t *to)
+/* Four columns at a time: rows and columns that lie a large power of two apart fall into few sets of the caches, which
+ * hold the lines of four columns, but not of many. Compiled once for each vector size. */
+ALWAYS_INLINE void each_block(const Box *b, const uint8_t *from, uint8_t *to)
 {
-#define EACH(STATEMENT)                                                                            \
+    const int64_t width = b->width, x = b->column_in, z = b->column_out;
+#define EACH(MOVE, T)                                                                              \
     for (int64_t k = 0; k < b->batch; k++)                                                         \
-        for (int64_t r = 0; r < b->rows; r++) {                                                    \
-            const uint8_t *s = from + k * b->batch_in + r * b->row_in;                             \
-            uint8_t *d = to + k * b->batch_out + r * b->row_out;                                   \
-            for (int64_t c = 0; c < b->columns; c++, s += b->column_in, d += b->column_out)        \
-                STATEMENT;                                                                         \
+        for (int64_t c = 0, n; c < b->columns; c += n) {                                           \
+            const uint8_t *s = from + k * b->batch_in + c * x;                                     \
+            uint8_t *d = to + k * b->batch_out + c * z;                                            \
+            n = b->columns - c < 4 ? 1 : 4;                                                        \
+            for (int64_t r = 0; r < b->rows; r++, s += b->row_in, d += b->row_out) {               \
+                MOVE(T, d, s, width);                                                              \
+                if (n == 1) continue;                                                              \
+                MOVE(T, d + z, s + x, width);                                                      \
+                MOVE(T, d + 2 * z, s + 2 * x, width);                                              \
+                MOVE(T, d + 3 * z, s + 3 * x, width);                                              \
+            }                                                                                      \
         }
-#define MOVE(T) EACH(*(T *)d = *(const T *)s) break
-    switch (b->width) {
-    case 1: MOVE(uint8_t);
-    case 2: MOVE(u16);
-    case 4: MOVE(u32);
-    case 8: MOVE(u64);
-    case 16: MOVE(u128);
-    case 32: MOVE(u256);
-    case 64: MOVE(u512);
-    default:
-        if (b->width > MEMCPY_ABOVE) EACH(memcpy(d, s, (size_t)b->width))
-        else EACH(move(d, s, b->width))
-    }
-#undef MOVE
+#define ONCE(T, to, from, count) memcpy(to, from, sizeof(T))
+#define ANY(T, to, from, count) memcpy(to, from, (size_t)(count))
+#define LONGER(T, to, from, count)                                                                  \
+    for (int64_t at = 0; at < (count) - LINE; at += LINE) memcpy((to) + at, (from) + at, LINE);    \
+    memcpy((to) + (count) - LINE, (from) + (count) - LINE, LINE)
+    if (width >= MEMCPY_FROM) EACH(ANY, )
+    else if (width > LINE) EACH(LONGER, )
+    else if (width == 64) EACH(ONCE, u512)
+    else if (width > 32) EACH(TWICE, u256)
+    else if (width == 32) EACH(ONCE, u256)
+    else if (width > 16) EACH(TWICE, u128)
+    else if (width == 16) EACH(ONCE, u128)
+    else if (width > 8) EACH(TWICE, u64)
+    else if (width == 8) EACH(ONCE, u64)
+    else if (width > 4) EACH(TWICE, u32)
+    else if (width == 4) EACH(ONCE, u32)
+    else if (width == 3) EACH(TWICE, u16)
+    else if (width == 2) EACH(ONCE, u16)
+    else EACH(ONCE, uint8_t)
 #undef EACH
+#undef ONCE
+#undef ANY
+#undef LONGER
 }
+
+static void plain_blocks(const Box *b, const uint8_t *from, uint8_t *to) { each_block(b, from, to); }
 
 static void plain_runs(const Box *b, const uint8_t *from, uint8_t *to)
 {

@@ -158,7 +158,7 @@ static void each_box(Tile *t, int k, const uint8_t *from, uint8_t *to, const uin
             return;
         }
         /* In the caches, the hardware prefetches a single row well enough, but not reads in several places. */
-        t->box.next = t->worker->stream || c->kind == BLOCKS || c->kind == ZIP ? next : NULL;
+        t->box.next = t->worker->stream || c->kind == ZIP ? next : NULL;
         t->kernel(&t->box, from, to);
         const Box *b = &t->box;
         if (t->staged) write_pending(t->worker, b->width * b->batch * b->rows * b->columns);
@@ -287,11 +287,11 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
         t.box.batch = t.extent[t.batch];
         t.box.batch_in = c->loop[t.batch].in, t.box.batch_out = t.out[t.batch];
     }
-    if (c->kind == BLOCKS) { /* splicing needs blocks that are adjacent in the output to follow one another */
+    if (c->kind == BLOCKS && worker->stream && !t.staged) {
+        /* splicing needs blocks that are adjacent in the output to follow one another */
         const bool unaligned = t.kernel == isa->unaligned[BLOCKS];
-        const bool few_columns = t.box.columns < (worker->stream ? 2 : 8) && t.box.columns < t.box.rows;
         const bool adjacent_rows = t.box.rows > 1 && t.box.row_out == c->width && !has_seams(&t.box);
-        if (unaligned ? adjacent_rows : few_columns) flip(&t.box);
+        if (unaligned ? adjacent_rows : t.box.columns < 2) flip(&t.box);
     }
     uint8_t *target = t.staged ? worker->stages[0] + LINE : to;
     t.box.rows += t.lead, from -= t.lead * t.box.row_in, target -= t.lead * c->width;

@@ -111,7 +111,7 @@ INLINE void N(unzip_vectors)(VEC *v, const uint8_t *from, int ways, int width)
  */
 INLINE void N(stream_part)(uint8_t *to, const uint8_t *made, int64_t count)
 {
-    for (; count >= LINE; count -= LINE, to += LINE, made += LINE) N(put_line)(to, made, true);
+    for (; count >= LINE; count -= LINE, to += LINE, made += LINE) N(stream_line)(to, made);
     move_short(to, made, count);
 }
 
@@ -173,7 +173,7 @@ INLINE void N(zip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, co
 INLINE void N(put_burst)(uint8_t *to, int64_t column_out, uint8_t (*made)[BURST(LANES) + LINE], int ways, int64_t count)
 {
     for (int k = 0; k < ways; k++)
-        for (int64_t x = 0; x < count; x += LINE) N(put_line)(to + k * column_out + x, made[k] + x, true);
+        for (int64_t x = 0; x < count; x += LINE) N(stream_line)(to + k * column_out + x, made[k] + x);
 }
 
 /* Unzips one row of `rows` groups into `ways` rows. When streaming, all of these start equally far past a line.
