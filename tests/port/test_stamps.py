@@ -1,4 +1,7 @@
-"""A source that is written to while it is read is refused; one that is gone is read to its end."""
+"""A source that is written to while it is read is refused; one that is gone is read to its end.
+
+A file that is opened only when it is needed may not be replaced either.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +72,27 @@ def test_a_file_that_is_removed_or_replaced_is_read_to_its_end(
     )
     assert report.comparison is not None
     assert report.comparison.identical
+
+
+def test_a_file_that_is_replaced_before_it_is_opened_is_refused(
+    source: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved"
+    port.run(source, saved, to="dcp")
+    text = (
+        r"saved/__0_0\.distcp: replaced while its checkpoint was read; wanted one that stays as "
+        "it is, because its files are opened when they are needed"
+    )
+    for verify in (True, False):
+        with pytest.raises(PortError, match=text):
+            port.run(
+                saved,
+                tmp_path / "out",
+                to="hf",
+                planned=lambda _: replace(saved / "__0_0.distcp"),
+                verify=verify,
+            )
+        assert not (tmp_path / "out").exists()
 
 
 def test_what_is_written_over_is_told_before_what_differs(source: Path, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def run(
             sealed = sink.seal()
             written = time.perf_counter()
             comparison = _verified(checkpoint, sealed, plan) if verify else None
-            refuse_changed(stamps)
+            refuse_changed(checkpoint.source, stamps)
             if comparison is not None and not comparison.ported:
                 raise PortError(f"{plan.dst}: not what was written:\n{comparison}")
             verified = time.perf_counter()

@@ -2,6 +2,9 @@
 
 A download that is still going on may have a whole header, and zeros for what has yet to arrive: a
 comparison after the run would then find the same zeros on both sides.
+
+A file that is removed or replaced is read to its end if it was opened with its checkpoint. DCP and
+Orbax open theirs when they are needed, so after a replacement they would mix two checkpoints.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["paths_of", "refuse_changed", "stamps_of"]
 
+_OPENED_AT_ONCE = ("safetensors", "gguf")
+
 
 def paths_of(source: Source, /) -> Iterator[tuple[str, Path]]:
     """Yield the files of a source by name, each with its path, in a fixed order."""
@@ -32,13 +37,14 @@ def stamps_of(source: Source, /) -> dict[Path, stat_result]:
     return {path: path.stat() for _, path in paths_of(source)}
 
 
-def refuse_changed(stamps: Mapping[Path, stat_result], /) -> None:
-    """Refuse files that were written to since they were stamped.
+def refuse_changed(source: Source, stamps: Mapping[Path, stat_result], /) -> None:
+    """Refuse files that were written to since they were stamped, or replaced before they were read.
 
-    A file that was removed, or that another one has replaced, passes: it was read as it was opened.
+    A file that was removed passes, and so does one that another has replaced if it was open by
+    then: it was read as it was opened.
 
     Raises:
-        PortError: A file has another size or time of change.
+        PortError: A file has another size or time of change, or another one may have been read.
     """
     for path, then in stamps.items():
         try:
@@ -46,6 +52,11 @@ def refuse_changed(stamps: Mapping[Path, stat_result], /) -> None:
         except OSError:
             continue
         same_file = (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
+        if not same_file and source.format not in _OPENED_AT_ONCE:
+            raise PortError(
+                f"{path}: replaced while its checkpoint was read; wanted one that stays as it is, "
+                "because its files are opened when they are needed"
+            )
         if same_file and (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns):
             raise PortError(
                 f"{path}: written to while it was read ({then.st_size:,} bytes before, "
