@@ -58,11 +58,19 @@ def test_the_exact_dtype_brings_back_every_ordinary_weight(dim: int) -> None:
 
 def test_the_exact_dtype_is_no_wider_than_it_must_be() -> None:
     assert exact_dtype("bfloat16", 64**-0.5) == "bfloat16"
+    assert exact_dtype("float16", 1.0) == "float16"
     assert exact_dtype("bfloat16", 128**-0.5) == "float32"
     assert exact_dtype("float16", 64**-0.5) == "float32"
     assert exact_dtype("float32", 128**-0.5) == "float64"
     with pytest.raises(PortError, match="no dtype here holds that exactly; exact=False"):
         exact_dtype("float64", 128**-0.5)
+
+
+@pytest.mark.parametrize("wide", ["float32", "float64"])
+def test_the_product_is_that_of_float32_or_of_float64_if_either_side_is(wide: str) -> None:
+    x, factor = every_finite("bfloat16"), 80**-0.5
+    made = Change("bfloat16", wide, factor).apply(x, np.empty(x.shape, wide))
+    assert np.array_equal(made, x.astype(wide) * np.dtype(wide).type(factor))
 
 
 def test_one_element_in_seven_is_lost_at_head_dim_128() -> None:
@@ -91,7 +99,9 @@ def test_a_count_survives_chunking() -> None:
 
 
 def test_integers_keep_their_dtype_or_are_refused() -> None:
-    assert Change("int64", "int64").is_nothing
+    same = Change("int64", "int64")
+    assert same.is_nothing
+    assert same.always_exact
     with pytest.raises(PortError, match="int64 to float32, times 1; values change between"):
         Change("int64", "float32")
 
@@ -99,13 +109,15 @@ def test_integers_keep_their_dtype_or_are_refused() -> None:
 @pytest.mark.filterwarnings("ignore:invalid value")  # bfloat16 notes a NaN that signals
 @pytest.mark.parametrize("factor", [1.0, 0.25])
 @pytest.mark.parametrize("beside", [1 + 2.0**-40, 1 - 2.0**-40])
+@pytest.mark.parametrize("steps", [0, 1, -1, 2, -2])  # of float32, from a tie
 @pytest.mark.parametrize("target", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
-def test_float64_is_rounded_once(target: str, beside: float, factor: float) -> None:
+def test_float64_is_rounded_once(target: str, steps: int, beside: float, factor: float) -> None:
     dtype = numpy_dtype(target)
     every = np.arange(1 << 8 * dtype.itemsize, dtype=f"u{dtype.itemsize}").view(dtype)
     numbers = np.unique(every[np.isfinite(every)].astype(np.float64))
     low, high = numbers[:-1], numbers[1:]
-    x = (low + high) / 2 * beside
+    ties = ((low + high) / 2).astype(np.float32).view(np.int32)
+    x = (ties + np.int32(steps)).view(np.float32).astype(np.float64) * beside
     nearest = np.where(x - low < high - x, low, high)
     made = Change("float64", target, factor).apply(x / factor, np.empty(x.shape, dtype))
     assert np.array_equal(made.astype(np.float64), nearest)
