@@ -73,8 +73,6 @@ class Change:
             return True
         bits, low, high = FLOATS[self.source]
         wide, lowest, highest = FLOATS[self.target]
-        if self.factor == 1.0:
-            return wide >= bits and lowest <= low and highest >= high
         shrinks = math.log2(self.factor)
         room = wide >= bits + 3 and (wide - lowest) >= (bits - low - shrinks + 3)
         return room and highest >= high + shrinks
