@@ -97,15 +97,28 @@ def test_a_region_is_what_slicing_would_give(
 def test_many_axes_are_dequantised_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = weights(3, 5, 7, 64)
+    values, reference = weights(3, 5, 7, 64), gguf.dequantize
     write(tmp_path / "x.gguf", {"x": (gguf.quantize(values, Kind.Q8_0), Kind.Q8_0)})
+    rows: list[int] = []
+
+    def dequantize(raw: Any, kind: Kind) -> Any:
+        rows.append(len(raw))
+        return reference(raw, kind)
+
+    monkeypatch.setattr(gguf, "dequantize", dequantize)
     with open_source(tmp_path / "x.gguf") as source:
         whole = source.read("x")
-        for block in (1, 64, 500, 3000):
+        for block, each, half in ((1, 1, 1), (64, 1, 2), (500, 7, 14), (3000, 35, 70)):
             monkeypatch.setattr("xlayout.port.formats.gguf._BLOCK", block)
             region = (slice(1, 3), slice(0, 5), slice(2, 6), slice(40, 64))
             assert source.read("x", region).tobytes() == whole[region].tobytes()
+            rows.clear()
             assert source.read("x").tobytes() == whole.tobytes()
+            assert rows[:-1] == [each] * (len(rows) - 1)
+            assert (rows[0], sum(rows)) == (each, 105)
+            rows.clear()  # of the second half of each row, at least as many fit
+            source.read("x", (*[slice(None)] * 3, slice(40, 64)))
+            assert (rows[0], sum(rows)) == (half, 105)
 
 
 def test_an_infinite_scale_makes_no_number_without_a_warning(tmp_path: Path) -> None:
