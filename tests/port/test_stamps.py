@@ -95,6 +95,21 @@ def test_a_file_that_is_replaced_before_it_is_opened_is_refused(
         assert not (tmp_path / "out").exists()
 
 
+def test_a_file_whose_number_changes_is_the_same_file(source: Path, tmp_path: Path) -> None:
+    """As on shares that number a file anew whenever they look it up."""
+    saved = tmp_path / "saved"
+    port.run(source, saved, to="dcp")
+
+    def renumber(_: object) -> None:
+        file = saved / "__0_0.distcp"
+        other = shutil.copy2(file, file.with_name("other"))
+        other.rename(file)
+
+    report = port.run(saved, tmp_path / "out", to="hf", planned=renumber)
+    assert report.comparison is not None
+    assert report.comparison.identical
+
+
 def test_what_is_written_over_is_told_before_what_differs(source: Path, tmp_path: Path) -> None:
     file = source / "model.safetensors"
 

@@ -51,14 +51,15 @@ def refuse_changed(source: Source, stamps: Mapping[Path, stat_result], /) -> Non
             now = path.stat()
         except OSError:
             continue
-        same_file = (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
-        if not same_file and source.format not in _OPENED_AT_ONCE:
-            raise PortError(
-                f"{path}: replaced while its checkpoint was read; wanted one that stays as it is, "
-                "because its files are opened when they are needed"
-            )
-        if same_file and (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns):
+        if (now.st_size, now.st_mtime_ns) == (then.st_size, then.st_mtime_ns):
+            continue  # even if the file has another number, which some network shares keep changing
+        if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino):
             raise PortError(
                 f"{path}: written to while it was read ({then.st_size:,} bytes before, "
                 f"{now.st_size:,} after); wanted a checkpoint that is complete"
+            )
+        if source.format not in _OPENED_AT_ONCE:
+            raise PortError(
+                f"{path}: replaced while its checkpoint was read; wanted one that stays as it is, "
+                "because its files are opened when they are needed"
             )
