@@ -158,6 +158,14 @@ WRONG_PICKLES: dict[str, tuple[bytes, str]] = {
         tensor_pickle(stored(), 0, (4, 3)),
         "makes torch._utils._rebuild_tensor_v2",
     ),
+    "too many arguments": (
+        tensor_pickle(stored(), 0, (4, 3), (3, 1), False, None, None, None),
+        "makes torch._utils._rebuild_tensor_v2",
+    ),
+    "too few arguments of the later kind": (
+        write_pickle(Made(Name("torch._utils._rebuild_tensor_v3"), (stored(), 0, (4, 3)))),
+        "makes torch._utils._rebuild_tensor_v3",
+    ),
     "no storage": (
         tensor_pickle(1, 0, (4, 3), (3, 1), False, None),
         "a storage None; wanted the one",

@@ -56,6 +56,41 @@ def test_records_are_found_whoever_made_them(make: object) -> None:
     assert raw[found.offset : found.offset + found.size] == DATA
 
 
+def test_the_directory_may_be_in_another_order_than_the_records() -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as made:
+        for name in "abc":
+            made.writestr(f"archive/{name}", name.encode() * 9)
+        made.filelist.reverse()
+    found = records(file.getvalue())
+    assert list(found) == ["c", "b", "a"]
+    assert [file.getvalue()[at.offset : at.offset + at.size] for at in found.values()] == [
+        b"c" * 9,
+        b"b" * 9,
+        b"a" * 9,
+    ]
+
+
+class Stream(io.BytesIO):
+    """A file whose writer cannot go back."""
+
+    def tell(self) -> int:
+        raise OSError("a stream")
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_stream_has_checksums_behind_its_records(wide: bool) -> None:
+    file = Stream()
+    with zipfile.ZipFile(file, "w") as made:
+        for name in ("archive/data/0", "archive/more"):
+            with made.open(name, "w", force_zip64=wide) as record:
+                record.write(DATA)
+    raw = file.getvalue()
+    assert raw.count(b"PK\7\x08") == 2
+    found = records(raw)
+    assert [raw[at.offset : at.offset + at.size] for at in found.values()] == [DATA, DATA]
+
+
 def test_an_empty_archive_has_no_records() -> None:
     assert records(zipped()) == {}
 
