@@ -11,6 +11,7 @@ import pytest
 
 from tests.port.models import MODELS, edit_config, refused, save_llama, save_tensors, tensors
 from xlayout import port
+from xlayout.errors import PortError
 from xlayout.port.foreign import foreign
 
 DEQUANTISE = r"\n  which are quantised weights; dequantise them first"
@@ -98,6 +99,18 @@ def test_a_padded_vocabulary_says_how_it_is_ported(tmp_path: Path) -> None:
     port.run(source, tmp_path / "megatron", to="megatron")
     port.run(tmp_path / "megatron", tmp_path / "back", to="hf")
     assert port.verify(source, tmp_path / "back").identical
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"intermediate_size": 70}, {"vocab_size": 90, "hidden_size": 8}], ids=["mlp", "both"]
+)
+def test_only_a_vocabulary_by_itself_is_one_that_was_padded(
+    own_llama: Path, tmp_path: Path, wrong: dict[str, int]
+) -> None:
+    edit_config(own_llama, **wrong)
+    with pytest.raises(PortError, match="by the config") as error:
+        port.plan(own_llama, tmp_path / "out", to="megatron")
+    assert "a vocabulary" not in str(error.value)
 
 
 def test_a_vocabulary_that_lacks_rows_is_none_that_was_padded(
