@@ -74,9 +74,37 @@ def test_sizes_with_a_common_measure_are_cut_to_it() -> None:
     assert [(r.width, r.padding) for r in in_rounds(sent, 2)] == [(2, 0)] * 3
 
 
-def test_where_that_takes_too_many_rounds_ends_are_padded() -> None:
-    sent = [Message(0, 1, xl.Layout.identity((1001,))), Message(1, 0, xl.Layout.identity((1000,)))]
-    assert [(r.width, r.padding) for r in in_rounds(sent, 2)] == [(1001, 1)]
+@pytest.mark.parametrize(
+    ("sizes", "rounds"),
+    [
+        ({(0, 1): 1001, (1, 0): 1000}, [(1001, 1)]),
+        ({(0, 1): 4, (1, 0): 3}, [(1, 0)] * 4),  # as many as are allowed
+        ({(0, 1): 5, (1, 0): 3}, [(3, 0), (2, 0)]),
+        ({(1, 0): 3, (2, 0): 4, (3, 0): 5}, [(1, 0)] * 12),
+        ({(1, 0): 3, (2, 0): 4, (3, 0): 6}, [(6, 0), (4, 0), (3, 0)]),  # too many to receive
+        ({(0, 1): 11, (1, 0): 9}, [(11, 2)]),  # a tenth of what is useful
+        ({(0, 1): 13, (1, 0): 10}, [(10, 0), (3, 0)]),
+        ({(0, 1): 20, (1, 2): 19, (2, 0): 18}, [(20, 3)]),
+    ],
+)
+def test_where_that_takes_too_many_rounds_ends_are_padded(
+    sizes: dict[tuple[int, int], int], rounds: list[tuple[int, int]]
+) -> None:
+    sent = [Message(*ends, xl.Layout.identity((n,))) for ends, n in sizes.items()]
+    ranks = 1 + max(map(max, sizes))
+    assert [(r.width, r.padding) for r in in_rounds(sent, ranks)] == rounds
+
+
+def test_four_times_the_sizes_take_four_times_the_planning() -> None:
+    def planned(ranks: int) -> int:
+        pairs = [(k, (k + 1) % ranks) for k in range(ranks)]
+        sent = [Message(*ends, xl.Layout.identity((1000 + ends[0],))) for ends in pairs]
+        with counted() as seen:
+            in_rounds(sent, ranks)
+        return seen.total()
+
+    few, many = planned(64), planned(256)
+    assert few < many < 5 * few
 
 
 def test_four_times_the_messages_take_four_times_the_planning() -> None:

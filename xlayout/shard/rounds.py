@@ -45,31 +45,31 @@ def in_rounds(messages: Sequence[Message], ranks: int) -> tuple[Round, ...]:
 
     Otherwise rounds as wide as a tenth of padding allows; each completes at least one message.
     """
-    remote = [m for m in messages if m.is_remote]
-    if not remote:
-        return ()
-    remote.sort(key=lambda m: ((m.dst - m.src) % ranks, m.src))
-    quantum = math.gcd(*(m.elements for m in remote))
-    if _degree(remote, quantum, ranks) <= 4 * (ranks - 1):
-        return _coloured(remote, quantum)
-    return tuple(_peeled(remote))
+    remote = sorted(
+        (m for m in messages if m.is_remote), key=lambda m: ((m.dst - m.src) % ranks, m.src)
+    )
+    sizes = [m.elements for m in remote]
+    quantum = math.gcd(*sizes)
+    if _degree(remote, sizes, ranks) <= 4 * (ranks - 1) * quantum:
+        return _coloured(remote, sizes, quantum)
+    return tuple(_peeled(remote, sizes))
 
 
-def _degree(messages: Sequence[Message], quantum: int, ranks: int) -> int:
-    """How many quanta the busiest rank sends or receives: no schedule has fewer rounds."""
+def _degree(messages: Sequence[Message], sizes: Sequence[int], ranks: int) -> int:
+    """How many elements the busiest rank sends or receives."""
     sends, receives = [0] * ranks, [0] * ranks
-    for m in messages:
-        sends[m.src] += m.elements // quantum
-        receives[m.dst] += m.elements // quantum
+    for m, size in zip(messages, sizes, strict=True):
+        sends[m.src] += size
+        receives[m.dst] += size
     return max(*sends, *receives)
 
 
-def _coloured(messages: Sequence[Message], quantum: int) -> tuple[Round, ...]:
+def _coloured(messages: Sequence[Message], sizes: Sequence[int], quantum: int) -> tuple[Round, ...]:
     """Quanta, each in the first round in which both its ranks are free."""
     rounds: list[list[Transfer]] = []
     sends, receives = defaultdict[int, int](int), defaultdict[int, int](int)  # a bit for each round
-    for m in messages:
-        for first in range(0, m.elements, quantum):
+    for m, size in zip(messages, sizes, strict=True):
+        for first in range(0, size, quantum):
             taken = sends[m.src] | receives[m.dst]
             free = ~taken & (taken + 1)
             sends[m.src] |= free
@@ -81,35 +81,38 @@ def _coloured(messages: Sequence[Message], quantum: int) -> tuple[Round, ...]:
     return tuple(Round(quantum, tuple(transfers)) for transfers in rounds)
 
 
-def _peeled(messages: Sequence[Message]) -> Iterator[Round]:
+def _peeled(messages: Sequence[Message], sizes: Sequence[int]) -> Iterator[Round]:
     """Rounds of the largest remainders between disjoint ranks, at a common width."""
-    sent = dict.fromkeys(range(len(messages)), 0)
-    while sent:
+    left = sorted((-size, k) for k, size in enumerate(sizes))
+    while left:
         sending: set[int] = set()
         receiving: set[int] = set()
-        chosen = []
-        for k in sorted(sent, key=lambda k: sent[k] - messages[k].elements):
+        chosen, others = [], []
+        for less, k in left:
             m = messages[k]
-            if m.src not in sending and m.dst not in receiving:
+            if m.src in sending or m.dst in receiving:
+                others.append((less, k))
+            else:
                 sending.add(m.src)
                 receiving.add(m.dst)
-                chosen.append(k)
-        width = _width([messages[k].elements - sent[k] for k in chosen])
+                chosen.append((-less, k))
+        width = _width([size for size, _ in chosen])
         transfers = []
-        for k in chosen:
-            first, last = sent[k], min(sent[k] + width, messages[k].elements)
+        for size, k in chosen:
+            first, last = sizes[k] - size, sizes[k] - max(0, size - width)
             transfers.append(Transfer(messages[k], first, last))
-            sent[k] = last
-            if last == messages[k].elements:
-                del sent[k]
+            if last < sizes[k]:
+                others.append((last - sizes[k], k))
         yield Round(width, tuple(transfers))
+        left = sorted(others)
 
 
 def _width(sizes: Sequence[int]) -> int:
-    """The largest of some sizes at which at most a tenth is padded; the smallest pads nothing."""
-
-    def fits(width: int) -> bool:
-        useful = sum(min(size, width) for size in sizes)
-        return 10 * (len(sizes) * width - useful) <= useful
-
-    return max(filter(fits, sizes))
+    """The largest of some descending sizes at which at most a tenth is padded."""
+    width = below = 0
+    for k, size in enumerate(reversed(sizes)):
+        useful = below + (len(sizes) - k) * size
+        if 10 * (len(sizes) * size - useful) > useful:
+            break  # at a larger width more of it is padding
+        width, below = size, below + size
+    return width
