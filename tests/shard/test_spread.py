@@ -6,13 +6,15 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
+from tests.counted import counted
 from tests.shard.meshes import MESHES, positions, shardings
-from xlayout.algebra import Piece
-from xlayout.shard import Mesh, Sharding, Split
+from xlayout.algebra import Layout, Piece
+from xlayout.shard import Mesh, Sharding, Split, plan_reshard
 from xlayout.shard.spread import has_owners, places_in, spread
 
 Case = tuple[Sharding, tuple[int, ...], int]
@@ -88,3 +90,25 @@ def test_cut_unevenly_the_ranks_that_hold_as_much_are_a_piece() -> None:
     sharding = Sharding(Mesh(256, "tp"), ("tp",), splits={0: Split(rule="balanced")})
     (pieces,) = spread(sharding, (1000,), 1 << 20).values()
     assert len(pieces) == 2
+
+
+def _sizes(parts: int, seed: int) -> tuple[int, ...]:
+    """Uneven parts of 1,000 elements a rank, on average."""
+    cuts = np.random.default_rng(seed).integers(0, 1000 * parts, parts - 1)
+    return tuple(np.diff([0, *sorted(cuts.tolist()), 1000 * parts]).tolist())
+
+
+def test_planning_of_uneven_sizes_grows_with_the_ranks() -> None:
+    """Not with their square: a rank gets from a few others."""
+
+    def planned(ranks: int) -> int:
+        mesh = Mesh(ranks, "tp")
+        src, dst = (Sharding(mesh, ("tp",), splits={0: _sizes(ranks, k)}) for k in range(2))
+        with counted() as seen:
+            plan = plan_reshard(Layout.identity((1000 * ranks,)), src, dst)
+            assert sum(plan.recv_bytes) > 0
+            assert plan.rounds
+        return seen.total()
+
+    few, many = planned(64), planned(256)
+    assert few < many < 6 * few

@@ -74,37 +74,45 @@ class Blocks:
     ) -> None:
         self._stores, self._makes = stores, makes
         step = 1 << (max(layout.in_size, layout.out_size).bit_length() + 2)
-        self._strips = [
-            _strip(piece, (array, made), step, copies)
-            for array, owners, stored in _all(src, layout.in_shapes, step, copies=False)
-            for copies in [places_in(src[array].mesh, owners)]
-            for reached in [compose((p.inverse() for p in stored), layout.pieces)]
-            for made, _, to in _all(dst, layout.out_shapes, step, copies=True)
-            for piece in compose(reached, to)
-        ]
+        # By rank: of axes that are cut unevenly there may be a strip for every two ranks.
+        self._out: list[tuple[list[int], dict[int, list[_Strip]]]] = []
+        self._in: dict[int, list[_Strip]] = defaultdict(list)
+        for array, owners, stored in _all(src, layout.in_shapes, step, copies=False):
+            copies = places_in(src[array].mesh, owners)
+            by_sender: dict[int, list[_Strip]] = defaultdict(list)
+            self._out.append((copies, by_sender))
+            reached = compose((p.inverse() for p in stored), layout.pieces)
+            for made, _, to in _all(dst, layout.out_shapes, step, copies=True):
+                for piece in compose(reached, to):
+                    strip = _strip(piece, (array, made), step, copies)
+                    for rank in strip.from_sender:
+                        by_sender[rank].append(strip)
+                    for rank in strip.from_receiver:
+                        self._in[rank].append(strip)
 
     def sent(self, rank: int) -> list[Block]:
         """What one rank sends, in the order of the receivers."""
         found: dict[int, list[tuple[int, int, tuple[Loop, ...]]]] = defaultdict(list)
-        for strip in self._strips:
-            array, made = strip.arrays
-            copies = strip.copies
-            start = _start(self._stores, rank, array) + strip.at[0]
-            for _, x, base, z in strip.from_sender.get(rank - copies[rank], ()):
-                for _, more_x, over, more_z in strip.to_receivers:
-                    to = base + over
-                    if copies[to] == copies[rank]:
-                        there = _start(self._makes, to, made) + strip.at[1] + z + more_z
-                        found[to].append((start + x + more_x, there, strip.loops))
+        for copies, by_sender in self._out:
+            first = rank - copies[rank]
+            for strip in by_sender.get(first, ()):
+                array, made = strip.arrays
+                start = _start(self._stores, rank, array) + strip.at[0]
+                for _, x, base, z in strip.from_sender[first]:
+                    for _, more_x, over, more_z in strip.to_receivers:
+                        to = base + over
+                        if copies[to] == copies[rank]:
+                            there = _start(self._makes, to, made) + strip.at[1] + z + more_z
+                            found[to].append((start + x + more_x, there, strip.loops))
         return [(to, *settled(tuple(atoms))) for to, atoms in sorted(found.items())]
 
     def received(self, rank: int) -> list[Block]:
         """What one rank receives, in the order of the senders."""
         found: dict[int, list[tuple[int, int, tuple[Loop, ...]]]] = defaultdict(list)
-        for strip in self._strips:
+        for strip in self._in.get(rank, ()):
             array, made = strip.arrays
             start = _start(self._makes, rank, made) + strip.at[1]
-            for base, x, _, z in strip.from_receiver.get(rank, ()):
+            for base, x, _, z in strip.from_receiver[rank]:
                 for over, more_x, _, more_z in strip.to_senders:
                     sender = base + over + strip.copies[rank]
                     at = _start(self._stores, sender, array) + strip.at[0] + x + more_x

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from xlayout.algebra import Piece
 from xlayout.algebra.merge import progressions
+from xlayout.algebra.piece import Loop
 from xlayout.algebra.shapes import Shape
 from xlayout.algebra.strided import row_major
 from xlayout.shard.mesh import Mesh
@@ -104,7 +105,7 @@ def _along(sharding: Sharding, axis: int, n: int) -> Along:
             at += len(run)
     if split.pad:
         found = {widest: [strand for strands in found.values() for strand in strands]}
-    return {length: [(s, 1) for s in _joined(strands)] for length, strands in found.items()}
+    return {length: [(s, 1) for s in _joined(strands, steps)] for length, strands in found.items()}
 
 
 def equal_segments(sharding: Sharding, axis: int, n: int) -> list[tuple[int, int]] | None:
@@ -143,13 +144,20 @@ def _strands(
         position, at = position + n * size, at + n * part
 
 
-def _joined(strands: Sequence[Strand]) -> list[Strand]:
-    """Equal strands at equal distances joined into loops, which ascend on both sides."""
+def _joined(strands: Sequence[Strand], steps: Sequence[int]) -> list[Strand]:
+    """Equal strands at equal distances joined into loops, which ascend on both sides.
+
+    Not two that are alike by chance: as one piece they would span all that lies between.
+    """
     by_form: dict[_Form, list[tuple[int, int, _Form]]] = defaultdict(list)
     for position, rank, at, loops in strands:
         by_form[at, loops].append((position, rank, (at, loops)))
+
+    def fits(_: _Form, to: Loop) -> bool:
+        return min(to) > 0 and (to[0] > 2 or to[2] == steps[-1])
+
     return [
         (position, rank, at, ((n, p, r, 0), *loops))
         for group in by_form.values()
-        for position, rank, (at, loops), (n, p, r) in progressions(group, lambda _, to: min(to) > 0)
+        for position, rank, (at, loops), (n, p, r) in progressions(group, fits)
     ]
