@@ -48,6 +48,7 @@ def test_the_rules_differ_where_the_cut_is_uneven() -> None:
     assert sizes(Split(rule="balanced", unit=128), 12 * 128, 8) == [256] * 4 + [128] * 4
     assert sizes(Split(rule="balanced", unit=64), 50257, 8)[-1] == 6289
     assert sizes(Split(sizes=(4, 0, 5, 1)), 10, 4) == [4, 0, 5, 1]
+    assert sizes(Split(sizes=(4, 0, 4, 3), unit=4), 11, 4) == [4, 0, 4, 3]  # the rest is the last's
     assert sizes(Split(rule="even"), 12, 4) == [3, 3, 3, 3]
 
 

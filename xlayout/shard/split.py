@@ -172,9 +172,9 @@ class Split:
                     f"{what}: sizes {self.sizes} are {len(self.sizes)} parts of {sum(self.sizes)}"
                 )
             edges = tuple(accumulate(self.sizes, initial=0))
-            for cut in edges[:-1]:
-                if cut % unit:
-                    raise SizeError(_inside(what, cut, unit, n))
+            if math.gcd(*edges[:-1]) % unit:
+                cut = next(cut for cut in edges if cut % unit)
+                raise SizeError(_inside(what, cut, unit, n))
             return edges
         if self.rule == "even" and n % (parts * unit):
             cut = -(-n // parts)
