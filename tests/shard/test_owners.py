@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -80,11 +83,20 @@ def test_groups_that_hold_the_same_may_lie_across_mesh_axes(
         assert plan.recv_bytes == plan.lower_bound
 
 
-def test_a_number_of_segments_is_cut_by_the_rule_in_each() -> None:
-    by_number, by_sizes = (Split(rule="balanced", segments=given) for given in (2, (5, 5)))
-    held = [by_number.runs(10, (4,), (k,)) for k in range(4)]
-    assert held == [by_sizes.runs(10, (4,), (k,)) for k in range(4)]
-    assert held[:2] == [(range(2), range(5, 7)), (range(2, 3), range(7, 8))]
+@pytest.mark.parametrize("rule", ["ceil", "flat_ceil", "balanced"])
+@pytest.mark.parametrize("counts", [(2,), (4,), (2, 3)])
+@pytest.mark.parametrize("segments", [2, 3])
+@pytest.mark.parametrize("unit", [1, 2, 3])
+def test_a_number_of_segments_is_cut_by_the_rule_in_each(
+    rule: Any, counts: tuple[int, ...], segments: int, unit: int
+) -> None:
+    for size in range(1, 15):
+        by_number, by_sizes = (
+            Split(rule=rule, unit=unit, segments=given) for given in (segments, (size,) * segments)
+        )
+        for place in itertools.product(*map(range, counts)):
+            held = by_number.runs(size * segments, counts, place)
+            assert held == by_sizes.runs(size * segments, counts, place)
 
 
 def test_of_no_arrays_nothing_is_resharded() -> None:

@@ -119,7 +119,7 @@ class Split:
             if segments == 1:
                 yield from self._part(n, cuts, unit, copies, axis)
                 return
-            if self._nests and copies == 1:
+            if self._nests and copies == unit == 1:
                 yield from self._nested(n, cuts, unit, segments)
                 return
             segments = partition(n, segments, rule="ceil")
