@@ -6,13 +6,16 @@ run the same program.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from xlayout.shard.mesh import Mesh
-from xlayout.shard.message import Message
+
+if TYPE_CHECKING:
+    from xlayout.shard.plan import Plan
 
 __all__ = ["Collective", "as_collective"]
 
@@ -37,32 +40,35 @@ class Collective:
         return f"one {self.kind} among {len(self.groups[0])} ranks"
 
 
-def as_collective(messages: Sequence[Message], mesh: Mesh) -> Collective | None:
+def as_collective(plan: Plan) -> Collective | None:
     """The one collective that is equivalent to all remote messages, or None."""
-    remote = [m for m in messages if m.is_remote]
-    sizes = {m.elements for m in remote}
+    mesh = plan.src[0].mesh
+    remote = [(m, d) for d in range(plan.ranks) for m in plan.arriving(d) if m[0] != d]
+    sizes = {form.size for (_, _, _, form), _ in remote}
     if len(sizes) != 1:
         return None
-    axes = _axes_between(remote, mesh)
+    size = sizes.pop()
+    axes = _axes_between(((m[0], dst) for m, dst in remote), mesh)
     groups = _groups(mesh, axes)
     if len(remote) != sum(len(group) * (len(group) - 1) for group in groups):
         return None  # no message leaves its group, so the full count means every pair has one
     sent: dict[int, set[object]] = defaultdict(set)
-    for m in remote:
-        sent[m.src].add(m.pack.pieces)
+    for (src, start, _, form), _ in remote:
+        sent[src].add((start, form.packs))
     # Between two ranks each sends one message anyway: a gather is one that carries the whole part.
     same = all(len(packs) == 1 for packs in sent.values())
-    whole = all(m.elements == m.block.in_size for m in remote)
+    whole = all(sum(map(math.prod, plan.stores(src))) == size for src in sent)
     gathers = same and (whole or len(groups[0]) > 2)
-    return Collective("all_gather" if gathers else "all_to_all", axes, groups, sizes.pop())
+    return Collective("all_gather" if gathers else "all_to_all", axes, groups, size)
 
 
-def _axes_between(messages: Sequence[Message], mesh: Mesh) -> tuple[int, ...]:
+def _axes_between(pairs: Iterable[tuple[int, int]], mesh: Mesh) -> tuple[int, ...]:
     """The mesh axes along which a sender and a receiver ever differ."""
+    places = [mesh.coordinates(rank) for rank in range(mesh.size)]
     found: set[int] = set()
-    for m in messages:
-        places = zip(mesh.coordinates(m.src), mesh.coordinates(m.dst), strict=True)
-        found |= {axis for axis, (a, b) in enumerate(places) if a != b}
+    for src, dst in pairs:
+        ends = zip(places[src], places[dst], strict=True)
+        found |= {axis for axis, (a, b) in enumerate(ends) if a != b}
     return tuple(sorted(found))
 
 

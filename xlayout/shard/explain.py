@@ -28,7 +28,12 @@ def _lines(plan: Plan) -> Iterator[str]:
         for sharding, shape in zip(side, shapes, strict=True):
             yield f"{name} {shape} {sharding}"
     yield f"by   {layout if len(str(layout)) < 80 else f'a layout of {len(layout.pieces)} pieces'}"
-    remote = [m for m in plan.messages if m.is_remote]
+    remote = [
+        (src, dst, form.size)
+        for dst in range(plan.ranks)
+        for src, _, _, form in plan.arriving(dst)
+        if src != dst
+    ]
     if not remote:
         yield "local: every rank has what it needs"
         return
@@ -42,8 +47,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     else:
         padding = sum(r.padding for r in plan.rounds) * plan.itemsize
         yield f"in {len(plan.rounds)} rounds, padded to {(total + padding) / total:.2f}x"
-    for m in remote[:_LINES]:
-        yield f"  {m.dst} <- {m.src}: {m.elements * plan.itemsize} B"
+    for src, dst, size in remote[:_LINES]:
+        yield f"  {dst} <- {src}: {size * plan.itemsize} B"
     if len(remote) > _LINES:
         yield f"  and {len(remote) - _LINES} more"
     try:

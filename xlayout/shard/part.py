@@ -15,7 +15,7 @@ from xlayout.shard.owners import whole
 if TYPE_CHECKING:
     from xlayout.shard.plan import Plan
 
-__all__ = ["Part", "part_of", "results_of", "simulated"]
+__all__ = ["Part", "joined", "part_of", "results_of", "simulated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,21 @@ def part_of(plan: Plan, rank: int) -> Part:
             sends[dst] = form.size
             onto.append((start, at, form.packs))
             at += form.size
-    pack = Layout._of((stores, ((at,),), merge(_joined(onto))))
+    pack = Layout._of((stores, ((at,),), merge(joined(onto))))
     at = 0
-    for src, start, there, form in plan.blocks.received(rank):
+    for src, start, there, form in plan.arriving(rank):
         if src == rank:
             kept += [p.shifted(start, there) for p in form.pieces]
         else:
             receives[src] = form.size
             from_wire.append((at, there, form.unpacks))
             at += form.size
-    unpacks = [*_joined(from_wire), *(p.shifted(at, 0) for p in kept)]
+    unpacks = [*joined(from_wire), *(p.shifted(at, 0) for p in kept)]
     unpack = Layout._of((((at,), *stores), makes, merge(unpacks)))
     return Part(tuple(sends), tuple(receives), pack, unpack)
 
 
-def _joined(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[Piece]:
+def joined(moved: Sequence[tuple[int, int, tuple[Piece, ...]]]) -> Iterator[Piece]:
     """Pieces, shifted on both sides; equal ones at equal distances become a loop."""
 
     def fits(pieces: tuple[Piece, ...], loop: Loop) -> bool:

@@ -26,7 +26,7 @@ from xlayout.registry import backend_of
 from xlayout.shard.blocks import Block, Blocks
 from xlayout.shard.collective import Collective, as_collective
 from xlayout.shard.explain import explained
-from xlayout.shard.message import Message, packed
+from xlayout.shard.message import Form, Message, bare, form_of
 from xlayout.shard.owners import held, local_shapes
 from xlayout.shard.pairs import Pairs
 from xlayout.shard.part import Part, part_of, simulated
@@ -115,13 +115,13 @@ class Plan:
             SizeError: for a rank that the mesh does not have.
         """
         self.makes(rank)  # raises for a rank that does not exist
-        return tuple(self._message(b[0], rank, b) for b in self.blocks.received(rank))
+        return tuple(self._message(b[0], rank, *b[1:]) for b in self.arriving(rank))
 
     @_once
     def sent(self, rank: int) -> tuple[Message, ...]:
         """The messages from one rank, in the order of the receivers; raises as `received`."""
         self.stores(rank)
-        return tuple(self._message(rank, b[0], b) for b in self.blocks.sent(rank))
+        return tuple(self._message(rank, *b) for b in self.blocks.sent(rank))
 
     @property
     @_once
@@ -132,10 +132,14 @@ class Plan:
                 return Blocks(self.layout, self.src, self.dst, self.stores, self.makes)
         return Pairs(self.layout, self.src, self.dst)
 
-    def _message(self, src: int, dst: int, block: Block) -> Message:
-        _, at, there, form = block
-        pieces = tuple(p.shifted(at, there) for p in form.pieces)
-        return Message(src, dst, Layout._of((self.stores(src), self.makes(dst), pieces)))
+    @_once
+    def arriving(self, rank: int) -> list[Block]:
+        """What `received` is made from; thousands of ranks need no objects for every two."""
+        return self.blocks.received(rank)
+
+    def _message(self, src: int, dst: int, at: int, there: int, form: Form) -> Message:
+        moved = tuple(p.shifted(at, there) for p in form.pieces)
+        return Message(src, dst, Layout._of((self.stores(src), self.makes(dst), moved)))
 
     @_once
     def _to(self, dst: int) -> tuple[Piece, ...]:
@@ -151,28 +155,24 @@ class Plan:
     @_once
     def is_local(self) -> bool:
         """Whether no rank has to receive anything from another."""
-        return all(src == d for d in range(self.ranks) for src, *_ in self.blocks.received(d))
+        return all(src == d for d in range(self.ranks) for src, *_ in self.arriving(d))
 
     @property
     def recv_bytes(self) -> tuple[int, ...]:
         """Bytes that each rank receives from others."""
         return tuple(
-            sum(form.size for src, _, _, form in self.blocks.received(d) if src != d)
-            * self.itemsize
+            sum(form.size for src, _, _, form in self.arriving(d) if src != d) * self.itemsize
             for d in range(self.ranks)
         )
 
     @property
     def lower_bound(self) -> tuple[int, ...]:
         """Bytes that each rank needs and does not hold yet: no exchange can move fewer."""
-        shapes = self.layout.in_shapes
         bound = []
         for d in range(self.ranks):
             need = compose(self.layout.pieces, self._to(d))
-            has = compose((p.inverse() for p in held(self.src, shapes, d)), need)
-            makes = self.makes(d)
-            wanted = packed(Layout._of((shapes, makes, need)))[0].out_size
-            there = packed(Layout._of((self.stores(d), makes, has)))[0].out_size
+            has = compose((p.inverse() for p in held(self.src, self.layout.in_shapes, d)), need)
+            wanted, there = (form_of(bare(pieces))[2].size for pieces in (need, has))
             bound.append((wanted - there) * self.itemsize)
         return tuple(bound)
 
@@ -186,7 +186,7 @@ class Plan:
     @_once
     def collective(self) -> Collective | None:
         """The one collective that is equivalent to all remote messages, or None."""
-        return as_collective(self.messages, self.src[0].mesh)
+        return as_collective(self)
 
     def pullback(self) -> Sharding | tuple[Sharding, ...]:
         """The source sharding that would need no communication; one per input if there are several.

@@ -14,13 +14,16 @@ from xlayout.algebra import Layout, Piece
 from xlayout.algebra.compose import restrict
 from xlayout.algebra.merge import merge
 from xlayout.shard.collective import Collective
-from xlayout.shard.message import Message
+from xlayout.shard.part import joined
 from xlayout.shard.plan import Plan
 
 __all__ = ["Program", "program"]
 
-_Way = tuple[Message, tuple[Piece, ...], tuple[Piece, ...]]
-"""A message, from what the sender stores to its buffer, from the buffer that the receiver gets."""
+_Moved = tuple[int, int, tuple[Piece, ...]]
+"""Pieces, and how far they are shifted on either side."""
+
+_Way = tuple[int, int, _Moved, _Moved]
+"""The sender, the receiver, from what the one stores to its buffer, from the buffer of the other"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +45,25 @@ class Program:
 
 def program(plan: Plan) -> Program:
     """The program of a plan whose parts have equal sizes on all ranks."""
-    sent: list[dict[Piece, None]] = [{} for _ in range(plan.ranks)]
-    got: list[list[Piece]] = [[] for _ in range(plan.ranks)]
+    sent: list[dict[_Moved, None]] = [{} for _ in range(plan.ranks)]
+    got: list[list[_Moved]] = [[] for _ in range(plan.ranks)]
     together = plan.collective
     ways = _by_rounds(plan) if together is None else _together(plan, together)
     outbox, inbox = _boxes(plan)
     travelled = set()
-    for m, packs, unpacks in ways:
-        sent[m.src] |= dict.fromkeys(packs)  # in a gather it is the same for all receivers
-        got[m.dst] += unpacks
-        travelled.add((m.src, m.dst))
-    for m in plan.messages:
-        if (m.src, m.dst) not in travelled:
-            got[m.dst] += [p.shifted(inbox, 0) for p in m.block.pieces]
+    for src, dst, packs, unpacks in ways:
+        sent[src][packs] = None  # in a gather it is the same for all receivers
+        got[dst].append(unpacks)
+        travelled.add((src, dst))
+    for dst in range(plan.ranks):
+        for src, start, there, form in plan.arriving(dst):
+            if (src, dst) not in travelled:
+                got[dst].append((inbox + start, there, form.pieces))
     ranks, wire = range(plan.ranks), ((inbox,),) if inbox else ()
-    packed = [Layout._of((plan.stores(r), ((outbox,),), merge(sent[r]))) for r in ranks]
-    unpacked = [Layout._of(((*wire, *plan.stores(r)), plan.makes(r), merge(got[r]))) for r in ranks]
+    packed = [Layout._of((plan.stores(r), ((outbox,),), merge(joined([*sent[r]])))) for r in ranks]
+    unpacked = [
+        Layout._of(((*wire, *plan.stores(r)), plan.makes(r), merge(joined(got[r])))) for r in ranks
+    ]
     pack, unpack = tuple(packed) if outbox else None, tuple(unpacked)
     if together is not None:
         names = plan.src[0].mesh.names
@@ -87,7 +93,7 @@ def _by_rounds(plan: Plan) -> Iterator[_Way]:
             stretch, m = (t.first, t.last), t.message
             packs = restrict(m.pack.pieces, outputs=stretch)
             unpacks = restrict(m.unpack.pieces, inputs=stretch)
-            yield m, _moved(packs, 0, start), _moved(unpacks, start, 0)
+            yield m.src, m.dst, (0, start, packs), (start, 0, unpacks)
         start += step.width
 
 
@@ -95,16 +101,13 @@ def _together(plan: Plan, together: Collective) -> Iterator[_Way]:
     """The messages of one collective: each rank of a group has a section in the buffer."""
     place = {rank: k for group in together.groups for k, rank in enumerate(group)}
     width = together.width
-    own = [m for m in plan.messages if not m.is_remote]
     gathers = together.kind == "all_gather"
+    received = [plan.arriving(rank) for rank in range(plan.ranks)]
+    own = [form.size for d, blocks in enumerate(received) for s, _, _, form in blocks if s == d]
     # Including a rank's own part, which does not leave the rank, can make all ranks alike.
-    along = not gathers and [m.elements for m in own] == [width] * plan.ranks
-    for m in plan.messages:
-        if m.is_remote or along:
-            at = 0 if gathers else place[m.dst] * width
-            unpacks = _moved(m.unpack.pieces, place[m.src] * width, 0)
-            yield m, _moved(m.pack.pieces, 0, at), unpacks
-
-
-def _moved(pieces: tuple[Piece, ...], in_by: int, out_by: int) -> tuple[Piece, ...]:
-    return tuple(p.shifted(in_by, out_by) for p in pieces)
+    along = not gathers and own == [width] * plan.ranks
+    for dst, blocks in enumerate(received):
+        for src, start, there, form in blocks:
+            if src != dst or along:
+                at = 0 if gathers else place[dst] * width
+                yield src, dst, (start, at, form.packs), (place[src] * width, there, form.unpacks)
