@@ -169,6 +169,10 @@ def cut(split: Split | None = None, *, flat: bool = False) -> Sharding:
     return Sharding(TP, ("tp",), splits={0: split} if split else None, flat=flat)
 
 
+def cut_twice(split: Split) -> Sharding:
+    return Sharding(DP, (("dp", "tp"),), splits={0: split})
+
+
 @pytest.mark.parametrize(
     ("sharding", "nearest"),
     [
@@ -179,13 +183,24 @@ def cut(split: Split | None = None, *, flat: bool = False) -> Sharding:
         (cut(Split(rule="balanced", unit=64)), "'tp' on an axis padded until it divides"),
         (cut(Split(unit=4)), "'tp' on an axis padded until it divides"),
         (cut(Split(copies=2)), "'tp' on an axis padded until it divides"),
+        (cut(Split(pad=True)), "'tp' on an axis padded until it divides"),
+        (cut_twice(Split(pad=True)), r"\('dp', 'tp'\) on an axis padded until it divides"),
         (cut(flat=True), r"P\('tp'\) of the flat array"),
     ],
     ids=str,
 )
 def test_jax_is_offered_the_nearest(sharding: Sharding, nearest: str) -> None:
     with pytest.raises(ShardingError, match=nearest):
-        sharding.to_jax(jax_mesh(TP))
+        sharding.to_jax(jax_mesh(sharding.mesh))
+
+
+@pytest.mark.parametrize(
+    "split", [Split(rule="balanced"), Split(rule="flat_ceil"), Split(rule="even", unit=4)], ids=str
+)
+def test_of_an_axis_that_divides_all_rules_make_equal_parts(split: Split) -> None:
+    assert cut(split).to_jax(jax_mesh(TP)).spec == P("tp")
+    if split.rule == "flat_ceil":  # as `torch.chunk` does along one mesh axis
+        assert cut(split).to_torch(device_mesh(TP)) == (Shard(0),)
 
 
 @pytest.mark.parametrize(
@@ -196,13 +211,16 @@ def test_jax_is_offered_the_nearest(sharding: Sharding, nearest: str) -> None:
         (cut(Split(rule="balanced")), r"Shard\(0\)"),
         (cut(Split(unit=2)), r"Shard\(0\)"),
         (cut(Split(pad=True)), r"Shard\(0\)"),
+        (cut(Split(copies=2)), r"Shard\(0\)"),
+        (cut_twice(Split(rule="flat_ceil")), r"Shard\(0\)"),
+        (cut_twice(Split(segments=(9, 9))), r"Shard\(0\) of each segment as a tensor of its own"),
         (cut(flat=True), r"Shard\(0\) of the flat array"),
     ],
     ids=str,
 )
 def test_dtensor_is_offered_the_nearest(sharding: Sharding, nearest: str) -> None:
     with pytest.raises(ShardingError, match=rf"the nearest that .*can say is {nearest}"):
-        sharding.to_torch(device_mesh(TP))
+        sharding.to_torch(device_mesh(sharding.mesh))
 
 
 def test_a_split_factor_without_an_order_names_those_that_have_one() -> None:

@@ -57,6 +57,13 @@ def test_segments_are_cut_one_by_one() -> None:
     assert held(Split(segments=(3, 3)), 6, (2,), (0,)) == [0, 1, 3, 4]
 
 
+def test_ranges_that_meet_are_one() -> None:
+    assert Split(segments=3).runs(9, (1,), (0,)) == (range(9),)
+    fused = Split(segments=(4, 2, 2), copies=(1, 2, 2))
+    assert fused.runs(8, (2,), (1,)) == (range(2, 8),)
+    assert fused.runs(8, (2,), (0,)) == (range(2), range(4, 8))
+
+
 def test_copies_give_neighbours_the_same_part() -> None:
     split = Split(segments=(8, 2), copies=(1, 2))
     assert [held(split, 10, (4,), (k,)) for k in range(4)] == [
@@ -119,6 +126,12 @@ def test_repr_evaluates_and_replace_replaces() -> None:
     )
 
 
+def test_without_a_mesh_axis_other_axes_are_cut_as_before() -> None:
+    mesh, fused = Mesh((2, 2), ("a", "b")), Split(segments=2)
+    both = Sharding(mesh, ("a", "b"), splits={0: Split(unit=4), 1: fused})
+    assert both.without("a") == Sharding(mesh, (None, "b"), splits={1: fused})
+
+
 def test_what_is_stored_flat_stays_so_as_long_as_it_is_cut() -> None:
     mesh = Mesh((2, 2), ("a", "b"))
     flat = Sharding(mesh, [("a", "b")], flat=True)
@@ -139,6 +152,8 @@ def test_what_is_stored_flat_stays_so_as_long_as_it_is_cut() -> None:
                                          r"2, 3, 6"),
         (Split(rule="even", unit=4), 26, r"into 4: parts would differ\. Clean cuts: none in units "
                                          r"of 4; or name a rule"),
+        (Split(rule="even", unit=2), 14, r"into 4: parts would differ\. Clean cuts: 1, 7; or name"),
+        (Split(sizes=(1, 2, 3, 0)), 7, r"into 4: sizes \(1, 2, 3, 0\) are 4 parts of 6"),
         (Split(sizes=(1, 2, 3)), 6, r"into 4: sizes \(1, 2, 3\) are 3 parts of 6"),
         (Split(sizes=(1, 2, 1, 2), unit=2), 6, r"the cut at 1 falls inside a unit of 2"),
         (Split(segments=(2, 3)), 6, r"segments: \(2, 3\) add up to 5; axis 0 is 6"),
@@ -160,6 +175,8 @@ def test_a_cut_that_cannot_be_says_which_could(split: Split, n: int, message: st
         ({"sizes": (1,), "segments": 2}, r"sizes: \(1,\) say every part; leave rule and segments"),
         ({"unit": (1, 2)}, r"unit: \(1, 2\); wanted one number, or one for each segment"),
         ({"copies": (1, 2)}, r"copies: \(1, 2\); wanted one number, or one for each segment"),
+        ({"copies": (1, 0), "segments": (2, 2)}, r"^copies: 0; wanted at least 1"),
+        ({"unit": (1, 0), "segments": (2, 2)}, r"^unit: 0; wanted at least 1"),
     ],
 )
 def test_a_rule_that_contradicts_itself_is_refused(options: dict, message: str) -> None:
@@ -203,11 +220,15 @@ def test_the_integers_of_numpy_are_as_good_as_ours() -> None:
 def test_a_mesh_has_one_name_for_each_axis() -> None:
     with pytest.raises(SizeError, match=r"names: \('a', 'a'\); wanted 2 different names, one for"):
         Mesh((2, 2), ("a", "a"))
+    with pytest.raises(SizeError, match=r"names: \('a',\); wanted 2 different names, one for each"):
+        Mesh((2, 2), "a")
     with pytest.raises(SizeError, match=r"shape: \(0,\) has no ranks; every axis needs at least 1"):
         Mesh(0, "a")
     with pytest.raises(SizeError, match=r"rank: 4; the mesh \(a=4\) has ranks 0 to 3"):
         Mesh(4, "a").coordinates(4)
-    for names, shown in ((None, "None"), ((3,), r"\(3,\)")):
+    with pytest.raises(SizeError, match=r"rank: -1; the mesh \(a=4\) has ranks 0 to 3"):
+        Mesh(4, "a").coordinates(-1)
+    for names, shown in ((None, "None"), (("a", 3), r"\('a', 3\)")):
         with pytest.raises(TypeError, match=f"^names: {shown}; wanted one str for each axis$"):
             Mesh(2, names)  # type: ignore[arg-type]
 
@@ -227,6 +248,10 @@ def test_a_spec_names_axes_that_are_there_and_each_once() -> None:
         Sharding(mesh, ("tp", "dp"), flat=True)
     with pytest.raises(SizeError, match=r"splits: axis 1 is not cut by the spec \(\('tp',\),\)"):
         Sharding(mesh, ("tp",), splits={1: Split(unit=2)})
+    with pytest.raises(
+        SizeError, match=r"splits: axis 0 is not cut by the spec \(\(\), \('tp',\)\)"
+    ):
+        Sharding(mesh, (None, "tp"), splits={0: Split(unit=2)})
     with pytest.raises(TypeError, match="spec: 'tp' is a string; wanted one entry for each array"):
         Sharding(mesh, "tp")
     with pytest.raises(ShapeError, match=r"shape: \(4,\) has 1 axes; the sharding \(-, tp\)"):
