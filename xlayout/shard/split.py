@@ -115,12 +115,8 @@ class Split:
         """The part of every segment."""
         segments = self.segments or 1
         if isinstance(segments, int):
-            (unit,), (copies,) = per_segment(self.unit, 1), per_segment(self.copies, 1)
-            if segments == 1:
-                yield from self._part(n, cuts, unit, copies, axis)
-                return
-            if self._nests and copies == unit == 1:
-                yield from self._nested(n, cuts, unit, segments)
+            if self._nests and self.copies == self.unit == 1:
+                yield from self._nested(n, cuts, 1, segments)
                 return
             segments = partition(n, segments, rule="ceil")
         if sum(segments) != n:
