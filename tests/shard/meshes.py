@@ -17,6 +17,7 @@ from xlayout.shard import Mesh, Plan, Sharding, Split, plan_reshard
 MESHES = (
     Mesh(1, "a"), Mesh(2, "a"), Mesh(3, "a"), Mesh(4, "a"), Mesh((2, 2), ("a", "b")),
     Mesh((2, 3), ("a", "b")), Mesh((4, 2), ("a", "b")), Mesh((2, 2, 2), ("a", "b", "c")),
+    Mesh((1, 2), ("a", "b")), Mesh((2, 1, 2), ("a", "b", "c")),
 )  # fmt: skip
 
 

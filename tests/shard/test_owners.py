@@ -54,6 +54,15 @@ def test_what_is_wanted_in_overlapping_boxes_is_sent_once(
     assert plan.simulate(np.arange(12)).tolist() == layout.index().tolist()
 
 
+def test_elements_of_overlapping_boxes_travel_in_the_order_of_their_places() -> None:
+    pieces = [Piece(33, 0, ((2, 1, 1),)), Piece(2, 2, ((2, 32, 1),)), Piece(40, 4, ((2, 8, 1),))]
+    src, dst = (Sharding(Mesh(2, "tp"), ("tp",), splits={0: sizes}) for sizes in ((64, 0), (0, 6)))
+    plan = plan_reshard(Layout([(64,)], [(6,)], pieces), src, dst)
+    (message,) = plan.messages
+    assert message.pack.index().tolist() == [2, 33, 34, 40, 48]
+    assert message.pack >> message.unpack == message.block
+
+
 @pytest.mark.parametrize("uneven", [0, 1])
 def test_arrays_are_joined_of_which_one_is_held_by_uneven_groups(uneven: int) -> None:
     mesh, splits = Mesh(4, "tp"), {0: Split(copies=2)}
