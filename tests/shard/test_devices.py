@@ -130,8 +130,10 @@ def test_a_plan_says_that_it_is_one_collective() -> None:
         (["a", None], [None, "b"], False),
         ([("a", "b"), None], [None, "b"], False),
         (["a", None, None], [None, "a", "b"], False),
+        ([("a", "b", "c")], [("a",)], True),
+        ([("a", "b")], [("a", "c")], False),
     ],
 )
 def test_what_xla_moves_least_by_itself(src: Any, dst: Any, least: bool) -> None:
-    mesh = Mesh((2, 3), ("a", "b"))
+    mesh = Mesh((2, 3, 2), ("a", "b", "c"))
     assert least_by_xla(Sharding(mesh, src), Sharding(mesh, dst)) == least
