@@ -149,29 +149,39 @@ def has_plan(moves: Moves) -> bool:
 
 
 class Plans(dict[Any, Any]):
-    """The plans of some moves, by what tells the width of an element; None where there is none.
+    """The plans of small moves, by what tells an element's width; None where there is none.
 
     Each is prepared when it is first asked for: a plan takes a kilobyte for each move, a program of
     many shapes keeps those of all, and most programs have arrays of one dtype or two.
 
     Args:
-        moves: the copies, for which `has_plan` holds.
+        moves: the copies.
         inputs: how many arrays are read.
-        outputs: how many are written.
+        shapes: those of the results.
         width: what tells it -> bytes; None where there is to be no plan.
+
+    Attributes:
+        widest: bytes of the widest element for which there may be one; 0 if there is none at all.
     """
 
     def __init__(
-        self, moves: Moves, inputs: int, outputs: int, width: Callable[[Any], int | None]
+        self,
+        moves: Moves,
+        inputs: int,
+        shapes: Sequence[Sequence[int]],
+        width: Callable[[Any], int | None],
     ) -> None:
-        self._told = moves, inputs, outputs
+        self._told = moves, inputs, len(shapes)
         self._width = width
+        self.widest = ONE_CALL // sum(map(math.prod, shapes)) if has_plan(moves) else 0
 
     def __missing__(self, key: Any) -> Plan | None:
         moves, inputs, outputs = self._told
         width = self._width(key)
-        plan = None if width is None else native.prepare(moves, width, inputs, outputs)
-        self[key] = plan
+        if width is None or width > self.widest:
+            self[key] = None
+            return None
+        plan = self[key] = native.prepare(moves, width, inputs, outputs)
         return plan
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import xlayout_native
-from xlayout_native.strided import FEW, Moves, Plans, has_plan
+from xlayout_native.strided import FEW, Moves, Plans
 from xlayout_native.switch import wanted
 from xlayout_numpy.native import are_bytes
 
@@ -28,9 +28,9 @@ def quick(
 ) -> Callable[..., Any]:
     if _by_views(moves, shapes) and sum(map(math.prod, shapes)) <= FEW:
         return recipe
-    if not has_plan(moves):
+    plans = Plans(moves, inputs, shapes, _WIDTHS.get)
+    if not plans.widest:
         return recipe
-    plans = Plans(moves, inputs, len(shapes), _WIDTHS.get)
     copy, empty = xlayout_native.run_arrays, np.empty
     shape = shapes[0]
 

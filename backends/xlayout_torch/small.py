@@ -16,7 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 import xlayout_native
-from xlayout_native.strided import Moves, Plans, dense_strides, has_plan
+from xlayout_native.strided import Moves, Plans, dense_strides
 from xlayout_native.switch import wanted
 from xlayout_torch.memory import (
     OFFSETS,
@@ -40,9 +40,9 @@ def quick(
     plain: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
     recipe = _on_its_own(plain)
-    if not has_plan(moves):
+    plans = Plans(moves, inputs, shapes, WIDTHS.get)
+    if not plans.widest:
         return recipe
-    plans = Plans(moves, inputs, len(shapes), WIDTHS.get)
     copy, offsets = xlayout_native.run, OFFSETS
     made_as = [(shape, dense_strides([max(n, 1) for n in shape])) for shape in shapes]
     shape = shapes[0]

@@ -12,6 +12,7 @@ from torch.nn import Parameter
 import xlayout as xl
 import xlayout_native
 from tests.native.test_gates import SITUATIONS
+from xlayout_native.strided import ONE_CALL
 from xlayout_torch.memory import WIDTHS
 from xlayout_torch.small import quick
 from xlayout_torch.writer import writer
@@ -225,3 +226,20 @@ def test_plans_are_prepared_for_dtypes_that_come(prepared_widths: list[int]) -> 
     for dtype in (torch.float32, torch.float32, torch.bfloat16, torch.complex64):
         run(torch.zeros(3, 4, dtype=dtype))
     assert prepared_widths == [4, 2]
+
+
+def test_up_to_a_quarter_of_a_megabyte_one_call_does_it(prepared_widths: list[int]) -> None:
+    column = ONE_CALL // 4
+    turn = ((0, 0, (0, 0, ((1, column, column), (column, 1, 1)))),)
+    run = quick(framework, turn, 1, [(1, column)])
+    assert run(torch.ones(column, 1, dtype=torch.float64)) == "framework"  # twice as much
+    assert run(torch.ones(column, 1)).shape == (1, column)
+    assert prepared_widths == [4]
+    assert quick(framework, turn, 1, [(4, column), (1,)]) is framework
+
+
+def test_so_do_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.arange(60000.0).view(200, 300)
+    xl.matrix_transpose(x)
+    monkeypatch.setattr("xlayout_torch.writer.addresses_of", lambda _arrays: pytest.fail("asked"))
+    assert torch.equal(xl.matrix_transpose(x), x.T)

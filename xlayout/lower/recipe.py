@@ -79,7 +79,8 @@ def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, Seque
 
 def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
     """Row-major arrays in one go, if the backend can; `otherwise` for all others."""
-    write = backend.writer(moves_of(layout), layout.in_shapes, layout.out_shapes)
+    moves = moves_of(layout)
+    write = backend.writer(moves, layout.in_shapes, layout.out_shapes)
     form = cache(lambda: form_of(layout, False))
 
     def run(*arrays: Any) -> Any:
@@ -88,7 +89,7 @@ def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
             return otherwise(*arrays)
         return made[0] if len(made) == 1 else tuple(made)
 
-    return run
+    return backend.quick(run, moves, len(layout.in_shapes), layout.out_shapes)
 
 
 def _joined(layout: Layout, steps: Sequence[Step]) -> int | None:
