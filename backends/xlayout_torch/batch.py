@@ -22,9 +22,14 @@ def move_many(items: Items) -> bool:
     Whether somebody looks on is not asked again: `batch_strides` did, and the outputs are new.
     """
     batch = Batch.prepared(items, once=True)
-    if batch is not None:
+    if batch is None:
+        return False
+    try:
         batch.run()
-    return batch is not None
+    except launches.CompileError as error:
+        launches.say(error)
+        return False
+    return True
 
 
 class Batch:
@@ -87,7 +92,11 @@ class Batch:
         return len(self._made.launches)
 
     def run(self) -> None:
-        """Make the moves."""
+        """Make the moves.
+
+        Raises:
+            CompileError: Triton does not compile the kernel for some of them.
+        """
         with launches.on(self._outputs[0].device):
             launches.launch(self._made, self._table, self._ends)
         count_write(self._outputs)

@@ -122,17 +122,16 @@ def why_not(device: torch.device) -> str:
         turn = 0, 0, ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
         join = [(j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2)]
         shift = 0, 0, ((257, 129, 1), (129, 1, 257))
-        for _ in range(2):  # as Triton finds what it compiled, and as it is kept here
-            alone, shifted = (torch.zeros_like(z.mT).contiguous() for z in (x, odd))
-            both = joined, turned = torch.zeros_like(x), torch.zeros_like(alone)
-            copy(((0, 0, turn),), 4, [x.data_ptr()], [alone.data_ptr()], device)
-            copy(((0, 0, shift),), 1, [odd.data_ptr()], [shifted.data_ptr()], device)
-            copy((*join, (0, 1, turn)), 4, addresses_of(halves), addresses_of(both), device)
-            made, wanted = (alone, turned, shifted, joined), (x.mT, x.mT, odd.mT, x)
-            if not all(map(torch.equal, made, wanted)):
-                return "a trial came out wrong"
+        alone, shifted = (torch.zeros_like(z.mT).contiguous() for z in (x, odd))
+        both = joined, turned = torch.zeros_like(x), torch.zeros_like(alone)
+        copy(((0, 0, turn),), 4, [x.data_ptr()], [alone.data_ptr()], device)
+        copy(((0, 0, shift),), 1, [odd.data_ptr()], [shifted.data_ptr()], device)
+        copy((*join, (0, 1, turn)), 4, addresses_of(halves), addresses_of(both), device)
+        made, wanted = (alone, turned, shifted, joined), (x.mT, x.mT, odd.mT, x)
+        if not all(map(torch.equal, made, wanted)):
+            return "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, torch can copy
-        return (str(error) or type(error).__name__).partition("\n")[0]
+        return launches.reason_of(error)
     return ""
 
 
@@ -143,7 +142,11 @@ def copy(
     targets: Sequence[int],
     device: torch.device,
 ) -> bool:
-    """Whether all moves are made between addresses on a device; some have too many axes."""
+    """Whether all moves are made between addresses on a device; some have too many axes.
+
+    Raises:
+        CompileError: Triton does not compile the kernel for some of them.
+    """
     found = _prepared(
         moves, itemsize, tuple(map(alignment, sources)), tuple(map(alignment, targets))
     )
@@ -164,9 +167,13 @@ def copy(
 
 def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     device = outputs[0].device
-    return not why_not(device) and copy(
-        moves, arrays[0].itemsize, addresses_of(arrays), addresses_of(outputs), device
-    )
+    if why_not(device):
+        return False
+    try:
+        return copy(moves, arrays[0].itemsize, addresses_of(arrays), addresses_of(outputs), device)
+    except launches.CompileError as error:
+        launches.say(error)
+        return False
 
 
 @lru_cache(4096)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from array import array
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
@@ -12,7 +13,19 @@ import torch
 
 from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Plan
 
-__all__ = ["TABLES", "Uploads", "interprets", "kept", "launch", "on", "uploaded", "words_of"]
+__all__ = [
+    "TABLES",
+    "CompileError",
+    "Uploads",
+    "interprets",
+    "kept",
+    "launch",
+    "on",
+    "reason_of",
+    "say",
+    "uploaded",
+    "words_of",
+]
 
 TABLES = 16
 """Uploads that a plan keeps: its tables for streams, and its ends for where tensors lay before."""
@@ -21,30 +34,75 @@ Uploads = dict[Hashable, Any]
 """What a plan has on devices."""
 
 
+class CompileError(RuntimeError):
+    """Triton does not compile, or load, what a launch needs, so that it was not started."""
+
+
 def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) -> None:
-    """Start a plan whose table and ends are on the current device; addresses are added to ends."""
+    """Start a plan whose table and ends are on the current device; addresses are added to ends.
+
+    Raises:
+        CompileError: there is no kernel for one of its launches; those before it were started.
+    """
     chained = _chains(table.device)
     for place, one in enumerate(made.launches):
         link = (FURTHER if place else FIRST) if chained else ALONE
         fixed = one.jobs is not None, link, one.tile
         arguments = table, ends, source, target, one.first, one.jobs or 0, one.group, *fixed
         kernel = _kernels.get((fixed, table.device))
-        if kernel is None:
-            _kernels[fixed, table.device] = _first(one, arguments, link)
-        else:  # without the half of a launch's time in which Triton looks it up
-            kernel[one.programs, 1, 1](*arguments)
+        if kernel is None:  # of those known, Triton's own search takes half a launch's time
+            kernel = _kernels[fixed, table.device] = _first(one, arguments, link)
+        kernel[one.programs, 1, 1](*arguments)
 
 
 _kernels: dict[Any, Any] = {}
 """((whether it has several pieces, link, tile), device) -> kernel."""
 
+_refused: dict[Any, str] = {}
+"""The same of those that there is no kernel for -> why."""
+
 
 def _first(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
-    """Start a launch of a new kind; what Triton compiled for it, which an interpreter does not."""
+    """The kernel for launches of a new kind, compiled and loaded; an interpreter does neither."""
+    kind = arguments[7:], arguments[0].device
+    if kind not in _refused:
+        try:
+            return _compiled(one, arguments, link)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, nothing was started
+            _refused[kind] = reason_of(error)
+    raise CompileError(_refused[kind])
+
+
+def _compiled(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
     from xlayout_triton.copy import copy_tiles
 
+    if interprets():
+        return copy_tiles
     early = {} if link == ALONE else {"launch_pdl": True}
-    return copy_tiles[one.programs,](*arguments, **one.tile.options, **early)
+    grid = one.programs, 1, 1
+    kernel = copy_tiles.warmup(*arguments, grid=grid, **one.tile.options, **early)
+    kernel[grid]  # loads it
+    return kernel
+
+
+def say(error: CompileError) -> None:
+    """Warn that torch copies in place of the kernel, once for each reason."""
+    reason = str(error)
+    if reason not in _said:
+        _said.add(reason)
+        text = (
+            f"the Triton kernel does not compile for some copies, which torch makes: {reason}; "
+            "XLAYOUT_TRITON=off leaves all of them to torch"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+_said: set[str] = set()
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of what an error says, or else its name."""
+    return (str(error) or type(error).__name__).partition("\n")[0]
 
 
 @cache

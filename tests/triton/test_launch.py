@@ -1,4 +1,4 @@
-"""A kind of launch is looked up in Triton once, and then started as it was compiled."""
+"""A kind of launch is compiled once, and each is started as what was compiled for its kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.triton.conftest import INTERPRETED, TRITON
 from tests.triton.emulator import emulate
 from xlayout_torch import cuda, launches
 from xlayout_torch.batch import move_many
-from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Piece, Plan, plan
+from xlayout_triton.plan import ALONE, FIRST, FURTHER, Piece, Plan, plan
 from xlayout_triton.tile import cut
 
 CPU = torch.device("cpu")
@@ -61,7 +61,7 @@ def firsts(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
     return found
 
 
-def test_the_next_of_a_kind_is_started_as_it_was_compiled(firsts: list[Kernel]) -> None:
+def test_each_of_a_kind_is_started_as_the_first_was_compiled(firsts: list[Kernel]) -> None:
     table, ends, made, longer = torch.zeros(4), torch.zeros(2), runs(1), runs(1, 1 << 21)
     for one, source in ((made, 16), (made, 32), (longer, 48)):
         launches.launch(one, table, ends, source, 64)
@@ -69,7 +69,7 @@ def test_the_next_of_a_kind_is_started_as_it_was_compiled(firsts: list[Kernel]) 
     (first,), (second,) = made.launches, longer.launches
     assert kernel.started == [
         ((one.programs, 1, 1), table, ends, source, 64, 0, 0, 1, False, ALONE, one.tile)
-        for one, source in ((first, 32), (second, 48))
+        for one, source in ((first, 16), (first, 32), (second, 48))
     ]
 
 
@@ -78,46 +78,34 @@ def test_other_tiles_several_pieces_and_devices_are_other_kinds(firsts: list[Ker
     for made in (runs(1), runs(2), kinds("turned")):
         launches.launch(made, table, table)
     launches.launch(runs(1), *[torch.zeros(4, device="meta")] * 2)
-    assert len(firsts) == 4
-    assert not any(kernel.started for kernel in firsts)
+    assert [len(kernel.started) for kernel in firsts] == [1] * 4
 
 
 @pytest.mark.parametrize("chains", [False, True])
-def test_a_trial_starts_what_was_kept_too(chains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is shifted, and all links of a chain, where there are any."""
+def test_a_trial_starts_all_links_of_a_chain(chains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are any, and what is shifted."""
 
-    class Other:
+    class Copies:
         def __getitem__(self, _grid: Any) -> Any:
-            raise RuntimeError("started in another way")
+            return self.start
 
-    def first(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
-        _, ends, source, target, number, *_ = arguments
-        links.append(link)
-        target += int(ends[2 * number + 1])
-        kind, shape = ctypes.c_int32, (3, 66, 80)
-        if one.tile.shifted:
-            kind, shape = ctypes.c_uint8, (257, 129)
-        x = np.ctypeslib.as_array(ctypes.cast(source, ctypes.POINTER(kind)), shape)
-        ctypes.memmove(target, (x.swapaxes(-1, -2) if one.jobs is None else x).tobytes(), x.nbytes)
-        return Other()
+        def start(self, _table: Any, ends: Any, source: int, target: int, *rest: Any) -> None:
+            number, _jobs, _group, several, link, tile = rest
+            links.append(link)
+            target += int(ends[2 * number + 1])
+            kind, shape = (ctypes.c_uint8, (257, 129)) if tile.shifted else TRIED
+            x = np.ctypeslib.as_array(ctypes.cast(source, ctypes.POINTER(kind)), shape)
+            ctypes.memmove(target, (x if several else x.swapaxes(-1, -2)).tobytes(), x.nbytes)
 
     links: list[int] = []
-    monkeypatch.setattr(launches, "_first", first)
+    monkeypatch.setattr(launches, "_first", lambda *_args: Copies())
     monkeypatch.setattr(launches, "_kernels", {})
     monkeypatch.setattr(launches, "_chains", lambda _device: chains)
-    cuda.why_not.cache_clear()
-    assert cuda.why_not(CPU) == "started in another way"
-    cuda.why_not.cache_clear()
-    assert links == ([FIRST, FIRST, FIRST, FURTHER] if chains else [ALONE] * 3)
+    assert cuda.why_not.__wrapped__(CPU) == ""
+    assert links == ([FIRST, FIRST, FIRST, FURTHER] if chains else [ALONE] * 4)
 
 
-def test_what_an_interpreter_runs_is_no_kernel_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(launches, "_kernels", {})
-    monkeypatch.setattr(launches, "_first", lambda *args: asked.append(args))  # returns None
-    for _ in range(2):
-        launches.launch(runs(1), torch.zeros(4), torch.zeros(2))
-    assert len(asked) == 2
+TRIED = ctypes.c_int32, (3, 66, 80)
 
 
 def test_a_table_is_made_on_the_host_whatever_device_is_the_default() -> None:
@@ -221,24 +209,22 @@ def test_launches_are_started_before_the_one_before_has_ended(
     """If the device can."""
     from xlayout_triton import copy
 
-    class Starts:
+    class Compiles:
         """Stands for the kernel: it tells which link it would be, and whether it starts early."""
 
-        def __getitem__(self, _grid: tuple[int, ...]) -> Any:
-            return self.start
-
-        def start(self, *arguments: Any, launch_pdl: bool = False, **options: int) -> Kernel:
+        def warmup(self, *arguments: Any, launch_pdl: bool = False, **options: Any) -> Kernel:
             _several, link, tile = arguments[7:]
-            assert options == tile.options
-            started.append((link, launch_pdl))
+            assert options == {"grid": (options["grid"][0], 1, 1), **tile.options}
+            compiled.append((link, launch_pdl))
             return Kernel()
 
-    started: list[tuple[int, bool]] = []
-    monkeypatch.setattr(copy, "copy_tiles", Starts())
+    compiled: list[tuple[int, bool]] = []
+    monkeypatch.setattr(copy, "copy_tiles", Compiles())
+    monkeypatch.setattr(launches, "interprets", lambda: False)
     monkeypatch.setattr(launches, "_kernels", {})
     monkeypatch.setattr(launches, "_chains", lambda _device: chains)
     launches.launch(kinds(*names), torch.zeros(4), torch.zeros(4))
-    assert started == wanted
+    assert compiled == wanted
 
 
 def test_links_of_a_chain_are_other_kinds(
@@ -248,7 +234,7 @@ def test_links_of_a_chain_are_other_kinds(
     table = torch.zeros(4)
     for names in (("run", "turned"), ("turned", "run"), ("run",), ("run", "turned")):
         launches.launch(kinds(*names), table, table)
-    assert [len(kernel.started) for kernel in firsts] == [2, 1, 0, 0]
+    assert [len(kernel.started) for kernel in firsts] == [3, 2, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -266,6 +252,20 @@ def test_nvidias_devices_chain_from_hopper_on(
 
 
 # -- an interpreter --------------------------------------------------------------------------------
+
+
+@needs_triton
+def test_an_interpreter_starts_the_kernel_and_compiles_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from xlayout_triton import copy
+
+    kernel = Kernel()
+    monkeypatch.setattr(copy, "copy_tiles", kernel)
+    monkeypatch.setattr(launches, "_kernels", {})
+    for _ in range(2):
+        launches.launch(runs(1), torch.zeros(4), torch.zeros(2))
+    assert len(kernel.started) == 2
 
 
 @needs_triton
