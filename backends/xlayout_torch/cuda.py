@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import torch
@@ -116,23 +118,48 @@ def why_not(device: torch.device) -> str:
     try:
         if device.type == "cuda" and launches.interprets():
             return "TRITON_INTERPRET has Triton run on the host, which reads no memory of a GPU"
-        x = torch.arange(3 * 66 * 80, dtype=torch.int32, device=device).view(3, 66, 80)
-        odd = torch.arange(257 * 129, device=device).to(torch.uint8).view(257, 129)
-        halves = x, x[:, :, 40:]
-        turn = 0, 0, ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
-        join = [(j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2)]
-        shift = 0, 0, ((257, 129, 1), (129, 1, 257))
-        alone, shifted = (torch.zeros_like(z.mT).contiguous() for z in (x, odd))
-        both = joined, turned = torch.zeros_like(x), torch.zeros_like(alone)
-        copy(((0, 0, turn),), 4, [x.data_ptr()], [alone.data_ptr()], device)
-        copy(((0, 0, shift),), 1, [odd.data_ptr()], [shifted.data_ptr()], device)
-        copy((*join, (0, 1, turn)), 4, addresses_of(halves), addresses_of(both), device)
-        made, wanted = (alone, turned, shifted, joined), (x.mT, x.mT, odd.mT, x)
-        if not all(map(torch.equal, made, wanted)):
-            return "a trial came out wrong"
+        with _waiting(device):
+            return "" if _trial(device) else "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, torch can copy
         return launches.reason_of(error)
-    return ""
+
+
+def _trial(device: torch.device) -> bool:
+    """Whether a few copies come out right."""
+    x = torch.arange(3 * 66 * 80, dtype=torch.int32, device=device).view(3, 66, 80)
+    odd = torch.arange(257 * 129, device=device).to(torch.uint8).view(257, 129)
+    halves = x, x[:, :, 40:]
+    turn = 0, 0, ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
+    join = [(j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2)]
+    shift = 0, 0, ((257, 129, 1), (129, 1, 257))
+    alone, shifted = (torch.zeros_like(z.mT).contiguous() for z in (x, odd))
+    both = joined, turned = torch.zeros_like(x), torch.zeros_like(alone)
+    copy(((0, 0, turn),), 4, [x.data_ptr()], [alone.data_ptr()], device)
+    copy(((0, 0, shift),), 1, [odd.data_ptr()], [shifted.data_ptr()], device)
+    copy((*join, (0, 1, turn)), 4, addresses_of(halves), addresses_of(both), device)
+    made, wanted = (alone, turned, shifted, joined), (x.mT, x.mT, odd.mT, x)
+    return all(map(torch.equal, made, wanted))
+
+
+_one_waits = Lock()
+
+
+@contextmanager
+def _waiting(device: torch.device) -> Iterator[None]:
+    """Where one may wait for a device, whatever `torch.cuda.set_sync_debug_mode` makes of it.
+
+    The mode is the whole process's, so no other thread may set it aside meanwhile.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    with _one_waits:
+        mode = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("default")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
 
 
 def copy(
