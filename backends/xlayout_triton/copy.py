@@ -1,6 +1,6 @@
 """Copy: the Triton kernel that runs strided copies between addresses, one tile per program.
 
-It works on a table of pieces, 38 numbers each, which `plan` writes; `tile` defines what a tile is.
+It works on a table of pieces, 39 numbers each, which `plan` writes; `tile` defines what a tile is.
 Where a piece is read from and written to is in another list, the ends, two numbers each.
 Loads and stores follow rows of memory, so that Triton chooses for each side the layout in which
 they coalesce, and moves the values from one to the other through shared memory or shuffles.
@@ -84,7 +84,8 @@ def _copy_tile(piece, number, source, target, LINK: tl.constexpr, TILE: tl.const
     source //= TILE.vectors[0] * TILE.unit
     target //= TILE.vectors[1] * TILE.unit
     read, write, r, b, a, c = placed(piece, number, source, target)
-    numbers, sizes = (r, b, a, c), three(piece + SIZES)
+    n_r, n_b, n_a = three(piece + SIZES)
+    numbers, sizes = (r, b, a, c), (n_r, n_b, n_a, tl.load(piece + SIZES + 3))
     strides, length = piece + STRIDES, tl.load(piece + LENGTHS)
     chain.wait(LINK)
     where, inside = _pointers(read, length, strides, sizes, numbers, 0, TILE)
@@ -94,7 +95,7 @@ def _copy_tile(piece, number, source, target, LINK: tl.constexpr, TILE: tl.const
     if TILE.orders[0] != TILE.orders[1]:
         TURN: tl.constexpr = _turn(TILE)
         values = tl.reshape(values, _in_order(TILE, 0))
-        values = tl.reshape(tl.permute(values, (TURN[0], TURN[1], TURN[2], 3)), where.shape)
+        values = tl.reshape(tl.permute(values, (TURN[0], TURN[1], TURN[2], TURN[3])), where.shape)
     tl.store(where, values, inside)
 
 

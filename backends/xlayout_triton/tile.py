@@ -2,15 +2,15 @@
 
 A tile spans four axes, r, b, a and c, each a power of two long:
 
-    c   the run: what lies side by side in the input and in the output
+    c   the run: what lies side by side in the input and in the output, or else another axis
     a   the axis that comes next in the input
     b   the axis that comes next in the output
     r   one axis more, where the others do not fill a tile
 
-The kernel reads a tile in the order (r, b, a, c) and writes it in the order (r, a, b, c), if r does
-not continue a or b (see `shape`). On each side the last axes are one run of memory, as far as their
-strides chain, and vectors of up to 16 bytes move it. A transpose is (1, b, a, 1), a zip
-(1, 2, a, 1) whose output is one run, a row block (1, b, 1, c). Axes that are left are counted
+The kernel reads a tile in the order (r, b, a, c) and writes it in the order (r, a, b, c), if
+neither r nor c continues a or b (see `shape`). On each side the last axes are one run of memory, as
+far as their strides chain, and vectors of up to 16 bytes move it. A transpose is (1, b, a, 1), a
+zip (1, 2, a, 1) whose output is one run, a row block (1, b, 1, c). Axes that are left are counted
 through by the number of the tile.
 
 Nothing here needs Triton or a GPU: integers in, integers out.
@@ -79,7 +79,7 @@ SHIFT_WARPS = {1: 8, 2: 4}
 MOST_TILES = 1 << 31
 """Tiles of a copy, and programs of a launch, that are too many to be counted."""
 
-SIZES, STRIDES, LENGTHS, COUNT, WORDS = 26, 29, 35, 37, 38
+SIZES, STRIDES, LENGTHS, COUNT, WORDS = 26, 30, 36, 38, 39
 """Where some of the words of a cut are, and how many there are; see `Cut`."""
 
 
@@ -130,8 +130,8 @@ class Cut:
         words: what the kernel reads while it runs; offsets, strides and lengths of runs count
             vectors of their side. In this order: the two offsets; a digit (see `_digit`) for the
             tiles along c, b, a and r; a digit, the in stride and the out stride of each outer axis,
-            the fastest first; `SIZES` of r, b and a; their `STRIDES` in the input, then in the
-            output, each as its memory has them; the `LENGTHS` of the two runs; `COUNT`.
+            the fastest first; `SIZES` of r, b, a and c; `STRIDES` of the first three axes of the
+            input, then of the output, in the order of each; the `LENGTHS` of the two runs; `COUNT`.
     """
 
     tile: Tile
@@ -175,7 +175,7 @@ def cut(
 
 def _shifts(axes: Sequence[Loop], run: int, unit: int) -> bool:
     """Whether a copy transposes narrow elements, of which a tile is not longer than a row."""
-    (_, b, a), *_ = shape_of(axes, run // unit, unit, STRIP // unit)
+    (_, b, a, _), *_ = shape_of(axes, run // unit, unit, STRIP // unit)
     lines = a[0] * unit >= ROW * READ_WORD and b[0] * unit >= ROW * WRITE_WORD
     return lines and run == unit == a[1] == b[2] and unit in SHIFT_WARPS
 
@@ -192,14 +192,14 @@ def _tiled(
     shifted: bool = False,
 ) -> Cut | None:
     """Axes with strides in bytes and a run in units, in tiles of up to `room` units."""
-    (r, b, a), sizes, orders = shape_of(axes, run, unit, room)
+    four, sizes, orders = shape_of(axes, run, unit, room)
     if shifted:  # the last word of a row lacks its other half, so the next tile begins with it
         sizes = 1, (ROW - 1) * WRITE_WORD // unit, (ROW - 1) * READ_WORD // unit, 1
-    outer = [axis for axis in reversed(axes) if axis not in (r, b, a)]
+    outer = [axis for axis in reversed(axes) if axis not in four]
     if len(outer) > OUTER:
         return None
     outer += [NO_AXIS] * (OUTER - len(outer))
-    spanned = tuple(zip((r, b, a, (run, unit, unit)), sizes, strict=True))
+    spanned = tuple(zip(four, sizes, strict=True))
     read, written = ([spanned[k] for k in order] for order in orders)
     reads, writes = partial(chained, 1, read, unit), partial(chained, 2, written, unit)
     chains = axes and not shifted
@@ -218,7 +218,7 @@ def _tiled(
         words += _digit(tiles[k])
     for (n, _, _), step, by in zip(outer, x.outer, z.outer, strict=True):
         words += [*_digit(n), step, by]
-    words += [r[0], b[0], a[0], *x.strides, *z.strides, x.length, z.length]
+    words += [*(axis[0] for axis in four), *x.strides, *z.strides, x.length, z.length]
     tile = Tile(unit, sizes, orders, runs, (x.vector, z.vector), x.wide or z.wide, warps, shifted)
     spans = _span(1, axes, run * unit, offsets[0]), _span(2, axes, run * unit, offsets[1])
     return Cut(tile, count, reach, spans, (*words, count))

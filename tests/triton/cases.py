@@ -10,9 +10,22 @@ from hypothesis import strategies as st
 from tests.native.oracle import Buffer, Loops, Move, expect
 from tests.native.test_copy import permuted, span
 
-__all__ = ["EDGES", "FAMILIES", "ITEMSIZES", "between", "compounds", "prepared", "several"]
+__all__ = [
+    "EDGES",
+    "FAMILIES",
+    "IMAGES",
+    "ITEMSIZES",
+    "PATCHES",
+    "between",
+    "compounds",
+    "prepared",
+    "several",
+]
 
 ITEMSIZES = (1, 2, 4, 8, 16)
+
+PATCHES, IMAGES = (0, 2, 4, 3, 5, 1), (0, 5, 1, 3, 2, 4)
+"""`b c (h p) (w q) -> b (h w) (p q c)`, of axes (b, c, h, p, w, q), and the way back."""
 
 # name -> (shape, axes): several tiles each, with edges, when an element is 4 bytes.
 _SHAPES = {
@@ -40,10 +53,16 @@ _SHAPES = {
     "rows of two odd loops": ((3, 45, 77), (2, 1, 0)),
     "columns of two odd loops": ((2, 77, 45, 3), (3, 2, 0, 1)),
     "one loop for either": ((2, 1501, 3), (2, 1, 0)),
+    "patches": ((2, 3, 3, 16, 5, 16), PATCHES),
+    "images": ((2, 3, 5, 16, 16, 3), IMAGES),
+    "tokens": ((3, 5, 7, 2, 68, 2), PATCHES),
+    "latents": ((3, 7, 68, 2, 2, 5), IMAGES),
 }
 
-FAMILIES: dict[str, Loops] = {name: permuted(*case) for name, case in _SHAPES.items()}
-"""Transpositions of row-major arrays."""
+FAMILIES: dict[str, Loops] = {name: permuted(*case) for name, case in _SHAPES.items()} | {
+    "tokens, repeated": ((40, 2, 24), (3, 0, 8), (2, 1, 4), (4, 80, 1)),
+}
+"""Transpositions of row-major arrays, and one that repeats."""
 
 EDGES = [
     ((rows * 31 * 8 // itemsize + more, 31 * 4 // itemsize * 2 + wider), itemsize)

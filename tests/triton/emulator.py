@@ -8,7 +8,17 @@ import numpy as np
 
 from tests.native.oracle import Buffer
 from xlayout_triton.plan import Plan
-from xlayout_triton.tile import READ_WORD, ROW, WORDS, WRITE_WORD, Tile
+from xlayout_triton.tile import (
+    COUNT,
+    LENGTHS,
+    READ_WORD,
+    ROW,
+    SIZES,
+    STRIDES,
+    WORDS,
+    WRITE_WORD,
+    Tile,
+)
 
 __all__ = ["emulate", "positions", "turned"]
 
@@ -26,7 +36,7 @@ def emulate(plan: Plan, buffers: list[Buffer]) -> None:
                 piece = job >> 32
                 number = (job & 0xFFFFFFFF) + program % launch.group
             words = plan.words[piece * WORDS : (piece + 1) * WORDS].tolist()
-            if number < words[37]:
+            if number < words[COUNT]:
                 source, target = plan.places[piece]
                 move = _shifted_tile if launch.tile.shifted else _tile
                 move(launch.tile, words, number, buffers[source], buffers[target])
@@ -49,7 +59,8 @@ def _shifted_tile(
     tile: Tile, words: list[int], number: int, source: Buffer, target: Buffer
 ) -> None:
     (_, b, a, r), outer = _numbers(words, number)
-    (n_b, n_a), (x_r, x_b), (z_r, z_a) = words[27:29], words[29:31], words[32:34]
+    (n_b, n_a), (x_r, x_b) = words[SIZES + 1 : SIZES + 3], words[STRIDES : STRIDES + 2]
+    z_r, z_a = words[STRIDES + 3 : STRIDES + 5]
     _, B, A, _ = tile.sizes
     Q = WRITE_WORD // tile.unit
     read, write = (
@@ -96,12 +107,19 @@ def turned(tile: Tile, values: np.ndarray) -> np.ndarray:
 def positions(tile: Tile, words: list[int], number: int) -> tuple[Side, Side]:
     """Units that a tile reads and writes, both in the order of their side."""
     (c, b, a, r), outer = _numbers(words, number)
-    axes = [*zip(tile.sizes, (r, b, a, c), (*words[26:29], 0), strict=True)]
+    axes = [*zip(tile.sizes, (r, b, a, c), words[SIZES : SIZES + 4], strict=True)]
     read, written = (zip(*(axes[k] for k in order), strict=True) for order in tile.orders)
     base = [words[k] + sum(i * words[12 + 4 * j + k] for j, i in enumerate(outer)) for k in (0, 1)]
     return (
-        _side(*read, base[0], words[29:32], words[35], tile.runs[0], tile.vectors[0]),
-        _side(*written, base[1], words[32:35], words[36], tile.runs[1], tile.vectors[1]),
+        _side(*read, base[0], words[STRIDES:], words[LENGTHS], tile.runs[0], tile.vectors[0]),
+        _side(
+            *written,
+            base[1],
+            words[STRIDES + 3 :],
+            words[LENGTHS + 1],
+            tile.runs[1],
+            tile.vectors[1],
+        ),
     )
 
 

@@ -13,15 +13,18 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from tests.native.test_copy import permuted
+from tests.triton.cases import PATCHES
 from tests.triton.test_tile import LARGE, odd_tile, tile_of
 from xlayout_triton.copy import copy_tiles
 from xlayout_triton.plan import ALONE, FIRST, FURTHER
-from xlayout_triton.tile import Tile
+from xlayout_triton.tile import Tile, cut
 
-__all__ = ["FAMILIES", "SHIFTED", "compiled", "links", "variants"]
+__all__ = ["FAMILIES", "SHIFTED", "TOKENS", "compiled", "links", "variants"]
 
 TARGET = GPUTarget("cuda", 90, 32)
 FAMILIES = [(name, itemsize) for name in LARGE for itemsize in (1, 2, 4)]
+TOKENS = cut(0, 0, permuted((16, 16, 64, 2, 64, 2), PATCHES), 2, (16, 16))
 SHIFTED = [tile for tile in map(odd_tile, (1, 2)) if tile.shifted]
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"

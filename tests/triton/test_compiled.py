@@ -16,15 +16,16 @@ pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 
 CODE = """
 import json
-from tests.triton.ptx import FAMILIES, SHIFTED, compiled, links, tile_of, variants
+from tests.triton.ptx import FAMILIES, SHIFTED, TOKENS, compiled, links, tile_of, variants
 found = {f"{name} {itemsize}": compiled(tile_of(name, itemsize)) for name, itemsize in FAMILIES}
 chains = [links(name, several=some) for name in ("rows", "transpose") for some in (False, True)]
-print(json.dumps([found, variants(), chains, [compiled(tile) for tile in SHIFTED]]))
+odd = [compiled(tile) for tile in SHIFTED]
+print(json.dumps([found, variants(), chains, odd, compiled(TOKENS.tile)]))
 """
 
 
 Kernel = dict[str, int]
-Found = tuple[dict[str, Kernel], int, list[list[list[str]]], list[Kernel]]
+Found = tuple[dict[str, Kernel], int, list[list[list[str]]], list[Kernel], Kernel]
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +42,8 @@ def found() -> Found:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    kernels, variants, chains, shifted = json.loads(done.stdout)
-    return kernels, variants, chains, shifted
+    kernels, variants, chains, shifted, tokens = json.loads(done.stdout)
+    return kernels, variants, chains, shifted, tokens
 
 
 def test_both_sides_are_moved_16_bytes_at_a_time(found: Found) -> None:
@@ -87,3 +88,9 @@ def test_odd_rows_are_moved_in_words_and_turned_once_through_shared_memory(found
         assert (kernel["stack"], kernel["barriers"]) == (0, 1)
         assert (kernel["words read"], kernel["words written"]) == (32, 16)
         assert kernel["shuffles"] == 32 + 2 * 16  # a neighbour's word for each
+
+
+def test_four_axes_in_either_order_are_moved_16_bytes_at_a_time(found: Found) -> None:
+    kernel = found[4]
+    assert kernel["wide loads"] == kernel["wide stores"] == kernel["vectors"] == 8
+    assert (kernel["stack"], kernel["narrow stores"]) == (0, 0)

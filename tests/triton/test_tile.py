@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.native.test_copy import permuted
+from tests.triton.cases import IMAGES, PATCHES
 from tests.triton.emulator import positions, turned
 from xlayout_triton.tile import (
     LINE,
@@ -98,6 +99,9 @@ READ, WRITTEN = (0, 1, 2, 3), (0, 2, 1, 3)
         ((300, 6, 64, 2), (3, 2, 1, 0), (64, 64, 2, 1), ((1, 0, 2, 3), WRITTEN), (256, 128)),
         # it continues both
         ((4, 1000, 4), (2, 1, 0), (128, 4, 4, 1), ((1, 0, 2, 3), (2, 0, 1, 3)), (1024, 1024)),
+        # c continues q and c and p it, one side each, where q and c are short
+        ((8, 4, 32, 2, 32, 2), PATCHES, (2, 4, 2, 32), ((1, 0, 3, 2), (3, 0, 2, 1)), (256, 1024)),
+        ((8, 32, 32, 2, 2, 4), IMAGES, (32, 2, 4, 2), ((0, 3, 1, 2), (2, 3, 0, 1)), (1024, 256)),
     ],
 )
 def test_the_loop_that_continues_a_short_one_is_next_to_it(
@@ -106,6 +110,28 @@ def test_the_loop_that_continues_a_short_one_is_next_to_it(
     found = cut(0, 0, permuted(shape, axes), 2, (16, 16))
     assert found is not None
     assert (found.tile.sizes, found.tile.orders, found.reach) == (sizes, orders, reach)
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((8, 3, 14, 16, 14, 16), PATCHES),
+        ((8, 14, 14, 16, 16, 3), IMAGES),
+        ((8, 4, 32, 2, 32, 2), PATCHES),
+        ((8, 32, 32, 2, 2, 4), IMAGES),
+    ],
+)
+def test_patches_and_images_are_moved_in_whole_sectors(
+    shape: tuple[int, ...], axes: tuple[int, ...], itemsize: int
+) -> None:
+    """Of 32 bytes, whichever short loops a pixel's channels and a patch's rows are."""
+    found = cut(0, 0, permuted(shape, axes), itemsize, (16, 16))
+    assert found is not None
+    for number in range(0, found.count, 1 + found.count // 16):
+        for where, inside in positions(found.tile, list(found.words), number):
+            sectors = np.unique(where[inside] * found.tile.unit // 32)
+            assert 32 * sectors.size == inside.sum() * found.tile.unit
 
 
 def odd_tile(itemsize: int) -> Tile:
