@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
 from jax import export
 from jax.sharding import NamedSharding
@@ -120,12 +120,33 @@ def test_and_no_other_gate_does(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     [
         (lambda *xs: xl.stack(xs), [halves((1024, 1024), "float32")] * 9),
         (xl.matrix_transpose, [halves((4099, 8191), "float32")]),
+        (xl.matrix_transpose, [halves((8192, 4099), "float32")]),
         (xl.matrix_transpose, [halves((8192, 8192), "int8")]),
     ],
-    ids=["many arrays", "odd rows", "bytes"],
+    ids=["many arrays", "odd rows", "odd rows on one side", "bytes"],
 )
 def test_what_xla_is_slower_at(function: Function, arrays: list[Any]) -> None:
     assert calls(lowered(function, *arrays)) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "arrays", "called"),
+    [
+        (zipped, [halves((4096, 4096))], 1),
+        (zipped, [halves((4094, 4096))], 0),
+        (lambda *xs: xl.stack(xs), [halves((1024, 2048), "float32")] * cuda.FEW, 0),
+        (lambda *xs: xl.stack(xs), [halves((1024, 1024))] * (cuda.MOST - 1), 1),
+    ],
+    ids=["32 MB", "less", "not many arrays", "as many as have room"],
+)
+def test_gates_close_where_they_say(function: Function, arrays: list[Any], called: int) -> None:
+    assert calls(lowered(function, *arrays)) == called
+
+
+def test_one_odd_segment_of_several_is_enough() -> None:
+    sizes = 8, 16, 18, 6  # halves of which are 4, 8, 9 and 3
+    odd = partial(xl.regroup, sizes=sizes, groups=2, axis=1)
+    assert calls(lowered(odd, halves((1 << 20, 48), "float32"))) == 4
 
 
 def test_a_program_that_does_more_is_left_to_xla() -> None:
@@ -225,73 +246,3 @@ def test_plans_count_their_arrays() -> None:
     assert made.places == ((0, 3), (1, 2))  # the inputs, and then the outputs
     loops = tuple((3, 3**k * 5, 7 * 3 ** (8 - k)) for k in range(9))
     assert launches.numbered(((0, 0, (0, 0, loops)),), 4, 1, 1) is None
-
-
-# -- whether ---------------------------------------------------------------------------------------
-
-
-class There:
-    """An array on a device, which is not to be read in passing."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise RuntimeError("Disallowed device-to-host transfer")
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """The outcome of the trial on a device that is really a CPU.
-
-    It is this process's, where JAX may count those of other processes first, and what is there has
-    to be asked for by name, as under `jax.transfer_guard("disallow")`.
-    """
-    own = jax.devices()[0]
-
-    def ask(made: Callable[[], Any], capability: int | None = 90) -> str:
-        monkeypatch.setattr(cuda, "capability", lambda: capability)
-        monkeypatch.setattr(jax, "devices", lambda *_: [])
-        monkeypatch.setattr(jax, "local_devices", lambda **_: [own])
-        monkeypatch.setattr(cuda.relayout_p, "bind", lambda *_, **__: [There(made())])
-        monkeypatch.setattr(jax, "device_get", lambda there: there.array)
-        WHY_NOT.cache_clear()
-        found: str = WHY_NOT()
-        WHY_NOT.cache_clear()
-        monkeypatch.undo()
-        return found
-
-    return ask
-
-
-WHY_NOT: Any = cuda.why_not
-RIGHT = np.arange(2 * 3 * 66 * 40).reshape(2, 3, 66, 40)
-
-
-def right() -> Any:
-    return np.concatenate([x.swapaxes(1, 2) for x in RIGHT], 1)
-
-
-def broken() -> Any:
-    raise RuntimeError("no kernel image\nis available")
-
-
-@pytest.mark.parametrize(
-    ("made", "capability", "said"),
-    [
-        (right, 90, ""),
-        (lambda: right() + 1, 90, "a trial came out wrong"),
-        (broken, 90, "no kernel image"),
-        (right, None, "JAX sees no CUDA device, or several kinds of them"),
-    ],
-    ids=["right", "wrong", "broken", "none"],
-)
-def test_a_trial_decides(
-    made: Callable[[], Any], capability: int | None, said: str, asked: Callable[..., str]
-) -> None:
-    assert asked(made, capability) == said
-
-
-def test_it_can_be_switched_off(asked: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XLAYOUT_TRITON", "off")
-    assert asked(right) == "switched off by XLAYOUT_TRITON=off"

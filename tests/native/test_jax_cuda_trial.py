@@ -1,0 +1,118 @@
+"""JAX's trial of the Triton kernel is not left to XLA, and a line says how it came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.native.oracle import Buffer, expect
+from xlayout_jax import cuda, launches, primitive
+
+
+class There:
+    """An array on a device, which is not to be read in passing."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("Disallowed device-to-host transfer")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The outcome of the trial on a device that is really a CPU.
+
+    It is this process's, where JAX may count those of other processes first, and what is there has
+    to be asked for by name, as under `jax.transfer_guard("disallow")`.
+    """
+    own = jax.devices()[0]
+
+    def ask(made: Callable[[], Any], capability: int | None = 90) -> str:
+        monkeypatch.setattr(cuda, "capability", lambda: capability)
+        monkeypatch.setattr(jax, "devices", lambda *_: [])
+        monkeypatch.setattr(jax, "local_devices", lambda backend: {"cuda": [own]}[backend])
+        monkeypatch.setattr(cuda.relayout_p, "bind", lambda *_, **__: [There(made())])
+        monkeypatch.setattr(jax, "device_get", lambda there: there.array)
+        WHY_NOT.cache_clear()
+        found: str = WHY_NOT()
+        WHY_NOT.cache_clear()
+        monkeypatch.undo()
+        return found
+
+    return ask
+
+
+WHY_NOT: Any = cuda.why_not
+RIGHT = np.arange(2 * 3 * 66 * 40).reshape(2, 3, 66, 40)
+
+
+def right() -> Any:
+    return np.concatenate([x.swapaxes(1, 2) for x in RIGHT], 1)
+
+
+def broken() -> Any:
+    raise RuntimeError("no kernel image\nis available")
+
+
+@pytest.mark.parametrize(
+    ("made", "capability", "said"),
+    [
+        (right, 90, ""),
+        (lambda: right() + 1, 90, "a trial came out wrong"),
+        (broken, 90, "no kernel image"),
+        (right, None, "JAX sees no CUDA device, or several kinds of them"),
+    ],
+    ids=["right", "wrong", "broken", "none"],
+)
+def test_a_trial_decides(
+    made: Callable[[], Any], capability: int | None, said: str, asked: Callable[..., str]
+) -> None:
+    assert asked(made, capability) == said
+
+
+def test_it_can_be_switched_off(asked: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLAYOUT_TRITON", "off")
+    assert asked(right) == "switched off by XLAYOUT_TRITON=off"
+
+
+def test_no_gate_keeps_the_kernel_from_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would say that the kernel is not to be used because it is not used."""
+    for gate in cuda.GATES:
+        monkeypatch.setitem(cuda.GATES, gate, lambda *_: True)
+    monkeypatch.setattr(launches, "described", lambda *_: "a kernel")
+    x = jax.ShapeDtypeStruct((3, 66, 40), "int32")
+    trial = jax.jit(lambda *xs: primitive.relayout_p.bind(*xs, linear=cuda._TRIAL, alone=True))
+    text = trial.trace(x, x).lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count(f"@{launches.TARGET}(") == 1
+
+
+def test_what_it_moves_is_what_it_should_find() -> None:
+    sources = [Buffer(4 * 3 * 66 * 40, fill=np.random.default_rng(k)) for k in range(2)]
+    made = Buffer(4 * 2 * 3 * 66 * 40)
+    expect([*cuda._TRIAL_MOVES], 4, sources, [made])
+    halves = [b.bytes.view(np.int32).reshape(3, 66, 40) for b in sources]
+    (wanted,) = cuda._TRIAL.plain(halves)
+    assert np.array_equal(made.bytes.view(np.int32).reshape(cuda._TRIAL.out_shapes[0]), wanted)
+
+
+def test_a_line_says_whether_the_kernel_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "why_not", lambda: "a trial came out wrong")
+    assert cuda.status() == "not in use: a trial came out wrong"
+
+
+def test_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = pytest.importorskip("triton")
+
+    def devices(platform: str) -> list[Any]:
+        assert platform == "cuda"
+        return [SimpleNamespace(device_kind=kind) for kind in ("H100", "another")]
+
+    monkeypatch.setattr(cuda, "why_not", lambda: "")
+    monkeypatch.setattr(jax, "devices", devices)
+    assert cuda.status() == f"Triton {triton.__version__}, H100"
