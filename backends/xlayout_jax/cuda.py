@@ -8,6 +8,7 @@ XLAYOUT_TRITON=off does without the kernel.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from xlayout_jax.launches import capability, launched, numbered
+from xlayout_jax.launches import CompileError, capability, launched, numbered
 from xlayout_jax.primitive import relayout_p
 from xlayout_jax.programs import nbytes, on, spread
 from xlayout_triton.plan import Moves, Plan
@@ -79,8 +80,30 @@ def called(
     """
     if moves is not _TRIAL_MOVES and any(closed(context, moves) for closed in GATES.values()):
         return None
-    made = _planned(context, moves)  # None where the copies have too many axes
-    return None if made is None else launched(context, operands, orders, made)
+    made = _planned(context, moves)
+    if made is None:  # the copies have too many axes
+        return None
+    try:
+        return launched(context, operands, orders, made)
+    except CompileError as error:
+        if moves is _TRIAL_MOVES:
+            raise
+        _say(str(error))
+        return None
+
+
+def _say(reason: str) -> None:
+    """Warn that XLA copies in place of the kernel, once for each reason."""
+    if reason not in _said:
+        _said.add(reason)
+        text = (
+            f"the Triton kernel does not compile for some copies, which XLA makes: {reason}; "
+            "XLAYOUT_TRITON=off leaves all of them to XLA"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+_said: set[str] = set()
 
 
 def status() -> str:

@@ -18,9 +18,13 @@ from jax.interpreters import mlir
 from xlayout_triton.plan import ALONE, Launch, Moves, Plan, planned
 from xlayout_triton.tile import VECTOR
 
-__all__ = ["TARGET", "capability", "launched", "numbered"]
+__all__ = ["TARGET", "CompileError", "capability", "launched", "numbered"]
 
 TARGET = "triton_kernel_call"
+
+
+class CompileError(RuntimeError):
+    """Triton does not compile the kernel for a launch; the first line of what it says."""
 
 
 @lru_cache(1024)
@@ -46,7 +50,15 @@ def launched(
         operands: what is read.
         orders: the axes of each operand, fastest first.
         made: the plan; each of its launches is a call that writes on into the results so far.
+
+    Raises:
+        CompileError: there is no kernel for one of its launches; the program has no calls yet.
     """
+    outputs = len(context.avals_out)
+    calls = [
+        described(one, len(operands) + (outputs if place else 0), outputs, capability() or 0)
+        for place, one in enumerate(made.launches)
+    ]
     # The ends are numbers of arrays. The one that nobody reads keeps them a constant: numbers that
     # are all the same, or count from 0, XLA computes in a kernel of its own.
     ends = made.ends([*range(len(operands)), *range(len(context.avals_out))])
@@ -56,14 +68,14 @@ def launched(
     kinds = [jax.core.ShapedArray(some.shape, some.dtype) for some in numbers]
     rows = [tuple(reversed(range(aval.ndim))) for aval in context.avals_out]
     results: Sequence[Any] = ()
-    for launch in made.launches:
+    for call in calls:
         before = len(results)
         given = [*constants, *operands, *results]
         known = [*kinds, *context.avals_in, *context.avals_out[:before]]
         rule = jax.ffi.ffi_lowering(
             TARGET,
             api_version=2,
-            backend_config=described(launch, len(given) - 2, len(rows), capability() or 0),
+            backend_config=call,
             operand_layouts=[(0,), (0,), *orders, *rows[:before]],
             result_layouts=rows,
             operand_output_aliases={2 + len(operands) + k: k for k in range(before)},
@@ -105,7 +117,10 @@ def _kernel(launch: Launch, inputs: int, outputs: int, capability: int) -> Any:
     aligned = {(k,): [["tt.divisibility", VECTOR]] for k in range(2)}
     source = ASTSource(copy_arrays, kinds, values, aligned)
     target = GPUTarget("cuda", capability, 32)
-    made = triton.compile(source, target, tile.options)
+    try:
+        made = triton.compile(source, target, tile.options)
+    except Exception as error:
+        raise CompileError((str(error) or type(error).__name__).partition("\n")[0]) from error
     name, shared = made.metadata.name, made.metadata.shared
     ptx, ttir = made.asm["ptx"], made.asm["ttir"]
     return gpu_triton.TritonKernel(name, tile.warps, 1, shared, ptx, ttir, capability)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+import xlayout as xl
 from tests.native.oracle import Buffer, expect
 from xlayout_jax import cuda, launches, primitive
 
@@ -90,6 +91,50 @@ def test_no_gate_keeps_the_kernel_from_its_trial(monkeypatch: pytest.MonkeyPatch
     trial = jax.jit(lambda *xs: primitive.relayout_p.bind(*xs, linear=cuda._TRIAL, alone=True))
     text = trial.trace(x, x).lower(lowering_platforms=("cuda",)).as_text()
     assert text.count(f"@{launches.TARGET}(") == 1
+
+
+SAYS = (
+    "the Triton kernel does not compile for some copies, which XLA makes: no space left; "
+    "XLAYOUT_TRITON=off leaves all of them to XLA"
+)
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One that has compiled the trial, and then compiles nothing."""
+    triton = pytest.importorskip("triton")
+
+    def compiles(*_: Any) -> Any:
+        raise RuntimeError("no space left\nsee the manual")
+
+    monkeypatch.setattr(triton, "compile", compiles)
+    monkeypatch.setattr(cuda, "why_not", lambda: "")
+    monkeypatch.setattr(cuda, "_said", set())
+    launches.described.cache_clear()
+    yield
+    launches.described.cache_clear()
+
+
+@pytest.mark.usefixtures("compiler")
+def test_what_does_not_compile_later_is_xlas_and_that_is_said_once() -> None:
+    def lowered(rows: int) -> str:
+        x = jax.ShapeDtypeStruct((rows, 8192), "bfloat16")
+        whole = jax.jit(primitive.alone(lambda y: xl.matrix_transpose(y)))
+        text: str = whole.trace(x).lower(lowering_platforms=("cuda",)).as_text()
+        return text
+
+    with pytest.warns(RuntimeWarning) as said:
+        texts = [lowered(4096), lowered(2048)]
+    assert [str(one.message) for one in said] == [SAYS]
+    assert all("transpose" in text and launches.TARGET not in text for text in texts)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_trial_that_does_not_compile_says_why_and_warns_of_nothing() -> None:
+    x = jax.ShapeDtypeStruct((3, 66, 40), "int32")
+    trial = jax.jit(lambda *xs: primitive.relayout_p.bind(*xs, linear=cuda._TRIAL, alone=True))
+    with pytest.raises(launches.CompileError, match=r"^no space left$"):
+        trial.trace(x, x).lower(lowering_platforms=("cuda",))
 
 
 def test_what_it_moves_is_what_it_should_find() -> None:
