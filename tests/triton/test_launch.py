@@ -79,6 +79,7 @@ def test_other_tiles_several_pieces_and_devices_are_other_kinds(firsts: list[Ker
         launches.launch(made, table, table)
     launches.launch(runs(1), *[torch.zeros(4, device="meta")] * 2)
     assert [len(kernel.started) for kernel in firsts] == [1] * 4
+    assert [kernel.started[0][6] for kernel in firsts] == [0, runs(2).launches[0].jobs, 0, 0]
 
 
 @pytest.mark.parametrize("chains", [False, True])
@@ -113,8 +114,9 @@ def test_a_table_is_made_on_the_host_whatever_device_is_the_default() -> None:
         assert {launches.words_of(array("q", words)).device.type for words in ([], [1])} == {"cpu"}
 
 
-def test_uploads_stay_few_if_threads_added_some_at_once() -> None:
-    known = {k: torch.zeros(1) for k in range(launches.TABLES + 1)}
+@pytest.mark.parametrize("more", [0, 1])
+def test_uploads_stay_few_also_if_threads_added_some_at_once(more: int) -> None:
+    known = {k: torch.zeros(1) for k in range(launches.TABLES + more)}
     found = launches.kept(known, CPU, lambda: array("q", [7]))
     assert [*known.values()] == [found]
 

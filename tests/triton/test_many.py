@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,22 @@ def test_what_the_kernel_cannot_move_together_is_torchs(monkeypatch: pytest.Monk
     assert not taken((run, x), (many, x))
     assert not taken((run, x), (run, meta))
     assert not taken((run, meta), (run, x))
+
+
+@pytest.mark.parametrize("kind", [list, iter])
+def test_a_batch_keeps_its_tensors_alive(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has only their addresses to run on."""
+    open_gates(monkeypatch)
+    monkeypatch.setattr(cuda, "why_not", lambda _device: "")
+    x, y = torch.zeros(8), torch.zeros(8)
+    kept = [weakref.ref(x), weakref.ref(y)]
+    items = [(((0, 0, (0, 0, ((8, 1, 1),))),), [x], [y])]
+    batch, once = Batch.of(kind(items)), Batch.prepared(kind(items), once=True)
+    assert batch is not None
+    assert once is not None
+    assert batch.launches == once.launches == 1
+    del x, y, items, once
+    assert None not in [tensor() for tensor in kept]
 
 
 def test_several_outputs_are_moved_at_once_too(

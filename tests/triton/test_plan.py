@@ -185,6 +185,23 @@ def test_a_run_of_odd_length_is_vectors_and_a_rest() -> None:
     found = pieces_of(((0, 0, (32, 16, ((50_257, 1, 1),))),), 2, [16], [16])
     assert found is not None
     assert [one.cut.tile.unit for one in found] == [8, 2]
+    whole, end = 2 * (16 + 50_256), 2 * (16 + 50_257)
+    assert [one.cut.spans[1] for one in found] == [(32, whole), (whole, end)]
+
+
+@pytest.mark.parametrize(
+    "loops",
+    [
+        ((3, 1, 1),),  # less than a vector
+        ((50_257, 2, 1),),  # with gaps
+        ((50_257, 1, 2),),
+        ((25, 1, 1), (7, 25, 30)),  # a run of several
+    ],
+)
+def test_other_moves_are_one_piece_each(loops: Loops) -> None:
+    found = pieces_of(((0, 0, (0, 0, loops)),), 2, [16], [16])
+    assert found is not None
+    assert [one.cut for one in found] == [cut(0, 0, loops, 2, (16, 16))]
 
 
 def test_addresses_are_beside_the_table() -> None:
@@ -193,6 +210,16 @@ def test_addresses_are_beside_the_table() -> None:
     made = plan([Piece(rows, (0, 2)), Piece(rows, (1, 2))])
     assert made.ends([111, 222, 333]).tolist() == [111, 333, 222, 333]
     assert made.words[: 2 * WORDS].tolist() == [*rows.words, *rows.words]
+
+
+def test_places_count_the_arrays_of_one_call_after_the_other() -> None:
+    run = 0, 0, ((64, 1, 1),)
+    joins, splits = ((0, 0, run), (1, 0, run)), ((0, 0, run), (0, 1, run))
+    made = planned(
+        (joins, 4, [16, 16], [16]), (splits, 4, [16], [16, 16]), (joins, 4, [16] * 2, [16])
+    )
+    assert made is not None
+    assert made.places == ((0, 2), (1, 2), (3, 4), (3, 5), (6, 8), (7, 8))
 
 
 def test_pieces_are_counted_over_all_launches() -> None:
