@@ -75,11 +75,15 @@ def test_what_is_too_much_has_no_plan(loops: Loops) -> None:
     assert planned(((small,), 4, [16], [16]), ((small,), 4, [16], [16])) is not None
 
 
+TURN = ((0, 0, (0, 0, ((512, 1, 512), (512, 512, 1)))),), 4, [16], [16]
+
+
 @pytest.mark.parametrize(("pieces", "tiles"), [(1, (1 << 31) - 1), (2, (1 << 30) - (1 << 20))])
 def test_31_bits_count_tiles_and_the_programs_of_a_launch(pieces: int, tiles: int) -> None:
     for many, found in ((tiles, True), ((1 << 31) // pieces, False)):
         call = ((0, 0, (0, 0, ((many * STRIP, 1, 1),))),) * pieces, 1, [16], [16]
         assert (planned(call) is not None) is found
+        assert (planned(call, TURN) is not None) is found  # of which there are few
         assert (pieces_of(*call) is not None) is (found or pieces > 1)
 
 
