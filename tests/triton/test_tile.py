@@ -99,9 +99,11 @@ READ, WRITTEN = (0, 1, 2, 3), (0, 2, 1, 3)
         ((300, 6, 64, 2), (3, 2, 1, 0), (64, 64, 2, 1), ((1, 0, 2, 3), WRITTEN), (256, 128)),
         # it continues both
         ((4, 1000, 4), (2, 1, 0), (128, 4, 4, 1), ((1, 0, 2, 3), (2, 0, 1, 3)), (1024, 1024)),
-        # c continues q and c and p it, one side each, where q and c are short
+        # w continues q, and p continues q and c, which are short: all four
         ((8, 4, 32, 2, 32, 2), PATCHES, (2, 4, 2, 32), ((1, 0, 3, 2), (3, 0, 2, 1)), (256, 1024)),
         ((8, 32, 32, 2, 2, 4), IMAGES, (32, 2, 4, 2), ((0, 3, 1, 2), (2, 3, 0, 1)), (1024, 256)),
+        # a line of channels is not
+        ((8, 64, 32, 2, 32, 2), PATCHES, (32, 64, 2, 1), ((1, 0, 2, 3), WRITTEN), (128, 256)),
     ],
 )
 def test_the_loop_that_continues_a_short_one_is_next_to_it(
