@@ -61,10 +61,11 @@ _SHAPES = {
 
 FAMILIES: dict[str, Loops] = {name: permuted(*case) for name, case in _SHAPES.items()} | {
     "tokens, repeated": ((40, 2, 24), (3, 0, 8), (2, 1, 4), (4, 80, 1)),
+    "tokens, backwards": ((40, 2, 16), (2, 320, 8), (2, 1, 4), (4, -80, 1)),
     "tokens, with gaps between": ((40, 2, 27), (3, 320, 9), (2, 1, 4), (4, 80, 1)),
     "latents, with gaps between": ((40, 27, 2), (3, 9, 320), (4, 1, 80), (2, 4, 1)),
 }
-"""Transpositions of row-major arrays, one that repeats, and two where short loops go on nowhere."""
+"""Transpositions of row-major arrays, one that repeats, one that turns, and two with gaps."""
 
 EDGES = [
     ((rows * 31 * 8 // itemsize + more, 31 * 4 // itemsize * 2 + wider), itemsize)

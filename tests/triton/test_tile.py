@@ -136,6 +136,24 @@ def test_patches_and_images_are_moved_in_whole_sectors(
             assert 32 * sectors.size == inside.sum() * found.tile.unit
 
 
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((8, 16, 64, 8, 512, 8), PATCHES),
+        ((8, 64, 512, 8, 8, 16), IMAGES),
+        ((64, 120, 64, 120), (2, 0, 3, 1)),
+        ((64, 31, 64, 31), (2, 0, 3, 1)),
+    ],
+)
+def test_four_axes_are_no_more_than_a_tile(
+    shape: tuple[int, ...], axes: tuple[int, ...], itemsize: int
+) -> None:
+    found = cut(0, 0, permuted(shape, axes), itemsize, (16, 16))
+    assert found is not None
+    assert TILE // 4 <= found.tile.nbytes <= TILE
+
+
 def odd_tile(itemsize: int) -> Tile:
     """The tile of a large transpose whose rows begin anywhere."""
     found = cut(0, 0, permuted((4089, 8185), (1, 0)), itemsize, (16, 16))
