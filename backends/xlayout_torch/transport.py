@@ -8,7 +8,7 @@ compiler knows how to overlap and to merge.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -22,6 +22,7 @@ from xlayout_torch.memory import PLAIN
 from xlayout_torch.pairs import swap
 
 _ops = torch.ops._c10d_functional
+_c10d: Any = torch.distributed.distributed_c10d
 _CARRIED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32)
 
 
@@ -40,7 +41,7 @@ def exchange(
         swap(_cut(bits, out, ranks), _cut(got, into, ranks), group)
         return got.view(buffer.dtype)
     if mesh is not None and len(ranks) < group.size():
-        group = _group_of(mesh, ranks)
+        group = _group_of(group, tuple(sorted(ranks)))
     order = sorted(range(len(ranks)), key=ranks.__getitem__)  # groups sort their ranks
     sorts = order != list(range(len(ranks)))
     if sorts:
@@ -131,20 +132,25 @@ def _company(mesh: DeviceMesh | None) -> Any:
     return mesh.get_group() if mesh is not None and mesh.ndim == 1 else dist.group.WORLD
 
 
-def _group_of(mesh: DeviceMesh, ranks: Sequence[int]) -> Any:
-    """A group of these ranks, all of a mesh; others are not needed to make it.
+@cache
+def _group_of(world: Any, ranks: tuple[int, ...]) -> Any:
+    """A group of these ranks alone; others are not needed to make it.
 
-    A compiler follows only what the mesh itself has for that, which needs names, and all ranks of
-    the mesh that it is a part of.
+    It is named by its ranks. `dist.new_group` would name it by the number of groups that a rank is
+    in, too, and ranks that are in more of them than others would never find each other.
     """
-    if torch.compiler.is_compiling():
-        return mesh._flatten().get_group()
-    return _made(dist.group.WORLD, tuple(sorted(ranks)))
-
-
-@lru_cache(64)
-def _made(_world: Any, ranks: tuple[int, ...]) -> Any:
-    return dist.new_group(list(ranks), use_local_synchronization=True)
+    kind, store = _c10d._world.pg_map[world]
+    made, _ = _c10d._new_process_group_helper(
+        len(ranks),
+        ranks.index(dist.get_rank()),
+        list(ranks),
+        dist.Backend(kind),
+        store,
+        f"xlayout {ranks}",
+        timeout=_c10d._get_default_timeout(kind),
+    )
+    _c10d._world.pg_group_ranks[made] = {rank: place for place, rank in enumerate(ranks)}
+    return made
 
 
 def _line(mesh: DeviceMesh, axes: tuple[int, ...]) -> tuple[int, ...]:

@@ -195,15 +195,18 @@ def meets_in_pairs(rank: int, layout: Layout, halves: Sharding) -> str:
     return "fine"
 
 
-def apart(rank: int, pairs: bool) -> tuple[list[float], float]:
+def apart(rank: int, how: str) -> tuple[list[float], float]:
     """What two ranks exchange on a mesh of their own, and how many then meet in a new group."""
     mesh, found = DeviceMesh("cpu", [[0], [1]]), []
+    dist.new_group([0])  # one of the two is in more groups than the other
     if rank < 2:
         part = torch.arange(4.0)[2 * rank : 2 * rank + 2]
         x = DTensor.from_local(part, mesh, [Shard(0), Replicate()], run_check=False)
-        asked = transport._in_pairs if pairs else lambda *_: False
+        asked = transport._in_pairs if how == "in pairs" else lambda *_: False
+        torch._dynamo.reset()
+        run = torch.compile(reshard, fullgraph=True, backend="aot_eager", disable=how != "compiled")
         with mock.patch.object(transport, "_in_pairs", asked):
-            found = reshard(x, [Replicate(), Replicate()]).to_local().tolist()
+            found = run(x, [Replicate(), Replicate()]).to_local().tolist()
     count = torch.ones(())
     dist.all_reduce(count, group=dist.new_group())
     return found, count.item()

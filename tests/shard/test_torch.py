@@ -157,10 +157,10 @@ def test_an_op_on_fused_shards_lands_in_rows_without_a_word(ranks: Pool, comm: s
         np.testing.assert_array_equal(local, ROWS.layout(rank, SHAPE)(glu(x)))
 
 
-@pytest.mark.parametrize("pairs", [True, False], ids=["in pairs", "as over NCCL"])
-def test_ranks_of_a_mesh_need_no_others(ranks: Pool, pairs: bool) -> None:
+@pytest.mark.parametrize("how", ["in pairs", "as over NCCL", "compiled"])
+def test_ranks_of_a_mesh_need_no_others(ranks: Pool, how: str) -> None:
     """Neither do they wait for others, nor do names of later groups disagree."""
-    assert ranks(on_ranks.apart, pairs) == [([0.0, 1.0, 2.0, 3.0], 4.0)] * 2 + [([], 4.0)] * 2
+    assert ranks(on_ranks.apart, how) == [([0.0, 1.0, 2.0, 3.0], 4.0)] * 2 + [([], 4.0)] * 2
 
 
 def test_a_rank_that_fails_is_named(ranks: Pool) -> None:
