@@ -84,6 +84,8 @@ STYLES = [
     ("self_attn.k_proj", "colwise_gather_output", {"cut": "column", "gather": True}),
     ("lm_head", "colwise_rep", {"cut": "column", "gather": True}),
     ("mlp.gate_up", "packed_colwise", {"cut": "column", "features": "plain + plain"}),
+    ("self_attn.qk", "packed_colwise", {"cut": "column", "features": "heads + heads"}),
+    ("attn.kv_proj", "packed_colwise", {"cut": "column", "features": "kv_heads + kv_heads"}),
     ("mlp.down_proj", "rowwise", {"cut": "row"}),
     ("self_attn.o_proj", "rowwise", {"cut": "row", "features": "heads"}),
     ("self_attn.o_proj", "rowwise_split_input", {"cut": "row", "scatter": True}),

@@ -160,7 +160,9 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 
 _OWN = "local_params"  # a module's own parameters are plain tensors, as here they always are
-_FEATURES = {"k_proj": "kv_heads", "v_proj": "kv_heads", "query_key_value": "groups"}
+_FEATURES = {
+    "k_proj": "kv_heads", "v_proj": "kv_heads", "kv_proj": "kv_heads", "query_key_value": "groups"
+}  # fmt: skip
 
 
 def as_rules(given: Any) -> tuple[Rule, ...]:
@@ -193,8 +195,8 @@ def as_rules(given: Any) -> tuple[Rule, ...]:
 def _from_style(pattern: str, style: str) -> Rule:
     options = dict(_STYLES[style])
     heads = "attn" in pattern or "attention" in pattern
-    if heads and options["cut"] in ("column", "row") and "features" not in options:
+    if heads and options["cut"] in ("column", "row"):
         whole = options.get("gather") or options.get("scatter")  # then every rank sees whole heads
-        found = _FEATURES.get(pattern.rpartition(".")[2], "heads")
-        options["features"] = "plain" if whole else found
+        found = "plain" if whole else _FEATURES.get(pattern.rpartition(".")[2], "heads")
+        options["features"] = options.get("features", "plain").replace("plain", found)
     return Rule(pattern, **options)
