@@ -10,9 +10,10 @@ from torch import nn
 
 from tests.tp.models import batch, made
 from tests.tp.on_ranks import mesh_of
+from tests.tp.on_ranks_uses import Attention, x
 from xlayout import tp
 
-__all__ = ["adapted"]
+__all__ = ["adapted", "adapted_everywhere"]
 
 RULES = [
     tp.Rule("q_proj.base_layer", "column", "heads"),
@@ -56,3 +57,20 @@ def adapted(rank: int, ranks: int) -> None:
     for name, gradient in trained.items():
         part = plan[name].sharding.layout(rank, plan[name].shape)
         torch.testing.assert_close(model.get_parameter(name).grad, part(gradient))
+
+
+def adapted_everywhere(_rank: int, ranks: int) -> None:
+    """Attention of which every layer has an adapter still counts the heads of its rank."""
+    whole, rules = Attention(4, 2), [tp.Rule("lora_*", "whole")]
+    for name, cut, features, small in (
+        ("q_proj", "column", "heads", "lora_B"),
+        ("k_proj", "column", "kv_heads", "lora_B"),
+        ("v_proj", "column", "kv_heads", "lora_B"),
+        ("o_proj", "row", "heads", "lora_A"),
+    ):
+        setattr(whole.self_attn, name, Adapted(getattr(whole.self_attn, name)))
+        for layer in ("base_layer", small):
+            rules.insert(0, tp.Rule(f"{name}.{layer}", cut, features))  # type: ignore[arg-type]
+    cut_up: Any = copy.deepcopy(whole)
+    model = tp.parallelize(cut_up, mesh_of(ranks), rules=rules, config=whole.config)
+    torch.testing.assert_close(model(x(3, 8)), whole(x(3, 8)))

@@ -32,6 +32,10 @@ def test_adapters_beside_layers_are_cut_by_rules(four: Ranks) -> None:
     four(on_ranks_adapters.adapted, 4)
 
 
+def test_heads_are_counted_where_every_layer_has_an_adapter(two: Ranks) -> None:
+    two(on_ranks_adapters.adapted_everywhere, 2)
+
+
 def test_a_plan_may_list_weights_in_any_order(two: Ranks) -> None:
     """As a plan made from a checkpoint with sorted names does."""
     two(on_ranks_uses.sorted_plan, 2)

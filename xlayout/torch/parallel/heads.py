@@ -15,6 +15,7 @@ from torch import nn
 from xlayout.errors import ShardingError
 
 __all__ = [
+    "counts_heads",
     "forbid_dropout",
     "refuse_modules_of_heads",
     "refuse_other_heads",
@@ -53,6 +54,15 @@ def set_local_heads(module: nn.Module, whole: tuple[int, int], own: tuple[int, i
         if numbers:
             counted: Any = OwnHeads(config, numbers)
             module.config = counted
+
+
+def counts_heads(module: nn.Module) -> bool:
+    """Whether a module, or its config, has a number of heads."""
+    return any(
+        isinstance(getattr(owner, name, None), int)
+        for owner in (module, getattr(module, "config", None))
+        for name in (*_spelled(module, _HEADS, kv=False), *_spelled(module, _KV_HEADS, kv=True))
+    )
 
 
 class OwnHeads:

@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from xlayout.errors import ShardingError
 from xlayout.torch.parallel.assignment import Weight, assignments, weights_of
 from xlayout.torch.parallel.heads import (
+    counts_heads,
     forbid_dropout,
     refuse_modules_of_heads,
     refuse_other_heads,
@@ -96,14 +97,23 @@ def _shift_padding(module: nn.Embedding, rows: range) -> None:
 
 
 def _attention(model: nn.Module, plan: TensorPlan) -> list[nn.Module]:
-    """The modules whose layers are cut between heads."""
+    """The modules whose layers are cut between heads.
+
+    Around a layer there may be a module that counts none, as an adapter is: then it is the one
+    around that which does.
+    """
     found: dict[str, None] = {}
     for name, placed in plan.items():
         rule = placed.rule
         if rule is None or rule.cut != "column" or rule.gather or not rule.between_heads:
             continue
         layer, _, leaf = name.rpartition(".")
-        found[layer.rpartition(".")[0] if leaf in ("weight", "bias") else layer] = None
+        owner = layer.rpartition(".")[0] if leaf in ("weight", "bias") else layer
+        around = owner.rpartition(".")[0]
+        inner, outer = model.get_submodule(owner), model.get_submodule(around)
+        found[owner] = None
+        if counts_heads(outer) and not counts_heads(inner):
+            found[around] = None
     heads, kv_heads = plan.numbers.heads or 0, plan.numbers.kv_heads or 0
     for name in found:
         refuse_other_heads(name, model.get_submodule(name), heads)
