@@ -11,7 +11,7 @@ from tests.tp.on_ranks import mesh_of
 from xlayout import tp
 from xlayout.torch import clip_grad_norm_
 
-__all__ = ["clipped", "weighted"]
+__all__ = ["clipped", "told", "weighted"]
 
 
 class Shift(nn.Module):
@@ -70,3 +70,32 @@ def weighted(rank: int, ranks: int) -> None:
     torch.testing.assert_close(own, gradient.chunk(ranks)[rank])
     expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1)
     torch.testing.assert_close(clip_grad_norm_(model, 0.1), expected)
+
+
+class Bank(nn.Module):
+    """Two matrices in one module, which is told more than its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.down = nn.Parameter(torch.randn(8, 4)), nn.Parameter(torch.randn(4, 8))
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor, mask: None, *, n: int) -> torch.Tensor:
+        """The product of some rows with both, `n` times."""
+        assert mask is None
+        y: torch.Tensor = n * (x[ids] @ self.up.T).tanh() @ self.down.T
+        return y
+
+
+def told(_rank: int, ranks: int) -> None:
+    """Of the arguments of a module whose results are summed, only numbers have gradients."""
+    whole = nn.ModuleDict({"x": Bank()})
+    rules = [tp.Rule("x", "sum"), tp.Rule("x.up", "column"), tp.Rule("x.down", "row")]
+    model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), rules=rules)
+    seen = []
+    for m in (whole, model):
+        x = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+        y = m["x"](x, torch.tensor([2, 0]), None, n=2)
+        y.square().sum().backward()
+        seen.append((y, x.grad))
+    torch.testing.assert_close(seen[1], seen[0])

@@ -107,6 +107,10 @@ def test_a_rank_has_the_numbers_of_its_own_heads(two: Ranks) -> None:
     two(on_ranks_bias.weighted, 2)
 
 
+def test_a_module_of_experts_is_told_more_than_its_input(two: Ranks) -> None:
+    two(on_ranks_bias.told, 2)
+
+
 @pytest.mark.parametrize(
     ("case", "text"),
     [
