@@ -31,12 +31,21 @@ static int64_t bytes_of_side(const Copy *c, const Side *side)
     return bytes;
 }
 
+/* Whether L1 would lose the lines of this side before all of each is used. */
+static bool lose_lines(const Copy *c, const Side *other, bool out)
+{
+    const Loop *across = &c->loop[other->loop[0]];
+    return lines_held(out ? across->out : across->in) < LINE / c->width;
+}
+
 /* Adds the loops that continue a side where it is contiguous, until it has `enough` bytes. A side whose first loop is
- * long needs none; in the caches, a vector is long, unless the other side is less than one. */
+ * long needs none; in the caches, a vector is long, unless the other side is less than one, or narrow elements lie so
+ * that L1 loses their lines. */
 static void extend(const Copy *c, Side *side, const Side *other, bool out, int64_t enough)
 {
     int64_t bytes = bytes_of_side(c, side);
-    const int64_t enough_alone = bytes_of_side(c, other) < VECTOR ? LONG_ENOUGH : c->cached ? VECTOR : LINE;
+    const bool vector = c->cached && (c->width >= 8 || !lose_lines(c, other, out));
+    const int64_t enough_alone = bytes_of_side(c, other) < VECTOR ? LONG_ENOUGH : vector ? VECTOR : LINE;
     if (side->count == 1 && bytes >= enough_alone) return;
     for (int k = 0; bytes < enough && k < c->rank; k++) {
         if ((out ? c->loop[k].out : c->loop[k].in) != bytes || has_loop(side, k) || has_loop(other, k)) continue;

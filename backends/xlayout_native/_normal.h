@@ -79,6 +79,13 @@ static void normalise(Copy *c)
     c->rank = fused;
 }
 
+/* How many lines this far apart L1 holds beside as many others. */
+static int64_t lines_held(int64_t step)
+{
+    const int64_t power = magnitude(step) & -magnitude(step); /* the largest that divides it */
+    return L1_WAY / max(min(power, L1_WAY), LINE) * (L1_WAYS / 2);
+}
+
 /* Whether so many elements, which one kernel can take, lie next to those of the next step. */
 static bool is_zip(int64_t n, int64_t step, int64_t width)
 {

@@ -11,6 +11,8 @@ enum {
     AHEAD = 1024,           /* how far streaming kernels prefetch ahead, in bytes */
     MEMCPY_FROM = 1 << 13, /* bytes of a block from which a call of memcpy pays */
     L1_SHARE = 1 << 14,     /* bytes that may be prefetched into L1 at a time: half of it */
+    L1_WAY = 4096,          /* bytes of one of the ways of L1 in most processors, */
+    L1_WAYS = 8,            /* and their number */
 };
 
 /* A box: `batch` x `rows` x `columns` elements of `width` bytes. `rows` is the axis along which the output is

@@ -72,6 +72,9 @@ static int64_t shape_transpose(Copy *c)
     *high = min(row->n, rows);
     *wide = min(column->n, round_to_lines(max(columns, room / *high), c->width));
     *high = min(row->n, round_to_lines(max(rows, room / *wide), c->width));
+    /* Where a side is less than a line, the same lines are met again in the next box, unless L1 lost them. */
+    if (c->cached && row->n < side) *wide = min(*wide, max(lines_held(column->out), side));
+    if (c->cached && column->n < side) *high = min(*high, max(lines_held(row->in), side));
     c->band = max(rows_held(row->in) / side, 1) * side;
     return max(room / (*high * *wide), 1);
 }

@@ -1,4 +1,5 @@
-/* _short: blocks of at most a line, of any width and to any address, with streaming stores. A part of _lanes.h, for vectors of a line.
+/* _short: blocks of at most a line, of any width and to any address, with streaming stores. A part of _lanes.h, for
+ * vectors of a line.
  *
  * A masked load puts each block in its place in a vector, which is stored once it is full. Longer blocks are in
  * _blocks.h.

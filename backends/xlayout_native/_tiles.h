@@ -7,7 +7,6 @@
 enum {
     STAGE = 3 * TILE,  /* holds a tile of any copy: its bytes, and two lines for each segment */
     AHEAD_LINES = 128, /* prefetched before a transpose needs them */
-    L1_WAY = 4096, L1_WAYS = 8, /* L1 of most processors: bytes of one of its ways, and their number */
     CARRY_LINES = TILE / LINE /* a line for each column of a tile, which has no more columns */
 };
 _Static_assert(RUN + 2 * LINE <= STAGE, "a stage must hold a block");
