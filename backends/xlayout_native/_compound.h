@@ -31,11 +31,11 @@ static int64_t bytes_of_side(const Copy *c, const Side *side)
     return bytes;
 }
 
-/* Whether L1 would lose the lines of this side before all of each is used. */
+/* Whether L1, with all that it holds, would lose the lines of this side before all of each is used. */
 static bool lose_lines(const Copy *c, const Side *other, bool out)
 {
     const Loop *across = &c->loop[other->loop[0]];
-    return lines_held(out ? across->out : across->in) < LINE / c->width;
+    return lines_held(out ? across->out : across->in) < min(across->n, LINE / c->width) / 2;
 }
 
 /* Adds the loops that continue a side where it is contiguous, until it has `enough` bytes. A side whose first loop is

@@ -79,9 +79,11 @@ static void normalise(Copy *c)
     c->rank = fused;
 }
 
-/* How many lines this far apart L1 holds beside as many others. */
+/* How many lines this far apart L1 holds beside as many others. Of steps within a line any number: each is used at
+ * once. */
 static int64_t lines_held(int64_t step)
 {
+    if (magnitude(step) < LINE) return INT64_MAX;
     const int64_t power = magnitude(step) & -magnitude(step); /* the largest that divides it */
     return L1_WAY / max(min(power, L1_WAY), LINE) * (L1_WAYS / 2);
 }
