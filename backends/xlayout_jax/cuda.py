@@ -8,7 +8,6 @@ XLAYOUT_TRITON=off does without the kernel.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,11 +16,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from xlayout_jax.launches import CompileError, capability, launched, numbered
+from xlayout_jax.launches import capability, launched, numbered
 from xlayout_jax.primitive import relayout_p
 from xlayout_jax.programs import nbytes, on, spread
 from xlayout_triton.plan import Moves, Plan
 from xlayout_triton.tile import VECTOR
+from xlayout_triton.uncompiled import CompileError, reason_of, say
 
 __all__ = ["GATES", "SMALL", "called", "status", "why_not"]
 
@@ -88,22 +88,8 @@ def called(
     except CompileError as error:
         if moves is _TRIAL_MOVES:
             raise
-        _say(str(error))
+        say(error, "XLA")
         return None
-
-
-def _say(reason: str) -> None:
-    """Warn that XLA copies in place of the kernel, once for each reason."""
-    if reason not in _said:
-        _said.add(reason)
-        text = (
-            f"the Triton kernel does not compile for some copies, which XLA makes: {reason}; "
-            "XLAYOUT_TRITON=off leaves all of them to XLA"
-        )
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-
-_said: set[str] = set()
 
 
 def status() -> str:
@@ -136,7 +122,7 @@ def why_not() -> str:
             if not np.array_equal(jax.device_get(made), _TRIAL.plain([*halves])[0]):
                 return "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, XLA can copy
-        return (str(error) or type(error).__name__).partition("\n")[0]
+        return reason_of(error)
     return ""
 
 

@@ -17,14 +17,11 @@ from jax.interpreters import mlir
 
 from xlayout_triton.plan import ALONE, Launch, Moves, Plan, planned
 from xlayout_triton.tile import VECTOR
+from xlayout_triton.uncompiled import CompileError, reason_of
 
-__all__ = ["TARGET", "CompileError", "capability", "launched", "numbered"]
+__all__ = ["TARGET", "capability", "launched", "numbered"]
 
 TARGET = "triton_kernel_call"
-
-
-class CompileError(RuntimeError):
-    """Triton does not compile the kernel for a launch; the first line of what it says."""
 
 
 @lru_cache(1024)
@@ -120,7 +117,7 @@ def _kernel(launch: Launch, inputs: int, outputs: int, capability: int) -> Any:
     try:
         made = triton.compile(source, target, tile.options)
     except Exception as error:
-        raise CompileError((str(error) or type(error).__name__).partition("\n")[0]) from error
+        raise CompileError(reason_of(error)) from error
     name, shared = made.metadata.name, made.metadata.shared
     ptx, ttir = made.asm["ptx"], made.asm["ttir"]
     return gpu_triton.TritonKernel(name, tile.warps, 1, shared, ptx, ttir, capability)

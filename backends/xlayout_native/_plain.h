@@ -9,7 +9,7 @@ enum {
     MAX_THREADS = 64,
     LINE = 64,              /* bytes of a cache line */
     AHEAD = 1024,           /* how far streaming kernels prefetch ahead, in bytes */
-    MEMCPY_FROM = 1 << 13, /* bytes of a block from which a call of memcpy pays */
+    MEMCPY_FROM = 1 << 13,  /* bytes of a block from which a call of memcpy pays */
     L1_SHARE = 1 << 14,     /* bytes that may be prefetched into L1 at a time: half of it */
     L1_WAY = 4096,          /* bytes of one of the ways of L1 in most processors, */
     L1_WAYS = 8,            /* and their number */

@@ -9,6 +9,7 @@ from typing import Any
 from xlayout_torch import cuda, launches
 from xlayout_torch.memory import count_write
 from xlayout_triton.plan import Moves, Plan, alignment, planned
+from xlayout_triton.uncompiled import CompileError, say
 
 __all__ = ["Batch", "move_many"]
 
@@ -26,8 +27,8 @@ def move_many(items: Items) -> bool:
         return False
     try:
         batch.run()
-    except launches.CompileError as error:
-        launches.say(error)
+    except CompileError as error:
+        say(error, "torch")
         return False
     return True
 

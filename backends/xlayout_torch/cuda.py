@@ -21,6 +21,7 @@ from xlayout_native.strided import one_move
 from xlayout_torch import launches, memory, native
 from xlayout_torch.launches import Uploads
 from xlayout_triton.plan import Moves, Plan, alignment, planned
+from xlayout_triton.uncompiled import CompileError, reason_of, say
 
 __all__ = [
     "GATES",
@@ -121,7 +122,7 @@ def why_not(device: torch.device) -> str:
         with _waiting(device):
             return "" if _trial(device) else "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, torch can copy
-        return launches.reason_of(error)
+        return reason_of(error)
 
 
 def _trial(device: torch.device) -> bool:
@@ -198,8 +199,8 @@ def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
         return False
     try:
         return copy(moves, arrays[0].itemsize, addresses_of(arrays), addresses_of(outputs), device)
-    except launches.CompileError as error:
-        launches.say(error)
+    except CompileError as error:
+        say(error, "torch")
         return False
 
 

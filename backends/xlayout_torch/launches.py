@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from array import array
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
@@ -12,30 +11,15 @@ from typing import Any
 import torch
 
 from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Plan
+from xlayout_triton.uncompiled import CompileError, reason_of
 
-__all__ = [
-    "TABLES",
-    "CompileError",
-    "Uploads",
-    "interprets",
-    "kept",
-    "launch",
-    "on",
-    "reason_of",
-    "say",
-    "uploaded",
-    "words_of",
-]
+__all__ = ["TABLES", "Uploads", "interprets", "kept", "launch", "on", "uploaded", "words_of"]
 
 TABLES = 16
 """Uploads that a plan keeps: its tables for streams, and its ends for where tensors lay before."""
 
 Uploads = dict[Hashable, Any]
 """What a plan has on devices."""
-
-
-class CompileError(RuntimeError):
-    """Triton does not compile, or load, what a launch needs, so that it was not started."""
 
 
 def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) -> None:
@@ -83,26 +67,6 @@ def _compiled(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
     kernel = copy_tiles.warmup(*arguments, grid=grid, **one.tile.options, **early)
     kernel[grid]  # loads it
     return kernel
-
-
-def say(error: CompileError) -> None:
-    """Warn that torch copies in place of the kernel, once for each reason."""
-    reason = str(error)
-    if reason not in _said:
-        _said.add(reason)
-        text = (
-            f"the Triton kernel does not compile for some copies, which torch makes: {reason}; "
-            "XLAYOUT_TRITON=off leaves all of them to torch"
-        )
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-
-_said: set[str] = set()
-
-
-def reason_of(error: Exception) -> str:
-    """The first line of what an error says, or else its name."""
-    return (str(error) or type(error).__name__).partition("\n")[0]
 
 
 @cache

@@ -13,6 +13,7 @@ import pytest
 import xlayout as xl
 from tests.native.oracle import Buffer, expect
 from xlayout_jax import cuda, launches, primitive
+from xlayout_triton import uncompiled
 
 
 class There:
@@ -109,7 +110,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(triton, "compile", compiles)
     monkeypatch.setattr(cuda, "why_not", lambda: "")
-    monkeypatch.setattr(cuda, "_said", set())
+    monkeypatch.setattr(uncompiled, "_said", set())
     launches.described.cache_clear()
     yield
     launches.described.cache_clear()
@@ -133,7 +134,7 @@ def test_what_does_not_compile_later_is_xlas_and_that_is_said_once() -> None:
 def test_a_trial_that_does_not_compile_says_why_and_warns_of_nothing() -> None:
     x = jax.ShapeDtypeStruct((3, 66, 40), "int32")
     trial = jax.jit(lambda *xs: primitive.relayout_p.bind(*xs, linear=cuda._TRIAL, alone=True))
-    with pytest.raises(launches.CompileError, match=r"^no space left$"):
+    with pytest.raises(uncompiled.CompileError, match=r"^no space left$"):
         trial.trace(x, x).lower(lowering_platforms=("cuda",))
 
 

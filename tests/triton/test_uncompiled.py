@@ -15,6 +15,7 @@ from tests.triton.test_launch import CPU
 from tests.triton.test_many import open_gates
 from xlayout_torch import cuda, launches
 from xlayout_torch.batch import move_many
+from xlayout_triton import uncompiled
 from xlayout_triton.tile import Tile
 
 pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
@@ -62,8 +63,9 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[Triton]:
     open_gates(monkeypatch)
     for name in ("SMALL", "SEVERAL"):
         monkeypatch.setattr(cuda, name, 0)
-    for name, value in (("_kernels", {}), ("_refused", {}), ("_said", set())):
-        monkeypatch.setattr(launches, name, value)
+    for name in ("_kernels", "_refused"):
+        monkeypatch.setattr(launches, name, {})
+    monkeypatch.setattr(uncompiled, "_said", set())
     monkeypatch.setattr(copy, "copy_tiles", stands)
     monkeypatch.setattr(launches, "interprets", lambda: False)
     monkeypatch.setattr(cuda, "why_not", lambda _device: "")

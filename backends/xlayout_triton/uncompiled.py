@@ -1,0 +1,34 @@
+"""Uncompiled: launches that Triton compiles no kernel for, so that the framework copies instead."""
+
+from __future__ import annotations
+
+import warnings
+
+__all__ = ["CompileError", "reason_of", "say"]
+
+
+class CompileError(RuntimeError):
+    """Triton does not compile, or load, what a launch needs, so that it was not started."""
+
+
+def reason_of(error: Exception) -> str:
+    r"""The first line of what an error says, or else its name.
+
+    >>> reason_of(ValueError("too wide\nsee there")), reason_of(KeyError())
+    ('too wide', 'KeyError')
+    """
+    return (str(error) or type(error).__name__).partition("\n")[0]
+
+
+def say(error: CompileError, framework: str) -> None:
+    """Warn that a framework copies in place of the kernel, once for each reason."""
+    text = (
+        f"the Triton kernel does not compile for some copies, which {framework} makes: {error}; "
+        f"XLAYOUT_TRITON=off leaves all of them to {framework}"
+    )
+    if text not in _said:
+        _said.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+_said: set[str] = set()
