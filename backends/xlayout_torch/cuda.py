@@ -34,6 +34,7 @@ __all__ = [
     "move",
     "status",
     "why_not",
+    "writer",
 ]
 
 SMALL = 1 << 24
@@ -64,6 +65,26 @@ def fresh(x: Any) -> Any | None:
         return None
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     return y if _moved(_one_move(x.shape, x.stride()), (x,), (y,)) else None
+
+
+def writer(
+    moves: Moves, count: int, shapes: Sequence[tuple[int, ...]]
+) -> Callable[[Any], Sequence[Any] | None]:
+    """All moves from one row-major tensor, of so many elements, into fresh ones, or None.
+
+    With fewer questions than `fresh` and `move` ask, for a host that has to keep up with a device.
+    """
+    least = SMALL if len(moves) == 1 else SEVERAL
+    alike = len(moves) == 1 and moves[0][2][2] == ((count, 1, 1),)  # torch's own is as fast
+
+    def write(x: Any) -> Sequence[Any] | None:
+        if alike or count * x.itemsize < least or is_closed(x) or not x.is_contiguous():
+            return None
+        dtype, device = x.dtype, x.device
+        made = [torch.empty(shape, dtype=dtype, device=device) for shape in shapes]
+        return made if _moved(moves, (x,), made) else None
+
+    return write
 
 
 def concatenates_well(xs: Sequence[Any], axis: int) -> bool:
@@ -129,17 +150,21 @@ def _trial(device: torch.device) -> bool:
     """Whether a few copies come out right."""
     x = torch.arange(3 * 66 * 80, dtype=torch.int32, device=device).view(3, 66, 80)
     odd = torch.arange(257 * 129, device=device).to(torch.uint8).view(257, 129)
+    pixels = torch.arange(1021 * 3, device=device).to(torch.uint8).view(1021, 3)
     halves = x, x[:, :, 40:]
     turn = 0, 0, ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
     join = [(j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2)]
-    shift = 0, 0, ((257, 129, 1), (129, 1, 257))
-    alone, shifted = (torch.zeros_like(z.mT).contiguous() for z in (x, odd))
+    alone = torch.zeros_like(x.mT).contiguous()
+    words = [torch.zeros_like(z.mT).contiguous() for z in (odd, pixels)]
     both = joined, turned = torch.zeros_like(x), torch.zeros_like(alone)
     copy(((0, 0, turn),), 4, [x.data_ptr()], [alone.data_ptr()], device)
-    copy(((0, 0, shift),), 1, [odd.data_ptr()], [shifted.data_ptr()], device)
+    for z, made in zip((odd, pixels), words, strict=True):
+        rows, columns = z.shape
+        loops = (rows, columns, 1), (columns, 1, rows)
+        copy(((0, 0, (0, 0, loops)),), 1, [z.data_ptr()], [made.data_ptr()], device)
     copy((*join, (0, 1, turn)), 4, addresses_of(halves), addresses_of(both), device)
-    made, wanted = (alone, turned, shifted, joined), (x.mT, x.mT, odd.mT, x)
-    return all(map(torch.equal, made, wanted))
+    found, wanted = (alone, turned, joined, *words), (x.mT, x.mT, x, odd.mT, pixels.mT)
+    return all(map(torch.equal, found, wanted))
 
 
 _one_waits = Lock()

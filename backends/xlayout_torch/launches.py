@@ -18,6 +18,9 @@ __all__ = ["TABLES", "Uploads", "interprets", "kept", "launch", "on", "uploaded"
 TABLES = 16
 """Uploads that a plan keeps: its tables for streams, and its ends for where tensors lay before."""
 
+ALONG = 1 << 16
+"""Bytes that CUDA takes along with a command, which is sooner there than what it has to fetch."""
+
 Uploads = dict[Hashable, Any]
 """What a plan has on devices."""
 
@@ -28,7 +31,7 @@ def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) 
     Raises:
         CompileError: there is no kernel for one of its launches; those before it were started.
     """
-    chained = _chains(table.device)
+    chained, stream = _chains(table.device), _stream(table.device)
     for place, one in enumerate(made.launches):
         link = (FURTHER if place else FIRST) if chained else ALONE
         fixed = one.jobs is not None, link, one.tile
@@ -36,7 +39,7 @@ def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) 
         kernel = _kernels.get((fixed, table.device))
         if kernel is None:  # of those known, Triton's own search takes half a launch's time
             kernel = _kernels[fixed, table.device] = _first(one, arguments, link)
-        kernel[one.programs, 1, 1](*arguments)
+        kernel[one.programs, 1, 1](*arguments, stream=stream)  # or Triton would ask for it again
 
 
 _kernels: dict[Any, Any] = {}
@@ -61,12 +64,21 @@ def _compiled(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
     from xlayout_triton.copy import copy_tiles
 
     if interprets():
-        return copy_tiles
+        return _Interpreted()
     early = {} if link == ALONE else {"launch_pdl": True}
     grid = one.programs, 1, 1
     kernel = copy_tiles.warmup(*arguments, grid=grid, **one.tile.options, **early)
     kernel[grid]  # loads it
     return kernel
+
+
+class _Interpreted:
+    """Launches that Triton interprets, which have no stream."""
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., Any]:
+        from xlayout_triton.copy import copy_tiles
+
+        return lambda *arguments, stream: copy_tiles[grid](*arguments)  # noqa: ARG005
 
 
 @cache
@@ -105,7 +117,11 @@ def kept(
 def uploaded(words: array[int], device: torch.device) -> Any:
     """The words on a device for the current stream, in order with its other work."""
     host = words_of(words)
-    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
+    if device.type != "cuda":
+        return host
+    if host.nbytes > ALONG:
+        host = host.pin_memory()  # or the host might wait
+    return host.to(device, non_blocking=True)
 
 
 def words_of(words: array[int]) -> Any:
@@ -126,6 +142,6 @@ _nowhere = nullcontext()
 
 def on(device: torch.device) -> Any:
     """A context in which a device is the current one."""
-    if device.type != "cuda" or torch.cuda.current_device() == device.index:
+    if device.type != "cuda" or torch._C._cuda_getDevice() == device.index:
         return _nowhere
     return torch.cuda.device(device)

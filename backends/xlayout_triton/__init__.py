@@ -3,12 +3,15 @@
 Its modules, from the bottom up:
 
     side            what lies side by side in a tile's input or output
-    shape, tile     a copy cut into tiles
+    shape           which axes a tile spans, and how far
+    words           which copies are moved in words that rows share
+    tile            a copy cut into tiles
     plan            many of them, as a table of numbers
     uncompiled      what is said where there is no kernel for them
     table, chain    what a program reads there, and what it waits for
-    shift           how it moves a tile of rows that begin within words
+    permute         words put together from the bytes of others
+    shift, narrow   how it moves a tile in words: of long rows, and of a few columns
     copy            the kernel, which moves all others
 
-The last four need Triton; the others are integers in, integers out.
+The last six need Triton; the others are integers in, integers out.
 """

@@ -12,10 +12,15 @@ import triton
 import triton.language as tl
 
 from xlayout_triton import chain
+from xlayout_triton.narrow import narrow_tile
 from xlayout_triton.shift import shift_tile
 from xlayout_triton.table import LENGTHS, SIZES, STRIDES, located, placed, three, unit_of
+from xlayout_triton.words import NARROW, SHIFTED
 
 __all__ = ["copy_arrays", "copy_tiles"]
+
+_SHIFTED = tl.constexpr(SHIFTED)
+_NARROW = tl.constexpr(NARROW)
 
 
 @triton.constexpr_function
@@ -113,8 +118,10 @@ def _run(
             source, target = _select(sources, tl.load(ends)), _select(targets, tl.load(ends + 1))
         else:
             source, target = sources + tl.load(ends), targets + tl.load(ends + 1)
-        if TILE.shifted:
+        if TILE.way == _SHIFTED:
             shift_tile(piece, number, source, target, LINK, TILE)
+        elif TILE.way == _NARROW:
+            narrow_tile(piece, number, source, target, LINK, TILE)
         else:
             _copy_tile(piece, number, source, target, LINK, TILE)
     chain.end(LINK)

@@ -160,10 +160,11 @@ def planned(*calls: tuple[Moves, int, Sequence[int], Sequence[int]]) -> Plan | N
 
 
 def plan(pieces: Iterable[Piece]) -> Plan:
-    """A launch for each kind of tile."""
-    kinds: dict[Tile, list[Piece]] = {}
+    """A launch for each kind of tile, of large ones first: what ends last is then short."""
+    found: dict[Tile, list[Piece]] = {}
     for piece in pieces:
-        kinds.setdefault(piece.cut.tile, []).append(piece)
+        found.setdefault(piece.cut.tile, []).append(piece)
+    kinds = dict(sorted(found.items(), key=lambda kind: -kind[0].nbytes))
     ordered = [piece for members in kinds.values() for piece in members]
     words = array("q", [word for piece in ordered for word in piece.cut.words])
     launches, first = [], 0

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from xlayout_triton.side import Loop
 
-__all__ = ["LINE", "NO_AXIS", "Four", "shape_of"]
+__all__ = ["LINE", "NO_AXIS", "USUAL", "Four", "shape_of"]
 
 LINE = 128
 """Bytes that the threads of a warp should find side by side."""
@@ -33,6 +33,9 @@ Four = tuple[int, int, int, int]
 Axes = tuple[Loop, Loop, Loop, Loop]
 
 _RBAC, _RABC, _BRAC, _ARBC = (0, 1, 2, 3), (0, 2, 1, 3), (1, 0, 2, 3), (2, 0, 1, 3)
+
+USUAL = _RBAC, _RABC
+"""The orders of a tile's sides where r continues neither a nor b."""
 
 
 def shape_of(

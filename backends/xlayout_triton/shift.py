@@ -9,6 +9,9 @@ neighbours again, as the words of the output have them, and written.
 Neighbours are other threads' words, which `gather` fetches by shuffles: to read them twice would
 take the second cache more than the rest does. A tile's first and last word in a row of the output
 may belong to other rows too. Those at the ends of a row are written element by element.
+
+Most tiles are whole. In these nothing is masked but the words that are left out: masks would be a
+third of all instructions, and how many there are is the limit.
 """
 
 from __future__ import annotations
@@ -17,47 +20,50 @@ import triton
 import triton.language as tl
 
 from xlayout_triton import chain
+from xlayout_triton.permute import funnel, joined, transposed
 from xlayout_triton.table import SIZES, STRIDES, placed, three, unit_of
-from xlayout_triton.tile import READ_WORD, ROW, WRITE_WORD
+from xlayout_triton.words import ROW, WORD
 
 __all__ = ["shift_tile"]
 
 _ROW = tl.constexpr(ROW)
-_READ = tl.constexpr(READ_WORD)
-_WRITE = tl.constexpr(WRITE_WORD)
+_WORD = tl.constexpr(WORD)
 
 
 @triton.jit
-def _both(low, high, bits):
-    # A word that begins so many bits into two of them; fewer than one has.
-    LAST: tl.constexpr = low.dtype.primitive_bitwidth - 1
-    bits = bits.to(low.dtype)
-    return (low >> bits) | ((high << 1) << (bits ^ LAST))
-
-
-@triton.constexpr_function
-def _every_other(part, bits):
-    # The bits of every other part of a word.
-    return sum(((1 << part) - 1) << at for at in range(0, bits, 2 * part))
+def _apart(begin, number, step):
+    # Addresses of rows: a product of 32 bits by 32 bits takes one instruction, and of 64 three.
+    return begin + (number.to(tl.uint32).to(tl.uint64) * step.to(tl.uint32)).to(tl.int64)
 
 
 @triton.jit
-def _turned(words, PART: tl.constexpr):
-    # As many words as each has elements, transposed: halves change places, then halves of halves.
-    COUNT: tl.constexpr = len(words)
-    if COUNT > 1:
-        HALF: tl.constexpr = PART // 2
-        MASK: tl.constexpr = _every_other(HALF, words[0].dtype.primitive_bitwidth)
+def _columns(words):
+    # Words of as many rows as one that is written has elements, as words down their columns.
+    if words[0].dtype.primitive_bitwidth == 32:
+        return _turned(words)
+    else:  # noqa: RET505 -- as below
         low = ()
         high = ()
-        for k in tl.static_range(COUNT // 2):
-            x = words[k]
-            y = words[k + COUNT // 2]
-            low += ((x & MASK) | ((y & MASK) << HALF),)
-            high += (((x >> HALF) & MASK) | (((y >> HALF) & MASK) << HALF),)
-        return _turned(low, HALF) + _turned(high, HALF)
-    else:  # noqa: RET505 -- or it would be compiled after the return above, too
-        return words
+        for k in tl.static_range(len(words)):
+            low += (words[k].to(tl.uint32),)
+            high += ((words[k] >> 32).to(tl.uint32),)
+        return _turned(low) + _turned(high)
+
+
+@triton.jit
+def _turned(words):
+    HALF: tl.constexpr = len(words) // 2
+    low = ()
+    high = ()
+    for k in tl.static_range(HALF):
+        low += (words[k],)
+        high += (words[HALF + k],)
+    low = transposed(low)
+    high = transposed(high)
+    made = ()
+    for k in tl.static_range(HALF):
+        made += (low[k].to(tl.uint64) | (high[k].to(tl.uint64) << 32),)
+    return made
 
 
 @triton.jit
@@ -66,7 +72,7 @@ def _stacked(xs):
     COUNT: tl.constexpr = len(xs)
     if COUNT == 1:
         return xs[0]
-    else:  # noqa: RET505 -- as above
+    else:  # noqa: RET505 -- or it would be compiled after the return above, too
         even = ()
         odd = ()
         for k in tl.static_range(COUNT // 2):
@@ -75,21 +81,10 @@ def _stacked(xs):
         return tl.join(_stacked(even), _stacked(odd))
 
 
-@triton.jit
-def _columns(read, row, rows, step, left, FIRST_ROW: tl.constexpr, COUNT: tl.constexpr):
-    # Reads COUNT rows, as many as a word has elements, from FIRST_ROW on, as words that begin with
-    # the tile's columns. Transposed, they are words down each of a word's columns.
-    word = tl.arange(0, _ROW)[None, :]
-    words = ()
-    for k in tl.static_range(COUNT):
-        number = row + (FIRST_ROW + k)
-        begin = read + number.to(tl.int64) * step
-        within = (begin & (_READ - 1)).to(tl.int32)
-        where = (begin - within).to(tl.pointer_type(tl.uint32)) + word
-        here = tl.load(where, (number < rows) & (word * _READ < left + within))
-        after = tl.broadcast_to(tl.minimum(word + 1, _ROW - 1), here.shape)
-        words += (_both(here, tl.gather(here, after, 1), within * 8),)
-    return _turned(words, _READ * 8)
+@triton.constexpr_function
+def _read_word(tile):
+    # Bytes of the words that it is read in.
+    return tile.sizes[2] * tile.unit // (ROW - 1)
 
 
 @triton.jit
@@ -98,49 +93,76 @@ def shift_tile(piece, number, source, target, LINK: tl.constexpr, TILE: tl.const
     B: tl.constexpr = TILE.sizes[1]
     A: tl.constexpr = TILE.sizes[2]
     WIDTH: tl.constexpr = TILE.unit
-    P: tl.constexpr = _READ // WIDTH  # elements of a word that is read
-    Q: tl.constexpr = _WRITE // WIDTH  # and of one that is written
+    Q: tl.constexpr = _WORD // WIDTH  # elements of a word
     read, write, r, b, a, _ = placed(piece, number, source // WIDTH, target // WIDTH)
     _, n_b, n_a = three(piece + SIZES)
     x_r, x_b, _ = three(piece + STRIDES)
     z_r, z_a, _ = three(piece + STRIDES + 3)
     r, a0, b0 = r.to(tl.int64), a.to(tl.int64) * A, b.to(tl.int64) * B
-    columns = tl.minimum(n_a - a0, A).to(tl.int32)
-    rows = tl.minimum(n_b - b0, B + Q).to(tl.int32)
+    columns = tl.minimum(n_a - a0, A + _read_word(TILE) // WIDTH).to(tl.int32)
+    rows = tl.minimum(n_b - b0, _ROW * Q).to(tl.int32)
     # Addresses and strides in bytes from here on.
     read = (read + r * x_r + b0 * x_b + a0) * WIDTH
     write = (write + r * z_r + a0 * z_a + b0) * WIDTH
     x_b *= WIDTH
     z_a *= WIDTH
     chain.wait(LINK)
+    if (b > 0) & (rows == _ROW * Q) & (columns > A):
+        _shift(read, write, b, rows, A, x_b, z_a, TILE, True)
+    else:
+        _shift(read, write, b, rows, tl.minimum(columns, A), x_b, z_a, TILE, False)
 
-    row = tl.arange(0, _ROW)[:, None] * Q
-    low = _columns(read, row, rows, x_b, columns * WIDTH, 0, P)
-    high = _columns(read, row, rows, x_b, columns * WIDTH, P, P)
+
+@triton.jit
+def _shift(read, write, b, rows, columns, x_b, z_a, TILE: tl.constexpr, WHOLE: tl.constexpr):
+    # Transposes a tile of so many rows and columns. A WHOLE one is not the first or the last row of
+    # tiles, and not the last column.
+    WIDTH: tl.constexpr = TILE.unit
+    Q: tl.constexpr = _WORD // WIDTH
+    READ: tl.constexpr = _read_word(TILE)
+    LEFT_OUT: tl.constexpr = _ROW - TILE.sizes[1] // Q
+    POINTER: tl.constexpr = tl.pointer_type(tl.uint64 if READ == 8 else tl.uint32)
+    word = tl.arange(0, _ROW)[None, :]
+    after = tl.broadcast_to(tl.minimum(word + 1, _ROW - 1), (_ROW, _ROW))
     words = ()
-    for k in tl.static_range(P):
-        words += (low[k].to(tl.uint64) | (high[k].to(tl.uint64) << 8 * _READ),)
-    made = tl.reshape(_stacked(words), (_ROW, _ROW, P))
-    made = tl.reshape(tl.permute(made, (1, 2, 0)), (_ROW * P, _ROW))
+    for k in tl.static_range(Q):
+        row = tl.arange(0, _ROW)[:, None] * Q + k
+        begin = _apart(read, row, x_b)
+        within = begin.to(tl.int32) & (READ - 1)
+        where = (begin & -READ).to(POINTER) + word
+        if WHOLE:
+            here = tl.load(where)
+        else:
+            here = tl.load(where, (row < rows) & (word * READ < columns * WIDTH + within))
+        there = tl.gather(here, after, 1)
+        words += (joined(here, there, within) if READ == 8 else funnel(here, there, within),)
+    made = _stacked(_columns(words))
+    P: tl.constexpr = READ // WIDTH
+    made = tl.reshape(tl.permute(tl.reshape(made, (_ROW, _ROW, P)), (1, 2, 0)), (_ROW * P, _ROW))
 
     column = tl.arange(0, _ROW * P)[:, None]
-    word = tl.arange(0, _ROW)[None, :]
-    begin = write + column * z_a
-    within = (begin & (_WRITE - 1)).to(tl.int32)
+    begin = _apart(write, column, z_a)
+    beyond = -begin.to(tl.int32) & (_WORD - 1)  # bytes from there to where a word begins
     before = tl.gather(made, tl.broadcast_to(tl.maximum(word - 1, 0), made.shape), 1)
-    shifted = _both(before, made, (-8 * within) & (8 * _WRITE - 1))
-    made = tl.where(within == 0, made, shifted)
-    start = word * Q - within // WIDTH  # the row that a word begins with
-    to = (begin - within).to(tl.pointer_type(tl.uint64)) + word
-    tl.store(to, made, (column < columns) & (start >= 0) & (start + Q <= rows))
-
-    k = tl.arange(0, Q)[None, :]
-    if b == 0:
-        ends = (column < columns) & (k < Q - within // WIDTH)
-        _copy_elements(read, begin, k, column, x_b, ends, TILE)
-    if rows < B + Q:
-        last = (rows + within // WIDTH) // Q * Q - within // WIDTH + k
-        _copy_elements(read, begin, last, column, x_b, (column < columns) & (last < rows), TILE)
+    to = ((begin - 1) & -_WORD).to(tl.pointer_type(tl.uint64)) + word
+    # Words are counted in groups of as many as are left out, from a byte or more before the tile.
+    behind = ((begin - 1).to(tl.int32) & (LEFT_OUT * _WORD - 1)) + 1
+    place = word + (behind - 1) // _WORD
+    inside = (column < columns) & (place >= LEFT_OUT) & (place < _ROW)
+    first = (LEFT_OUT * _WORD - behind) // WIDTH  # the row that the first of them begins with
+    if not WHOLE:
+        inside &= (place - LEFT_OUT + 1) * Q + first <= rows
+    tl.store(to, joined(before, made, beyond), inside)
+    if not WHOLE:
+        k = tl.arange(0, LEFT_OUT * Q)[None, :]
+        if b == 0:
+            ends = (column < columns) & (k < first) & (k < rows)
+            _copy_elements(read, begin, k, column, x_b, ends, TILE)
+        if rows < _ROW * Q:
+            whole = tl.maximum(rows - first, 0) // Q
+            last = first + whole * Q + k
+            ends = (column < columns) & (last < rows) & (k < Q) & (whole < TILE.sizes[1] // Q)
+            _copy_elements(read, begin, last, column, x_b, ends, TILE)
 
 
 @triton.jit

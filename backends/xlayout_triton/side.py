@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["VECTOR", "Loop", "Side", "chained", "side_of"]
+__all__ = ["FAR", "VECTOR", "Loop", "Side", "chained", "side_of"]
 
 Loop = tuple[int, int, int]
 """(n, in stride, out stride)."""

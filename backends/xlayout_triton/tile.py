@@ -23,8 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from xlayout_triton.shape import LINE, NO_AXIS, Four, shape_of
+from xlayout_triton.shape import LINE, NO_AXIS, USUAL, Four, shape_of
 from xlayout_triton.side import VECTOR, Loop, chained, side_of
+from xlayout_triton.words import SHARED, VECTORS, Words, words_of
 
 __all__ = [
     "COUNT",
@@ -52,6 +53,12 @@ The sizes of tiles are what is fastest on an H200 (docs/adr/0033-tiles-on-hardwa
 TILE = 1 << 15
 """Bytes of a tile of short rows, as of a transpose: 32 vectors for each of 64 threads."""
 
+SMALL_TILE = 1 << 14
+"""The same of a copy that is so small that others are launched with it, for half as many."""
+
+SMALL = 1 << 23
+"""Bytes below which a copy is."""
+
 LONG = 1 << 10
 """Bytes from which a run within a tile is long."""
 
@@ -64,17 +71,9 @@ OUTER = 4
 SCALARS = 1 << 13
 """Units of a tile of short rows where one side cannot be moved in vectors: 128 for each thread."""
 
-WARPS, MORE_WARPS = 2, 8
-"""Groups of 32 threads for a tile, and for one of scalars too wide for 128 to be in registers."""
-
-READ_WORD, WRITE_WORD = 4, 8
-"""Bytes of the words that a shifted tile is read and written in."""
-
-ROW = 32
-"""Words of its rows, one for each thread of a warp."""
-
-SHIFT_WARPS = {1: 8, 2: 4}
-"""Bytes of a unit that is moved in them -> groups of 32 threads for a tile."""
+STRIP_WARPS, WARPS, MORE_WARPS = 1, 2, 8
+"""Groups of 32 threads for a tile of long runs, for others, and for one of scalars too wide for 128
+to be in registers."""
 
 MOST_TILES = 1 << 31
 """Tiles of a copy, and programs of a launch, that are too many to be counted."""
@@ -95,7 +94,8 @@ class Tile:
         vectors: units that are moved at once, on either side.
         wide: whether positions within a tile need 64 bits.
         warps: groups of 32 threads that move it.
-        shifted: whether it is moved in words that its rows share, as `shift` does.
+        way: how it is moved: in vectors, or in words that its rows share (see `words`).
+        registers: the most that a thread has; 0 if Triton may choose.
     """
 
     unit: int
@@ -105,7 +105,8 @@ class Tile:
     vectors: tuple[int, int]
     wide: bool
     warps: int
-    shifted: bool = False
+    way: int = VECTORS
+    registers: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -115,7 +116,8 @@ class Tile:
     @property
     def options(self) -> dict[str, int]:
         """What Triton compiles its kernel with; 3.9 warns where nothing is said about fusion."""
-        return {"num_warps": self.warps, "num_stages": 1, "enable_fp_fusion": False}
+        most = {"maxnreg": self.registers} if self.registers else {}
+        return {"num_warps": self.warps, "num_stages": 1, "enable_fp_fusion": False, **most}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +165,29 @@ def cut(
     offsets = start * itemsize, to * itemsize
     unit = math.gcd(WIDEST, run, *offsets, *steps, *aligned)
     tiled = partial(_tiled, axes, run // unit, unit, offsets, aligned)
-    strip = tiled(STRIP // unit, WARPS)
-    if strip is None or strip.tile.sizes[2] == 1 or min(strip.reach) >= LONG:
+    strip = tiled(STRIP // unit, STRIP_WARPS)
+    if strip is None or strip.tile.sizes[2] == 1:
         return strip
-    if min(strip.tile.vectors) * unit < READ_WORD and _shifts(axes, run, unit):
-        return tiled(SCALARS, SHIFT_WARPS[unit], shifted=True)
-    if min(strip.tile.vectors) == 1 and unit < WIDEST:
+    vector = min(strip.tile.vectors)
+    if vector == 1 or vector * unit < SHARED:
+        words = _words(axes, run, unit, offsets[0], aligned[0])
+        if words is not None:
+            return tiled(STRIP // unit, words.warps, words)
+    if min(strip.reach) >= LONG:
+        return strip
+    if vector == 1 and unit < WIDEST:
         return tiled(SCALARS, MORE_WARPS if unit == 4 else WARPS)
+    if run * math.prod(n for n, _, _ in axes) < SMALL:
+        return tiled(SMALL_TILE // unit, STRIP_WARPS)
     return tiled(TILE // unit, WARPS)
 
 
-def _shifts(axes: Sequence[Loop], run: int, unit: int) -> bool:
-    """Whether a copy transposes narrow elements, of which a tile is not longer than a row."""
-    (_, b, a, _), *_ = shape_of(axes, run // unit, unit, STRIP // unit)
-    lines = a[0] * unit >= ROW * READ_WORD and b[0] * unit >= ROW * WRITE_WORD
-    return lines and run == unit == a[1] == b[2] and unit in SHIFT_WARPS
+def _words(axes: Sequence[Loop], run: int, unit: int, offset: int, aligned: int) -> Words | None:
+    """How axes with strides in bytes are moved in words, if they are."""
+    four, *_ = shape_of(axes, run // unit, unit, STRIP // unit)
+    _, b, a, _ = four
+    apart = [axis[1] for axis in axes if axis is not a and axis is not b]
+    return words_of(four, run, unit, (aligned, offset, *apart))
 
 
 def _tiled(
@@ -188,13 +198,13 @@ def _tiled(
     aligned: tuple[int, int],
     room: int,
     warps: int,
-    *,
-    shifted: bool = False,
+    words: Words | None = None,
 ) -> Cut | None:
-    """Axes with strides in bytes and a run in units, in tiles of up to `room` units."""
+    """Axes with strides in bytes and a run in units, in tiles of up to `room` units or in words."""
     four, sizes, orders = shape_of(axes, run, unit, room)
-    if shifted:  # the last word of a row lacks its other half, so the next tile begins with it
-        sizes = 1, (ROW - 1) * WRITE_WORD // unit, (ROW - 1) * READ_WORD // unit, 1
+    way, registers = VECTORS, 0
+    if words is not None:
+        way, sizes, registers, orders = words.way, words.sizes, words.registers, USUAL
     outer = [axis for axis in reversed(axes) if axis not in four]
     if len(outer) > OUTER:
         return None
@@ -202,7 +212,7 @@ def _tiled(
     spanned = tuple(zip(four, sizes, strict=True))
     read, written = ([spanned[k] for k in order] for order in orders)
     reads, writes = partial(chained, 1, read, unit), partial(chained, 2, written, unit)
-    chains = axes and not shifted
+    chains = axes and way == VECTORS
     runs = (reads(padded=False)[0], writes(padded=False)[0]) if chains else (1, 1)
     reach = reads(padded=True)[1], writes(padded=True)[1]
     if orders[0] == orders[1]:  # nothing to turn, if the rows of both sides are the same
@@ -213,15 +223,16 @@ def _tiled(
     count = math.prod(tiles) * math.prod(n for n, _, _ in outer)
     if count >= MOST_TILES:
         return None
-    words = [x.offset, z.offset]
+    table = [x.offset, z.offset]
     for k in (3, 1, 2, 0):
-        words += _digit(tiles[k])
+        table += _digit(tiles[k])
     for (n, _, _), step, by in zip(outer, x.outer, z.outer, strict=True):
-        words += [*_digit(n), step, by]
-    words += [*(axis[0] for axis in four), *x.strides, *z.strides, x.length, z.length]
-    tile = Tile(unit, sizes, orders, runs, (x.vector, z.vector), x.wide or z.wide, warps, shifted)
+        table += [*_digit(n), step, by]
+    table += [*(axis[0] for axis in four), *x.strides, *z.strides, x.length, z.length]
+    vectors, wide = (x.vector, z.vector), x.wide or z.wide
+    tile = Tile(unit, sizes, orders, runs, vectors, wide, warps, way, registers)
     spans = _span(1, axes, run * unit, offsets[0]), _span(2, axes, run * unit, offsets[1])
-    return Cut(tile, count, reach, spans, (*words, count))
+    return Cut(tile, count, reach, spans, (*table, count))
 
 
 def _span(side: int, axes: Sequence[Loop], run: int, offset: int) -> tuple[int, int]:

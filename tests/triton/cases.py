@@ -15,6 +15,7 @@ __all__ = [
     "FAMILIES",
     "IMAGES",
     "ITEMSIZES",
+    "NARROW_EDGES",
     "PATCHES",
     "between",
     "compounds",
@@ -47,6 +48,11 @@ _SHAPES = {
     "transpose tall": ((1001, 12), (1, 0)),
     "transpose wide": ((12, 1001), (1, 0)),
     "transpose batch": ((3, 65, 68), (0, 2, 1)),
+    "channels": ((2, 4001, 3), (0, 2, 1)),
+    "channels, aligned": ((2, 4096, 3), (0, 2, 1)),
+    "channels of rows": ((3, 1999, 2, 3), (0, 2, 3, 1)),
+    "two columns": ((4003, 2), (1, 0)),
+    "seven columns": ((3001, 7), (1, 0)),
     "four axes": ((7, 10, 6, 33), (2, 0, 3, 1)),
     "rows of two loops": ((3, 2, 40, 150), (3, 0, 2, 1)),
     "columns of two loops": ((150, 3, 40, 2), (1, 3, 2, 0)),
@@ -68,12 +74,20 @@ FAMILIES: dict[str, Loops] = {name: permuted(*case) for name, case in _SHAPES.it
 """Transpositions of row-major arrays, one that repeats, one that turns, and two with gaps."""
 
 EDGES = [
-    ((rows * 31 * 8 // itemsize + more, 31 * 4 // itemsize * 2 + wider), itemsize)
-    for itemsize in (1, 2)
-    for rows, more in ((2, -8 // itemsize), (2, -1), (2, 0), (2, 1), (2, 8 // itemsize))
+    ((2 * b // itemsize + more, 2 * a // itemsize + wider), itemsize)
+    for itemsize, b, a in ((1, 248, 124), (2, 224, 248), (4, 224, 248))
+    for more in sorted({-8 // itemsize, -1, 0, 1, 8 // itemsize, 32 // itemsize - 1})
     for wider in (0, 1)
 ]
 """(shape, bytes of an element) of transposes that end near where tiles of shifted rows do."""
+
+NARROW_EDGES = [
+    ((31 * 8 // itemsize * rows + more, columns), itemsize)
+    for itemsize in (1, 2)
+    for columns, rows in ((3, 8), (5, 4))
+    for more in (-8 // itemsize, -1, 0, 1, 8 // itemsize - 1, 8 // itemsize, 9)
+]
+"""The same of tiles of a few columns."""
 
 
 @st.composite

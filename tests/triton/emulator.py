@@ -8,17 +8,8 @@ import numpy as np
 
 from tests.native.oracle import Buffer
 from xlayout_triton.plan import Plan
-from xlayout_triton.tile import (
-    COUNT,
-    LENGTHS,
-    READ_WORD,
-    ROW,
-    SIZES,
-    STRIDES,
-    WORDS,
-    WRITE_WORD,
-    Tile,
-)
+from xlayout_triton.tile import COUNT, LENGTHS, SIZES, STRIDES, WORDS, Tile
+from xlayout_triton.words import NARROW, ROW, SHIFTED, VECTORS, WORD
 
 __all__ = ["emulate", "positions", "turned"]
 
@@ -38,7 +29,7 @@ def emulate(plan: Plan, buffers: list[Buffer]) -> None:
             words = plan.words[piece * WORDS : (piece + 1) * WORDS].tolist()
             if number < words[COUNT]:
                 source, target = plan.places[piece]
-                move = _shifted_tile if launch.tile.shifted else _tile
+                move = _MOVES[launch.tile.way]
                 move(launch.tile, words, number, buffers[source], buffers[target])
 
 
@@ -58,31 +49,67 @@ def _tile(tile: Tile, words: list[int], number: int, source: Buffer, target: Buf
 def _shifted_tile(
     tile: Tile, words: list[int], number: int, source: Buffer, target: Buffer
 ) -> None:
-    (_, b, a, r), outer = _numbers(words, number)
+    (_, b, a, r), read, write = _begin(words, number)
     (n_b, n_a), (x_r, x_b) = words[SIZES + 1 : SIZES + 3], words[STRIDES : STRIDES + 2]
     z_r, z_a = words[STRIDES + 3 : STRIDES + 5]
     _, B, A, _ = tile.sizes
-    Q = WRITE_WORD // tile.unit
+    Q = WORD // tile.unit
+    rows = min(n_b - b * B, ROW * Q)
+    assert A * tile.unit in (31 * 4, 31 * 8), "the words of a row lack their other halves"
+    for column in range(a * A, min(n_a, a * A + A)):
+        to = write + r * z_r + column * z_a + b * B
+        row = _rows_of(target.address + to * tile.unit, tile, ROW - B // Q, B // Q, rows)
+        if b == 0:
+            row = np.union1d(row, np.arange(min([rows, *row])))
+        where = read + r * x_r + (b * B + row) * x_b + column
+        _move(tile, source, where, target, to + row)
+
+
+def _narrow_tile(tile: Tile, words: list[int], number: int, source: Buffer, target: Buffer) -> None:
+    (_, b, _, r), read, write = _begin(words, number)
+    n_b, x_r, (z_r, z_a) = words[SIZES + 1], words[STRIDES], words[STRIDES + 3 : STRIDES + 5]
+    _, B, columns, _ = tile.sizes
+    Q = WORD // tile.unit
+    read += r * x_r
+    starts = source.address // tile.unit + read + np.arange(Q) * columns
+    skipped = int(np.flatnonzero(starts % Q == 0)[0])
+    b0 = b * B + skipped
+    rows = min(n_b - b0, B + Q)
+    for column in range(columns):
+        to = write + r * z_r + column * z_a + b0
+        row = _rows_of(target.address + to * tile.unit, tile, 1, B // Q, rows)
+        if b == 0:
+            row = np.union1d(row, np.arange(-skipped, min([rows, *row])))
+        _move(tile, source, read + (b0 + row) * columns + column, target, to + row)
+
+
+def _rows_of(address: int, tile: Tile, skipped: int, count: int, rows: int) -> np.ndarray:
+    """Rows in so many words of an output's row, and those behind the last of all.
+
+    The first word begins `skipped` words behind where a group of as many does, before the address.
+    """
+    group, Q = skipped * WORD, WORD // tile.unit
+    first = (group - 1 - (address - 1) % group) // tile.unit
+    whole = max(0, rows - first) // Q
+    last = first + min(whole, count) * Q
+    return np.arange(first, last if whole >= count else max(last, rows))
+
+
+def _move(tile: Tile, source: Buffer, where: np.ndarray, target: Buffer, to: np.ndarray) -> None:
+    unit = np.arange(tile.unit)
+    target.bytes[to[:, None] * tile.unit + unit] = source.bytes[where[:, None] * tile.unit + unit]
+
+
+_MOVES = {VECTORS: _tile, SHIFTED: _shifted_tile, NARROW: _narrow_tile}
+
+
+def _begin(words: list[int], number: int) -> tuple[list[int], int, int]:
+    """A tile's numbers along c, b, a and r, and where it is read and written but for these."""
+    at, outer = _numbers(words, number)
     read, write = (
         words[k] + sum(i * words[12 + 4 * j + k] for j, i in enumerate(outer)) for k in (0, 1)
     )
-    rows, unit, word = min(n_b - b * B, B + Q), np.arange(tile.unit), np.arange(ROW)
-    assert A * tile.unit + READ_WORD - 1 <= ROW * READ_WORD, "a row is wider than it is read"
-    for column in range(a * A, min(n_a, a * A + A)):
-        to = write + r * z_r + column * z_a + b * B
-        before = (target.address + to * tile.unit) % WRITE_WORD // tile.unit
-        start = word * Q - before
-        whole = start[(start >= 0) & (start + Q <= rows)]
-        moved = [whole[:, None] + np.arange(Q)]
-        if b == 0:
-            moved.append(np.arange(Q - before))
-        if rows < B + Q:
-            moved.append((rows + before) // Q * Q - before + np.arange(Q))
-        row = np.concatenate([some.ravel() for some in moved])
-        row = row[row < rows]
-        where = read + r * x_r + (b * B + row) * x_b + column
-        values = source.bytes[where[:, None] * tile.unit + unit]
-        target.bytes[(to + row)[:, None] * tile.unit + unit] = values
+    return at, read, write
 
 
 def _numbers(words: list[int], number: int) -> tuple[list[int], list[int]]:

@@ -15,17 +15,21 @@ from triton.compiler import ASTSource
 
 from tests.native.test_copy import permuted
 from tests.triton.cases import PATCHES
-from tests.triton.test_tile import LARGE, odd_tile, tile_of
+from tests.triton.test_tile import LARGE, tile_of
+from tests.triton.test_words import odd_tile
 from xlayout_triton.copy import copy_tiles
 from xlayout_triton.plan import ALONE, FIRST, FURTHER
 from xlayout_triton.tile import Tile, cut
 
-__all__ = ["FAMILIES", "SHIFTED", "TOKENS", "compiled", "links", "variants"]
+__all__ = ["FAMILIES", "IN_WORDS", "TOKENS", "compiled", "links", "variants"]
 
 TARGET = GPUTarget("cuda", 90, 32)
 FAMILIES = [(name, itemsize) for name in LARGE for itemsize in (1, 2, 4)]
 TOKENS = cut(0, 0, permuted((16, 16, 64, 2, 64, 2), PATCHES), 2, (16, 16))
-SHIFTED = [tile for tile in map(odd_tile, (1, 2)) if tile.shifted]
+ODD = [odd_tile(itemsize) for itemsize in (1, 2, 4)]
+FEW = [cut(0, 0, permuted((1 << 20, columns), (1, 0)), 1, (16, 16)) for columns in (3, 7)]
+IN_WORDS = [*ODD, *(one.tile for one in FEW if one is not None)]
+"""Tiles of odd rows of 1, 2 and 4 bytes, and of 3 and 7 columns of bytes."""
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
@@ -74,6 +78,7 @@ def compiled(tile: Tile) -> dict[str, int]:
         "narrow stores": len(re.findall(r"st\.global\.b", ptx)),
         "words read": len(re.findall(r"ld\.global\.b32", ptx)),
         "words written": len(re.findall(r"st\.global\.b64", ptx)),
+        "permutes": len(re.findall(r"prmt\.b32", ptx)),
         "shuffles": len(re.findall(r"shfl\.sync", ptx)),
         "barriers": len(re.findall(r"bar\.sync", ptx)),
     }

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from tests import strategies
 from tests.native.oracle import Buffer, Loops, Move, expect
 from tests.native.test_copy import copies, permuted
-from tests.triton.cases import EDGES, FAMILIES, ITEMSIZES, compounds, prepared, several
+from tests.triton.cases import (
+    EDGES,
+    FAMILIES,
+    ITEMSIZES,
+    NARROW_EDGES,
+    compounds,
+    prepared,
+    several,
+)
 from tests.triton.conftest import INTERPRETED
 from xlayout.algebra import Layout
 from xlayout_torch import cuda
@@ -84,12 +92,14 @@ def test_each_family(name: str, itemsize: int, device: str) -> None:
 
 
 @pytest.mark.parametrize("itemsize", [1, 4, 8, 16])
-@pytest.mark.parametrize("name", ["zip rows", "transpose odd", "transpose odd rows", "odd rows"])
+@pytest.mark.parametrize(
+    "name", ["zip rows", "transpose odd", "transpose odd rows", "odd rows", "channels"]
+)
 def test_each_width(name: str, itemsize: int, device: str) -> None:
     agree(FAMILIES[name], itemsize, 3 + 64 * 9, device)
 
 
-@pytest.mark.parametrize(("shape", "itemsize"), EDGES)
+@pytest.mark.parametrize(("shape", "itemsize"), EDGES + NARROW_EDGES)
 def test_transposes_that_end_where_tiles_do(
     shape: tuple[int, int], itemsize: int, device: str
 ) -> None:

@@ -19,6 +19,7 @@ from xlayout_torch import cuda, launches
 from xlayout_torch.batch import move_many
 from xlayout_triton.plan import ALONE, FIRST, FURTHER, Piece, Plan, plan
 from xlayout_triton.tile import cut
+from xlayout_triton.words import NARROW, SHIFTED, VECTORS
 
 CPU = torch.device("cpu")
 
@@ -30,7 +31,7 @@ class Kernel:
         self.started: list[tuple[Any, ...]] = []
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        return lambda *arguments: self.started.append((grid, *arguments))
+        return lambda *arguments, **_stream: self.started.append((grid, *arguments))
 
 
 def runs(count: int, size: int = 1 << 20) -> Plan:
@@ -84,17 +85,19 @@ def test_other_tiles_several_pieces_and_devices_are_other_kinds(firsts: list[Ker
 
 @pytest.mark.parametrize("chains", [False, True])
 def test_a_trial_starts_all_links_of_a_chain(chains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are any, and what is shifted."""
+    """Where there are any, and what is moved in words."""
 
     class Copies:
         def __getitem__(self, _grid: Any) -> Any:
             return self.start
 
-        def start(self, _table: Any, ends: Any, source: int, target: int, *rest: Any) -> None:
+        def start(
+            self, _table: Any, ends: Any, source: int, target: int, *rest: Any, **_: Any
+        ) -> None:
             number, _jobs, _group, several, link, tile = rest
             links.append(link)
             target += int(ends[2 * number + 1])
-            kind, shape = (ctypes.c_uint8, (257, 129)) if tile.shifted else TRIED
+            kind, shape = TRIED[tile.way]
             x = np.ctypeslib.as_array(ctypes.cast(source, ctypes.POINTER(kind)), shape)
             ctypes.memmove(target, (x if several else x.swapaxes(-1, -2)).tobytes(), x.nbytes)
 
@@ -103,10 +106,14 @@ def test_a_trial_starts_all_links_of_a_chain(chains: bool, monkeypatch: pytest.M
     monkeypatch.setattr(launches, "_kernels", {})
     monkeypatch.setattr(launches, "_chains", lambda _device: chains)
     assert cuda.why_not.__wrapped__(CPU) == ""
-    assert links == ([FIRST, FIRST, FIRST, FURTHER] if chains else [ALONE] * 4)
+    assert links == ([FIRST] * 4 + [FURTHER] if chains else [ALONE] * 5)
 
 
-TRIED = ctypes.c_int32, (3, 66, 80)
+TRIED: dict[int, tuple[Any, tuple[int, ...]]] = {
+    VECTORS: (ctypes.c_int32, (3, 66, 80)),
+    SHIFTED: (ctypes.c_uint8, (257, 129)),
+    NARROW: (ctypes.c_uint8, (1021, 3)),
+}
 
 
 def test_a_table_is_made_on_the_host_whatever_device_is_the_default() -> None:
@@ -135,7 +142,7 @@ def test_the_stream_is_the_current_one_of_the_device(monkeypatch: pytest.MonkeyP
 
 def test_a_device_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """If it is not: Triton starts what it compiled on the current device."""
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1, raising=False)
     other = launches.on(torch.device("cuda", 0))
     assert (type(other), other.idx) == (torch.cuda.device, 0)
     for device in (torch.device("cuda", 1), CPU):
@@ -236,7 +243,8 @@ def test_links_of_a_chain_are_other_kinds(
     table = torch.zeros(4)
     for names in (("run", "turned"), ("turned", "run"), ("run",), ("run", "turned")):
         launches.launch(kinds(*names), table, table)
-    assert [len(kernel.started) for kernel in firsts] == [3, 2, 1, 1]
+    # tiles that are turned are larger, and so their launch is the first of both
+    assert [len(kernel.started) for kernel in firsts] == [3, 3, 1]
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from xlayout_triton.tile import (
     LINE,
     MORE_WARPS,
     OUTER,
-    READ_WORD,
+    SMALL_TILE,
     STRIP,
+    STRIP_WARPS,
     TILE,
     WARPS,
-    WRITE_WORD,
     Loop,
     Tile,
     _digit,
@@ -154,52 +154,26 @@ def test_four_axes_are_no_more_than_a_tile(
     assert TILE // 4 <= found.tile.nbytes <= TILE
 
 
-def odd_tile(itemsize: int) -> Tile:
-    """The tile of a large transpose whose rows begin anywhere."""
-    found = cut(0, 0, permuted((4089, 8185), (1, 0)), itemsize, (16, 16))
-    assert found is not None
-    return found.tile
-
-
 def test_a_side_that_cannot_be_moved_in_vectors_makes_tiles_smaller() -> None:
-    tile = odd_tile(4)
-    assert (tile.sizes, tile.vectors, tile.warps) == ((1, 128, 64, 1), (1, 1), MORE_WARPS)
     for loops in (((4089, 1, 16378), (8185, 4089, 2)), ((4089, 2, 8185), (8185, 8178, 1))):
-        apart = cut(0, 0, loops, 1, (16, 16))  # elements with gaps between them
-        assert apart is not None
-        assert (apart.tile.sizes, apart.tile.warps) == ((1, 128, 64, 1), WARPS)
+        for itemsize, warps in ((1, WARPS), (4, MORE_WARPS)):
+            apart = cut(0, 0, loops, itemsize, (16, 16))  # elements with gaps between them
+            assert apart is not None
+            assert (apart.tile.sizes, apart.tile.warps) == ((1, 128, 64, 1), warps)
 
 
-@pytest.mark.parametrize(
-    ("shape", "itemsize", "aligned", "shifted"),
-    [
-        ((4089, 8185), 1, (16, 16), True),
-        ((4089, 8185), 2, (16, 16), True),
-        ((4088, 8184), 2, (2, 16), True),
-        ((4090, 8186), 1, (16, 16), True),  # vectors of two elements are narrower, too
-        ((4090, 8186), 2, (16, 16), False),  # and those of four bytes are not
-        ((4089, 8185), 4, (16, 16), False),
-        ((256, 129), 1, (16, 16), True),
-        ((255, 129), 1, (16, 16), False),  # fewer rows than a tile has
-        ((257, 127), 1, (16, 16), False),  # columns
-    ],
-)
-def test_narrow_elements_are_shifted_where_rows_begin_within_words(
-    shape: tuple[int, int], itemsize: int, aligned: tuple[int, int], shifted: bool
-) -> None:
-    found = cut(0, 0, permuted(shape, (1, 0)), itemsize, aligned)
-    assert found is not None
-    assert found.tile.shifted is shifted
-    if shifted:
-        _, b, a, _ = found.tile.sizes
-        assert (a, b) == (31 * READ_WORD // itemsize, 31 * WRITE_WORD // itemsize)
+def test_a_copy_that_has_others_beside_it_is_cut_in_smaller_tiles() -> None:
+    found = [cut(0, 0, permuted((1024, n), (1, 0)), 8, (16, 16)) for n in (1016, 1024)]
+    small, large = (one.tile for one in found if one is not None)
+    assert (small.sizes, small.warps, small.nbytes) == ((1, 64, 32, 1), STRIP_WARPS, SMALL_TILE)
+    assert (large.sizes, large.warps, large.nbytes) == ((1, 64, 64, 1), WARPS, TILE)
 
 
 def test_a_few_columns_are_long_runs_on_both_sides() -> None:
-    found = cut(0, 0, permuted((1 << 20, 3), (1, 0)), 2, (16, 16))
+    found = cut(0, 0, permuted((1 << 20, 3), (1, 0)), 4, (16, 16))
     assert found is not None
-    assert (found.tile.sizes, found.tile.warps) == ((1, 512, 4, 1), WARPS)
-    assert found.reach == (2 * 3 * 512, 2 * 512)
+    assert (found.tile.sizes, found.tile.warps) == ((1, 256, 4, 1), STRIP_WARPS)
+    assert found.reach == (4 * 3 * 256, 4 * 256)
 
 
 def test_runs_of_any_length_share_one_kernel() -> None:

@@ -44,7 +44,7 @@ class Triton:
 
     def __getitem__(self, _grid: Any) -> Any:
         self.loads()
-        return lambda *_arguments: self.starts()
+        return lambda *_arguments, **_stream: self.starts()
 
 
 def failing(text: str, kind: type[Exception] = RuntimeError) -> Callable[..., None]:
