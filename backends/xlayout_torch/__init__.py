@@ -4,12 +4,13 @@ Its modules, from the bottom up:
 
     memory                     what of a tensor may be read, shown and written past autograd
     derivatives                whether anybody needs one with respect to a tensor's number
-    native, writer, small      copies by the compiled kernel: large ones, whole layouts, small ones
+    native, small              copies by the compiled kernel: large ones, small ones
+    launches                   plans for the Triton kernel, started on a device
+    cuda, batch                when it copies instead, and for many tensors at once
+    writer                     whole layouts, by either kernel
     operation                  a layout as one operation of torch
     autograd, primitive        that operation, recorded by autograd; recorded by Dynamo
     opaque, record             functions that Dynamo does not read; that it records as one call
-    launches                   plans for the Triton kernel, started on a device
-    cuda, batch                when it copies instead, and for many tensors at once
     lent, exchange             a tensor's memory, from another framework and to it
     placement, collective      DTensors: how they lie, and what is asked of them
     transport, pairs           elements between ranks

@@ -13,7 +13,7 @@ import xlayout_native
 from xlayout_native.overlap import meets
 from xlayout_native.strided import ONE_CALL, Moves, plan_to_write
 from xlayout_native.switch import wanted
-from xlayout_torch import native
+from xlayout_torch import cuda, native
 from xlayout_torch.memory import WIDTHS, addresses_of, count_write, sealed, watched
 
 __all__ = ["copy_by_torch", "writer"]
@@ -31,6 +31,7 @@ def writer(
     inputs = len(sources)
     count = sum(counts[inputs:])
     nbytes = {width: [n * width for n in counts] for width in set(_WRITTEN.values())}
+    on_gpu = cuda.writer(moves, count, targets) if inputs == 1 else None
     plans = lru_cache(lambda size, rivals: plan_to_write(moves, size, inputs, targets, rivals))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
@@ -38,6 +39,8 @@ def writer(
         width = (WIDTHS if outputs is None else _WRITTEN).get(dtype)
         if width is None or watched() or not wanted():
             return None
+        if arrays[0].is_cuda:
+            return on_gpu(arrays[0]) if on_gpu is not None and outputs is None else None
         addresses = addresses_of(arrays if outputs is None else (*arrays, *outputs))
         if addresses is None:
             return None
