@@ -29,7 +29,10 @@ SMALL = 1 << 25
 """Bytes below which any program is done before its host has started the next."""
 
 WORD = 4
-"""Bytes of the narrowest element that XLA moves as fast, where rows are whole vectors."""
+"""Bytes of the narrowest element of which XLA moves rows as fast, if they are whole vectors.
+
+What turns rows into columns it moves at 0.87 to 1.0 of a copy's speed, the kernel at 0.97 or more.
+"""
 
 FEW = 8
 """Arrays that it joins as fast."""
@@ -47,7 +50,8 @@ def _by_xla(context: Any, moves: Moves) -> bool:
     given, made = context.avals_in, _planned(context, moves)
     if made is None or given[0].dtype.itemsize < WORD or len(given) > FEW:
         return False
-    return all(min(one.tile.vectors) * one.tile.unit == VECTOR for one in made.launches)
+    tiles = [one.tile for one in made.launches]
+    return all(t.sizes[2] == 1 and min(t.vectors) * t.unit == VECTOR for t in tiles)
 
 
 def _refused(_context: Any, _moves: Moves) -> bool:
