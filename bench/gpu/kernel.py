@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -123,13 +124,25 @@ def kernel_writes_nothing_else() -> str:
 @case(on_cpu=False)
 def kernel_shifts_odd_rows() -> str:
     """Transposes whose rows begin anywhere within a word, alone, in batches and far away."""
-    for dtype in (torch.uint8, torch.bfloat16):
+    for dtype in (torch.uint8, torch.bfloat16, torch.float32):
         for shape in ((5003, 4999), (4097, 8200), (3, 2001, 3003)):
             size = torch.Size(shape).numel()
             for start in range(4):
                 x = filled((size + 8,), dtype)[start : start + size].view(shape)
                 assert same(xl.matrix_transpose(x), x.mT.contiguous())
     return f"up to {far(46_401, 50_001)} elements"
+
+
+@case(on_cpu=False)
+def kernel_splits_a_few_columns() -> str:
+    """Transposes of a few columns, alone and in batches, begin and end anywhere within a word."""
+    for dtype, columns in itertools.product((torch.uint8, torch.bfloat16), range(2, 10)):
+        for shape in ((4_000_037, columns), (7, 599_999, columns)):
+            size = torch.Size(shape).numel()
+            for start in range(0, 8, 3):
+                x = filled((size + 8,), dtype)[start : start + size].view(shape)
+                assert same(xl.matrix_transpose(x), x.mT.contiguous())
+    return "2 to 9 columns"
 
 
 @case(on_cpu=False)

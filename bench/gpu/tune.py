@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -22,17 +23,38 @@ from xlayout.bench.cases import CASES, Permute, make_case
 from xlayout.lower.moves import moves_of
 from xlayout_torch import cuda
 from xlayout_triton import tile as tiles
+from xlayout_triton import words
 from xlayout_triton.plan import pieces_of
 from xlayout_triton.tile import Tile
 
 __all__ = ["main", "tuned"]
 
-SETTINGS = {
-    "STRIP": [(1 << 12, 2), (1 << 13, 2), (1 << 13, 4), (1 << 14, 4)],
-    "TILE": [(1 << 14, 2), (1 << 14, 4), (1 << 15, 2), (1 << 15, 8), (1 << 16, 8)],
-    "SCALARS": [(1 << 11, 2), (1 << 12, 4), (1 << 13, 2), (1 << 13, 8), (1 << 14, 16)],
-}
-"""Name -> the sizes and warps that it is tried with."""
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "STRIP": [
+        {"STRIP": size, "STRIP_WARPS": warps}
+        for size, warps in ((1 << 11, 1), (1 << 12, 1), (1 << 12, 2), (1 << 13, 1), (1 << 13, 2))
+    ],
+    "TILE": [
+        {"TILE": size, "WARPS": warps}
+        for size, warps in ((1 << 14, 1), (1 << 14, 2), (1 << 15, 2), (1 << 15, 4), (1 << 16, 8))
+    ],
+    "SCALARS": [
+        {"SCALARS": size, "WARPS": warps, "MORE_WARPS": warps}
+        for size, warps in ((1 << 12, 2), (1 << 12, 4), (1 << 13, 2), (1 << 13, 4), (1 << 13, 8))
+    ],
+    "SHIFTS": [
+        {"SHIFTS": dict.fromkeys(words.SHIFTS, words.Shift(*shift))}
+        for shift in (
+            (4, 1, 4, 128), (4, 1, 8, 64), (4, 1, 8, 80), (4, 4, 8, 80),
+            (8, 1, 8, 96), (8, 4, 4, 96), (8, 4, 8, 64), (8, 1, 16, 64),
+        )
+    ],
+    "NARROW_ROWS": [{"NARROW_ROWS": rows} for rows in (4, 8, 16)],
+}  # fmt: skip
+"""Name -> what it is tried with, and what goes with it."""
+
+_DECIDES = {words.SHIFTED: "SHIFTS", words.NARROW: "NARROW_ROWS"}
+"""Way of a tile -> the setting that it is made by; others are found by trying."""
 
 
 def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
@@ -51,37 +73,44 @@ def tuned(op: str, dtype: str, mib: int) -> dict[str, float | str]:
         found = pieces_of(moves, kind.itemsize, [16], [16])
         return found[0].cut.tile if found else sys.exit(f"{op}: not for the kernel")
 
-    usual, found = tile(), {}
-    for name, choices in SETTINGS.items():
-        with setting(name, 2 * getattr(tiles, name)):
-            if tile().sizes == usual.sizes:
-                continue  # another setting decides this tile
-        for size_of_tile, warps in choices:
-            with setting(name, size_of_tile, warps):
-                label = f"{name} {size_of_tile}, {warps} warps: {tile().sizes}"
-                cell = contest(
-                    op,
-                    {label: lambda: case.ours(given)},
-                    lambda made: torch.equal(raw(made), wanted),
-                    lambda sound: race(sound, lambda: target.copy_(x), cuda=CUDA),
-                )[label]
-                found[label] = cell if isinstance(cell, str) else round(cell["share"], 3)
+    def decides(name: str) -> bool:
+        if usual.way != words.VECTORS:
+            return _DECIDES[usual.way] == name
+        if name in _DECIDES.values():
+            return False
+        with setting({name: 2 * getattr(tiles, name)}):
+            return tile().sizes != usual.sizes
+
+    with setting({}):
+        usual = tile()
+    found: dict[str, float | str] = {}
+    for changed in itertools.chain(*[SETTINGS[name] for name in SETTINGS if decides(name)]):
+        with setting(changed):
+            now = tile()
+            label = f"{now.sizes}, {now.warps} warps, {now.registers or 'any'} registers"
+            cell = contest(
+                op,
+                {label: lambda: case.ours(given)},
+                lambda made: torch.equal(raw(made), wanted),
+                lambda sound: race(sound, lambda: target.copy_(x), cuda=CUDA),
+            )[label]
+            found[label] = cell if isinstance(cell, str) else round(cell["share"], 3)
     return found
 
 
 @contextmanager
-def setting(name: str, size: int, warps: int | None = None) -> Iterator[None]:
-    """Plan with another tile size, and this many warps for all; plans made before are forgotten."""
-    names = (name,) if warps is None else (name, "WARPS", "MORE_WARPS")
-    before = {each: getattr(tiles, each) for each in names}
+def setting(changed: Mapping[str, Any]) -> Iterator[None]:
+    """Plan with other sizes, and as for a large copy; plans made before are forgotten."""
+    homes = {name: tiles if hasattr(tiles, name) else words for name in ("SMALL", *changed)}
+    before = {name: getattr(home, name) for name, home in homes.items()}
     try:
-        for each in names:
-            setattr(tiles, each, size if each == name else warps)
+        for name, value in {"SMALL": 0, **changed}.items():
+            setattr(homes[name], name, value)
         forget()
         yield
     finally:
-        for each, value in before.items():
-            setattr(tiles, each, value)
+        for name, value in before.items():
+            setattr(homes[name], name, value)
         forget()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from bench.gpu import speed, state, timing, tune
 from bench.gpu.checks import troubles
 from bench.gpu.timing import race
 from xlayout_triton import tile as tiles
+from xlayout_triton import words
 
 
 def test_torch_is_raced() -> None:
@@ -136,16 +139,27 @@ def test_a_race_is_in_copies() -> None:
     [
         ("interleave rows", "bfloat16", "STRIP"),
         ("transpose", "bfloat16", "TILE"),
-        ("transpose, odd", "float32", "SCALARS"),
+        ("transpose, odd", "float32", "SHIFTS"),
+        ("transpose, 3 columns", "float32", "STRIP"),
+        ("transpose, 3 columns", "bfloat16", "NARROW_ROWS"),
     ],
 )
 def test_an_op_is_tuned_by_the_setting_that_its_tiles_are_made_by(
-    op: str, dtype: str, name: str
+    op: str, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = (*tune.SETTINGS, "WARPS", "MORE_WARPS")
-    before = [getattr(tiles, each) for each in names]
+    tried: list[dict[str, Any]] = []
+    setting = tune.setting
+
+    @contextmanager
+    def noted(changed: dict[str, Any]) -> Iterator[None]:
+        tried.append(changed)
+        with setting(changed):
+            yield
+
+    monkeypatch.setattr(tune, "setting", noted)
+    homes = [(vars(home), dict(vars(home))) for home in (tiles, words)]
     found = tune.tuned(op, dtype, 2)
-    assert len(found) == len(tune.SETTINGS[name])
-    assert all(label.startswith(f"{name} ") for label in found)
+    assert 0 < len(found) <= len(tune.SETTINGS[name])  # some make the same tiles
+    assert [some for some in tried if some in tune.SETTINGS[name]] == tune.SETTINGS[name]
     assert all(isinstance(share, float) for share in found.values())
-    assert [getattr(tiles, each) for each in names] == before
+    assert all(now == before for now, before in homes)
