@@ -155,15 +155,16 @@ def _trial(device: torch.device) -> bool:
     turn = 0, 0, ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
     join = [(j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2)]
     alone = torch.zeros_like(x.mT).contiguous()
-    words = [torch.zeros_like(z.mT).contiguous() for z in (odd, pixels)]
+    narrow = odd, pixels, pixels.mT.contiguous()
+    words = [torch.zeros_like(z.mT).contiguous() for z in narrow]
     both = joined, turned = torch.zeros_like(x), torch.zeros_like(alone)
     copy(((0, 0, turn),), 4, [x.data_ptr()], [alone.data_ptr()], device)
-    for z, made in zip((odd, pixels), words, strict=True):
+    for z, made in zip(narrow, words, strict=True):
         rows, columns = z.shape
         loops = (rows, columns, 1), (columns, 1, rows)
         copy(((0, 0, (0, 0, loops)),), 1, [z.data_ptr()], [made.data_ptr()], device)
     copy((*join, (0, 1, turn)), 4, addresses_of(halves), addresses_of(both), device)
-    found, wanted = (alone, turned, joined, *words), (x.mT, x.mT, x, odd.mT, pixels.mT)
+    found, wanted = (alone, turned, joined, *words), (x.mT, x.mT, x, *[z.mT for z in narrow])
     return all(map(torch.equal, found, wanted))
 
 

@@ -10,7 +10,7 @@ Its modules, from the bottom up:
     uncompiled      what is said where there is no kernel for them
     table, chain    what a program reads there, and what it waits for
     permute         words put together from the bytes of others
-    shift, narrow   how it moves a tile in words: of long rows, and of a few columns
+    shift, narrow   how it moves a tile in words: of long rows, and of a few columns or rows
     copy            the kernel, which moves all others
 
 The last six need Triton; the others are integers in, integers out.

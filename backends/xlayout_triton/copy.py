@@ -12,15 +12,16 @@ import triton
 import triton.language as tl
 
 from xlayout_triton import chain
-from xlayout_triton.narrow import narrow_tile
+from xlayout_triton.narrow import few_columns_tile, few_rows_tile
 from xlayout_triton.shift import shift_tile
 from xlayout_triton.table import LENGTHS, SIZES, STRIDES, located, placed, three, unit_of
-from xlayout_triton.words import NARROW, SHIFTED
+from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, SHIFTED
 
 __all__ = ["copy_arrays", "copy_tiles"]
 
 _SHIFTED = tl.constexpr(SHIFTED)
-_NARROW = tl.constexpr(NARROW)
+_FEW_COLUMNS = tl.constexpr(FEW_COLUMNS)
+_FEW_ROWS = tl.constexpr(FEW_ROWS)
 
 
 @triton.constexpr_function
@@ -120,8 +121,10 @@ def _run(
             source, target = sources + tl.load(ends), targets + tl.load(ends + 1)
         if TILE.way == _SHIFTED:
             shift_tile(piece, number, source, target, LINK, TILE)
-        elif TILE.way == _NARROW:
-            narrow_tile(piece, number, source, target, LINK, TILE)
+        elif TILE.way == _FEW_COLUMNS:
+            few_columns_tile(piece, number, source, target, LINK, TILE)
+        elif TILE.way == _FEW_ROWS:
+            few_rows_tile(piece, number, source, target, LINK, TILE)
         else:
             _copy_tile(piece, number, source, target, LINK, TILE)
     chain.end(LINK)

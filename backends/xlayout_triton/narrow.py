@@ -1,11 +1,16 @@
-"""Narrow: the Triton kernel's way to transpose a few columns of narrow elements, as of images.
+"""Narrow: the Triton kernel's way to transpose narrow elements of which one side has only a few.
 
-Such rows are one run of memory, whose words hold elements of all columns in turn. A thread reads as
-many words as there are columns, and has a word of each. The results' rows may begin anywhere within
-a word: their words are put together from neighbours, as in `shift`, and those at the ends of a row
-are written element by element.
+A few columns, as the channels of an image, are one run of memory, a strip, whose words hold
+elements of all columns in turn. A thread reads as many words as there are columns, and has a word
+of each. The results' rows may begin anywhere within a word: their words are put together from
+neighbours, as in `shift`.
 
-The words that are read begin at one of the first few rows, where an element and a word do.
+A few rows are the way back. Their words are put together from neighbours when they are read. A
+thread then has as many words of the strip, which are dealt among those of a warp, so that words
+that lie side by side are written together.
+
+The words of a strip begin at one of its first few rows or columns, where an element and a word do.
+What is before, and what is behind the last of any row, is moved element by element.
 """
 
 from __future__ import annotations
@@ -15,21 +20,27 @@ import triton.language as tl
 
 from xlayout_triton import chain
 from xlayout_triton.permute import joined, permuted
-from xlayout_triton.table import SIZES, STRIDES, placed, unit_of
+from xlayout_triton.table import SIZES, STRIDES, placed, three, unit_of
 from xlayout_triton.words import ROW, WORD
 
-__all__ = ["narrow_tile"]
+__all__ = ["few_columns_tile", "few_rows_tile"]
 
 _ROW = tl.constexpr(ROW)
 _WORD = tl.constexpr(WORD)
 
 
 @triton.constexpr_function
-def _places(tile, column, half):
-    # Where a thread's words have the four bytes of half a word of a column.
-    unit, columns = tile.unit, tile.sizes[2]
-    wanted = [4 * half + k for k in range(4)]
-    return tuple([(byte // unit * columns + column) * unit + byte % unit for byte in wanted])
+def _places(few, unit, number, half, to_strip):
+    # Where a thread's words have the four bytes of half a word: of the strip, or of a row.
+    found = []
+    for byte in range(4 * half, 4 * half + 4):
+        at, rest = byte // unit, byte % unit
+        if to_strip:
+            at += number * (WORD // unit)
+            found.append(at % few * WORD + at // few * unit + rest)
+        else:
+            found.append((at * few + number) * unit + rest)
+    return tuple(found)
 
 
 @triton.constexpr_function
@@ -48,86 +59,186 @@ def _digits(places, low, high):
 
 
 @triton.jit
-def _half(words, COLUMN: tl.constexpr, HALF: tl.constexpr, TILE: tl.constexpr):
-    # Half a word of a column's elements.
-    PLACES: tl.constexpr = _places(TILE, COLUMN, HALF)
+def _half(halves, PLACES: tl.constexpr):
+    # Half a word, from the halves of others.
     FROM: tl.constexpr = _sources(PLACES)
-    made = permuted(words[FROM[0]], words[FROM[1]], _digits(PLACES, FROM[0], FROM[1]))
+    made = permuted(halves[FROM[0]], halves[FROM[1]], _digits(PLACES, FROM[0], FROM[1]))
     for k in tl.static_range(2, len(FROM)):
-        made = permuted(made, words[FROM[k]], _digits(PLACES, None, FROM[k]))
+        made = permuted(made, halves[FROM[k]], _digits(PLACES, None, FROM[k]))
     return made
 
 
 @triton.jit
-def narrow_tile(piece, number, source, target, LINK: tl.constexpr, TILE: tl.constexpr):
-    """Transposes one tile of a piece, as `copy` does, but for the words it is moved in."""
-    B: tl.constexpr = TILE.sizes[1]
-    COLUMNS: tl.constexpr = TILE.sizes[2]
-    WIDTH: tl.constexpr = TILE.unit
-    Q: tl.constexpr = _WORD // WIDTH  # elements of a word
-    read, write, r, b, _, _ = placed(piece, number, source // WIDTH, target // WIDTH)
-    r, n_b = r.to(tl.int64), tl.load(piece + SIZES + 1)
-    read += r * tl.load(piece + STRIDES)
-    # COLUMNS is its own inverse modulo 8, if it is odd; if not, `read` is a multiple of Q.
-    skipped = (-read * COLUMNS) & (Q - 1)
-    b0 = b.to(tl.int64) * B + skipped
-    rows = tl.minimum(n_b - b0, B + Q).to(tl.int32)
-    # Addresses and strides in bytes from here on.
-    read = (read + b0 * COLUMNS) * WIDTH
-    write = (write + r * tl.load(piece + STRIDES + 3) + b0) * WIDTH
-    z_a = tl.load(piece + STRIDES + 4) * WIDTH
-    chain.wait(LINK)
-    if (b > 0) & (rows == B + Q):
-        _narrow(read, write, b, rows, skipped, z_a, TILE, True)
-    else:
-        _narrow(read, write, b, rows, skipped, z_a, TILE, False)
+def _exchanged(words, UNIT: tl.constexpr, TO_STRIP: tl.constexpr):
+    # Words of a strip from one of each of its rows, or the way back.
+    FEW: tl.constexpr = len(words)
+    halves = ()
+    for k in tl.static_range(FEW):
+        halves += (words[k].to(tl.uint32), (words[k] >> 32).to(tl.uint32))
+    made = ()
+    for k in tl.static_range(FEW):
+        low = _half(halves, _places(FEW, UNIT, k, 0, TO_STRIP))
+        high = _half(halves, _places(FEW, UNIT, k, 1, TO_STRIP))
+        made += (low.to(tl.uint64) | (high.to(tl.uint64) << 32),)
+    return made
 
 
 @triton.jit
-def _narrow(read, write, b, rows, skipped, z_a, TILE: tl.constexpr, WHOLE: tl.constexpr):
-    # Transposes a tile of so many rows, of which a WHOLE one has more on both sides.
+def _skipped(strip, FEW: tl.constexpr, Q: tl.constexpr):
+    # How many of the first rows or columns of a strip are before a word and an element begin. FEW
+    # is its own inverse modulo 8, if it is odd; if not, `strip` is a multiple of Q elements.
+    return (-strip * FEW) & (Q - 1)
+
+
+@triton.jit
+def few_columns_tile(piece, number, source, target, LINK: tl.constexpr, TILE: tl.constexpr):
+    """Transposes one tile of a piece, as `copy` does, but for the words it is moved in."""
     B: tl.constexpr = TILE.sizes[1]
-    COLUMNS: tl.constexpr = TILE.sizes[2]
+    FEW: tl.constexpr = TILE.sizes[2]
+    WIDTH: tl.constexpr = TILE.unit
+    Q: tl.constexpr = _WORD // WIDTH  # elements of a word
+    read, write, r, b, _, _ = placed(piece, number, source // WIDTH, target // WIDTH)
+    z_r, z_a, _ = three(piece + STRIDES + 3)
+    read += r.to(tl.int64) * tl.load(piece + STRIDES)
+    skipped = _skipped(read, FEW, Q)
+    b0 = b.to(tl.int64) * B + skipped
+    left = tl.minimum(tl.load(piece + SIZES + 1) - b0, B + Q).to(tl.int32)
+    # Addresses and strides in bytes from here on.
+    strip = (read + b0 * FEW) * WIDTH
+    rows = (write + r.to(tl.int64) * z_r + b0) * WIDTH
+    chain.wait(LINK)
+    if (b > 0) & (left == B + Q):
+        _columns_to_rows(strip, rows, z_a * WIDTH, b, left, skipped, TILE, True)
+    else:
+        _columns_to_rows(strip, rows, z_a * WIDTH, b, left, skipped, TILE, False)
+
+
+@triton.jit
+def _columns_to_rows(
+    strip, rows, apart, first, left, skipped, TILE: tl.constexpr, WHOLE: tl.constexpr
+):  # fmt: skip
+    # Reads a strip and writes rows that lie `apart`. A WHOLE tile has more of them on both sides.
+    FEW: tl.constexpr = TILE.sizes[2]
     WIDTH: tl.constexpr = TILE.unit
     Q: tl.constexpr = _WORD // WIDTH
-    FEW: tl.constexpr = B // Q // (_ROW - 1)
+    GROUPS: tl.constexpr = TILE.sizes[1] // Q // (_ROW - 1)
     # Threads of a warp are the first axis, so that Triton finds the same layout for both sides.
     word = tl.arange(0, _ROW)[:, None]
-    place = tl.arange(0, FEW)[None, :] * (_ROW - 1) + word
-    others = tl.broadcast_to(tl.maximum(word - 1, 0), place.shape)
+    place = tl.arange(0, GROUPS)[None, :] * (_ROW - 1) + word
+    before = tl.broadcast_to(tl.maximum(word - 1, 0), place.shape)
     words = ()
-    for k in tl.static_range(COLUMNS):
-        at = place * COLUMNS + k
-        where = read.to(tl.pointer_type(tl.uint64)) + at
-        inside = None if WHOLE else at * _WORD < rows * (COLUMNS * WIDTH)
-        here = tl.load(where, inside)
-        words += (here.to(tl.uint32), (here >> 32).to(tl.uint32))
-    for k in tl.static_range(COLUMNS):
-        low, high = _half(words, k, 0, TILE), _half(words, k, 1, TILE)
-        made = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
-        begin = write + k * z_a
+    for k in tl.static_range(FEW):
+        at = place * FEW + k
+        inside = None if WHOLE else at * _WORD < left * (FEW * WIDTH)
+        words += (tl.load(strip.to(tl.pointer_type(tl.uint64)) + at, inside),)
+    made = _exchanged(words, WIDTH, False)
+    for k in tl.static_range(FEW):
+        begin = rows + k * apart
         beyond = -begin.to(tl.int32) & (_WORD - 1)  # bytes from there to where a word begins
         to = ((begin - 1) & -_WORD).to(tl.pointer_type(tl.uint64)) + place
         within = (_WORD - beyond) // WIDTH
         whole = tl.broadcast_to(word > 0, place.shape)
         if not WHOLE:
-            whole &= place * Q - within + Q <= rows
-        tl.store(to, joined(tl.gather(made, others, 0), made, beyond), whole)
+            whole &= place * Q - within + Q <= left
+        tl.store(to, joined(tl.gather(made[k], before, 0), made[k], beyond), whole)
         if not WHOLE:
             end = tl.arange(0, 2 * Q)
-            if b == 0:
+            if first == 0:
                 row = end - skipped
-                ends = (row < Q - within) & (row < rows)
-                _copy_elements(read + k * WIDTH, begin, row, ends, TILE)
-            if rows < B + Q:
-                row = (rows + within) // Q * Q - within + end
-                ends = (row < rows) & (row >= 0)
-                _copy_elements(read + k * WIDTH, begin, row, ends, TILE)
+                ends = (row < Q - within) & (row < left)
+                _copy_column(strip + k * WIDTH, begin, row, ends, TILE)
+            if left < TILE.sizes[1] + Q:
+                row = (left + within) // Q * Q - within + end
+                ends = (row < left) & (row >= 0)
+                _copy_column(strip + k * WIDTH, begin, row, ends, TILE)
 
 
 @triton.jit
-def _copy_elements(read, begin, row, which, TILE: tl.constexpr):
-    # Elements of one column, one by one.
+def _copy_column(strip, column, row, which, TILE: tl.constexpr):
+    # Elements of a column by the numbers of their rows, one by one.
     POINTER: tl.constexpr = tl.pointer_type(unit_of(TILE))
-    where = (read + row * (TILE.sizes[2] * TILE.unit)).to(POINTER)
-    tl.store((begin + row * TILE.unit).to(POINTER), tl.load(where, which), which)
+    values = tl.load((strip + row * (TILE.sizes[2] * TILE.unit)).to(POINTER), which)
+    tl.store((column + row * TILE.unit).to(POINTER), values, which)
+
+
+@triton.jit
+def few_rows_tile(piece, number, source, target, LINK: tl.constexpr, TILE: tl.constexpr):
+    """Transposes one tile of a piece, as `copy` does, but for the words it is moved in."""
+    FEW: tl.constexpr = TILE.sizes[1]
+    A: tl.constexpr = TILE.sizes[2]
+    WIDTH: tl.constexpr = TILE.unit
+    Q: tl.constexpr = _WORD // WIDTH
+    read, write, r, _, a, _ = placed(piece, number, source // WIDTH, target // WIDTH)
+    x_r, x_b, _ = three(piece + STRIDES)
+    write += r.to(tl.int64) * tl.load(piece + STRIDES + 3)
+    skipped = _skipped(write, FEW, Q)
+    a0 = a.to(tl.int64) * A + skipped
+    left = tl.minimum(tl.load(piece + SIZES + 2) - a0, A + Q).to(tl.int32)
+    # Addresses and strides in bytes from here on.
+    rows = (read + r.to(tl.int64) * x_r + a0) * WIDTH
+    strip = (write + a0 * FEW) * WIDTH
+    chain.wait(LINK)
+    if (a > 0) & (left == A + Q):
+        _rows_to_columns(rows, strip, x_b * WIDTH, a, left, skipped, TILE, True)
+    else:
+        _rows_to_columns(rows, strip, x_b * WIDTH, a, left, skipped, TILE, False)
+
+
+@triton.jit
+def _rows_to_columns(
+    rows, strip, apart, first, left, skipped, TILE: tl.constexpr, WHOLE: tl.constexpr
+):  # fmt: skip
+    # Reads rows that lie `apart`, and writes a strip.
+    FEW: tl.constexpr = TILE.sizes[1]
+    WIDTH: tl.constexpr = TILE.unit
+    Q: tl.constexpr = _WORD // WIDTH
+    GROUPS: tl.constexpr = TILE.sizes[2] // Q // (_ROW - 1)
+    word = tl.arange(0, _ROW)[:, None]
+    group = tl.arange(0, GROUPS)[None, :] * (_ROW - 1)
+    after = tl.broadcast_to(tl.minimum(word + 1, _ROW - 1), (_ROW, GROUPS))
+    words = ()
+    for k in tl.static_range(FEW):
+        begin = rows + k * apart
+        within = begin.to(tl.int32) & (_WORD - 1)
+        where = (begin & -_WORD).to(tl.pointer_type(tl.uint64)) + (group + word)
+        inside = None if WHOLE else (group + word) * _WORD < left * WIDTH + within
+        here = tl.load(where, inside)
+        words += (joined(here, tl.gather(here, after, 0), within),)
+    made = _exchanged(words, WIDTH, True)
+    for k in tl.static_range(FEW):
+        at = k * _ROW + word  # of the words of a group in the strip
+        dealt = _dealt(made, at, GROUPS)
+        whole = tl.broadcast_to(at < (_ROW - 1) * FEW, dealt.shape)
+        at = group * FEW + at
+        if not WHOLE:
+            whole &= (at + 1) * _WORD <= left * (FEW * WIDTH)
+        tl.store(strip.to(tl.pointer_type(tl.uint64)) + at, dealt, whole)
+    if not WHOLE:
+        end = tl.arange(0, _WORD * Q)
+        if first == 0:
+            before = skipped * WIDTH
+            _copy_strip(rows - before, apart, strip - before * FEW, end, end < skipped * FEW, TILE)
+        if left < TILE.sizes[2] + Q:
+            last = left * FEW // Q * Q + end
+            _copy_strip(rows, apart, strip, last, (last < left * FEW) & (last >= 0), TILE)
+
+
+@triton.jit
+def _dealt(words, at, GROUPS: tl.constexpr):
+    # Words of a strip by their numbers, of which each thread holds as many, one after another.
+    FEW: tl.constexpr = len(words)
+    holder = tl.broadcast_to(at // FEW, (_ROW, GROUPS))
+    made = tl.gather(words[0], holder, 0)
+    for k in tl.static_range(1, FEW):
+        made = tl.where(at % FEW == k, tl.gather(words[k], holder, 0), made)
+    return made
+
+
+@triton.jit
+def _copy_strip(rows, apart, strip, at, which, TILE: tl.constexpr):
+    # Elements of a strip by their numbers, one by one.
+    FEW: tl.constexpr = TILE.sizes[1]
+    POINTER: tl.constexpr = tl.pointer_type(unit_of(TILE))
+    row, column = at % FEW, at // FEW
+    values = tl.load((rows + row * apart + column * TILE.unit).to(POINTER), which)
+    tl.store((strip + at * TILE.unit).to(POINTER), values, which)

@@ -170,7 +170,7 @@ def cut(
         return strip
     vector = min(strip.tile.vectors)
     if vector == 1 or vector * unit < SHARED:
-        words = _words(axes, run, unit, offsets[0], aligned[0])
+        words = _words(axes, run, unit, offsets, aligned)
         if words is not None:
             return tiled(STRIP // unit, words.warps, words)
     if min(strip.reach) >= LONG:
@@ -182,12 +182,14 @@ def cut(
     return tiled(TILE // unit, WARPS)
 
 
-def _words(axes: Sequence[Loop], run: int, unit: int, offset: int, aligned: int) -> Words | None:
+def _words(
+    axes: Sequence[Loop], run: int, unit: int, offsets: tuple[int, int], aligned: tuple[int, int]
+) -> Words | None:
     """How axes with strides in bytes are moved in words, if they are."""
     four, *_ = shape_of(axes, run // unit, unit, STRIP // unit)
-    _, b, a, _ = four
-    apart = [axis[1] for axis in axes if axis is not a and axis is not b]
-    return words_of(four, run, unit, (aligned, offset, *apart))
+    others = [axis for axis in axes if axis not in four[1:3]]
+    read, written = ([aligned[k], offsets[k], *[axis[k + 1] for axis in others]] for k in range(2))
+    return words_of(four, run, unit, (read, written))
 
 
 def _tiled(

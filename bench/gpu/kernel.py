@@ -134,15 +134,16 @@ def kernel_shifts_odd_rows() -> str:
 
 
 @case(on_cpu=False)
-def kernel_splits_a_few_columns() -> str:
-    """Transposes of a few columns, alone and in batches, begin and end anywhere within a word."""
+def kernel_turns_a_few_columns() -> str:
+    """A few columns become rows, and rows columns, that begin and end anywhere within a word."""
     for dtype, columns in itertools.product((torch.uint8, torch.bfloat16), range(2, 10)):
         for shape in ((4_000_037, columns), (7, 599_999, columns)):
             size = torch.Size(shape).numel()
             for start in range(0, 8, 3):
-                x = filled((size + 8,), dtype)[start : start + size].view(shape)
-                assert same(xl.matrix_transpose(x), x.mT.contiguous())
-    return "2 to 9 columns"
+                x = filled((size + 8,), dtype)[start : start + size]
+                for few in (x.view(shape), x.view(shape).view(*shape[:-2], *shape[:-3:-1])):
+                    assert same(xl.matrix_transpose(few), few.mT.contiguous())
+    return "2 to 9 columns and rows"
 
 
 @case(on_cpu=False)

@@ -49,11 +49,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
             (8, 1, 8, 96), (8, 4, 4, 96), (8, 4, 8, 64), (8, 1, 16, 64),
         )
     ],
-    "NARROW_ROWS": [{"NARROW_ROWS": rows} for rows in (4, 8, 16)],
+    "GROUPS": [{"GROUPS": rows} for rows in (4, 8, 16)],
 }  # fmt: skip
 """Name -> what it is tried with, and what goes with it."""
 
-_DECIDES = {words.SHIFTED: "SHIFTS", words.NARROW: "NARROW_ROWS"}
+_DECIDES = {words.SHIFTED: "SHIFTS", words.FEW_COLUMNS: "GROUPS", words.FEW_ROWS: "GROUPS"}
 """Way of a tile -> the setting that it is made by; others are found by trying."""
 
 

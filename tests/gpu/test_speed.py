@@ -141,7 +141,7 @@ def test_a_race_is_in_copies() -> None:
         ("transpose", "bfloat16", "TILE"),
         ("transpose, odd", "float32", "SHIFTS"),
         ("transpose, 3 columns", "float32", "STRIP"),
-        ("transpose, 3 columns", "bfloat16", "NARROW_ROWS"),
+        ("transpose, 3 columns", "bfloat16", "GROUPS"),
     ],
 )
 def test_an_op_is_tuned_by_the_setting_that_its_tiles_are_made_by(

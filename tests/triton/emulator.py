@@ -9,7 +9,7 @@ import numpy as np
 from tests.native.oracle import Buffer
 from xlayout_triton.plan import Plan
 from xlayout_triton.tile import COUNT, LENGTHS, SIZES, STRIDES, WORDS, Tile
-from xlayout_triton.words import NARROW, ROW, SHIFTED, VECTORS, WORD
+from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, ROW, SHIFTED, VECTORS, WORD
 
 __all__ = ["emulate", "positions", "turned"]
 
@@ -65,14 +65,13 @@ def _shifted_tile(
         _move(tile, source, where, target, to + row)
 
 
-def _narrow_tile(tile: Tile, words: list[int], number: int, source: Buffer, target: Buffer) -> None:
+def _few_columns(tile: Tile, words: list[int], number: int, source: Buffer, target: Buffer) -> None:
     (_, b, _, r), read, write = _begin(words, number)
     n_b, x_r, (z_r, z_a) = words[SIZES + 1], words[STRIDES], words[STRIDES + 3 : STRIDES + 5]
     _, B, columns, _ = tile.sizes
     Q = WORD // tile.unit
     read += r * x_r
-    starts = source.address // tile.unit + read + np.arange(Q) * columns
-    skipped = int(np.flatnonzero(starts % Q == 0)[0])
+    skipped = _skipped(source.address // tile.unit + read, columns, Q)
     b0 = b * B + skipped
     rows = min(n_b - b0, B + Q)
     for column in range(columns):
@@ -81,6 +80,27 @@ def _narrow_tile(tile: Tile, words: list[int], number: int, source: Buffer, targ
         if b == 0:
             row = np.union1d(row, np.arange(-skipped, min([rows, *row])))
         _move(tile, source, read + (b0 + row) * columns + column, target, to + row)
+
+
+def _few_rows(tile: Tile, words: list[int], number: int, source: Buffer, target: Buffer) -> None:
+    (_, _, a, r), read, write = _begin(words, number)
+    n_a, (x_r, x_b), z_r = words[SIZES + 2], words[STRIDES : STRIDES + 2], words[STRIDES + 3]
+    _, rows, A, _ = tile.sizes
+    Q = WORD // tile.unit
+    write += r * z_r
+    skipped = _skipped(target.address // tile.unit + write, rows, Q)
+    a0 = a * A + skipped
+    last = min(max(0, n_a - a0), A) * rows  # in the strip; if words are left, they are the next's
+    first = -skipped * rows if a == 0 else 0
+    assert not (target.address + (write + a0 * rows) * tile.unit) % WORD
+    at = np.arange(first, last)
+    where = read + r * x_r + a0 + at // rows + at % rows * x_b
+    _move(tile, source, where, target, write + a0 * rows + at)
+
+
+def _skipped(strip: int, few: int, Q: int) -> int:
+    """How many of the first rows or columns of a strip are before a word and an element begin."""
+    return int(np.flatnonzero((strip + np.arange(Q) * few) % Q == 0)[0])
 
 
 def _rows_of(address: int, tile: Tile, skipped: int, count: int, rows: int) -> np.ndarray:
@@ -100,7 +120,7 @@ def _move(tile: Tile, source: Buffer, where: np.ndarray, target: Buffer, to: np.
     target.bytes[to[:, None] * tile.unit + unit] = source.bytes[where[:, None] * tile.unit + unit]
 
 
-_MOVES = {VECTORS: _tile, SHIFTED: _shifted_tile, NARROW: _narrow_tile}
+_MOVES = {VECTORS: _tile, SHIFTED: _shifted_tile, FEW_COLUMNS: _few_columns, FEW_ROWS: _few_rows}
 
 
 def _begin(words: list[int], number: int) -> tuple[list[int], int, int]:

@@ -27,9 +27,12 @@ TARGET = GPUTarget("cuda", 90, 32)
 FAMILIES = [(name, itemsize) for name in LARGE for itemsize in (1, 2, 4)]
 TOKENS = cut(0, 0, permuted((16, 16, 64, 2, 64, 2), PATCHES), 2, (16, 16))
 ODD = [odd_tile(itemsize) for itemsize in (1, 2, 4)]
-FEW = [cut(0, 0, permuted((1 << 20, columns), (1, 0)), 1, (16, 16)) for columns in (3, 7)]
+FEW = [
+    cut(0, 0, permuted(shape, (1, 0)), 1, (16, 16))
+    for shape in ((1 << 20, 3), (1 << 20, 7), (3, 1 << 20), (7, 1 << 20))
+]
 IN_WORDS = [*ODD, *(one.tile for one in FEW if one is not None)]
-"""Tiles of odd rows of 1, 2 and 4 bytes, and of 3 and 7 columns of bytes."""
+"""Tiles of odd rows of 1, 2 and 4 bytes, and of 3 and 7 columns and rows of bytes."""
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 

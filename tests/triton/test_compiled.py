@@ -91,12 +91,15 @@ def test_odd_rows_are_moved_in_words_and_turned_once_through_shared_memory(found
         assert kernel["permutes"] >= 2 * (2 * 16 + 2 * 16)
 
 
-def test_a_few_columns_are_moved_in_words_and_without_shared_memory(found: Found) -> None:
-    for columns, rows, kernel in ((3, 8, found[3][3]), (7, 4, found[3][4])):
-        assert (kernel["stack"], kernel["shared"], kernel["barriers"]) == (0, 0, 0)
-        assert kernel["words written"] == 2 * columns * rows
-        assert kernel["shuffles"] == 2 * kernel["words written"]  # two halves of a neighbour's
-        assert kernel["permutes"] >= 2 * 2 * 2 * columns * rows
+def test_a_few_columns_and_rows_are_moved_in_words_and_without_shared_memory(found: Found) -> None:
+    columns, rows = found[3][3:5], found[3][5:]
+    for few, groups, kernels in ((3, 8, (columns[0], rows[0])), (7, 4, (columns[1], rows[1]))):
+        words = 2 * few * groups  # on two paths
+        for kernel, from_each in zip(kernels, (1, 1 + few), strict=True):
+            assert (kernel["stack"], kernel["shared"], kernel["barriers"]) == (0, 0, 0)
+            assert kernel["words written"] == words
+            assert kernel["permutes"] >= 2 * 2 * words
+            assert kernel["shuffles"] == from_each * 2 * words  # two halves of others' words
 
 
 def test_four_axes_in_either_order_are_moved_16_bytes_at_a_time(found: Found) -> None:

@@ -93,7 +93,8 @@ def test_each_family(name: str, itemsize: int, device: str) -> None:
 
 @pytest.mark.parametrize("itemsize", [1, 4, 8, 16])
 @pytest.mark.parametrize(
-    "name", ["zip rows", "transpose odd", "transpose odd rows", "odd rows", "channels"]
+    "name",
+    ["zip rows", "transpose odd", "transpose odd rows", "odd rows", "channels", "channels last"],
 )
 def test_each_width(name: str, itemsize: int, device: str) -> None:
     agree(FAMILIES[name], itemsize, 3 + 64 * 9, device)
@@ -104,6 +105,8 @@ def test_transposes_that_end_where_tiles_do(
     shape: tuple[int, int], itemsize: int, device: str
 ) -> None:
     agree(permuted(shape, (1, 0)), itemsize, 1 + 64 * 7, device)
+    if min(shape) < 8:
+        agree(permuted(shape[::-1], (1, 0)), itemsize, 7 + 64, device)
 
 
 @examples

@@ -19,7 +19,7 @@ from xlayout_torch import cuda, launches
 from xlayout_torch.batch import move_many
 from xlayout_triton.plan import ALONE, FIRST, FURTHER, Piece, Plan, plan
 from xlayout_triton.tile import cut
-from xlayout_triton.words import NARROW, SHIFTED, VECTORS
+from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, SHIFTED, VECTORS
 
 CPU = torch.device("cpu")
 
@@ -106,13 +106,14 @@ def test_a_trial_starts_all_links_of_a_chain(chains: bool, monkeypatch: pytest.M
     monkeypatch.setattr(launches, "_kernels", {})
     monkeypatch.setattr(launches, "_chains", lambda _device: chains)
     assert cuda.why_not.__wrapped__(CPU) == ""
-    assert links == ([FIRST] * 4 + [FURTHER] if chains else [ALONE] * 5)
+    assert links == ([FIRST] * 5 + [FURTHER] if chains else [ALONE] * 6)
 
 
 TRIED: dict[int, tuple[Any, tuple[int, ...]]] = {
     VECTORS: (ctypes.c_int32, (3, 66, 80)),
     SHIFTED: (ctypes.c_uint8, (257, 129)),
-    NARROW: (ctypes.c_uint8, (1021, 3)),
+    FEW_COLUMNS: (ctypes.c_uint8, (1021, 3)),
+    FEW_ROWS: (ctypes.c_uint8, (3, 1021)),
 }
 
 

@@ -58,6 +58,7 @@ def test_each_family(name: str, itemsize: int) -> None:
 def test_transposes_that_end_where_tiles_do(shape: tuple[int, int], itemsize: int) -> None:
     for shift in (0, 1 + 64 * 7, 6 + 64):
         agree(permuted(shape, (1, 0)), itemsize, shift)
+        agree(permuted(shape[::-1], (1, 0)), itemsize, shift)
 
 
 @settings(max_examples=60)
@@ -78,10 +79,11 @@ def test_any_transpose_of_rows_that_begin_within_words(
     st.sampled_from([1, 2]),
     st.integers(0, 4095),
 )
-def test_any_transpose_of_a_few_columns(
+def test_any_transpose_of_a_few_columns_or_rows(
     shape: tuple[int, int, int], itemsize: int, shift: int
 ) -> None:
     agree(permuted(shape, (0, 2, 1)), itemsize, shift)
+    agree(permuted((shape[0], shape[2], shape[1]), (0, 2, 1)), itemsize, shift)
 
 
 @pytest.mark.parametrize("loops", [

@@ -7,7 +7,7 @@ import pytest
 from tests.native.test_copy import permuted
 from xlayout_triton.side import FAR
 from xlayout_triton.tile import Tile, cut
-from xlayout_triton.words import NARROW, SHIFTED
+from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, SHIFTED
 
 
 def odd_tile(itemsize: int) -> Tile:
@@ -74,10 +74,13 @@ def test_rows_that_are_far_apart_or_backwards_are_not_shifted() -> None:
         ((256, 3), 1, (16, 16), True),
     ],
 )
-def test_a_few_columns_of_narrow_elements_are_moved_in_words(
+def test_a_few_columns_or_rows_of_narrow_elements_are_moved_in_words(
     shape: tuple[int, ...], itemsize: int, aligned: tuple[int, int], narrow: bool
 ) -> None:
     axes = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
     found = cut(0, 0, permuted(shape, axes), itemsize, aligned)
     assert found is not None
-    assert (found.tile.way == NARROW) is narrow
+    assert (found.tile.way == FEW_COLUMNS) is narrow
+    back = cut(0, 0, permuted([shape[k] for k in axes], axes), itemsize, aligned[::-1])
+    assert back is not None
+    assert (back.tile.way == FEW_ROWS) is narrow
