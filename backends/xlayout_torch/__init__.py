@@ -5,7 +5,7 @@ Its modules, from the bottom up:
     memory                     what of a tensor may be read, shown and written past autograd
     derivatives                whether anybody needs one with respect to a tensor's number
     native, small              copies by the compiled kernel: large ones, small ones
-    launches                   plans for the Triton kernel, started on a device
+    launches, trial            plans for the Triton kernel, started on a device, and first of all
     cuda, batch                when it copies instead, and for many tensors at once
     writer                     whole layouts, by either kernel
     operation                  a layout as one operation of torch

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from xlayout_native.strided import one_move
-from xlayout_torch import launches, memory, native
+from xlayout_torch import launches, memory, native, trial
 from xlayout_torch.launches import Uploads
 from xlayout_triton.plan import Moves, Plan, alignment, planned
 from xlayout_triton.uncompiled import CompileError, reason_of, say
@@ -141,31 +141,9 @@ def why_not(device: torch.device) -> str:
         if device.type == "cuda" and launches.interprets():
             return "TRITON_INTERPRET has Triton run on the host, which reads no memory of a GPU"
         with _waiting(device):
-            return "" if _trial(device) else "a trial came out wrong"
+            return "" if trial.passes(device, copy) else "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, torch can copy
         return reason_of(error)
-
-
-def _trial(device: torch.device) -> bool:
-    """Whether a few copies come out right."""
-    x = torch.arange(3 * 66 * 80, dtype=torch.int32, device=device).view(3, 66, 80)
-    odd = torch.arange(257 * 129, device=device).to(torch.uint8).view(257, 129)
-    pixels = torch.arange(1021 * 3, device=device).to(torch.uint8).view(1021, 3)
-    halves = x, x[:, :, 40:]
-    turn = 0, 0, ((3, 66 * 80, 66 * 80), (66, 80, 1), (80, 1, 66))
-    join = [(j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2)]
-    alone = torch.zeros_like(x.mT).contiguous()
-    narrow = odd, pixels, pixels.mT.contiguous()
-    words = [torch.zeros_like(z.mT).contiguous() for z in narrow]
-    both = joined, turned = torch.zeros_like(x), torch.zeros_like(alone)
-    copy(((0, 0, turn),), 4, [x.data_ptr()], [alone.data_ptr()], device)
-    for z, made in zip(narrow, words, strict=True):
-        rows, columns = z.shape
-        loops = (rows, columns, 1), (columns, 1, rows)
-        copy(((0, 0, (0, 0, loops)),), 1, [z.data_ptr()], [made.data_ptr()], device)
-    copy((*join, (0, 1, turn)), 4, addresses_of(halves), addresses_of(both), device)
-    found, wanted = (alone, turned, joined, *words), (x.mT, x.mT, x, *[z.mT for z in narrow])
-    return all(map(torch.equal, found, wanted))
 
 
 _one_waits = Lock()

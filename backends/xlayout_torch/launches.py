@@ -13,7 +13,17 @@ import torch
 from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Plan
 from xlayout_triton.uncompiled import CompileError, reason_of
 
-__all__ = ["TABLES", "Uploads", "interprets", "kept", "launch", "on", "uploaded", "words_of"]
+__all__ = [
+    "TABLES",
+    "Uploads",
+    "interprets",
+    "kept",
+    "launch",
+    "on",
+    "refuse",
+    "uploaded",
+    "words_of",
+]
 
 TABLES = 16
 """Uploads that a plan keeps: its tables for streams, and its ends for where tensors lay before."""
@@ -49,9 +59,23 @@ _refused: dict[Any, str] = {}
 """The same of those that there is no kernel for -> why."""
 
 
+_wrong: set[tuple[int, torch.device]] = set()
+"""Ways to move a tile that came out wrong on a device."""
+
+
+def refuse(way: int, device: torch.device) -> None:
+    """Have no more launches of this way to move a tile."""
+    _wrong.add((way, device))
+    for kind in [kind for kind in _kernels if kind[0][2].way == way and kind[1] == device]:
+        del _kernels[kind]
+
+
 def _first(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
     """The kernel for launches of a new kind, compiled and loaded; an interpreter does neither."""
-    kind = arguments[7:], arguments[0].device
+    device = arguments[0].device
+    if (one.tile.way, device) in _wrong:
+        raise CompileError("a trial of their kind came out wrong")
+    kind = arguments[7:], device
     if kind not in _refused:
         try:
             return _compiled(one, arguments, link)

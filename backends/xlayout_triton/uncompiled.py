@@ -1,4 +1,4 @@
-"""Uncompiled: launches that Triton compiles no kernel for, so that the framework copies instead."""
+"""Uncompiled: launches that there is no kernel for, so that the framework copies instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["CompileError", "reason_of", "say"]
 
 
 class CompileError(RuntimeError):
-    """Triton does not compile, or load, what a launch needs, so that it was not started."""
+    """There is no kernel for a launch, or none that is right, so that it was not started."""
 
 
 def reason_of(error: Exception) -> str:
@@ -23,7 +23,7 @@ def reason_of(error: Exception) -> str:
 def say(error: CompileError, framework: str) -> None:
     """Warn that a framework copies in place of the kernel, once for each reason."""
     text = (
-        f"the Triton kernel does not compile for some copies, which {framework} makes: {error}; "
+        f"the Triton kernel is not used for some copies, which {framework} makes: {error}; "
         f"XLAYOUT_TRITON=off leaves all of them to {framework}"
     )
     if text not in _said:

@@ -95,7 +95,7 @@ def test_no_gate_keeps_the_kernel_from_its_trial(monkeypatch: pytest.MonkeyPatch
 
 
 SAYS = (
-    "the Triton kernel does not compile for some copies, which XLA makes: no space left; "
+    "the Triton kernel is not used for some copies, which XLA makes: no space left; "
     "XLAYOUT_TRITON=off leaves all of them to XLA"
 )
 

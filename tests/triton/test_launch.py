@@ -106,7 +106,7 @@ def test_a_trial_starts_all_links_of_a_chain(chains: bool, monkeypatch: pytest.M
     monkeypatch.setattr(launches, "_kernels", {})
     monkeypatch.setattr(launches, "_chains", lambda _device: chains)
     assert cuda.why_not.__wrapped__(CPU) == ""
-    assert links == ([FIRST] * 5 + [FURTHER] if chains else [ALONE] * 6)
+    assert links == ([FIRST, FIRST, FURTHER, FIRST, FIRST, FIRST] if chains else [ALONE] * 6)
 
 
 TRIED: dict[int, tuple[Any, tuple[int, ...]]] = {

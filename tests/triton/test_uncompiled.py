@@ -21,7 +21,7 @@ from xlayout_triton.tile import Tile
 pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 
 SAYS = (
-    "the Triton kernel does not compile for some copies, which torch makes: {}; "
+    "the Triton kernel is not used for some copies, which torch makes: {}; "
     "XLAYOUT_TRITON=off leaves all of them to torch"
 )
 TURNED = torch.arange(64 * 48, dtype=torch.float32).view(64, 48).t()
