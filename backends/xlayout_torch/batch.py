@@ -81,7 +81,7 @@ class Batch:
         made, tables = found
         ends = made.ends(addresses)
         if once:
-            table = launches.kept(tables, device, lambda: made.words)
+            table = launches.kept(tables, device, launches.stream(device), lambda: made.words)
             there = launches.uploaded(ends, device)
         else:  # before whatever is started later, on any stream
             table, there = (launches.words_of(words).to(device) for words in (made.words, ends))

@@ -21,6 +21,7 @@ from xlayout_native.strided import one_move
 from xlayout_torch import launches, memory, native, trial
 from xlayout_torch.launches import Uploads
 from xlayout_triton.plan import Moves, Plan, alignment, planned
+from xlayout_triton.tile import VECTOR
 from xlayout_triton.uncompiled import CompileError, reason_of, say
 
 __all__ = [
@@ -179,22 +180,43 @@ def copy(
     Raises:
         CompileError: Triton does not compile the kernel for some of them.
     """
-    found = _prepared(
-        moves, itemsize, tuple(map(alignment, sources)), tuple(map(alignment, targets))
-    )
-    if found is None:
-        return False
-    made, tables, distances = found
-    if not made.launches:
-        return True
-    # The launch says where the first ones are, and the ends how far the others are from them.
-    source, target = sources[0], targets[0]
-    apart = *[x - source for x in sources], *[z - target for z in targets]
+    # A launch says where the first ones are, but for less than a vector, and the ends how far all
+    # are from there: so most calls find theirs again.
+    source, target = sources[0] & -VECTOR, targets[0] & -VECTOR
+    inputs, outputs = tuple([x - source for x in sources]), tuple([z - target for z in targets])
     with launches.on(device):
-        table = launches.kept(tables, device, lambda: made.words)
-        ends = launches.kept(distances, device, lambda: made.ends(apart), apart)
-        launches.launch(made, table, ends, source, target)
+        found = _ready(moves, itemsize, inputs, outputs, device, launches.stream(device))
+        if found is None:
+            return False
+        launches.launch(*found, source, target)
     return True
+
+
+@lru_cache(4096)
+def _ready(
+    moves: Moves,
+    itemsize: int,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    device: torch.device,
+    stream: int,
+) -> tuple[Plan, Any, Any] | None:
+    """The plan of some moves between addresses, and its table and ends for one stream."""
+    found = _prepared(moves, itemsize, *[tuple(map(alignment, xs)) for xs in (inputs, outputs)])
+    if found is None:
+        return None
+    made, tables = found
+    table = launches.kept(tables, device, stream, lambda: made.words)
+    return made, table, launches.uploaded(made.ends((*inputs, *outputs)), device)
+
+
+@lru_cache(4096)
+def _prepared(
+    moves: Moves, itemsize: int, inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> tuple[Plan, Uploads] | None:
+    """The plan of some moves, and its tables."""
+    made = planned((moves, itemsize, inputs, outputs))
+    return None if made is None else (made, {})
 
 
 def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
@@ -206,15 +228,6 @@ def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     except CompileError as error:
         say(error, "torch")
         return False
-
-
-@lru_cache(4096)
-def _prepared(
-    moves: Moves, itemsize: int, inputs: tuple[int, ...], outputs: tuple[int, ...]
-) -> tuple[Plan, Uploads, Uploads] | None:
-    """The plan of some moves, and its uploads: tables by stream, ends by stream and distances."""
-    made = planned((moves, itemsize, inputs, outputs))
-    return None if made is None else (made, {}, {})
 
 
 def addresses_of(xs: Sequence[Any]) -> list[int]:

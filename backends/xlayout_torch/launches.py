@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
@@ -21,18 +21,19 @@ __all__ = [
     "launch",
     "on",
     "refuse",
+    "stream",
     "uploaded",
     "words_of",
 ]
 
 TABLES = 16
-"""Uploads that a plan keeps: its tables for streams, and its ends for where tensors lay before."""
+"""Uploads that a plan keeps: its table, for as many streams."""
 
 ALONG = 1 << 16
 """Bytes that CUDA takes along with a command, which is sooner there than what it has to fetch."""
 
-Uploads = dict[Hashable, Any]
-"""What a plan has on devices."""
+Uploads = dict[tuple[torch.device, int], Any]
+"""The table of a plan, by device and stream."""
 
 
 def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) -> None:
@@ -41,7 +42,7 @@ def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) 
     Raises:
         CompileError: there is no kernel for one of its launches; those before it were started.
     """
-    chained, stream = _chains(table.device), _stream(table.device)
+    chained, current = _chains(table.device), stream(table.device)
     for place, one in enumerate(made.launches):
         link = (FURTHER if place else FIRST) if chained else ALONE
         fixed = one.jobs is not None, link, one.tile
@@ -49,7 +50,7 @@ def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) 
         kernel = _kernels.get((fixed, table.device))
         if kernel is None:  # of those known, Triton's own search takes half a launch's time
             kernel = _kernels[fixed, table.device] = _first(one, arguments, link)
-        kernel[one.programs, 1, 1](*arguments, stream=stream)  # or Triton would ask for it again
+        kernel[one.programs, 1, 1](*arguments, stream=current)  # or Triton would ask for it again
 
 
 _kernels: dict[Any, Any] = {}
@@ -123,18 +124,17 @@ def interprets() -> bool:
 
 
 def kept(
-    known: Uploads, device: torch.device, words: Callable[[], array[int]], key: Hashable = None
+    known: Uploads, device: torch.device, current: int, words: Callable[[], array[int]]
 ) -> Any:
-    """What was uploaded under a key for the current stream before, or else these words now.
+    """What was uploaded for the current stream before, or else these words now.
 
     Uploaded and read on one stream: nobody waits for it, and letting go of it is safe.
     """
-    where = device, _stream(device), key
-    found = known.get(where)
+    found = known.get((device, current))
     if found is None:
         if len(known) >= TABLES:  # or more, where threads met here
             known.clear()
-        found = known[where] = uploaded(words(), device)
+        found = known[device, current] = uploaded(words(), device)
     return found
 
 
@@ -155,7 +155,7 @@ def words_of(words: array[int]) -> Any:
     return torch.empty(0, dtype=torch.int64, device="cpu")
 
 
-def _stream(device: torch.device) -> int:
+def stream(device: torch.device) -> int:
     """The number of the current stream."""
     # What `torch.cuda.current_stream` makes an object of, which takes ten times as long.
     return torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0

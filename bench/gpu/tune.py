@@ -117,7 +117,8 @@ def setting(changed: Mapping[str, Any]) -> Iterator[None]:
 def forget() -> None:
     """Forget every plan, so that new ones are made."""
     tiles.cut.cache_clear()
-    cuda._prepared.cache_clear()
+    for plans in (cuda._prepared, cuda._ready):
+        plans.cache_clear()
 
 
 def main() -> None:

@@ -125,7 +125,7 @@ def test_a_table_is_made_on_the_host_whatever_device_is_the_default() -> None:
 @pytest.mark.parametrize("more", [0, 1])
 def test_uploads_stay_few_also_if_threads_added_some_at_once(more: int) -> None:
     known = {k: torch.zeros(1) for k in range(launches.TABLES + more)}
-    found = launches.kept(known, CPU, lambda: array("q", [7]))
+    found = launches.kept(known, CPU, 0, lambda: array("q", [7]))
     assert [*known.values()] == [found]
 
 
@@ -137,8 +137,8 @@ def test_the_stream_is_the_current_one_of_the_device(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         torch._C, "_cuda_getCurrentRawStream", lambda index: 100 + index, raising=False
     )
-    assert [launches._stream(torch.device("cuda", k)) for k in range(2)] == [100, 101]
-    assert launches._stream(CPU) == 0
+    assert [launches.stream(torch.device("cuda", k)) for k in range(2)] == [100, 101]
+    assert launches.stream(CPU) == 0
 
 
 def test_a_device_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:

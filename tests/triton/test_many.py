@@ -156,7 +156,7 @@ def test_a_call_again_uploads_only_where_its_tensors_lie(monkeypatch: pytest.Mon
     monkeypatch.setattr(cuda, "why_not", lambda _device: "")
     xs = inputs(torch.from_numpy)
     for stream in (1, 1, 2, 1):
-        monkeypatch.setattr(launches, "_stream", lambda _device, stream=stream: stream)
+        monkeypatch.setattr(launches, "stream", lambda _device, stream=stream: stream)
         apply_many(LAYOUTS, xs)
     made, first, _ = launched[0]
     table, ends = len(made.words), 2 * len(made.places)
