@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import strategies
-from tests.native.oracle import Buffer, Loops, Move, expect
+from tests.native.oracle import CANARY, Buffer, Loops, Move, expect
 from tests.native.test_copy import copies, permuted
 from tests.triton.cases import (
     EDGES,
@@ -35,12 +35,17 @@ examples = settings(
 SMALL_LOOPS = copies().filter(lambda loops: np.prod([n for n, _, _ in loops]) <= 1 << 13)
 
 
-def held(buffer: Buffer, device: str) -> torch.Tensor:
-    """The buffer's memory on the device, at the same place within a line."""
-    room = torch.empty(buffer.memory.size + 128, dtype=torch.uint8, device=device)
-    first = (buffer.memory.ctypes.data - room.data_ptr()) % 64
-    there = room[first : first + buffer.memory.size]
-    return there.copy_(torch.from_numpy(buffer.memory))
+MARGIN = 1 << 15
+"""Bytes around a buffer on the device, which are a tile's if it reaches too far."""
+
+
+def held(buffer: Buffer, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """The buffer's memory on the device, at the same place within a line, and all around it."""
+    size = buffer.memory.size
+    room = torch.full((size + 2 * MARGIN,), CANARY, dtype=torch.uint8, device=device)
+    first = MARGIN // 2 + (buffer.memory.ctypes.data - room.data_ptr() - MARGIN // 2) % 64
+    there = room[first : first + size]
+    return there.copy_(torch.from_numpy(buffer.memory)), room
 
 
 def run(
@@ -50,15 +55,17 @@ def run(
     there = [held(b, device) for b in (*sources, *targets)]
     begins = [
         t.data_ptr() + b.address - b.memory.ctypes.data
-        for t, b in zip(there, (*sources, *targets), strict=True)
+        for (t, _), b in zip(there, (*sources, *targets), strict=True)
     ]
     inputs = len(sources)
     if not cuda.copy(
         tuple(moves), itemsize, begins[:inputs], begins[inputs:], torch.device(device)
     ):
         return False
-    for target, t in zip(targets, there[inputs:], strict=True):
+    for target, (t, room) in zip(targets, there[inputs:], strict=True):
         target.memory[:] = t.cpu().numpy()
+        t.fill_(CANARY)
+        assert bool((room == CANARY).all())
     return True
 
 
@@ -106,7 +113,8 @@ def test_transposes_that_end_where_tiles_do(
 ) -> None:
     agree(permuted(shape, (1, 0)), itemsize, 1 + 64 * 7, device)
     if min(shape) < 8:
-        agree(permuted(shape[::-1], (1, 0)), itemsize, 7 + 64, device)
+        for shift in (0, 7 + 64):
+            agree(permuted(shape[::-1], (1, 0)), itemsize, shift, device)
 
 
 @examples

@@ -29,6 +29,7 @@ def odd_tile(itemsize: int) -> Tile:
         ((4090, 8186), 4, (16, 16), False),
         ((4089, 8185), 8, (16, 16), False),
         ((256, 129), 1, (16, 16), True),
+        ((257, 128), 1, (16, 16), True),
         ((255, 129), 1, (16, 16), False),  # fewer rows than a tile has
         ((257, 127), 1, (16, 16), False),  # columns
     ],
