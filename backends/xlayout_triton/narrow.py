@@ -145,8 +145,7 @@ def _columns_to_rows(
             end = tl.arange(0, 2 * Q)
             if first == 0:
                 row = end - skipped
-                ends = (row < Q - within) & (row < left)
-                _copy_column(strip + k * WIDTH, begin, row, ends, TILE)
+                _copy_column(strip + k * WIDTH, begin, row, row < Q - within, TILE)
             if left < TILE.sizes[1] + Q:
                 row = (left + within) // Q * Q - within + end
                 ends = (row < left) & (row >= 0)

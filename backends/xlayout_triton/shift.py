@@ -156,12 +156,12 @@ def _shift(read, write, b, rows, columns, x_b, z_a, TILE: tl.constexpr, WHOLE: t
     if not WHOLE:
         k = tl.arange(0, LEFT_OUT * Q)[None, :]
         if b == 0:
-            ends = (column < columns) & (k < first) & (k < rows)
+            ends = (column < columns) & (k < first)
             _copy_elements(read, begin, k, column, x_b, ends, TILE)
         if rows < _ROW * Q:
             whole = tl.maximum(rows - first, 0) // Q
             last = first + whole * Q + k
-            ends = (column < columns) & (last < rows) & (k < Q) & (whole < TILE.sizes[1] // Q)
+            ends = (column < columns) & (last < rows) & (whole < TILE.sizes[1] // Q)
             _copy_elements(read, begin, last, column, x_b, ends, TILE)
 
 

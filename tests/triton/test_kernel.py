@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import strategies
-from tests.native.oracle import CANARY, Buffer, Loops, Move, expect
+from tests.native.oracle import CANARY, Buffer, Loops, Move, expect, fenced
 from tests.native.test_copy import copies, permuted
 from tests.triton.cases import (
     EDGES,
@@ -115,6 +115,25 @@ def test_transposes_that_end_where_tiles_do(
     if min(shape) < 8:
         for shift in (0, 7 + 64):
             agree(permuted(shape[::-1], (1, 0)), itemsize, shift, device)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="a GPU's memory has no such fences")
+@pytest.mark.parametrize("at_the_end", [False, True])
+@pytest.mark.parametrize("itemsize", [1, 2])
+@pytest.mark.parametrize(
+    "shape", [(300, 129), (257, 300), (529, 3), (3, 529), (300, 7), (7, 300), (301, 2), (2, 301)]
+)
+def test_nothing_is_read_or_written_beyond_a_word_of_a_matrix(
+    shape: tuple[int, int], itemsize: int, at_the_end: bool
+) -> None:
+    """Or the process would end, because the memory next to it may not be accessed."""
+    source, target = (fenced(shape[0] * shape[1] * itemsize, at_the_end=at_the_end) for _ in "xy")
+    source[:] = np.random.default_rng(3).integers(0, 256, source.size, np.uint8)
+    moves = ((0, 0, (0, 0, permuted(shape, (1, 0)))),)
+    addresses = [source.ctypes.data], [target.ctypes.data]
+    assert cuda.copy(moves, itemsize, *addresses, torch.device("cpu"))
+    made, wanted = target.reshape(*shape[::-1], itemsize), source.reshape(*shape, itemsize)
+    assert np.array_equal(made, wanted.swapaxes(0, 1))
 
 
 @examples

@@ -30,6 +30,9 @@ def odd_tile(itemsize: int) -> Tile:
         ((4089, 8185), 8, (16, 16), False),
         ((256, 129), 1, (16, 16), True),
         ((257, 128), 1, (16, 16), True),
+        ((128, 65), 2, (16, 16), True),
+        ((127, 65), 2, (16, 16), False),
+        ((128, 63), 2, (16, 16), False),
         ((255, 129), 1, (16, 16), False),  # fewer rows than a tile has
         ((257, 127), 1, (16, 16), False),  # columns
     ],
@@ -50,7 +53,7 @@ def test_narrow_elements_are_shifted_where_rows_begin_within_words(
 def test_rows_that_are_far_apart_or_backwards_are_not_shifted() -> None:
     """Their distance is a number of 32 bits."""
     n, far = 1000, FAR - 1
-    for step, shifted in ((n + 1, True), (far, True), (far + 2, False), (-n - 1, False)):
+    for step, shifted in ((n + 1, True), (far, True), (far + 1, False), (-n - 1, False)):
         for loops in (((n, step, 1), (n, 1, n + 1)), ((n, n + 1, 1), (n, 1, step))):
             found = cut(0, 0, loops, 1, (1, 1))
             assert found is not None
@@ -71,6 +74,8 @@ def test_rows_that_are_far_apart_or_backwards_are_not_shifted() -> None:
         ((4096, 4), 1, (16, 16), False),  # vectors
         ((4099, 9), 1, (16, 16), False),
         ((4099, 3), 4, (16, 16), False),
+        ((127, 3), 2, (16, 16), False),
+        ((128, 3), 2, (16, 16), True),
         ((255, 3), 1, (16, 16), False),
         ((256, 3), 1, (16, 16), True),
     ],
@@ -85,3 +90,13 @@ def test_a_few_columns_or_rows_of_narrow_elements_are_moved_in_words(
     back = cut(0, 0, permuted([shape[k] for k in axes], axes), itemsize, aligned[::-1])
     assert back is not None
     assert (back.tile.way == FEW_ROWS) is narrow
+
+
+@pytest.mark.parametrize(("few", "itemsize", "length"), [(3, 1, 1984), (5, 1, 992), (4, 2, 992)])
+def test_a_warp_has_fewer_rows_of_words_if_each_has_many(
+    few: int, itemsize: int, length: int
+) -> None:
+    for shape, sizes in (((4097, few), (1, length, few, 1)), ((few, 4097), (1, few, length, 1))):
+        found = cut(0, 0, permuted(shape, (1, 0)), itemsize, (16, 16))
+        assert found is not None
+        assert (found.tile.sizes, found.tile.warps) == (sizes, 1)
