@@ -72,6 +72,7 @@ def test_rows_that_are_far_apart_or_backwards_are_not_shifted() -> None:
         ((7, 4099, 6), 1, (16, 16), False),  # not in all matrices
         ((7, 4100, 6), 1, (16, 16), True),
         ((4096, 4), 1, (16, 16), False),  # vectors
+        ((4099, 8), 1, (16, 16), True),
         ((4099, 9), 1, (16, 16), False),
         ((4099, 3), 4, (16, 16), False),
         ((127, 3), 2, (16, 16), False),
