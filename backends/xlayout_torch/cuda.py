@@ -19,7 +19,7 @@ import torch
 
 from xlayout_native.strided import one_move
 from xlayout_torch import launches, memory, native, trial
-from xlayout_torch.launches import Uploads
+from xlayout_torch.launches import Uploads, addresses_of
 from xlayout_triton.plan import Moves, Plan, alignment, planned
 from xlayout_triton.tile import VECTOR
 from xlayout_triton.uncompiled import CompileError, reason_of, say
@@ -228,11 +228,6 @@ def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     except CompileError as error:
         say(error, "torch")
         return False
-
-
-def addresses_of(xs: Sequence[Any]) -> list[int]:
-    """Where the memory of each begins."""
-    return [x.data_ptr() for x in xs]
 
 
 _one_move = lru_cache(4096)(one_move)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ from xlayout_triton.uncompiled import CompileError, reason_of
 __all__ = [
     "TABLES",
     "Uploads",
+    "addresses_of",
     "interprets",
     "kept",
     "launch",
@@ -121,6 +122,11 @@ def interprets() -> bool:
     from xlayout_triton.copy import copy_tiles
 
     return not isinstance(copy_tiles, JITFunction)
+
+
+def addresses_of(xs: Sequence[Any]) -> list[int]:
+    """Where the memory of each begins."""
+    return [x.data_ptr() for x in xs]
 
 
 def kept(

@@ -7,11 +7,11 @@ tried by itself. If one comes out wrong, torch makes such copies, and the kernel
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from xlayout_torch import launches
+from xlayout_torch.launches import addresses_of
 from xlayout_triton.plan import Moves
 from xlayout_triton.uncompiled import CompileError
 from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, SHIFTED
@@ -47,11 +47,7 @@ def _vectors(device: torch.device, copy: Copy) -> bool:
     join = [(j, 0, (0, 40 * j, ((198, 80, 80), (40, 1, 1)))) for j in range(2)]
     alone = torch.zeros_like(x.mT).contiguous()
     joined, turned = torch.zeros_like(x), torch.zeros_like(alone)
-    halves, both = _addresses(x, x[:, :, 40:]), _addresses(joined, turned)
+    halves, both = addresses_of((x, x[:, :, 40:])), addresses_of((joined, turned))
     copy(((0, 0, turn),), 4, [x.data_ptr()], [alone.data_ptr()], device)
     copy((*join, (0, 1, turn)), 4, halves, both, device)
     return all(map(torch.equal, (alone, turned, joined), (x.mT, x.mT, x)))
-
-
-def _addresses(*xs: Any) -> list[int]:
-    return [x.data_ptr() for x in xs]

@@ -12,16 +12,15 @@ import triton
 import triton.language as tl
 
 from xlayout_triton import chain
-from xlayout_triton.narrow import few_columns_tile, few_rows_tile
+from xlayout_triton.narrow import narrow_tile
 from xlayout_triton.shift import shift_tile
 from xlayout_triton.table import LENGTHS, SIZES, STRIDES, located, placed, three, unit_of
-from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, SHIFTED
+from xlayout_triton.words import SHIFTED, VECTORS
 
 __all__ = ["copy_arrays", "copy_tiles"]
 
 _SHIFTED = tl.constexpr(SHIFTED)
-_FEW_COLUMNS = tl.constexpr(FEW_COLUMNS)
-_FEW_ROWS = tl.constexpr(FEW_ROWS)
+_VECTORS = tl.constexpr(VECTORS)
 
 
 @triton.constexpr_function
@@ -121,12 +120,10 @@ def _run(
             source, target = sources + tl.load(ends), targets + tl.load(ends + 1)
         if TILE.way == _SHIFTED:
             shift_tile(piece, number, source, target, LINK, TILE)
-        elif TILE.way == _FEW_COLUMNS:
-            few_columns_tile(piece, number, source, target, LINK, TILE)
-        elif TILE.way == _FEW_ROWS:
-            few_rows_tile(piece, number, source, target, LINK, TILE)
-        else:
+        elif TILE.way == _VECTORS:
             _copy_tile(piece, number, source, target, LINK, TILE)
+        else:
+            narrow_tile(piece, number, source, target, LINK, TILE)
     chain.end(LINK)
 
 

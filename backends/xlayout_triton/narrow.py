@@ -21,12 +21,13 @@ import triton.language as tl
 from xlayout_triton import chain
 from xlayout_triton.permute import joined, permuted
 from xlayout_triton.table import SIZES, STRIDES, placed, three, unit_of
-from xlayout_triton.words import ROW, WORD
+from xlayout_triton.words import FEW_ROWS, ROW, WORD
 
-__all__ = ["few_columns_tile", "few_rows_tile"]
+__all__ = ["narrow_tile"]
 
 _ROW = tl.constexpr(ROW)
 _WORD = tl.constexpr(WORD)
+_FEW_ROWS = tl.constexpr(FEW_ROWS)
 
 
 @triton.constexpr_function
@@ -91,33 +92,51 @@ def _skipped(strip, FEW: tl.constexpr, Q: tl.constexpr):
 
 
 @triton.jit
-def few_columns_tile(piece, number, source, target, LINK: tl.constexpr, TILE: tl.constexpr):
+def narrow_tile(piece, number, source, target, LINK: tl.constexpr, TILE: tl.constexpr):
     """Transposes one tile of a piece, as `copy` does, but for the words it is moved in."""
-    B: tl.constexpr = TILE.sizes[1]
-    FEW: tl.constexpr = TILE.sizes[2]
+    # The strides of a side begin with that of r. On the rows' side, what they lie apart is next.
+    TO_STRIP: tl.constexpr = TILE.way == _FEW_ROWS
+    ROWS: tl.constexpr = STRIDES if TO_STRIP else STRIDES + 3
+    STRIP: tl.constexpr = STRIDES + 3 if TO_STRIP else STRIDES
+    FEW: tl.constexpr = TILE.sizes[1 if TO_STRIP else 2]
+    LENGTH: tl.constexpr = TILE.sizes[2 if TO_STRIP else 1]
     WIDTH: tl.constexpr = TILE.unit
     Q: tl.constexpr = _WORD // WIDTH  # elements of a word
-    read, write, r, b, _, _ = placed(piece, number, source // WIDTH, target // WIDTH)
-    z_r, z_a, _ = three(piece + STRIDES + 3)
-    read += r.to(tl.int64) * tl.load(piece + STRIDES)
-    skipped = _skipped(read, FEW, Q)
-    b0 = b.to(tl.int64) * B + skipped
-    left = tl.minimum(tl.load(piece + SIZES + 1) - b0, B + Q).to(tl.int32)
+    read, write, r, b, a, _ = placed(piece, number, source // WIDTH, target // WIDTH)
+    strip, rows, first = (write, read, a) if TO_STRIP else (read, write, b)
+    apart_r, apart, _ = three(piece + ROWS)
+    strip += r.to(tl.int64) * tl.load(piece + STRIP)
+    skipped = _skipped(strip, FEW, Q)
+    begin = first.to(tl.int64) * LENGTH + skipped
+    n = tl.load(piece + SIZES + (2 if TO_STRIP else 1))
+    left = tl.minimum(n - begin, LENGTH + Q).to(tl.int32)
     # Addresses and strides in bytes from here on.
-    strip = (read + b0 * FEW) * WIDTH
-    rows = (write + r.to(tl.int64) * z_r + b0) * WIDTH
+    strip = (strip + begin * FEW) * WIDTH
+    rows = (rows + r.to(tl.int64) * apart_r + begin) * WIDTH
     chain.wait(LINK)
-    if (b > 0) & (left == B + Q):
-        _columns_to_rows(strip, rows, z_a * WIDTH, b, left, skipped, TILE, True)
+    if (first > 0) & (left == LENGTH + Q):
+        _turn(strip, rows, apart * WIDTH, first, left, skipped, TO_STRIP, TILE, True)
     else:
-        _columns_to_rows(strip, rows, z_a * WIDTH, b, left, skipped, TILE, False)
+        _turn(strip, rows, apart * WIDTH, first, left, skipped, TO_STRIP, TILE, False)
+
+
+@triton.jit
+def _turn(
+    strip, rows, apart, first, left, skipped,
+    TO_STRIP: tl.constexpr, TILE: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    # Moves a strip to rows that lie `apart`, or them to it. A WHOLE tile has more on both sides.
+    if TO_STRIP:
+        _rows_to_columns(strip, rows, apart, first, left, skipped, TILE, WHOLE)
+    else:
+        _columns_to_rows(strip, rows, apart, first, left, skipped, TILE, WHOLE)
 
 
 @triton.jit
 def _columns_to_rows(
     strip, rows, apart, first, left, skipped, TILE: tl.constexpr, WHOLE: tl.constexpr
 ):  # fmt: skip
-    # Reads a strip and writes rows that lie `apart`. A WHOLE tile has more of them on both sides.
+    # Reads a strip and writes rows.
     FEW: tl.constexpr = TILE.sizes[2]
     WIDTH: tl.constexpr = TILE.unit
     Q: tl.constexpr = _WORD // WIDTH
@@ -161,33 +180,10 @@ def _copy_column(strip, column, row, which, TILE: tl.constexpr):
 
 
 @triton.jit
-def few_rows_tile(piece, number, source, target, LINK: tl.constexpr, TILE: tl.constexpr):
-    """Transposes one tile of a piece, as `copy` does, but for the words it is moved in."""
-    FEW: tl.constexpr = TILE.sizes[1]
-    A: tl.constexpr = TILE.sizes[2]
-    WIDTH: tl.constexpr = TILE.unit
-    Q: tl.constexpr = _WORD // WIDTH
-    read, write, r, _, a, _ = placed(piece, number, source // WIDTH, target // WIDTH)
-    x_r, x_b, _ = three(piece + STRIDES)
-    write += r.to(tl.int64) * tl.load(piece + STRIDES + 3)
-    skipped = _skipped(write, FEW, Q)
-    a0 = a.to(tl.int64) * A + skipped
-    left = tl.minimum(tl.load(piece + SIZES + 2) - a0, A + Q).to(tl.int32)
-    # Addresses and strides in bytes from here on.
-    rows = (read + r.to(tl.int64) * x_r + a0) * WIDTH
-    strip = (write + a0 * FEW) * WIDTH
-    chain.wait(LINK)
-    if (a > 0) & (left == A + Q):
-        _rows_to_columns(rows, strip, x_b * WIDTH, a, left, skipped, TILE, True)
-    else:
-        _rows_to_columns(rows, strip, x_b * WIDTH, a, left, skipped, TILE, False)
-
-
-@triton.jit
 def _rows_to_columns(
-    rows, strip, apart, first, left, skipped, TILE: tl.constexpr, WHOLE: tl.constexpr
+    strip, rows, apart, first, left, skipped, TILE: tl.constexpr, WHOLE: tl.constexpr
 ):  # fmt: skip
-    # Reads rows that lie `apart`, and writes a strip.
+    # Reads rows and writes a strip.
     FEW: tl.constexpr = TILE.sizes[1]
     WIDTH: tl.constexpr = TILE.unit
     Q: tl.constexpr = _WORD // WIDTH

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from typing import Any
 
 import pytest
 
@@ -26,3 +27,31 @@ def device() -> str:
     if not torch.cuda.is_available():
         pytest.skip("no GPU; with TRITON_INTERPRET=1 the kernel runs on a CPU")
     return "cuda:0"
+
+
+OPEN = {"device": lambda _x: False, "capture": lambda _x: False}
+"""Gates that keep every tensor away where there is no GPU, opened."""
+
+
+@pytest.fixture
+def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors pass for the kernel's wherever they are, and however small."""
+    from xlayout_torch import cuda
+
+    for gate, closed in OPEN.items():
+        monkeypatch.setitem(cuda.GATES, gate, closed)
+    monkeypatch.setattr(cuda, "_there", lambda _x: True)
+    monkeypatch.setattr(cuda, "SMALL", 0)
+    monkeypatch.setattr(cuda, "SEVERAL", 0)
+
+
+@pytest.fixture
+def copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The copies that were asked for; none takes place."""
+    from xlayout_torch import cuda
+
+    request.getfixturevalue("anywhere")
+    asked: list[Any] = []
+    monkeypatch.setattr(cuda, "copy", lambda *args: not asked.append(args))
+    monkeypatch.setattr(cuda, "why_not", lambda _device: "")
+    return asked

@@ -11,30 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import xlayout_torch
 from tests.native.test_gates import SITUATIONS
+from tests.triton.conftest import OPEN
 from xlayout_torch import cuda, launches
 from xlayout_torch.batch import Batch, move_many
-
-OPEN = {"device": lambda _x: False, "capture": lambda _x: False}
-
-
-@pytest.fixture
-def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors pass for the kernel's wherever they are, and however small."""
-    for gate, closed in OPEN.items():
-        monkeypatch.setitem(cuda.GATES, gate, closed)
-    monkeypatch.setattr(cuda, "_there", lambda _x: True)
-    monkeypatch.setattr(cuda, "SMALL", 0)
-    monkeypatch.setattr(cuda, "SEVERAL", 0)
-
-
-@pytest.fixture
-def copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The copies that were asked for; none takes place."""
-    request.getfixturevalue("anywhere")
-    asked: list[Any] = []
-    monkeypatch.setattr(cuda, "copy", lambda *args: not asked.append(args))
-    monkeypatch.setattr(cuda, "why_not", lambda _device: "")
-    return asked
 
 
 @pytest.fixture
@@ -208,6 +187,7 @@ def test_several_tensors_are_joined_and_a_version_counted(device: str) -> None:
 def test_ends_are_kept_for_the_distances_they_are_about(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And not without end: whoever calls with others all the time keeps little."""
     used: list[Any] = []
     monkeypatch.setattr(launches, "launch", lambda _made, *given: used.append(given))
     moves = tuple((j, 0, (0, 21 * j, ((31, 21, 42), (21, 1, 1)))) for j in range(2))
@@ -225,6 +205,7 @@ def test_ends_are_kept_for_the_distances_they_are_about(
     others = [ends(256, 512 * k) for k in range(2, 40)]
     assert not any(torch.equal(other, first) for other in others)
     assert len({id(table) for table, *_ in used}) == 1  # wherever the tensors lie
+    assert cuda._ready.cache_parameters()["maxsize"] <= 4096  # of all plans
     assert torch.equal(ends(256, 512), first)
     assert ends(256) is ends(512)
 

@@ -25,6 +25,12 @@ def window(address: int, itemsize: int, first: int, loops: Any, side: int) -> np
     return as_strided(one, [loop[0] for loop in loops], [loop[side] * itemsize for loop in loops])
 
 
+def move(source: int, target: int, itemsize: int, start: int, to: int, loops: Any) -> None:
+    """Make a copy as it should be made."""
+    made = window(source, itemsize, start, loops, 1)
+    window(target, itemsize, to, loops, 2)[...] = made
+
+
 @pytest.mark.parametrize("left_out", [None, *range(4)])
 def test_one_move_that_is_not_made_is_enough_to_fail(
     left_out: int | None, monkeypatch: pytest.MonkeyPatch
@@ -32,8 +38,7 @@ def test_one_move_that_is_not_made_is_enough_to_fail(
     def copy(moves: Any, itemsize: int, xs: list[int], ys: list[int], _device: Any) -> bool:
         for source, target, (start, to, loops) in moves:
             if next(numbers) != left_out:
-                made = window(xs[source], itemsize, start, loops, 1)
-                window(ys[target], itemsize, to, loops, 2)[...] = made
+                move(xs[source], ys[target], itemsize, start, to, loops)
         return True
 
     numbers = count()
@@ -55,8 +60,7 @@ def test_ways_in_words_are_tried_one_by_one(
             raise CompileError("no such instruction")
         for source, target, (start, to, loops) in moves:
             if this != 2 + number:
-                made = window(xs[source], itemsize, start, loops, 1)
-                window(ys[target], itemsize, to, loops, 2)[...] = made
+                move(xs[source], ys[target], itemsize, start, to, loops)
         return True
 
     refused: list[Any] = []

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import xlayout as xl
-from tests.triton.test_cuda import OPEN
 from xlayout.algebra import Layout
 from xlayout.lower.moves import moves_of
 from xlayout_torch import cuda
@@ -25,23 +24,7 @@ LAYOUTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors pass for the kernel's wherever they are, and however small."""
-    for gate, closed in OPEN.items():
-        monkeypatch.setitem(cuda.GATES, gate, closed)
-    monkeypatch.setattr(cuda, "_there", lambda _x: True)
-    monkeypatch.setattr(cuda, "SMALL", 0)
-    monkeypatch.setattr(cuda, "SEVERAL", 0)
-
-
-@pytest.fixture
-def copies(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The copies that were asked for; none takes place."""
-    asked: list[Any] = []
-    monkeypatch.setattr(cuda, "copy", lambda *args: not asked.append(args))
-    monkeypatch.setattr(cuda, "why_not", lambda _device: "")
-    return asked
+pytestmark = pytest.mark.usefixtures("anywhere")
 
 
 def writing(layout: Layout) -> Any:
