@@ -84,8 +84,9 @@ def test_links_of_a_chain_wait_and_let_the_next_begin_where_they_should(found: F
 
 def test_odd_rows_are_moved_in_words_and_turned_once_through_shared_memory(found: Found) -> None:
     """On two paths: one of whole tiles, and one of those at the ends."""
-    for kernel in found[3][:3]:
-        assert kernel["stack"] <= 256  # what is at the ends may not fit into registers
+    assert found[3][0]["words read"] == 2 * 32  # of 4 bytes; others cannot be told from the table's
+    for kernel, most in zip(found[3], (0, 176, 48), strict=False):
+        assert kernel["stack"] <= most  # with fewer registers than it could use: see `SHIFTS`
         assert (kernel["barriers"], kernel["words written"]) == (2, 2 * 16)
         assert kernel["shuffles"] == 2 * (32 + 2 * 16)  # a neighbour's word for each
         assert kernel["permutes"] >= 2 * (2 * 16 + 2 * 16)
