@@ -11,7 +11,8 @@ take the second cache more than the rest does. A tile's first and last word in a
 may belong to other rows too. Those at the ends of a row are written element by element.
 
 Most tiles are whole. In these nothing is masked but the words that are left out: masks would be a
-third of all instructions, and how many there are is the limit.
+third of all instructions. All words are asked for before the first is waited for, in few registers,
+so that many programs have many on their way.
 """
 
 from __future__ import annotations
@@ -124,27 +125,35 @@ def _shift(read, write, b, rows, columns, x_b, z_a, TILE: tl.constexpr, WHOLE: t
     POINTER: tl.constexpr = tl.pointer_type(tl.uint64 if READ == 8 else tl.uint32)
     word = tl.arange(0, _ROW)[None, :]
     after = tl.broadcast_to(tl.minimum(word + 1, _ROW - 1), (_ROW, _ROW))
-    words = ()
+    # Q rows further, a row begins whole words further: within one, only k says where.
+    group = tl.arange(0, _ROW)[:, None] * Q
+    apart = _apart((word * READ).to(tl.int64), group, x_b)
+    here = ()
     for k in tl.static_range(Q):
-        row = tl.arange(0, _ROW)[:, None] * Q + k
-        begin = _apart(read, row, x_b)
-        within = begin.to(tl.int32) & (READ - 1)
-        where = (begin & -READ).to(POINTER) + word
+        begin = read + k * x_b
+        where = tl.max_contiguous(((begin & -READ) + apart).to(POINTER), (1, _ROW))
         if WHOLE:
-            here = tl.load(where)
+            here += (tl.load(where),)
         else:
-            here = tl.load(where, (row < rows) & (word * READ < columns * WIDTH + within))
-        there = tl.gather(here, after, 1)
-        words += (joined(here, there, within) if READ == 8 else funnel(here, there, within),)
+            length = columns * WIDTH + (begin.to(tl.int32) & (READ - 1))
+            here += (tl.load(where, (group + k < rows) & (word * READ < length)),)
+    words = ()
+    for k in tl.static_range(Q):  # not before all have been asked for
+        within = (read + k * x_b).to(tl.int32) & (READ - 1)
+        there = tl.gather(here[k], after, 1)
+        words += (joined(here[k], there, within) if READ == 8 else funnel(here[k], there, within),)
     made = _stacked(_columns(words))
     P: tl.constexpr = READ // WIDTH
     made = tl.reshape(tl.permute(tl.reshape(made, (_ROW, _ROW, P)), (1, 2, 0)), (_ROW * P, _ROW))
-
-    column = tl.arange(0, _ROW * P)[:, None]
-    begin = _apart(write, column, z_a)
-    beyond = -begin.to(tl.int32) & (_WORD - 1)  # bytes from there to where a word begins
     before = tl.gather(made, tl.broadcast_to(tl.maximum(word - 1, 0), made.shape), 1)
-    to = ((begin - 1) & -_WORD).to(tl.pointer_type(tl.uint64)) + word
+
+    # Likewise, columns that are as far from each other begin alike within what is left out.
+    column = tl.arange(0, _ROW * P)[:, None]
+    alike = column & (LEFT_OUT * Q - 1)
+    begin = _apart(write, alike, z_a)
+    beyond = -begin.to(tl.int32) & (_WORD - 1)  # bytes from there to where a word begins
+    apart = _apart((word * _WORD).to(tl.int64), column - alike, z_a)
+    to = (((begin - 1) & -_WORD) + apart).to(tl.pointer_type(tl.uint64))
     # Words are counted in groups of as many as are left out, from a byte or more before the tile.
     behind = ((begin - 1).to(tl.int32) & (LEFT_OUT * _WORD - 1)) + 1
     place = word + (behind - 1) // _WORD
@@ -152,8 +161,9 @@ def _shift(read, write, b, rows, columns, x_b, z_a, TILE: tl.constexpr, WHOLE: t
     first = (LEFT_OUT * _WORD - behind) // WIDTH  # the row that the first of them begins with
     if not WHOLE:
         inside &= (place - LEFT_OUT + 1) * Q + first <= rows
-    tl.store(to, joined(before, made, beyond), inside)
+    tl.store(tl.max_contiguous(to, (1, _ROW)), joined(before, made, beyond), inside)
     if not WHOLE:
+        begin = _apart(write, column, z_a)
         k = tl.arange(0, LEFT_OUT * Q)[None, :]
         if b == 0:
             ends = (column < columns) & (k < first)

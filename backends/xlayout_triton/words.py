@@ -56,8 +56,11 @@ class Shift(NamedTuple):
     registers: int
 
 
-SHIFTS = {1: Shift(4, 1, 8, 80), 2: Shift(8, 4, 8, 64), 4: Shift(8, 4, 4, 96)}
-"""Bytes of an element -> what is fastest on an H200 (docs/adr/0043-bytes-by-permutes.md)."""
+SHIFTS = {1: Shift(4, 1, 8, 64), 2: Shift(8, 4, 8, 64), 4: Shift(8, 4, 4, 80)}
+"""Bytes of an element -> what is fastest on an H200 (docs/adr/0043-bytes-by-permutes.md).
+
+Registers are few, and enough for all words of a whole tile to be on their way at once.
+"""
 
 FEW = 8
 """Columns or rows that are few: a thread has a word of each in its registers."""
@@ -95,7 +98,7 @@ def words_of(
 
     >>> square = (1, 0, 0), (4091, 1021, 1), (1021, 1, 4091), (1, 1, 1)
     >>> words_of(square, 1, 1, ([1], [1]))
-    Words(way=1, sizes=(1, 248, 124, 1), warps=8, registers=80)
+    Words(way=1, sizes=(1, 248, 124, 1), warps=8, registers=64)
     >>> channels = (1, 0, 0), (4091, 3, 1), (3, 1, 4091), (1, 1, 1)
     >>> words_of(channels, 1, 1, ([1], [1]))
     Words(way=2, sizes=(1, 1984, 3, 1), warps=1, registers=0)

@@ -55,19 +55,14 @@ def links(name: str, *, several: bool) -> list[list[str]]:
     return [re.findall(what, kernel.asm["ptx"], re.MULTILINE) for kernel in kernels]
 
 
-def compiled(tile: Tile) -> dict[str, int]:
+def compiled(tile: Tile, *, several: bool = True) -> dict[str, int]:
     """Registers, bytes of stack and shared memory, and accesses of 16 bytes and fewer."""
-    kernel = _kernel(tile)
+    kernel = _kernel(tile, several=several)
     ptx = kernel.asm["ptx"]
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
-        usage = subprocess.run(
-            [_TOOLS / "cuobjdump", "--dump-resource-usage", file.name],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        usage, code = (_dumped(file.name, what) for what in ("--dump-resource-usage", "-sass"))
     registers, stack = map(int, re.findall(r"REG:(\d+) STACK:(\d+)", usage)[0])
     wide = r"\.global[\w.:]*\.(?:v4\.b32|v2\.b64)"
     return {
@@ -82,9 +77,15 @@ def compiled(tile: Tile) -> dict[str, int]:
         "words read": len(re.findall(r"ld\.global\.b32", ptx)),
         "words written": len(re.findall(r"st\.global\.b64", ptx)),
         "permutes": len(re.findall(r"prmt\.b32", ptx)),
+        "loads before any shuffle": code.partition(" SHFL.")[0].count(" LDG."),
         "shuffles": len(re.findall(r"shfl\.sync", ptx)),
         "barriers": len(re.findall(r"bar\.sync", ptx)),
     }
+
+
+def _dumped(path: str, what: str) -> str:
+    tool = _TOOLS / "cuobjdump"
+    return subprocess.run([tool, what, path], capture_output=True, text=True, check=True).stdout
 
 
 class Absent:
