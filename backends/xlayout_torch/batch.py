@@ -78,11 +78,13 @@ class Batch:
         found = _planned(*asked)
         if found is None:
             return None
-        made, tables = found
+        made, tables, lists = found
         ends = made.ends(addresses)
         if once:
-            table = launches.kept(tables, device, launches.stream(device), lambda: made.words)
-            there = launches.uploaded(ends, device)
+            current = launches.stream(device)
+            table = launches.kept(tables, device, current, lambda: made.words)
+            # Who converts the same weights again often has results where those before were.
+            there = launches.kept(lists, device, current, lambda: ends, ends.tobytes())
         else:  # before whatever is started later, on any stream
             table, there = (launches.words_of(words).to(device) for words in (made.words, ends))
         return cls(made, table, there, tensors, outputs)
@@ -104,7 +106,7 @@ class Batch:
 
 
 @lru_cache(8)  # a plan of a thousand tensors takes half a megabyte
-def _planned(*calls: Any) -> tuple[Plan, launches.Uploads] | None:
-    """The plan of all calls, and its tables by stream."""
+def _planned(*calls: Any) -> tuple[Plan, launches.Uploads, launches.Uploads] | None:
+    """The plan of all calls, and what was uploaded: tables and lists of ends."""
     made = planned(*calls)
-    return None if made is None else (made, {})
+    return None if made is None else (made, {}, {})

@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 TABLES = 16
-"""Uploads that a plan keeps: its table, for as many streams."""
+"""Uploads that a plan keeps: its table, for as many streams, and as many lists of ends."""
 
 ALONG = 1 << 16
 """Bytes that CUDA takes along with a command, which is sooner there than what it has to fetch."""
 
-Uploads = dict[tuple[torch.device, int], Any]
-"""The table of a plan, by device and stream."""
+Uploads = dict[tuple[torch.device, int, bytes], Any]
+"""The table of a plan, by device and stream; or ends, by their bytes too."""
 
 
 def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) -> None:
@@ -130,17 +130,21 @@ def addresses_of(xs: Sequence[Any]) -> list[int]:
 
 
 def kept(
-    known: Uploads, device: torch.device, current: int, words: Callable[[], array[int]]
+    known: Uploads,
+    device: torch.device,
+    current: int,
+    words: Callable[[], array[int]],
+    content: bytes = b"",
 ) -> Any:
     """What was uploaded for the current stream before, or else these words now.
 
     Uploaded and read on one stream: nobody waits for it, and letting go of it is safe.
     """
-    found = known.get((device, current))
+    found = known.get((device, current, content))
     if found is None:
         if len(known) >= TABLES:  # or more, where threads met here
             known.clear()
-        found = known[device, current] = uploaded(words(), device)
+        found = known[device, current, content] = uploaded(words(), device)
     return found
 
 

@@ -154,14 +154,37 @@ def test_a_call_again_uploads_only_where_its_tensors_lie(monkeypatch: pytest.Mon
     monkeypatch.setattr(launches, "uploaded", counted)
     monkeypatch.setattr(launches, "launch", lambda *args: launched.append(args))
     monkeypatch.setattr(cuda, "why_not", lambda _device: "")
-    xs = inputs(torch.from_numpy)
+    xs, alive = inputs(torch.from_numpy), []  # so that no result lies where another did
     for stream in (1, 1, 2, 1):
         monkeypatch.setattr(launches, "stream", lambda _device, stream=stream: stream)
-        apply_many(LAYOUTS, xs)
+        alive.append(apply_many(LAYOUTS, xs))
     made, first, _ = launched[0]
     table, ends = len(made.words), 2 * len(made.places)
     assert sizes == [table, ends, ends, table, ends, ends]
     assert [other is first for _, other, _ in launched] == [True, True, False, True]
+
+
+def test_nothing_is_uploaded_again_where_all_lie_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the same stream; what lies elsewhere is uploaded, and read."""
+    open_gates(monkeypatch)
+    uploaded, sizes, launched = launches.uploaded, [], []
+    monkeypatch.setattr(
+        launches, "uploaded", lambda *args: (sizes.append(len(args[0])), uploaded(*args))[1]
+    )
+    monkeypatch.setattr(launches, "launch", lambda *args: launched.append(args[2].tolist()))
+    monkeypatch.setattr(cuda, "why_not", lambda _device: "")
+    moves = ((0, 0, (0, 0, ((24, 1, 1),))), (0, 0, (24, 24, ((24, 1, 1),))))
+    x, ys = torch.zeros(48), torch.zeros(2, 48)
+    for stream, k in ((1, 0), (1, 1), (1, 0), (1, 1), (2, 0), (1, 0)):
+        monkeypatch.setattr(launches, "stream", lambda _device, stream=stream: stream)
+        batch = Batch.prepared([(moves, [x], [ys[k]])], once=True)
+        assert batch is not None
+        batch.run()
+        assert launched[-1] == 2 * [x.data_ptr(), ys[k].data_ptr()]
+    table = sizes[0]
+    assert sizes == [table, 4, 4, table, 4]
 
 
 def test_what_the_kernel_cannot_move_together_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
