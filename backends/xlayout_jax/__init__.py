@@ -5,7 +5,7 @@ Its modules, from the bottom up:
     tracers, dtypes            what tracers tell of the arrays that they stand for; casts, fillers
     primitive, programs        a layout as one operation of JAX; what is known where it is lowered
     native                     the operation by the copy kernel, where that pays
-    launches, cuda             by Triton's, on a GPU, and when that pays
+    launches, trial, cuda      by Triton's, on a GPU, whether it is right there, and when that pays
     lowering                   one of these, or plain ops
     refusals                   what has no memory to share, in words
     exchange, pytree           an array's memory, to and from another framework; containers

@@ -1,29 +1,28 @@
 """CUDA: a layout by the Triton kernel, where it is all that a program does and XLA is slower.
 
 A program that does more is left to XLA, which makes one pass of a layout and what is around it. The
-first use of the kernel is a small trial; if that fails or comes out wrong, XLA goes on copying.
-XLAYOUT_TRITON=off does without the kernel.
+first use of the kernel, and of each way in which it moves words, is a small trial; if that fails or
+comes out wrong, XLA goes on copying. XLAYOUT_TRITON=off does without the kernel.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import jax
-import numpy as np
 
+from xlayout_jax import trial
 from xlayout_jax.launches import capability, launched, numbered
-from xlayout_jax.primitive import relayout_p
 from xlayout_jax.programs import nbytes, on, spread
 from xlayout_triton.plan import Moves, Plan
 from xlayout_triton.tile import VECTOR
 from xlayout_triton.uncompiled import CompileError, reason_of, say
+from xlayout_triton.words import VECTORS
 
-__all__ = ["GATES", "SMALL", "called", "status", "why_not"]
+__all__ = ["GATES", "SMALL", "called", "is_wrong", "status", "why_not"]
 
 SMALL = 1 << 25
 """Bytes below which any program is done before its host has started the next."""
@@ -54,8 +53,10 @@ def _by_xla(context: Any, moves: Moves) -> bool:
     return all(t.sizes[2] == 1 and min(t.vectors) * t.unit == VECTOR for t in tiles)
 
 
-def _refused(_context: Any, _moves: Moves) -> bool:
-    return why_not() != ""
+def _refused(context: Any, moves: Moves) -> bool:
+    made = _planned(context, moves)
+    ways = {one.tile.way for one in made.launches} if made else set()
+    return why_not() != "" or any(is_wrong(way) for way in ways - {VECTORS})
 
 
 GATES: dict[str, Callable[[Any, Moves], bool]] = {
@@ -82,7 +83,8 @@ def called(
         orders: the axes of each operand, fastest first.
         moves: the copies.
     """
-    if moves is not _TRIAL_MOVES and any(closed(context, moves) for closed in GATES.values()):
+    tried = trial.is_one(moves)
+    if not tried and any(closed(context, moves) for closed in GATES.values()):
         return None
     made = _planned(context, moves)
     if made is None:  # the copies have too many axes
@@ -90,7 +92,7 @@ def called(
     try:
         return launched(context, operands, orders, made)
     except CompileError as error:
-        if moves is _TRIAL_MOVES:
+        if tried:
             raise
         say(error, "XLA")
         return None
@@ -118,31 +120,17 @@ def why_not() -> str:
     if capability() is None:
         return "JAX sees no CUDA device, or several kinds of them"
     try:
-        with jax.ensure_compile_time_eval():
-            halves = np.arange(2 * 3 * 66 * 40, dtype=np.int32).reshape(2, 3, 66, 40)
-            there = jax.device_put((*halves,), jax.local_devices(backend="cuda")[0])
-            (made,) = relayout_p.bind(*there, linear=_TRIAL)
-            # Asked for by name: `jax.transfer_guard` may refuse what is not.
-            if not np.array_equal(jax.device_get(made), _TRIAL.plain([*halves])[0]):
-                return "a trial came out wrong"
+        return "" if trial.passes(VECTORS) else "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, XLA can copy
         return reason_of(error)
-    return ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """Two arrays, transposed and joined; nobody differentiates or maps it."""
-
-    out_shapes: tuple[tuple[int, ...], ...] = ((3, 80, 66),)
-
-    def moves(self, _strides: Sequence[tuple[int, ...]], /) -> Moves:
-        return _TRIAL_MOVES
-
-    def plain(self, arrays: Sequence[Any], /) -> list[Any]:
-        return [np.concatenate([x.swapaxes(1, 2) for x in arrays], 1)]
-
-
-_LOOPS = (3, 66 * 40, 80 * 66), (66, 40, 1), (40, 1, 66)
-_TRIAL_MOVES: Moves = tuple((k, 0, (0, k * 40 * 66, _LOOPS)) for k in range(2))
-_TRIAL = _Trial()
+@cache
+def is_wrong(way: int) -> bool:
+    """Whether a way to move words is not to be used, though vectors are."""
+    try:
+        return not trial.passes(way)
+    except CompileError:
+        return False  # nor will others of its kind compile, and then a line says why
+    except Exception:  # noqa: BLE001 -- as above
+        return True

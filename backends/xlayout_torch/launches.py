@@ -25,6 +25,7 @@ __all__ = [
     "stream",
     "uploaded",
     "words_of",
+    "wrong",
 ]
 
 TABLES = 16
@@ -61,13 +62,13 @@ _refused: dict[Any, str] = {}
 """The same of those that there is no kernel for -> why."""
 
 
-_wrong: set[tuple[int, torch.device]] = set()
+wrong: set[tuple[int, torch.device]] = set()
 """Ways to move a tile that came out wrong on a device."""
 
 
 def refuse(way: int, device: torch.device) -> None:
     """Have no more launches of this way to move a tile."""
-    _wrong.add((way, device))
+    wrong.add((way, device))
     for kind in [kind for kind in _kernels if kind[0][2].way == way and kind[1] == device]:
         del _kernels[kind]
 
@@ -75,7 +76,7 @@ def refuse(way: int, device: torch.device) -> None:
 def _first(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
     """The kernel for launches of a new kind, compiled and loaded; an interpreter does neither."""
     device = arguments[0].device
-    if (one.tile.way, device) in _wrong:
+    if (one.tile.way, device) in wrong:
         raise CompileError("a trial of their kind came out wrong")
     kind = arguments[7:], device
     if kind not in _refused:

@@ -15,6 +15,7 @@ import xlayout as xl
 from bench.gpu.case import CUDA, busy, case
 from bench.gpu.jax import raw
 from xlayout_jax import cuda
+from xlayout_jax.trial import TRIALS
 
 DTYPES = ("bool", "int8", "float8_e4m3fn", "bfloat16", "float32", "complex64")
 OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -34,6 +35,8 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 @contextmanager
 def counted(*, always: bool) -> Iterator[list[bool]]:
     """Record for each program made inside the block whether it calls the kernel."""
+    for way in TRIALS:  # or these programs might be recorded too
+        assert not CUDA or not cuda.is_wrong(way), way
     found, called, gates = [], cuda.called, dict(cuda.GATES)
 
     def counting(*args: Any) -> Any:
@@ -73,7 +76,7 @@ def plain(op: Callable[..., Any], *xs: Any) -> Any:
 
 @case(on_cpu=False)
 def calls_are_at_work() -> str:
-    """The kernel passes its trial in JAX and runs large ops on arrays; XLA runs those in jit."""
+    """The kernel passes its trials in JAX and runs large ops on arrays; XLA runs those in jit."""
     status = cuda.status()
     assert status.startswith("Triton"), status
     x = filled((8192, 4096), "int8").astype("bfloat16")

@@ -45,7 +45,7 @@ def far(rows: int, columns: int) -> int:
 
 @case(on_cpu=False)
 def kernel_is_at_work() -> str:
-    """The Triton kernel passes its trial, and makes the large copies."""
+    """The Triton kernel passes its trials, and makes the large copies."""
     status = cuda.status()
     assert status.startswith("Triton"), status
     launched, launch = [], launches.launch
@@ -61,6 +61,7 @@ def kernel_is_at_work() -> str:
     finally:
         launches.launch = launch
     assert len(launched) == 1, f"{len(launched)} launches"
+    assert not launches.wrong, launches.wrong
     return status
 
 

@@ -22,8 +22,9 @@ Function = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device that has passed the trial; what Triton compiles for it is not checked."""
+    """A device that has passed its trials; what Triton compiles for it is not checked."""
     monkeypatch.setattr(cuda, "why_not", lambda: "")
+    monkeypatch.setattr(cuda, "is_wrong", lambda _way: False)
     monkeypatch.setattr(launches, "described", lambda *_: "a kernel")
 
 

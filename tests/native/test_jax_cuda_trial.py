@@ -12,8 +12,9 @@ import pytest
 
 import xlayout as xl
 from tests.native.oracle import Buffer, expect
-from xlayout_jax import cuda, launches, primitive
+from xlayout_jax import cuda, launches, primitive, trial
 from xlayout_triton import uncompiled
+from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, SHIFTED, VECTORS
 
 
 class There:
@@ -39,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         monkeypatch.setattr(cuda, "capability", lambda: capability)
         monkeypatch.setattr(jax, "devices", lambda *_: [])
         monkeypatch.setattr(jax, "local_devices", lambda backend: {"cuda": [own]}[backend])
-        monkeypatch.setattr(cuda.relayout_p, "bind", lambda *_, **__: [There(made())])
+        monkeypatch.setattr(trial.relayout_p, "bind", lambda *_, **__: [There(made())])
         monkeypatch.setattr(jax, "device_get", lambda there: there.array)
         WHY_NOT.cache_clear()
         found: str = WHY_NOT()
@@ -83,15 +84,22 @@ def test_it_can_be_switched_off(asked: Callable[..., str], monkeypatch: pytest.M
     assert asked(right) == "switched off by XLAYOUT_TRITON=off"
 
 
+def traced(one: trial.Trial) -> Any:
+    xs = [jax.ShapeDtypeStruct(one.shape, one.dtype) for _ in one.copies]
+    bound = jax.jit(lambda *ys: primitive.relayout_p.bind(*ys, linear=one, alone=True))
+    return bound.trace(*xs)
+
+
+CALL = f"@{launches.TARGET}("
+
+
 def test_no_gate_keeps_the_kernel_from_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or it would say that the kernel is not to be used because it is not used."""
     for gate in cuda.GATES:
         monkeypatch.setitem(cuda.GATES, gate, lambda *_: True)
     monkeypatch.setattr(launches, "described", lambda *_: "a kernel")
-    x = jax.ShapeDtypeStruct((3, 66, 40), "int32")
-    trial = jax.jit(lambda *xs: primitive.relayout_p.bind(*xs, linear=cuda._TRIAL, alone=True))
-    text = trial.trace(x, x).lower(lowering_platforms=("cuda",)).as_text()
-    assert text.count(f"@{launches.TARGET}(") == 1
+    for one in trial.TRIALS.values():
+        assert traced(one).lower(lowering_platforms=("cuda",)).as_text().count(CALL) == 1
 
 
 SAYS = (
@@ -132,19 +140,76 @@ def test_what_does_not_compile_later_is_xlas_and_that_is_said_once() -> None:
 
 @pytest.mark.usefixtures("compiler")
 def test_a_trial_that_does_not_compile_says_why_and_warns_of_nothing() -> None:
-    x = jax.ShapeDtypeStruct((3, 66, 40), "int32")
-    trial = jax.jit(lambda *xs: primitive.relayout_p.bind(*xs, linear=cuda._TRIAL, alone=True))
-    with pytest.raises(uncompiled.CompileError, match=r"^no space left$"):
-        trial.trace(x, x).lower(lowering_platforms=("cuda",))
+    for one in trial.TRIALS.values():
+        with pytest.raises(uncompiled.CompileError, match=r"^no space left$"):
+            traced(one).lower(lowering_platforms=("cuda",))
 
 
-def test_what_it_moves_is_what_it_should_find() -> None:
-    sources = [Buffer(4 * 3 * 66 * 40, fill=np.random.default_rng(k)) for k in range(2)]
-    made = Buffer(4 * 2 * 3 * 66 * 40)
-    expect([*cuda._TRIAL_MOVES], 4, sources, [made])
-    halves = [b.bytes.view(np.int32).reshape(3, 66, 40) for b in sources]
-    (wanted,) = cuda._TRIAL.plain(halves)
-    assert np.array_equal(made.bytes.view(np.int32).reshape(cuda._TRIAL.out_shapes[0]), wanted)
+@pytest.mark.parametrize("way", trial.TRIALS)
+def test_what_it_moves_is_what_it_should_find(way: int) -> None:
+    one = trial.TRIALS[way]
+    dtype, count = np.dtype(one.dtype), len(one.copies)
+    size = dtype.itemsize * int(np.prod(one.shape))
+    sources = [Buffer(size, fill=np.random.default_rng(k)) for k in range(count)]
+    made = Buffer(size * count)
+    expect([*one.copies], dtype.itemsize, sources, [made])
+    (wanted,) = one.plain([b.bytes.view(dtype).reshape(one.shape) for b in sources])
+    assert np.array_equal(made.bytes.view(dtype).reshape(one.out_shapes[0]), wanted)
+
+
+@pytest.mark.parametrize("way", trial.TRIALS)
+def test_it_is_moved_in_the_way_that_it_tries(way: int) -> None:
+    one = trial.TRIALS[way]
+    made = launches.numbered(one.copies, np.dtype(one.dtype).itemsize, len(one.copies), 1)
+    assert made is not None
+    assert {launch.tile.way for launch in made.launches} == {way}
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+PROGRAMS = {
+    VECTORS: ((8192, 4096), "uint8"),
+    SHIFTED: ((8191, 4097), "uint8"),
+    FEW_COLUMNS: ((1 << 24, 3), "uint8"),
+    FEW_ROWS: ((3, 1 << 24), "uint8"),
+}
+
+
+def fail() -> bool:
+    raise RuntimeError("no image")
+
+
+def uncompiled_() -> bool:
+    raise uncompiled.CompileError("no space left")
+
+
+@pytest.mark.parametrize("way", [SHIFTED, FEW_COLUMNS, FEW_ROWS])
+@pytest.mark.parametrize(
+    ("outcome", "kept"),
+    [(lambda: True, True), (lambda: False, False), (fail, False), (uncompiled_, True)],
+    ids=["right", "wrong", "broken", "uncompiled"],
+)
+def test_a_way_that_came_out_wrong_is_xlas_and_others_are_the_kernels(
+    way: int, outcome: Callable[[], bool], kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def passes(one: int) -> bool:
+        tried.append(one)
+        return outcome() if one == way else True
+
+    monkeypatch.setattr(trial, "passes", passes)
+    monkeypatch.setattr(cuda, "why_not", lambda: "")
+    monkeypatch.setattr(launches, "described", lambda *_: "a kernel")
+    cuda.is_wrong.cache_clear()
+    found = {}
+    for one, (shape, dtype) in 2 * [*PROGRAMS.items()]:
+        x = jax.ShapeDtypeStruct(shape, dtype)
+        whole = jax.jit(primitive.alone(lambda y: xl.matrix_transpose(y)))
+        found[one] = CALL in whole.trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    cuda.is_wrong.cache_clear()
+    assert found == {one: one != way or kept for one in PROGRAMS}
+    assert sorted(tried) == [SHIFTED, FEW_COLUMNS, FEW_ROWS]  # each once, and vectors by `why_not`
 
 
 def test_a_line_says_whether_the_kernel_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_what_is_refused_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither one that is compiled already, nor others; those in vectors have theirs."""
     made: list[Any] = []
     monkeypatch.setattr(launches, "launch", lambda plan, *_args: made.append(plan))
-    monkeypatch.setattr(launches, "_wrong", set())
+    monkeypatch.setattr(launches, "wrong", set())
     cpu, other = torch.device("cpu"), torch.device("meta")
     for rows, columns in ((300, 301), (301, 300), (64, 64)):
         move = 0, 0, (0, 0, ((rows, columns, 1), (columns, 1, rows)))
