@@ -55,8 +55,7 @@ def _by_xla(context: Any, moves: Moves) -> bool:
 
 def _refused(context: Any, moves: Moves) -> bool:
     made = _planned(context, moves)
-    ways = {one.tile.way for one in made.launches} if made else set()
-    return why_not() != "" or any(is_wrong(way) for way in ways - {VECTORS})
+    return why_not() != "" or any(is_wrong(*kind) for kind in (made.in_words if made else ()))
 
 
 GATES: dict[str, Callable[[Any, Moves], bool]] = {
@@ -120,16 +119,16 @@ def why_not() -> str:
     if capability() is None:
         return "JAX sees no CUDA device, or several kinds of them"
     try:
-        return "" if trial.passes(VECTORS) else "a trial came out wrong"
+        return "" if trial.passes(VECTORS, 4) else "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, XLA can copy
         return reason_of(error)
 
 
 @cache
-def is_wrong(way: int) -> bool:
-    """Whether a way to move words is not to be used, though vectors are."""
+def is_wrong(way: int, unit: int) -> bool:
+    """Whether a way to move elements of so many bytes in words is not to be used; see `why_not`."""
     try:
-        return not trial.passes(way)
+        return not trial.passes(way, unit)
     except CompileError:
         return False  # nor will others of its kind compile, and then a line says why
     except Exception:  # noqa: BLE001 -- as above

@@ -1,4 +1,4 @@
-"""Trial: what the Triton kernel has to copy right before others are left to it, for each way."""
+"""Trial: what the Triton kernel has to copy right before others of its kind are left to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from xlayout_jax.primitive import relayout_p
 from xlayout_triton.plan import Moves
-from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, SHIFTED, VECTORS
+from xlayout_triton.words import TRIED, VECTORS
 
 __all__ = ["TRIALS", "Trial", "is_one", "passes"]
 
@@ -50,13 +50,10 @@ class Trial:
         return [np.concatenate([x.swapaxes(1, 2) for x in arrays], 1)]
 
 
-TRIALS = {
-    VECTORS: Trial.of("int32", 2, 3, 66, 40),
-    SHIFTED: Trial.of("uint8", 1, 1, 257, 129),
-    FEW_COLUMNS: Trial.of("uint8", 1, 1, 1021, 3),
-    FEW_ROWS: Trial.of("uint8", 1, 1, 3, 1021),
+TRIALS = {(VECTORS, 4): Trial.of("uint32", 2, 3, 66, 40)} | {
+    (way, unit): Trial.of(f"uint{8 * unit}", 1, 1, *matrix) for (way, unit), matrix in TRIED.items()
 }
-"""Way -> its trial."""
+"""(way, bytes of an element) -> its trial."""
 
 
 def is_one(moves: Moves) -> bool:
@@ -64,9 +61,9 @@ def is_one(moves: Moves) -> bool:
     return any(moves is trial.copies for trial in TRIALS.values())
 
 
-def passes(way: int) -> bool:
-    """Whether the copies of a way come out right on the first CUDA device of this process."""
-    trial = TRIALS[way]
+def passes(way: int, unit: int) -> bool:
+    """Whether the copies of a trial come out right on the first CUDA device of this process."""
+    trial = TRIALS[way, unit]
     count = len(trial.copies)
     values = np.arange(count * np.prod(trial.shape)).astype(trial.dtype)
     given = values.reshape(count, *trial.shape)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from xlayout_torch import cuda, launches
+from xlayout_torch import cuda, launches, trial
 from xlayout_torch.memory import count_write
 from xlayout_triton.plan import Moves, Plan, alignment, planned
 from xlayout_triton.uncompiled import CompileError, say
@@ -22,10 +22,10 @@ def move_many(items: Items) -> bool:
 
     Whether somebody looks on is not asked again: `batch_strides` did, and the outputs are new.
     """
-    batch = Batch.prepared(items, once=True)
-    if batch is None:
-        return False
     try:
+        batch = Batch.prepared(items, once=True)
+        if batch is None:
+            return False
         batch.run()
     except CompileError as error:
         say(error, "torch")
@@ -51,7 +51,11 @@ class Batch:
 
     @classmethod
     def of(cls, items: Items) -> Batch | None:
-        """The batch of these, or None where torch should make the moves."""
+        """The batch of these, or None where torch should make the moves.
+
+        Raises:
+            CompileError: as `prepared`.
+        """
         calls = list(items)
         tensors = [x for _, arrays, ys in calls for x in (*arrays, *ys)]
         if not tensors or cuda.is_closed(*tensors):
@@ -60,7 +64,11 @@ class Batch:
 
     @classmethod
     def prepared(cls, items: Items, *, once: bool) -> Batch | None:
-        """The same, without asking the gates; if it runs once, then on the current stream."""
+        """The same, without asking the gates; if it runs once, then on the current stream.
+
+        Raises:
+            CompileError: some of them are moved in words which come out wrong.
+        """
         calls = list(items)
         outputs = [y for _, _, ys in calls for y in ys]
         device = outputs[0].device
@@ -79,6 +87,7 @@ class Batch:
         if found is None:
             return None
         made, tables, lists = found
+        trial.require(made, device)
         ends = made.ends(addresses)
         if once:
             current = launches.stream(device)

@@ -1,18 +1,16 @@
 """CUDA: copies by a Triton kernel in place of torch's, if it should be faster and nobody looks on.
 
 The gates are those of the CPU's kernel and one more: nothing is launched while a CUDA graph is
-captured. The first use of a device is a small trial; if that fails or comes out wrong, torch goes
-on copying there. XLAYOUT_TRITON=off does without the kernel.
+captured. The first use of a device is a small trial, and of each way to move words another; what
+fails or comes out wrong is left to torch there. XLAYOUT_TRITON=off does without the kernel.
 """
 
 from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from threading import Lock
 from typing import Any
 
 import torch
@@ -141,31 +139,9 @@ def why_not(device: torch.device) -> str:
     try:
         if device.type == "cuda" and launches.interprets():
             return "TRITON_INTERPRET has Triton run on the host, which reads no memory of a GPU"
-        with _waiting(device):
-            return "" if trial.passes(device, copy) else "a trial came out wrong"
+        return "" if trial.passes(device) else "a trial came out wrong"
     except Exception as error:  # noqa: BLE001 -- whatever it is, torch can copy
         return reason_of(error)
-
-
-_one_waits = Lock()
-
-
-@contextmanager
-def _waiting(device: torch.device) -> Iterator[None]:
-    """Where one may wait for a device, whatever `torch.cuda.set_sync_debug_mode` makes of it.
-
-    The mode is the whole process's, so no other thread may set it aside meanwhile.
-    """
-    if device.type != "cuda":
-        yield
-        return
-    with _one_waits:
-        mode = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("default")
-        try:
-            yield
-        finally:
-            torch.cuda.set_sync_debug_mode(mode)
 
 
 def copy(
@@ -178,7 +154,7 @@ def copy(
     """Whether all moves are made between addresses on a device; some have too many axes.
 
     Raises:
-        CompileError: Triton does not compile the kernel for some of them.
+        CompileError: Triton does not compile the kernel for some of them, or compiles it wrong.
     """
     # A launch says where the first ones are, but for less than a vector, and the ends how far all
     # are from there: so most calls find theirs again.
@@ -206,6 +182,7 @@ def _ready(
     if found is None:
         return None
     made, tables = found
+    trial.require(made, device)
     table = launches.kept(tables, device, stream, lambda: made.words)
     return made, table, launches.uploaded(made.ends((*inputs, *outputs)), device)
 

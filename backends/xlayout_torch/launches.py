@@ -21,11 +21,9 @@ __all__ = [
     "kept",
     "launch",
     "on",
-    "refuse",
     "stream",
     "uploaded",
     "words_of",
-    "wrong",
 ]
 
 TABLES = 16
@@ -62,23 +60,9 @@ _refused: dict[Any, str] = {}
 """The same of those that there is no kernel for -> why."""
 
 
-wrong: set[tuple[int, torch.device]] = set()
-"""Ways to move a tile that came out wrong on a device."""
-
-
-def refuse(way: int, device: torch.device) -> None:
-    """Have no more launches of this way to move a tile."""
-    wrong.add((way, device))
-    for kind in [kind for kind in _kernels if kind[0][2].way == way and kind[1] == device]:
-        del _kernels[kind]
-
-
 def _first(one: Launch, arguments: tuple[Any, ...], link: int) -> Any:
     """The kernel for launches of a new kind, compiled and loaded; an interpreter does neither."""
-    device = arguments[0].device
-    if (one.tile.way, device) in wrong:
-        raise CompileError("a trial of their kind came out wrong")
-    kind = arguments[7:], device
+    kind = arguments[7:], arguments[0].device
     if kind not in _refused:
         try:
             return _compiled(one, arguments, link)

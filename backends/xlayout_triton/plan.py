@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from xlayout_triton.tile import MOST_TILES, VECTOR, Cut, Loop, Tile, cut
+from xlayout_triton.words import VECTORS
 
 __all__ = [
     "ALONE",
@@ -91,6 +92,12 @@ class Plan:
     words: array[int]
     launches: tuple[Launch, ...]
     places: tuple[tuple[int, int], ...]
+
+    @property
+    def in_words(self) -> frozenset[tuple[int, int]]:
+        """(way, bytes of an element) of all that is moved in words."""
+        tiles = [one.tile for one in self.launches]
+        return frozenset((tile.way, tile.unit) for tile in tiles if tile.way != VECTORS)
 
     def ends(self, addresses: Sequence[int]) -> array[int]:
         """The addresses of each piece's input and output, which are positions among those given."""

@@ -25,6 +25,7 @@ __all__ = [
     "ROW",
     "SHARED",
     "SHIFTED",
+    "TRIED",
     "VECTORS",
     "WORD",
     "Words",
@@ -61,6 +62,16 @@ SHIFTS = {1: Shift(4, 1, 8, 64), 2: Shift(8, 4, 8, 64), 4: Shift(8, 4, 4, 80)}
 
 Registers are few, and enough for all words of a whole tile to be on their way at once.
 """
+
+TRIED = {
+    (way, unit): matrix
+    for way, matrix in {
+        SHIFTED: (257, 129), FEW_COLUMNS: (1021, 3), FEW_ROWS: (3, 1021),
+    }.items()
+    for unit in SHIFTS
+    if way == SHIFTED or unit < SHARED
+}  # fmt: skip
+"""(way, bytes of an element) -> rows and columns of a matrix whose transpose is moved so."""
 
 FEW = 8
 """Columns or rows that are few: a thread has a word of each in its registers."""

@@ -15,7 +15,7 @@ import xlayout as xl
 from bench.gpu.case import CUDA, busy, case
 from bench.gpu.jax import raw
 from xlayout_jax import cuda
-from xlayout_jax.trial import TRIALS
+from xlayout_triton.words import TRIED
 
 DTYPES = ("bool", "int8", "float8_e4m3fn", "bfloat16", "float32", "complex64")
 OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -35,8 +35,8 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 @contextmanager
 def counted(*, always: bool) -> Iterator[list[bool]]:
     """Record for each program made inside the block whether it calls the kernel."""
-    for way in TRIALS:  # or these programs might be recorded too
-        assert not CUDA or not cuda.is_wrong(way), way
+    for kind in TRIED:  # or these programs might be recorded too
+        assert not CUDA or not cuda.is_wrong(*kind), kind
     found, called, gates = [], cuda.called, dict(cuda.GATES)
 
     def counting(*args: Any) -> Any:

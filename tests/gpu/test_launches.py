@@ -47,7 +47,7 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], str, int]]
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if all trials had come out right on a Hopper GPU."""
     monkeypatch.setattr(cuda, "why_not", lambda: "")
-    monkeypatch.setattr(cuda, "is_wrong", lambda _way: False)
+    monkeypatch.setattr(cuda, "is_wrong", lambda *_kind: False)
     monkeypatch.setattr(launches, "capability", lambda: 90)
 
 

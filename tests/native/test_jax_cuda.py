@@ -24,7 +24,7 @@ Function = Callable[..., Any]
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that has passed its trials; what Triton compiles for it is not checked."""
     monkeypatch.setattr(cuda, "why_not", lambda: "")
-    monkeypatch.setattr(cuda, "is_wrong", lambda _way: False)
+    monkeypatch.setattr(cuda, "is_wrong", lambda *_kind: False)
     monkeypatch.setattr(launches, "described", lambda *_: "a kernel")
 
 

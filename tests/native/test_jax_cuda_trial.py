@@ -14,7 +14,7 @@ import xlayout as xl
 from tests.native.oracle import Buffer, expect
 from xlayout_jax import cuda, launches, primitive, trial
 from xlayout_triton import uncompiled
-from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, SHIFTED, VECTORS
+from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, SHIFTED, TRIED, VECTORS
 
 
 class There:
@@ -145,9 +145,9 @@ def test_a_trial_that_does_not_compile_says_why_and_warns_of_nothing() -> None:
             traced(one).lower(lowering_platforms=("cuda",))
 
 
-@pytest.mark.parametrize("way", trial.TRIALS)
-def test_what_it_moves_is_what_it_should_find(way: int) -> None:
-    one = trial.TRIALS[way]
+@pytest.mark.parametrize("kind", trial.TRIALS)
+def test_what_it_moves_is_what_it_should_find(kind: tuple[int, int]) -> None:
+    one = trial.TRIALS[kind]
     dtype, count = np.dtype(one.dtype), len(one.copies)
     size = dtype.itemsize * int(np.prod(one.shape))
     sources = [Buffer(size, fill=np.random.default_rng(k)) for k in range(count)]
@@ -157,22 +157,27 @@ def test_what_it_moves_is_what_it_should_find(way: int) -> None:
     assert np.array_equal(made.bytes.view(dtype).reshape(one.out_shapes[0]), wanted)
 
 
-@pytest.mark.parametrize("way", trial.TRIALS)
-def test_it_is_moved_in_the_way_that_it_tries(way: int) -> None:
-    one = trial.TRIALS[way]
+@pytest.mark.parametrize("kind", trial.TRIALS)
+def test_it_is_moved_in_the_way_that_it_tries(kind: tuple[int, int]) -> None:
+    one = trial.TRIALS[kind]
     made = launches.numbered(one.copies, np.dtype(one.dtype).itemsize, len(one.copies), 1)
     assert made is not None
-    assert {launch.tile.way for launch in made.launches} == {way}
+    assert {(launch.tile.way, launch.tile.unit) for launch in made.launches} == {kind}
 
 
 # -- words -----------------------------------------------------------------------------------------
 
 PROGRAMS = {
-    VECTORS: ((8192, 4096), "uint8"),
-    SHIFTED: ((8191, 4097), "uint8"),
-    FEW_COLUMNS: ((1 << 24, 3), "uint8"),
-    FEW_ROWS: ((3, 1 << 24), "uint8"),
+    (VECTORS, 1): ((8192, 4096), "uint8"),
+    (SHIFTED, 1): ((8191, 4097), "uint8"),
+    (SHIFTED, 2): ((8191, 4097), "bfloat16"),
+    (SHIFTED, 4): ((8191, 4097), "float32"),
+    (FEW_COLUMNS, 1): ((1 << 24, 3), "uint8"),
+    (FEW_COLUMNS, 2): ((1 << 24, 3), "bfloat16"),
+    (FEW_ROWS, 1): ((3, 1 << 24), "uint8"),
+    (FEW_ROWS, 2): ((3, 1 << 24), "bfloat16"),
 }
+"""(way, bytes of an element) -> what is transposed so."""
 
 
 def fail() -> bool:
@@ -183,20 +188,23 @@ def uncompiled_() -> bool:
     raise uncompiled.CompileError("no space left")
 
 
-@pytest.mark.parametrize("way", [SHIFTED, FEW_COLUMNS, FEW_ROWS])
+@pytest.mark.parametrize("kind", TRIED)
 @pytest.mark.parametrize(
     ("outcome", "kept"),
     [(lambda: True, True), (lambda: False, False), (fail, False), (uncompiled_, True)],
     ids=["right", "wrong", "broken", "uncompiled"],
 )
 def test_a_way_that_came_out_wrong_is_xlas_and_others_are_the_kernels(
-    way: int, outcome: Callable[[], bool], kept: bool, monkeypatch: pytest.MonkeyPatch
+    kind: tuple[int, int],
+    outcome: Callable[[], bool],
+    kept: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tried: list[int] = []
+    tried: list[tuple[int, int]] = []
 
-    def passes(one: int) -> bool:
-        tried.append(one)
-        return outcome() if one == way else True
+    def passes(*one: int) -> bool:
+        tried.append((one[0], one[1]))
+        return outcome() if one == kind else True
 
     monkeypatch.setattr(trial, "passes", passes)
     monkeypatch.setattr(cuda, "why_not", lambda: "")
@@ -208,8 +216,8 @@ def test_a_way_that_came_out_wrong_is_xlas_and_others_are_the_kernels(
         whole = jax.jit(primitive.alone(lambda y: xl.matrix_transpose(y)))
         found[one] = CALL in whole.trace(x).lower(lowering_platforms=("cuda",)).as_text()
     cuda.is_wrong.cache_clear()
-    assert found == {one: one != way or kept for one in PROGRAMS}
-    assert sorted(tried) == [SHIFTED, FEW_COLUMNS, FEW_ROWS]  # each once, and vectors by `why_not`
+    assert found == {one: one != kind or kept for one in PROGRAMS}
+    assert sorted(tried) == sorted(TRIED)  # each once, and vectors by `why_not`
 
 
 def test_a_line_says_whether_the_kernel_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import xlayout_torch
 from tests.native.test_gates import SITUATIONS
 from tests.triton.conftest import OPEN
-from xlayout_torch import cuda, launches
+from xlayout_torch import cuda, launches, trial
 from xlayout_torch.batch import Batch, move_many
 
 
@@ -110,7 +110,7 @@ def test_a_trial_that_fails_leaves_the_copies_to_torch(monkeypatch: pytest.Monke
     def fails(*_args: Any) -> bool:
         raise RuntimeError("no compiler found\nsee the manual")
 
-    monkeypatch.setattr(cuda, "copy", fails)
+    monkeypatch.setattr(trial, "_copy", fails)
     assert cuda.why_not(CPU) == "no compiler found"
     assert cuda.fresh(torch.zeros(64, 512).t()) is None
     assert not cuda.move((), [torch.zeros(4)], [torch.zeros(4)])
@@ -119,7 +119,7 @@ def test_a_trial_that_fails_leaves_the_copies_to_torch(monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("forgotten")
 def test_so_does_one_that_comes_out_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "copy", lambda *_args: True)
+    monkeypatch.setattr(trial, "_copy", lambda *_args: None)
     assert cuda.why_not(CPU) == "a trial came out wrong"
 
 

@@ -19,7 +19,6 @@ from xlayout_torch import cuda, launches
 from xlayout_torch.batch import move_many
 from xlayout_triton.plan import ALONE, FIRST, FURTHER, Piece, Plan, plan
 from xlayout_triton.tile import cut
-from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, SHIFTED, VECTORS
 
 CPU = torch.device("cpu")
 
@@ -85,7 +84,7 @@ def test_other_tiles_several_pieces_and_devices_are_other_kinds(firsts: list[Ker
 
 @pytest.mark.parametrize("chains", [False, True])
 def test_a_trial_starts_all_links_of_a_chain(chains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are any, and what is moved in words."""
+    """Where there are any."""
 
     class Copies:
         def __getitem__(self, _grid: Any) -> Any:
@@ -94,11 +93,11 @@ def test_a_trial_starts_all_links_of_a_chain(chains: bool, monkeypatch: pytest.M
         def start(
             self, _table: Any, ends: Any, source: int, target: int, *rest: Any, **_: Any
         ) -> None:
-            number, _jobs, _group, several, link, tile = rest
+            number, _jobs, _group, several, link, _tile = rest
             links.append(link)
             target += int(ends[2 * number + 1])
-            kind, shape = TRIED[tile.way]
-            x = np.ctypeslib.as_array(ctypes.cast(source, ctypes.POINTER(kind)), shape)
+            there = ctypes.cast(source, ctypes.POINTER(ctypes.c_int32))
+            x = np.ctypeslib.as_array(there, (3, 66, 80))
             ctypes.memmove(target, (x if several else x.swapaxes(-1, -2)).tobytes(), x.nbytes)
 
     links: list[int] = []
@@ -106,15 +105,7 @@ def test_a_trial_starts_all_links_of_a_chain(chains: bool, monkeypatch: pytest.M
     monkeypatch.setattr(launches, "_kernels", {})
     monkeypatch.setattr(launches, "_chains", lambda _device: chains)
     assert cuda.why_not.__wrapped__(CPU) == ""
-    assert links == ([FIRST, FIRST, FURTHER, FIRST, FIRST, FIRST] if chains else [ALONE] * 6)
-
-
-TRIED: dict[int, tuple[Any, tuple[int, ...]]] = {
-    VECTORS: (ctypes.c_int32, (3, 66, 80)),
-    SHIFTED: (ctypes.c_uint8, (257, 129)),
-    FEW_COLUMNS: (ctypes.c_uint8, (1021, 3)),
-    FEW_ROWS: (ctypes.c_uint8, (3, 1021)),
-}
+    assert links == ([FIRST, FIRST, FURTHER] if chains else [ALONE] * 3)
 
 
 def test_a_table_is_made_on_the_host_whatever_device_is_the_default() -> None:

@@ -2,104 +2,150 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
+from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import count
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from numpy.lib.stride_tricks import as_strided
 
 from xlayout_torch import cuda, launches, trial
+from xlayout_torch.batch import Batch, move_many
+from xlayout_triton.plan import planned
 from xlayout_triton.uncompiled import CompileError
-from xlayout_triton.words import FEW_COLUMNS, FEW_ROWS, SHIFTED, VECTORS
+from xlayout_triton.words import SHIFTED, SHIFTS, TRIED
 
-KINDS = {1: ctypes.c_uint8, 4: ctypes.c_int32}
-
-
-def window(address: int, itemsize: int, first: int, loops: Any, side: int) -> np.ndarray:
-    """The elements of one side of some loops, in memory that begins at an address."""
-    one = np.ctypeslib.as_array((KINDS[itemsize] * 1).from_address(address + first * itemsize))
-    return as_strided(one, [loop[0] for loop in loops], [loop[side] * itemsize for loop in loops])
+CPU = torch.device("cpu")
 
 
-def move(source: int, target: int, itemsize: int, start: int, to: int, loops: Any) -> None:
-    """Make a copy as it should be made."""
-    made = window(source, itemsize, start, loops, 1)
-    window(target, itemsize, to, loops, 2)[...] = made
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What was tried before."""
+    trial.is_right.cache_clear()
+    yield
+    trial.is_right.cache_clear()
+
+
+def window(x: torch.Tensor, itemsize: int, first: int, loops: Any, side: int) -> torch.Tensor:
+    """The elements of one side of some loops, as bytes."""
+    sizes, steps = [loop[0] for loop in loops], [loop[side] * itemsize for loop in loops]
+    whole = torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage())
+    begin = x.storage_offset() * x.itemsize + first * itemsize
+    return whole.as_strided((*sizes, itemsize), (*steps, 1), begin)
+
+
+def by_hand(left_out: int | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Have copies on trial made as they should be, but for one; counts them."""
+    numbers = count()
+
+    def copy(moves: Any, itemsize: int, xs: list[Any], ys: list[Any]) -> None:
+        for source, target, (start, to, loops) in moves:
+            if next(numbers) != left_out:
+                made = window(xs[source], itemsize, start, loops, 1)
+                window(ys[target], itemsize, to, loops, 2).copy_(made)
+
+    monkeypatch.setattr(trial, "_copy", copy)
+    return numbers
 
 
 @pytest.mark.parametrize("left_out", [None, *range(4)])
 def test_one_move_that_is_not_made_is_enough_to_fail(
     left_out: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def copy(moves: Any, itemsize: int, xs: list[int], ys: list[int], _device: Any) -> bool:
-        for source, target, (start, to, loops) in moves:
-            if next(numbers) != left_out:
-                move(xs[source], ys[target], itemsize, start, to, loops)
-        return True
-
-    numbers = count()
-    monkeypatch.setattr(cuda, "copy", copy)
-    found = cuda.why_not.__wrapped__(torch.device("cpu"))
+    numbers = by_hand(left_out, monkeypatch)
+    found = cuda.why_not.__wrapped__(CPU)
     assert found == ("" if left_out is None else "a trial came out wrong")
+    assert next(numbers) == 4
 
 
-@pytest.mark.parametrize("number", range(3))
-@pytest.mark.parametrize("fails", [False, True])
-def test_ways_in_words_are_tried_one_by_one(
-    number: int, fails: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", TRIED)
+@pytest.mark.parametrize("left_out", [None, 0])
+def test_each_way_in_words_is_tried_by_itself(
+    kind: tuple[int, int], left_out: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If one comes out wrong it is refused; if it is not compiled, no other of its kind will be."""
-
-    def copy(moves: Any, itemsize: int, xs: list[int], ys: list[int], _device: Any) -> bool:
-        this = next(numbers)
-        if this == 2 + number and fails:
-            raise CompileError("no such instruction")
-        for source, target, (start, to, loops) in moves:
-            if this != 2 + number:
-                move(xs[source], ys[target], itemsize, start, to, loops)
-        return True
-
-    refused: list[Any] = []
-    numbers, cpu = count(), torch.device("cpu")
-    monkeypatch.setattr(launches, "refuse", lambda *args: refused.append(args))
-    assert trial.passes(cpu, copy)
-    ways = SHIFTED, FEW_COLUMNS, FEW_ROWS
-    assert refused == ([] if fails else [(ways[number], cpu)])
-    assert next(numbers) == 5
+    numbers = by_hand(left_out, monkeypatch)
+    assert trial.is_right(*kind, CPU) is (left_out is None)
+    assert trial.is_right(*kind, CPU) is (left_out is None)
+    assert next(numbers) == 1
 
 
-def test_the_trial_has_a_matrix_for_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", TRIED)
+def test_its_matrix_is_moved_in_this_way(
+    kind: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[Any] = []
     monkeypatch.setattr(launches, "launch", lambda plan, *_args: made.append(plan))
-    monkeypatch.setattr(trial, "_vectors", lambda *_args: True)
-    monkeypatch.setattr(launches, "refuse", lambda *_args: None)
-    assert trial.passes(torch.device("cpu"), cuda.copy)
-    tiles = [one.tile for plan in made for one in plan.launches]
-    assert [tile.way for tile in tiles] == [SHIFTED, FEW_COLUMNS, FEW_ROWS]
+    assert not trial.is_right(*kind, CPU)
+    assert [plan.in_words for plan in made] == [{kind}]
 
 
-def test_what_is_refused_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither one that is compiled already, nor others; those in vectors have theirs."""
+@pytest.mark.parametrize("kind", TRIED)
+def test_all_ways_are_right(kind: tuple[int, int], device: str) -> None:
+    assert trial.is_right(*kind, torch.device(device))
+
+
+def test_what_is_not_compiled_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other of its kind will be, and then a line says why."""
+
+    def fails(*_args: Any) -> None:
+        raise CompileError("no such instruction")
+
+    monkeypatch.setattr(trial, "_copy", fails)
+    assert trial.is_right(SHIFTED, 1, CPU)
+
+
+def test_a_trial_that_fails_for_now_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_args: Any) -> None:
+        raise RuntimeError("out of memory\nsee the manual")
+
+    monkeypatch.setattr(trial, "_copy", fails)
+    with pytest.raises(CompileError, match=r"^out of memory$"):
+        trial.is_right(SHIFTED, 1, CPU)
+    by_hand(None, monkeypatch)
+    assert trial.is_right(SHIFTED, 1, CPU)
+
+
+def turned(rows: int, columns: int, itemsize: int) -> Any:
+    """A transpose as a call of `planned`."""
+    move = 0, 0, (0, 0, ((rows, columns, 1), (columns, 1, rows)))
+    return (move,), itemsize, [16], [16]
+
+
+def test_of_a_plan_all_that_is_moved_in_words_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what comes out wrong is refused; vectors are not asked about."""
+    made = planned(*(turned(301, 300, size) for size in (*SHIFTS, 8)), turned(64, 64, 1))
+    assert made is not None
+    assert made.in_words == {(SHIFTED, size) for size in SHIFTS}
+    asked: set[Any] = set()
+    monkeypatch.setattr(trial, "is_right", lambda *kind: not asked.add(kind))
+    trial.require(made, CPU)
+    assert asked == {(SHIFTED, size, CPU) for size in SHIFTS}
+    monkeypatch.setattr(trial, "is_right", lambda _way, size, _device: size != 4)
+    with pytest.raises(CompileError, match=r"^a trial of their kind came out wrong$"):
+        trial.require(made, CPU)
+
+
+def test_nothing_is_moved_in_a_way_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone or among others; what is moved in vectors is."""
     made: list[Any] = []
     monkeypatch.setattr(launches, "launch", lambda plan, *_args: made.append(plan))
-    monkeypatch.setattr(launches, "wrong", set())
-    cpu, other = torch.device("cpu"), torch.device("meta")
-    for rows, columns in ((300, 301), (301, 300), (64, 64)):
-        move = 0, 0, (0, 0, ((rows, columns, 1), (columns, 1, rows)))
-        assert cuda.copy((move,), 1, [1 << 12], [1 << 20], cpu)
-    kinds = [(False, 0, plan.launches[0].tile) for plan in made]
-    assert [kind[2].way for kind in kinds] == [SHIFTED, SHIFTED, VECTORS]
-    kernels = {(kind, device): "kernel" for kind in (kinds[0], kinds[2]) for device in (cpu, other)}
-    monkeypatch.setattr(launches, "_kernels", kernels)
-    launches.refuse(SHIFTED, cpu)
-    assert [*kernels] == [(kinds[0], other), (kinds[2], cpu), (kinds[2], other)]
-    table = torch.zeros(1)
+    monkeypatch.setattr(cuda, "why_not", lambda _device: "")
+    monkeypatch.setattr(trial, "is_right", lambda *_kind: False)
+    x, y = torch.zeros(2, 300 * 304, dtype=torch.uint8).unbind()
+    odd, even = (turned(300, columns, 1)[0] for columns in (301, 304))
+    ends = [x.data_ptr()], [y.data_ptr()]
     with pytest.raises(CompileError, match="a trial of their kind came out wrong"):
-        launches._first(made[1].launches[0], (table, *[None] * 6, *kinds[1]), 0)
+        cuda.copy(odd, 1, *ends, CPU)
+    with pytest.raises(CompileError, match="a trial of their kind came out wrong"):
+        Batch.prepared([(even, [x], [y]), (odd, [x], [y])], once=True)
+    with pytest.warns(RuntimeWarning, match="a trial of their kind came out wrong"):
+        assert not move_many([(even, [x], [y]), (odd, [x], [y])])
+    assert made == []
+    assert cuda.copy(even, 1, *ends, CPU)
+    assert move_many([(even, [x], [y])])
+    assert len(made) == 2
 
 
 GPU = torch.device("cuda", 0)
@@ -114,42 +160,33 @@ def modes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(
         torch.cuda, "set_sync_debug_mode", lambda mode: seen.append(names.get(mode, mode))
     )
-    monkeypatch.setattr(launches, "interprets", lambda: False)
     return seen
 
 
-@pytest.mark.parametrize("outcome", [True, False, RuntimeError("no compiler found")])
+@pytest.mark.parametrize("fails", [False, True])
 def test_it_may_wait_for_the_device_where_waiting_is_an_error(
-    outcome: bool | Exception, modes: list[int], monkeypatch: pytest.MonkeyPatch
+    fails: bool, modes: list[int]
 ) -> None:
     """And it is an error again afterwards."""
-
-    def passes(_device: torch.device, _copy: Any) -> bool:
+    with (
+        pytest.raises(KeyError, match="no compiler") if fails else nullcontext(),
+        trial._waiting(GPU),
+    ):
         assert modes == [2, 0]
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    monkeypatch.setattr(trial, "passes", passes)
-    reason = {True: "", False: "a trial came out wrong"}.get(outcome, str(outcome))
-    assert cuda.why_not.__wrapped__(GPU) == reason
+        if fails:
+            raise KeyError("no compiler")
     assert modes == [2, 0, 2]
 
 
-def test_trials_of_two_threads_leave_the_mode_as_it_was(
-    modes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trials_of_two_threads_leave_the_mode_as_it_was(modes: list[int]) -> None:
     begun, end = threading.Event(), threading.Event()
 
-    def passes(_device: torch.device, _copy: Any) -> bool:
-        begun.set()
-        return end.wait(10)
+    def wait() -> None:
+        with trial._waiting(GPU):
+            begun.set()
+            assert end.wait(10)
 
-    def both() -> None:
-        assert cuda.why_not.__wrapped__(GPU) == ""
-
-    monkeypatch.setattr(trial, "passes", passes)
-    threads = [threading.Thread(target=both) for _ in range(2)]
+    threads = [threading.Thread(target=wait) for _ in range(2)]
     for thread in threads:
         thread.start()
     assert begun.wait(10)
@@ -160,9 +197,20 @@ def test_trials_of_two_threads_leave_the_mode_as_it_was(
     assert modes == [2, 0, 2, 0, 2]
 
 
-def test_without_a_gpu_there_is_no_mode_to_set(
-    modes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trial, "passes", lambda _device, _copy: True)
-    assert cuda.why_not.__wrapped__(torch.device("cpu")) == ""
-    assert modes == [2]
+def test_without_a_gpu_there_is_no_mode_to_set(modes: list[int]) -> None:
+    with trial._waiting(CPU):
+        assert modes == [2]
+
+
+def test_each_trial_waits_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Any] = []
+
+    def waiting(device: torch.device) -> Any:
+        waited.append(device)
+        return nullcontext()
+
+    monkeypatch.setattr(trial, "_waiting", waiting)
+    by_hand(None, monkeypatch)
+    assert trial.passes(CPU)
+    assert trial.is_right(SHIFTED, 2, CPU)
+    assert waited == [CPU, CPU]
