@@ -162,8 +162,8 @@ def _refuse_mixed(xs: Sequence[Any]) -> None:
     first = xs[0]
     if strided(first) and not first.is_quantized:
         return
-    if {kind(x) for x in xs} != {kind(first)}:
-        raise RuntimeError("arrays: of several kinds")  # whoever called says which
+    if not all(map(strided, xs)) or len({kind(x) for x in xs}) > 1:
+        raise RuntimeError("arrays: sparse or of several kinds")  # whoever called says which
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:

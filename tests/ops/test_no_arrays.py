@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -29,22 +30,26 @@ def test_refuses_what_torch_has_beside_tensors() -> None:
         (torch.nn.Linear(2, 2), "a Linear; wanted a torch.Tensor, as x.weight$"),
         (torch.float32, "a dtype; wanted a torch.Tensor$"),
     ):
-        for call in (xl.interleave, lambda x: xl.stack([x]), Layout.identity((2,))):
-            with pytest.raises(TypeError, match=f"^x: {text}"):
+        for name, call in (
+            ("x", xl.interleave),
+            ("xs[0]", lambda x: xl.stack([x])),
+            ("arrays[0]", Layout.identity((2,))),
+        ):
+            with pytest.raises(TypeError, match=f"^{re.escape(name)}: {text}"):
                 call(thing)
 
 
-OPS: list[Any] = [
-    xl.interleave,
-    xl.matrix_transpose,
-    xl.unstack,
-    lambda x: xl.pad(x, to=700),
-    lambda x: xl.stack([x, x]),
-    lambda x: xl.stack([x, x], axis=-1),
-    lambda x: xl.fuse_qkv(x, x, x, heads=2, kv_heads=2),
-    lambda x: xl.to_tiles(x, grid=(2, 1)),
-    lambda x: xl.matrix_transpose.layout(x.shape)(x),
-    lambda x: xl.stack.layout([x.shape] * 2)(x, x),
+OPS: list[tuple[str, Any]] = [
+    ("x", xl.interleave),
+    ("x", xl.matrix_transpose),
+    ("x", xl.unstack),
+    ("x", lambda x: xl.pad(x, to=700)),
+    ("xs[0]", lambda x: xl.stack([x, x])),
+    ("xs[0]", lambda x: xl.stack([x, x], axis=-1)),
+    ("q", lambda x: xl.fuse_qkv(x, x, x, heads=2, kv_heads=2)),
+    ("x", lambda x: xl.to_tiles(x, grid=(2, 1))),
+    ("arrays[0]", lambda x: xl.matrix_transpose.layout(x.shape)(x)),
+    ("arrays[0]", lambda x: xl.stack.layout([x.shape] * 2)(x, x)),
 ]
 
 
@@ -52,9 +57,10 @@ OPS: list[Any] = [
 @pytest.mark.parametrize("form", ["to_sparse", "to_mkldnn"])
 def test_refuses_a_tensor_without_strides(form: str, size: int) -> None:
     dense = torch.zeros(size, 298)
-    for call in OPS:
+    for name, call in OPS:
+        text = rf"^{re.escape(name)}: a tensor of layout torch\.\w+; wanted"
         for _ in range(2):  # the first time, and where dense ones have gone the way
-            with pytest.raises(TypeError, match=r"^x: a tensor of layout torch\.\w+; wanted"):
+            with pytest.raises(TypeError, match=text):
                 call(getattr(dense, form)())
             call(dense)
 
@@ -64,8 +70,14 @@ def test_refuses_a_nested_tensor() -> None:
     x = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
     text = r"a nested tensor; wanted one array, as x\.to_padded_tensor\(0\)$"
     turned = xl.matrix_transpose.layout((2, 3))
-    for call in (xl.interleave, xl.matrix_transpose, lambda x: xl.stack([x, x]), turned):
-        with pytest.raises(TypeError, match=f"^x: {text}"):
+    for name, call in (
+        ("x", xl.interleave),
+        ("x", xl.matrix_transpose),
+        ("xs[0]", lambda x: xl.stack([x, x])),
+        ("xs[1]", lambda x: xl.stack([torch.ones(2, 3), x])),
+        ("arrays[0]", turned),
+    ):
+        with pytest.raises(TypeError, match=f"^{re.escape(name)}: {text}"):
             call(x)
     for _ in range(2):
         with pytest.raises(TypeError, match=f"^out: {text}"):
@@ -74,17 +86,28 @@ def test_refuses_a_nested_tensor() -> None:
 
 
 def test_refuses_a_scalar_that_is_no_array() -> None:
-    for call in (lambda x: xl.permute_dims(x, ()), Layout.identity(())):
-        with pytest.raises(TypeError, match=r"^x: a float64 is no array; give np\.asarray\(x\)$"):
+    for name, call in (
+        ("x", lambda x: xl.permute_dims(x, ())),
+        ("arrays[0]", Layout.identity(())),
+        ("v", lambda x: xl.fuse_qkv(np.ones(2), np.ones(2), x, heads=1, kv_heads=1)),
+        ("tiles[1]", lambda x: xl.from_tiles([[np.ones((2, 2)), x]])),
+    ):
+        text = rf"^{re.escape(name)}: a float64 is no array; give np\.asarray\(x\)$"
+        with pytest.raises(TypeError, match=text):
             call(np.float64(3))
 
 
-@pytest.mark.parametrize("call", [xl.interleave, lambda x: xl.stack([x, x]), xl.unstack])
-def test_what_numpy_would_not_keep_is_refused(call: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [("x", xl.interleave), ("xs[0]", lambda x: xl.stack([x, x])), ("x", xl.unstack)],
+)
+def test_what_numpy_would_not_keep_is_refused(name: str, call: Any) -> None:
     masked = np.ma.masked_equal(np.arange(4).reshape(2, 2), 3)
-    with pytest.raises(TypeError, match="x: a masked array would lose its mask; give x"):
+    named = f"^{re.escape(name)}: "
+    with pytest.raises(TypeError, match=f"{named}a masked array would lose its mask; give x"):
         call(masked)
-    with pytest.raises(TypeError, match="x: a matrix has two axes whatever is done with it; give"):
+    text = "a matrix has two axes whatever is done with it; give"
+    with pytest.raises(TypeError, match=named + text):
         call(masked.data.view(np.matrix))
 
 

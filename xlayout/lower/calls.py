@@ -12,7 +12,16 @@ from xlayout.lower.fill import checked
 from xlayout.lower.recipe import Recipe
 from xlayout.registry import SERVED, backend_of
 
-__all__ = ["Comm", "any_sharded", "array_name", "caller", "common_backend", "look_up", "make_room"]
+__all__ = [
+    "Comm",
+    "any_sharded",
+    "array_name",
+    "caller",
+    "common_backend",
+    "kind_of",
+    "look_up",
+    "make_room",
+]
 
 
 Comm = Literal["auto", "local", "native"]
@@ -87,20 +96,41 @@ def common_backend(arrays: Sequence[Any], names: str | Sequence[str] = "arrays")
     """
     if not arrays:
         raise SizeError(f"{names}: no arrays; give at least one")
-    backend = backend_of(arrays[0], array_name(names, 0))
-    kind = backend.kind(arrays[0])
+    name = array_name(names, 0)
+    backend = backend_of(arrays[0], name)
+    kind = kind_of(backend, arrays[0], name)
     for number, x in enumerate(arrays[1:], 1):
-        other = backend_of(x, array_name(names, number))
+        name = array_name(names, number)
+        other = backend_of(x, name)
         if other is not backend:
             known = backend.name in ("numpy", "torch", "jax")
             way = f" (xlayout.to_{backend.name})" if known else ""
             differ = _differ(names, number, backend.name, other.name)
             raise TypeError(f"{differ}; one framework per call{way}")
-        if other.kind(x) != kind:
-            there = f"{x.dtype} on {other.kind(x)[1]}"
+        its = kind_of(other, x, name)
+        if its != kind:
+            there = f"{x.dtype} on {its[1]}"
             differ = _differ(names, number, f"{kind[0]} on {kind[1]}", there)
             raise TypeError(f"{differ}; one of each per call")
     return backend
+
+
+def kind_of(backend: Backend, x: Any, name: str) -> tuple[Any, Any]:
+    """`Backend.kind`, whose errors call every array `x`, with errors that use its name.
+
+    >>> import numpy as np
+    >>> kind_of(backend_of(np.float32(1)), np.float32(1), "xs[1]")
+    Traceback (most recent call last):
+        ...
+    TypeError: xs[1]: a float32 is no array; give np.asarray(x)
+    """
+    try:
+        return backend.kind(x)
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        if name == "x" or not text.startswith("x: "):
+            raise
+        raise type(error)(name + text[1:]) from error
 
 
 def array_name(names: str | Sequence[str], number: int) -> str:

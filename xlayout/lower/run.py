@@ -8,7 +8,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.backend import Backend, CallKey, Run, Runs
 from xlayout.errors import ShapeError
-from xlayout.lower.calls import caller, common_backend, look_up, make_room
+from xlayout.lower.calls import caller, common_backend, kind_of, look_up, make_room
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.moves import views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
@@ -213,10 +213,7 @@ def _into(
         raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
     kind = backend.kind(arrays[0])
     for y, shape in zip(outputs, layout.out_shapes, strict=True):
-        try:
-            its = backend.kind(y) if backend_of(y) is backend else None
-        except TypeError as error:  # backends name every array x
-            raise TypeError(f"out: {str(error).removeprefix('x: ')}") from error
+        its = kind_of(backend, y, "out") if backend_of(y, "out") is backend else None
         if its is None:
             raise TypeError(
                 f"out: a {type(y).__name__}; wanted the framework of the input, {backend.name}"

@@ -64,7 +64,7 @@ class Engine:
         *,
         packed: bool = False,
         nested: Nested | None = None,
-        names: str | Sequence[str] = "arrays",
+        names: str | Sequence[str] = ("x",),
     ) -> None:
         self.name = layout_of.__name__
         self._layout_of = layout_of

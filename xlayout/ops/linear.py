@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from xlayout.algebra.shapes import Shape
 from xlayout.backend import Backend
 from xlayout.errors import AxisError, SizeError
-from xlayout.lower.calls import common_backend
+from xlayout.lower.calls import common_backend, kind_of
 from xlayout.ops.grid import fitted, flat
 from xlayout.registry import backend_of
 
@@ -80,7 +80,7 @@ def _shape(x: Any) -> Shape:
 def _check_same(backend: Backend, tile: Any, x: Any, name: str) -> None:
     """Refuse an array of another framework or device than the tiles'."""
     other = backend_of(x, name)
-    kind = other.kind(x)
+    kind = kind_of(other, x, name)
     if other is not backend:
         raise TypeError(
             f"{name} is {other.name}, the tiles are {backend.name}; one framework per call"
