@@ -3,6 +3,7 @@
 Its modules, from the bottom up:
 
     memory                     what of a tensor may be read, shown and written past autograd
+    kinds                      dtype and device of what a layout can move, and what it cannot
     derivatives                whether anybody needs one with respect to a tensor's number
     native, small              copies by the compiled kernel: large ones, small ones
     launches, trial            plans for the Triton kernel, started on a device, and first of all
@@ -35,7 +36,9 @@ from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.batch import move_many as move_many
 from xlayout_torch.cuda import batch_strides as batch_strides
-from xlayout_torch.memory import grad_enabled, jit_tracing, strided
+from xlayout_torch.kinds import kind as kind
+from xlayout_torch.kinds import refuse_mixed
+from xlayout_torch.memory import grad_enabled, jit_tracing
 from xlayout_torch.memory import refusal as refusal
 from xlayout_torch.memory import release as release
 from xlayout_torch.memory import strides as strides
@@ -51,24 +54,6 @@ name = "torch"
 immutable = False
 
 
-def kind(x: Any, /) -> tuple[Any, Any]:
-    if not isinstance(x, torch.Tensor):
-        more = ", as x.weight" if isinstance(x, torch.nn.Module) else ""
-        raise TypeError(f"x: a {type(x).__qualname__}; wanted a torch.Tensor{more}")
-    if x.is_nested:
-        raise TypeError("x: a nested tensor; wanted one array, as x.to_padded_tensor(0)")
-    if not strided(x):
-        raise TypeError(f"x: a tensor of layout {x.layout}; wanted a strided one, as x.to_dense()")
-    return x.dtype, _scaled(x) if x.is_quantized else x.device
-
-
-def _scaled(x: Any) -> str:
-    """The device of a quantized tensor, and its scale, which must be the same for a whole call."""
-    if x.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-        return f"{x.device} with scale {x.q_scale()} and zero point {x.q_zero_point()}"
-    return f"{x.device} with a scale for each channel"
-
-
 def find(
     runs: Runs, x: Any, args: tuple[Any, ...] | None, options: dict[str, Any], /
 ) -> Callable[..., Any] | None:
@@ -76,7 +61,19 @@ def find(
     return None if _in_dynamo() else find_by_shape(runs, x, args, options)
 
 
-keep = keep_by_shape
+def keep(
+    runs: Runs,
+    x: Any,
+    args: tuple[Any, ...] | None,
+    options: dict[str, Any],
+    run: Callable[..., Any],
+    /,
+) -> None:
+    first = x if args is not None else x[0]
+    if not first.is_quantized:  # the key does not tell how
+        keep_by_shape(runs, x, args, options, run)
+
+
 _in_dynamo = torch.compiler.is_dynamo_compiling  # looked up once: it is asked on every call
 
 
@@ -140,30 +137,21 @@ def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noq
 
 
 def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
-    _refuse_mixed(xs)
+    refuse_mixed(xs)
     return torch.cat(tuple(xs), axis).contiguous()  # it keeps a common channels-last order
 
 
 def stack(axis: int, rank: int, /) -> Callable[..., Any]:
     def first(*xs: Any) -> Any:
-        _refuse_mixed(xs)
+        refuse_mixed(xs)
         return torch.stack(xs)  # the number costs 0.3 us
 
     def at(*xs: Any) -> Any:
-        _refuse_mixed(xs)
+        refuse_mixed(xs)
         made = torch.stack(xs, axis)
         return made.contiguous() if rank > 4 else made  # as `concatenate`, of images and volumes
 
     return at if axis or rank > 4 else first
-
-
-def _refuse_mixed(xs: Sequence[Any]) -> None:
-    """Refuse sparse tensors and several scales, which `torch.cat` would take in its own way."""
-    first = xs[0]
-    if strided(first) and not first.is_quantized:
-        return
-    if not all(map(strided, xs)) or len({kind(x) for x in xs}) > 1:
-        raise RuntimeError("arrays: sparse or of several kinds")  # whoever called says which
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:

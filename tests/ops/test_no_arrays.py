@@ -85,6 +85,28 @@ def test_refuses_a_nested_tensor() -> None:
         xl.matrix_transpose(torch.zeros(2, 3), out=torch.zeros(3, 2))
 
 
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation:UserWarning")
+def test_scales_of_channels_would_not_move_along() -> None:
+    """Torch refuses some steps, and makes a tensor that it cannot read of others."""
+    dense = torch.arange(24.0).reshape(4, 6)
+    x = torch.quantize_per_tensor(dense, 0.5, 0, torch.quint8)
+    channels = torch.quantize_per_channel(dense, torch.ones(4), torch.zeros(4), 0, torch.quint8)
+    split = "(a b) c -> a b c"
+    for name, call in (
+        ("x", xl.matrix_transpose),
+        ("x", lambda y: xl.rearrange(y, split, a=2)),
+        ("x", lambda y: xl.rearrange(y, split, a=2, copy=None)),
+        ("xs[0]", lambda y: xl.stack([y, y])),
+        ("xs[1]", lambda y: xl.stack([x, y])),
+        ("arrays[0]", xl.matrix_transpose.layout((4, 6))),
+    ):
+        text = rf"^{re.escape(name)}: a tensor with a scale for each channel, .* x\.int_repr\(\)"
+        for _ in range(2):
+            with pytest.raises(TypeError, match=text):
+                call(channels)
+            call(x)  # which has the same shape and dtype
+
+
 def test_refuses_a_scalar_that_is_no_array() -> None:
     for name, call in (
         ("x", lambda x: xl.permute_dims(x, ())),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xlayout.lower.calls import array_name, look_up
+from xlayout.lower.calls import array_name, common_backend, look_up
 from xlayout.ops.engine import Engine
 from xlayout.registry import backend_of
 
@@ -27,7 +27,7 @@ def unary(engine: Engine) -> Callable[..., Any]:
                 return run((x,), options["out"])
             return run(x)
         except (RuntimeError, ValueError):
-            engine.backend((x,))  # cache keys do not cover sparsity or deletion
+            common_backend((x,), ("x",))  # cache keys do not cover sparsity or deletion
             raise
 
     return call

@@ -130,6 +130,7 @@ class Engine:
         layout = partial(self._layout, arrays, own)
         sharding = sharding_options(options, layout)
         check_memory_options(out, copy, donate, layout)
+        backend = common_backend(arrays, self.names if args is None else ("x",))
         if donate:
             return self._shaped(self._donated(arrays, own, sharding), own)
         if out is not None or copy is not True:
@@ -137,7 +138,6 @@ class Engine:
             if out is not None:
                 self._keep_write((x, args, given), layout(), own)
             return self._shaped(made, own)
-        backend = self.backend(arrays)
         unknown = sharding.get("comm") == "local" and any_sharded(backend, arrays) is None
         if unknown or has_sharding_options(sharding) or backend.tracing(*arrays):
             return self._shaped(self._traced_or_sharded(arrays, own, sharding), own)
