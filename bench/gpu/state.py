@@ -5,6 +5,7 @@
 The tensors are those of a small Llama with many layers: query, key and value fused, gate and up
 interleaved, the other weights transposed, norms copied. Every answer is checked. Calls with too
 many launches to be queued are timed with their host; a row lists them as "host beside device".
+What a call returns is freed before the next one, whose results then mostly lie in the same place.
 """
 
 from __future__ import annotations
