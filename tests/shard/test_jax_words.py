@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,10 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+NAMES = {"op of several": "xs[0]", "layout": "arrays[0]", "many": "arrays[0]"}
+"""What a call names the array, where that is not x."""
+
+
 @pytest.mark.parametrize("found", [False, True], ids=["first", "again"])
 @pytest.mark.parametrize("name", CALLS)
 def test_an_array_that_was_given_away_is_told_as_such(name: str, found: bool) -> None:
@@ -47,11 +52,13 @@ def test_an_array_that_was_given_away_is_told_as_such(name: str, found: bool) ->
         if name in ("reshard", "all_gather")
         else [jnp.asarray(X), put(AUTO, AUTO)]
     )
+    called = re.escape(NAMES.get(name, "x"))
     for x in given:
         if found:
             run(x)
         x.delete()
-        with pytest.raises(ValueError, match=r"x: .* was deleted or donated; .* a copy from"):
+        text = rf"^{called}: .* was deleted or donated; .* a copy from"
+        with pytest.raises(ValueError, match=text):
             run(x)
 
 
