@@ -17,9 +17,8 @@ import torch
 
 from xlayout_native.strided import one_move
 from xlayout_torch import launches, memory, native, trial
-from xlayout_torch.launches import Uploads, addresses_of
-from xlayout_triton.plan import Moves, Plan, alignment, planned
-from xlayout_triton.tile import VECTOR
+from xlayout_torch.launches import addresses_of
+from xlayout_triton.plan import Moves
 from xlayout_triton.uncompiled import CompileError, reason_of, say
 
 __all__ = [
@@ -156,16 +155,7 @@ def copy(
     Raises:
         CompileError: Triton does not compile the kernel for some of them, or compiles it wrong.
     """
-    # A launch says where the first ones are, but for less than a vector, and the ends how far all
-    # are from there: so most calls find theirs again.
-    source, target = sources[0] & -VECTOR, targets[0] & -VECTOR
-    inputs, outputs = tuple([x - source for x in sources]), tuple([z - target for z in targets])
-    with launches.on(device):
-        found = _ready(moves, itemsize, inputs, outputs, device, launches.stream(device))
-        if found is None:
-            return False
-        launches.launch(*found, source, target)
-    return True
+    return launches.copy(_ready, moves, itemsize, sources, targets, device)
 
 
 @lru_cache(4096)
@@ -176,24 +166,12 @@ def _ready(
     outputs: tuple[int, ...],
     device: torch.device,
     stream: int,
-) -> tuple[Plan, Any, Any] | None:
-    """The plan of some moves between addresses, and its table and ends for one stream."""
-    found = _prepared(moves, itemsize, *[tuple(map(alignment, xs)) for xs in (inputs, outputs)])
-    if found is None:
-        return None
-    made, tables = found
-    trial.require(made, device)
-    table = launches.kept(tables, device, stream, lambda: made.words)
-    return made, table, launches.uploaded(made.ends((*inputs, *outputs)), device)
-
-
-@lru_cache(4096)
-def _prepared(
-    moves: Moves, itemsize: int, inputs: tuple[int, ...], outputs: tuple[int, ...]
-) -> tuple[Plan, Uploads] | None:
-    """The plan of some moves, and its tables."""
-    made = planned((moves, itemsize, inputs, outputs))
-    return None if made is None else (made, {})
+) -> launches.Ready | None:
+    """The same as of `launches`, of moves that come out right."""
+    found = launches.ready(moves, itemsize, inputs, outputs, device, stream)
+    if found is not None:
+        trial.require(found[0], device)
+    return found
 
 
 def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:

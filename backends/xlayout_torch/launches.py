@@ -5,22 +5,27 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 
-from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Plan
+from xlayout_triton.plan import ALONE, FIRST, FURTHER, Launch, Moves, Plan, alignment, planned
+from xlayout_triton.side import VECTOR
 from xlayout_triton.uncompiled import CompileError, reason_of
 
 __all__ = [
     "TABLES",
+    "Ready",
     "Uploads",
     "addresses_of",
+    "copy",
     "interprets",
     "kept",
     "launch",
     "on",
+    "prepared",
+    "ready",
     "stream",
     "uploaded",
     "words_of",
@@ -32,8 +37,62 @@ TABLES = 16
 ALONG = 1 << 16
 """Bytes that CUDA takes along with a command, which is sooner there than what it has to fetch."""
 
+Ready = tuple[Plan, Any, Any]
+"""A plan, its table and its ends."""
+
 Uploads = dict[tuple[torch.device, int, bytes], Any]
 """The table of a plan, by device and stream; or ends, by their bytes too."""
+
+
+def copy(
+    ready: Callable[..., Ready | None],
+    moves: Moves,
+    itemsize: int,
+    sources: Sequence[int],
+    targets: Sequence[int],
+    device: torch.device,
+) -> bool:
+    """Whether all moves are made between addresses on a device, as `ready` has them.
+
+    Raises:
+        CompileError: as `launch`.
+    """
+    # A launch says where the first ones are, but for less than a vector, and the ends how far all
+    # are from there: so most calls find theirs again.
+    source, target = sources[0] & -VECTOR, targets[0] & -VECTOR
+    inputs, outputs = tuple([x - source for x in sources]), tuple([z - target for z in targets])
+    with on(device):
+        found = ready(moves, itemsize, inputs, outputs, device, stream(device))
+        if found is None:
+            return False
+        launch(*found, source, target)
+    return True
+
+
+def ready(
+    moves: Moves,
+    itemsize: int,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    device: torch.device,
+    current: int,
+) -> Ready | None:
+    """Some moves between addresses, for the current stream; None if they have too many axes."""
+    found = prepared(moves, itemsize, *[tuple(map(alignment, xs)) for xs in (inputs, outputs)])
+    if found is None:
+        return None
+    made, tables = found
+    table = kept(tables, device, current, lambda: made.words)
+    return made, table, uploaded(made.ends((*inputs, *outputs)), device)
+
+
+@lru_cache(4096)
+def prepared(
+    moves: Moves, itemsize: int, inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> tuple[Plan, Uploads] | None:
+    """The plan of some moves, and its tables; inputs and outputs are what divides addresses."""
+    made = planned((moves, itemsize, inputs, outputs))
+    return None if made is None else (made, {})
 
 
 def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) -> None:

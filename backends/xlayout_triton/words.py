@@ -58,7 +58,7 @@ class Shift(NamedTuple):
 
 
 SHIFTS = {1: Shift(4, 1, 8, 64), 2: Shift(8, 4, 8, 64), 4: Shift(8, 4, 4, 80)}
-"""Bytes of an element -> what is fastest on an H200 (docs/adr/0043-bytes-by-permutes.md).
+"""Bytes of an element -> what tiles are fastest on an H200 (docs/adr/0043-bytes-by-permutes.md).
 
 Registers are few, and enough for all words of a whole tile to be on their way at once.
 """

@@ -21,7 +21,7 @@ from bench.gpu.speed import CUDA, DEVICE, options, raw
 from bench.gpu.timing import race
 from xlayout.bench.cases import CASES, Permute, make_case
 from xlayout.lower.moves import moves_of
-from xlayout_torch import cuda
+from xlayout_torch import cuda, launches
 from xlayout_triton import tile as tiles
 from xlayout_triton import words
 from xlayout_triton.plan import pieces_of
@@ -117,7 +117,7 @@ def setting(changed: Mapping[str, Any]) -> Iterator[None]:
 def forget() -> None:
     """Forget every plan, so that new ones are made."""
     tiles.cut.cache_clear()
-    for plans in (cuda._prepared, cuda._ready):
+    for plans in (launches.prepared, cuda._ready):
         plans.cache_clear()
 
 

@@ -192,7 +192,7 @@ class Engine:
         sharding: dict[str, Any],
     ) -> Any:
         """Write into `out`, or share the memory of the input."""
-        backend = self.backend(arrays)
+        backend = backend_of(arrays[0])
         if any_sharded(backend, arrays) or has_sharding_options(sharding):
             refuse_out_and_views(out, copy)
             return self._traced_or_sharded(arrays, options, sharding)
@@ -206,7 +206,7 @@ class Engine:
         self, arrays: tuple[Any, ...], options: dict[str, Any], sharding: dict[str, Any]
     ) -> Any:
         """Run in the memory of the arrays, if possible."""
-        backend = self.backend(arrays)
+        backend = backend_of(arrays[0])
         if has_sharding_options(sharding) or any_sharded(backend, arrays):
             raise TypeError("donate: the result of a sharded op is fresh; leave it out")
         if backend.tracing(*arrays):
