@@ -118,16 +118,15 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
     t.box = (Box){.width = c->width, .batch = 1, .rows = count_of(&c->rows, t.extent),
                   .columns = count_of(&c->columns, t.extent), .row_in = c->loop[c->rank - 1].in,
                   .row_out = c->width, .column_in = c->width, .column_out = c->staged[c->along]};
-    if (c->rows.count > 1) {
+    if (c->rows.count > 1) { /* what was gathered is in the caches, where the kernel is faster */
         t.box.row_in = apart(t.box.columns * c->width);
         gather_rows(&t, from, t.box.columns * c->width, worker->carry, t.box.row_in, next);
-        from = next = worker->carry;
-    } else {
-        t.pack = needs_packing(c, from);
+        from = worker->carry;
+    } else if (min(t.box.rows, t.box.columns) >= LINE / c->width) {
+        t.pack = compete(from, t.box.row_in, LINE / c->width, L1_WAYS / 2);
+        t.turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
     }
     uint8_t *stage = worker->stages[0] + LINE;
-    if (min(t.box.rows, t.box.columns) >= LINE / c->width)
-        t.turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
     if (t.turn) turn_box(&t, from, stage, next);
     else worker->isa->kernels[kind_of_box(&t.box)](&t.box, from, stage);
     if (put_segments(worker, c, t.extent, stage, to)) return;

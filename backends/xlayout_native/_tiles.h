@@ -185,14 +185,12 @@ static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
     return all % (uintptr_t)multiple == 0;
 }
 
-/* Whether squares are packed first. A line of one that is not is read in four parts, from L1, so its rows must
- * not take more than half the ways of a set. */
-static bool needs_packing(const Copy *c, const uint8_t *from)
+/* Whether lines that are `step` bytes apart fall into so few sets of L1 that one of these takes more than `most`. */
+static bool compete(const uint8_t *first, int64_t step, int64_t lines, int most)
 {
-    const int64_t step = c->loop[c->rank - 1].in, side = LINE / c->width;
-    uint8_t rows[L1_WAY / LINE] = {0};
-    for (int64_t r = 0; r < side; r++, from += step)
-        if (++rows[(uintptr_t)from % L1_WAY / LINE] > L1_WAYS / 2) return true;
+    uint8_t taken[L1_WAY / LINE] = {0};
+    for (int64_t k = 0; k < lines; k++)
+        if (++taken[((uintptr_t)first + (uintptr_t)(k * step)) % L1_WAY / LINE] > most) return true;
     return false;
 }
 
@@ -211,10 +209,11 @@ static bool is_narrow(const Copy *c)
            c->tile[c->rank - 1] * c->width >= LONG;
 }
 
-/* Decides how a transpose's tile is made. By squares, if it holds one. They are written straight to the target
- * if its rows begin on lines, or spliced across lines if the processor can do that and rows are long; otherwise
- * the tile is staged. A tile that is a single run but begins off a line is staged too: the lines at the ends of
- * its rows would be made in two parts, far apart in time. */
+/* Decides how a transpose's tile is made. What stays in the caches is left to the kernel, unless the lines of a square
+ * compete there. Otherwise by squares, if the tile holds one; packed first if their lines take more than half of a set,
+ * since each is read in four parts. They are written straight to the target if its rows begin on lines, or spliced
+ * across lines if the processor can do that and rows are long; otherwise the tile is staged, as is a single run that
+ * begins off a line: the lines at the ends of its rows would be made in two parts, far apart in time. */
 static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, const uint8_t *start)
 {
     const Copy *c = t->copy;
@@ -222,9 +221,11 @@ static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, co
     const int last = c->rank - 1;
     const int64_t side = LINE / c->width, rows = t->extent[last], columns = t->extent[c->along];
     const bool cut = c->tile[last] < c->loop[last].n, off_line = !begin_at(c, start, LINE);
-    t->pack = needs_packing(c, from);
+    t->pack = compete(from, c->loop[last].in, side, L1_WAYS / 2);
     t->first = !cut || !at[last], t->last = !cut || at[last] + rows == c->loop[last].n;
-    if (rows >= side && columns >= side)
+    const bool competing = compete(from, c->loop[last].in, side, L1_WAYS) ||
+                           compete(start, c->loop[c->along].out, side, L1_WAYS);
+    if (rows >= side && columns >= side && (worker->stream || competing))
         t->turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
     if (!worker->stream || !worker->stages[0]) return;
     if (worker->isa->unaligned[TRANSPOSE] && is_narrow(c)) {

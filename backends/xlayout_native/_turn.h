@@ -55,19 +55,34 @@ INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t co
         N(put_column)(to + k * column_out, v[k], width, store, carry + k * LINE);
 }
 
-/* Squares, down the rows and then across. Those at the edges overlap their neighbours and write the same bytes
- * again. */
+/* Squares: across a line and down all rows, then on to the next line. Meanwhile that line is fetched, and lines of
+ * the result a few squares further down. Where the input is read from memory, a few rows go across all lines first:
+ * the processor follows no more of them at a time. Squares at the edges overlap their neighbours and write the same
+ * bytes again. */
 INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int width)
 {
-    const int64_t n = 16 / width, high = n * LANES;
-    for (int64_t row = 0; row < b->rows; row += high) {
-        const int64_t r = min(row, b->rows - high);
-        for (int64_t column = 0; column < b->columns; column += n) {
-            const int64_t c = min(column, b->columns - n);
-            N(turn)(from + r * b->row_in + c * width, b->row_in, to + c * b->column_out + r * width,
-                    b->column_out, width, CACHED, NULL);
+    const int64_t n = 16 / width, high = n * LANES, side = LINE / width, below = 4 * side;
+    const bool across = b->next && b->rows < side;
+    const int64_t together = across ? high : b->rows, ahead = (across ? 4 : 1) * LINE;
+    for (int64_t top = 0; top < b->rows; top += together)
+        for (int64_t line = 0; line < b->columns; line += side) {
+            const int64_t end = min(line + side, b->columns);
+            for (int64_t row = top; row < min(top + together, b->rows); row += high) {
+                const int64_t r = min(row, b->rows - high);
+                const uint8_t *rows = from + r * b->row_in;
+                uint8_t *target = to + r * width;
+                for (int64_t k = 0; k < high; k++) PREFETCH(rows, k * b->row_in + line * width + ahead, 3);
+                for (int64_t k = line; k < end && row % side == 0 && row + below < b->rows; k++)
+                    PREFETCH_FOR_WRITE(target + k * b->column_out + below * width);
+#define SQUARE(COLUMN)                                                                             \
+    N(turn)(rows + (COLUMN) * width, b->row_in, target + (COLUMN) * b->column_out, b->column_out, width, CACHED, NULL)
+                if (end - line == side)
+                    for (int x = 0; x < 4; x++) SQUARE(line + x * n);
+                else
+                    for (int64_t column = line; column < end; column += n) SQUARE(min(column, b->columns - n));
+#undef SQUARE
+            }
         }
-    }
 }
 
 /* Transposes a block. Meanwhile packs the next one, or prefetches it, and prefetches lines of a later one, so
