@@ -107,10 +107,12 @@ def test_four_times_the_sizes_take_four_times_the_planning() -> None:
     assert few < many < 5 * few
 
 
-def test_four_times_the_messages_take_four_times_the_planning() -> None:
+@pytest.mark.parametrize("parts", [(2,), (3, 4)])  # all alike; of rows and columns cut unevenly
+def test_four_times_the_messages_take_four_times_the_planning(parts: tuple[int, ...]) -> None:
     def planned(ranks: int) -> int:
-        one = xl.Layout.identity((2,))
-        sent = [Message(a, b, one) for a in range(ranks) for b in range(ranks)]
+        cut = [parts[rank % len(parts)] for rank in range(ranks)]
+        blocks = {(n, m): xl.Layout.identity((n, m)) for n in parts for m in parts}
+        sent = [Message(a, b, blocks[n, m]) for a, n in enumerate(cut) for b, m in enumerate(cut)]
         with counted() as seen:
             in_rounds(sent, ranks)
         return seen.total()

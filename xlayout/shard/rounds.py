@@ -9,9 +9,11 @@ at a common width, with at most a tenth of padding.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 
 from xlayout.shard.message import Message
 
@@ -83,28 +85,45 @@ def _coloured(messages: Sequence[Message], sizes: Sequence[int], quantum: int) -
 
 def _peeled(messages: Sequence[Message], sizes: Sequence[int]) -> Iterator[Round]:
     """Rounds of the largest remainders between disjoint ranks, at a common width."""
-    left = sorted((-size, k) for k, size in enumerate(sizes))
-    while left:
-        sending: set[int] = set()
-        receiving: set[int] = set()
-        chosen, others = [], []
-        for less, k in left:
-            m = messages[k]
-            if m.src in sending or m.dst in receiving:
-                others.append((less, k))
-            else:
-                sending.add(m.src)
-                receiving.add(m.dst)
-                chosen.append((-less, k))
-        width = _width([size for size, _ in chosen])
+    queues: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by sender, largest first
+    for less, k in sorted((-size, k) for k, size in enumerate(sizes)):
+        queues[messages[k].src].append((less, k))
+    while queues:
+        chosen = list(_largest(messages, queues))
+        width = _width([size for size, *_ in chosen])
         transfers = []
-        for size, k in chosen:
+        for size, k, src, at in chosen:
             first, last = sizes[k] - size, sizes[k] - max(0, size - width)
             transfers.append(Transfer(messages[k], first, last))
+            del queues[src][at]
             if last < sizes[k]:
-                others.append((last - sizes[k], k))
+                insort(queues[src], (last - sizes[k], k))
+            elif not queues[src]:
+                del queues[src]
         yield Round(width, tuple(transfers))
-        left = sorted(others)
+
+
+def _largest(
+    messages: Sequence[Message], queues: Mapping[int, Sequence[tuple[int, int]]]
+) -> Iterator[tuple[int, int, int, int]]:
+    """(what remains, message, sender, place in its queue): the largest first, of free ranks."""
+    receiving: set[int] = set()
+    heads = [(queue[0], src, 0) for src, queue in queues.items()]
+    heapify(heads)
+    while heads:
+        (less, k), src, at = heads[0]
+        if messages[k].dst not in receiving:
+            receiving.add(messages[k].dst)
+            yield -less, k, src, at
+            heappop(heads)
+            continue
+        queue = queues[src]
+        for later in range(at + 1, len(queue)):
+            if messages[queue[later][1]].dst not in receiving:
+                heapreplace(heads, (queue[later], src, later))
+                break
+        else:
+            heappop(heads)
 
 
 def _width(sizes: Sequence[int]) -> int:
