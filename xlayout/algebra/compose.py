@@ -28,16 +28,18 @@ _MAX_RAW = 64 * MAX_PIECES  # pieces before merging, which removes most of them
 _FEW = 1 << 18  # positions; a table of this many is still faster than joining more pairs of pieces
 
 
-def compose(first: Iterable[Piece], then: Iterable[Piece]) -> tuple[Piece, ...]:
+def compose(
+    first: Iterable[Piece], then: Iterable[Piece], most: int = _MAX_RAW
+) -> tuple[Piece, ...]:
     """The pairs (i, o) that a middle position connects.
 
     Raises:
-        CompositionError: when the result needs more than 4096 pieces.
+        CompositionError: when the result needs more than 4096 pieces, or `most` before merging.
     """
     first, then = tuple(first), tuple(then)
     merged = _by_table(first, then)
     if merged is None:
-        merged = merge(_joined(first, then))
+        merged = merge(_joined(first, then, most))
     if len(merged) > MAX_PIECES:
         raise _too_many(f"{len(merged)} pieces")
     return merged
@@ -160,7 +162,7 @@ def _table(pieces: tuple[Piece, ...]) -> dict[int, int] | None:
     return found if len(found) == _count(pieces) else None
 
 
-def _joined(first: tuple[Piece, ...], then: tuple[Piece, ...]) -> list[Piece]:
+def _joined(first: tuple[Piece, ...], then: tuple[Piece, ...], most: int) -> list[Piece]:
     """The composition, before merging."""
     sides = [_out_side(p) for p in first]
     meeting = near(sides)
@@ -170,8 +172,8 @@ def _joined(first: tuple[Piece, ...], then: tuple[Piece, ...]) -> list[Piece]:
         for k in meeting(shared):
             for in_offset, out_offset, loops in join(sides[k], shared):
                 pieces.append(Piece(in_offset, out_offset, loops + free))
-                if len(pieces) > _MAX_RAW:
-                    raise _too_many(f"more than {_MAX_RAW} pieces before merging")
+                if len(pieces) > most:
+                    raise _too_many(f"more than {most} pieces before merging")
     return pieces
 
 

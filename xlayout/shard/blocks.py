@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from xlayout.algebra import Layout, Piece
-from xlayout.algebra.compose import compose
+from xlayout.algebra.compose import MAX_PIECES, compose
 from xlayout.algebra.piece import Loop
 from xlayout.algebra.shapes import Shape, bounds
 from xlayout.shard.message import Form, settled
@@ -27,6 +27,8 @@ Block = tuple[int, int, int, Form]
 
 _Held = Callable[[int], tuple[Shape, ...]]
 """rank -> the shapes of what it holds."""
+
+_MOST = 4 * MAX_PIECES  # before merging; what comes to more is hardly ever few pieces merged
 
 _Jump = tuple[int, int, int, int]
 """(over sending ranks, within the sender, over receiving ranks, within the receiver)"""
@@ -83,7 +85,7 @@ class Blocks:
             self._out.append((copies, by_sender))
             reached = compose((p.inverse() for p in stored), layout.pieces)
             for made, _, to in _all(dst, layout.out_shapes, step, copies=True):
-                for piece in compose(reached, to):
+                for piece in compose(reached, to, _MOST):
                     strip = _strip(piece, (array, made), step, copies)
                     for rank in strip.from_sender:
                         by_sender[rank].append(strip)
