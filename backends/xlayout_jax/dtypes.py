@@ -23,12 +23,12 @@ __all__ = [
 ]
 
 
-def dtype_named(name: Any, /) -> Any:
-    """A dtype, or the one of that name."""
+def dtype_named(given: Any, argument: str = "dtype", /) -> Any:
+    """A dtype, or the one of that name; `argument` is what gave it."""
     try:
-        return jnp.dtype(name)
+        return jnp.dtype(given)
     except TypeError:
-        raise TypeError(f"dtype: {name!r}; wanted a dtype of JAX or its name") from None
+        raise TypeError(f"{argument}: {given!r}; wanted a dtype of JAX or its name") from None
 
 
 def dtype_of_sum(asked: Any, dtype: Any, /) -> Any:

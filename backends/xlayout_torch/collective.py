@@ -148,11 +148,11 @@ def lay(x: Any, placements: Sequence[Placement], /) -> DTensor:
     return made
 
 
-def dtype_named(name: Any, /) -> torch.dtype:
-    """A dtype, or the one of that name."""
-    found = getattr(torch, name, None) if isinstance(name, str) else name
+def dtype_named(given: Any, argument: str = "dtype", /) -> torch.dtype:
+    """A dtype, or the one of that name; `argument` is what gave it."""
+    found = getattr(torch, given, None) if isinstance(given, str) else given
     if not isinstance(found, torch.dtype):
-        raise TypeError(f"dtype: {name!r}; wanted a torch.dtype or its name")
+        raise TypeError(f"{argument}: {given!r}; wanted a torch.dtype or its name")
     return found
 
 

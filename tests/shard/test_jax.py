@@ -266,8 +266,10 @@ def test_arrays_of_other_shapes_are_refused() -> None:
 
 
 def test_a_dtype_that_is_none_is_refused() -> None:
-    with pytest.raises(TypeError, match="dtype: 'bfloat17'; wanted a dtype of JAX or its name"):
-        all_gather(put(values(), P("tp")), dtype="bfloat17")
+    for name in ("dtype", "reduce_dtype"):
+        said = f"^{name}: 'bfloat17'; wanted a dtype of JAX or its name$"
+        with pytest.raises(TypeError, match=said):
+            all_gather(put(values(), P("tp")), **{name: "bfloat17"})
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0)])

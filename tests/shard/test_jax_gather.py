@@ -265,3 +265,10 @@ def test_an_axis_that_is_not_there_is_refused() -> None:
 def test_a_wire_that_is_not_known_is_refused() -> None:
     with pytest.raises(LayoutError, match="wire: 'fast'; wanted one of 'pinned', 'native'"):
         xlayout.jax.all_gather(arrays(mesh(AUTO))[0], "fsdp", wire="fast")  # type: ignore[arg-type]
+
+
+def test_a_dtype_that_is_none_is_refused() -> None:
+    for name in ("dtype", "reduce_dtype"):
+        said = f"^{name}: 'bfloat17'; wanted a dtype of JAX or its name$"
+        with pytest.raises(TypeError, match=said):
+            xlayout.jax.all_gather(arrays(mesh(AUTO))[0], "fsdp", **{name: "bfloat17"})

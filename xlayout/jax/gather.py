@@ -69,7 +69,7 @@ def all_gather(
     names = (mesh_axis,) if isinstance(mesh_axis, str) else tuple(mesh_axis)
     collective, own = backend_module("jax", "collective"), backend_module("jax", "gathering")
     dtype = x.dtype if dtype is None else collective.dtype_named(dtype)
-    asked = collective.dtype_named(reduce_dtype)
+    asked = collective.dtype_named(reduce_dtype, "reduce_dtype")
     dtypes = dtype, collective.dtype_of_sum(asked, dtype)
     mesh = jax.typeof(x).sharding.mesh
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))

@@ -144,7 +144,9 @@ def _all_gather(
     for axis in gone:
         check_axis(source.mesh, axis, "mesh_axis")
     dtype = x.dtype if dtype is None else framework.dtype_named(dtype)
-    reduce_dtype = framework.dtype_of_sum(framework.dtype_named(reduce_dtype), dtype)
+    reduce_dtype = framework.dtype_of_sum(
+        framework.dtype_named(reduce_dtype, "reduce_dtype"), dtype
+    )
     target = source.without(*gone)
     if held.framework == "torch":
         return gathered(held, gone, dtype, reduce_dtype)
