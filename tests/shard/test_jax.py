@@ -281,3 +281,9 @@ def test_an_array_without_elements_lies_where_it_is_told(shape: tuple[int, int])
 def test_a_mesh_axis_that_is_not_there_is_refused() -> None:
     with pytest.raises(AxisError, match=r"^mesh_axis: 'pp'; the mesh \(dp=2 tp=4\) has dp, tp"):
         all_gather(put(values(), P("tp")), mesh_axis="pp")
+
+
+def test_a_place_that_is_left_to_the_compiler_is_refused() -> None:
+    said = r"^to: sharding: P\(UNCONSTRAINED,\) leaves something to the compiler; name every axis"
+    with pytest.raises(ValueError, match=said):
+        reshard(put(values(), P("tp")), P(P.UNCONSTRAINED))
