@@ -10,11 +10,9 @@ Inductor does not do this itself: it only merges a cast that is already before i
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch._guards import detect_fake_mode
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
@@ -43,7 +41,7 @@ class CastBeforeGather(CustomGraphPass):
     always rounds.
 
     Attributes:
-        verdicts: a `Verdict` for each gather of the graph, with the reason.
+        verdicts: a `Verdict` for each gather of every graph so far, in order, with the reason.
 
     >>> import torch
     >>> from torch.fx.experimental.proxy_tensor import make_fx
@@ -67,7 +65,7 @@ class CastBeforeGather(CustomGraphPass):
     def __call__(self, graph: Graph | GraphModule) -> int:  # type: ignore[override]
         """Rewrite a graph in place, and return the number of gathers that were narrowed."""
         nodes = graph.graph if isinstance(graph, GraphModule) else graph
-        gathers = [n for n in nodes.nodes if n.op == "call_function" and n.target in GATHERS]
+        gathers = [n for n in nodes.nodes if n.target in GATHERS]
         # Last gather first: the cast before it may follow another gather.
         found = [_verdict(gather) for gather in reversed(gathers)]
         self.verdicts += reversed(found)
@@ -140,8 +138,7 @@ def _describe(node: Node, like: Node) -> None:
     node.meta.pop("tensor_meta", None)
     given: Any = (node.args, node.kwargs)
     args, kwargs = map_arg(given, lambda n: n.meta["val"])
-    with detect_fake_mode(args) or nullcontext():
-        node.meta["val"] = node.target(*args, **kwargs)  # type: ignore[operator]
+    node.meta["val"] = node.target(*args, **kwargs)  # type: ignore[operator]
 
 
 def _needs_memory(cast: Node, region: Region) -> bool:
@@ -153,9 +150,8 @@ def _needs_memory(cast: Node, region: Region) -> bool:
     source, value = _source(cast), cast.meta.get("val")
     if value is None or _strides(value) != _strides(source.meta["val"]):
         return True
-    root = _root(source, region)
-    others = any(other is not cast and _root(_source(other), region) is root
-                 for other in region.casts)  # fmt: skip
+    root = _root(source)
+    others = any(other is not cast and _root(_source(other)) is root for other in region.casts)
     part = str(root.meta["val"].numel()) != str(value.numel())
     return (others or part) and _is_memory(cast)
 
@@ -164,9 +160,9 @@ def _strides(value: Any) -> list[str]:
     return [str(n) for n in value.stride()]  # as text: comparing dynamic ones would guard on them
 
 
-def _root(node: Node, region: Region) -> Node:
-    """The node that allocated the memory of `node`."""
-    while node in region.nodes and shares_memory(node):
+def _root(node: Node) -> Node:
+    """The node that allocated the memory of a node in a region; at the latest it is the gather."""
+    while shares_memory(node):
         node = _source(node)
     return node
 
