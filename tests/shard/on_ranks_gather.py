@@ -36,6 +36,12 @@ def narrow(
     return torch.equal(_bits(made[0].to_local()), _bits(wide)), counted
 
 
+def named(rank: int, x: np.ndarray, src: Sharding, axes: Any) -> bool:
+    """Whether a gather along these mesh axes, which are all, has the elements of the array."""
+    whole = xl.all_gather(dtensor(rank, x, src), mesh_axis=axes)
+    return torch.equal(whole.to_local(), torch.from_numpy(x))
+
+
 def _bits(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous().view(torch.uint8)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,6 +68,13 @@ def test_bits_are_those_of_a_wide_gather_and_bytes_those_of_the_narrow_plan(
     ):
         assert same
         assert bytes_ == {"recv": plan.recv_bytes[rank]} or plan.recv_bytes[rank] == 0
+
+
+@pytest.mark.parametrize("axes", [("dp", "tp"), ["tp", "dp"], ("tp", "dp", "tp")], ids=str)
+@pytest.mark.parametrize("spec", [("dp", "tp"), (("tp", "dp"),)], ids=str)
+def test_mesh_axes_may_be_named_in_any_order_and_twice(ranks: Pool, spec: Any, axes: Any) -> None:
+    x = np.arange(128.0).reshape(16, 8)
+    assert all(ranks(on_ranks_gather.named, x, Sharding(GRID, spec), axes))
 
 
 @pytest.mark.parametrize(("dtype", "part"), [("bfloat16", 2), ("float8_e4m3fn", 4)])

@@ -104,10 +104,10 @@ def op(node: Node) -> str:
 
 def test_the_cast_is_the_op_by_which_the_graph_casts() -> None:
     cast = torch.ops.prims.convert_element_type
-    graph = traced(lambda w: cast(gathered(w), BF16), shard())
-    assert CastBeforeGather()(graph) == 1
+    graph = traced(lambda w: cast(gathered(gathered(w)), BF16), shard())
+    assert CastBeforeGather()(graph) == 2
     ops = [op(node) for node in graph.graph.nodes if node.op == "call_function"]
-    assert ops == ["convert_element_type", "all_gather_into_tensor", "wait_tensor"]
+    assert ops == ["convert_element_type", *["all_gather_into_tensor", "wait_tensor"] * 2]
 
 
 def test_what_is_only_read_is_not_copied() -> None:
