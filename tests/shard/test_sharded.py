@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -82,11 +83,13 @@ def test_several_results_lie_each_on_its_own() -> None:
 
 
 def test_local_refuses_to_move_and_names_the_source_that_need_not() -> None:
-    with pytest.raises(
-        ShardingError, match="comm: 'local', but something would have to move:"
-    ) as e:
-        run_sharded(xl.interleave.layout(W), [put(W, P("tp"))], comm="local")
-    assert "local if it came from (tp, axis 0 by ceil in 2 segments)" in str(e.value)
+    x = put(W, P("tp"))
+    lies = Sharding.from_jax(x.sharding)
+    plan = plan_reshard(xl.interleave.layout(W), lies, lies, itemsize=4)
+    said = f"comm: 'local', but something would have to move:\n{plan.explain()}"
+    assert "local if it came from (tp, axis 0 by ceil in 2 segments)" in said
+    with pytest.raises(ShardingError, match=f"^{re.escape(said)}$"):
+        run_sharded(xl.interleave.layout(W), [x], comm="local")
 
 
 def test_a_fused_weight_cut_as_if_it_were_plain_is_told_so() -> None:
@@ -95,8 +98,9 @@ def test_a_fused_weight_cut_as_if_it_were_plain_is_told_so() -> None:
         run_sharded(xl.interleave.layout((12, 8)), [x], comm="local")
 
 
-def test_a_result_with_other_axes_needs_a_place_to_lie() -> None:
-    layout = xl.interleave.layout(W).regrouped(None, [(2, 16, 8)])
+@pytest.mark.parametrize("shape", [(2, 16, 8), (4, 8, 8)])
+def test_a_result_with_other_axes_needs_a_place_to_lie(shape: tuple[int, ...]) -> None:
+    layout = xl.interleave.layout(W).regrouped(None, [shape])
     with pytest.raises(ShardingError, match=r"out_sharding: the data does not fall into"):
         run_sharded(layout, [put(W, P("tp"))], comm="local")
 
