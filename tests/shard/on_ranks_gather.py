@@ -60,6 +60,14 @@ def gradient(
     return str(leaf.grad.dtype), leaf.grad.to_local().numpy(), counted
 
 
+def summed(rank: int, shape: tuple[int, ...], src: Sharding, shares: list[float]) -> np.ndarray:
+    """The gradient of a loss of which every rank has its share."""
+    leaf = dtensor(rank, np.ones(shape, np.float32), src).requires_grad_()
+    whole = xl.all_gather(leaf).to_local(grad_placements=[Partial()])
+    (found,) = torch.autograd.grad(whole.sum() * shares[rank], leaf)
+    return np.asarray(found.to_local())
+
+
 def gradient_of(_rank: int, src: Sharding, kind: str, weight: complex) -> bool:
     """Whether the gradient through a gather is that of the array, to the last digit."""
     leaf = dtensor(_rank, np.ones((8, 2), kind), src).requires_grad_()

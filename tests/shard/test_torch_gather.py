@@ -114,6 +114,13 @@ def test_gradients_are_summed_in_float32_and_move_no_more_than_they_must(
         assert received.get("all_reduce", 0) == 2 * (copies - 1) * grad.nbytes // copies
 
 
+@pytest.mark.parametrize("shape", [(16, 8), (9, 8)], ids=["even", "uneven"])
+def test_gradients_are_summed_in_the_order_of_the_ranks(ranks: Pool, shape: Any) -> None:
+    """In any other, float32 would lose the 1 next to one of the large shares."""
+    for grad in ranks(on_ranks_gather.summed, shape, ROWS, [1e9, -1e9, 1.0, 0.0]):
+        np.testing.assert_array_equal(grad, np.ones_like(grad))
+
+
 def test_the_caller_may_sum_gradients_in_another_dtype(ranks: Pool) -> None:
     for dtype, grad, received in ranks(
         on_ranks_gather.gradient, values((16, 8)), ROWS, None, "bfloat16"
