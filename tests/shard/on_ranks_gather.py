@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +11,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.multiprocessing.reductions import StorageWeakRef
 
 import xlayout as xl
-import xlayout_torch.collective as collective
 from tests.shard.on_ranks import dtensor, partial
 from xlayout import Sharding
-from xlayout.torch import regather
 
 
 def narrow(
@@ -156,145 +151,14 @@ def peaks(rank: int, shape: tuple[int, ...], src: Sharding) -> tuple[int, int]:
 
 def _peak(run: Any) -> int:
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts here
-    start = _status("VmRSS")
+    start = status("VmRSS")
     made = run()
-    peak = _status("VmHWM")
+    peak = status("VmHWM")
     del made
     return peak - start
 
 
-def _status(field: str) -> int:
+def status(field: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith(field))
     return int(line.split()[1]) << 10
-
-
-def trained(rank: int, src: Sharding, local: bool) -> tuple[bool, dict[str, int], dict[str, int]]:
-    """Whether three layers have the same gradients; by way, wholes kept and bytes received."""
-    found = []
-    for context in (nullcontext, regather):
-        weights = _weights(rank, src, 3, 8)
-        x = torch.ones(2, 8, dtype=torch.bfloat16, requires_grad=True)
-        wholes: list[StorageWeakRef] = []
-        told = _told(wholes)
-        collective.LISTENERS.append(told)
-        with context():
-            loss = _layers(weights, x, local)
-        collective.LISTENERS.remove(told)
-        kept = sum(not whole.expired() for whole in wholes)
-        counted = xl.wire_bytes(torch.Tensor.backward, loss)
-        grads = [w.grad.to_local() for w in weights]
-        found.append((grads, {"kept": kept, "recv": counted.get("recv", 0)}))
-    (plain, before), (again, after) = found
-    return all(map(torch.equal, plain, again)), before, after
-
-
-def _told(wholes: list[StorageWeakRef]) -> Any:
-    def told(whole: DTensor, _part: DTensor, _again: Any) -> None:
-        wholes.append(StorageWeakRef(whole.to_local().untyped_storage()))
-
-    return told
-
-
-def _weights(rank: int, src: Sharding, layers: int, width: int) -> list[DTensor]:
-    generator = np.random.default_rng(0)
-    return [
-        dtensor(rank, generator.normal(size=(width, width)).astype(np.float32), src)
-        .requires_grad_()
-        for _ in range(layers)
-    ]  # fmt: skip
-
-
-def _layers(weights: list[DTensor], x: torch.Tensor, local: bool) -> torch.Tensor:
-    """One product per layer, on local tensors or on DTensors."""
-    whole: list[Any] = [Replicate()] * weights[0].device_mesh.ndim
-    y: Any = x if local else DTensor.from_local(x, weights[0].device_mesh, whole)
-    for weight in weights:
-        gathered = xl.all_gather(weight, dtype="bfloat16")
-        used = gathered.to_local(grad_placements=whole) if local else gathered
-        y = torch.relu(y @ used.T)
-    total = y.float().square().sum()
-    return total if local else total.to_local()
-
-
-def resident(rank: int, src: Sharding, layers: int, width: int) -> tuple[int, int]:
-    """Bytes held after the forward pass, with wholes saved and without."""
-    found = []
-    for context in (nullcontext, regather):
-        weights = _weights(rank, src, layers, width)
-        x = torch.ones(2, width, dtype=torch.bfloat16)
-        before = _resident()
-        with context():
-            loss = _layers(weights, x, local=True)
-        found.append(_resident() - before)
-        del loss, weights
-    return found[0], found[1]
-
-
-def _resident() -> int:
-    """Bytes held, once freed memory is back with the system, where its reuse would show."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    return _status("VmRSS")
-
-
-def ungathered(_rank: int) -> bool:
-    """A layer alongside, whose weight is not gathered."""
-    layer = torch.nn.Linear(3, 3)
-    with regather():
-        loss = layer(torch.ones(1, 3)).square().sum()
-    loss.backward()
-    return layer.weight.grad is not None and bool(layer.weight.grad.isfinite().all())
-
-
-def used(rank: int, src: Sharding, how: str) -> bool:
-    """Whether a use of a gathered tensor has the same gradients if it is gathered again."""
-    found = []
-    for context in (nullcontext, regather):
-        numbers = np.arange(64).reshape(8, 8)
-        leaf = dtensor(rank, numbers + 1j * numbers.T, src).requires_grad_()
-        x = torch.ones(8, 8, dtype=torch.complex128, requires_grad=True)
-        with context():
-            product = x * USES[how](xl.all_gather(leaf))
-        product.abs().sum().backward()
-        found.append((leaf.grad.to_local(), x.grad))
-    return all(map(torch.equal, *found))
-
-
-USES: dict[str, Any] = {
-    "conjugate": lambda whole: whole.to_local().conj(),
-    "negative": lambda whole: whole.to_local().conj().imag,
-    "written": lambda whole: whole.mul_(2).to_local(),
-    "local written": lambda whole: _doubled(whole).to_local(),
-}
-
-
-def _doubled(whole: DTensor) -> DTensor:
-    with torch.no_grad():
-        whole.to_local().mul_(2)
-    return whole
-
-
-def written(rank: int, src: Sharding, local: bool) -> str:
-    """The error if a part is written into before the backward pass."""
-    leaf = dtensor(rank, np.ones((8, 8)), src).requires_grad_()
-    x = torch.ones(8, 8, dtype=torch.float64, requires_grad=True)
-    with regather():
-        product = x * xl.all_gather(leaf).to_local()
-    with torch.no_grad():
-        (leaf.to_local() if local else leaf).mul_(2)
-    try:
-        product.sum().backward()
-    except RuntimeError as error:
-        return str(error)
-    return ""
-
-
-def inferred(rank: int, src: Sharding) -> bool:
-    """Whether gathering gives the same in inference mode as outside of it."""
-    part = dtensor(rank, np.arange(64.0).reshape(8, 8), src)
-    found = []
-    for context in (nullcontext, regather):
-        with context(), torch.inference_mode():
-            found.append(xl.all_gather(part).to_local())
-    return all(torch.equal(whole, xl.all_gather(part).to_local()) for whole in found)

@@ -56,27 +56,32 @@ def test_a_compiled_op_is_the_eager_one(ranks: Pool, case: str) -> None:
         assert made.collectives == ("all_to_all_single",) * messages
 
 
+GATHER = ("all_gather_into",) * 2 + ("reduce_scatter",)  # there, again for the gradient, and back
+EXCHANGE = ("all_to_all_single",) * 3
 GATHERS = {
-    "rows": (ROWS, None, (24, 10), None),
-    "columns, mesh out of order": (COLUMNS, "tp", (10, 24), OUT_OF_ORDER),
-    "uneven rows, mesh out of order": (ROWS, "tp", (10, 6), OUT_OF_ORDER),
-    "the minor of two axes": (Sharding(GRID, (("tp", "dp"),)), "dp", (8, 6), None),
-    "the major of two axes": (Sharding(GRID, (("dp", "tp"),)), "dp", (8, 6), None),
-    "two axes, mesh out of order": (Sharding(GRID, ("tp", "dp")), None, (8, 6), OUT_OF_ORDER),
-    "copies": (Sharding(GRID, ("tp",)), None, (8, 6), None),
-}
+    "rows": (ROWS, None, (24, 10), None, GATHER),
+    "columns, mesh out of order": (COLUMNS, "tp", (10, 24), OUT_OF_ORDER, GATHER),
+    "uneven rows, mesh out of order": (ROWS, "tp", (10, 6), OUT_OF_ORDER, EXCHANGE),
+    "the minor of two axes": (Sharding(GRID, (("tp", "dp"),)), "dp", (8, 6), None, GATHER),
+    "the major of two axes": (Sharding(GRID, (("dp", "tp"),)), "dp", (8, 6), None, EXCHANGE),
+    "two axes, mesh out of order": (
+        Sharding(GRID, ("tp", "dp")), None, (8, 6), OUT_OF_ORDER,
+        ("all_gather_into",) * 4 + ("reduce_scatter",) * 2),
+    "copies": (Sharding(GRID, ("tp",)), None, (8, 6), None, (*GATHER, "all_reduce")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", GATHERS)
 def test_a_compiled_gather_is_the_eager_one_and_saves_nothing_gathered(
     ranks: Pool, case: str
 ) -> None:
-    src, axis, shape, order = GATHERS[case]
+    src, axis, shape, order, collectives = GATHERS[case]
     for rank, made in enumerate(
         ranks(on_ranks_compiled.gathered, values(shape), src, axis, "bfloat16", order)
     ):
         place = rank if order is None else order.index(rank)
         assert made.same
+        assert made.collectives == collectives
         assert max(made.saved) <= np.prod(src.local_shape(place, shape))
 
 

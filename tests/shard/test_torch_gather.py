@@ -49,9 +49,11 @@ CASES = {
     "the same, uneven": (Sharding(GRID, (("tp", "dp"),)), "dp", (10, 8)),
     "tensor parallel over FSDP": (Sharding(GRID, (("dp", "tp"),)), "dp", (16, 8)),
     "all of two axes": (Sharding(GRID, ("dp", "tp")), None, (16, 8)),
+    "all of two axes, one of one rank": (
+        Sharding(Mesh((4, 1), ("dp", "tp")), (("dp", "tp"),)), None, (16, 8)),
     "copies": (Sharding(GRID, ("tp",)), None, (16, 8)),
     "nothing to gather": (Sharding(GRID, ("tp",)), "dp", (16, 8)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", SIZES)

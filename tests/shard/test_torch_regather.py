@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shard import on_ranks_gather
+from tests.shard import on_ranks_regather
 from tests.shard.pool import Pool
 from xlayout.shard import Mesh, Sharding
 
@@ -21,7 +21,7 @@ ROWS = Sharding(FSDP, ("fsdp",))
     "src", [ROWS, Sharding(FSDP, (None, "fsdp")), Sharding(GRID, ("fsdp",))], ids=str
 )
 def test_gradients_are_the_same_to_the_bit(ranks: Pool, src: Sharding, local: bool) -> None:
-    for same, plain, again in ranks(on_ranks_gather.trained, src, local):
+    for same, plain, again in ranks(on_ranks_regather.trained, src, local):
         assert same
         assert plain["kept"] == 3  # a gathered weight a layer
         assert again["kept"] == 0
@@ -31,25 +31,32 @@ def test_gradients_are_the_same_to_the_bit(ranks: Pool, src: Sharding, local: bo
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the memory")
 def test_memory_falls_by_every_gathered_weight_but_one(ranks: Pool) -> None:
     layers, width = 8, 1024
-    for plain, again in ranks(on_ranks_gather.resident, ROWS, layers, width):
+    for plain, again in ranks(on_ranks_regather.resident, ROWS, layers, width):
         whole = 2 * width**2
         assert plain - again > 0.8 * (layers - 1) * whole
 
 
 def test_what_was_not_gathered_is_saved_as_ever(ranks: Pool) -> None:
-    assert all(ranks(on_ranks_gather.ungathered))
+    assert all(ranks(on_ranks_regather.ungathered))
 
 
-@pytest.mark.parametrize("how", on_ranks_gather.USES)
+@pytest.mark.parametrize("how", on_ranks_regather.USES)
 def test_what_becomes_of_a_whole_is_kept_in_mind(ranks: Pool, how: str) -> None:
-    assert all(ranks(on_ranks_gather.used, ROWS, how))
+    assert all(ranks(on_ranks_regather.used, ROWS, how))
 
 
 @pytest.mark.parametrize("local", [True, False], ids=["the local tensor", "the DTensor"])
 def test_a_part_that_was_written_into_is_refused(ranks: Pool, local: bool) -> None:
-    for said in ranks(on_ranks_gather.written, ROWS, local):
+    for said in ranks(on_ranks_regather.written, ROWS, local):
         assert said.startswith("regather: a part was written into between its gather and the")
 
 
-def test_in_inference_mode_there_is_nothing_to_save(ranks: Pool) -> None:
-    assert all(ranks(on_ranks_gather.inferred, ROWS))
+@pytest.mark.parametrize("before", [False, True], ids=["the gather", "the part"])
+def test_in_inference_mode_there_is_nothing_to_save(ranks: Pool, before: bool) -> None:
+    assert all(ranks(on_ranks_regather.inferred, ROWS, before))
+
+
+def test_what_is_needed_twice_at_a_time_is_gathered_once(ranks: Pool) -> None:
+    for there, back in ranks(on_ranks_regather.used_twice, ROWS):
+        assert there == 3 * 8 * 8  # three quarters of an array of 256 bytes
+        assert back == 2 * there  # it, and its gradient
