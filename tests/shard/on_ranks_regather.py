@@ -103,6 +103,33 @@ def _resident() -> int:
     return status("VmRSS")
 
 
+def released(rank: int, src: Sharding) -> list[bool]:
+    """Whether parts that nothing needs are let go of: by the next gather, and by the end."""
+    parts: list[StorageWeakRef] = []
+
+    def gather() -> None:
+        part = dtensor(rank, np.ones((8, 8)), src)
+        parts.append(StorageWeakRef(part.to_local().untyped_storage()))
+        xl.all_gather(part)
+
+    context = regather()
+    with context:
+        gather()
+        gather()
+        found = [parts[0].expired()]
+    return [*found, parts[1].expired()]
+
+
+def sparse(rank: int, src: Sharding) -> bool:
+    """Whether a sparse matrix, which has no storage, is saved beside a gathered one."""
+    x = torch.ones(8, 8, requires_grad=True)
+    with regather():
+        whole = xl.all_gather(dtensor(rank, np.ones((8, 8), np.float32), src)).to_local()
+        loss = torch.sparse.mm(torch.eye(8).to_sparse(), x * whole).sum()
+    loss.backward()
+    return torch.equal(x.grad, whole)
+
+
 def ungathered(_rank: int) -> bool:
     """A layer alongside, whose weight is not gathered."""
     layer = torch.nn.Linear(3, 3)
@@ -153,6 +180,17 @@ def written(rank: int, src: Sharding, local: bool) -> str:
     except RuntimeError as error:
         return str(error)
     return ""
+
+
+def written_before(rank: int, src: Sharding) -> bool:
+    """Whether a whole keeps its elements if its part is written into before the whole is used."""
+    leaf = dtensor(rank, np.ones((8, 8)), src)
+    x = torch.ones(8, 8, dtype=torch.float64, requires_grad=True)
+    with regather():
+        whole = xl.all_gather(leaf).to_local()
+        leaf.to_local().mul_(2)
+        (x * whole).sum().backward()
+    return torch.equal(x.grad, torch.ones_like(x))
 
 
 def inferred(rank: int, src: Sharding, before: bool) -> bool:

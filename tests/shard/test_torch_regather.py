@@ -38,6 +38,11 @@ def test_memory_falls_by_every_gathered_weight_but_one(ranks: Pool) -> None:
 
 def test_what_was_not_gathered_is_saved_as_ever(ranks: Pool) -> None:
     assert all(ranks(on_ranks_regather.ungathered))
+    assert all(ranks(on_ranks_regather.sparse, ROWS))
+
+
+def test_parts_that_nothing_needs_are_let_go_of(ranks: Pool) -> None:
+    assert ranks(on_ranks_regather.released, ROWS) == [[True, True]] * 4
 
 
 @pytest.mark.parametrize("how", on_ranks_regather.USES)
@@ -49,6 +54,10 @@ def test_what_becomes_of_a_whole_is_kept_in_mind(ranks: Pool, how: str) -> None:
 def test_a_part_that_was_written_into_is_refused(ranks: Pool, local: bool) -> None:
     for said in ranks(on_ranks_regather.written, ROWS, local):
         assert said.startswith("regather: a part was written into between its gather and the")
+
+
+def test_a_whole_is_saved_as_it_is_if_its_part_is_another_by_then(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_regather.written_before, ROWS))
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["the gather", "the part"])
