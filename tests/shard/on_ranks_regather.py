@@ -104,7 +104,7 @@ def _resident() -> int:
 
 
 def released(rank: int, src: Sharding) -> list[bool]:
-    """Whether parts that nothing needs are let go of: by the next gather, and by the end."""
+    """Whether parts that nothing needs are let go of: by the next gather, by the end, after it."""
     parts: list[StorageWeakRef] = []
 
     def gather() -> None:
@@ -117,7 +117,9 @@ def released(rank: int, src: Sharding) -> list[bool]:
         gather()
         gather()
         found = [parts[0].expired()]
-    return [*found, parts[1].expired()]
+    found.append(parts[1].expired())
+    gather()
+    return [*found, parts[2].expired()]
 
 
 def sparse(rank: int, src: Sharding) -> bool:

@@ -42,7 +42,7 @@ def test_what_was_not_gathered_is_saved_as_ever(ranks: Pool) -> None:
 
 
 def test_parts_that_nothing_needs_are_let_go_of(ranks: Pool) -> None:
-    assert ranks(on_ranks_regather.released, ROWS) == [[True, True]] * 4
+    assert ranks(on_ranks_regather.released, ROWS) == [[True] * 3] * 4
 
 
 @pytest.mark.parametrize("how", on_ranks_regather.USES)
