@@ -32,7 +32,7 @@ class _Writes:
         local = x._local_tensor.detach()
         local.data = local.new_empty(0)
         whole._local_tensor = local
-        self._counters = [c for c in (whole, local) if not c.is_inference()]
+        self._counters = whole, local
         self._before = self._versions()
 
     def _versions(self) -> list[int]:
