@@ -11,7 +11,7 @@ from tests.tp.on_ranks import mesh_of
 from xlayout import tp
 from xlayout.torch import clip_grad_norm_
 
-__all__ = ["clipped", "told", "weighted"]
+__all__ = ["clipped", "frozen", "told", "weighted"]
 
 
 class Shift(nn.Module):
@@ -34,6 +34,19 @@ def clipped(_rank: int, ranks: int) -> None:
     model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), rules=rules)
     for m in (whole, model):
         m(torch.ones(3, 4)).square().sum().backward()
+    expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1)
+    torch.testing.assert_close(clip_grad_norm_(model, 0.1), expected)
+
+
+def frozen(_rank: int, ranks: int) -> None:
+    """If only a norm is trained, the first rank counts its gradient, and the others have none."""
+    torch.manual_seed(0)
+    whole = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4), nn.LayerNorm(4))
+    whole[:2].requires_grad_(False)
+    rules = [tp.Rule("0", "column"), tp.Rule("1", "row")]
+    model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), rules=rules)
+    for m in (whole, model):
+        m(torch.arange(12.0).reshape(3, 4)).square().sum().backward()
     expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1)
     torch.testing.assert_close(clip_grad_norm_(model, 0.1), expected)
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from tests.tp.models import batch, made
@@ -18,7 +19,7 @@ from tests.tp.on_ranks import mesh_of
 from xlayout import tp
 from xlayout.errors import ShardingError
 
-__all__ = ["alone", "each_its_own", "of_no_other", "put_together"]
+__all__ = ["alone", "each_its_own", "of_no_other", "other_ways", "put_together"]
 
 
 def each_its_own(rank: int, ranks: int | tuple[int, int], path: Path) -> None:
@@ -86,3 +87,40 @@ def alone(_rank: int, path: Path) -> None:
     """One rank holds the whole."""
     model = tp.parallelize(made("llama"), mesh_of((2, 1)))
     model.save_pretrained(path)
+
+
+class Tower(nn.Module):
+    """A part of a model that may be saved by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def save_pretrained(self, _path: Path, state_dict: Any = None) -> Any:
+        """What would be written."""
+        return self.state_dict() if state_dict is None else state_dict
+
+
+class Elsewhere(Tower):
+    """One with a function of that name that is not told what to write."""
+
+    def save_pretrained(self, path: Path) -> Any:
+        """Where it would be written."""
+        return path
+
+
+def other_ways(_rank: int, ranks: int, path: Path) -> None:
+    """Only what would write parts under the names of the whole is refused."""
+    towers = {"cut": Tower(), "whole": Tower(), "elsewhere": Elsewhere()}
+    rules = [tp.Rule(f"{name}.layer", "column", gather=True) for name in ("cut", "elsewhere")]
+    model = tp.parallelize(nn.ModuleDict(towers), mesh_of(ranks), rules=rules)
+    assert model["whole"].save_pretrained(path).keys() == {"layer.weight", "layer.bias"}
+    assert model["elsewhere"].save_pretrained(path) == path
+    given = {"layer.weight": torch.ones(4, 4)}
+    assert model["cut"].save_pretrained(path, given) is given
+    for named in ({}, {"state_dict": None}):
+        try:
+            model["cut"].save_pretrained(path, **named)
+        except ShardingError:
+            continue
+        raise AssertionError(f"{named} not refused")

@@ -120,7 +120,7 @@ def test_a_model_without_memory_is_given_its_part(two: Ranks, name: str) -> None
 
 @pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf")])
 def test_gradients_are_clipped_by_the_norm_of_the_whole(four: Ranks, norm_type: float) -> None:
-    for name in ("llama, one kv head", "phi3, one kv head"):
+    for name in ("llama, one kv head", "phi3, one kv head", "gemma"):  # the last has tied weights
         four(on_ranks.clipped, 4, name, norm_type)
 
 

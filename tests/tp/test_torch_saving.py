@@ -36,3 +36,7 @@ def test_one_ranks_parts_are_not_saved_as_the_whole(two: Ranks, tmp_path: Path) 
 
 def test_one_rank_saves_all(two: Ranks, tmp_path: Path) -> None:
     two(on_ranks_saving.alone, tmp_path)
+
+
+def test_what_is_whole_or_written_elsewhere_is_saved_as_ever(two: Ranks, tmp_path: Path) -> None:
+    two(on_ranks_saving.other_ways, 2, tmp_path)

@@ -103,6 +103,10 @@ def test_a_bias_by_itself_is_in_the_norm_with_all_its_parts(two: Ranks) -> None:
     two(on_ranks_bias.clipped, 2)
 
 
+def test_ranks_without_gradients_of_their_own_know_the_norm(two: Ranks) -> None:
+    two(on_ranks_bias.frozen, 2)
+
+
 def test_a_rank_has_the_numbers_of_its_own_heads(two: Ranks) -> None:
     two(on_ranks_bias.weighted, 2)
 
