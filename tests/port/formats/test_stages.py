@@ -8,13 +8,15 @@ import os
 import shutil
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorstore
 
 from tests.port.formats.failing import failing
-from tests.port.formats.test_journal import SPECS
+from tests.port.formats.test_journal import SPECS, finish, interrupted
 from tests.port.formats.test_kept import committed, stages
 from tests.port.formats.test_midway import handles
 from xlayout.errors import PortError
@@ -59,6 +61,84 @@ def test_a_removal_that_is_killed_midway_leaves_a_folder_that_is_still_ours(
             stage.remove()
         monkeypatch.undo()
         stage.release()
+    committed(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+
+
+@pytest.mark.parametrize("key", ["other", None])
+@pytest.mark.parametrize("moment", ["before it is removed", "before the lock"])
+def test_a_second_run_that_is_interrupted_at_its_start_leaves_the_first_ones_work_to_a_third(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None, moment: str
+) -> None:
+    """In the same process, in which a lock that was not released would look like a live run."""
+    interrupted(tmp_path / "new" / "out", "safetensors")
+    (first,) = stages(tmp_path / "new" / "out")
+
+    def interrupt(*_: object, **__: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt("by hand")
+
+    if moment == "before it is removed":
+        monkeypatch.setattr(os, "unlink", interrupt)
+    else:
+        monkeypatch.setattr(fcntl, "flock", interrupt)
+    with pytest.raises(KeyboardInterrupt, match="by hand") as caught:
+        create_sink(tmp_path / "new" / "out", "safetensors", SPECS, key=key)
+    assert stages(tmp_path / "new" / "out") == [first]
+    assert not handles(tmp_path)
+    assert finish(tmp_path / "new" / "out", "safetensors", "key") == ["a"]
+    assert caught.tb  # which keeps alive what the interrupt left, as a notebook does
+
+
+def test_an_interrupt_while_the_lock_is_awaited_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt("by hand")
+
+    monkeypatch.setattr(fcntl, "flock", interrupt)
+    with pytest.raises(KeyboardInterrupt, match="by hand"):
+        create_sink(tmp_path / "new" / "out", "safetensors", SPECS)
+    assert not list(tmp_path.iterdir())
+    assert not handles(tmp_path)
+
+
+def test_an_interrupt_while_arrays_are_made_leaves_nothing_when_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_ = tensorstore.open
+
+    class Slow:
+        """An array that is made only when it is waited for, and for which the wait is cut short."""
+
+        def __init__(self, *args: Any, **how: Any) -> None:
+            self.make, self.waits = lambda: open_(*args, **how).result(), 0
+
+        def exception(self) -> None:
+            self.waits += 1
+            if self.waits == 1:
+                raise KeyboardInterrupt("by hand")
+            self.make()
+
+    slow: list[Slow] = []
+    monkeypatch.setattr(tensorstore, "open", lambda *a, **k: slow.append(Slow(*a, **k)) or slow[-1])
+    with pytest.raises(KeyboardInterrupt, match="by hand"):
+        create_sink(tmp_path / "out", "maxtext", {"a": SPECS["a"]}, key="key")
+    assert [one.waits for one in slow] == [2]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_which_a_part_cannot_be_removed_is_removed_by_a_later_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ".out.00000000.partial"
+    (folder / "0" / "items").mkdir(parents=True)
+    (folder / JOURNAL).touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", failing(errno.EBUSY))
+        with create_sink(tmp_path / "out", "safetensors", SPECS):
+            assert len(stages(tmp_path / "out")) == 2
+    assert stages(tmp_path / "out") == [folder]
     committed(tmp_path / "out")
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
 

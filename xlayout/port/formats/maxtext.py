@@ -158,11 +158,11 @@ class MaxTextSink(StagedSink):
         needed = total + _SLACK * (len(specs) + parts)
         needed += len(self._tree) + len(self._step) + len(self._config)
         super().__init__(path, specs, needed=needed, parts={"0"}, key=key, beside=beside)
-        self._items = self._staging.folder / _ITEMS
         self._arrays: dict[str, Any] = {}
         self._begin()
 
     def _create(self) -> None:
+        self._items = self._staging.folder / _ITEMS
         self._items.mkdir(parents=True, exist_ok=True)
         for unfinished in self._items.rglob("*.__lock"):  # from a killed run
             unfinished.unlink()
@@ -176,12 +176,17 @@ class MaxTextSink(StagedSink):
             name: write_spec(self._items, name, spec, self.chunks[name])
             for name, spec in self.tensors.items()
         }
-        opening = {
-            name: ts.open(spec, create=True, open=self._staging.resumed, context=context)
-            for name, spec in specs.items()
-        }
-        # Wait for all before one raises: nothing else may use the folder while it is cleared.
-        failed = [name for name, future in opening.items() if future.exception()]
+        opening: dict[str, Any] = {}
+        try:
+            for name, spec in specs.items():
+                how = {"create": True, "open": self._staging.resumed, "context": context}
+                opening[name] = ts.open(spec, **how)
+            for future in opening.values():
+                future.exception()
+        finally:
+            # Wait for all before one raises, or an interrupt passes: nothing else may use the
+            # folder while it is cleared.
+            failed = [name for name, future in opening.items() if future.exception()]
         for name in failed or opening:
             with system_errors():
                 self._arrays[name] = opening[name].result()

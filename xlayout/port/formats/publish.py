@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from xlayout.errors import PortError
@@ -61,26 +61,29 @@ class Staging:
         self.path = Path(os.path.realpath(path))  # unlike resolve(), it tolerates a loop
         self.needed = needed
         self._single, self._published = single, False
-        dead = dead_stages(self.path)
-        try:
+        self._parents: list[Path] = []
+        with ExitStack() as undo:  # so that an interrupt leaves neither a folder nor a lock
+            dead = dead_stages(self.path)
+            for stage in dead:
+                undo.callback(stage.release)
             self._refuse_taken_or_clear(dead)
             free = _free(self.path.parent) + sum(stage.size for stage in dead)
             if needed > free:
                 raise PortError(f"{self.path}: {_room(needed, free)}")
             ours = (s for s in dead if key is not None and Journal.belongs(s.folder, key))
-            self._settle(next(ours, None))
-        except BaseException:
+            found = next(ours, None)
+            self.resumed = found is not None
+            undo.callback(self._remove_parents)
+            self._settle(found)
+            if not found:
+                undo.callback(self._stage.remove)
+            # Remove other plans' work only now that nothing can stop this one.
             for stage in dead:
-                stage.release()
-            raise
-        # Remove other plans' work only now that nothing can stop this one.
-        for stage in dead:
-            if stage is not self._stage:
-                stage.remove()
+                if stage is not found:
+                    stage.remove()
+            undo.pop_all()
 
     def _settle(self, found: Stage | None) -> None:
-        self.resumed = found is not None
-        self._parents: list[Path] = []
         try:
             self._parents += (parent for parent in self.path.parents if not parent.exists())
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +91,6 @@ class Staging:
             self.folder = self._stage.folder
             self._take_mode()
         except OSError as error:
-            self._remove_parents()
             where = error.filename or self.path.parent
             raise PortError(
                 f"{self.path}: {where}: {error.strerror}; wanted a place in a folder that can be "

@@ -6,6 +6,7 @@ import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,16 +65,17 @@ class StagedSink(Sink):
             len(file) if isinstance(file, bytes) else file.stat().st_size
             for file in self._beside.values()
         )
-        self._staging = Staging(path, needed=needed, single=single, key=key)
+        self._make_staging = partial(Staging, path, needed=needed, single=single, key=key)
         self._key, self._parts = key, parts
         self._journal: Journal | None = None
         self._open, self._sealed = True, False
         self._failed: BaseException | None = None
-        self.path = self._staging.path
 
     def _begin(self) -> None:
         """Make the files, or open those of an interrupted run if they are intact."""
+        self._staging = self._make_staging()
         try:
+            self.path = self._staging.path
             with self._staging.watch():
                 if self._staging.resumed:
                     # Drop companions that the run had copied: the source may no longer have them.

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,10 +63,10 @@ class Stage:
 
     def release(self) -> None:
         """Unlock the folder and leave it; doing so again is harmless."""
-        if self.handle >= 0:
+        handle, self.handle = self.handle, -1  # first, so that an interrupt closes nothing twice
+        if handle >= 0:
             os.close(self.lock)
-            os.close(self.handle)
-            self.handle = -1
+            os.close(handle)
 
     def clear(self, keep: Collection[str] = ()) -> None:
         """Remove what is in the folder, except these names and the journal, which marks it."""
@@ -79,12 +79,10 @@ class Stage:
                 child.unlink()
 
     def remove(self) -> None:
-        """Remove the folder and everything in it."""
-        try:
+        """Remove the folder and all in it; if something cannot be, it stays known as ours."""
+        with suppress(OSError):
             self.clear()
-            (self.folder / JOURNAL).unlink()  # last: after a kill the folder is still known as ours
-        except OSError:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            (self.folder / JOURNAL).unlink()  # last: without it nobody would remove the rest
         self.release()  # before the folder: on NFS a file that is open stays in it
         with suppress(OSError):
             self.folder.rmdir()
@@ -108,32 +106,38 @@ def new_stage(path: Path, /) -> Stage:
             with suppress(OSError):
                 folder.rmdir()
             raise
-        try_lock(stage.lock, wait=True)
-        if (folder / JOURNAL).exists():
-            return stage
-        stage.release()
+        with ExitStack() as undo:
+            undo.callback(stage.remove)
+            try_lock(stage.lock, wait=True)
+            if (folder / JOURNAL).exists():
+                undo.pop_all()
+                return stage
 
 
 def dead_stages(path: Path, /) -> list[Stage]:
     """Return the folders left by dead runs to `path`, each locked."""
     found = []
     named = re.compile(re.escape(f".{path.name}.") + rf"[0-9a-f]{{{_RANDOM}}}\.partial")
-    for folder in path.parent.iterdir() if path.parent.is_dir() else ():
-        if not named.fullmatch(folder.name):
-            continue
-        try:
-            if folder.lstat().st_uid != os.geteuid():
+    with ExitStack() as undo:
+        for folder in path.parent.iterdir() if path.parent.is_dir() else ():
+            if not named.fullmatch(folder.name):
                 continue
-            stage = _opened(folder)
-        except OSError:
-            with suppress(OSError):
-                folder.rmdir()  # empty: its run died before it made a journal
-            continue
-        # Another run may have finished with it just before it was locked.
-        if stat.S_ISREG(os.fstat(stage.lock).st_mode) and try_lock(stage.lock) and folder.is_dir():
-            found.append(stage)
-        else:
-            stage.release()
+            try:
+                if folder.lstat().st_uid != os.geteuid():
+                    continue
+                stage = _opened(folder)
+            except OSError:
+                with suppress(OSError):
+                    folder.rmdir()  # empty: its run died before it made a journal
+                continue
+            undo.callback(stage.release)
+            # Another run may have finished with it just before it was locked.
+            marked = stat.S_ISREG(os.fstat(stage.lock).st_mode)
+            if marked and try_lock(stage.lock) and folder.is_dir():
+                found.append(stage)
+            else:
+                stage.release()
+        undo.pop_all()
     return found
 
 
