@@ -17,6 +17,7 @@ from xlayout.port.fold import fold
 from xlayout.port.foreign import foreign
 from xlayout.port.formats import Source, open_source
 from xlayout.port.formats.maxtext import MaxTextSource
+from xlayout.port.formats.system_errors import limited
 from xlayout.port.gguf_metadata import refuse_part, refuse_stranger, with_metadata
 from xlayout.port.move import Move, homeward
 from xlayout.port.places import Place
@@ -96,8 +97,10 @@ def open_checkpoint(
         FormatError: The file is broken or of no known format.
         PortError: Its family is unknown, its config lacks a size, or its tensors do not match the
             rules.
+        OSError: The system failed. If it is because too many files are open, even in the context,
+            the error says how many may be.
     """
-    with open_source(path) as opened:
+    with limited(), open_source(path) as opened:
         source, wrappers = unwrapped(opened)
         refuse_part(source)
         if family is None:

@@ -53,7 +53,7 @@ def find_companions(source: Source, /) -> dict[str, Path]:
         refuse_outside(home, name)
         try:
             path.open("rb").close()
-        except OSError as error:
+        except PermissionError as error:
             raise FormatError(f"{path}: {error.strerror}; wanted a readable file") from error
     return found
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.port.formats.failing import failing
 from xlayout.errors import PortError
-from xlayout.port.formats import TensorSpec, create_sink, dcp_items, open_source
+from xlayout.port.formats import TensorSpec, create_sink, open_files, open_source
 
 SPECS = {name: TensorSpec("int64", (64, 32)) for name in "abcdefgh"}
 FORMATS = ["safetensors", "dcp", "maxtext"]
@@ -36,7 +37,7 @@ def written(path: Path, format_: str) -> Path:
 def test_what_several_threads_wrote_several_threads_read(
     tmp_path: Path, format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dcp_items, "_OPEN", 2)  # so that threads want files that others closed
+    monkeypatch.setattr(open_files, "_MOST", 2)  # so that threads want files that others closed
     with open_source(written(tmp_path / "out", format_)) as source, ThreadPoolExecutor(4) as pool:
         names = [*SPECS] * 20
         for name, found in zip(names, pool.map(source.read, names), strict=True):
@@ -46,24 +47,53 @@ def test_what_several_threads_wrote_several_threads_read(
 def test_a_file_that_is_read_stays_open_whatever_others_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dcp_items, "_OPEN", 1)
-    names = [f"file{k}" for k in range(4)]
-    for name in names:
-        (tmp_path / name).write_text(name)
-    files = dcp_items.ItemFiles(tmp_path, dict.fromkeys(names, 5))
-    with files.opened("file0") as first:
-        for name in names[1:]:
-            with files.opened(name) as other:
-                assert os.pread(other, 5, 0) == name.encode()
+    monkeypatch.setattr(open_files, "_MOST", 1)
+    paths = [tmp_path / f"file{k}" for k in range(4)]
+    for path in paths:
+        path.write_text(path.name)
+    files = open_files.OpenFiles(os.O_RDONLY)
+    with files.opened(paths[0]) as first:
+        for path in paths[1:]:
+            with files.opened(path) as other:
+                assert os.pread(other, 5, 0) == path.name.encode()
         assert os.pread(first, 5, 0) == b"file0"
-        assert open_files(tmp_path) == ["file0", "file3"]
-    with files.opened("file1"):
-        assert open_files(tmp_path) == ["file1"]
+        assert opened(tmp_path) == ["file0", "file3"]
+    with files.opened(paths[1]):
+        assert opened(tmp_path) == ["file1"]
     files.close()
-    assert open_files(tmp_path) == []
+    assert opened(tmp_path) == []
 
 
-def open_files(folder: Path) -> list[str]:
+def test_files_that_are_not_in_use_make_room_for_one_that_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"file{k}" for k in range(4)]
+    for path in paths:
+        path.touch()
+    files, open_ = open_files.OpenFiles(os.O_RDONLY), os.open
+
+    def open_two(path: Path, flags: int) -> int:
+        """As many as if all other files that the process may have were open elsewhere."""
+        if len(opened(tmp_path)) >= 2:
+            failing(errno.EMFILE)()
+        return open_(path, flags)
+
+    monkeypatch.setattr(os, "open", open_two)
+    with files.opened(paths[0]):
+        for path in paths:
+            with files.opened(path):
+                pass
+        with (
+            files.opened(paths[1]),
+            pytest.raises(OSError, match=os.strerror(errno.EMFILE)),
+            files.opened(paths[2]),
+        ):
+            pass
+        assert opened(tmp_path) == ["file0", "file1"]
+    files.close()
+
+
+def opened(folder: Path) -> list[str]:
     """The files in a folder that this process has open."""
     found = []
     for link in Path("/proc/self/fd").iterdir():

@@ -19,7 +19,8 @@ Its modules, from the bottom up:
 
     base                                             what every source and sink offers
     system_errors, strict_json, config, file_names   errors, JSON and names, treated as hostile
-    runs, coverage, journal                          bytes of a region; what is written, and noted
+    open_files, runs                                 open files; the bytes of a region
+    coverage, journal                                what is written, and noted
     stages, publish, sink, laid_out                  an output that appears whole or not at all
     safetensors_header, safetensors_index, safetensors
     gguf_header, gguf

@@ -47,7 +47,8 @@ class DCPSource(Source):
         self.files: Mapping[str, int] = _sizes(self.path, contents)
         self.notes = tuple(sorted(contents.others))
         self._entries = contents.tensors
-        self._files = ItemFiles(self.path.absolute(), self.files)
+        self._home = self.path.absolute()  # the working directory may change
+        self._files = ItemFiles(self._home, self.files)
         self.tensors: Mapping[str, TensorSpec] = {
             name: entry.spec for name, entry in self._entries.items()
         }
@@ -81,7 +82,8 @@ class DCPSource(Source):
         order = place.order
         stored = TensorSpec(spec.dtype, tuple(shape[axis] for axis in order))
         try:
-            with named(self.path / chunk.item.file), self._files.opened(chunk.item.file) as handle:
+            file = self._home / chunk.item.file
+            with named(self.path / chunk.item.file), self._files.opened(file) as handle:
                 cut = tuple(inner[axis] for axis in order)
                 _fill(handle, place, stored, cut, into.transpose(order))
         except EOFError as error:
@@ -118,7 +120,7 @@ def _read_metadata(path: Path) -> Contents:
         raise FormatError(f"{path}: {size:,} bytes; wanted at most {_MAX_METADATA:,}")
     try:
         raw = path.read_bytes()
-    except OSError as error:
+    except PermissionError as error:
         raise FormatError(f"{path}: {error.strerror}; wanted a readable file") from error
     return parse_metadata(raw, where=str(path))
 

@@ -8,16 +8,15 @@ there may be hundreds of thousands, and the metadata has all that a plan needs.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import NoReturn
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import TensorSpec
 from xlayout.port.formats.dcp_metadata import Chunk, Item
+from xlayout.port.formats.open_files import OpenFiles
 from xlayout.port.formats.safetensors_header import MAX_HEADER, Entry, parse_header
 from xlayout.port.formats.strict_json import parse_json
 from xlayout.port.formats.system_errors import named
@@ -26,7 +25,6 @@ from xlayout.port.formats.torch_tensor import STORAGE, parse_tensor
 
 __all__ = ["ItemFiles", "Location"]
 
-_OPEN = 64  # files at a time; a save by thousands of ranks has more than a process may open
 _PICKLE = 1 << 16  # bytes at most of the pickle with a tensor's dtype and shape
 _SHARDING = "DCP_SHARDING_INFO"
 
@@ -39,7 +37,7 @@ class Location:
     order: tuple[int, ...]
 
 
-class ItemFiles:
+class ItemFiles(OpenFiles):
     """The files, opened as they are needed, from any thread.
 
     Args:
@@ -48,37 +46,10 @@ class ItemFiles:
     """
 
     def __init__(self, folder: Path, sizes: Mapping[str, int], /) -> None:
+        super().__init__(os.O_RDONLY)
         self._folder, self._sizes = folder, sizes
-        self._handles: dict[str, int] = {}
-        self._readers: dict[str, int] = {}
-        self._lock = Lock()
         self._places: dict[tuple[Item, str], Location] = {}
         self._headers: dict[tuple[str, int], dict[str, tuple[Entry, object]]] = {}
-
-    @contextmanager
-    def opened(self, file: str, /) -> Iterator[int]:
-        """Yield an open handle of a file, which stays open until the context ends.
-
-        Raises:
-            OSError: The file cannot be opened, though it was there.
-        """
-        with self._lock:
-            if file not in self._handles:
-                self._close_idle()
-                self._handles[file] = os.open(str(self._folder / file), os.O_RDONLY)
-            self._readers[file] = self._readers.get(file, 0) + 1
-            handle = self._handles[file]
-        try:
-            yield handle
-        finally:
-            with self._lock:
-                self._readers[file] -= 1
-
-    def _close_idle(self) -> None:
-        """Close files that are not being read, so that one more can be opened."""
-        for file in [name for name in self._handles if not self._readers[name]]:
-            if len(self._handles) >= _OPEN:
-                os.close(self._handles.pop(file))
 
     def place(self, name: str, spec: TensorSpec, chunk: Chunk, /) -> Location:
         """Return where the bytes of a chunk are.
@@ -93,14 +64,10 @@ class ItemFiles:
         """
         known = self._places.get((chunk.item, name))
         if known is None:
-            with named(self._folder / chunk.item.file), self.opened(chunk.item.file) as handle:
+            file = self._folder / chunk.item.file
+            with named(file), self.opened(file) as handle:
                 known = self._places[chunk.item, name] = self._find(handle, name, spec, chunk)
         return known
-
-    def close(self) -> None:
-        """Close the files."""
-        while self._handles:
-            os.close(self._handles.popitem()[1])
 
     def _find(self, handle: int, name: str, spec: TensorSpec, chunk: Chunk) -> Location:
         item = chunk.item

@@ -67,7 +67,7 @@ class DCPSink(LaidOutSink):
     ) -> None:
         files = dcp_files(specs, parse_bytes(max_shard_size, name="max_shard_size"))
         sizes: dict[str, int] = {}
-        fixed: list[tuple[str, int, bytes]] = []
+        fixed: dict[str, list[tuple[int, bytes]]] = {file: [] for file in files}
         places: dict[str, tuple[str, int]] = {}
         placed: dict[str, tuple[TensorSpec, Item]] = {}
         for file, names in files.items():
@@ -77,7 +77,7 @@ class DCPSink(LaidOutSink):
                 front, back = render_archive(specs[name])
                 places[name] = file, start + len(front)
                 behind = start + len(front) + specs[name].nbytes
-                fixed += [(file, start, front), (file, behind, back)]
+                fixed[file] += [(start, front), (behind, back)]
                 end = behind + len(back)
                 placed[name] = specs[name], Item(file, start, end - start)
             sizes[file] = end

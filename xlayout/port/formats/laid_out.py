@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlayout.port.formats.base import Bounds, TensorSpec
+from xlayout.port.formats.open_files import OpenFiles
 from xlayout.port.formats.runs import read_box, write_box, write_full
 from xlayout.port.formats.sink import StagedSink
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
 
 __all__ = ["LaidOutSink"]
+
+_HOW = os.O_RDWR | os.O_NOFOLLOW
 
 
 class LaidOutSink(StagedSink):
@@ -24,7 +27,7 @@ class LaidOutSink(StagedSink):
         path: Where the output will appear.
         specs: Every tensor that will be written.
         sizes: Bytes of each file that holds tensors.
-        fixed: What else is in these files: a file, a place in it, and the bytes there.
+        fixed: What else is in each of them: a place in the file, and the bytes there.
         places: The file of each tensor, and where its bytes begin in it.
         extras: Whole files that are written last.
         single: See `StagedSink`.
@@ -39,7 +42,7 @@ class LaidOutSink(StagedSink):
         /,
         *,
         sizes: Mapping[str, int],
-        fixed: Sequence[tuple[str, int, bytes]],
+        fixed: Mapping[str, Sequence[tuple[int, bytes]]],
         places: Mapping[str, tuple[str, int]],
         extras: Mapping[str, bytes],
         single: bool = False,
@@ -51,28 +54,32 @@ class LaidOutSink(StagedSink):
             path, specs, needed=needed, parts=sizes, single=single, key=key, beside=beside
         )
         self._sizes, self._fixed, self._places, self._extras = sizes, fixed, places, extras
-        self._handles: dict[str, int] = {}
+        self._files = OpenFiles(_HOW)
         self._begin()
 
     def _create(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         for file, size in self._sizes.items():
-            handle = self._handles[file] = os.open(self._staging.folder / file, flags, 0o666)
-            # Claim the space now if the system can, so that a disk that is too small fails early.
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(handle, 0, size)
-            os.ftruncate(handle, size)
-        for file, offset, content in self._fixed:
-            write_full(self._handles[file], content, offset)
+            handle = os.open(self._staging.folder / file, _HOW | os.O_CREAT, 0o666)
+            try:
+                # Claim the space now if the system can: a disk that is too small fails early.
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(handle, 0, size)
+                os.ftruncate(handle, size)
+                for offset, content in self._fixed[file]:
+                    write_full(handle, content, offset)
+            finally:
+                os.close(handle)
 
     def _get(self, name: str, box: Bounds, out: Array) -> bool:
         file, offset = self._places[name]
-        read_box(self._handles[file], offset, self.tensors[name], box, out)
+        with self._files.opened(self._staging.folder / file) as handle:
+            read_box(handle, offset, self.tensors[name], box, out)
         return True
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
         file, offset = self._places[name]
-        write_box(self._handles[file], offset, self.tensors[name], box, array)
+        with self._files.opened(self._staging.folder / file) as handle:
+            write_box(handle, offset, self.tensors[name], box, array)
 
     def _finish(self) -> None:
         self._release()
@@ -80,5 +87,4 @@ class LaidOutSink(StagedSink):
             (self._staging.folder / file).write_bytes(content)
 
     def _release(self) -> None:
-        while self._handles:
-            os.close(self._handles.popitem()[1])
+        self._files.close()

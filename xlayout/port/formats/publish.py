@@ -19,7 +19,7 @@ from pathlib import Path
 from xlayout.errors import PortError
 from xlayout.port.formats.journal import JOURNAL, Journal
 from xlayout.port.formats.stages import LONGEST, Stage, dead_stages, new_stage
-from xlayout.port.formats.system_errors import named
+from xlayout.port.formats.system_errors import TOO_MANY, named
 
 __all__ = ["Staging", "refuse_taken", "why_taken"]
 
@@ -91,6 +91,8 @@ class Staging:
             self.folder = self._stage.folder
             self._take_mode()
         except OSError as error:
+            if error.errno in TOO_MANY:
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
             where = error.filename or self.path.parent
             raise PortError(
                 f"{self.path}: {where}: {error.strerror}; wanted a place in a folder that can be "

@@ -99,7 +99,7 @@ class SafetensorsSource(Source):
             raise FormatError(f"{path}: no such file; wanted a regular file")
         try:
             handle = self._handles[file] = os.open(path, os.O_RDONLY)
-        except OSError as error:
+        except PermissionError as error:
             raise FormatError(f"{path}: {error.strerror}; wanted a readable file") from error
         size = os.fstat(handle).st_size
         with named(path):
@@ -162,7 +162,7 @@ class SafetensorsSink(LaidOutSink):
                 file: len(headers[file]) + sum(spec.nbytes for spec, _ in entries.values())
                 for file, entries in shards.items()
             },
-            fixed=[(file, 0, header) for file, header in headers.items()],
+            fixed={file: [(0, header)] for file, header in headers.items()},
             places={
                 name: (file, len(headers[file]) + offset)
                 for file, entries in shards.items()
