@@ -138,6 +138,8 @@ def test_what_is_committed_or_aborted_is_not_committed_again(tmp_path: Path) -> 
     sink.abort()
     with pytest.raises(PortError, match="other: committed or aborted before"):
         sink.commit()
+    with pytest.raises(PortError, match="other: sealed, committed or aborted; nothing can be wri"):
+        sink.write("a", np.arange(4, dtype=np.int8))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
