@@ -127,6 +127,18 @@ def test_a_companion_that_is_gone_ends_the_run(tmp_path: Path, key: str | None) 
     assert len(stages(out)) == (1 if key else 0)
 
 
+def test_what_is_sealed_is_not_written_again(tmp_path: Path) -> None:
+    """It has been compared by then, and another content would not have been."""
+    beside = tmp_path / "tokenizer.json"
+    beside.write_text("{}")
+    with filled(tmp_path / "out", beside={beside.name: beside, "note.txt": b"mine"}) as sink:
+        sink.seal()
+        beside.write_text("[]")
+        sink.commit()
+    assert (tmp_path / "out" / "tokenizer.json").read_text() == "{}"
+    assert (tmp_path / "out" / "note.txt").read_text() == "mine"
+
+
 def test_what_is_committed_or_aborted_is_not_committed_again(tmp_path: Path) -> None:
     sink = filled(tmp_path / "out")
     sink.commit()
