@@ -27,19 +27,34 @@ def filled(out: Path, **options: Any) -> Sink:
     return sink
 
 
+def no_new_files(patch: pytest.MonkeyPatch, number: int) -> None:
+    open_ = os.open
+
+    def refuse(path: Any, flags: int, *args: int, **where: int) -> int:
+        if flags & os.O_CREAT:
+            failing(number)()
+        return open_(path, flags, *args, **where)
+
+    patch.setattr(os, "open", refuse)
+
+
 def test_a_folder_that_cannot_be_marked_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_ = os.open
-
-    def no_more_files(path: Any, flags: int, *args: int, **where: int) -> int:
-        if flags & os.O_CREAT:
-            failing(errno.EDQUOT)()
-        return open_(path, flags, *args, **where)
-
-    monkeypatch.setattr(os, "open", no_more_files)
+    no_new_files(monkeypatch, errno.EDQUOT)
     with pytest.raises(PortError, match=f"{os.strerror(errno.EDQUOT)}; wanted a place in a folder"):
         create_sink(tmp_path / "new" / "out", "safetensors", SPECS)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_are_no_fault_of_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    no_new_files(monkeypatch, number)
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
+        create_sink(tmp_path / "new" / "out", "safetensors", SPECS)
+    assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "new" / "out"))
     assert not list(tmp_path.iterdir())
 
 
