@@ -64,8 +64,9 @@ def test_a_file_that_is_read_stays_open_whatever_others_open(
     assert opened(tmp_path) == []
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 def test_files_that_are_not_in_use_make_room_for_one_that_is_wanted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     paths = [tmp_path / f"file{k}" for k in range(4)]
     for path in paths:
@@ -75,7 +76,7 @@ def test_files_that_are_not_in_use_make_room_for_one_that_is_wanted(
     def open_two(path: Path, flags: int) -> int:
         """As many as if all other files that the process may have were open elsewhere."""
         if len(opened(tmp_path)) >= 2:
-            failing(errno.EMFILE)()
+            failing(number)()
         return open_(path, flags)
 
     monkeypatch.setattr(os, "open", open_two)
@@ -85,7 +86,7 @@ def test_files_that_are_not_in_use_make_room_for_one_that_is_wanted(
                 pass
         with (
             files.opened(paths[1]),
-            pytest.raises(OSError, match=os.strerror(errno.EMFILE)),
+            pytest.raises(OSError, match=os.strerror(number)),
             files.opened(paths[2]),
         ):
             pass

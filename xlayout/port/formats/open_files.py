@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+
+from xlayout.port.formats.system_errors import TOO_MANY
 
 __all__ = ["OpenFiles"]
 
@@ -62,7 +63,7 @@ class OpenFiles:
             try:
                 return os.open(file, self._flags)
             except OSError as error:
-                if error.errno != errno.EMFILE or not self._close_idle():
+                if error.errno not in TOO_MANY or not self._close_idle():
                     raise
 
     def _close_idle(self) -> bool:
