@@ -33,7 +33,9 @@ def test_the_plan_names_them_and_the_run_copies_them(own_llama: Path, tmp_path: 
     plan = port.plan(own_llama, tmp_path / "out", to="hf")
     assert dict(plan.companions) == {"tokenizer.json": own_llama / "tokenizer.json"}
     assert "copies along: tokenizer.json\n" in str(plan)
-    assert port.run(own_llama, tmp_path / "out", to="hf").companions == ("tokenizer.json",)
+    report = port.run(own_llama, tmp_path / "out", to="hf")
+    assert report.companions == ("tokenizer.json",)
+    assert "copied along: tokenizer.json" in str(report)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "config.json",
         "model.safetensors",
