@@ -26,9 +26,11 @@ __all__ = [
 def dtype_named(given: Any, argument: str = "dtype", /) -> Any:
     """A dtype, or the one of that name; `argument` is what gave it."""
     try:
-        return jnp.dtype(given)
+        if given is not None:  # which would be NumPy's float64
+            return jnp.dtype(given)
     except TypeError:
-        raise TypeError(f"{argument}: {given!r}; wanted a dtype of JAX or its name") from None
+        pass
+    raise TypeError(f"{argument}: {given!r}; wanted a dtype of JAX or its name")
 
 
 def dtype_of_sum(asked: Any, dtype: Any, /) -> Any:

@@ -267,8 +267,10 @@ def test_a_wire_that_is_not_known_is_refused() -> None:
         xlayout.jax.all_gather(arrays(mesh(AUTO))[0], "fsdp", wire="fast")  # type: ignore[arg-type]
 
 
-def test_a_dtype_that_is_none_is_refused() -> None:
-    for name in ("dtype", "reduce_dtype"):
-        said = f"^{name}: 'bfloat17'; wanted a dtype of JAX or its name$"
-        with pytest.raises(TypeError, match=said):
-            xlayout.jax.all_gather(arrays(mesh(AUTO))[0], "fsdp", **{name: "bfloat17"})
+@pytest.mark.parametrize(
+    ("name", "given"), [("dtype", "bfloat17"), ("reduce_dtype", "bfloat17"), ("reduce_dtype", None)]
+)
+def test_a_dtype_that_is_none_is_refused(name: str, given: Any) -> None:
+    said = f"^{name}: {given!r}; wanted a dtype of JAX or its name$"
+    with pytest.raises(TypeError, match=said):
+        xlayout.jax.all_gather(arrays(mesh(AUTO))[0], "fsdp", **{name: given})
