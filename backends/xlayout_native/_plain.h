@@ -21,7 +21,7 @@ typedef struct {
     int64_t width, batch, rows, columns;
     int64_t batch_in, row_in, column_in;
     int64_t batch_out, row_out, column_out;
-    const uint8_t *next; /* start of the next box, to be prefetched; NULL: prefetch nothing */
+    const uint8_t *next; /* start of the next box, to be prefetched; NULL in the caches, but for zips */
 } Box;
 
 typedef void (*Kernel)(const Box *, const uint8_t *from, uint8_t *to);

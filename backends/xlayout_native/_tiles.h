@@ -223,9 +223,9 @@ static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, co
     const bool cut = c->tile[last] < c->loop[last].n, off_line = !begin_at(c, start, LINE);
     t->pack = compete(from, c->loop[last].in, side, L1_WAYS / 2);
     t->first = !cut || !at[last], t->last = !cut || at[last] + rows == c->loop[last].n;
-    const bool competing = compete(from, c->loop[last].in, side, L1_WAYS) ||
-                           compete(start, c->loop[c->along].out, side, L1_WAYS);
-    if (rows >= side && columns >= side && (worker->stream || competing))
+    if (rows >= side && columns >= side &&
+        (worker->stream || compete(from, c->loop[last].in, side, L1_WAYS) ||
+         compete(start, c->loop[c->along].out, side, L1_WAYS)))
         t->turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
     if (!worker->stream || !worker->stages[0]) return;
     if (worker->isa->unaligned[TRANSPOSE] && is_narrow(c)) {

@@ -56,9 +56,9 @@ INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t co
 }
 
 /* Squares: across a line and down all rows, then on to the next line. Meanwhile that line is fetched, and lines of
- * the result a few squares further down. Where the input is read from memory, a few rows go across all lines first:
- * the processor follows no more of them at a time. Squares at the edges overlap their neighbours and write the same
- * bytes again. */
+ * the result a few squares further down. Where the input is read from memory, as `next` says, a few rows go across
+ * all lines first: the processor follows no more of them at a time. Squares at the edges overlap their neighbours
+ * and write the same bytes again. */
 INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int width)
 {
     const int64_t n = 16 / width, high = n * LANES, side = LINE / width, below = 4 * side;
@@ -72,8 +72,9 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
                 const uint8_t *rows = from + r * b->row_in;
                 uint8_t *target = to + r * width;
                 for (int64_t k = 0; k < high; k++) PREFETCH(rows, k * b->row_in + line * width + ahead, 3);
-                for (int64_t k = line; k < end && row % side == 0 && row + below < b->rows; k++)
-                    PREFETCH_FOR_WRITE(target + k * b->column_out + below * width);
+                if (row % side == 0 && row + below < b->rows)
+                    for (int64_t k = line; k < end; k++)
+                        PREFETCH_FOR_WRITE(target + k * b->column_out + below * width);
 #define SQUARE(COLUMN)                                                                             \
     N(turn)(rows + (COLUMN) * width, b->row_in, target + (COLUMN) * b->column_out, b->column_out, width, CACHED, NULL)
                 if (end - line == side)
