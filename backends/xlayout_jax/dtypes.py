@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -25,11 +26,9 @@ __all__ = [
 
 def dtype_named(given: Any, argument: str = "dtype", /) -> Any:
     """A dtype, or the one of that name; `argument` is what gave it."""
-    try:
+    with suppress(TypeError):
         if given is not None:  # which would be NumPy's float64
             return jnp.dtype(given)
-    except TypeError:
-        pass
     raise TypeError(f"{argument}: {given!r}; wanted a dtype of JAX or its name")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -143,35 +143,22 @@ def why_not(device: torch.device) -> str:
         return reason_of(error)
 
 
-def copy(
-    moves: Moves,
-    itemsize: int,
-    sources: Sequence[int],
-    targets: Sequence[int],
-    device: torch.device,
-) -> bool:
-    """Whether all moves are made between addresses on a device; some have too many axes.
-
-    Raises:
-        CompileError: Triton does not compile the kernel for some of them, or compiles it wrong.
-    """
-    return launches.copy(_ready, moves, itemsize, sources, targets, device)
-
-
 @lru_cache(4096)
-def _ready(
-    moves: Moves,
-    itemsize: int,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
-    device: torch.device,
-    stream: int,
-) -> launches.Ready | None:
-    """The same as of `launches`, of moves that come out right."""
-    found = launches.ready(moves, itemsize, inputs, outputs, device, stream)
+def _ready(*asked: Any) -> launches.Ready | None:
+    """What `launches.ready` has of moves that come out right."""
+    found = launches.ready(*asked)
     if found is not None:
-        trial.require(found[0], device)
+        made, table, _ = found
+        trial.require(made, table.device)
     return found
+
+
+copy = partial(launches.copy, _ready)
+"""Whether all moves are made between addresses on a device; some have too many axes.
+
+Raises:
+    CompileError: Triton does not compile the kernel for some of them, or compiles it wrong.
+"""
 
 
 def _moved(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
