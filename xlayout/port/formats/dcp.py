@@ -47,8 +47,7 @@ class DCPSource(Source):
         self.files: Mapping[str, int] = _sizes(self.path, contents)
         self.notes = tuple(sorted(contents.others))
         self._entries = contents.tensors
-        self._home = self.path.absolute()  # the working directory may change
-        self._files = ItemFiles(self._home, self.files)
+        self._files = ItemFiles(self.path.absolute(), self.files)
         self.tensors: Mapping[str, TensorSpec] = {
             name: entry.spec for name, entry in self._entries.items()
         }
@@ -82,7 +81,7 @@ class DCPSource(Source):
         order = place.order
         stored = TensorSpec(spec.dtype, tuple(shape[axis] for axis in order))
         try:
-            file = self._home / chunk.item.file
+            file = self._files.folder / chunk.item.file
             with named(self.path / chunk.item.file), self._files.opened(file) as handle:
                 cut = tuple(inner[axis] for axis in order)
                 _fill(handle, place, stored, cut, into.transpose(order))

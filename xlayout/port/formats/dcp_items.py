@@ -41,13 +41,13 @@ class ItemFiles(OpenFiles):
     """The files, opened as they are needed, from any thread.
 
     Args:
-        folder: The directory.
+        folder: The directory, by a path that holds wherever the process goes.
         sizes: Bytes of each file, by its name.
     """
 
     def __init__(self, folder: Path, sizes: Mapping[str, int], /) -> None:
         super().__init__(os.O_RDONLY)
-        self._folder, self._sizes = folder, sizes
+        self.folder, self._sizes = folder, sizes
         self._places: dict[tuple[Item, str], Location] = {}
         self._headers: dict[tuple[str, int], dict[str, tuple[Entry, object]]] = {}
 
@@ -64,7 +64,7 @@ class ItemFiles(OpenFiles):
         """
         known = self._places.get((chunk.item, name))
         if known is None:
-            file = self._folder / chunk.item.file
+            file = self.folder / chunk.item.file
             with named(file), self.opened(file) as handle:
                 known = self._places[chunk.item, name] = self._find(handle, name, spec, chunk)
         return known
@@ -72,7 +72,7 @@ class ItemFiles(OpenFiles):
     def _find(self, handle: int, name: str, spec: TensorSpec, chunk: Chunk) -> Location:
         item = chunk.item
         starts = [start for start, _ in chunk.box]
-        where = f"{self._folder / item.file}: {name!r:.200}: its chunk at {starts}"
+        where = f"{self.folder / item.file}: {name!r:.200}: its chunk at {starts}"
 
         def refuse(what: str, wanted: str) -> NoReturn:
             raise FormatError(f"{where}: {what}; wanted {wanted}")
