@@ -42,15 +42,32 @@ static Span span_of(const Copy *c, const uint8_t *to)
     return (Span){first, last};
 }
 
-static Span span_of_window(const Copy *c, const Window *w, const uint8_t *to)
+/* A window is in several parts of the output, if some of its loops go from huge page to huge page. */
+static bool is_far(Loop loop) { return loop.out >= HUGE_PAGE; }
+
+static int64_t steps_in_window(const Copy *c, const Window *w, int k)
 {
-    uintptr_t first = (uintptr_t)to + (uintptr_t)c->to, last = first + (uintptr_t)c->width - 1;
-    for (int k = 0; k < c->rank; k++) {
-        const int64_t from = w->first[k] * c->tile[k], end = from + w->tiles[k] * c->tile[k];
-        first += (uintptr_t)(from * c->loop[k].out);
-        last += (uintptr_t)((min(end, c->loop[k].n) - 1) * c->loop[k].out);
+    return min(w->tiles[k] * c->tile[k], c->loop[k].n - w->first[k] * c->tile[k]);
+}
+
+static int64_t parts_of_window(const Copy *c, const Window *w)
+{
+    int64_t parts = 1;
+    for (int k = 0; k < c->rank; k++)
+        if (is_far(c->loop[k])) parts *= steps_in_window(c, w, k);
+    return parts;
+}
+
+static Span part_of_window(const Copy *c, const Window *w, int64_t number, const uint8_t *to)
+{
+    uintptr_t first = (uintptr_t)to + (uintptr_t)c->to, bytes = (uintptr_t)c->width;
+    for (int k = c->rank - 1; k >= 0; k--) {
+        const int64_t steps = steps_in_window(c, w, k), out = c->loop[k].out;
+        first += (uintptr_t)(w->first[k] * c->tile[k] * out);
+        if (is_far(c->loop[k])) first += (uintptr_t)(number % steps * out), number /= steps;
+        else bytes += (uintptr_t)((steps - 1) * out);
     }
-    return (Span){first, last};
+    return (Span){first, first + bytes - 1};
 }
 
 /* Touches as much of this huge page as is `inside`: at its end if that is all of it, so that a huge page can

@@ -24,7 +24,10 @@ enum {
     SHORT = 512,                  /* bytes up to which half a row of pairs is best written in order (dense) */
     LONG = 16 * LINE,             /* bytes of a row from which its first and last line may be written in parts */
     WINDOW = 4 << 20,             /* bytes of the output in a window */
-    PAGE = 4096,                  /* bytes of a page of memory: a window of a transpose reads whole ones */
+    /* Bytes of each row of the input in a window of a transpose. With fewer, its pages are returned to too often;
+     * with more, a thread waits longer for pages of a fresh result that another touches. */
+    WIDE = 1 << 10,
+    PAGE = 4096,                  /* bytes of a page of memory */
 };
 
 /* The largest count up to n whose elements fill whole lines; n itself if it is less than a line. */
@@ -211,8 +214,17 @@ static void order_by_input(Copy *c)
     }
 }
 
-/* A window has as many tiles along each loop as span a few megabytes of the output; of a transpose, as many as
- * read whole pages of the input, or it would return to each of them too often. */
+/* Whether tiles that lie side by side read parts of the same pages. */
+static bool returns_to_pages(const Copy *c)
+{
+    if (c->kind != TRANSPOSE) return false;
+    for (int j = 0; j < c->columns.count; j++)
+        if (c->tiles[c->columns.loop[j]] > 1) return true;
+    return false;
+}
+
+/* A window has as many tiles along each loop as span a few megabytes of the output, in all of its rows that are
+ * far apart; of what returns to pages, whole rows of the output, for so much of each row of the input. */
 static void shape_windows(Copy *c)
 {
     for (int k = 0; k < c->rank; k++) {
@@ -222,17 +234,19 @@ static void shape_windows(Copy *c)
         c->by_out[at] = k;
         c->window[k] = c->tiles[k];
     }
+    const bool returns = returns_to_pages(c);
+    int64_t rows = 1;
     c->windows = 1;
     for (int j = 0; j < c->rank; j++) {
         const int k = c->by_out[j];
-        const bool turned = c->kind == TRANSPOSE;
-        if (turned && has_loop(&c->rows, k)) break; /* a transpose's windows have whole rows of the output */
-        const bool column = turned && has_loop(&c->columns, k);
-        const int64_t steps = column ? PAGE / c->loop[k].in : WINDOW / c->loop[k].out;
+        if (returns && has_loop(&c->rows, k)) break;
+        const bool column = returns && has_loop(&c->columns, k);
+        const int64_t steps = column ? WIDE / c->loop[k].in : WINDOW / rows / c->loop[k].out;
         const int64_t room = steps / c->tile[k];
         c->window[k] = min(max(room, 1), c->tiles[k]);
         c->windows *= (c->tiles[k] + c->window[k] - 1) / c->window[k];
         if (room) break; /* the remaining loops are inside */
+        if (!column) rows *= c->tile[k];
     }
 }
 

@@ -63,13 +63,16 @@ static void touch_window(Touching *t, const Cursor *s, bool helps)
     Pages *pages = &t->windows[s->number];
     int64_t count = 0, next = helps ? atomic_fetch_add(&pages->next, 1) : INT64_MAX;
     for (int p = 0; p < c->together; p++) {
-        const Span here = span_of_window(c + p, &s->window, target_of(t, c + p));
-        const uintptr_t first = here.first & -(uintptr_t)HUGE_PAGE;
-        const int64_t before = count;
-        count += (int64_t)((here.last - first) / HUGE_PAGE) + 1;
-        for (; next < count; next = atomic_fetch_add(&pages->next, 1)) {
-            touch_page(first + (uintptr_t)(next - before) * HUGE_PAGE, t->results[c[p].target]);
-            atomic_fetch_add(&pages->there, 1);
+        const int64_t parts = parts_of_window(c + p, &s->window);
+        for (int64_t part = 0; part < parts; part++) {
+            const Span here = part_of_window(c + p, &s->window, part, target_of(t, c + p));
+            const uintptr_t first = here.first & -(uintptr_t)HUGE_PAGE;
+            const int64_t before = count;
+            count += (int64_t)((here.last - first) / HUGE_PAGE) + 1;
+            for (; next < count; next = atomic_fetch_add(&pages->next, 1)) {
+                touch_page(first + (uintptr_t)(next - before) * HUGE_PAGE, t->results[c[p].target]);
+                atomic_fetch_add(&pages->there, 1);
+            }
         }
     }
     while (atomic_load(&pages->there) < count) sched_yield();

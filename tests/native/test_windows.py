@@ -18,6 +18,7 @@ MB = 1 << 20
 SIZE = 24 * MB
 WIDTH = 4096
 ROWS = SIZE // WIDTH
+COUNT = 1_700_001  # rows, of which fourteen bytes each are less than that
 BIG = 3001  # elements of two bytes; its square is beyond three windows
 
 PAGE = 4096
@@ -102,6 +103,36 @@ CASES: dict[str, tuple[list[Move], int, Callable[[Bytes], Any]]] = {
         lambda x: x.reshape(4096, 6144).T,
     ),
     "transpose, odd": ([(0, 0, (0, 0, loops((BIG, 1, BIG), (BIG, BIG, 1))))], 2, odd_square),
+    "unzip into three": (
+        [(0, 0, (0, 0, loops((3, 1, SIZE // 6), (SIZE // 6, 3, 1))))],
+        2,
+        lambda x: x.view(np.uint16).reshape(-1, 3).T,
+    ),
+    "rows of lines into three, twice": (
+        [
+            (
+                0,
+                0,
+                (
+                    0,
+                    0,
+                    loops(
+                        (2, SIZE // 2, SIZE // 2),
+                        (3, 64, SIZE // 6),
+                        (SIZE // 384, 192, 64),
+                        (64, 1, 1),
+                    ),
+                ),
+            )
+        ],
+        1,
+        lambda x: x.reshape(2, -1, 3, 64).swapaxes(1, 2),
+    ),
+    "seven columns of pairs": (
+        [(0, 0, (0, 0, loops((7, 2, COUNT), (2, 1, 7 * COUNT), (COUNT, 14, 1))))],
+        1,
+        lambda x: x[: 14 * COUNT].reshape(COUNT, 7, 2).transpose(2, 1, 0),
+    ),
     "transposes": (
         [(0, 0, (0, 0, loops((12, 1 << 20, 1 << 20), (512, 1, 2048), (2048, 512, 1))))],
         2,
