@@ -22,7 +22,7 @@ from xlayout_triton.tile import VECTOR
 from xlayout_triton.uncompiled import CompileError, reason_of, say
 from xlayout_triton.words import VECTORS
 
-__all__ = ["GATES", "SMALL", "called", "is_wrong", "status", "why_not"]
+__all__ = ["GATES", "SMALL", "called", "is_right", "is_wrong", "status", "tried", "why_not"]
 
 SMALL = 1 << 25
 """Bytes below which any program is done before its host has started the next."""
@@ -111,25 +111,53 @@ def status() -> str:
     return f"Triton {triton.__version__}, {jax.devices('cuda')[0].device_kind}"
 
 
-@cache
 def why_not() -> str:
     """Why the kernel is not to be used, or nothing; the first question is a trial."""
+    try:
+        return tried()
+    except jax.errors.JaxRuntimeError as error:
+        return reason_of(error)
+
+
+@cache
+def tried() -> str:
+    """The answer of `why_not`, which holds from now on.
+
+    Raises:
+        JaxRuntimeError: memory is full, so that the next question is another trial.
+    """
     if os.environ.get("XLAYOUT_TRITON") == "off":
         return "switched off by XLAYOUT_TRITON=off"
     if capability() is None:
         return "JAX sees no CUDA device, or several kinds of them"
     try:
         return "" if trial.passes(VECTORS, 4) else "a trial came out wrong"
-    except Exception as error:  # noqa: BLE001 -- whatever it is, XLA can copy
+    except Exception as error:
+        if _is_full(error):
+            raise
         return reason_of(error)
 
 
-@cache
 def is_wrong(way: int, unit: int) -> bool:
     """Whether a way to move elements of so many bytes in words is not to be used; see `why_not`."""
     try:
-        return not trial.passes(way, unit)
-    except CompileError:
-        return False  # nor will others of its kind compile, and then a line says why
-    except Exception:  # noqa: BLE001 -- as above
+        return not is_right(way, unit)
+    except jax.errors.JaxRuntimeError:
         return True
+
+
+@cache
+def is_right(way: int, unit: int) -> bool:
+    """Whether such copies come out right, as `tried` says it of those in vectors."""
+    try:
+        return trial.passes(way, unit)
+    except CompileError:
+        return True  # nor will others of its kind compile, and then a line says why
+    except Exception as error:
+        if _is_full(error):
+            raise
+        return False
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)

@@ -31,6 +31,7 @@ __all__ = [
     "is_closed",
     "move",
     "status",
+    "tried",
     "why_not",
     "writer",
 ]
@@ -130,15 +131,29 @@ def status() -> str:
     return f"Triton {triton.__version__}, {torch.cuda.get_device_name(device)}"
 
 
-@lru_cache
 def why_not(device: torch.device) -> str:
     """Why the kernel is not to be used on a device, or nothing; the first question is a trial."""
+    try:
+        return tried(device)
+    except torch.OutOfMemoryError as error:
+        return reason_of(error)
+
+
+@lru_cache
+def tried(device: torch.device) -> str:
+    """The answer of `why_not`, which holds from now on.
+
+    Raises:
+        OutOfMemoryError: there was too little for a trial, so that the next question is another.
+    """
     if os.environ.get("XLAYOUT_TRITON") == "off":
         return "switched off by XLAYOUT_TRITON=off"
     try:
         if device.type == "cuda" and launches.interprets():
             return "TRITON_INTERPRET has Triton run on the host, which reads no memory of a GPU"
         return "" if trial.passes(device) else "a trial came out wrong"
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # noqa: BLE001 -- whatever it is, torch can copy
         return reason_of(error)
 

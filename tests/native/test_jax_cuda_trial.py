@@ -27,6 +27,14 @@ class There:
         raise RuntimeError("Disallowed device-to-host transfer")
 
 
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Nothing has been tried."""
+    cuda.tried.cache_clear(), cuda.is_right.cache_clear()
+    yield
+    cuda.tried.cache_clear(), cuda.is_right.cache_clear()
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """The outcome of the trial on a device that is really a CPU.
@@ -42,9 +50,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         monkeypatch.setattr(jax, "local_devices", lambda backend: {"cuda": [own]}[backend])
         monkeypatch.setattr(trial.relayout_p, "bind", lambda *_, **__: [There(made())])
         monkeypatch.setattr(jax, "device_get", lambda there: there.array)
-        WHY_NOT.cache_clear()
         found: str = WHY_NOT()
-        WHY_NOT.cache_clear()
         monkeypatch.undo()
         return found
 
@@ -77,6 +83,33 @@ def test_a_trial_decides(
     made: Callable[[], Any], capability: int | None, said: str, asked: Callable[..., str]
 ) -> None:
     assert asked(made, capability) == said
+
+
+FULL = "RESOURCE_EXHAUSTED: Out of memory"
+
+
+@pytest.mark.parametrize(
+    ("ask", "found"),
+    [
+        (cuda.why_not, [FULL, "", ""]),
+        (lambda: cuda.is_wrong(SHIFTED, 1), [True, False, False]),
+    ],
+    ids=["vectors", "words"],
+)
+def test_one_that_finds_memory_full_is_made_again(
+    ask: Callable[[], Any], found: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = iter([jax.errors.JaxRuntimeError(FULL), True, False])
+
+    def passes(*_kind: int) -> bool:
+        outcome = next(outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(trial, "passes", passes)
+    monkeypatch.setattr(cuda, "capability", lambda: 90)
+    assert [ask() for _ in range(3)] == found
 
 
 def test_it_can_be_switched_off(asked: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,13 +242,11 @@ def test_a_way_that_came_out_wrong_is_xlas_and_others_are_the_kernels(
     monkeypatch.setattr(trial, "passes", passes)
     monkeypatch.setattr(cuda, "why_not", lambda: "")
     monkeypatch.setattr(launches, "described", lambda *_: "a kernel")
-    cuda.is_wrong.cache_clear()
     found = {}
     for one, (shape, dtype) in 2 * [*PROGRAMS.items()]:
         x = jax.ShapeDtypeStruct(shape, dtype)
         whole = jax.jit(primitive.alone(lambda y: xl.matrix_transpose(y)))
         found[one] = CALL in whole.trace(x).lower(lowering_platforms=("cuda",)).as_text()
-    cuda.is_wrong.cache_clear()
     assert found == {one: one != kind or kept for one in PROGRAMS}
     assert sorted(tried) == sorted(TRIED)  # each once, and vectors by `why_not`
 

@@ -19,9 +19,9 @@ from xlayout_torch.batch import Batch, move_many
 @pytest.fixture
 def forgotten() -> Iterator[None]:
     """No device has been tried."""
-    cuda.why_not.cache_clear()
+    cuda.tried.cache_clear()
     yield
-    cuda.why_not.cache_clear()
+    cuda.tried.cache_clear()
 
 
 # -- who copies ------------------------------------------------------------------------------------
@@ -115,6 +115,21 @@ def test_a_trial_that_fails_leaves_the_copies_to_torch(monkeypatch: pytest.Monke
     assert cuda.fresh(torch.zeros(64, 512).t()) is None
     assert not cuda.move((), [torch.zeros(4)], [torch.zeros(4)])
     assert not move_many([((), [torch.zeros(4)], [torch.zeros(4)])])
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_one_that_finds_too_little_memory_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = iter([torch.OutOfMemoryError("CUDA out of memory.\nGPU 0"), True, False])
+
+    def passes(_device: torch.device) -> bool:
+        outcome = next(outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(trial, "passes", passes)
+    assert cuda.why_not(CPU) == "CUDA out of memory."
+    assert cuda.why_not(CPU) == cuda.why_not(CPU) == ""
 
 
 @pytest.mark.usefixtures("forgotten")

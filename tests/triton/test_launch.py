@@ -104,7 +104,7 @@ def test_a_trial_starts_all_links_of_a_chain(chains: bool, monkeypatch: pytest.M
     monkeypatch.setattr(launches, "_first", lambda *_args: Copies())
     monkeypatch.setattr(launches, "_kernels", {})
     monkeypatch.setattr(launches, "_chains", lambda _device: chains)
-    assert cuda.why_not.__wrapped__(CPU) == ""
+    assert cuda.tried.__wrapped__(CPU) == ""
     assert links == ([FIRST, FIRST, FURTHER] if chains else [ALONE] * 3)
 
 
@@ -277,6 +277,6 @@ def test_an_interpreter_is_kept_from_memory_of_a_gpu(monkeypatch: pytest.MonkeyP
 
     assert launches.interprets() is INTERPRETED
     monkeypatch.setattr(copy, "copy_tiles", object())  # which Triton has not compiled
-    assert cuda.why_not.__wrapped__(torch.device("cuda", 0)) == (
+    assert cuda.tried.__wrapped__(torch.device("cuda", 0)) == (
         "TRITON_INTERPRET has Triton run on the host, which reads no memory of a GPU"
     )

@@ -129,8 +129,8 @@ def test_an_error_of_a_kernel_that_was_started_is_raised(triton: Triton) -> None
 
 def test_the_trial_tells_what_it_fails_for_and_warns_of_nothing(triton: Triton) -> None:
     triton.compiles = failing("no compiler found\nsee the manual")
-    # `why_not` stands aside in these tests, and what it wraps does not.
+    # `why_not` stands aside in these tests, and what it asks does not.
     assert TRIAL(CPU) == "no compiler found"
 
 
-TRIAL = cuda.why_not.__wrapped__
+TRIAL = cuda.tried.__wrapped__
