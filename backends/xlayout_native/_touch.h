@@ -8,6 +8,9 @@
  * first, at seventy times the cost. So if there are only one or two helpers, they wait for the caller, which
  * touches all windows in the order in which they are written, and then writes as well. More helpers would wait
  * too long: they touch for themselves, and those that want the same window share its pages.
+ *
+ * A thread alone touches everything first too, if it transposes: lines in the caches take streamed stores that
+ * are far apart more slowly than zeros take to reach memory.
  */
 
 enum { MAX_WAITING = 2 }; /* most helpers that wait for the caller */
@@ -18,7 +21,7 @@ typedef struct {
     const Plan *plan;
     uint8_t *const *pointers;
     pthread_t caller;
-    bool waits;       /* helpers wait for the caller */
+    bool ahead;       /* the caller touches all windows before it writes, and helpers wait for it */
     Span *results;    /* everything written in each, gaps included */
     Pages windows[];  /* in the order of the plan */
 } Touching;
@@ -34,15 +37,17 @@ static Touching *start_touching(const Plan *plan, uint8_t *const *pointers, int6
     Touching *t = calloc(1, sizeof *t + windows + results);
     if (!t) return NULL;
     t->plan = plan, t->pointers = pointers, t->caller = pthread_self();
-    t->waits = threads > 1 && threads <= 1 + MAX_WAITING;
     t->results = (Span *)(t->windows + plan->windows);
+    bool transposes = false;
     for (int k = 0; k < plan->count; k++) {
         const Copy *c = &plan->copies[k];
+        transposes = transposes || c->kind == TRANSPOSE;
         const Span here = span_of(c, target_of(t, c));
         Span *all = &t->results[c->target];
         if (!all->first || here.first < all->first) all->first = here.first;
         if (here.last > all->last) all->last = here.last;
     }
+    t->ahead = threads > 1 ? threads <= 1 + MAX_WAITING : transposes;
     bool new = false;
     int64_t gaps = -plan->bytes;
     for (int k = 0; k < plan->outputs; k++) {
@@ -78,10 +83,10 @@ static void touch_window(Touching *t, const Cursor *s, bool helps)
     while (atomic_load(&pages->there) < count) sched_yield();
 }
 
-/* Whether this thread touches pages itself. If helpers wait for the caller, the caller touches all of them here. */
+/* Whether this thread touches pages itself. If the caller goes ahead, it touches all of them here. */
 static bool touch_ahead(Touching *t)
 {
-    if (!t->waits) return true;
+    if (!t->ahead) return true;
     if (!pthread_equal(t->caller, pthread_self())) return false;
     Cursor s;
     start_windows(&s, t->plan);
