@@ -227,8 +227,8 @@ app()
 @pytest.mark.parametrize(
     ("where", "options", "said"),
     [
-        (".partial", [], "; what was written is kept, and the same command goes on from there"),
-        (".partial", ["--no-resume"], ""),
+        ("output", [], "; what was written is kept, and the same command goes on from there"),
+        ("output", ["--no-resume"], ""),
         ("here", [], "; the output was complete by then"),
     ],
 )

@@ -148,18 +148,18 @@ def test_a_run_may_be_killed_again_and_again(
 
 def flip(stage: Path) -> None:
     """Damage a region that is claimed to be written."""
-    file = min(stage.glob("*.safetensors"))
+    file = min(stage.glob("output/*.safetensors"))
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
 
 
 def cut(stage: Path) -> None:
-    os.truncate(min(stage.glob("*.safetensors")), 1000)
+    os.truncate(min(stage.glob("output/*.safetensors")), 1000)
 
 
 def remove(stage: Path) -> None:
-    min(stage.glob("*.safetensors")).unlink()
+    min(stage.glob("output/*.safetensors")).unlink()
 
 
 def forge(stage: Path) -> None:
@@ -171,17 +171,17 @@ def forge(stage: Path) -> None:
 
 def link(stage: Path) -> None:
     """Point a file out of the stage; it must be neither read nor written through."""
-    file = min(stage.glob("*.safetensors"))
+    file = min(stage.glob("output/*.safetensors"))
     file.rename(stage.parent / "elsewhere")
     file.symlink_to(stage.parent / "elsewhere")
 
 
 def no_manifest(stage: Path) -> None:
-    (stage / "0" / "items" / "manifest.ocdbt").write_bytes(b"")
+    (stage / "output/0/items/manifest.ocdbt").write_bytes(b"")
 
 
 def no_data(stage: Path) -> None:
-    for file in (stage / "0" / "items" / "d").iterdir():
+    for file in (stage / "output/0/items/d").iterdir():
         file.unlink()
 
 
@@ -278,7 +278,7 @@ def test_the_tokenizer_appears_with_the_weights(gguf: Path, tmp_path: Path) -> N
     run(gguf, hf, "hf")
     (hf / "tokenizer.json").write_text("{}")
     stage = kill(hf, tmp_path / "out", "maxtext", "at the end")
-    assert (stage / "tokenizer.json").read_text() == "{}"
+    assert (stage / "output/tokenizer.json").read_text() == "{}"
     assert run(hf, tmp_path / "out", "maxtext").companions == ("tokenizer.json",)
     assert (tmp_path / "out" / "tokenizer.json").read_text() == "{}"
 
@@ -291,7 +291,7 @@ def test_a_tokenizer_that_is_gone_by_then_does_not_appear(
     run(gguf, hf, "hf")
     (hf / "tokenizer.json").write_text("{}")
     stage = kill(hf, tmp_path / "out", to, "at the end")
-    assert (stage / "tokenizer.json").read_text() == "{}"
+    assert (stage / "output/tokenizer.json").read_text() == "{}"
     (hf / "tokenizer.json").unlink()
     report = run(hf, tmp_path / "out", to)
     assert report.companions == ()

@@ -155,7 +155,7 @@ def test_an_output_from_which_the_source_could_be_made_is_not_yet_what_was_writt
         """At the end, flip the last bit of a float32, which rounding to bfloat16 hides again."""
         seen.append(nbytes)
         if len(seen) == 30:
-            (file,) = tmp_path.glob(".out.*/model.safetensors")
+            (file,) = tmp_path.glob(".out.*/output/model.safetensors")
             content = bytearray(file.read_bytes())
             content[-4] ^= 1
             file.write_bytes(content)

@@ -93,7 +93,7 @@ def test_what_tensorstore_was_writing_when_a_run_was_killed_is_not_published(
 ) -> None:
     interrupted(tmp_path / "out", "maxtext")
     (stage,) = tmp_path.iterdir()
-    items = stage / "0" / "items"
+    items = stage / "output/0/items"
     for torn in (items / "manifest.ocdbt.__lock", items / "d" / "0123456789abcdef.__lock"):
         torn.write_bytes(b"half a chunk")
     assert finish(tmp_path / "out", "maxtext", "key") == ["a"]
@@ -122,7 +122,7 @@ def test_a_store_with_broken_nodes_is_written_again(tmp_path: Path) -> None:
     with suppress(KeyboardInterrupt):
         elements(tmp_path / "out", stop=True)
     (stage,) = tmp_path.iterdir()
-    files = sorted((stage / "0/items/d").iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    files = sorted((stage / "output/0/items/d").iterdir(), key=lambda file: file.stat().st_mtime_ns)
     for file in files[1:-1]:
         file.write_bytes(bytes(file.stat().st_size))
     assert elements(tmp_path / "out", stop=False) == 0
@@ -134,7 +134,7 @@ def test_a_store_with_broken_nodes_is_written_again(tmp_path: Path) -> None:
 def test_a_store_that_breaks_under_a_run_is_refused(tmp_path: Path) -> None:
     with create_sink(tmp_path / "out", "maxtext", SPECS, key="key") as sink:
         (stage,) = tmp_path.iterdir()
-        shutil.rmtree(stage / "0/items/d")
+        shutil.rmtree(stage / "output/0/items/d")
         with pytest.raises(FormatError, match=r"out: NOT_FOUND: Error writing"):
             sink.write("a", np.arange(4, dtype=np.int8))
     assert not list(tmp_path.iterdir())
@@ -143,7 +143,7 @@ def test_a_store_that_breaks_under_a_run_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_grew_is_cut_to_size(tmp_path: Path) -> None:
     interrupted(tmp_path / "out", "safetensors")
     (stage,) = tmp_path.iterdir()
-    with (stage / "model.safetensors").open("ab") as file:
+    with (stage / "output/model.safetensors").open("ab") as file:
         file.write(b"more")
     assert finish(tmp_path / "out", "safetensors", "key") == ["a"]
     with open_source(tmp_path / "out") as source:

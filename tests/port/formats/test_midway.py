@@ -188,6 +188,9 @@ def test_a_file_that_cannot_be_opened_is_named(
     [
         ("safetensors", "model.safetensors", "a folder"),
         ("safetensors", "model.safetensors", "a link"),
+        ("safetensors", "", "a folder elsewhere"),
+        ("safetensors", "", "a file"),
+        ("safetensors", "", "nothing"),
         ("maxtext", "0", "a file"),
         ("maxtext", "0/items", "a file"),
     ],
@@ -195,17 +198,23 @@ def test_a_file_that_cannot_be_opened_is_named(
 def test_work_of_another_shape_is_begun_again(
     tmp_path: Path, format_: str, part: str, becomes: str
 ) -> None:
-    interrupted(tmp_path / "out", format_)
-    (stage,) = stages(tmp_path / "out")
-    (stage / part).rename(stage / "elsewhere")
+    out = tmp_path / "here" / "out"
+    interrupted(out, format_)
+    (stage,) = stages(out)
+    home, elsewhere = stage / "output", tmp_path / "elsewhere"
+    (home / part).rename(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
     match becomes:
+        case "nothing":
+            pass
         case "a folder":
-            (stage / part).mkdir()
-        case "a link":
-            (stage / part).symlink_to("elsewhere")
+            (home / part).mkdir()
+        case "a link" | "a folder elsewhere":
+            (home / part).symlink_to(elsewhere)
         case _:
-            (stage / part).touch()
-    assert finish(tmp_path / "out", format_, "key") == []
+            (home / part).touch()
+    assert finish(out, format_, "key") == []
+    assert sorted(elsewhere.rglob("*")) == before
 
 
 @pytest.mark.parametrize("name", ["out", "x.safetensors"])

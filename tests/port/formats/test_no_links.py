@@ -90,5 +90,5 @@ def test_what_cannot_be_synced_is_not_published(
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(OSError, match=os.strerror(number)) as caught:
         commit(tmp_path / "x")
-    assert caught.value.filename.endswith(".partial" if of_folders else "/model.safetensors")
+    assert caught.value.filename.endswith("/output" if of_folders else "/model.safetensors")
     assert not (tmp_path / "x").exists()

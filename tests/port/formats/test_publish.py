@@ -208,7 +208,7 @@ def test_everything_is_on_disk_before_it_appears(
         sink.commit()
     before, after = events[: events.index("rename")], events[events.index("rename") + 1 :]
     assert {"model.safetensors", "config.json"} <= set(before)
-    assert before[-1].endswith(".partial")
+    assert before[-1] == "output"
     assert after == ["deep", "new", tmp_path.name]
 
 

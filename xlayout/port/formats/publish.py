@@ -1,9 +1,9 @@
 """Publishing atomically: an output grows in a hidden folder beside its place, then appears whole.
 
-The folder is on the same filesystem, so one rename publishes it once everything in it has reached
-the disk. Whatever goes wrong before that, nothing that existed is touched. A killed process leaves
-its folder behind, but its lock is released; the next run to the same place continues in the folder
-if it writes the same (`Journal`), and removes it otherwise.
+The folder is on the same filesystem, so one rename publishes what has grown in it once all of it
+has reached the disk. Whatever goes wrong before that, nothing that existed is touched. A killed
+process leaves its folder behind, but its lock is released; the next run to the same place continues
+in the folder if it writes the same (`Journal`), and removes it otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from xlayout.errors import PortError
-from xlayout.port.formats.journal import JOURNAL, Journal
+from xlayout.port.formats.journal import Journal
 from xlayout.port.formats.stages import LONGEST, Stage, dead_stages, new_stage
 from xlayout.port.formats.system_errors import TOO_MANY, named
 
@@ -33,17 +33,18 @@ _TOO_LARGE = (
 
 
 class Staging:
-    """The hidden folder in which one output grows.
+    """The hidden folder in which one output grows, beside the journal of what is written.
 
     Args:
         path: Where the output will appear: absent, or an empty directory.
         needed: Bytes that will be written, checked against the free space beforehand.
-        single: Whether the output is the one file in the folder, rather than the folder itself.
+        single: Whether the output is the one file in `folder`, rather than `folder` itself.
         key: Identifies what will be written; a dead run's folder with the same key is taken over.
 
     Attributes:
-        folder: The hidden folder.
-        resumed: Whether it is the folder of an interrupted run.
+        hidden: The hidden folder; the journal is in it.
+        folder: The folder in it, for the files of the output.
+        resumed: Whether they are those of an interrupted run.
 
     Raises:
         PortError: The place is taken, or the disk is too small.
@@ -60,7 +61,8 @@ class Staging:
     ) -> None:
         self.path = Path(os.path.realpath(path))  # unlike resolve(), it tolerates a loop
         self.needed = needed
-        self._single, self._published = single, False
+        self._single = single
+        self._appears: os.stat_result | None = None
         self._parents: list[Path] = []
         with ExitStack() as undo:  # so that an interrupt leaves neither a folder nor a lock
             dead = dead_stages(self.path)
@@ -71,7 +73,7 @@ class Staging:
             if needed > free:
                 raise PortError(f"{self.path}: {_room(needed, free)}")
             ours = (s for s in dead if key is not None and Journal.belongs(s.folder, key))
-            found = next(ours, None)
+            found = next((s for s in ours if s.output.is_dir() and not s.output.is_symlink()), None)
             self.resumed = found is not None
             undo.callback(self._remove_parents)
             self._settle(found)
@@ -88,8 +90,8 @@ class Staging:
             self._parents += (parent for parent in self.path.parents if not parent.exists())
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._stage = found or new_stage(self.path)
-            self.folder = self._stage.folder
-            self._take_mode()
+            self.hidden, self.folder = self._stage.folder, self._stage.output
+            self._take_mode(self.hidden)
         except OSError as error:
             if error.errno in TOO_MANY:
                 raise OSError(error.errno, error.strerror, str(self.path)) from error
@@ -104,13 +106,15 @@ class Staging:
         """What will appear at `path`: the folder, or the only file in it."""
         if not self._single:
             return self.folder
-        (file,) = (file for file in self.folder.iterdir() if file.name != JOURNAL)
+        (file,) = self.folder.iterdir()
         return file
 
     @property
     def published(self) -> bool:
         """Whether the output has appeared at `path`."""
-        return self._published or self._stage.became(self.path)
+        if self._appears is None or not os.path.lexists(self.path):
+            return False
+        return os.path.samestat(self.path.lstat(), self._appears)
 
     def publish(self) -> None:
         """Flush everything to disk and make it appear at `path` in one step.
@@ -123,6 +127,7 @@ class Staging:
                 for path in (*names, ""):  # the folder itself comes last
                     _sync(Path(root, path))
         refuse_taken(self.path, single=self._single)
+        self._appears = self.content.lstat()
         try:
             if self._single:
                 _let_appear(self.content, self.path)
@@ -134,22 +139,19 @@ class Staging:
             raise
         for folder in (self.path.parent, *(made.parent for made in self._parents)):
             _sync(folder)
-        self._published = True
         self.discard()
         for stage in dead_stages(self.path):  # of runs to the same place that were killed meanwhile
             stage.remove()
 
     def _rename(self) -> None:
-        """Publish the folder, then delete its journal: being killed in between loses nothing."""
-        self._take_mode()
+        self._take_mode(self.folder)
         mode = stat.S_IMODE(self.path.stat().st_mode) if self.path.is_dir() else None
         self.folder.rename(self.path)
-        (self.path / JOURNAL).unlink(missing_ok=True)
         if mode is not None:
             self.path.chmod(mode)
 
     def clear(self, keep: Collection[str] = ()) -> None:
-        """Remove what is in the folder, except these names and the mark."""
+        """Remove the files of the output, except these names."""
         self._stage.clear(keep)
 
     def leave(self) -> None:
@@ -157,7 +159,7 @@ class Staging:
         self._stage.release()
 
     def discard(self) -> None:
-        """Remove the folder, if it is still there, and the parents that were made for it."""
+        """Remove the hidden folder, and the parents that were made, as far as they are empty."""
         self._stage.remove()
         self._remove_parents()
 
@@ -189,10 +191,10 @@ class Staging:
         """Return the error for a disk that became full while we were writing."""
         return PortError(f"{self.path}: {_room(self.needed, _free(self.path.parent))}")
 
-    def _take_mode(self) -> None:
-        """Make the folder as private as the empty directory that it replaces, if any."""
+    def _take_mode(self, folder: Path) -> None:
+        """Make a folder as private as the empty directory that will be replaced, if any."""
         if self.path.is_dir():
-            self.folder.chmod(stat.S_IMODE(self.path.stat().st_mode) | stat.S_IRWXU)
+            folder.chmod(stat.S_IMODE(self.path.stat().st_mode) | stat.S_IRWXU)
 
     def _refuse_taken_or_clear(self, dead: Sequence[Stage]) -> None:
         try:

@@ -91,7 +91,7 @@ class StagedSink(Sink):
                 if not self._staging.resumed:
                     self._create()
                 if self._key is not None:
-                    self._journal = Journal(self._staging.folder, self._key)
+                    self._journal = Journal(self._staging.hidden, self._key)
         except BaseException as error:
             self._stop(error)
             raise

@@ -1,6 +1,7 @@
 """The hidden folders in which outputs grow: made, found again beside their place, and removed.
 
 A file in each, the journal, marks it as ours: a folder that merely has such a name is left alone.
+Beside it is what will appear, so that an output appears without a journal, whenever its run dies.
 A run locks its journal while it is alive, so one that can be locked is a dead run's. (NFS locks
 only what is open for writing, and so no folder.)
 """
@@ -23,6 +24,7 @@ from xlayout.port.formats.journal import JOURNAL
 __all__ = ["LONGEST", "Stage", "dead_stages", "new_stage", "try_lock"]
 
 _RANDOM = 8  # hexadecimal digits in a folder's name
+_OUTPUT = "output"
 LONGEST = 255 - len(f"..{'0' * _RANDOM}.partial")
 """The most bytes of an output's name, so that the name of its folder is not too long."""
 
@@ -33,13 +35,16 @@ class Stage:
 
     Args:
         folder: Where it is.
-        handle: An open handle of it; -1 once it is released.
-        lock: One of its journal, which holds the lock.
+        lock: An open handle of its journal, which holds the lock; -1 once it is released.
     """
 
     folder: Path
-    handle: int
     lock: int
+
+    @property
+    def output(self) -> Path:
+        """The folder in it in which the output grows; it is gone once it has appeared."""
+        return self.folder / _OUTPUT
 
     @property
     def size(self) -> int:
@@ -51,37 +56,29 @@ class Stage:
     @property
     def is_bare(self) -> bool:
         """Whether the folder holds only its mark, and so nothing to continue from."""
-        return all(file.name == JOURNAL for file in self.folder.iterdir())
+        files = (name for _, _, names in os.walk(self.folder) for name in names)
+        return all(name == JOURNAL for name in files)
 
     def became(self, path: Path, /) -> bool:
-        """Whether what lies at `path` is this folder, or a file in it."""
-        if not os.path.lexists(path):
+        """Whether the file at `path` is one of this folder, under a second name."""
+        if not (os.path.lexists(path) and self.output.is_dir()):
             return False
-        files = self.folder.iterdir() if self.folder.is_dir() else ()
-        own = (os.fstat(self.handle), *(file.lstat() for file in files))
-        return any(os.path.samestat(path.lstat(), one) for one in own)
+        return any(os.path.samestat(path.lstat(), f.lstat()) for f in self.output.iterdir())
 
     def release(self) -> None:
         """Unlock the folder and leave it; doing so again is harmless."""
-        handle, self.handle = self.handle, -1  # first, so that an interrupt closes nothing twice
-        if handle >= 0:
-            os.close(self.lock)
-            os.close(handle)
+        lock, self.lock = self.lock, -1  # first, so that an interrupt closes nothing twice
+        if lock >= 0:
+            os.close(lock)
 
     def clear(self, keep: Collection[str] = ()) -> None:
-        """Remove what is in the folder, except these names and the journal, which marks it."""
-        for child in list(self.folder.iterdir()):
-            if child.name == JOURNAL or child.name in keep:
-                continue
-            if child.is_dir() and not child.is_symlink():
-                shutil.rmtree(child)
-            else:
-                child.unlink()
+        """Remove what has grown in the folder, except these names."""
+        _clear(self.output, keep)
 
     def remove(self) -> None:
         """Remove the folder and all in it; if something cannot be, it stays known as ours."""
         with suppress(OSError):
-            self.clear()
+            _clear(self.folder, (JOURNAL,))
             (self.folder / JOURNAL).unlink()  # last: without it nobody would remove the rest
         self.release()  # before the folder: on NFS a file that is open stays in it
         with suppress(OSError):
@@ -110,6 +107,7 @@ def new_stage(path: Path, /) -> Stage:
             undo.callback(stage.remove)
             try_lock(stage.lock, wait=True)
             if (folder / JOURNAL).exists():
+                stage.output.mkdir()
                 undo.pop_all()
                 return stage
 
@@ -133,7 +131,7 @@ def dead_stages(path: Path, /) -> list[Stage]:
             undo.callback(stage.release)
             # Another run may have finished with it just before it was locked.
             marked = stat.S_ISREG(os.fstat(stage.lock).st_mode)
-            if marked and try_lock(stage.lock) and folder.is_dir():
+            if marked and try_lock(stage.lock) and (folder / JOURNAL).exists():
                 found.append(stage)
             else:
                 stage.release()
@@ -141,14 +139,23 @@ def dead_stages(path: Path, /) -> list[Stage]:
     return found
 
 
+def _clear(folder: Path, keep: Collection[str]) -> None:
+    for child in list(folder.iterdir()):
+        if child.name in keep:
+            continue
+        if child.is_dir() and not child.is_symlink():
+            shutil.rmtree(child)
+        else:
+            child.unlink()
+
+
 def _opened(folder: Path, flags: int = 0) -> Stage:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         how = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | flags
-        return Stage(folder, handle, os.open(JOURNAL, how, 0o666, dir_fd=handle))
-    except BaseException:
+        return Stage(folder, os.open(JOURNAL, how, 0o666, dir_fd=handle))
+    finally:
         os.close(handle)
-        raise
 
 
 def try_lock(handle: int, /, *, wait: bool = False) -> bool:
