@@ -60,6 +60,24 @@ def test_a_rename_that_fails_leaves_no_empty_file(
     assert not (tmp_path / "x.safetensors").exists()
 
 
+def test_an_interrupt_just_after_the_rename_leaves_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def interrupt(self: Path, target: Path) -> None:
+        rename(self, target)
+        raise KeyboardInterrupt("by hand")
+
+    monkeypatch.setattr(Path, "rename", interrupt)
+    with pytest.raises(KeyboardInterrupt, match="by hand") as caught:
+        commit(tmp_path / "x.safetensors")
+    assert caught.value.__notes__ == ["the output was complete by then"]
+    with open_source(tmp_path / "x.safetensors") as source:
+        assert source.read("a").tolist() == [0, 1, 2, 3]
+    assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
+
+
 @pytest.mark.parametrize("name", ["x.safetensors", "x"])
 def test_a_folder_that_cannot_be_synced_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -274,7 +274,8 @@ def _let_appear(file: Path, path: Path) -> None:
         try:
             file.rename(path)
         except BaseException:
-            path.unlink()
+            if file.exists():  # else it has been renamed, and an interrupt came just after
+                path.unlink()
             raise
 
 
