@@ -4,7 +4,8 @@ A download that is still going on may have a whole header, and zeros for what ha
 comparison after the run would then find the same zeros on both sides.
 
 A file that is removed or replaced is read to its end if it was opened with its checkpoint. DCP and
-Orbax open theirs when they are needed, so after a replacement they would mix two checkpoints.
+Orbax open theirs when they are needed, so after a replacement they would mix two checkpoints. Of
+many safetensors some are closed and opened again, but only if they have not changed (`OpenFiles`).
 """
 
 from __future__ import annotations

@@ -6,14 +6,12 @@ import errno
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.port.formats.failing import failing
 from xlayout.errors import PortError
 from xlayout.port.formats import TensorSpec, create_sink, open_files, open_source
 
@@ -42,66 +40,6 @@ def test_what_several_threads_wrote_several_threads_read(
         names = [*SPECS] * 20
         for name, found in zip(names, pool.map(source.read, names), strict=True):
             assert np.array_equal(found, values(name))
-
-
-def test_a_file_that_is_read_stays_open_whatever_others_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(open_files, "_MOST", 1)
-    paths = [tmp_path / f"file{k}" for k in range(4)]
-    for path in paths:
-        path.write_text(path.name)
-    files = open_files.OpenFiles(os.O_RDONLY)
-    with files.opened(paths[0]) as first:
-        for path in paths[1:]:
-            with files.opened(path) as other:
-                assert os.pread(other, 5, 0) == path.name.encode()
-        assert os.pread(first, 5, 0) == b"file0"
-        assert opened(tmp_path) == ["file0", "file3"]
-    with files.opened(paths[1]):
-        assert opened(tmp_path) == ["file1"]
-    files.close()
-    assert opened(tmp_path) == []
-
-
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_files_that_are_not_in_use_make_room_for_one_that_is_wanted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    paths = [tmp_path / f"file{k}" for k in range(4)]
-    for path in paths:
-        path.touch()
-    files, open_ = open_files.OpenFiles(os.O_RDONLY), os.open
-
-    def open_two(path: Path, flags: int) -> int:
-        """As many as if all other files that the process may have were open elsewhere."""
-        if len(opened(tmp_path)) >= 2:
-            failing(number)()
-        return open_(path, flags)
-
-    monkeypatch.setattr(os, "open", open_two)
-    with files.opened(paths[0]):
-        for path in paths:
-            with files.opened(path):
-                pass
-        with (
-            files.opened(paths[1]),
-            pytest.raises(OSError, match=os.strerror(number)),
-            files.opened(paths[2]),
-        ):
-            pass
-        assert opened(tmp_path) == ["file0", "file1"]
-    files.close()
-
-
-def opened(folder: Path) -> list[str]:
-    """The files in a folder that this process has open."""
-    found = []
-    for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the listing's own is gone by now
-            path = link.readlink()
-            found += [path.name] if path.parent == folder else []
-    return sorted(found)
 
 
 @pytest.mark.parametrize("format_", ["safetensors", "dcp"])

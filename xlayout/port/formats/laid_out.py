@@ -54,10 +54,10 @@ class LaidOutSink(StagedSink):
             path, specs, needed=needed, parts=sizes, single=single, key=key, beside=beside
         )
         self._sizes, self._fixed, self._places, self._extras = sizes, fixed, places, extras
-        self._files = OpenFiles(_HOW)
         self._begin()
 
     def _create(self) -> None:
+        self._files = OpenFiles(_HOW)
         for file, size in self._sizes.items():
             handle = os.open(self._staging.folder / file, _HOW | os.O_CREAT, 0o666)
             try:

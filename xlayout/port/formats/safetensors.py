@@ -12,6 +12,7 @@ from xlayout.port.formats.base import Region, Source, TensorSpec, check_out, res
 from xlayout.port.formats.config import read_config, render_config
 from xlayout.port.formats.file_names import refuse_outside
 from xlayout.port.formats.laid_out import LaidOutSink
+from xlayout.port.formats.open_files import OpenFiles
 from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.safetensors_header import (
     MAX_HEADER,
@@ -56,7 +57,8 @@ class SafetensorsSource(Source):
                 refuse_outside(folder, file)
         self.config: Mapping[str, Any] = read_config(folder / "config.json")
         self.home = folder if self.config else None
-        self._handles: dict[str, int] = {}
+        self._folder = folder.absolute()  # for files that are opened again, wherever we go
+        self._files = OpenFiles(os.O_RDONLY)
         self._entries: dict[str, tuple[str, Entry]] = {}
         files: dict[str, int] = {}
         notes: set[str] = set()
@@ -82,35 +84,34 @@ class SafetensorsSource(Source):
         box = resolve(region, entry.spec.shape)
         out = check_out(out, entry.spec.dtype, box)
         try:
-            with named(self.path / file if self.path.is_dir() else self.path):
-                read_box(self._handles[file], entry.offset, entry.spec, box, out)
+            path = self.path / file if self.path.is_dir() else self.path
+            with named(path), self._files.opened(self._folder / file) as handle:
+                read_box(handle, entry.offset, entry.spec, box, out)
         except EOFError as error:
             raise FormatError(f"{self.path}: {name!r}: {error}; the file was cut short") from error
         return out
 
     def close(self) -> None:
         """Close the files."""
-        while self._handles:
-            os.close(self._handles.popitem()[1])
+        self._files.close()
 
     def _open(self, folder: Path, file: str) -> tuple[dict[str, Entry], dict[str, str], int]:
         path = folder / file
         if not path.is_file():
             raise FormatError(f"{path}: no such file; wanted a regular file")
         try:
-            handle = self._handles[file] = os.open(path, os.O_RDONLY)
+            with named(path), self._files.opened(self._folder / file) as handle:
+                size = os.fstat(handle).st_size
+                length = int.from_bytes(os.pread(handle, 8, 0), "little")
+                room = min(MAX_HEADER, size - 8)
+                if length > room:
+                    raise FormatError(
+                        f"{path}: a header of {length} bytes in a file of {size}; "
+                        f"{max(room, 0)} at most"
+                    )
+                raw = os.pread(handle, length, 8)
         except PermissionError as error:
             raise FormatError(f"{path}: {error.strerror}; wanted a readable file") from error
-        size = os.fstat(handle).st_size
-        with named(path):
-            length = int.from_bytes(os.pread(handle, 8, 0), "little")
-        room = min(MAX_HEADER, size - 8)
-        if length > room:
-            raise FormatError(
-                f"{path}: a header of {length} bytes in a file of {size}; {max(room, 0)} at most"
-            )
-        with named(path):
-            raw = os.pread(handle, length, 8)
         return *parse_header(raw, data_size=size - 8 - length, file=str(path)), size
 
 
