@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from xlayout.errors import PortError
-from xlayout.port.change import Change, exact_dtype
+from xlayout.port.change import FLOATS, Change, exact_dtype
 from xlayout.port.formats import numpy_dtype
 
 HEADS = [1, 4, 32, 64, 80, 96, 128, 192, 256]
@@ -96,6 +97,14 @@ def test_a_count_survives_chunking() -> None:
     y = x.copy()
     y[[0, 65_535, 65_536, 199_999]] = 2
     assert Change("float32", "float32").departures(x, y) == 4
+    y[[0, 65_535, 65_536, 199_999]] = np.inf
+    assert Change("float32", "float32").overflows(x, y) == 4
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_what_is_known_of_a_float_is_what_its_dtype_says(dtype: str) -> None:
+    info = ml_dtypes.finfo(numpy_dtype(dtype))
+    assert FLOATS[dtype] == (info.nmant + 1, info.minexp, info.maxexp - 1)
 
 
 def test_integers_keep_their_dtype_or_are_refused() -> None:
@@ -155,6 +164,15 @@ def test_what_is_called_exact_brings_back_nan_as_nan(source: str, target: str) -
     y[np.isnan(y)] = 1
     y[~np.isnan(every)] = np.nan
     assert change.losses(every, y) == every.size
+
+
+def test_where_nothing_changes_every_bit_is_kept() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16)
+    for dtype in ("float16", "bfloat16"):
+        x = every.view(numpy_dtype(dtype))
+        assert np.array_equal(Change(dtype, dtype).apply(x, x.copy()[::-1]).view("u2"), every)
+    large = np.array([2**53 + 1, -(2**63)])
+    assert Change("int64", "int64").apply(large, np.empty_like(large)).tolist() == large.tolist()
 
 
 def test_nan_keeps_its_bits_where_nothing_changes() -> None:
