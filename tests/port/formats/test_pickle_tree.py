@@ -17,6 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlayout.errors import FormatError
+from xlayout.port.formats.base import TensorSpec
+from xlayout.port.formats.dcp_metadata import Item
+from xlayout.port.formats.dcp_metadata_write import render_metadata
+from xlayout.port.formats.dcp_names import ALLOWED
 from xlayout.port.formats.pickle_tree import _STEPS, Made, Name, Stored, read_pickle, show
 from xlayout.port.formats.pickle_write import write_pickle
 
@@ -49,6 +53,13 @@ def test_long_texts_bytes_and_numbers_and_shared_parts(protocol: int) -> None:
         assert read_pickle(pickle.dumps(raw, protocol), (), where="x") == raw
 
 
+def test_lengths_of_eight_bytes_are_read() -> None:
+    """As picklers write them from 4 GiB on."""
+    length = (2).to_bytes(8, "little")
+    raw = b"\x80\x04\x8d" + length + "é".encode() + b"\x8e" + length + b"ab\x86."
+    assert read_pickle(raw, (), where="x") == pickle.loads(raw) == ("é", b"ab")
+
+
 written = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
     lambda inner: (
@@ -63,6 +74,11 @@ written = st.recursive(
 @given(value=written)
 def test_python_reads_what_we_write(value: object) -> None:
     assert pickle.loads(write_pickle(value)) == value
+
+
+def test_what_we_write_is_written_again_as_it_is_read() -> None:
+    raw = render_metadata({"x": (TensorSpec("int8", (2,)), Item("__0_0.distcp", 0, 900))})
+    assert write_pickle(read_pickle(raw, ALLOWED, where="x")) == raw
 
 
 def test_integers_take_no_more_bytes_than_they_need() -> None:
