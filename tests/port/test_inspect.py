@@ -1,0 +1,34 @@
+"""What a checkpoint holds is told in a table, exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tests.port.formats.arrays import save
+from xlayout import port
+
+STRANGER = """\
+here (safetensors)
+tensor             dtype    shape     bytes
+─────────────────  ───────  ──────  ───────
+layers.{0..11}.w   float32  30 × 2  2.88 kB
+layers.{0..11}.b   int8     30        360 B
+step               int64    scalar      8 B
+layers.{12..13}.w  float32  30 × 1    240 B
+27 tensors, 1,141 elements, 3.49 kB as read; 2 files, 5.47 kB on disk
+"""
+
+
+def test_equal_tensors_of_all_layers_are_one_row(tmp_path: Path) -> None:
+    arrays = {"step": np.array(7)}
+    for n in range(14):
+        arrays[f"layers.{n}.w"] = np.zeros((30, 1 if n > 11 else 2), np.float32)
+    for n in range(12):
+        arrays[f"layers.{n}.b"] = np.zeros(30, np.int8)
+    save(tmp_path / "here", "safetensors", arrays, max_shard_size="2KB")
+    found = port.inspect(tmp_path / "here")
+    assert found.verdict.startswith(f"!no family: {tmp_path}/here: no config; wanted a config.json")
+    said = f"{tmp_path}/{STRANGER}{found.verdict[1:]}"
+    assert str(found) == said
