@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,57 @@ def test_only_so_many_shapes_are_told_and_a_missing_axis_is_one() -> None:
         account(there, LLAMA.dialects["hf"], sizes, absent=frozenset(), where="here")
     assert "embed_tokens.weight: shape (96,); wanted (96, 64) = (vocab)" in str(error.value)
     assert str(error.value).count("wanted (64,) = (embed), by the config") == 11
+    for n in (11, 12, 13):
+        del there[norm.format(n)]
+    with pytest.raises(PortError, match=r"shape \(75,\); [^\n]*, by the config$"):
+        account(there, LLAMA.dialects["hf"], sizes, absent=frozenset(), where="here")
+
+
+def test_as_many_names_as_are_shown_leave_none_to_count() -> None:
+    more = {f"z{'y' * n}": (1,) for n in range(12)}
+    assert told(complete(SIZES, **more)) == f"unexpected (12): {'; '.join(more)}"
+    assert told(complete(SIZES, **more, a=(1,))).endswith("; and 1 more")
+
+
+def complete(sizes: dict[str, int], **more: tuple[int, ...]) -> dict[str, TensorSpec]:
+    """All tensors of a model that is not tied, and more, or some of them in other shapes."""
+    places = LLAMA.dialects["hf"].places(sizes)
+    there = {place.tensor: place.rule.target_shape(sizes) for place in places}
+    return {name: TensorSpec("int8", shape) for name, shape in (there | more).items()}
+
+
+def told(there: dict[str, TensorSpec]) -> str:
+    """What is told to be wrong with it."""
+    with pytest.raises(PortError, match=r"^here: the tensors are not what the rules say:") as error:
+        account(there, LLAMA.dialects["hf"], SIZES, absent=frozenset(), where="here")
+    return str(error.value).partition("\n  ")[2]
+
+
+def test_a_vocabulary_that_is_larger_than_stated_is_told_how_to_be_ported() -> None:
+    embedding = "model.embed_tokens.weight"
+    wanted = "wanted (96, 64) = (vocab) (embed), by the config"
+    assert told(complete(SIZES, **{embedding: (128, 64)})) == (
+        f"{embedding}: shape (128, 64); {wanted}; a vocabulary that was padded is ported with "
+        "vocab_size: 128 in the config, and cut afterwards, as resize_token_embeddings of "
+        "transformers does"
+    )
+    for shape in ((80, 64), (96, 65), (128, 65)):
+        assert (
+            told(complete(SIZES, **{embedding: shape})) == f"{embedding}: shape {shape}; {wanted}"
+        )
+
+
+def test_one_tensor_too_many_is_hinted_at_by_those_that_are_there() -> None:
+    near = "model.norm.weights (did you mean model.norm.weight?)"
+    assert told(complete(SIZES, **{"model.norm.weights": (64,)})) == f"unexpected (1): {near}"
+    assert told(complete(SIZES, **{"x.9.y": (64,)})) == "unexpected (1): x.9.y"
+
+
+def test_what_is_ignored_is_not_called_unported() -> None:
+    dialect = replace(LLAMA.dialects["hf"], ignored=("x.*",), other=("x.y", "z"))
+    there = complete(SIZES, **{"x.y": (), "z": ()})
+    _, ignored, others = account(there, dialect, SIZES, absent=frozenset(), where="here")
+    assert (ignored, others) == (("x.y",), ("z",))
 
 
 def test_a_star_is_any_text() -> None:
