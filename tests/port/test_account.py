@@ -136,6 +136,13 @@ def test_one_tensor_too_many_is_hinted_at_by_those_that_are_there() -> None:
     assert told(complete(SIZES, **{"x.9.y": (64,)})) == "unexpected (1): x.9.y"
 
 
+def test_what_is_missing_and_no_head_is_only_named() -> None:
+    there = complete(SIZES)
+    del there["model.norm.weight"]
+    with pytest.raises(PortError, match=r"missing \(1\): model\.norm\.weight$"):
+        account(there, LLAMA.dialects["hf"], SIZES, absent=(), tied=LLAMA.tied, where="here")
+
+
 def test_what_is_ignored_is_not_called_unported() -> None:
     dialect = replace(LLAMA.dialects["hf"], ignored=("x.*",), other=("x.y", "z"))
     there = complete(SIZES, **{"x.y": (), "z": ()})

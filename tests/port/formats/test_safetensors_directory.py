@@ -181,6 +181,8 @@ def test_refuses_a_directory_of_files_that_no_index_joins(tmp_path: Path) -> Non
     (tmp_path / "none").mkdir()
     with pytest.raises(FormatError, match=r"a directory with nothing; wanted \*\.safetensors"):
         open_source(tmp_path / "none")
+    with pytest.raises(FormatError, match=r"none: no safetensors file; wanted one file, or one"):
+        open_source(tmp_path / "none", "safetensors")
 
 
 @pytest.mark.parametrize("indexed", [False, True])

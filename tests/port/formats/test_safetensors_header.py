@@ -142,6 +142,17 @@ def test_reads_what_the_hostile_headers_are_made_of(tmp_path: Path) -> None:
         }
 
 
+def test_a_tensor_of_no_elements_may_lie_anywhere_between_others(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    for at in (0, 24, 32):
+        path.write_bytes(
+            file_of({"z": {"dtype": "U8", "shape": [0], "data_offsets": [at, at]}} | GOOD)
+        )
+        with open_source(path) as source:
+            assert source.read("z").shape == (0,)
+            assert list(source.tensors) == ["z", "a", "b"]
+
+
 def test_a_name_that_looks_like_a_path_is_only_a_name(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(
