@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from xlayout.port.formats.base import Bounds, TensorSpec
 from xlayout.port.formats.dcp import _meet
-from xlayout.port.formats.dcp_metadata import Chunk, Entry, Item, _refuse_cover, _WrongError
+from xlayout.port.formats.dcp_metadata import (
+    Chunk,
+    Entry,
+    Item,
+    _refuse_cover,
+    _WrongError,
+    parse_metadata,
+)
+from xlayout.port.formats.dcp_metadata_write import render_metadata
 
 SHAPE = (4, 5, 3)
 boxes = st.tuples(
@@ -62,6 +70,12 @@ def test_walls_of_bricks_take_no_longer_than_rows() -> None:
     _refuse_cover((4, width), bricks)
     with pytest.raises(_WrongError, match=re.escape("[1, 19998] is in 2 chunks")):
         _refuse_cover((4, width), [*bricks, ((1, 2), (width - 2, width - 1))])
+
+
+def test_a_chunk_of_no_elements_may_take_no_bytes() -> None:
+    raw = render_metadata({"x": (TensorSpec("int8", (0, 3)), Item("file", 0, 0))})
+    found = parse_metadata(raw, where="here").tensors["x"]
+    assert (found.spec.shape, found.chunks) == ((0, 3), ())
 
 
 def test_a_tensor_is_cut_along_a_few_axes() -> None:

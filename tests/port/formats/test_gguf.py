@@ -236,6 +236,7 @@ def test_refuses_a_config_of_what_is_no_number(tmp_path: Path, key: str, value: 
         ("llama.rope.freq_base", 3, r"freq_base: 3; wanted one float"),
         ("general.alignment", [32], r"general\.alignment is \[32\]; wanted a power of two"),
         ("general.alignment", 3, r"general\.alignment is 3; wanted a power of two"),
+        ("general.alignment", 0, r"general\.alignment is 0; wanted a power of two"),
     ],
 )
 def test_refuses_metadata_of_another_kind(
