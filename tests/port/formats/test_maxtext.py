@@ -243,6 +243,7 @@ def test_the_config_is_published_beside_the_steps(tmp_path: Path) -> None:
     [
         ({"a": TensorSpec("int8", (2, 0))}, r"a: shape \(2, 0\); Orbax holds no tensor of zero"),
         ({"a.b": TensorSpec("int8", (1,))}, r"a\.b: keys with '\.' are ambiguous"),
+        ({"a/b.c": TensorSpec("int8", (1,))}, r"a/b\.c: keys with '\.' are ambiguous"),
         ({"a//b": TensorSpec("int8", (1,))}, "a//b: keys .* names without '/'"),
         ({"../b": TensorSpec("int8", (1,))}, r"\.\./b: keys .* names without '/'"),
         ({"": TensorSpec("int8", (1,))}, "keys .* names without '/'"),
