@@ -218,6 +218,16 @@ def test_any_float_of_the_metadata_is_read(tmp_path: Path) -> None:
     assert np.isnan(header.metadata["llama.not"])
 
 
+def test_a_count_of_no_experts_says_nothing(tmp_path: Path) -> None:
+    configs = []
+    for number, more in enumerate(({}, {"llama.expert_count": 0, "llama.expert_used_count": 0})):
+        path = tmp_path / f"{number}.gguf"
+        write(path, {"x": (weights(8), Kind.F32)}, **{**LLAMA, **more})
+        with open_source(path) as source:
+            configs.append(source.config)
+    assert configs[0] == configs[1]
+
+
 @pytest.mark.parametrize("key", ["rope.freq_base", "attention.layer_norm_rms_epsilon"])
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
 def test_refuses_a_config_of_what_is_no_number(tmp_path: Path, key: str, value: str) -> None:

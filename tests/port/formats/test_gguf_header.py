@@ -58,6 +58,12 @@ HOSTILE = {
         head(pairs=1) + text("k") + struct.pack("<I", 13),
         "value type 13; wanted a scalar",
     ),
+    "no value": (
+        head(pairs=2)
+        + (text("general.architecture") + struct.pack("<I", 8) + text("llama"))
+        + (text("llama.block_count") + struct.pack("<IIQ", 9, 4, 0)),
+        r"llama\.block_count: \[\]; wanted one int",
+    ),
     "key twice": (
         head(pairs=2) + 2 * (text("k") + struct.pack("<IB", 0, 1)),
         "key 'k' stands twice; wanted each key once",
