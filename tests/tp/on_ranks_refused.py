@@ -112,6 +112,17 @@ def _exact() -> tuple[nn.Module, Any, Any]:
     return made("bloom", slow_but_exact=True, pretraining_tp=2), None, {}
 
 
+def _attention() -> tuple[nn.Module, Any, Any]:
+    attention = nn.MultiheadAttention(4, 2)
+    rules = [tp.Rule("attn.out_proj", "column", gather=True)]
+    return nn.ModuleDict({"0": nn.ModuleDict({"attn": attention})}), rules, {}
+
+
+def _recurrent() -> tuple[nn.Module, Any, Any]:
+    rules = [tp.Rule("x", "sum"), tp.Rule("x.weight_ih_l0", "column")]
+    return nn.ModuleDict({"x": nn.LSTM(4, 4, bias=False)}), rules, {}
+
+
 def _layer(make: Callable[[], nn.Module], cut: Any) -> Callable[[], tuple[nn.Module, Any, Any]]:
     return lambda: (nn.ModuleDict({"x": make()}), [tp.Rule("x", cut)], {})
 
@@ -127,6 +138,10 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "wrapped already": _wrapped,
     "a norm": _layer(lambda: nn.LayerNorm(4), "column"),
     "a convolution": _layer(lambda: nn.Conv1d(4, 4, 1), "column"),
+    "a product of two inputs": _layer(lambda: nn.Bilinear(4, 4, 4), "column"),
+    "sums of rows": _layer(lambda: nn.EmbeddingBag(4, 4), "vocab"),
+    "attention of torch": _attention,
+    "a recurrent network": _recurrent,
     "a norm of heads": _norm,
     "norms of each head": _norms,
     "a norm with numbers for each head": _unlike,

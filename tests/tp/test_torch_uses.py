@@ -144,6 +144,15 @@ def test_a_module_of_experts_is_told_more_than_its_input(two: Ranks) -> None:
          "and a norm of each head is 'whole' with partial_grads=True"),
         ("a convolution", "model: 'x.weight' belongs to a Conv1d; only layers with a matrix are "
          "cut, and a norm of each head is 'whole' with partial_grads=True"),
+        ("a product of two inputs", "model: 'x.weight' belongs to a Bilinear; only layers with a "
+         "matrix are cut, and a norm of each head is 'whole' with partial_grads=True"),
+        ("sums of rows", "model: 'x.weight' belongs to a EmbeddingBag; only layers with a matrix "
+         "are cut, and a norm of each head is 'whole' with partial_grads=True"),
+        ("attention of torch", "model: '0.attn' is a MultiheadAttention, which gives its weights "
+         "to one function and calls no layer that could send anything. Leave it whole by "
+         "Rule('*.attn.*', 'whole')"),
+        ("a recurrent network", "model: 'x' is a LSTM, which gives its weights to one function and "
+         "calls no layer that could send anything. Leave it whole by Rule('x.*', 'whole')"),
         ("a norm of heads", "model: 'x.q_norm.weight' is whole on every rank, between layers "
          "that are cut: each would have a part of its gradient. Give Rule('q_norm', 'whole', "
          "partial_grads=True)"),

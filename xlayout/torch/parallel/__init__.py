@@ -7,6 +7,7 @@ Its modules, from the bottom up:
     refusals    which layers cannot have a role
     assignment  the role of each module, from a plan
     heads       the head counts that attention modules keep, set to those of one rank
+    attention   the modules that do
     saving      `save_pretrained` kept from writing one rank's parts as the whole
     model       all of this applied to a model
     clip        gradients clipped by the norm of the whole model

@@ -18,6 +18,7 @@ from xlayout.torch.parallel.refusals import (
     refuse_computed,
     refuse_embedding,
     refuse_exact,
+    refuse_function,
     refuse_kind,
     refuse_layer,
     refuse_table,
@@ -133,6 +134,10 @@ def assignments(
     """
     refuse_computed(model, plan.rules)
     found: dict[int, Assignment] = {}
+    for weight in weights:
+        if weight.axis is not None:
+            for owner in (weight.owner, _parent(weight.owner)):
+                refuse_function(owner, model.get_submodule(owner))
     summed = _summed(model, plan)
     cut = {id(weight.module) for weight in weights if weight.axis is not None}
     # The sharded matrix of a layer determines its role, whatever the plan lists before it.

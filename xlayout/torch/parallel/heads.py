@@ -8,26 +8,33 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import nn
 
 from xlayout.errors import ShardingError
+from xlayout.torch.parallel.refusals import left_whole
 
-__all__ = [
-    "counts_heads",
-    "forbid_dropout",
-    "refuse_modules_of_heads",
-    "refuse_other_heads",
-    "set_local_heads",
-    "slice_alibi",
-]
+__all__ = ["forbid_dropout", "refuse_other_heads", "set_local_heads", "slice_alibi"]
 
-_HEADS = ("num_heads", "num_attention_heads", "n_head", "n_heads", "num_q_heads")
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads")
+_HEADS = (
+    "num_heads", "num_attention_heads", "n_head", "n_heads", "num_q_heads",
+    "num_attention_heads_per_partition",
+)  # fmt: skip
+_KV_HEADS = (
+    "num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num",
+    "num_multi_query_groups_per_partition",
+)  # fmt: skip
 _GROUPS = ("num_key_value_groups", "n_rep")
-_WIDTHS = ("split_size", "embed_dim", "all_head_size")
+_SIZES = ("head_dim", "hidden_size_per_attention_head")
+_WIDTHS = ("split_size", "embed_dim", "all_head_size", "hidden_size_per_partition")
 _KV_WIDTHS = ("kv_dim",)
+_CONFIGS = ("config", "cfg", "args", "params", "hparams")
+
+_COUNT = r"heads|head_?(count|num)|(^|_)(n|nb|num|number)(_\w+)?_?head|^head$|^(n_?)?h$"
+_NO_COUNT = "dim|size|width|per|channel|feature"
 
 
 def set_local_heads(module: nn.Module, whole: tuple[int, int], own: tuple[int, int]) -> None:
@@ -41,28 +48,19 @@ def set_local_heads(module: nn.Module, whole: tuple[int, int], own: tuple[int, i
     _replace(module, _spelled(module, _HEADS, kv=False), whole[0], own[0])
     _replace(module, _spelled(module, _KV_HEADS, kv=True), whole[1], own[1])
     _replace(module, _GROUPS, whole[0] // whole[1], own[0] // max(own[1], 1))
-    size: Any = getattr(module, "head_dim", None)
+    size: Any = next((n for name in _SIZES if (n := getattr(module, name, None))), None)
     if isinstance(size, int):
         _replace(module, _WIDTHS, whole[0] * size, own[0] * size)
         _replace(module, _KV_WIDTHS, whole[1] * size, own[1] * size)
-    config: Any = getattr(module, "config", None)
-    if config is not None:
+    for name, config in _configs(module):
         numbers = {
             **_replaced(config, _HEADS, whole[0], own[0]),
             **_replaced(config, _KV_HEADS, whole[1], own[1]),
         }
         if numbers:
-            counted: Any = OwnHeads(config, numbers)
-            module.config = counted
-
-
-def counts_heads(module: nn.Module) -> bool:
-    """Whether a module, or its config, has a number of heads."""
-    return any(
-        isinstance(getattr(owner, name, None), int)
-        for owner in (module, getattr(module, "config", None))
-        for name in (*_spelled(module, _HEADS, kv=False), *_spelled(module, _KV_HEADS, kv=True))
-    )
+            is_dict = isinstance(config, Mapping)
+            counted: Any = ChainMap(numbers, config) if is_dict else OwnHeads(config, numbers)
+            setattr(module, name, counted)
 
 
 class OwnHeads:
@@ -86,33 +84,42 @@ def refuse_other_heads(name: str, module: nn.Module, heads: int) -> None:
     Raises:
         ShardingError: for such a module, whose heads would be cut in two.
     """
-    for attribute in _HEADS:
-        number = getattr(module, attribute, None)
-        if isinstance(number, int) and number != heads:
-            raise ShardingError(
-                f"model: {name!r} has {attribute}={number}; the config names {heads} heads, "
-                f"between which its layers would be cut. Name it in a rule of its own, "
-                f"{_left(name)}"
-            )
+    known = _counts(module, _HEADS)
+    spelled = known or _counts(module, _spelled(module, (), kv=False))
+    found = spelled or {
+        f"{own}.{attribute}": number
+        for own, config in _configs(module)
+        for attribute, number in _counts(config, _HEADS).items()
+    }
+    # Of attributes that only look like head counts, one may count something else.
+    others = {attribute: number for attribute, number in found.items() if number != heads}
+    if others and (known or len(others) == len(found)):
+        attribute, number = next(iter(others.items()))
+        raise ShardingError(
+            f"model: {name!r} has {attribute}={number}; the config names {heads} heads, between "
+            f"which its layers would be cut. Name it in a rule of its own, {left_whole(name)}"
+        )
 
 
-def refuse_modules_of_heads(name: str, module: nn.Module, whole: tuple[int, int]) -> None:
-    """Refuse an attention module with a list of modules, one for each head.
-
-    Raises:
-        ShardingError: for such a one: every rank would use the first of them.
-    """
-    for inner, child in module.named_modules():
-        if isinstance(child, nn.ModuleList) and len(child) > 1 and len(child) in whole:
-            raise ShardingError(
-                f"model: {name!r} has {len(child)} modules {inner!r}, one for each head, of which "
-                f"every rank would use the first. Leave it whole by {_left(name)}"
-            )
+def _counts(owner: Any, names: tuple[str, ...]) -> dict[str, int]:
+    """The attributes of these names that are numbers."""
+    found = {name: _value(owner, name) for name in names}
+    return {name: n for name, n in found.items() if _is_number(n)}
 
 
-def _left(name: str) -> str:
-    """The rule that leaves the layers of a module whole, and those of its likes."""
-    return f"Rule('{re.sub(r'[0-9]+', '*', name)}.*', 'whole')"
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _value(owner: Any, name: str) -> Any:
+    return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
+
+
+def _configs(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """The configs that a module keeps, by the names of their attributes."""
+    for name in _CONFIGS:
+        if name in vars(module):
+            yield name, vars(module)[name]
 
 
 def forbid_dropout(module: nn.Module) -> None:
@@ -146,9 +153,9 @@ def _spelled(module: nn.Module, names: tuple[str, ...], *, kv: bool) -> tuple[st
     found = [
         name
         for name, value in vars(module).items()
-        if isinstance(value, int)
-        and re.search("head", name, re.IGNORECASE)
-        and not re.search("dim|size|width|per", name, re.IGNORECASE)
+        if _is_number(value)
+        and re.search(_COUNT, name, re.IGNORECASE)
+        and not re.search(_NO_COUNT, name, re.IGNORECASE)
         and bool(re.search("kv|key|value", name, re.IGNORECASE)) == kv
     ]
     return tuple(dict.fromkeys((*names, *found)))
@@ -161,7 +168,7 @@ def _replace(owner: Any, names: tuple[str, ...], before: int, now: int) -> None:
 
 
 def _replaced(owner: Any, names: tuple[str, ...], before: int, now: int) -> dict[str, int]:
-    found = {name: getattr(owner, name, None) for name in names}
+    found = {name: _value(owner, name) for name in names}
     return {name: now for name, n in found.items() if n == before and not isinstance(n, bool)}
 
 

@@ -9,15 +9,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from xlayout.errors import ShardingError
 from xlayout.torch.parallel.assignment import Weight, assignments, weights_of
-from xlayout.torch.parallel.heads import (
-    counts_heads,
-    forbid_dropout,
-    refuse_modules_of_heads,
-    refuse_other_heads,
-    set_local_heads,
-    slice_alibi,
-)
-from xlayout.torch.parallel.roles import assign_role
+from xlayout.torch.parallel.attention import attentions_of, count_heads
+from xlayout.torch.parallel.roles import WithRole, assign_role
 from xlayout.torch.parallel.saving import guard_save_pretrained
 from xlayout.torch.parallel.tp_group import TPGroup
 
@@ -53,14 +46,15 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, plan: TensorPlan) -> nn.Modu
     group = TPGroup.of_mesh(mesh)
     weights = weights_of(model, plan)
     assigned = assignments(model, plan, weights, group)
-    parents = _attention(model, plan)
+    attentions = attentions_of(model, weights, plan)
     made: dict[int, nn.Parameter] = {}
     for weight in weights:
         _cut(weight, group.rank, made)
     for each in assigned:
         assign_role(each.module, each.role, each.copies, each.counted)
-    if parents:
-        _count_heads(parents, plan, group.rank)
+    for attention in attentions:
+        count_heads(attention, plan, group.rank)
+    _call_layers(model)
     if plan.parts > 1:
         guard_save_pretrained(model)
     return model
@@ -96,37 +90,14 @@ def _shift_padding(module: nn.Embedding, rows: range) -> None:
         module.padding_idx = module.padding_idx - rows.start if inside else None
 
 
-def _attention(model: nn.Module, plan: TensorPlan) -> list[nn.Module]:
-    """The modules whose layers are cut between heads.
+def _call_layers(model: nn.Module) -> None:
+    """Make torch's encoders call their layers, where they would rather call one function.
 
-    Around a layer there may be a module that counts none, as an adapter is: then it is the one
-    around that which does.
+    That function, for evaluation without gradients, takes the weights and would not sum anything.
     """
-    found: dict[str, None] = {}
-    for name, placed in plan.items():
-        rule = placed.rule
-        if rule is None or rule.cut != "column" or rule.gather or not rule.between_heads:
-            continue
-        layer, _, leaf = name.rpartition(".")
-        owner = layer.rpartition(".")[0] if leaf in ("weight", "bias") else layer
-        around = owner.rpartition(".")[0]
-        inner, outer = model.get_submodule(owner), model.get_submodule(around)
-        found[owner] = None
-        if counts_heads(outer) and not counts_heads(inner):
-            found[around] = None
-    heads, kv_heads = plan.numbers.heads or 0, plan.numbers.kv_heads or 0
-    for name in found:
-        refuse_other_heads(name, model.get_submodule(name), heads)
-        refuse_modules_of_heads(name, model.get_submodule(name), (heads, kv_heads))
-    return [model.get_submodule(name) for name in found]
-
-
-def _count_heads(parents: list[nn.Module], plan: TensorPlan, rank: int) -> None:
-    own = [plan.heads_on(r) for r in range(plan.parts)]
-    whole = plan.numbers.heads or 0, plan.numbers.kv_heads or 0
-    first = sum(before for before, _ in own[:rank])
-    for module in parents:
-        set_local_heads(module, whole, own[rank])
-        if len(set(own)) > 1:
-            forbid_dropout(module)
-        slice_alibi(module, whole[0], first, own[rank][0])
+    for module in model.modules():
+        if any(isinstance(layer, WithRole) for layer in module.modules()):
+            if isinstance(module, nn.TransformerEncoderLayer):
+                module.activation_relu_or_gelu = 0
+            elif isinstance(module, nn.TransformerEncoder):
+                module.use_nested_tensor = False

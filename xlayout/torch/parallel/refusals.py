@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "is_flat",
+    "left_whole",
     "refuse_beside",
     "refuse_between",
     "refuse_bias",
@@ -28,6 +29,7 @@ __all__ = [
     "refuse_computed",
     "refuse_embedding",
     "refuse_exact",
+    "refuse_function",
     "refuse_kind",
     "refuse_layer",
     "refuse_table",
@@ -108,6 +110,26 @@ def refuse_exact(name: str, module: nn.Module) -> None:
         )
 
 
+def left_whole(name: str) -> str:
+    """The rule that leaves the layers of a module whole, and those of its likes."""
+    pattern = f"{re.sub(r'[0-9]+', '*', name)}.*" if name else "*"
+    return f"Rule({pattern!r}, 'whole')"
+
+
+def refuse_function(name: str, module: nn.Module) -> None:
+    """Refuse a module that gives its weights, and those of its layers, to one function.
+
+    Raises:
+        ShardingError: for attention or a recurrent network of torch: no layer in it is called.
+    """
+    if isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+        kind = type(module).__name__
+        raise ShardingError(
+            f"model: {name!r} is a {kind}, which gives its weights to one function and calls no "
+            f"layer that could send anything. Leave it whole by {left_whole(name)}"
+        )
+
+
 def refuse_class(name: str, parameter: nn.Parameter) -> None:
     """Refuse a parameter whose values are packed or sharded already.
 
@@ -125,9 +147,9 @@ def refuse_kind(name: str, module: nn.Module, ndim: int) -> None:
     """Refuse to shard a layer that does not multiply by a matrix.
 
     Raises:
-        ShardingError: for a norm, or a convolution.
+        ShardingError: for a norm, a convolution, or another that does more than that.
     """
-    if ndim < 2 or isinstance(module, _ConvNd):
+    if ndim < 2 or isinstance(module, _ConvNd | nn.Bilinear | nn.EmbeddingBag):
         raise ShardingError(
             f"model: {name!r} belongs to a {type(module).__name__}; only layers with a matrix are "
             "cut, and a norm of each head is 'whole' with partial_grads=True"
