@@ -262,5 +262,5 @@ def _of_layer(weight: Weight, axis: int, plan: TensorPlan, group: TPGroup) -> Ro
         return Row(group, features if rule.scatter else None, axis == len(placed.shape) - 2)
     if rule.cut == "vocab" and isinstance(module, nn.Embedding):
         refuse_embedding(weight.name, module, runs)
-        return Vocab(group, runs[group.rank][0])
+        return Vocab(group, runs[group.rank][0], placed.shape[0])
     return Column(group, features if rule.gather or rule.cut == "vocab" else None)

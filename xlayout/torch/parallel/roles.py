@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from xlayout.errors import ShardingError
 from xlayout.torch.parallel.tp_group import Copies, Features, TPGroup
 
 __all__ = ["Alone", "Column", "Experts", "Role", "Row", "Tail", "Vocab", "WithRole", "assign_role"]
@@ -52,11 +53,13 @@ class Column(Role):
 
     gather: Features | None
 
-    def run(self, _module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
+    def run(self, module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
         """The layer's outputs; the gradient of its input is summed."""
         given, named = _with_input(self.group.shared, given, named)
         made = forward(*given, **named)
-        return made if self.gather is None else self.group.gathered(made, self.gather)
+        if self.gather is None:
+            return made
+        return self.group.gathered(_tensor(made, module), self.gather)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,10 @@ class Row(Role):
         if self.scatter is not None:
             own = partial(self.group.scattered, features=self.scatter)
             given, named = _with_input(own, given, named)
+        _with_input(partial(_refuse_whole, module, transposed=self.transposed), given, named)
         bias: Any = getattr(module, "bias", None)
         if bias is None:
-            return self.group.summed(forward(*given, **named))
+            return self.group.summed(_tensor(forward(*given, **named), module))
         weight: Any = module.weight
         (x,) = (*given, *named.values())
         made = nn.functional.linear(x, weight.mT if self.transposed else weight)
@@ -91,15 +95,19 @@ class Vocab(Role):
 
     Attributes:
         rows: the rows of this rank.
+        words: how many rows all ranks have.
     """
 
     rows: range
+    words: int
 
     def run(self, _module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
         """The rows, summed over the ranks: only the one that holds a row contributes to it."""
         (ids,) = (*given, *named.values())
         own = (ids >= self.rows.start) & (ids < self.rows.stop)
-        made = forward(torch.where(own, ids - self.rows.start, 0))
+        # A row of another rank is read as the first here, one that no rank has as -1: an error.
+        elsewhere = ((ids >= 0) & (ids < self.words)).to(ids.dtype) - 1
+        made = forward(torch.where(own, ids - self.rows.start, elsewhere))
         return self.group.summed(made.masked_fill(~own[..., None], 0))
 
 
@@ -108,10 +116,11 @@ class Experts(Role):
 
     __slots__ = ()
 
-    def run(self, _module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
+    def run(self, module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
         """The module's outputs, summed, like the gradients of all its inputs."""
         shared = {name: self._shared(x) for name, x in named.items()}
-        return self.group.summed(forward(*map(self._shared, given), **shared))
+        made = forward(*map(self._shared, given), **shared)
+        return self.group.summed(_tensor(made, module))
 
     def _shared(self, x: Any) -> Any:
         tracked = isinstance(x, torch.Tensor) and x.is_floating_point()
@@ -128,9 +137,10 @@ class Tail(Role):
 
     size: int
 
-    def run(self, _module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
+    def run(self, module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
         """The layer's outputs; the gradients of the last ones are summed."""
-        head, tail = forward(*given, **named).tensor_split([-self.size], dim=-1)
+        made = _tensor(forward(*given, **named), module)
+        head, tail = made.tensor_split([-self.size], dim=-1)
         return torch.cat([head, self.group.shared(tail)], dim=-1)
 
 
@@ -138,8 +148,39 @@ def _with_input(change: Callable[[Any], Any], given: Any, named: dict[str, Any])
     """A layer's arguments with its input, the first of them, changed."""
     if given:
         return (change(given[0]), *given[1:]), named
-    name = next(iter(named))
-    return given, {**named, name: change(named[name])}
+    name = next(iter(named), None)
+    return given, named if name is None else {**named, name: change(named[name])}
+
+
+def _tensor(made: Any, module: nn.Module) -> torch.Tensor:
+    """What a layer returned, if it is a tensor: of other things no part is sent."""
+    if not isinstance(made, torch.Tensor):
+        raise TypeError(
+            f"model: a {_kind(module)} returned a {type(made).__name__}, and what it returns is "
+            "put together from all ranks; wanted a tensor, or leave the layer 'whole'"
+        )
+    return made
+
+
+def _refuse_whole(module: nn.Module, x: Any, *, transposed: bool) -> None:
+    """Refuse an input with the features of all ranks.
+
+    Raises:
+        ShardingError: for one that has other features than the layer has rows.
+    """
+    weight: Any = module.weight
+    rows = weight.shape[-2 if transposed else -1]
+    if isinstance(x, torch.Tensor) and x.ndim and x.shape[-1] != rows:
+        raise ShardingError(
+            f"model: a {_kind(module)} that is cut by rows has {rows} on this rank, and its input "
+            f"{x.shape[-1]} features; give its rule scatter=True if it comes whole, or cut the "
+            "layer before it by 'column' and between the same features"
+        )
+
+
+def _kind(module: nn.Module) -> str:
+    """The name of a layer's own class."""
+    return type(module).__name__.removeprefix("Parallel")
 
 
 class WithRole(nn.Module):

@@ -1,0 +1,45 @@
+"""Layers on several ranks do what they do on one, or say why they cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.shard.pool import Ranks
+from tests.tp import on_ranks_layers
+
+pytestmark = pytest.mark.distributed
+
+
+def test_an_encoder_of_torch_calls_its_layers(two: Ranks) -> None:
+    """In evaluation it would rather call one function with their weights, which sums nothing."""
+    two(on_ranks_layers.encoded, 2)
+
+
+def test_a_word_that_is_in_no_rank_s_vocabulary_is_refused_as_on_one(two: Ranks) -> None:
+    assert two(on_ranks_layers.looked_up, 2, [0, 2, 3, 5]) == [""] * 2
+    for ids in ([0, 6], [-1]):
+        assert two(on_ranks_layers.looked_up, 2, ids) == ["index out of range in self"] * 2
+
+
+@pytest.mark.parametrize("case", ["row, whole", "row, whole, with a bias"])
+def test_a_whole_input_of_a_layer_that_takes_a_part_is_refused(two: Ranks, case: str) -> None:
+    assert two(on_ranks_layers.called_wrongly, 2, case) == [
+        "ShardingError: model: a Linear that is cut by rows has 2 on this rank, and its input 4 "
+        "features; give its rule scatter=True if it comes whole, or cut the layer before it by "
+        "'column' and between the same features"
+    ] * 2  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["row, pair", "column, pair", "tail, pair", "sum, pair"])
+def test_only_a_tensor_is_put_together(two: Ranks, case: str) -> None:
+    kind = "Experts" if case == "sum, pair" else "Pair"
+    assert two(on_ranks_layers.called_wrongly, 2, case) == [
+        f"TypeError: model: a {kind} returned a tuple, and what it returns is put together from "
+        "all ranks; wanted a tensor, or leave the layer 'whole'"
+    ] * 2  # fmt: skip
+
+
+def test_a_layer_that_is_given_nothing_says_so(two: Ranks) -> None:
+    assert two(on_ranks_layers.called_wrongly, 2, "nothing") == [
+        "TypeError: Linear.forward() missing 1 required positional argument: 'input'"
+    ] * 2  # fmt: skip
