@@ -132,6 +132,7 @@ def test_heads_that_ranks_cannot_share_are_not_counted() -> None:
         (("heads",), 24, 8, Numbers(12, 4), SizeError,
          "12 heads with 4 for keys and values cannot be shared by 8 ranks. Numbers of ranks that "
          "can: 1 to 4, 12"),
+        (("heads",), 15, 2, Numbers(5, 1), SizeError, "Numbers of ranks that can: 1, 5$"),
         (("heads",), 24, 5, Numbers(12, 4), SizeError, "cannot be shared by 5 ranks"),
         (("heads",), 24, 6, Numbers(12, 4), SizeError, "cannot be shared by 6 ranks"),
         (("groups",), 24, 12, Numbers(12, 4), SizeError,

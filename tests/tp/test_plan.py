@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,3 +119,33 @@ def test_a_number_below_one_is_refused(argument: str) -> None:
     numbers = {"parts": 2, argument: 0}
     with pytest.raises(SizeError, match=f"^{argument}: 0; wanted at least 1"):
         plan({"mlp.up_proj.weight": (6, 4)}, rules="llama", **numbers)
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "text"),
+    [
+        ("llama", TypeError, "config: 'llama'; wanted an object or a dict that names head counts"),
+        (4, TypeError, "config: 4; wanted an object or a dict that names head counts"),
+        ([4], TypeError, r"config: \[4\]; wanted an object or a dict that names head counts"),
+        ({"n_head": "4"}, TypeError, "config: n_head: '4' is a str; wanted an int"),
+        ({"n_head": 0}, SizeError, "config: n_head: 0; wanted at least 1"),
+        ({"n_head": 4, "n_kv_heads": [1, 2]}, TypeError, r"config: n_kv_heads: \[1, 2\] is a list"),
+    ],
+)
+def test_a_config_without_numbers_is_refused_by_its_key(
+    config: Any, kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind, match=f"^{text}"):
+        plan({"self_attn.q_proj.weight": (16, 4)}, 2, rules="llama", config=config)
+
+
+def test_a_class_of_modules_is_no_module() -> None:
+    with pytest.raises(TypeError, match="weights: a type; wanted a dict of names and arrays"):
+        plan(Module, 2, rules="llama")
+
+
+class Module:
+    """What has a state dict."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}

@@ -98,9 +98,17 @@ def test_a_word_that_means_nothing_is_refused(options: dict[str, Any], text: str
         Rule("x", **{"cut": "column", **options})
 
 
+@pytest.mark.parametrize("option", ["gather", "scatter", "partial_grads"])
+def test_an_option_is_true_or_false(option: str) -> None:
+    with pytest.raises(TypeError, match=f"^{option}: 'no'; wanted True or False"):
+        Rule("x", "column", **{option: "no"})  # type: ignore[arg-type]
+
+
 def test_what_is_no_text_is_refused() -> None:
     with pytest.raises(TypeError, match="pattern: 3; wanted a str"):
         Rule(3, "column")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="tail: 4; wanted a key of the config, a str, or None"):
+        Rule("kv_a_proj", "whole", tail=4)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="features: None; wanted a str"):
         Rule("x", "column", None)  # type: ignore[arg-type]
 
@@ -131,6 +139,7 @@ def test_a_config_names_its_preset(said: dict[str, Any], preset: str | None) -> 
     ("rules", "kind", "text"),
     [
         ("lama", LayoutError, "rules: 'lama'; wanted one of 'gemma', .*'llama'"),
+        ([], ShardingError, "rules: there are none; leave them out for those of the config"),
         (7, TypeError, "rules: 7; wanted a list of Rule, or a dict of patterns to styles"),
         ([("mlp", "column")], TypeError, r"rules: \('mlp', 'column'\); wanted a Rule"),
         ([Rule("nowhere", "row")], ShardingError, "none of the 1 names a weight .* as 'a.weight'"),

@@ -190,7 +190,13 @@ def test_other_models_and_meshes_are_refused() -> None:
     for model, mesh, kind, text in (
         ([1], None, TypeError, "model: a list; wanted a torch.nn.Module, or nested dicts of JAX"),
         (torch.nn.Linear(2, 2), None, TypeError, "mesh: a NoneType; wanted a torch DeviceMesh"),
-        ({}, None, TypeError, "mesh: a NoneType; wanted a jax.sharding.Mesh"),
+        (
+            {},
+            None,
+            TypeError,
+            "mesh: a NoneType; wanted a jax.sharding.Mesh, as nested dicts run in "
+            "JAX; of torch, give the module itself",
+        ),
     ):
         with pytest.raises(kind, match=text):
             tp.parallelize(model, mesh)

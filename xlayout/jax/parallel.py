@@ -25,7 +25,10 @@ def tp_mesh(mesh: Any) -> tuple[tuple[Mesh, str], int]:
         ShardingError: for several axes of which none is "tp".
     """
     if not isinstance(mesh, Mesh):
-        raise TypeError(f"mesh: a {type(mesh).__name__}; wanted a jax.sharding.Mesh")
+        raise TypeError(
+            f"mesh: a {type(mesh).__name__}; wanted a jax.sharding.Mesh, as nested dicts run in "
+            "JAX; of torch, give the module itself"
+        )
     if len(mesh.axis_names) > 1 and "tp" not in mesh.axis_names:
         raise ShardingError(f"mesh: axes {mesh.axis_names}; wanted one axis, or one named 'tp'")
     axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else "tp"

@@ -106,7 +106,7 @@ def _refuse_unshared(terms: Sequence[str], parts: int, heads: int, kv_heads: int
     how = f"{heads} heads with {kv_heads} for keys and values"
     if not shared:
         how += ", in groups that cannot be copied without their queries"
+    few = f"1 to {kv_heads}" if kv_heads > 1 else "1"
     raise SizeError(
-        f"{how} cannot be shared by {parts} ranks. Numbers of ranks that can: "
-        f"1 to {kv_heads}{''.join(more)}"
+        f"{how} cannot be shared by {parts} ranks. Numbers of ranks that can: {few}{''.join(more)}"
     )

@@ -70,7 +70,7 @@ def text_of(config: Any) -> Any:
 def numbers_of(config: Any) -> Numbers:
     """The head counts in a config, or in that of the text model inside it."""
     config = text_of(config)
-    heads, kv = _first_value(config, _HEADS), _first_value(config, _KV_HEADS)
+    heads, kv = _first_number(config, _HEADS), _first_number(config, _KV_HEADS)
     if config_value(config, "multi_query") and not config_value(config, "new_decoder_architecture"):
         kv = 1
     if config_value(config, "multi_query_attention") is False:
@@ -78,6 +78,7 @@ def numbers_of(config: Any) -> Numbers:
     return Numbers(heads, kv)
 
 
-def _first_value(config: Any, names: Sequence[str]) -> Any:
-    values = (config_value(config, name) for name in names)
-    return next((value for value in values if value is not None), None)
+def _first_number(config: Any, names: Sequence[str]) -> int | None:
+    values = ((name, config_value(config, name)) for name in names)
+    found = (integer(n, f"config: {name}", 1) for name, n in values if n is not None)
+    return next(found, None)

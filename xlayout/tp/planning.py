@@ -48,7 +48,7 @@ def plan(
         are listed as `unmatched`.
 
     Raises:
-        TypeError: for weights or rules of another type.
+        TypeError: for weights, rules or a config of another type.
         LayoutError: for no weights, two of one name, or an unknown preset.
         ShardingError: if there are no rules for the model, or none of them matches; for heads whose
             number is unknown, or differs between the weights of a layer; for segments that the next
@@ -63,6 +63,8 @@ def plan(
     """
     parts, grain = integer(parts, "parts", 1), integer(grain, "grain", 1)
     config = getattr(weights, "config", None) if config is None else config
+    if isinstance(config, str | int | float | Sequence):
+        raise TypeError(f"config: {config!r}; wanted an object or a dict that names head counts")
     chosen, numbers = _rules(rules, config), numbers_of(config)
     shapes = {name: _shape(name, x) for name, x in flatten(weights, "weights").items()}
     if not shapes:
@@ -82,6 +84,8 @@ def plan(
         rule, leaf = found
         sharding = _sharding(name, shape, rule, leaf, mesh, numbers, grain)
         placed[name] = Placed(shape, sharding, rule, _tail(rule, config))
+    if not chosen:
+        raise ShardingError("rules: there are none; leave them out for those of the config")
     if not any(p.rule for p in placed.values()):
         some = next(iter(placed))
         raise ShardingError(

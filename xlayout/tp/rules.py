@@ -50,7 +50,8 @@ class Rule:
         stored: "out_in", or "in_out": the weight is the transpose (a kernel of flax always is).
 
     Raises:
-        TypeError: for a pattern or features that are not text.
+        TypeError: for a pattern, features or a tail that are not text; for another option that is
+            not True or False.
         LayoutError: for an unknown word, or words that contradict each other.
 
     >>> Rule("self_attn.q_proj", "column", "heads").match("model.layers.3.self_attn.q_proj.bias")
@@ -70,6 +71,11 @@ class Rule:
         for name in ("pattern", "features"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name}: {getattr(self, name)!r}; wanted a str")
+        if not isinstance(self.tail, str | None):
+            raise TypeError(f"tail: {self.tail!r}; wanted a key of the config, a str, or None")
+        for name in ("gather", "scatter", "partial_grads"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name}: {getattr(self, name)!r}; wanted True or False")
         one_of("cut", self.cut, get_args(Cut))
         one_of("stored", self.stored, get_args(Stored))
         for unit in self.terms:

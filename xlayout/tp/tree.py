@@ -18,8 +18,9 @@ def flatten(weights: Any, argument: str) -> dict[str, Any]:
         TypeError: for something that is neither a mapping nor a module with a state dict.
         LayoutError: for two leaves of one name.
     """
-    if not isinstance(weights, Mapping) and callable(getattr(weights, "state_dict", None)):
-        weights = weights.state_dict()
+    own = getattr(weights, "state_dict", None)
+    if not isinstance(weights, Mapping | type) and callable(own):
+        weights = own()
     if not isinstance(weights, Mapping):
         raise TypeError(
             f"{argument}: a {type(weights).__name__}; wanted a dict of names and arrays, nested or "
