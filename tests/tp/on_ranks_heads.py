@@ -21,7 +21,9 @@ RULES = [
     tp.Rule("*q", "column", "heads"),
     tp.Rule("*k", "column", "kv_heads"),
     tp.Rule("*v", "column", "kv_heads"),
-    tp.Rule("o", "row", "heads"),
+    tp.Rule("*o", "row", "heads"),
+    tp.Rule("scales", "column", "heads"),
+    tp.Rule("core.norm", "whole", partial_grads=True),
     tp.Rule("o.0", "row", "heads"),
     tp.Rule("bank.*", "column", gather=True),
 ]
@@ -60,9 +62,12 @@ class Core(nn.Module):
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.num_heads, self.attn_dropout = heads, nn.Dropout(0.1)
+        self.norm = nn.LayerNorm(4)
 
     def forward(self, *qkv: torch.Tensor) -> torch.Tensor:
-        return attend(*qkv, self.num_heads, self.num_heads)
+        made = attend(*qkv, self.num_heads, self.num_heads)
+        y: torch.Tensor = self.norm(made.unflatten(-1, (self.num_heads, -1))).flatten(-2)
+        return y
 
 
 class Inner(Plain):
@@ -83,12 +88,12 @@ class Deep(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.num_heads, self.o = 4, nn.Linear(16, 16)
+        self.num_heads, self.made_o = 4, nn.Linear(16, 16)
         self.made = nn.ModuleDict({n: nn.ModuleDict({n: nn.Linear(16, 16)}) for n in "qkv"})
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         qkv = (layer[name](x) for name, layer in self.made.items())  # type: ignore[operator]
-        y: torch.Tensor = self.o(attend(*qkv, self.num_heads, self.num_heads))
+        y: torch.Tensor = self.made_o(attend(*qkv, self.num_heads, self.num_heads))
         return y
 
 
@@ -98,7 +103,7 @@ class Told(Plain):
     def __init__(self, name: str, config: Any, read: Callable[[Any], int]) -> None:
         super().__init__()
         del self.heads, self.kv_heads
-        self.name, self.read = name, read
+        self.name, self.read, self.split_heads = name, read, True
         setattr(self, name, config)
 
     def counts(self) -> tuple[int, int]:
@@ -112,11 +117,26 @@ class Short(Plain):
     def __init__(self) -> None:
         super().__init__()
         del self.heads, self.kv_heads
-        self.h, self.d_head = 4, 4
+        self.h, self.d_head, self.heads_per_group = 4, 4, 4
 
     def counts(self) -> tuple[int, int]:
-        assert self.d_head == 4
+        assert self.d_head == self.heads_per_group == 4
         return self.h, self.h
+
+
+class Scaled(Plain):
+    """Attention in groups, of which every head has a number."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+        self.scales = nn.Parameter(torch.linspace(1, 2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = attend(self.q(x), self.k(x), self.v(x), *self.counts())
+        y: torch.Tensor = self.o(
+            (made.unflatten(-1, (self.heads, -1)) * self.scales[:, None]).flatten(-2)
+        )
+        return y
 
 
 class Index(nn.Module):
@@ -189,6 +209,8 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "a dict": lambda: Told("config", {"n_heads": 4}, itemgetter("n_heads")),
     "short names": Short,
     "beside others": Indexed,
+    "grouped": Scaled,
+    "by itself": Plain,
     "chatglm": Partitioned,
     "unequal": lambda: Inner(3),
     "other numbers": lambda: put(Plain(), "memory_heads", 7),
@@ -198,12 +220,25 @@ CASES: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+class Around(nn.Module):
+    """A model that has attention in it, and counts all heads."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.num_heads, self.self_attention = 4, attention
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.self_attention(x)
+        return y
+
+
 def counted(rank: int, ranks: int, case: str, training: bool = False) -> str:
     """The error of a case, if it has one; else results and gradients are those of the whole."""
     torch.manual_seed(0)
-    whole = nn.ModuleDict({"self_attention": CASES[case]()}).eval()
+    attention = CASES[case]().eval()
+    whole: Any = attention if case == "by itself" else Around(attention)
     heads = {"unequal": 3}.get(case, 4)
-    kv_heads = {"beside others": 1, "chatglm": 2}.get(case, heads)
+    kv_heads = {"beside others": 1, "chatglm": 2, "grouped": 2}.get(case, heads)
     options: dict[str, Any] = {
         "config": {"num_attention_heads": heads, "multi_query_group_num": kv_heads},
         "rules": case if case in tp.PRESETS else RULES,
@@ -212,10 +247,11 @@ def counted(rank: int, ranks: int, case: str, training: bool = False) -> str:
         plan = tp.plan(whole, ranks, **options)
         model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), **options).train(training)
         x = torch.linspace(-1, 1, 6 * 4 * heads).sin().reshape(2, 3, 4 * heads)
-        made = [m["self_attention"](x) for m in (whole, model)]
+        made = [m(x) for m in (whole, model)]
     except ShardingError as error:
         return str(error)
     torch.testing.assert_close(made[1], made[0])
+    assert isinstance(model, Plain) or model.num_heads == 4
     for y in made:
         y.square().sum().backward()
     for name, weight in model.named_parameters():

@@ -57,7 +57,10 @@ def test_parameters_are_themselves(two: Ranks) -> None:
     two(on_ranks_uses.read, 2)
 
 
-@pytest.mark.parametrize("name", ["num_heads", "nheads", "heads", "n_heads_q"])
+@pytest.mark.parametrize(
+    "name",
+    ["num_heads", "nheads", "heads", "n_heads_q", "num_attn_head", "head", "head_count", "n_h"],
+)
 def test_heads_are_counted_under_other_names(two: Ranks, name: str) -> None:
     assert two(on_ranks_uses.spelled, 2, name, 6) == [""] * 2
 
@@ -75,7 +78,8 @@ def test_unequal_heads_with_dropout_are_refused_in_training(
     two: Ranks, four: Ranks, dropout: Any
 ) -> None:
     of_heads = {"attn_dropout": dropout, "drop_path": torch.nn.Identity()}
-    of_results = {"resid_dropout": dropout}
+    of_results = {"resid_dropout": dropout, "hidden_drop": dropout, "out_drop": dropout}
+    of_results |= {"output_drop": dropout, "attn_dropout": 0.0, "scaling": 0.5}
     assert two(on_ranks_uses.spelled, 2, "num_heads", 6, of_heads) == [""] * 2
     assert four(on_ranks_uses.spelled, 4, "num_heads", 6, of_results) == [""] * 4
     assert four(on_ranks_uses.spelled, 4, "num_heads", 6, of_heads) == [

@@ -47,7 +47,7 @@ def set_local_heads(module: nn.Module, whole: tuple[int, int], own: tuple[int, i
     """
     _replace(module, _spelled(module, _HEADS, kv=False), whole[0], own[0])
     _replace(module, _spelled(module, _KV_HEADS, kv=True), whole[1], own[1])
-    _replace(module, _GROUPS, whole[0] // whole[1], own[0] // max(own[1], 1))
+    _replace(module, _GROUPS, whole[0] // whole[1], own[0] // own[1])
     size: Any = next((n for name in _SIZES if (n := getattr(module, name, None))), None)
     if isinstance(size, int):
         _replace(module, _WIDTHS, whole[0] * size, own[0] * size)
@@ -84,17 +84,13 @@ def refuse_other_heads(name: str, module: nn.Module, heads: int) -> None:
     Raises:
         ShardingError: for such a module, whose heads would be cut in two.
     """
-    known = _counts(module, _HEADS)
-    spelled = known or _counts(module, _spelled(module, (), kv=False))
-    found = spelled or {
+    found = _counts(module, _spelled(module, _HEADS, kv=False)) or {
         f"{own}.{attribute}": number
         for own, config in _configs(module)
         for attribute, number in _counts(config, _HEADS).items()
     }
-    # Of attributes that only look like head counts, one may count something else.
-    others = {attribute: number for attribute, number in found.items() if number != heads}
-    if others and (known or len(others) == len(found)):
-        attribute, number = next(iter(others.items()))
+    if found and heads not in found.values():  # one of several may count something else
+        attribute, number = next(iter(found.items()))
         raise ShardingError(
             f"model: {name!r} has {attribute}={number}; the config names {heads} heads, between "
             f"which its layers would be cut. Name it in a rule of its own, {left_whole(name)}"
@@ -169,7 +165,7 @@ def _replace(owner: Any, names: tuple[str, ...], before: int, now: int) -> None:
 
 def _replaced(owner: Any, names: tuple[str, ...], before: int, now: int) -> dict[str, int]:
     found = {name: _value(owner, name) for name in names}
-    return {name: now for name, n in found.items() if n == before and not isinstance(n, bool)}
+    return {name: now for name, n in found.items() if n == before}
 
 
 def slice_alibi(module: nn.Module, heads: int, first: int, own: int) -> None:
