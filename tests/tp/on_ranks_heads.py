@@ -117,9 +117,11 @@ class Short(Plain):
     def __init__(self) -> None:
         super().__init__()
         del self.heads, self.kv_heads
+        self.config = SimpleNamespace(scale=1.0)  # names no heads, and stays as it is
         self.h, self.d_head, self.heads_per_group = 4, 4, 4
 
     def counts(self) -> tuple[int, int]:
+        assert type(self.config) is SimpleNamespace
         assert self.d_head == self.heads_per_group == 4
         return self.h, self.h
 

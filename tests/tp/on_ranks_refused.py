@@ -11,7 +11,13 @@ from torch import nn
 from tests.tp.models import made
 from xlayout import tp
 
-__all__ = ["LAYERS"]
+__all__ = ["BETWEEN", "LAYERS", "Packed"]
+
+BETWEEN = (
+    "q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_layer_norm", "qnorm",
+    "query_layer_norm", "act", "activation", "act_fn", "activation_func",
+)  # fmt: skip
+"""Names of norms of heads, and of activations."""
 
 
 class Scaled(nn.Linear):
@@ -80,6 +86,33 @@ def _norm() -> tuple[nn.Module, Any, Any]:
     return nn.ModuleDict({"x": attention}), rules, {"config": {"num_attention_heads": 2}}
 
 
+class Gamma(nn.Module):
+    """A number for each feature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(4))
+
+
+class Slope(nn.Module):
+    """An activation whose parameter has a name of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.ones(()))
+
+
+def _between(name: str) -> Callable[[], tuple[nn.Module, Any, Any]]:
+    inner: nn.Module = Slope() if name == "act" else nn.LayerNorm(2, bias=False)
+    layers = {"q": nn.Linear(4, 4), name: inner, "o": nn.Linear(4, 4)}
+    rules = [tp.Rule("q", "column"), tp.Rule("o", "row")]
+    return lambda: (nn.ModuleDict({"x": nn.ModuleDict(layers)}), rules, {})
+
+
+def _words(**option: Any) -> Callable[[], tuple[nn.Module, Any, Any]]:
+    return _layer(lambda: nn.Embedding(8, 4, **option), "vocab")
+
+
 def _activation() -> tuple[nn.Module, Any, Any]:
     layers = {"up": nn.Linear(4, 4), "act_fn": nn.PReLU(), "down": nn.Linear(4, 4)}
     rules = [tp.Rule("up", "column"), tp.Rule("down", "row")]
@@ -142,6 +175,11 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "sums of rows": _layer(lambda: nn.EmbeddingBag(4, 4), "vocab"),
     "attention of torch": _attention,
     "a recurrent network": _recurrent,
+    "a vector": lambda: (nn.ModuleDict({"x": Gamma()}), [tp.Rule("x.gamma", "column")], {}),
+    "max_norm": _words(max_norm=1.0),
+    "scale_grad_by_freq": _words(scale_grad_by_freq=True),
+    "sparse": _words(sparse=True),
+    **{name: _between(name) for name in BETWEEN},
     "a norm of heads": _norm,
     "norms of each head": _norms,
     "a norm with numbers for each head": _unlike,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.shard.pool import Ranks
-from tests.tp import on_ranks_layers
+from tests.tp import on_ranks, on_ranks_allowed, on_ranks_layers
+from tests.tp.on_ranks_refused import BETWEEN
 
 pytestmark = pytest.mark.distributed
 
@@ -42,4 +45,41 @@ def test_only_a_tensor_is_put_together(two: Ranks, case: str) -> None:
 def test_a_layer_that_is_given_nothing_says_so(two: Ranks) -> None:
     assert two(on_ranks_layers.called_wrongly, 2, "nothing") == [
         "TypeError: Linear.forward() missing 1 required positional argument: 'input'"
+    ] * 2  # fmt: skip
+
+
+@pytest.mark.parametrize("case", on_ranks_allowed.CASES)
+def test_what_is_right_is_not_refused(two: Ranks, case: str) -> None:
+    two(on_ranks_allowed.compared, 2, case)
+
+
+@pytest.mark.parametrize(
+    "config", [{"slow_but_exact": True, "pretraining_tp": 1}, {"pretraining_tp": 2}]
+)
+def test_bloom_is_refused_only_where_it_slices_weights(two: Ranks, config: Any) -> None:
+    for far in two(on_ranks.compared, 2, "bloom", {}, config):
+        assert max(far.values()) < 1e-4
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_what_lies_between_layers_is_known_by_its_name(two: Ranks, name: str) -> None:
+    layer = name if name != "act" else "act.slope"
+    assert two(on_ranks.refused, 2, name) == [
+        f"ShardingError: model: 'x.{name}.{layer.partition('.')[2] or 'weight'}' is whole on every "
+        "rank, between layers that are cut: each would have a part of its gradient. Give "
+        f"Rule({layer!r}, 'whole', partial_grads=True)"
+    ] * 2  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["max_norm", "scale_grad_by_freq", "sparse"])
+def test_an_option_that_needs_all_words_is_refused(two: Ranks, option: str) -> None:
+    assert two(on_ranks.refused, 2, option) == [
+        f"ShardingError: model: 'x.weight' has {option}, which needs the whole embedding"
+    ] * 2  # fmt: skip
+
+
+def test_a_vector_of_plain_features_has_no_layer(two: Ranks) -> None:
+    assert two(on_ranks.refused, 2, "a vector") == [
+        "ShardingError: model: 'x.gamma' is cut, and nothing says what its module Gamma sends to "
+        "other ranks; give a rule Rule('x', 'sum') if its results are to be summed"
     ] * 2  # fmt: skip

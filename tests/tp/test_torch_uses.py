@@ -79,7 +79,12 @@ def test_unequal_heads_with_dropout_are_refused_in_training(
 ) -> None:
     of_heads = {"attn_dropout": dropout, "drop_path": torch.nn.Identity()}
     of_results = {"resid_dropout": dropout, "hidden_drop": dropout, "out_drop": dropout}
-    of_results |= {"output_drop": dropout, "attn_dropout": 0.0, "scaling": 0.5}
+    of_results |= {
+        "output_drop": dropout,
+        "attn_dropout": 0.0,
+        "scaling": 0.5,
+        "drop_path": torch.nn.Identity(),
+    }
     assert two(on_ranks_uses.spelled, 2, "num_heads", 6, of_heads) == [""] * 2
     assert four(on_ranks_uses.spelled, 4, "num_heads", 6, of_results) == [""] * 4
     assert four(on_ranks_uses.spelled, 4, "num_heads", 6, of_heads) == [

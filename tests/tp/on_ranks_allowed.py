@@ -1,0 +1,135 @@
+"""Models that look like those that are refused, and are right on several ranks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.tp.on_ranks import mesh_of
+from tests.tp.on_ranks_refused import Packed
+from xlayout import tp
+
+__all__ = ["CASES", "compared"]
+
+
+class Chain(nn.Sequential):
+    """Layers, beside which there is a number."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        self.gain = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = super().forward(x) * self.gain
+        return y
+
+
+class Gained(nn.Linear):
+    """A linear layer with a number of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 6, bias=False)
+        self.gain = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.gain
+
+
+def chain(*inner: nn.Module, first: nn.Module | None = None) -> nn.Module:
+    """Two layers with something between them, and room for one rank's part there."""
+    return nn.Sequential(first or nn.Linear(4, 6), *inner, nn.Tanh(), nn.Linear(6, 4))
+
+
+def gained() -> nn.Module:
+    return Chain(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 4))
+
+
+def frozen(module: nn.Module) -> nn.Module:
+    """The module, without a gradient for what is in no layer."""
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_("gain" not in name)
+    return module
+
+
+def packed() -> nn.Module:
+    model = chain(nn.Tanh(), nn.Linear(6, 6))
+    model[2].weight = Packed(model[2].weight.detach())  # type: ignore[index]
+    return model
+
+
+def tied() -> nn.Module:
+    """Words looked up, and found again by the same matrix."""
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Tanh(), nn.Linear(4, 7, bias=False))
+    model[2].weight = model[0].weight
+    return model
+
+
+def twice() -> nn.Module:
+    """One layer under two names."""
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(layer, nn.Tanh(), layer)
+
+
+def activated() -> nn.Module:
+    """An activation that is learned no more."""
+    model = nn.ModuleDict({"up": nn.Linear(4, 6), "act_fn": nn.PReLU(), "down": nn.Linear(6, 4)})
+    model["act_fn"].requires_grad_(False)
+    return Called(model)
+
+
+class Called(nn.Module):
+    """The layers of a dict, one after the other."""
+
+    def __init__(self, layers: nn.ModuleDict) -> None:
+        super().__init__()
+        self.mlp = layers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.mlp.values():
+            x = layer(x)
+        return x
+
+
+UP, DOWN = tp.Rule("0", "column"), tp.Rule("2", "row")
+WHOLE = [tp.Rule("0", "column", gather=True), tp.Rule("2", "row", scatter=True)]
+MLP = [tp.Rule("up", "column"), tp.Rule("down", "row")]
+CASES: dict[str, tuple[Callable[[], nn.Module], list[tp.Rule]]] = {
+    "another class, whole": (packed, [tp.Rule("0", "column", gather=True)]),
+    "tied, and gathered": (tied, [tp.Rule("0", "vocab"), tp.Rule("2", "column", gather=True)]),
+    "a sum of nothing": (gained, [tp.Rule("0", "sum"), tp.Rule("2", "row", scatter=True)]),
+    "beside gathered results": (gained, WHOLE),
+    "beside, named": (gained, [UP, DOWN, tp.Rule("gain", "whole")]),
+    "beside, not learned": (lambda: frozen(gained()), [UP, DOWN]),
+    "inside, named": (
+        lambda: chain(first=Gained()), [UP, DOWN, tp.Rule("0.gain", "whole", partial_grads=True)]),
+    "inside, not learned": (lambda: frozen(chain(first=Gained())), [UP, DOWN]),
+    "an activation, not learned": (activated, MLP),
+    "one layer, two names": (
+        twice, [tp.Rule(str(at), "column", gather=True) for at in (0, 2)]),
+}  # fmt: skip
+
+
+def compared(rank: int, ranks: int, case: str) -> None:
+    """Results and gradients are those of the whole."""
+    torch.manual_seed(0)
+    make, rules = CASES[case]
+    whole = make()
+    plan = tp.plan(whole, ranks, rules=rules)
+    model: Any = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), plan=plan)
+    ids = case.startswith("tied")
+    x = torch.tensor([0, 3, 4, 6]) if ids else torch.linspace(-1, 1, 12).reshape(3, 4)
+    made = [m(x) for m in (whole, model)]
+    torch.testing.assert_close(made[1], made[0])
+    for y in made:
+        y.square().sum().backward()
+    for name, weight in model.named_parameters():
+        expected: Any = whole.get_parameter(name).grad
+        if expected is None:
+            assert weight.grad is None
+            continue
+        part = plan[name].sharding.layout(rank, plan[name].shape)
+        torch.testing.assert_close(weight.grad, part(expected))
