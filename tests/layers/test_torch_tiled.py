@@ -80,7 +80,44 @@ def test_back_to_dense_keeps_dtype_device_mode_and_what_is_frozen() -> None:
             "meta", torch.bfloat16, False,
         )  # fmt: skip
     assert not back.training
+    for frozen in ("weight", "bias"):
+        for name, parameter in tiled.named_parameters():
+            parameter.requires_grad_(not name.endswith(frozen))
+        back = tiled.to_linear()
+        assert [p.requires_grad for p in (back.weight, back.bias)] == [
+            frozen != "weight", frozen != "bias",
+        ]  # fmt: skip
     assert TiledLinear(6, 4, bias=False).to_linear().bias is None
+
+
+@pytest.mark.parametrize(("returned", "kept"), [((1.0, 2.0), 2.0), ((1.0, None), 1.0)])
+def test_of_the_biases_of_a_row_the_last_is_returned(returned: Any, kept: float) -> None:
+    biases = iter(returned)
+
+    class Apart(nn.Linear):
+        def forward(self, x: torch.Tensor) -> Any:
+            return super().forward(x), next(biases)
+
+    layer = TiledLinearReturnBias(6, 4, in_splits=2, linear_cls=Apart)
+    assert layer(torch.ones(6))[1] == kept
+
+
+def test_an_input_is_not_split_for_one_column() -> None:
+    class Whole(TiledLinear):
+        def _split_global_input(self, input: Any, split_sizes: Any) -> Any:  # noqa: A002 -- DeepSpeed's name
+            raise AssertionError((input, split_sizes))
+
+    assert Whole(6, 4, out_splits=2)(torch.ones(6)).shape == (4,)
+
+
+def test_a_tile_of_a_class_of_one_s_own_is_given_what_there_is() -> None:
+    """A class of one's own says itself what it takes."""
+
+    class Twice(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(torch.cat([x, x], -1))
+
+    assert TiledLinear(8, 4, in_splits=2, linear_cls=Twice)(torch.ones(4)).shape == (4,)
 
 
 def test_a_copy_shares_no_memory() -> None:

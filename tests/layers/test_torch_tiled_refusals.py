@@ -22,6 +22,13 @@ class NoTile(nn.Linear):
         raise AssertionError("a tile was made")
 
 
+class Three(nn.Linear):
+    """A tile that returns three things."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x), None, None
+
+
 def made(*args: Any, **options: Any) -> Callable[[], Any]:
     return lambda: TiledLinear(*args, **{"linear_cls": NoTile, **options})
 
@@ -99,6 +106,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         given(6, 4, in_splits=2, input_is_already_split=True)(torch.ones(2, 6)), SizeError,
         r"^input_\[0\]: last axis 6; linears\[0\]\[0\] takes 3$",
     ),
+    "a narrow part": (
+        given(6, 4, in_splits=2, input_is_already_split=True)([torch.ones(3), torch.ones(2)]),
+        SizeError, r"^input_\[1\]: last axis 2; linears\[0\]\[1\] takes 3$",
+    ),
     "a part of numpy's": (
         given(6, 4, in_splits=2)([torch.ones(3), np.ones(3)]), TypeError,
         r"^input_\[1\]: a numpy\.ndarray; wanted a torch\.Tensor$",
@@ -106,6 +117,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no bias apart": (
         lambda: TiledLinearReturnBias(6, 4)(torch.ones(6)), TypeError,
         r"^linears\[0\]\[0\]: it returned a torch\.Tensor; wanted a tuple \(output, bias\)",
+    ),
+    "three results apart": (
+        lambda: TiledLinearReturnBias(6, 4, linear_cls=Three)(torch.ones(6)), TypeError,
+        r"^linears\[0\]\[0\]: it returned a tuple of 3; wanted a tuple \(output, bias\): Tiled",
     ),
 }  # fmt: skip
 
@@ -163,3 +178,18 @@ def test_a_tile_that_computes_its_weight_or_bias_is_not_written(change: Any) -> 
     with pytest.raises(TypeError, match=text):
         layer.copy_params_from(nn.Linear(6, 8))
     assert torch.equal(layer.to_linear().weight, before)
+
+
+class Gained(nn.Linear):
+    """A layer with parameters beside its own, and named like them."""
+
+    def __init__(self, into: int, out: int, **options: Any) -> None:
+        super().__init__(into, out, **options)
+        self.weight_gain = self.biased = nn.Parameter(torch.ones(()))
+
+
+def test_a_tile_with_more_parameters_is_written() -> None:
+    dense = nn.Linear(6, 8)
+    layer = TiledLinear(6, 8, in_splits=2, linear_cls=Gained, init_linear=dense)
+    assert torch.equal(layer.to_linear().weight, dense.weight)
+    assert torch.equal(layer.to_linear().bias, dense.bias)

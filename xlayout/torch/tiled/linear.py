@@ -263,9 +263,10 @@ class TiledLinearReturnBias(TiledLinear):
 
     def _reduce_local_output(self, in_id: int, out_id: int, current_out: Any, new_out: Any) -> Any:
         if not isinstance(new_out, tuple) or len(new_out) != 2:
+            size = f" of {len(new_out)}" if isinstance(new_out, tuple) else ""
             raise TypeError(
-                f"linears[{out_id}][{in_id}]: it returned a {type_name(new_out)}; wanted a tuple "
-                "(output, bias): TiledLinear takes layers that return one tensor"
+                f"linears[{out_id}][{in_id}]: it returned a {type_name(new_out)}{size}; wanted a "
+                "tuple (output, bias): TiledLinear takes layers that return one tensor"
             )
         y, bias = current_out or (None, None)
         y = super()._reduce_local_output(in_id, out_id, y, new_out[0])
