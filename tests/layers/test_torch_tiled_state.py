@@ -211,3 +211,20 @@ def test_a_layer_that_holds_parts_of_its_tiles_is_not_cut() -> None:
     tiled = TiledLinear(6, 8, bias=False, out_splits=2, linear_cls=Half)
     missing, unexpected = told(tiled, {"weight": torch.ones(4, 6)})
     assert (missing, unexpected) == (["linears.0.0.weight", "linears.1.0.weight"], ["weight"])
+
+
+def test_layers_side_by_side_are_cut_each_by_itself() -> None:
+    """Loaders of whole models, as DeepSpeed's, show a layer the entries of all others too."""
+    dense = nn.ModuleDict({name: nn.Linear(6, 4) for name in "ab"})
+    model = nn.ModuleDict(
+        {"a": TiledLinear(6, 4, in_splits=3), "b": TiledLinear(6, 4, out_splits=2)}
+    )
+    other = TiledLinear(6, 4, in_splits=2, init_linear=dense["b"])  # type: ignore[arg-type]
+    state = {**dense["a"].state_dict(prefix="a."), **other.state_dict(prefix="b.")}
+    errors: list[str] = []
+    for name, module in model.named_modules():
+        if name:
+            module._load_from_state_dict(state, f"{name}.", {}, True, [], [], errors)
+    assert errors == []
+    for name, layer in model.items():
+        assert torch.equal(layer.to_linear().weight, dense[name].weight)  # type: ignore[operator]
