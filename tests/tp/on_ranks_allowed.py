@@ -28,6 +28,19 @@ class Chain(nn.Sequential):
         return y
 
 
+class Two(nn.Module):
+    """Two layers, a number between them and one behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 4)
+        self.inner, self.outer = (nn.Parameter(torch.tensor(2.0)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.down(self.up(x).tanh() * self.inner) * self.outer
+        return y
+
+
 class Gained(nn.Linear):
     """A linear layer with a number of its own."""
 
@@ -104,6 +117,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], list[tp.Rule]]] = {
     "beside gathered results": (gained, WHOLE),
     "beside, named": (gained, [UP, DOWN, tp.Rule("gain", "whole")]),
     "beside, not learned": (lambda: frozen(gained()), [UP, DOWN]),
+    "beside, both named": (
+        Two, [*MLP, tp.Rule("inner", "whole", partial_grads=True), tp.Rule("outer", "whole")]),
     "inside, named": (
         lambda: chain(first=Gained()), [UP, DOWN, tp.Rule("0.gain", "whole", partial_grads=True)]),
     "inside, not learned": (lambda: frozen(chain(first=Gained())), [UP, DOWN]),

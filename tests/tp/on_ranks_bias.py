@@ -71,7 +71,8 @@ def weighted(rank: int, ranks: int) -> None:
     """A rank has the numbers of its own heads; results, gradients and norm are those of one."""
     beside: nn.Module = nn.ModuleDict({"layer": nn.Linear(2, 2)})
     beside.gain = nn.Parameter(torch.ones(()))  # where nothing is cut, no rule needs to name it
-    whole = nn.ModuleDict({"self_attn": Weighted(), "beside": beside})
+    whole: nn.Module = nn.ModuleDict({"self_attn": Weighted(), "beside": beside})
+    whole.gain = nn.Parameter(torch.ones(()))  # beside attention, not beside what is cut in it
     rules = {"self_attn.weights": "colwise", "self_attn.o_proj": "rowwise", "*attn.*": "colwise"}
     plan = tp.plan(whole, ranks, rules=rules, config={"num_attention_heads": 4})
     model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), plan=plan)

@@ -141,6 +141,21 @@ class Scaled(Plain):
         return y
 
 
+class Relative(Plain):
+    """Attention with a table that has a column for each head, as T5 has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relative = nn.Embedding(3, 4)
+        self.steps = nn.Embedding(3, 16)  # has other columns
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.steps(torch.arange(3))
+        v = self.v(x).unflatten(-1, (self.heads, -1)) * self.relative(torch.arange(3))[:, :, None]
+        y: torch.Tensor = self.o(attend(self.q(x), self.k(x), v.flatten(-2), *self.counts()))
+        return y
+
+
 class Index(nn.Module):
     """A module with weights, which every rank has whole, and heads of its own."""
 
@@ -203,6 +218,7 @@ def put(model: nn.Module, name: str, number: int) -> nn.Module:
 
 
 N_HEADS = attrgetter("n_heads")
+COLUMNS = tp.Rule("relative", "column", "heads", stored="in_out")
 CASES: dict[str, Callable[[], nn.Module]] = {
     "a submodule": Inner,
     "far above the layers": Deep,
@@ -216,6 +232,8 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "chatglm": Partitioned,
     "unequal": lambda: Inner(3),
     "other numbers": lambda: put(Plain(), "memory_heads", 7),
+    "a column for each head": Relative,
+    "one without a rule": Relative,
     "one": lambda: put(Plain(), "heads", 2),
     "one of a config": lambda: Told("cfg", SimpleNamespace(n_heads=2), N_HEADS),
     "one of a submodule": lambda: put(Inner(), "core.num_heads", 8),
@@ -243,7 +261,7 @@ def counted(rank: int, ranks: int, case: str, training: bool = False) -> str:
     kv_heads = {"beside others": 1, "chatglm": 2, "grouped": 2}.get(case, heads)
     options: dict[str, Any] = {
         "config": {"num_attention_heads": heads, "multi_query_group_num": kv_heads},
-        "rules": case if case in tp.PRESETS else RULES,
+        "rules": case if case in tp.PRESETS else RULES + [COLUMNS] * case.startswith("a column"),
     }
     try:
         plan = tp.plan(whole, ranks, **options)

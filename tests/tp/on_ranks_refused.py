@@ -89,9 +89,9 @@ def _norm() -> tuple[nn.Module, Any, Any]:
 class Gamma(nn.Module):
     """A number for each feature."""
 
-    def __init__(self) -> None:
+    def __init__(self, *shape: int) -> None:
         super().__init__()
-        self.gamma = nn.Parameter(torch.ones(4))
+        self.gamma = nn.Parameter(torch.ones(shape or (4,)))
 
 
 class Slope(nn.Module):
@@ -175,6 +175,11 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "sums of rows": _layer(lambda: nn.EmbeddingBag(4, 4), "vocab"),
     "attention of torch": _attention,
     "a recurrent network": _recurrent,
+    "a matrix of heads": lambda: (
+        nn.ModuleDict({"x": Gamma(4, 4)}),
+        [tp.Rule("x.gamma", "column", "heads")],
+        {"config": {"num_attention_heads": 2}},
+    ),
     "a vector": lambda: (nn.ModuleDict({"x": Gamma()}), [tp.Rule("x.gamma", "column")], {}),
     "max_norm": _words(max_norm=1.0),
     "scale_grad_by_freq": _words(scale_grad_by_freq=True),

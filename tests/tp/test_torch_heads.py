@@ -38,3 +38,11 @@ def test_a_number_that_differs_from_the_config_s_is_refused(
 def test_dropout_inside_attention_is_refused_too_for_unequal_heads(two: Ranks) -> None:
     (error,) = {*two(on_ranks_heads.counted, 2, "unequal", True)}
     assert error.startswith("model: attn_dropout=0.1 in training, in a Core of whose heads some")
+
+
+def test_a_column_for_each_head_needs_a_rule(two: Ranks) -> None:
+    assert two(on_ranks_heads.counted, 2, "one without a rule") == [
+        "model: 'self_attention.relative.weight' has 4 columns, one for each head, and no rule "
+        "names it. Give Rule('relative', 'column', 'heads', stored='in_out'), or Rule('relative', "
+        "'whole') if its columns are no heads"
+    ] * 2  # fmt: skip

@@ -78,8 +78,9 @@ def test_an_option_that_needs_all_words_is_refused(two: Ranks, option: str) -> N
     ] * 2  # fmt: skip
 
 
-def test_a_vector_of_plain_features_has_no_layer(two: Ranks) -> None:
-    assert two(on_ranks.refused, 2, "a vector") == [
+@pytest.mark.parametrize("case", ["a vector", "a matrix of heads"])
+def test_what_is_in_no_layer_sends_nothing(two: Ranks, case: str) -> None:
+    assert two(on_ranks.refused, 2, case) == [
         "ShardingError: model: 'x.gamma' is cut, and nothing says what its module Gamma sends to "
         "other ranks; give a rule Rule('x', 'sum') if its results are to be summed"
     ] * 2  # fmt: skip

@@ -60,6 +60,8 @@ def attentions_of(model: nn.Module, weights: Sequence[Weight], plan: TensorPlan)
         for path, child in inner:
             refuse_other_heads(path, child, whole[0])
         _refuse_modules_of_heads(name, module, whole, own)
+        for weight in own:
+            _refuse_columns(weight, whole[0])
         found[id(module)] = Attention(module, tuple(child for _, child in inner))
     return list(found.values())
 
@@ -103,6 +105,22 @@ def _is_of_own_heads(path: str, weights: Sequence[Weight]) -> bool:
     """Whether a module works on a rank's own heads: not one that has only whole matrices."""
     matrices = [w for w in weights if _is_in(w.name, path) and len(w.placed.shape) > 1]
     return not matrices or any(weight.axis is not None for weight in matrices)
+
+
+def _refuse_columns(weight: Weight, heads: int) -> None:
+    """Refuse an embedding in attention with a column for each head, if no rule names it.
+
+    Raises:
+        ShardingError: for one as T5's biases of relative positions, which all ranks would add.
+    """
+    columns = weight.placed.shape[1:] == (heads,)
+    if columns and weight.placed.rule is None and isinstance(weight.module, nn.Embedding):
+        layer = weight.owner.rpartition(".")[2]
+        raise ShardingError(
+            f"model: {weight.name!r} has {heads} columns, one for each head, and no rule names it. "
+            f"Give Rule({layer!r}, 'column', 'heads', stored='in_out'), or Rule({layer!r}, "
+            "'whole') if its columns are no heads"
+        )
 
 
 def _refuse_modules_of_heads(
