@@ -205,9 +205,9 @@ def narrow(_rank: int, ranks: int, rules: Any) -> None:
 
 
 def padded(_rank: int, ranks: int) -> int | None:
-    """The row of a rank's embedding that is no word."""
-    model = nn.ModuleDict({"x": nn.Embedding(8, 2, padding_idx=5)})
-    layer: Any = tp.parallelize(model, mesh_of(ranks), rules=[tp.Rule("x", "vocab")])["x"]
+    """The row of a rank's embedding, which has two names, that is no word."""
+    model = nn.ModuleDict(dict.fromkeys("xy", nn.Embedding(8, 2, padding_idx=5)))
+    layer: Any = tp.parallelize(model, mesh_of(ranks), rules=[tp.Rule("*", "vocab")])["x"]
     return layer.padding_idx  # type: ignore[no-any-return]
 
 

@@ -74,6 +74,11 @@ def packed() -> nn.Module:
     return model
 
 
+def normed() -> nn.Module:
+    norm: Any = nn.utils.parametrizations.weight_norm
+    return chain(nn.Tanh(), norm(nn.Linear(6, 6)))
+
+
 def tied() -> nn.Module:
     """Words looked up, and found again by the same matrix."""
     model = nn.Sequential(nn.Embedding(7, 4), nn.Tanh(), nn.Linear(4, 7, bias=False))
@@ -112,6 +117,8 @@ WHOLE = [tp.Rule("0", "column", gather=True), tp.Rule("2", "row", scatter=True)]
 MLP = [tp.Rule("up", "column"), tp.Rule("down", "row")]
 CASES: dict[str, tuple[Callable[[], nn.Module], list[tp.Rule]]] = {
     "another class, whole": (packed, [tp.Rule("0", "column", gather=True)]),
+    "a norm of its weight, whole": (
+        normed, [tp.Rule("0", "column", gather=True), tp.Rule("2", "whole")]),
     "tied, and gathered": (tied, [tp.Rule("0", "vocab"), tp.Rule("2", "column", gather=True)]),
     "a sum of nothing": (gained, [tp.Rule("0", "sum"), tp.Rule("2", "row", scatter=True)]),
     "beside gathered results": (gained, WHOLE),

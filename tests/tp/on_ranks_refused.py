@@ -69,9 +69,14 @@ def _normed() -> nn.Module:
     return layer
 
 
-def _wrapped() -> tuple[nn.Module, Any, Any]:
-    model = nn.parallel.DistributedDataParallel(nn.ModuleDict({"x": nn.Linear(4, 4)}))
-    return model, [tp.Rule("x", "column")], {}
+def _flat(model: nn.Module) -> nn.Module:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+
+
+def _wrapped(wrap: Callable[[nn.Module], nn.Module]) -> tuple[nn.Module, Any, Any]:
+    return wrap(nn.ModuleDict({"x": nn.Linear(4, 4)})), [tp.Rule("x", "column")], {}
 
 
 def _shared() -> tuple[nn.Module, Any, Any]:
@@ -168,7 +173,9 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "a number beside a bias": _layer(Shifted, "column"),
     "a parameter of its own": _layer(_packed, "column"),
     "a norm of its weight": _layer(_normed, "row"),
-    "wrapped already": _wrapped,
+    "DistributedDataParallel": lambda: _wrapped(nn.parallel.DistributedDataParallel),
+    "DataParallel": lambda: _wrapped(nn.DataParallel),
+    "FullyShardedDataParallel": lambda: _wrapped(_flat),
     "a norm": _layer(lambda: nn.LayerNorm(4), "column"),
     "a convolution": _layer(lambda: nn.Conv1d(4, 4, 1), "column"),
     "a product of two inputs": _layer(lambda: nn.Bilinear(4, 4, 4), "column"),

@@ -84,3 +84,13 @@ def test_what_is_in_no_layer_sends_nothing(two: Ranks, case: str) -> None:
         "ShardingError: model: 'x.gamma' is cut, and nothing says what its module Gamma sends to "
         "other ranks; give a rule Rule('x', 'sum') if its results are to be summed"
     ] * 2  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind", ["DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"]
+)
+def test_a_model_is_wrapped_last(two: Ranks, kind: str) -> None:
+    assert two(on_ranks.refused, 2, kind) == [
+        f"ShardingError: model: '' is a {kind}, which keeps to the parameters that it found; "
+        "parallelize the model first, and wrap it then"
+    ] * 2  # fmt: skip

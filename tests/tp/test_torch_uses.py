@@ -147,8 +147,6 @@ def test_a_module_of_experts_is_told_more_than_its_input(two: Ranks) -> None:
         ("a norm of its weight", "model: 'x' makes its weight of others, which no rule "
          "names; make it a plain one first, as torch.nn.utils.parametrize.remove_parametrizations "
          "and torch.nn.utils.prune.remove do it"),
-        ("wrapped already", "model: '' is a DistributedDataParallel, which keeps to the parameters "
-         "that it found; parallelize the model first, and wrap it then"),
         ("a norm", "model: 'x.weight' belongs to a LayerNorm; only layers with a matrix are cut, "
          "and a norm of each head is 'whole' with partial_grads=True"),
         ("a convolution", "model: 'x.weight' belongs to a Conv1d; only layers with a matrix are "
