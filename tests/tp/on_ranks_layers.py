@@ -11,7 +11,7 @@ from torch import nn
 from tests.tp.on_ranks import mesh_of
 from xlayout import tp
 
-__all__ = ["called_wrongly", "encoded", "looked_up"]
+__all__ = ["alone", "called_wrongly", "encoded", "looked_up", "marked"]
 
 MLP = [tp.Rule("linear1", "column"), tp.Rule("linear2", "row")]
 
@@ -91,3 +91,26 @@ def called_wrongly(_rank: int, ranks: int, case: str) -> str:
     except (TypeError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     raise AssertionError("not refused")
+
+
+def marked(_rank: int, ranks: int) -> None:
+    """What others have written on a parameter is on its part too."""
+    model = nn.ModuleDict({"x": nn.Linear(4, 4)})
+    vars(model["x"].weight)["no_decay"] = True
+    tp.parallelize(model, mesh_of(ranks), rules=[tp.Rule("x", "column", gather=True)])
+    assert model["x"].weight.no_decay
+    assert model["x"].weight.shape == (2, 4)
+
+
+class Saved(nn.ModuleDict):
+    """A model with the method of transformers."""
+
+    def save_pretrained(self, path: str, state_dict: Any = None) -> str:
+        return path if state_dict is None else ""
+
+
+def alone(_rank: int, ranks: int) -> None:
+    """The parts of one rank alone are the whole, and may be saved."""
+    model: Any = Saved({"x": nn.Linear(4, 4)})
+    tp.parallelize(model, mesh_of((ranks, 1)), rules=[tp.Rule("x", "column")])
+    assert model.save_pretrained("there") == "there"

@@ -94,3 +94,11 @@ def test_a_model_is_wrapped_last(two: Ranks, kind: str) -> None:
         f"ShardingError: model: '' is a {kind}, which keeps to the parameters that it found; "
         "parallelize the model first, and wrap it then"
     ] * 2  # fmt: skip
+
+
+def test_a_part_of_a_parameter_is_marked_as_the_whole_was(two: Ranks) -> None:
+    two(on_ranks_layers.marked, 2)
+
+
+def test_a_model_on_one_rank_is_saved_as_it_is(two: Ranks) -> None:
+    two(on_ranks_layers.alone, 2)
