@@ -76,10 +76,10 @@ def offer_global(x: Any, /) -> Offer:
     shards = list(split(x).values())
     if not isinstance(x.sharding, NamedSharding):
         raise ValueError(
-            f"x: sharded by {x.sharding}; wanted a NamedSharding, which names its axes"
+            f"a: sharded by {x.sharding}; wanted a NamedSharding, which names its axes"
         )
     if len(shards) != 1:
-        raise ValueError(f"x: {len(shards)} shards in this process; a DTensor has one a process")
+        raise ValueError(f"a: {len(shards)} shards in this process; a DTensor has one a process")
     return shards[0]
 
 
@@ -114,8 +114,8 @@ def processes(mesh: Any, /) -> list[Any]:
 
 def _refuse_unsharded(x: Any) -> None:
     if is_tracer(x):
-        raise TypeError(f"x: {x.aval} is traced and has no shards yet; exchange it outside")
+        raise TypeError(f"a: {x.aval} is traced and has no shards yet; exchange it outside")
     if not isinstance(x, jax.Array):
-        raise TypeError(f"x: {type(x).__module__}.{type(x).__qualname__}; wanted a jax.Array")
+        raise TypeError(f"a: {type(x).__module__}.{type(x).__qualname__}; wanted a jax.Array")
     if x.is_deleted():
-        raise ValueError(f"x: jax.Array {x.dtype}{list(x.shape)} was deleted or donated")
+        raise ValueError(f"a: jax.Array {x.dtype}{list(x.shape)} was deleted or donated")

@@ -16,9 +16,9 @@ from xlayout_torch.placement import axis_names
 def offer_global(x: Any, /) -> Offer:
     """The local shard of a DTensor."""
     if not isinstance(x, DTensor):
-        raise TypeError(f"expected a DTensor, got {type(x).__module__}.{type(x).__qualname__}")
+        raise TypeError(f"dt: expected a DTensor, got {type(x).__module__}.{type(x).__qualname__}")
     if x.requires_grad:
-        raise TypeError("the DTensor requires grad, and JAX would not see its graph; x.detach()")
+        raise TypeError("dt: requires grad, and JAX would not see its graph; pass dt.detach()")
     return offer(x.to_local())
 
 
@@ -37,6 +37,8 @@ def processes(mesh: DeviceMesh, /) -> list[Any]:
 
 def refuse_another(mesh: DeviceMesh, names: Sequence[str], there: Sequence[Any], /) -> None:
     """Refuse a mesh that has not these axes and these ranks, in their order."""
+    if not isinstance(mesh, DeviceMesh):
+        raise TypeError(f"device_mesh: {type(mesh).__qualname__}; wanted a DeviceMesh")
     if (axis_names(mesh), processes(mesh)) != (tuple(names), list(there)):
         raise ValueError(
             f"device_mesh: axes {axis_names(mesh)} over ranks {processes(mesh)}; the array is "

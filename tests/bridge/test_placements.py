@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import pytest
 import torch
+from jax.sharding import NamedSharding, PartitionSpec
 from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 
 from xlayout.bridge import dtensor_to_jax, jax_to_dtensor
@@ -19,15 +21,19 @@ def test_a_dtensor_of_one_rank_needs_one_jax_device(one_rank: Any) -> None:
 
 def test_a_dtensor_never_loses_its_gradient(one_rank: Any) -> None:
     x = distribute_tensor(torch.ones(4, requires_grad=True), one_rank, [Shard(0)])
-    with pytest.raises(TypeError, match=r"the DTensor requires grad, .*; x.detach\(\)"):
+    with pytest.raises(TypeError, match=r"dt: requires grad, .*; pass dt.detach\(\)"):
         dtensor_to_jax(x)
-    with pytest.raises(TypeError, match=r"expected a DTensor, got torch.Tensor"):
+    with pytest.raises(TypeError, match=r"dt: expected a DTensor, got torch.Tensor"):
         dtensor_to_jax(torch.ones(3))
 
 
-def test_only_a_jax_array_becomes_a_dtensor(one_rank: Any) -> None:
-    with pytest.raises(TypeError, match=r"x: torch.Tensor; wanted a jax.Array"):
+def test_only_a_jax_array_becomes_a_dtensor_and_only_on_torchs_mesh(one_rank: Any) -> None:
+    with pytest.raises(TypeError, match=r"a: torch.Tensor; wanted a jax.Array"):
         jax_to_dtensor(torch.ones(3), one_rank)
+    mesh = jax.sharding.Mesh(jax.devices()[:1], ("tp",))
+    a = jax.device_put(jax.numpy.ones(16), NamedSharding(mesh, PartitionSpec("tp")))
+    with pytest.raises(TypeError, match="device_mesh: Mesh; wanted a DeviceMesh"):
+        jax_to_dtensor(a, mesh)
 
 
 def test_partial_sums_are_refused_before_anything_is_shared(one_rank: Any) -> None:

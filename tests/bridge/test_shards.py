@@ -168,13 +168,13 @@ def test_a_sharding_that_no_shards_can_lie_by_is_refused(mesh: Any) -> None:
 
 
 def test_only_a_concrete_jax_array_has_shards() -> None:
-    with pytest.raises(TypeError, match=r"x: torch.Tensor; wanted a jax.Array"):
+    with pytest.raises(TypeError, match=r"a: torch.Tensor; wanted a jax.Array"):
         jax_to_shards(torch.ones(3))
-    with pytest.raises(TypeError, match=r"x: float32\[3\] is traced and has no shards yet"):
+    with pytest.raises(TypeError, match=r"a: float32\[3\] is traced and has no shards yet"):
         jax.jit(jax_to_shards)(jnp.ones(3))
     a = jnp.ones(3)
     a.delete()
-    with pytest.raises(ValueError, match=r"x: jax.Array float32\[3\] was deleted or donated"):
+    with pytest.raises(ValueError, match=r"a: jax.Array float32\[3\] was deleted or donated"):
         jax_to_shards(a)
 
 
@@ -186,11 +186,11 @@ def test_memory_that_was_lent_for_reading_is_refused() -> None:
 
 
 def test_a_dtensor_needs_a_named_sharding_and_one_shard_a_process(mesh: Any, one_rank: Any) -> None:
-    with pytest.raises(ValueError, match=r"x: sharded by SingleDeviceSharding.*; wanted a NamedSh"):
+    with pytest.raises(ValueError, match=r"a: sharded by SingleDeviceSharding.*; wanted a NamedSh"):
         jax_to_dtensor(jnp.ones(3), one_rank)
     a = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, P("dp")))
     with pytest.raises(
-        ValueError, match="x: 8 shards in this process; a DTensor has one a process"
+        ValueError, match="a: 8 shards in this process; a DTensor has one a process"
     ):
         jax_to_dtensor(a, one_rank)
 

@@ -102,7 +102,7 @@ def dtensor_to_jax(dt: Any, /) -> Any:
     >>> dtensor_to_jax(torch.ones(2))
     Traceback (most recent call last):
         ...
-    TypeError: expected a DTensor, got torch.Tensor
+    TypeError: dt: expected a DTensor, got torch.Tensor
     """
     from xlayout.shard.placement import from_torch, to_jax  # not needed on one device
 
@@ -133,7 +133,7 @@ def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
     >>> jax_to_dtensor(np.ones(2), None)
     Traceback (most recent call last):
         ...
-    TypeError: x: numpy.ndarray; wanted a jax.Array
+    TypeError: a: numpy.ndarray; wanted a jax.Array
     """
     from xlayout.shard.placement import from_jax, to_torch
 
