@@ -208,6 +208,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an array on another mesh than it is told": (
         lambda: xl.interleave(eight(), in_sharding=Sharding(Mesh(2, "dp"), ())), xl.LayoutError,
         "in_sharding: () on dp=2; x lies on tp=4: give it on the mesh of x"),
+    "parts that are not as many as the ranks": (
+        lambda: plan_reshard(EIGHT, ROWS, Sharding(ROWS.mesh, ("tp",), splits={0: (3, 5)})),
+        xl.SizeError, "cannot shard axis 0 = 8 into 4: sizes (3, 5) are 2 parts of 8"),
+    "an axis that the array has not": (
+        lambda: plan_reshard(EIGHT, ROWS, Sharding(ROWS.mesh, (None, "tp"))), xl.ShapeError,
+        "shape: (8,) has 1 axes; the sharding (-, tp) on tp=4 cuts more"),
+    "no function": (
+        lambda: xl.wire_bytes(3, eight()), TypeError,  # type: ignore[arg-type]
+        "fn: 3; wanted a function, called as fn(*args)"),
     "no array whose bytes could travel": (
         lambda: xl.wire_bytes(np.sum, [np.ones(3)]), TypeError,
         "args: no torch.Tensor or jax.Array among them; wanted at least one"),

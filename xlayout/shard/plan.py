@@ -1,10 +1,8 @@
 """Plan: a layout between two shardings as the messages it takes, exact before anything runs.
 
-    S_in⁻¹ >> L >> S_out
-
-is again a layout, from what the ranks store before to what they store after; its block from rank r
-to rank c is the message that r sends c. An element that several ranks hold is sent by one of them,
-so every rank receives exactly what it needs and does not have: the lower bound.
+`S_in⁻¹ >> L >> S_out` is again a layout, from what the ranks store before to what they store after.
+Its block from rank r to rank c is the message that r sends c. Of the ranks that hold an element one
+sends it, so every rank receives exactly what it needs and does not have: the lower bound.
 """
 
 from __future__ import annotations
@@ -39,6 +37,7 @@ __all__ = ["Plan", "plan_reshard"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Side = tuple[Sharding, ...]  # one for each array
 
 
 def _once(method: Callable[Concatenate[Plan, P], T]) -> Callable[Concatenate[Plan, P], T]:
@@ -79,8 +78,8 @@ class Plan:
     """
 
     layout: Layout
-    src: tuple[Sharding, ...]
-    dst: tuple[Sharding, ...]
+    src: Side
+    dst: Side
     itemsize: int
     _memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -262,7 +261,7 @@ def plan_reshard(
 
     Raises:
         SizeError: for meshes of different sizes, or an axis that a sharding cannot cut.
-        ShapeError: for another number of shardings than arrays, or no arrays.
+        ShapeError: for another number of shardings than arrays, no arrays, or too few axes.
 
     >>> from xlayout import Layout, Mesh, Sharding
     >>> tp = Mesh(4, "tp")
@@ -294,7 +293,7 @@ def plan_reshard(
 
 
 @lru_cache(1024)
-def _planned(
-    parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...], itemsize: int
-) -> Plan:
-    return Plan(Layout._of(parts), src, dst, itemsize)
+def _planned(parts: Parts, src: Side, dst: Side, itemsize: int) -> Plan:
+    plan = Plan(Layout._of(parts), src, dst, itemsize)
+    _ = plan.stores(0), plan.makes(0)  # raises for shapes that the shardings cannot cut
+    return plan

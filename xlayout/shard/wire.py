@@ -32,7 +32,7 @@ def wire_bytes(fn: Callable[..., Any], /, *args: Any, target: str | None = None)
             and count the collectives of that program. `make test-aot` names the wheels it needs.
 
     Raises:
-        TypeError: when no argument is a torch.Tensor or jax.Array.
+        TypeError: when `fn` is no function, or no argument a torch.Tensor or jax.Array.
         ValueError: for a target with torch, or an unknown one.
         RuntimeError: for a target whose compiler is not installed, with the wheel that has it.
 
@@ -43,6 +43,8 @@ def wire_bytes(fn: Callable[..., Any], /, *args: Any, target: str | None = None)
     >>> wire_bytes(lambda x: x * 2, x)
     {}
     """
+    if not callable(fn):
+        raise TypeError(f"fn: {fn!r}; wanted a function, called as fn(*args)")
     names = (backend_of(a).name for a in _leaves(args) if hasattr(a, "dtype"))
     found = next((name for name in names if name in ("torch", "jax")), None)
     if found is None:
