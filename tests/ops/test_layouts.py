@@ -232,6 +232,13 @@ def test_large_holes_are_filled() -> None:
         assert [float(y[6]), float(y[7]), float(y[-1])] == [1, 3, 3]
 
 
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_several_arrays_may_come_in_one_tuple_or_list(kind: Any) -> None:
+    joined = xl.Layout.concat([(2,), (3,)])
+    parts = kind((np.arange(2), np.arange(3)))
+    assert joined(parts).tolist() == joined(*parts).tolist() == xl.apply(joined, parts).tolist()
+
+
 def test_an_array_of_another_shape_is_refused(backend: Framework) -> None:
     match = r"x: an array of shape \(5,\); the layout takes \(2, 21\)"
     with pytest.raises(ShapeError, match=match):

@@ -207,7 +207,7 @@ class Layout(Relation):
         def __call__(
             self, /, *arrays: Any, out: Any = None, copy: bool | None = True, fill: Any = 0
         ) -> Any:
-            """Run it: one array per input, one array (or a tuple) out. See `xlayout.apply`."""
+            """Run it: one array per input, or a tuple or list of them. See `xlayout.apply`."""
 
         def draw(self, /) -> str:
             """The layout as an SVG picture: both index spaces, every element in its colour."""

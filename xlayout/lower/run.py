@@ -24,7 +24,7 @@ _MOST = 1024  # layouts cached by value, and calls cached for each: fill values 
 def call(
     layout: Layout, /, *arrays: Any, out: Any = None, copy: bool | None = True, fill: Any = 0
 ) -> Any:
-    """Run it: one array per input, one array (or a tuple) out. See `xlayout.apply`.
+    """Run it: one array per input, or a tuple or list of them. See `xlayout.apply`.
 
     Sharded arrays are left to the framework, which may gather them; `apply` has options for that.
     """
@@ -44,6 +44,8 @@ def call(
         write = look_up(layout._runs, arrays, None, _INTO)
         if write is not None and write(arrays, out) is not None:
             return out
+    if len(arrays) == 1 and isinstance(arrays[0], (tuple, list)):
+        return call(layout, *arrays[0], out=out, copy=copy, fill=fill)
     return _run_uncached(_backend_for(layout, arrays), layout, arrays, out, copy, options, fill)
 
 
