@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 from xlayout.algebra.shapes import Shape, as_shape, integer, one_of
@@ -62,6 +63,11 @@ def plan(
     ((4, 6), ())
     """
     parts, grain = integer(parts, "parts", 1), integer(grain, "grain", 1)
+    if isinstance(config, (str, PathLike, int)):
+        raise TypeError(
+            f"config: {config!r}; wanted an object or a dict with transformers' keys, such as "
+            "AutoConfig.from_pretrained gives"
+        )
     config = getattr(weights, "config", None) if config is None else config
     if isinstance(config, str | int | float | Sequence):
         raise TypeError(f"config: {config!r}; wanted an object or a dict that names head counts")
