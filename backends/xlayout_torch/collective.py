@@ -109,6 +109,36 @@ class _Linear(torch.autograd.Function):
         return (None, None, None, *linear(ctx.backward, ctx.forward, gradients))
 
 
+def transposed(run: Step, shapes: Sequence[tuple[int, ...]], /) -> Step:
+    """The transpose of a linear function of tensors of these shapes, as autograd finds it."""
+
+    def back(*gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.enable_grad():
+            given = [gradients[0].new_zeros(shape, requires_grad=True) for shape in shapes]
+            made = run(*given)
+        used = [(y, g) for y, g in zip(made, gradients, strict=True) if y.requires_grad]
+        found: Sequence[Any] = [None] * len(given)
+        if used:
+            ys, gs = zip(*used, strict=True)
+            found = torch.autograd.grad(ys, given, gs, allow_unused=True)
+        return tuple(
+            nothing(gradients[0], x.shape) if g is None or not x.numel() else g
+            for x, g in zip(given, found, strict=True)
+        )
+
+    return back
+
+
+def nothing(like: torch.Tensor, shape: Sequence[int], /) -> torch.Tensor:
+    """Zeros that are computed from a tensor, if from none of its elements.
+
+    A compiler would have constants of a backward pass made in the forward pass, and sent there too,
+    where ranks that have other things to send do not expect them.
+    """
+    zero = like.flatten()[:0].sum()
+    return zero.expand(shape).clone(memory_format=torch.contiguous_format)
+
+
 def partial(x: DTensor, /) -> set[int]:
     """The mesh axes along which a DTensor is still to be summed."""
     return {

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 import xlayout as xl
 from tests.shard.compilers import Aot
 from tests.shard.on_ranks import device_mesh, dtensor, position
-from tests.shard.ops import OPS, some
+from tests.shard.ops import OPS, REPEATS, some
 from xlayout import Mesh, Sharding
 from xlayout.shard import Split
 
@@ -23,6 +23,7 @@ __all__ = [
     "of_segments",
     "of_uneven",
     "out_of_order",
+    "repeated",
     "second_derivative",
 ]
 
@@ -140,3 +141,44 @@ def second_derivative(_rank: int, on: Mesh) -> bool:
     mesh, values = device_mesh(on), torch.arange(16.0).reshape(8, 2)
     given = _distributed(values, mesh, Sharding(on, ("tp",)).to_torch(mesh)).requires_grad_()
     return torch.equal(twice(given).full_tensor(), twice(values.requires_grad_()))
+
+
+def repeated(_rank: int, name: str, src: Any, dst: Any, compiled: bool) -> list[bool]:
+    """Whether a layout that repeats elements has the gradients that it has on one rank.
+
+    The first derivative, where its arrays lie, and the second, except of what is compiled or cut
+    unevenly: there torch itself has none.
+    """
+    layout, mesh = REPEATS[name], device_mesh(src[0].mesh)
+    even = all(
+        len({sharding.local_shape(rank, shape) for rank in range(mesh.size())}) == 1
+        for sharding, shape in zip(dst, layout.out_shapes, strict=True)
+    )
+
+    def numbers(shapes: Any) -> list[torch.Tensor]:  # whole ones: sums do not depend on the order
+        return [torch.arange(float(np.prod(s))).reshape(s) % 7 - 3 for s in shapes]
+
+    def onto(xs: list[Any], lies: Any) -> list[Any]:
+        pairs = zip(xs, lies, strict=True)
+        return [_distributed(x.detach(), mesh, s.to_torch(mesh)) for x, s in pairs]
+
+    def run(move: Any, xs: list[Any], weights: list[Any]) -> list[list[Any]]:
+        xs = [x.requires_grad_() for x in xs]
+        made = pytree.tree_leaves(move(*xs))
+        loss = sum((y**2 * w).sum() for y, w in zip(made, weights, strict=True))
+        once = list(torch.autograd.grad(loss, xs, create_graph=True))
+        if compiled or not even:
+            return [once]
+        return [once, list(torch.autograd.grad(sum((g**2).sum() for g in once), xs))]
+
+    def move(*xs: Any) -> Any:
+        return xl.reshard(xs, dst, layout=layout)
+
+    if compiled:
+        torch._dynamo.reset()
+        move = torch.compile(move, backend=Aot(), fullgraph=True)
+    plain, weights = numbers(layout.in_shapes), numbers(layout.out_shapes)
+    made = run(move, onto(plain, src), onto(weights, dst))
+    wanted = run(layout, plain, weights)
+    lies = [tuple(g.placements) == s.to_torch(mesh) for g, s in zip(made[0], src, strict=True)]
+    return [*(_same(a, b) for a, b in zip(made, wanted, strict=True)), *lies]

@@ -10,7 +10,7 @@ import numpy as np
 import xlayout as xl
 from xlayout.shard.sharding import Entry
 
-__all__ = ["OPS", "Spec", "some"]
+__all__ = ["OPS", "REPEATS", "Spec", "some"]
 
 Spec = tuple[Entry, ...]
 
@@ -50,6 +50,27 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Spec, Spec
     "to_tiles": (lambda x, **o: xl.to_tiles(x, grid=(2, 2), **o), (W,), TP, TP),
     "from_tiles": (
         lambda a, b, **o: xl.from_tiles([[a, b]], **o), ((16, 8), (16, 8)), TP, TP),
+}  # fmt: skip
+
+_ROWS = (64, 1, 1)
+# One piece that goes to several places, several pieces that begin in the same place, results of
+# which many ranks hold nothing, and several arrays. All inputs are (8, 8).
+REPEATS = {
+    "rows": xl.Layout(((8, 8),), ((40, 8),), [xl.Piece(0, 0, ((5, 0, 64), _ROWS))]),
+    "broadcast": xl.Layout(((8, 8),), ((3, 8, 8),), [xl.Piece(0, 0, ((3, 0, 64), _ROWS))]),
+    "overlaps": xl.Layout(
+        ((8, 8),), ((16, 8),), [xl.Piece(8, 0, ((56, 1, 1),)), xl.Piece(0, 64, (_ROWS,))]
+    ),
+    "heads": xl.Layout(
+        ((8, 8),), ((16, 8),), [xl.Piece(0, 0, ((4, 16, 32), (2, 0, 16), (16, 1, 1)))]
+    ),
+    "the last row twice": xl.Layout(
+        ((8, 8),), ((2, 8),), [xl.Piece(56, 0, ((2, 0, 8), (8, 1, 1)))]
+    ),
+    "several arrays": xl.Layout(
+        ((8, 8), (8, 8)), ((8, 8), (16, 8)),
+        [xl.Piece(0, 0, (_ROWS,)), xl.Piece(0, 64, (_ROWS,)), xl.Piece(64, 128, (_ROWS,))],
+    ),
 }  # fmt: skip
 
 

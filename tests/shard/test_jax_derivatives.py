@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
 import xlayout.jax
+from tests.shard.ops import REPEATS
 
 X = np.arange(8, dtype=np.float32)
 KINDS = [AxisType.Auto, AxisType.Explicit]
@@ -63,19 +64,8 @@ def test_jacobians_and_hessians_are_those_of_one_device(name: str, kind: AxisTyp
     np.testing.assert_array_equal(made, jax.hessian(lambda x: (plain(x) ** 3).sum())(alone))
 
 
-_ROWS = (64, 1, 1)
-# One piece that goes to several places, and several pieces that begin in the same place.
-REPEATS = {
-    "rows": xl.Layout(((8, 8),), ((40, 8),), [xl.Piece(0, 0, ((5, 0, 64), _ROWS))]),
-    "broadcast": xl.Layout(((8, 8),), ((3, 8, 8),), [xl.Piece(0, 0, ((3, 0, 64), _ROWS))]),
-    "overlaps": xl.Layout(
-        ((8, 8),), ((16, 8),), [xl.Piece(8, 0, ((56, 1, 1),)), xl.Piece(0, 64, (_ROWS,))]
-    ),
-}
-
-
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", REPEATS)
+@pytest.mark.parametrize("name", ["rows", "broadcast", "overlaps"])
 def test_the_gradient_of_what_repeats_elements_is_a_sum(name: str, kind: AxisType) -> None:
     layout = REPEATS[name]
     x = np.arange(64, dtype=np.float32).reshape(8, 8)

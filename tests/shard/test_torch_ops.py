@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.shard import on_ranks_ops
-from tests.shard.ops import OPS
+from tests.shard.ops import OPS, REPEATS, Spec
 from tests.shard.pool import Pool
-from xlayout.shard import Mesh
+from xlayout.shard import Mesh, Sharding
 
 pytestmark = pytest.mark.distributed
 
@@ -56,3 +56,22 @@ def test_the_ranks_of_a_mesh_may_be_in_any_order(ranks: Pool, on: Mesh) -> None:
 
 def test_segments_may_be_cut_by_several_mesh_axes(ranks: Pool) -> None:
     assert ranks(on_ranks_ops.of_segments, GRID) == [True] * 4
+
+
+ENDS: list[tuple[Spec, Spec]] = [
+    (("tp",), ()), ((), ("tp",)), (("dp",), ("tp",)), (("dp", "tp"), ("tp", "dp")),
+    ((("tp", "dp"),), ("dp",)), ((None, "tp"), (("dp", "tp"),)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("name", REPEATS)
+def test_the_gradient_of_what_repeats_elements_is_a_sum(
+    ranks: Pool, name: str, compiled: bool
+) -> None:
+    for src, dst in ENDS[2:] if compiled else ENDS:
+        layout = REPEATS[name]
+        ins = [Sharding(GRID, spec) for spec in (src, dst)][: len(layout.in_shapes)]
+        outs = [Sharding(GRID, spec) for spec in (dst, src)][: len(layout.out_shapes)]
+        for answer in ranks(on_ranks_ops.repeated, name, ins, outs, compiled):
+            assert all(answer), (src, dst)
