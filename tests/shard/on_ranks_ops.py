@@ -24,6 +24,7 @@ __all__ = [
     "of_uneven",
     "out_of_order",
     "repeated",
+    "repeated_alone",
     "second_derivative",
 ]
 
@@ -182,3 +183,16 @@ def repeated(_rank: int, name: str, src: Any, dst: Any, compiled: bool) -> list[
     wanted = run(layout, plain, weights)
     lies = [tuple(g.placements) == s.to_torch(mesh) for g, s in zip(made[0], src, strict=True)]
     return [*(_same(a, b) for a, b in zip(made, wanted, strict=True)), *lies]
+
+
+def repeated_alone(_rank: int, on: Mesh) -> dict[str, int]:
+    """What moves for a gradient if no element leaves its rank, and nothing is cut along `dp`."""
+    mesh = device_mesh(on)
+    to = Sharding(on, ("tp",)).to_torch(mesh)
+    x = _distributed(torch.ones(8, 8), mesh, to).requires_grad_()
+
+    def gradient(x: Any) -> Any:
+        made = xl.reshard(x, to, layout=REPEATS["heads"])
+        return torch.autograd.grad(made, x, made.detach())
+
+    return xl.wire_bytes(gradient, x)

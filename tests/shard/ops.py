@@ -44,6 +44,9 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Spec, Spec
     "rearrange": (lambda x, **o: xl.rearrange(x, "(a b) c -> b (a c)", a=4, **o), (W,), TP, TP),
     "rearrange, into axes": (
         lambda x, **o: xl.rearrange(x, "(a b) c -> a b c", a=4, **o), (W,), TP, TP),
+    "rearrange, along a new axis": (
+        lambda x, **o: xl.rearrange(x, "(a b) c -> a b c", a=4, **o), (W,), TP,
+        (None, None, "tp")),
     "rearrange, out of axes": (
         lambda x, **o: xl.rearrange(x, "a b -> (a b)", **o), (W,), (None, "tp"), ()),
     "apply": (lambda x, **o: xl.apply(GLU, x, **o), (W,), TP, TP),

@@ -235,6 +235,13 @@ def test_shardings_come_in_a_list_or_a_tuple(kind: Any) -> None:
     assert whole.sharding.is_fully_replicated
 
 
+def test_one_sharding_is_meant_for_all_results_and_a_dtype_for_all_arrays() -> None:
+    x, both = eight(), xl.Layout(((8,), (8,)), ((8,), (8,)), [xl.Piece(0, 0, ((16, 1, 1),))])
+    made = xl.reshard([x, x + 1], P(), layout=both, dtype="float16")
+    assert [(y.dtype, y.sharding.is_fully_replicated) for y in made] == [("float16", True)] * 2
+    assert [y.tolist() for y in made] == [x.tolist(), (x + 1).tolist()]
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_wrong_ones_are_refused_by_name(case: str) -> None:
     call, kind, text = REFUSED[case]

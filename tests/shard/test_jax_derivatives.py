@@ -109,6 +109,19 @@ def test_of_a_batch_native_is_plain_ops() -> None:
     made = along(put(x, P(None, "tp"), AxisType.Explicit))
     np.testing.assert_array_equal(made, xl.interleave(x, axis=2))
     assert made.sharding.spec == P(None, "tp", None)
+    padded = jax.vmap(lambda x: xl.pad(x, to=9, axis=1, value=3, comm="native"))(
+        put(x, P(None, "tp"), AxisType.Explicit)
+    )
+    np.testing.assert_array_equal(padded, xl.pad(x, to=9, axis=2, value=3))
+
+
+def test_of_a_batch_nobody_says_where_it_lies() -> None:
+    x, to = put(np.ones((3, 8, 8)), P(None, "tp"), AxisType.Explicit), P("tp")
+    along = jax.vmap(lambda x: xl.interleave(x, comm="native", out_sharding=to))
+    with pytest.raises(
+        TypeError, match=r"inside jax\.vmap, which no exchange sees through to where"
+    ):
+        along(x)
 
 
 @pytest.mark.parametrize("kind", KINDS)

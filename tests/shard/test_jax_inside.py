@@ -223,6 +223,11 @@ def test_nothing_is_left_to_xla_inside() -> None:
         inside(lambda x: xl.interleave(x, comm="native", in_sharding=ROWS), {"tp"})
 
 
+def test_a_part_with_other_axes_needs_a_place_to_lie() -> None:
+    with pytest.raises(ShardingError, match=r"^out_sharding: the data does not fall into a shardi"):
+        inside(lambda x: xl.rearrange(x, "(a b) c -> a b c", a=2, in_sharding=ROWS), {"tp"})
+
+
 def test_one_sharding_for_each_input() -> None:
     two = jnp.ones((8, 4)), jnp.ones((8, 4))
     with pytest.raises(ShardingError, match="in_sharding: 1 of them for 2 arrays"):

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
-from xlayout.errors import LayoutError, ShardingError
+from xlayout.errors import LayoutError, ShapeError, ShardingError
 from xlayout.shard import Mesh, Sharding, Split, plan_reshard, wire_bytes
 from xlayout.shard.sharded import falls, run_sharded
 
@@ -108,8 +108,30 @@ def test_a_result_with_other_axes_needs_a_place_to_lie(shape: tuple[int, ...]) -
 def test_where_no_place_is_evident_the_framework_chooses() -> None:
     x, plain = put(W, P("tp")), values(W)
     layout = xl.interleave.layout(W).regrouped(None, [(2, 16, 8)])
-    np.testing.assert_array_equal(run_sharded(layout, [x]), layout(plain))
+    made = run_sharded(layout, [x])
+    np.testing.assert_array_equal(made, layout(plain))
+    assert made.sharding == layout(x).sharding
     np.testing.assert_array_equal(xl.trim(x, to=30), plain[:30])
+    np.testing.assert_array_equal(xl.stack([x, put(W, P(None, "tp"))]), np.stack([plain, plain]))
+
+
+@pytest.mark.parametrize("shapes", [((28, 8), (3, 8)), ((24, 8), (64,))])
+def test_one_result_that_cannot_lie_as_the_input_leaves_all_to_the_framework(
+    shapes: tuple[tuple[int, ...], ...],
+) -> None:
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    starts = [0, sizes[0]]
+    pieces = [xl.Piece(k, k, ((n, 1, 1),)) for k, n in zip(starts, sizes, strict=True)]
+    layout = xl.Layout((W,), shapes, pieces)
+    for spec in (P("tp"), P(None, "tp")):
+        x = put(W, spec)
+        for comm in ("auto", "native"):
+            for y, wanted in zip(
+                run_sharded(layout, [x], comm=comm),  # type: ignore[arg-type]
+                layout(values(W)),
+                strict=True,
+            ):
+                np.testing.assert_array_equal(y, wanted)
 
 
 def test_by_itself_an_op_moves_what_must_move_and_no_more() -> None:
@@ -159,6 +181,15 @@ def test_an_op_runs_in_jit_on_explicit_axes() -> None:
     assert made.sharding.is_equivalent_to(x.sharding, 2)
 
 
+@pytest.mark.parametrize("comm", ["auto", "native"])
+def test_an_array_on_one_device_is_put_beside_those_on_many(comm: Any) -> None:
+    x, alone, to = put(W, P("tp")), jax.numpy.asarray(values(W) + 1), NamedSharding(mesh(), P("dp"))
+    for xs in ([x, alone], [alone, x]):
+        made = xl.stack(xs, comm=comm, out_sharding=to)
+        np.testing.assert_array_equal(made, np.stack([np.asarray(x) for x in xs]))
+        assert made.sharding.is_equivalent_to(to, 3)
+
+
 def test_any_layout_is_applied_as_an_op() -> None:
     x, glu = put(W, P("tp"), AxisType.Explicit), xl.interleave.layout(W)
     to = NamedSharding(mesh(AxisType.Explicit), P(None, "tp"))
@@ -177,6 +208,10 @@ def test_any_layout_is_applied_as_an_op() -> None:
     np.testing.assert_array_equal(xl.apply(holes, x, fill=3), xl.apply(holes, values(W), fill=3))
     with pytest.raises(TypeError, match="fill"):
         xl.apply(holes, x, fill="a")
+    with pytest.raises(
+        ShapeError, match=r"^x: an array of shape \(32, 8\); the layout takes \(8, 8\)$"
+    ):
+        xl.apply(xl.Layout.identity((8, 8)), x)
 
 
 def test_fills_that_are_equal_keep_their_signs() -> None:
@@ -189,6 +224,8 @@ def test_fills_that_are_equal_keep_their_signs() -> None:
         part = jax.shard_map(run, mesh=mesh(), in_specs=to, out_specs=to, axis_names={"tp"})
         for made in (xl.apply(holes, x, fill=fill, out_sharding=to), jax.jit(part)(x)):
             assert (np.signbit(np.asarray(made)[32:]) == np.signbit(fill)).all()
+        made = xl.apply(holes, put(W, P(None, "tp")), fill=fill, comm="native")
+        assert (np.signbit(np.asarray(made)[32:]) == np.signbit(fill)).all()
 
 
 def test_many_layouts_lie_as_each_alone() -> None:

@@ -56,6 +56,15 @@ def test_every_rank_holds_its_part_of_the_result(
         np.testing.assert_array_equal(local, dst.layout(rank, whole.shape)(whole))
 
 
+def test_placements_are_read_by_the_axes_of_the_result(ranks: Pool) -> None:
+    from torch.distributed.tensor import Shard
+
+    x, layout = values(), xl.Layout.identity(SHAPE).regrouped(None, [(6, 4, 10)])
+    for rank, local, _, where in ranks(on_ranks.resharded, x, ROWS, [Shard(2)], layout, None, None):
+        np.testing.assert_array_equal(local, np.array_split(layout(x), [3, 6, 9], 2)[rank])
+        assert where == ("S(2)",)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn", "int64"])
 def test_a_dtype_travels_as_it_is(ranks: Pool, dtype: str) -> None:
     import torch

@@ -75,3 +75,7 @@ def test_the_gradient_of_what_repeats_elements_is_a_sum(
         outs = [Sharding(GRID, spec) for spec in (dst, src)][: len(layout.out_shapes)]
         for answer in ranks(on_ranks_ops.repeated, name, ins, outs, compiled):
             assert all(answer), (src, dst)
+
+
+def test_where_nothing_moves_no_gradient_does(ranks: Pool) -> None:
+    assert ranks(on_ranks_ops.repeated_alone, GRID) == [{}] * 4

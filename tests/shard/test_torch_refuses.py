@@ -77,6 +77,9 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "placements for another mesh": (
         lambda x: xl.reshard(x, [Shard(1), Replicate()]), ValueError,
         "to: placements: 2 for a mesh of 1 axes ('tp',); one each"),
+    "what torch itself does not do": (
+        lambda x: xl.rearrange(x, "(a b) c -> a b c", a=2, comm="native"), RuntimeError,
+        "Sharding propagation failed"),
     "a result that is still to be summed": (
         lambda x: xl.reshard(x, [Partial()]), ValueError,
         "to: placements: P(sum) on mesh axis 'tp'; its sums are not done, redistribute it; wanted"),
