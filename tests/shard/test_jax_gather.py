@@ -81,6 +81,17 @@ def test_another_dtype_to_sum_in_is_what_travels_back() -> None:
     assert found["reduce_scatter"] == WIDE // 2
 
 
+def test_what_is_as_wide_as_float64_is_what_was_gathered() -> None:
+    w, x = arrays(mesh(AUTO))
+    with jax.enable_x64(True):
+        wide = w.astype("float64")
+
+        def ours(w: Any) -> Any:
+            return xlayout.jax.all_gather(w, "fsdp", dtype="float32")
+
+        assert wire_bytes(jax.grad(mapped(ours)), wide, x)["reduce_scatter"] == WIDE
+
+
 def test_what_is_not_pinned_is_what_it_is() -> None:
     def wired(wire: Any) -> str:
         def ours(w: Any) -> Any:
@@ -91,6 +102,10 @@ def test_what_is_not_pinned_is_what_it_is() -> None:
     for wire, kind in (("pinned", "ui16"), ("native", "bf16")):
         (line,) = [line for line in wired(wire).splitlines() if "all_gather" in line]
         assert f"{IN}x{OUT}x{kind}" in line
+        with jax.set_mesh(mesh(EXPLICIT)):
+            whole = jax.jit(lambda w, wire=wire: xlayout.jax.all_gather(
+                w, "fsdp", dtype="bfloat16", wire=wire))  # fmt: skip
+            assert ("ui16" in whole.lower(arrays(mesh(EXPLICIT))[0]).as_text()) == (kind == "ui16")
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -236,6 +251,13 @@ def test_on_explicit_axes_nothing_is_compiled_twice(caplog: pytest.LogCaptureFix
                 jax.grad(lambda w: (x @ xlayout.jax.all_gather(w, "fsdp")).sum())(w)
             found.append("XLA compilation" in caplog.text)
     assert found == [True, False]
+
+
+def test_the_gradient_of_a_whole_array_lies_as_the_array() -> None:
+    w, _ = arrays(mesh(AUTO))
+    g = jax.grad(lambda w: (xl.all_gather(w, dtype="bfloat16") * jnp.bfloat16(2)).sum())(w)
+    assert (g.dtype, g.sharding.is_equivalent_to(w.sharding, 2)) == (w.dtype, True)
+    np.testing.assert_array_equal(g, np.full(w.shape, 2))
 
 
 # -- refusals --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
+import xlayout.jax
 from xlayout.errors import ShardingError
 from xlayout.shard import wire_bytes
 
@@ -107,3 +108,17 @@ def test_inside_jit_an_axis_of_one_device_is_before_nothing() -> None:
     x = jax.device_put(np.arange(64.0, dtype="f4"), NamedSharding(mesh, PART))
     made = jax.jit(lambda y: xl.reshard(y, x.sharding, in_sharding=x.sharding))(x)
     np.testing.assert_array_equal(made, x)
+
+
+def test_axes_of_two_kinds_are_gathered_one_kind_at_a_time() -> None:
+    kinds = (EXPLICIT, AUTO)
+    on = jax.make_mesh((2, 4), ("fsdp", "tp"), kinds)
+    w = jax.device_put(np.ones((8, 8), "f4"), NamedSharding(on, P("fsdp", "tp")))
+
+    def both(w: Any) -> Any:
+        return xlayout.jax.all_gather(w, ("fsdp", "tp"))
+
+    part = jax.shard_map(both, mesh=on, in_specs=P("fsdp"), out_specs=P(), axis_names={"fsdp"})
+    for run in (both, part):
+        with jax.set_mesh(on), pytest.raises(ShardingError, match=r"over fsdp, tp in the dtype of"):
+            jax.jit(run)(w)

@@ -76,3 +76,20 @@ def test_in_shard_map_nothing_gathered_is_saved_under_the_policy(
     assert not {f"bf16[{8 * IN},{OUT}]", f"bf16[{8 * OUT},{IN}]"} & saved(kept, capsys, w, x)
     grads = [jax.jit(jax.grad(f))(w, x) for f in (kept, mapped(ours))]
     np.testing.assert_array_equal(*grads)
+
+
+def test_what_is_moved_otherwise_is_saved_under_the_policy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with jax.set_mesh(mesh(EXPLICIT)):
+        w, _ = arrays(mesh(EXPLICIT))
+        for move, kept in (
+            (xl.interleave, f"f32[{IN}@fsdp,{OUT}]"),
+            (lambda w: jax.sharding.reshard(w, P(None, "fsdp")), f"f32[{IN},{OUT}@fsdp]"),
+        ):
+
+            def loss(w: Any, move: Any = move) -> Any:
+                y = move(w)
+                return (y * y).sum()
+
+            assert kept in saved(jax.checkpoint(loss, policy=xlayout.jax.regather()), capsys, w)
