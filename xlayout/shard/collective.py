@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from xlayout.shard.mesh import Mesh
 
 if TYPE_CHECKING:
+    from xlayout.shard.message import Form
     from xlayout.shard.plan import Plan
 
-__all__ = ["Collective", "as_collective"]
+__all__ = ["Collective", "as_collective", "remote"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +41,28 @@ class Collective:
         return f"one {self.kind} among {len(self.groups[0])} ranks"
 
 
+def remote(plan: Plan) -> Iterator[tuple[int, int, int, Form]]:
+    """(sender, receiver, first address on the sender, form) of what leaves a rank, by receiver."""
+    for dst in range(plan.ranks):
+        for src, start, _, form in plan.arriving(dst):
+            if src != dst:
+                yield src, dst, start, form
+
+
 def as_collective(plan: Plan) -> Collective | None:
     """The one collective that is equivalent to all remote messages, or None."""
     mesh = plan.src[0].mesh
-    remote = [(m, d) for d in range(plan.ranks) for m in plan.arriving(d) if m[0] != d]
-    sizes = {form.size for (_, _, _, form), _ in remote}
+    moved = list(remote(plan))
+    sizes = {form.size for *_, form in moved}
     if len(sizes) != 1:
         return None
     size = sizes.pop()
-    axes = _axes_between(((m[0], dst) for m, dst in remote), mesh)
+    axes = _axes_between(((src, dst) for src, dst, *_ in moved), mesh)
     groups = _groups(mesh, axes)
-    if len(remote) != sum(len(group) * (len(group) - 1) for group in groups):
+    if len(moved) != sum(len(group) * (len(group) - 1) for group in groups):
         return None  # no message leaves its group, so the full count means every pair has one
     sent: dict[int, set[object]] = defaultdict(set)
-    for (src, start, _, form), _ in remote:
+    for src, _, start, form in moved:
         sent[src].add((start, form.packs))
     # Between two ranks each sends one message anyway: a gather is one that carries the whole part.
     same = all(len(packs) == 1 for packs in sent.values())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xlayout.errors import SizeError
+from xlayout.shard.collective import remote
 
 if TYPE_CHECKING:
     from xlayout.shard.plan import Plan
@@ -28,18 +29,13 @@ def _lines(plan: Plan) -> Iterator[str]:
         for sharding, shape in zip(side, shapes, strict=True):
             yield f"{name} {shape} {sharding}"
     yield f"by   {layout if len(str(layout)) < 80 else f'a layout of {len(layout.pieces)} pieces'}"
-    remote = [
-        (src, dst, form.size)
-        for dst in range(plan.ranks)
-        for src, _, _, form in plan.arriving(dst)
-        if src != dst
-    ]
-    if not remote:
+    moved = [(src, dst, form.size) for src, dst, _, form in remote(plan)]
+    if not moved:
         yield "local: every rank has what it needs"
         return
     total, bound = sum(plan.recv_bytes), sum(plan.lower_bound)
     yield (
-        f"{total} B in {len(remote)} messages, at most {max(plan.recv_bytes)} B to one rank; "
+        f"{total} B in {len(moved)} messages, at most {max(plan.recv_bytes)} B to one rank; "
         f"{total / bound:.2f}x the {bound} B that ranks need and do not have"
     )
     if plan.collective is not None:
@@ -47,10 +43,10 @@ def _lines(plan: Plan) -> Iterator[str]:
     else:
         padding = sum(r.padding for r in plan.rounds) * plan.itemsize
         yield f"in {len(plan.rounds)} rounds, padded to {(total + padding) / total:.2f}x"
-    for src, dst, size in remote[:_LINES]:
+    for src, dst, size in moved[:_LINES]:
         yield f"  {dst} <- {src}: {size * plan.itemsize} B"
-    if len(remote) > _LINES:
-        yield f"  and {len(remote) - _LINES} more"
+    if len(moved) > _LINES:
+        yield f"  and {len(moved) - _LINES} more"
     try:
         found = plan.pullback()
     except SizeError as error:

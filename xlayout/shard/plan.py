@@ -22,7 +22,7 @@ from xlayout.errors import CompositionError, ShapeError, SizeError
 from xlayout.lower.run import check_shapes
 from xlayout.registry import backend_of
 from xlayout.shard.blocks import Block, Blocks
-from xlayout.shard.collective import Collective, as_collective
+from xlayout.shard.collective import Collective, as_collective, remote
 from xlayout.shard.explain import explained
 from xlayout.shard.message import Form, Message, bare, form_of
 from xlayout.shard.owners import held, local_shapes
@@ -154,15 +154,15 @@ class Plan:
     @_once
     def is_local(self) -> bool:
         """Whether no rank has to receive anything from another."""
-        return all(src == d for d in range(self.ranks) for src, *_ in self.arriving(d))
+        return next(remote(self), None) is None
 
     @property
     def recv_bytes(self) -> tuple[int, ...]:
         """Bytes that each rank receives from others."""
-        return tuple(
-            sum(form.size for src, _, _, form in self.arriving(d) if src != d) * self.itemsize
-            for d in range(self.ranks)
-        )
+        found = [0] * self.ranks
+        for _, dst, _, form in remote(self):
+            found[dst] += form.size * self.itemsize
+        return tuple(found)
 
     @property
     def lower_bound(self) -> tuple[int, ...]:
