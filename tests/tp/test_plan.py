@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,9 +125,10 @@ def test_a_number_below_one_is_refused(argument: str) -> None:
 @pytest.mark.parametrize(
     ("config", "kind", "text"),
     [
-        ("llama", TypeError, "config: 'llama'; wanted an object or a dict that names head counts"),
-        (4, TypeError, "config: 4; wanted an object or a dict that names head counts"),
-        ([4], TypeError, r"config: \[4\]; wanted an object or a dict that names head counts"),
+        ("llama", TypeError, "config: 'llama'; wanted an object or a dict with transformers' keys"),
+        (Path("a.json"), TypeError, r"config: \w*Path\('a.json'\); wanted an object or a dict"),
+        (4, TypeError, "config: 4; wanted an object or a dict with transformers' keys"),
+        ([4], TypeError, r"config: \[4\]; wanted an object or a dict with transformers' keys"),
         ({"n_head": "4"}, TypeError, "config: n_head: '4' is a str; wanted an int"),
         ({"n_head": 0}, SizeError, "config: n_head: 0; wanted at least 1"),
         ({"n_head": 4, "n_kv_heads": [1, 2]}, TypeError, r"config: n_kv_heads: \[1, 2\] is a list"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,9 +154,3 @@ def test_a_config_names_its_preset(said: dict[str, Any], preset: str | None) -> 
 def test_rules_that_are_none_are_refused(rules: Any, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         plan({"a.weight": (4, 4)}, 2, rules=rules)
-
-
-@pytest.mark.parametrize("config", ["phi3", Path("config.json"), 7])
-def test_a_config_is_no_name_of_one(config: Any) -> None:
-    with pytest.raises(TypeError, match=r"^config: .*; wanted an object or a dict with trans"):
-        plan({"a.weight": (4, 4)}, 2, config=config)

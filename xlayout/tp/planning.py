@@ -63,14 +63,12 @@ def plan(
     ((4, 6), ())
     """
     parts, grain = integer(parts, "parts", 1), integer(grain, "grain", 1)
-    if isinstance(config, (str, PathLike, int)):
+    config = getattr(weights, "config", None) if config is None else config
+    if isinstance(config, PathLike | int | float | Sequence):
         raise TypeError(
             f"config: {config!r}; wanted an object or a dict with transformers' keys, such as "
             "AutoConfig.from_pretrained gives"
         )
-    config = getattr(weights, "config", None) if config is None else config
-    if isinstance(config, str | int | float | Sequence):
-        raise TypeError(f"config: {config!r}; wanted an object or a dict that names head counts")
     chosen, numbers = _rules(rules, config), numbers_of(config)
     shapes = {name: _shape(name, x) for name, x in flatten(weights, "weights").items()}
     if not shapes:
