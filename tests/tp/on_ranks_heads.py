@@ -229,6 +229,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "beside others": Indexed,
     "grouped": Scaled,
     "by itself": Plain,
+    "beside others, by itself": Indexed,
     "chatglm": Partitioned,
     "unequal": lambda: Inner(3),
     "other numbers": lambda: put(Plain(), "memory_heads", 7),
@@ -256,9 +257,9 @@ def counted(rank: int, ranks: int, case: str, training: bool = False) -> str:
     """The error of a case, if it has one; else results and gradients are those of the whole."""
     torch.manual_seed(0)
     attention = CASES[case]().eval()
-    whole: Any = attention if case == "by itself" else Around(attention)
+    whole: Any = attention if case.endswith("by itself") else Around(attention)
     heads = {"unequal": 3}.get(case, 4)
-    kv_heads = {"beside others": 1, "chatglm": 2, "grouped": 2}.get(case, heads)
+    kv_heads = {"beside others": 1, "chatglm": 2, "grouped": 2}.get(case.split(",")[0], heads)
     options: dict[str, Any] = {
         "config": {"num_attention_heads": heads, "multi_query_group_num": kv_heads},
         "rules": case if case in tp.PRESETS else RULES + [COLUMNS] * case.startswith("a column"),
