@@ -137,13 +137,14 @@ def _unlike() -> tuple[nn.Module, Any, Any]:
     return nn.ModuleDict({"x": attention}), rules, {"config": {"num_attention_heads": 2}}
 
 
-def _norms() -> tuple[nn.Module, Any, Any]:
+def _norms(heads: int = 2) -> tuple[nn.Module, Any, Any]:
     norms = nn.ModuleList(nn.LayerNorm(2) for _ in range(2))
     attention = nn.ModuleDict(
         {"q_proj": nn.Linear(4, 4), "q_norm": nn.ModuleDict({"norms": norms})}
     )
     rules = [tp.Rule("q_proj", "column", "heads")]
-    return nn.ModuleDict({"0": attention}), rules, {"config": {"num_attention_heads": 2}}
+    config = {"num_attention_heads": heads, "num_key_value_heads": 2}
+    return nn.ModuleDict({"0": attention}), rules, {"config": config}
 
 
 def _exact() -> tuple[nn.Module, Any, Any]:
@@ -194,6 +195,7 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     **{name: _between(name) for name in BETWEEN},
     "a norm of heads": _norm,
     "norms of each head": _norms,
+    "norms of each key-value head": lambda: _norms(4),
     "a norm with numbers for each head": _unlike,
     "an activation that is learned": _activation,
     "a number beside layers": _temperature,

@@ -165,6 +165,8 @@ def test_a_module_of_experts_is_told_more_than_its_input(two: Ranks) -> None:
          "partial_grads=True)"),
         ("norms of each head", "model: '0' has 2 modules 'q_norm.norms', one for each head, of "
          "which every rank would use the first. Leave it whole by Rule('*.*', 'whole')"),
+        ("norms of each key-value head", "model: '0' has 2 modules 'q_norm.norms', one for each "
+         "head, of which every rank would use the first. Leave it whole by Rule('*.*', 'whole')"),
         ("a norm with numbers for each head", "model: 'x.q_norm.weight' is whole on every rank, "
          "between layers that are cut, and has numbers for each head. Leave the layers whole by "
          "Rule('x.*', 'whole')"),
