@@ -75,6 +75,8 @@ def plan(
         raise LayoutError("weights: there are none")
     if rules is None or isinstance(rules, Mapping):
         chosen = (*chosen, *_norms(chosen, shapes, numbers))
+    if not chosen:
+        raise ShardingError("rules: there are none; leave them out for those of the config")
     text = _text_part(shapes, config) if rules is None or isinstance(rules, str) else None
     mesh, placed = Mesh(parts, AXIS), {}
     for name, shape in shapes.items():
@@ -88,8 +90,6 @@ def plan(
         rule, leaf = found
         sharding = _sharding(name, shape, rule, leaf, mesh, numbers, grain)
         placed[name] = Placed(shape, sharding, rule, _tail(rule, config))
-    if not chosen:
-        raise ShardingError("rules: there are none; leave them out for those of the config")
     if not any(p.rule for p in placed.values()):
         some = next(iter(placed))
         raise ShardingError(

@@ -79,7 +79,8 @@ class Row(Role):
         if self.scatter is not None:
             own = partial(self.group.scattered, features=self.scatter)
             given, named = _with_input(own, given, named)
-        _with_input(partial(_refuse_whole, module, transposed=self.transposed), given, named)
+        first = next(iter((*given, *named.values())), None)
+        _refuse_whole(module, first, transposed=self.transposed)
         bias: Any = getattr(module, "bias", None)
         if bias is None:
             return self.group.summed(_tensor(forward(*given, **named), module))
