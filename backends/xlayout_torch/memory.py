@@ -199,8 +199,7 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
 
 def count_write(xs: Sequence[Any]) -> None:
     """Tell autograd, which may have kept them, that these were written into."""
-    # What inference mode makes counts no versions.
-    increment_version([x for x in xs if not x.is_inference()])
+    increment_version(xs)
 
 
 def sealed(x: Any) -> bool:
