@@ -12,7 +12,7 @@ from xlayout.algebra.compose import between_each
 from xlayout.algebra.shapes import Shape, bounds
 from xlayout.backend import Backend
 
-__all__ = ["fill_holes", "has_holes", "holes_of"]
+__all__ = ["fill_holes", "holes_of"]
 
 _MOST = 16  # boxes of holes in one output; filling more takes longer than filling everything
 
@@ -20,16 +20,8 @@ Region = tuple[tuple[int, int], ...]
 """(start, end) of a box along each axis."""
 
 
-@lru_cache(1024)
-def has_holes(layout: Layout) -> bool:
-    """`Layout.has_holes`, cached: the thousand tensors of a state dict have few layouts."""
-    return layout.has_holes
-
-
 def fill_holes(backend: Backend, layout: Layout, outputs: Sequence[Any], value: Any) -> None:
     """Fill what the layout leaves unwritten, or the whole output if that is too many boxes."""
-    if not has_holes(layout):
-        return
     for output, regions in zip(outputs, holes_of(layout), strict=True):
         steps = cast(Sequence[int], backend.strides(output))
         for region in regions:

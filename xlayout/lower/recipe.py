@@ -147,7 +147,8 @@ def write_pieces(
     backend: Backend, layout: Layout, arrays: Sequence[Any], outputs: Sequence[Any], fill: Any
 ) -> None:
     """One strided copy per piece, from the arrays' memory into the outputs' memory."""
-    fill_holes(backend, layout, outputs, fill)
+    if layout.has_holes:
+        fill_holes(backend, layout, outputs, fill)
     sources = tuple(backend.strides(x) for x in arrays)
     targets = tuple(backend.strides(y) for y in outputs)
     moves = moves_of(layout, sources, targets)

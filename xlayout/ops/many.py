@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.layout import check_layout
-from xlayout.backend import Backend
+from xlayout.backend import Backend, Moves
 from xlayout.errors import SizeError
 from xlayout.lower.calls import array_name, common_backend
 from xlayout.lower.fill import as_number, check_fill
-from xlayout.lower.holes import fill_holes, has_holes
+from xlayout.lower.holes import fill_holes
 from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import write_pieces
 from xlayout.ops.apply import apply
@@ -19,8 +20,8 @@ from xlayout.registry import backend_of
 
 __all__ = ["apply_many"]
 
-_Item = tuple[Layout, Sequence[Any], tuple[tuple[int, ...], ...], Sequence[Any]]
-"""(layout, arrays, their strides, outputs)"""
+_Item = tuple[Layout, bool, Moves, Sequence[Any], Sequence[Any]]
+"""(layout, whether it has holes, its moves, arrays, outputs)"""
 
 
 def apply_many(
@@ -71,13 +72,14 @@ def apply_many(
             results.append(apply(layout, x, fill=fill))
             continue
         backend, strides = batch
-        if fill != 0 or has_holes(layout):  # not every dtype has a zero
+        holes, moves = _copies(layout, strides)
+        if fill != 0 or holes:  # not every dtype has a zero
             check_fill(xs[0].dtype, fill)
         outputs = tuple([backend.empty(shape, xs[0]) for shape in layout.out_shapes])
-        waiting.setdefault(backend.name, []).append((layout, xs, strides, outputs))
+        waiting.setdefault(backend.name, []).append((layout, holes, moves, xs, outputs))
         results.append(outputs[0] if len(outputs) == 1 else outputs)
     for items in waiting.values():
-        _write(common_backend(items[0][1]), items, fill)
+        _write(common_backend(items[0][3]), items, fill)
     return tuple(results)
 
 
@@ -104,11 +106,17 @@ def _batched(
     return (backend, strides) if tuple([x.shape for x in xs]) == layout.in_shapes else None
 
 
+# In one cache: each search for one of the few layouts that a thousand tensors have compares two.
+@lru_cache(1024)
+def _copies(layout: Layout, strides: tuple[tuple[int, ...], ...]) -> tuple[bool, Moves]:
+    """Whether a layout has holes, and its moves between such arrays and row-major ones."""
+    return layout.has_holes, moves_of(layout, strides)
+
+
 def _write(backend: Backend, items: Sequence[_Item], fill: Any) -> None:
-    moves = []
-    for layout, xs, strides, outputs in items:
-        fill_holes(backend, layout, outputs, fill)
-        moves.append((moves_of(layout, strides), xs, outputs))
-    if not backend.move_many(moves):
-        for layout, xs, _, outputs in items:
+    for layout, holes, _, _, outputs in items:
+        if holes:
+            fill_holes(backend, layout, outputs, fill)
+    if not backend.move_many([(moves, xs, outputs) for _, _, moves, xs, outputs in items]):
+        for layout, _, _, xs, outputs in items:
             write_pieces(backend, layout, xs, outputs, fill)
