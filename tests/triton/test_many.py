@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from typing import Any
 
@@ -256,3 +257,20 @@ def test_arrays_of_one_layout_agree() -> None:
     text = r"^arrays\[1\]: 0 is torch.float32 on cpu, 2 is torch.float64"
     with pytest.raises(TypeError, match=text):
         apply_many([LAYOUTS[5], LAYOUTS[1]], [torch.zeros(3, 5), (q, k, v.double())])
+
+
+@pytest.mark.usefixtures("batches")
+@pytest.mark.parametrize(
+    ("layout", "dtype", "fill", "wanted"),
+    [
+        (LAYOUTS[0], torch.int32, 0.5, "an integer from -2147483648 to 2147483647"),
+        (LAYOUTS[3], torch.float8_e8m0fnu, 0, "a number from 2**-127 to 2**127"),
+    ],
+    ids=["a fraction", "no zero"],
+)
+def test_a_fill_that_a_dtype_has_not_is_refused(
+    layout: Layout, dtype: Any, fill: float, wanted: str
+) -> None:
+    x = torch.ones(layout.in_shapes[0]).to(dtype)
+    with pytest.raises(ShapeError, match=f"^fill: {fill} in an .*; wanted {re.escape(wanted)}$"):
+        apply_many([layout], [x], fill=fill)
