@@ -123,7 +123,7 @@ def plain(x: Any) -> bool:
     return (
         type(x) in PLAIN
         and (_keys_of(x).raw_repr() in _plain_keys or _learned(x))
-        and not _freed(x)
+        and (x.data_ptr() >= OFFSETS or not begins_nowhere(x))
     )
 
 
