@@ -156,6 +156,7 @@ class Backend(Protocol):
         """A faster function with the same results as `recipe`, or `recipe` itself.
 
         `moves` are the copies from that number of inputs to results of these shapes, all row-major.
+        What they do not write is zero.
         """
 
     def linear(self, make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:

@@ -162,6 +162,7 @@ class Plans(dict[Any, Any]):
 
     Attributes:
         widest: bytes of the widest element for which there may be one; 0 if there is none at all.
+        whole: whether the moves write every element of the results.
     """
 
     def __init__(
@@ -173,7 +174,10 @@ class Plans(dict[Any, Any]):
     ) -> None:
         self._told = moves, inputs, len(shapes)
         self._width = width
-        self.widest = ONE_CALL // sum(map(math.prod, shapes)) if has_plan(moves) else 0
+        size = sum(map(math.prod, shapes))
+        self.widest = ONE_CALL // size if has_plan(moves) else 0
+        written = [math.prod([n for n, _, _ in loops]) for _, _, (_, _, loops) in moves]
+        self.whole = sum(written) == size
 
     def __missing__(self, key: Any) -> Plan | None:
         moves, inputs, outputs = self._told

@@ -26,19 +26,23 @@ _WIDTHS = {n: n for n in (1, 2, 4, 8, 16)}
 def quick(
     recipe: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
 ) -> Callable[..., Any]:
-    if _by_views(moves, shapes) and sum(map(math.prod, shapes)) <= FEW:
-        return recipe
     plans = Plans(moves, inputs, shapes, _WIDTHS.get)
-    if not plans.widest:
+    shape, whole = shapes[0], plans.whole
+    views = whole and _by_views(moves, shapes)
+    single = inputs == len(shapes) == 1
+    if not plans.widest or not (whole or single):
         return recipe
-    copy, empty = xlayout_native.run_arrays, np.empty
-    shape = shapes[0]
+    if views and sum(map(math.prod, shapes)) <= FEW:
+        return recipe
+    copy, empty = xlayout_native.run_arrays, np.empty if whole else np.zeros
 
     def one(x: Any) -> Any:
         dtype = x.dtype
         plan = plans[dtype.itemsize]
         # `are_bytes`, of one array: to call it takes a tenth of the whole.
         if plan is None or not wanted() or type(x) is not np.ndarray or dtype.hasobject:
+            return recipe(x)
+        if not whole and dtype.kind in "SU":  # what numpy fills text with is "0"
             return recipe(x)
         y = empty(shape, dtype)
         return y if copy(plan, 1, x, y) else recipe(x)
@@ -53,7 +57,7 @@ def quick(
             return recipe(*arrays)
         return made[0] if len(made) == 1 else tuple(made)
 
-    return one if inputs == len(shapes) == 1 else several
+    return one if single else several
 
 
 def _by_views(moves: Moves, shapes: Sequence[tuple[int, ...]]) -> bool:

@@ -41,12 +41,12 @@ def quick(
 ) -> Callable[..., Any]:
     recipe = _on_its_own(plain)
     plans = Plans(moves, inputs, shapes, WIDTHS.get)
-    if not plans.widest:
+    shape, whole = shapes[0], plans.whole
+    alone = len(shapes) == 1 and shape  # see `one`
+    if not plans.widest or not (whole or alone):
         return recipe
     copy, offsets = xlayout_native.run, OFFSETS
     made_as = [(shape, dense_strides([max(n, 1) for n in shape])) for shape in shapes]
-    shape = shapes[0]
-    alone = len(shapes) == 1 and shape  # see `one`
 
     def one(x: Any) -> Any:
         plan = plans[x.dtype]
@@ -72,7 +72,8 @@ def quick(
             address = 0
         if address < offsets and (not address or begins_nowhere(x)):
             return recipe(x)
-        y = x.new(*shape)  # a tenth faster than `new_empty`; without a shape it makes no scalar
+        # A tenth faster than `new_empty`; without a shape `new` makes no scalar.
+        y = x.new(*shape) if whole else x.new_zeros(*shape)
         copy(plan, 1, address, y.data_ptr())
         return y
 
@@ -84,7 +85,7 @@ def quick(
         if addresses is None:
             return recipe(*arrays)
         if alone:
-            y = arrays[0].new(*shape)
+            y = arrays[0].new(*shape) if whole else arrays[0].new_zeros(*shape)
             copy(plan, 1, *addresses, y.data_ptr())
             return y
         new = arrays[0].new_empty_strided  # sooner than from a tuple alone

@@ -185,9 +185,15 @@ def test_a_lazy_negative_goes_to_torch(asked: list[Any]) -> None:
 
 def test_a_small_op_is_one_run(asked: list[Any]) -> None:
     x = torch.zeros(7, 5)
+    turned = xl.matrix_transpose.layout((7, 5))
     for call in (xl.matrix_transpose, lambda x: xl.trim(x, to=3), xl.unstack):
         call(x)
     assert len(asked) == 3
+    xl.pad(x, to=8)
+    turned(x, fill=1)  # which has no holes
+    assert len(asked) == 5
+    xl.pad(x, to=8, value=1)
+    assert len(asked) == 5
 
 
 def test_an_input_that_nothing_is_taken_from_is_an_input() -> None:
@@ -210,6 +216,26 @@ def test_the_result_has_the_dtype_of_what_it_is_made_of(dtype: torch.dtype) -> N
     raw = x.view(torch.uint8).view(3, 4, -1)
     assert torch.equal(y.view(torch.uint8).view(4, 3, -1), raw.transpose(0, 1))
     assert torch.equal(two.view(torch.uint8)[: x.nbytes], y.view(torch.uint8).flatten())
+
+
+@pytest.mark.parametrize("dtype", WIDTHS, ids=str)
+def test_what_is_not_written_is_zero(dtype: torch.dtype) -> None:
+    x = torch.arange(1, 1 + 12 * dtype.itemsize, dtype=torch.uint8).view(dtype).view(3, 4)
+    torch.ones(15 * dtype.itemsize, dtype=torch.uint8)  # the memory of results, perhaps
+    y = quick(framework, TURN, 1, [(5, 3)])(x)
+    two = quick(framework, (*TURN, (1, 0, (0, 13, ((2, 1, 1),)))), 2, [(5, 3)])(x, x)
+    first, second = (z.view(torch.uint8).view(15, -1) for z in (y, two))
+    raw = x.view(torch.uint8).view(3, 4, -1)
+    assert torch.equal(first[:12].view(4, 3, -1), raw.transpose(0, 1))
+    assert first[12:].tolist() == 3 * [dtype.itemsize * [0]]
+    assert torch.equal(second[:12], first[:12])
+    assert torch.equal(second[13:], raw[0, :2])
+    assert second[12].tolist() == dtype.itemsize * [0]
+
+
+@pytest.mark.parametrize("shapes", [[(4, 3), (1,)], [()]])
+def test_several_results_with_holes_and_an_empty_scalar_go_to_torch(shapes: Any) -> None:
+    assert quick(framework, TURN[: len(shapes) - 1], 1, shapes)(torch.zeros(3, 4)) == "framework"
 
 
 def test_the_result_is_a_tensor_of_its_own() -> None:

@@ -67,6 +67,33 @@ def test_every_element_is_where_the_table_says(name: str, dtype: Any) -> None:
         assert y.tobytes() == wanted.astype(y.dtype).tobytes()
 
 
+HOLES = [
+    xl.pad.layout(SHAPE, to=20),
+    xl.Layout([SHAPE], [(200,)], [xl.Piece(0, 3, ((12, 1, 16), (16, 12, 1)))]),
+]
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype != "S4"], ids=str)
+@pytest.mark.parametrize("layout", HOLES, ids=str)
+def test_what_is_not_written_is_zero(layout: xl.Layout, dtype: Any) -> None:
+    arrays = inputs(layout, dtype)
+    np.ones(200, dtype)  # the memory of results, perhaps
+    assert np.array_equal(made(layout, arrays), by_table(layout, arrays)[0])
+
+
+@pytest.mark.parametrize("dtype", ["S4", "U1"])
+def test_what_is_not_written_of_text_is_numpys(dtype: str) -> None:
+    assert made(HOLES[0], inputs(HOLES[0], dtype)) == "numpy"
+    assert xl.pad(np.array(["a"], dtype), to=2).tolist() == np.array(["a", 0], dtype).tolist()
+
+
+def test_several_results_or_arrays_with_holes_go_to_numpy() -> None:
+    x = np.zeros(12, "f4")
+    move = 0, 0, (0, 0, ((12, 1, 1),))
+    assert quick(by_numpy, (move,), 1, [(12,), (12,)])(x) == "numpy"
+    assert quick(by_numpy, (move,), 2, [(13,)])(x, x) == "numpy"
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_may_not_be_written_may_be_read(name: str) -> None:
     arrays = inputs(LAYOUTS[name], "f4")

@@ -38,7 +38,7 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     small = layout.out_size <= _SMALL
     if direct is not None:
         if small:
-            return _quick(layout, backend, direct)
+            return _quick(layout, backend, fill, direct)
         each = _written(layout, backend, direct)
         if len(layout.out_shapes) == 1:
             return each
@@ -46,7 +46,9 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         return lambda x: each(x) if backend.batch_strides((x,)) is None else at_once(x)
     program, steps = _program(layout, backend, fill)
     if small:
-        return program if len(steps) == 1 else _quick(layout, backend, program)
+        # A single step is one call already, but padding takes longer than zeros and the kernel.
+        alone = len(steps) == 1 and not layout.has_holes
+        return program if alone else _quick(layout, backend, fill, program)
     by_pieces = _by_pieces(layout, backend, fill, program, _joined(layout, steps))
     return by_pieces if layout.has_holes else _written(layout, backend, by_pieces)
 
@@ -120,9 +122,10 @@ def _by_pieces(
     return by_pieces
 
 
-def _quick(layout: Layout, backend: Backend, recipe: Recipe) -> Recipe:
-    """The recipe, or one call of the backend if there are elements and no holes."""
-    if layout.has_holes or not layout.out_size:
+def _quick(layout: Layout, backend: Backend, fill: Any, recipe: Recipe) -> Recipe:
+    """The recipe, or one call of the backend if there are elements, and only zeros in holes."""
+    zero = type(fill) is int and fill == 0  # not -0.0
+    if not layout.out_size or (layout.has_holes and not zero):
         return recipe
     moves = moves_of(layout)
     return backend.quick(recipe, moves, len(layout.in_shapes), layout.out_shapes)
