@@ -19,7 +19,8 @@ SERVED: dict[type, Backend] = {}
 """Type -> backend, for the types seen so far; looking here first is cheaper than `backend_of`."""
 
 
-@dynamo_reads(lambda x, name="x": _find(type(x), name))
+# Of default values and of each function Dynamo would check, on every call, that they are the same.
+@dynamo_reads(lambda x, *name: _builtin(_root(type(x))) or _find(type(x), *name))
 def backend_of(x: Any, name: str = "x") -> Backend:
     """The backend that serves `x`.
 
@@ -109,7 +110,7 @@ def _builtin(root: str) -> Backend | None:
             return None
 
 
-def _find(cls: type, name: str) -> Backend:
+def _find(cls: type, name: str = "x") -> Backend:
     backend = _builtin(_root(cls)) or _from_plugins(cls)
     if backend is None:
         raise TypeError(

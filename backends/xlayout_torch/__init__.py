@@ -8,6 +8,7 @@ Its modules, from the bottom up:
     native, small              copies by the compiled kernel: large ones, small ones
     launches, trial            plans for the Triton kernel, started on a device, and first of all
     cuda, batch                when it copies instead, and for many tensors at once
+    relayout                   a copy of one view, by whichever is fastest
     writer                     whole layouts, by either kernel
     operation                  a layout as one operation of torch
     autograd, primitive        that operation, recorded by autograd; recorded by Dynamo
@@ -38,13 +39,15 @@ from xlayout_torch.batch import move_many as move_many
 from xlayout_torch.cuda import batch_strides as batch_strides
 from xlayout_torch.kinds import kind as kind
 from xlayout_torch.kinds import refuse_mixed
-from xlayout_torch.memory import grad_enabled, jit_tracing
+from xlayout_torch.memory import jit_tracing
 from xlayout_torch.memory import refusal as refusal
 from xlayout_torch.memory import release as release
 from xlayout_torch.memory import strides as strides
 from xlayout_torch.memory import view_strides as view_strides
 from xlayout_torch.native import empty as empty
 from xlayout_torch.native import in_place as in_place
+from xlayout_torch.relayout import ROW_MAJOR, copied
+from xlayout_torch.relayout import relayout as relayout
 from xlayout_torch.small import quick as quick
 from xlayout_torch.writer import writer as writer
 
@@ -82,9 +85,28 @@ def as_constants(
 ) -> Any | None:
     if not _in_dynamo():
         return None
-    from xlayout_torch import opaque  # which brings Dynamo, and that takes a second
+    from torch.fx.experimental.symbolic_shapes import has_static_value
 
-    return opaque.as_constants(arrays, args, options)
+    # On every call Dynamo checks each class, each function and each tuple that it reads by name.
+    def is_constant(value: Any) -> bool:
+        kind = type(value).__name__
+        if kind == "tuple":
+            for part in value:  # noqa: SIM110
+                if not is_constant(part):
+                    return False
+            return True
+        if kind in ("int", "float"):
+            return has_static_value(value)
+        return kind in ("str", "bool", "NoneType")
+
+    seen = []
+    for x in arrays:
+        of = type(x).__module__, type(x).__name__
+        if of not in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter")):
+            return None
+        seen.append(((*x.shape,), x.dtype, x.device, x.is_contiguous()))
+    given = *args, *options.values(), *[shape for shape, *_ in seen]
+    return ("torch", (*seen,), args, (*options.items(),)) if is_constant(given) else None
 
 
 def linear_pays(form: str, seen: Sequence[Any], /) -> bool:
@@ -112,9 +134,9 @@ def symbolic(n: Any, /) -> bool:
         return True
     if not _in_dynamo():
         return False
-    from xlayout_torch import opaque  # which brings Dynamo, and that takes a second
+    from torch.fx.experimental.symbolic_shapes import has_static_value
 
-    return opaque.symbolic(n)
+    return not has_static_value(n)
 
 
 def concrete(n: Any, /) -> int:
@@ -174,17 +196,10 @@ def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
 
 
 def fresh(x: Any, /) -> Any:
-    compiling = _in_dynamo() or torch.compiler.is_compiling()  # to Dynamo the first says enough
-    return _clone(x) if compiling or x.numel() <= FEW else _copy(x)
-
-
-def _clone(x: Any) -> Any:
-    return x.clone(memory_format=torch.contiguous_format)
-
-
-def _copy(x: Any) -> Any:
-    made = cuda.fresh(x) if x.is_cuda else native.fresh(x)
-    return _clone(x) if made is None else made
+    # To Dynamo the first says enough; and each function that it reads here it guards on every call.
+    if _in_dynamo() or torch.compiler.is_compiling() or x.numel() <= FEW:
+        return x.clone(memory_format=ROW_MAJOR)
+    return copied(x)
 
 
 def compiled(
@@ -206,56 +221,6 @@ def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] |
     from xlayout_torch import autograd  # not every program differentiates
 
     return autograd.linear(make, arrays)
-
-
-def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Callable[[Any], Any]:
-    # Splitting an axis is a view whatever the strides are, so there is one copy. It is made here:
-    # `reshape` and `contiguous` hand out the caller's memory when the permuted strides happen to
-    # fit. Of a contiguous tensor they cannot when `copies` holds, and `reshape` is the faster call.
-    # (Sizes are spread over the arguments because torch parses them a third faster than a tuple.)
-    window, split, axes, merged = steps
-    copy = _copy if size > FEW else _clone
-    if window is not None:
-        cut = _cut(window)
-        if split is None and axes is None:
-            return lambda x: copy(cut(x))
-        rest = relayout((None, split, axes, merged), copies, size)
-        return lambda x: rest(cut(x))
-    if axes is None:
-        shape = merged or split
-        return copy if shape is None else lambda x: _shaped(copy(x), shape)
-    if merged is None:
-        if split is None:
-            return lambda x: copy(x.permute(*axes))
-        return lambda x: copy(x.view(*split).permute(*axes))
-    direct = copies and size <= FEW
-
-    def run(x: Any) -> Any:
-        y = (x if split is None else x.view(*split)).permute(*axes)
-        if direct and x.is_contiguous():
-            return y.reshape(*merged)
-        return _shaped(copy(y), merged)
-
-    return run
-
-
-def _shaped(made: Any, shape: Sequence[int]) -> Any:
-    """Fresh memory in its final shape.
-
-    Not as a view while gradients are off: with them on again, torch would refuse writes into it.
-    """
-    return made.view(shape) if grad_enabled() else torch.ops.aten._unsafe_view(made, shape)
-
-
-def _cut(window: tuple[builtins.slice | int, ...]) -> Callable[[Any], Any]:
-    cuts = [(axis, at) for axis, at in enumerate(window) if at != builtins.slice(None)]
-    axis, at = cuts[0]
-    if len(cuts) > 1 or (isinstance(at, builtins.slice) and at.step != 1):
-        return lambda x: x[window]
-    if isinstance(at, int):
-        return lambda x: x.select(axis, at)
-    start, size = at.start, at.stop - at.start
-    return lambda x: x.narrow(axis, start, size)  # a third faster than an index
 
 
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:

@@ -5,46 +5,13 @@ Marking them imports Dynamo, which takes a second: this is imported only where D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import has_static_value
-
-from xlayout_torch.memory import PLAIN, strided
 
 _CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 _NUMBERS: dict[Any, int] = {}
-
-
-def symbolic(n: int) -> bool:
-    """Whether a size is open, though Dynamo shows it as a plain int."""
-    return not has_static_value(n)
-
-
-def as_constants(arrays: Sequence[Any], args: Sequence[Any], options: dict[str, Any]) -> Any | None:
-    """A call as constants, if to Dynamo all of it but the elements is constant; else None."""
-    seen = []
-    for x in arrays:
-        if type(x) not in PLAIN or not strided(x) or x.is_quantized:
-            return None
-        for n in x.shape:
-            if not has_static_value(n):
-                return None
-        seen.append(((*x.shape,), x.dtype, x.device, x.is_contiguous()))
-    for value in (*args, *options.values()):
-        if not _is_constant(value):
-            return None
-    return "torch", (*seen,), args, (*options.items(),)
-
-
-def _is_constant(value: Any) -> bool:
-    kind = type(value).__name__  # the classes themselves would be guarded, each of them
-    if kind == "tuple":
-        return all(_is_constant(part) for part in value)
-    if kind == "int" or kind == "float":
-        return has_static_value(value)
-    return kind == "str" or kind == "bool" or kind == "NoneType"
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -28,7 +28,39 @@ def bound(
         ((verb, sources, argument),) = steps
         if verb == "stack" and sources == tuple(range(outputs[0])):
             return backend.stack(*argument)  # of all inputs in order: one call suffices
-    calls = [_call(backend, step, tables, fill) for step in steps]
+
+    # Not a function of the module, whose code Dynamo would compare on every call.
+    def call_of(step: Step) -> Callable[[_Values], Any]:
+        verb, sources, argument = step
+        first = sources[0] if sources else 0
+        if verb == "reshape":
+            reshape = backend.reshape
+            return lambda values: reshape(values[first], argument)
+        if verb == "own":
+            return lambda values: backend.fresh(values[first])
+        if verb == "permute":
+            return lambda values: backend.permute(values[first], argument)
+        if verb == "slice":
+            cut = backend.slice
+            axis, start, stop, by = argument
+            return lambda values: cut(values[first], axis, start, stop, by)
+        if verb == "expand":
+            return lambda values: backend.expand(values[first], argument)
+        if verb == "concatenate":
+            (along,) = argument
+            return lambda values: backend.concatenate([values[s] for s in sources], along)
+        if verb == "stack":
+            stacked = backend.stack(*argument)
+            return lambda values: stacked(*[values[s] for s in sources])
+        if verb == "pad":
+            where, before, after = argument
+            return lambda values: backend.pad(values[first], where, before, after, fill)
+        if verb == "full":
+            return lambda values: backend.full(argument, fill, values[0])
+        table = tables[argument[0]]
+        return lambda values: backend.gather([values[s] for s in sources], table, fill)
+
+    calls = [call_of(step) for step in steps]
     only = outputs[0] if outputs and not outputs[1:] else None
 
     def run(*arrays: Any) -> Any:
@@ -47,36 +79,3 @@ def tables_of(layout: Layout, program: Program) -> dict[int, Any]:
         return {}
     index, places = layout.index(), bounds(layout.out_shapes)
     return {k: index[slice(*places[k])].reshape(layout.out_shapes[k]) for k in numbers}
-
-
-def _call(
-    backend: Backend, step: Step, tables: Mapping[int, Any], fill: Any
-) -> Callable[[_Values], Any]:
-    verb, sources, argument = step
-    first = sources[0] if sources else 0
-    if verb == "reshape":
-        reshape = backend.reshape
-        return lambda values: reshape(values[first], argument)
-    if verb == "own":
-        return lambda values: backend.fresh(values[first])
-    if verb == "permute":
-        return lambda values: backend.permute(values[first], argument)
-    if verb == "slice":
-        cut = backend.slice
-        axis, start, stop, by = argument
-        return lambda values: cut(values[first], axis, start, stop, by)
-    if verb == "expand":
-        return lambda values: backend.expand(values[first], argument)
-    if verb == "concatenate":
-        (along,) = argument
-        return lambda values: backend.concatenate([values[s] for s in sources], along)
-    if verb == "stack":
-        stacked = backend.stack(*argument)
-        return lambda values: stacked(*[values[s] for s in sources])
-    if verb == "pad":
-        where, before, after = argument
-        return lambda values: backend.pad(values[first], where, before, after, fill)
-    if verb == "full":
-        return lambda values: backend.full(argument, fill, values[0])
-    table = tables[argument[0]]
-    return lambda values: backend.gather([values[s] for s in sources], table, fill)
