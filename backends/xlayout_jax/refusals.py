@@ -53,12 +53,14 @@ def worded(step: Callable[P, R]) -> Callable[P, R]:
                     f"arrays: on several meshes, {several}; wanted one: jax.device_put them on the "
                     "same first"
                 ) from error
-            if type(error).__name__ != "ShardingTypeError":  # JAX has it under no public name
+            # JAX has the first under no public name; where axes of one element merge, it asserts.
+            if type(error).__name__ not in ("ShardingTypeError", "AssertionError"):
                 raise
             cut = next((x.aval for x in xs if is_tracer(x)), None)
+            why = str(error) or "it fails an assertion of its own"
             raise ValueError(
                 f"x: cut along an explicit axis, where JAX's own ops refuse a step of this one, of "
-                f"{cut}: {error}; leave out vmap and comm='native', say with in_sharding= how x "
+                f"{cut}: {why}; leave out vmap and comm='native', say with in_sharding= how x "
                 "lies inside jit, or make that array axis whole first, by jax.sharding.reshard"
             ) from error
 

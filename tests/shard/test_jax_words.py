@@ -77,6 +77,10 @@ def test_what_jax_does_not_regroup_is_told_with_a_way_out() -> None:
             ValueError, match=r"x: cut along an explicit .* float32\[8.*; leave out vmap"
         ):
             run(x)
+    column = jax.device_put(X[:, :1].repeat(2, 0), NamedSharding(both.sharding.mesh, ROWS))
+    pairs = jax.jit(lambda x: xl.interleave(x, block=2))
+    with pytest.raises(ValueError, match=r"x: cut along .*: it fails an assertion .*; leave out"):
+        pairs(column)
     told = jax.jit(lambda x: xl.interleave(x, in_sharding=P("tp")))
     np.testing.assert_array_equal(told(both), xl.interleave(X))
     whole = put(EXPLICIT, EXPLICIT, spec=P(None, "tp"))
