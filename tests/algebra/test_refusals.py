@@ -166,6 +166,7 @@ ONE: Any = Layout.identity((6,))
         (lambda: ONE.only(0.0), TypeError, "output: 0.0 is a float; wanted an int"),  # type: ignore[arg-type]
         (lambda: ONE.as_view(3), TypeError, "strides: 3; wanted a sequence of ints"),
         (lambda: ONE.as_view("a"), TypeError, "strides: 'a'; wanted a sequence of ints"),
+        (lambda: ONE.as_view({1}), TypeError, "strides: {1}; wanted a sequence of ints"),
         (lambda: ONE.as_view((1.5,)), TypeError, "strides: (1.5,); wanted a sequence of ints"),
     ],
 )

@@ -253,11 +253,12 @@ def test_a_layout_has_no_place_for_options_of_a_run(op: Any) -> None:
     ("call", "error", "text"),
     [
         (lambda x: xl.permute_dims(x, 0), TypeError, r"axes: 0; wanted a sequence of ints"),
+        (lambda x: xl.split_qkv(x, heads=2, kv_heads=1, blocks=()), TypeError, r"blocks: \(\) is"),
         (lambda x: xl.to_tiles(x, grid=3), TypeError, r"grid: 3; wanted \(rows, columns\)"),
         (lambda x: xl.to_tiles(x, grid=(0, 2)), xl.SizeError, "grid: 0; wanted at least 1"),
     ],
 )
-def test_one_number_where_several_are_wanted(call: Any, error: type[Exception], text: str) -> None:
+def test_one_number_for_several_or_no_number(call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=f"^{text}"):
         call(np.zeros((4, 6)))
 

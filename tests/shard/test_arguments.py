@@ -100,6 +100,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a number as a source": (
         lambda: plan_reshard(EIGHT, 3, ROWS), TypeError,  # type: ignore[arg-type]
         "src: 3; wanted a Sharding"),
+    "an array of no axes as a target": (
+        lambda: plan_reshard(EIGHT, ROWS, np.array(3)), TypeError,  # type: ignore[arg-type]
+        "dst: array(3); wanted a Sharding"),
+    "a word for flat": (
+        lambda: Sharding(TP, ("tp",), flat="no"), TypeError,  # type: ignore[arg-type]
+        "flat: 'no'; wanted True or False"),
     "a number as a layout": (
         lambda: xl.reshard(eight(), P(), layout=3), TypeError,  # type: ignore[arg-type]
         "layout: a int; wanted a Layout: reshard(x, to, layout=layout)"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from xlayout.errors import AxisError, LayoutError, SizeError
@@ -58,11 +58,18 @@ def as_shape(shape: Any, name: str = "shape") -> Shape:
 
 
 def integers(values: Any, name: str, least: int | None = 0) -> tuple[int, ...]:
-    """A sequence of ints, each at least `least` unless that is None."""
+    """A sequence of ints, each at least `least` unless that is None.
+
+    Raises:
+        TypeError: for anything else; a set has no order, bytes are meant as text.
+        SizeError: for an int below `least`.
+    """
     try:
-        return tuple([integer(n, name, least) for n in values])
+        if type(values) is tuple or not isinstance(values, (Set, Mapping, bytes, str)):
+            return tuple([integer(n, name, least) for n in values])
     except TypeError:
-        raise TypeError(f"{name}: {values!r}; wanted a sequence of ints") from None
+        pass
+    raise TypeError(f"{name}: {values!r}; wanted a sequence of ints")
 
 
 def each_shape(shapes: Any, name: str = "shapes") -> tuple[Shape, ...]:

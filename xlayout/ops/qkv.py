@@ -124,10 +124,10 @@ def split_qkv(
 def _fused(heads: int, kv_heads: int, d: int, order: Order, blocks: int) -> Layout:
     sizes = (heads * d, kv_heads * d, kv_heads * d)
     one_of("order", order, get_args(Order))
+    blocks = integer(blocks, "blocks", 1)
     if order == "concat":
         return dealt(sizes, 1)
     if order == "codegen":
-        blocks = integer(blocks, "blocks", 1)
         divide(heads, blocks, "heads", "blocks")
         divide(kv_heads, blocks, "kv_heads", "blocks")
         return dealt(sizes, blocks, order=(0, 2, 1))

@@ -7,7 +7,7 @@ sends it, so every rank receives exactly what it needs and does not have: the lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, wraps
@@ -275,7 +275,7 @@ def plan_reshard(
     check_layout(layout, "layout", "plan_reshard(layout, src, dst)")
     sides = []
     for name, given, shapes in (("src", src, layout.in_shapes), ("dst", dst, layout.out_shapes)):
-        several = tuple(given) if isinstance(given, Iterable) else (given,) * len(shapes)
+        several = tuple(given) if isinstance(given, Sequence) else (given,) * len(shapes)
         for sharding in several:
             if not isinstance(sharding, Sharding):
                 raise TypeError(f"{name}: {sharding!r}; wanted a Sharding")

@@ -42,7 +42,7 @@ class Sharding:
         flat: cut the array flattened to one axis, as ZeRO-3 stores parameters.
 
     Raises:
-        TypeError: for an invalid mesh, spec or split.
+        TypeError: for an invalid mesh, spec or split; for a `flat` that is not a bool.
         AxisError: for a mesh axis that the mesh does not have, or that is used twice.
         SizeError: for a split of an axis that the spec leaves whole.
 
@@ -71,6 +71,8 @@ class Sharding:
     ) -> None:
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh: {mesh!r}; wanted a Mesh")
+        if not isinstance(flat, bool):
+            raise TypeError(f"flat: {flat!r}; wanted True or False")
         if isinstance(spec, str):
             raise TypeError(f"spec: {spec!r} is a string; wanted one entry for each array axis")
         try:
@@ -94,7 +96,7 @@ class Sharding:
                 raise SizeError(f"splits: axis {axis} is not cut by the spec {tuple(entries)}")
         kept = tuple(sorted((a, s) for a, s in rules.items() if s != _PLAIN))
         for name, value in (
-            ("mesh", mesh), ("spec", tuple(entries)), ("splits", kept), ("flat", bool(flat))
+            ("mesh", mesh), ("spec", tuple(entries)), ("splits", kept), ("flat", flat)
         ):  # fmt: skip
             object.__setattr__(self, name, value)
 
