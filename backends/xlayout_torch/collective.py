@@ -19,6 +19,9 @@ from xlayout_native.strided import dense_strides
 
 Step = Callable[..., tuple[Any, ...]]
 
+_NAMES = "bool int8 uint8 int32 int64 float16 bfloat16 float32 float64 complex64 complex128"
+_CARRIED = frozenset(getattr(torch, name) for name in _NAMES.split())
+
 
 def is_sharded(x: Any, /) -> bool:
     return isinstance(x, DTensor)
@@ -58,6 +61,11 @@ def in_order(mesh: DeviceMesh, /) -> bool:
 def is_refusal(error: RuntimeError, /) -> bool:
     """Whether it is DTensor that knows no placements of what its own ops would make."""
     return "Sharding propagation failed" in str(error)
+
+
+def is_carried(dtype: torch.dtype, /) -> bool:
+    """Whether the collectives of gloo and of NCCL take a dtype; exchanges here send bytes."""
+    return dtype in _CARRIED
 
 
 def mesh_said(mesh: DeviceMesh, /) -> str:

@@ -19,6 +19,7 @@ from xlayout.shard import Split
 
 __all__ = [
     "compared",
+    "of_dtypes",
     "of_one_element",
     "of_segments",
     "of_uneven",
@@ -86,6 +87,19 @@ def of_one_element(_rank: int, on: Mesh) -> list[str]:
         lies = Sharding.from_torch(y.device_mesh, y.placements, y.ndim)
         found.append(f"{lies.spec}" if right else "wrong")
     return found
+
+
+def of_dtypes(_rank: int, on: Mesh, names: tuple[str, ...]) -> list[str]:
+    """The dtypes of which a DTensor's rows, cut over all ranks, do not come apart bit for bit."""
+    mesh, wrong = device_mesh(on), []
+    for name in names:
+        x = torch.arange(24, dtype=torch.float32).reshape(4, 6).to(getattr(torch, name))
+        made = xl.unstack(_distributed(x, mesh, Sharding(on, ("tp",)).to_torch(mesh)))
+        rows = [y.to_local() for y in made]
+        same = all(torch.equal(row.float(), y.float()) for row, y in zip(rows, x, strict=True))
+        if not same or {y.dtype for y in made} != {x.dtype}:
+            wrong.append(name)
+    return wrong
 
 
 def of_uneven(_rank: int, on: Mesh, by: str | tuple[str, ...]) -> list[bool]:

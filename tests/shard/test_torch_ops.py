@@ -42,6 +42,11 @@ def test_an_axis_of_one_element_may_be_cut(ranks: Pool) -> None:
     assert ranks(on_ranks_ops.of_one_element, LINE) == [lie] * 4
 
 
+def test_a_dtype_that_no_collective_takes_comes_apart_all_the_same(ranks: Pool) -> None:
+    names = ("int16", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "bfloat16")
+    assert ranks(on_ranks_ops.of_dtypes, LINE, names) == [[]] * 4
+
+
 @pytest.mark.parametrize(("on", "by"), [(LINE, "tp"), (GRID, ("dp", "tp"))], ids=str)
 def test_an_axis_that_is_cut_unevenly_may_be_regrouped(
     ranks: Pool, on: Mesh, by: str | tuple[str, ...]

@@ -232,15 +232,16 @@ def _misread(x: ShardedArray) -> bool:
     """Whether the framework's own ops fail on an array, or mix up its parts.
 
     Torch's ops cannot regroup an axis of one element that is cut, nor one that several mesh axes
-    cut, of which they miscount the parts; they assume that ranks ascend. XLA sends garbage for some
-    dtypes.
+    cut, of which they miscount the parts; they assume that ranks ascend, and send no array of some
+    dtypes. XLA sends garbage for some.
     """
     if x.framework == "jax":
         mistaken: bool = backend_module("jax", "collective").is_mistaken(x.x.dtype)
         return mistaken
     entries = zip(x.sharding.spec, x.shape, strict=False)
     miscounts = any(entry and (n == 1 or len(entry) > 1) for entry, n in entries)
-    return miscounts or not backend_module("torch", "collective").in_order(x.mesh)
+    torch = backend_module("torch", "collective")
+    return miscounts or not torch.in_order(x.mesh) or not torch.is_carried(x.x.dtype)
 
 
 def _is_refusal(x: ShardedArray, error: RuntimeError) -> bool:
