@@ -15,11 +15,12 @@ from xlayout.shard.rounds import in_rounds
 
 @st.composite
 def messages(draw: DrawFn) -> tuple[list[Message], int]:
-    """Ragged messages: of a few sizes, of any size, or spread over orders of magnitude."""
+    """Ragged messages: small, of a few sizes, of any size, or spread over orders of magnitude."""
     ranks = draw(st.integers(2, 6))
     size = draw(
         st.sampled_from(
             [
+                st.integers(1, 9),
                 st.sampled_from([1000, 1001, 4999]),
                 st.integers(1, 10**6),
                 st.integers(0, 20).map(lambda k: 2**k + k),
@@ -82,6 +83,8 @@ def test_sizes_with_a_common_measure_are_cut_to_it() -> None:
         ({(0, 1): 5, (1, 0): 3}, [(3, 0), (2, 0)]),
         ({(1, 0): 3, (2, 0): 4, (3, 0): 5}, [(1, 0)] * 12),
         ({(1, 0): 3, (2, 0): 4, (3, 0): 6}, [(6, 0), (4, 0), (3, 0)]),  # too many to receive
+        ({(0, 1): 1, (1, 2): 1, (3, 1): 3, (3, 2): 8}, [(1, 0)] * 12),
+        ({(0, 1): 1, (1, 2): 1, (3, 1): 4, (3, 2): 8}, [(1, 0), (7, 0), (1, 0), (3, 0)]),  # not 13
         ({(0, 1): 11, (1, 0): 9}, [(11, 2)]),  # a tenth of what is useful
         ({(0, 1): 13, (1, 0): 10}, [(10, 0), (3, 0)]),
         ({(0, 1): 20, (1, 2): 19, (2, 0): 18}, [(20, 3)]),

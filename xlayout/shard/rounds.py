@@ -51,9 +51,11 @@ def in_rounds(messages: Sequence[Message], ranks: int) -> tuple[Round, ...]:
         (m for m in messages if m.is_remote), key=lambda m: ((m.dst - m.src) % ranks, m.src)
     )
     sizes = [m.elements for m in remote]
-    quantum = math.gcd(*sizes)
-    if _degree(remote, sizes, ranks) <= 4 * (ranks - 1) * quantum:
-        return _coloured(remote, sizes, quantum)
+    quantum, most = math.gcd(*sizes), 4 * (ranks - 1)
+    if _degree(remote, sizes, ranks) <= most * quantum:
+        rounds = _coloured(remote, sizes, quantum)
+        if len(rounds) <= most:  # which takes more now and then than its busiest rank
+            return rounds
     return tuple(_peeled(remote, sizes))
 
 
