@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +39,19 @@ def wire_bytes(
 
 
 def received(text: str, /) -> dict[str, int]:
-    """{collective: bytes received by a device, on average} of a program, cut into partitions."""
+    """{collective: bytes received by a device, on average} of a program, cut into partitions.
+
+    The sums are rounded up, so that what little a few devices receive does not look like nothing.
+    """
     counted = re.search(r"num_partitions=(\d+)", text)
     devices = int(counted[1]) if counted else 1
-    found: Counter[str] = Counter()
+    found: dict[str, Fraction] = defaultdict(Fraction)
     for line in text.splitlines():
         if match := _LINE.search(line):
             op = match["op"]
             made = _bytes(match["made"], halves=bool(match["start"]) and op != "all-reduce")
             found[op.replace("-", "_")] += _received(op, made, match["rest"], devices)
-    return {name: n for name, n in found.items() if n}
+    return {name: math.ceil(n) for name, n in found.items() if n}
 
 
 def _before(lowered: Any, step: str) -> str:
@@ -65,18 +69,18 @@ def _before(lowered: Any, step: str) -> str:
     return text
 
 
-def _received(op: str, made: int, rest: str, devices: int) -> int:
+def _received(op: str, made: int, rest: str, devices: int) -> Fraction:
     """By the usual model of each collective, from the size of its result."""
     if op == "collective-permute":
         pairs = re.search(r"source_target_pairs=\{(.*?)\}\}", rest)
         moving = [a != b for a, b in re.findall(r"(\d+),(\d+)", pairs[1] if pairs else "")]
-        return int(made * sum(moving) // devices)
+        return Fraction(made * sum(moving), devices)
     group = _group(rest, devices)
     if op == "all-reduce":
-        return 2 * made * (group - 1) // group
+        return Fraction(2 * made * (group - 1), group)
     if op == "reduce-scatter":
-        return made * (group - 1)
-    return made * (group - 1) // group
+        return Fraction(made * (group - 1))
+    return Fraction(made * (group - 1), group)
 
 
 def _group(rest: str, devices: int) -> int:

@@ -87,6 +87,15 @@ def test_what_stays_at_home_is_nothing() -> None:
     assert wire_bytes(lambda x: x + 1, array(P("tp"), grid())) == {}
 
 
+@pytest.mark.parametrize(("steps", "wanted"), [(1, 1), (4, 1), (5, 2)])
+def test_an_average_is_rounded_up_and_only_once(steps: int, wanted: int) -> None:
+    def one_way(w: Any) -> Any:  # two of the eight devices receive a byte in every step
+        return [lax.ppermute(w + k, "tp", [(0, 1)]) for k in range(steps)]
+
+    x = jax.device_put(np.zeros(4, np.int8), NamedSharding(grid(), P("tp")))
+    assert wire_bytes(mapped(one_way, P("tp")), x) == {"collective_permute": wanted}
+
+
 def test_without_an_array_there_is_nothing_to_count() -> None:
     with pytest.raises(TypeError, match=r"args: no torch\.Tensor or jax\.Array among them; wanted"):
         wire_bytes(lambda: None)

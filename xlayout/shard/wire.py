@@ -16,10 +16,10 @@ def wire_bytes(fn: Callable[..., Any], /, *args: Any, target: str | None = None)
 
     torch: `fn` runs on every rank, and its collectives are counted; the figures are those of this
     rank. JAX: `fn` is compiled under jit but not run, and the collectives of its program are
-    counted; the figures are averages per device, and the body of a loop counts once. Under jit an
-    array on automatic axes carries no sharding: pass `in_sharding=` to ops in `fn`, or the figures
-    are for what XLA does without it. In both, dtypes are those of the program, even if a CPU would
-    widen them.
+    counted; the figures are averages per device, rounded up, and the body of a loop counts once.
+    Under jit an array on automatic axes carries no sharding: pass `in_sharding=` to ops in `fn`, or
+    the figures are for what XLA does without it. In both, dtypes are those of the program, even if
+    a CPU would widen them.
 
     The usual model applies: an all-gather or all-to-all over g devices receives (g - 1) / g of its
     result, a reduce-scatter g - 1 times its result, an all-reduce 2 (g - 1) / g of it.
