@@ -106,12 +106,16 @@ def adopt(offered: Any, /, *, copy: bool | None = None) -> np.ndarray:
         )
     if obstacle:
         offered = offered.copied(host=True)
-    if offered.dtype in _DTYPES:
-        x = np.from_dlpack(offered)
-    else:
-        x = np.from_dlpack(offered.bits()).view(dtype)
-    if x.shape != shape or x.dtype != dtype or (x.size and _pointer(x) != offered.pointer):
+    in_bits = offered.dtype not in _DTYPES
+    x = np.from_dlpack(offered.bits()).view(dtype) if in_bits else np.from_dlpack(offered)
+    moved = x.size and _pointer(x) != offered.pointer
+    if x.shape != shape or x.dtype != dtype or (moved and not in_bits):
         raise RuntimeError(f"numpy changed {offered.dtype}{list(shape)} into {x.dtype}{x.shape}")
+    if moved and copy is False:
+        raise BufferError(
+            f"{offered.dtype}{list(shape)} cannot be shared: its strides {tuple(offered.strides)} "
+            "are not row-major, and its owner gives bits by rows; pass copy=None"
+        )
     return x.copy() if copy else x
 
 

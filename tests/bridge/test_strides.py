@@ -86,6 +86,19 @@ def test_what_crosses_as_its_bits_is_copied_in_any_layout(dtype: Any) -> None:
         to_jax(n.T, copy=False, layout="any")
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+def test_jax_gives_bits_by_rows_so_that_numpy_copies_another_layout(dtype: torch.dtype) -> None:
+    t = torch.arange(256.0).view(16, 16).to(dtype).t()
+    a = to_jax(t, copy=False, layout="any")
+    for copy in (None, True):
+        n = to_numpy(a, copy=copy)
+        assert (pointer(n) != pointer(t), bits(n)) == (True, bits(t))
+    with pytest.raises(BufferError, match=r"its strides \(1, 16\) are not row-major, and"):
+        to_numpy(a, copy=False)
+    b = to_jax(t.contiguous(), copy=False)
+    assert pointer(to_numpy(b, copy=False)) == pointer(b)
+
+
 GAPS = {
     "column slice": lambda t: t[:, :3],
     "every second": lambda t: t[::2],
