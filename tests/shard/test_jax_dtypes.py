@@ -137,5 +137,12 @@ def test_elements_of_two_bits_end_no_process(dtype: str) -> None:
         assert np.array_equal(halved, plain.reshape(2, 8 * 24).T)
         cut = jax.jit(lambda x: xl.trim(x, to=13, in_sharding=spread.sharding))(spread)
         assert np.array_equal(cut, plain[:13])
+        try:
+            xl.interleave(spread, comm="native")
+        except xl.LayoutError as error:
+            told = "comm: 'native' with {dtype}, whose bytes XLA mistakes on a CPU and may crash"
+            assert str(error) == told + "; take 'auto'"
+        else:
+            raise AssertionError("it was sent by XLA")
     """
     run_alone(code, XLA_FLAGS="--xla_force_host_platform_device_count=8")

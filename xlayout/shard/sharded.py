@@ -58,6 +58,7 @@ def run_sharded(
         ShapeError: for arrays of other shapes than the layout takes; for a `fill` that their dtype
             cannot hold.
         TypeError: for arrays that are not sharded, or whose sharding is unknown.
+        LayoutError: for "native" inside `shard_map`, or with elements of two bits.
 
     >>> import jax, xlayout as xl
     >>> from jax.sharding import NamedSharding, PartitionSpec as P
@@ -151,6 +152,11 @@ def _by_framework(
         raise LayoutError(
             "comm: 'native' inside shard_map, where XLA moves nothing by itself; take 'auto'"
         )
+    if _is_mistaken(held[0]):
+        raise LayoutError(
+            f"comm: 'native' with {held[0].x.dtype}, whose bytes XLA mistakes on a CPU and may "
+            "crash; take 'auto'"
+        )
 
     run = _plain(layout, fill, repr(fill))
     xs = tuple(a.x for a in held)
@@ -236,12 +242,16 @@ def _misread(x: ShardedArray) -> bool:
     dtypes. XLA sends garbage for some.
     """
     if x.framework == "jax":
-        mistaken: bool = backend_module("jax", "collective").is_mistaken(x.x.dtype)
-        return mistaken
+        return _is_mistaken(x)
     entries = zip(x.sharding.spec, x.shape, strict=False)
     miscounts = any(entry and (n == 1 or len(entry) > 1) for entry, n in entries)
     torch = backend_module("torch", "collective")
     return miscounts or not torch.in_order(x.mesh) or not torch.is_carried(x.x.dtype)
+
+
+def _is_mistaken(x: ShardedArray) -> bool:
+    """Whether XLA itself sends garbage for the array's dtype."""
+    return x.framework == "jax" and bool(backend_module("jax", "collective").is_mistaken(x.x.dtype))
 
 
 def _is_refusal(x: ShardedArray, error: RuntimeError) -> bool:
