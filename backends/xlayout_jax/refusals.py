@@ -53,7 +53,7 @@ def worded(step: Callable[P, R]) -> Callable[P, R]:
                     f"arrays: on several meshes, {several}; wanted one: jax.device_put them on the "
                     "same first"
                 ) from error
-            # JAX has the first under no public name; where axes of one element merge, it asserts.
+            # JAX has the first under no public name; of axes of one element 0.10 has the second.
             if type(error).__name__ not in ("ShardingTypeError", "AssertionError"):
                 raise
             cut = next((x.aval for x in xs if is_tracer(x)), None)

@@ -79,7 +79,7 @@ def test_what_jax_does_not_regroup_is_told_with_a_way_out() -> None:
             run(x)
     column = jax.device_put(X[:, :1].repeat(2, 0), NamedSharding(both.sharding.mesh, ROWS))
     pairs = jax.jit(lambda x: xl.interleave(x, block=2))
-    with pytest.raises(ValueError, match=r"x: cut along .*: it fails an assertion .*; leave out"):
+    with pytest.raises(ValueError, match=r"x: cut along .*: (This|it fails) .*; leave out"):
         pairs(column)
     told = jax.jit(lambda x: xl.interleave(x, in_sharding=P("tp")))
     np.testing.assert_array_equal(told(both), xl.interleave(X))
