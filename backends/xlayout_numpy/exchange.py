@@ -135,6 +135,8 @@ def _plain(x: Any) -> np.ndarray:
 
 def _way_out(dtype: np.dtype[Any]) -> str:
     """What becomes of an array that no other framework takes as it is."""
+    if dtype.names == ("float0",):
+        return "it is JAX's gradient of integers, which holds nothing: leave it out"
     if dtype.names:
         return f"pass its fields one by one, such as x[{dtype.names[0]!r}]"
     if not dtype.isnative:

@@ -32,7 +32,10 @@ NO_NUMBERS = {
         r"dtype \|O: no other framework has it; cast it to a number, such as float32$",
     ),
     "int4": (np.zeros(3, ml_dtypes.int4), "dtype int4: no other framework has it; cast it"),
-    "float0": (np.zeros(3, jax.dtypes.float0), "no other framework has it"),
+    "float0": (
+        np.zeros(3, jax.dtypes.float0),
+        "no other framework has it; it is JAX's gradient of integers, which holds nothing: leave",
+    ),
     "masked": (np.ma.masked_array([1.0, 2.0], [0, 1]), "a masked array would lose its mask; pass"),
     "scalar": (np.float32(1), r"expected a numpy.ndarray, got float32; pass np.asarray\(x\)"),
 }
