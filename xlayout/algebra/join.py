@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from xlayout.algebra.piece import Loop, span
+from xlayout.algebra.piece import Loop
 from xlayout.errors import CompositionError
 
 __all__ = ["Side", "join", "side"]
@@ -47,7 +47,8 @@ def join(a: Side, b: Side) -> Iterator[Meeting]:
             continue
         a, b, loops, swapped = following
         (ay, ax, A), (by, bz, B) = a, b
-        if ay + _reach(A) < by or by + _reach(B) < ay:
+        # Only what begins first can end before the other begins.
+        if ay + _reach(A) < by if ay < by else by + _reach(B) < ay:
             continue
         if not A or not B:
             x, z = (_point(by, a), bz) if A else (ax, _point(ay, b))
@@ -78,7 +79,7 @@ def _inside(
 
 
 def _reach(steps: Steps) -> int:
-    return span((n, y) for n, y, _ in steps)
+    return sum([(n - 1) * y for n, y, _ in steps])
 
 
 def _point(y: int, box: Side) -> int | None:

@@ -26,7 +26,7 @@ Loop = tuple[int, int, int]
 
 def span(steps: Iterable[tuple[int, int]]) -> int:
     """Distance from the first to the last position that `(n, stride)` steps reach."""
-    return sum((n - 1) * stride for n, stride in steps)
+    return sum([(n - 1) * stride for n, stride in steps])
 
 
 def are_nested(loops: Sequence[Loop]) -> bool:
@@ -51,7 +51,7 @@ def fused(loops: Iterable[Loop]) -> tuple[Loop, ...]:
     ((6, 1, 1),)
     """
     made: list[Loop] = []
-    for n, x, z in sorted((loop for loop in loops if loop[0] != 1), key=_by_out_stride):
+    for n, x, z in sorted([loop for loop in loops if loop[0] != 1], key=_by_out_stride):
         if made and made[-1][1] == n * x and made[-1][2] == n * z:
             made[-1] = (made[-1][0] * n, x, z)
         else:
@@ -91,7 +91,7 @@ class Piece:
     loops: tuple[Loop, ...] = ()
 
     def __post_init__(self) -> None:
-        if {type(self.in_offset), type(self.out_offset)} != {int}:
+        if type(self.in_offset) is not int or type(self.out_offset) is not int:
             for name in ("in_offset", "out_offset"):
                 object.__setattr__(self, name, integer(getattr(self, name), name, None))
         if self.in_offset < 0 or self.out_offset < 0:
@@ -99,7 +99,7 @@ class Piece:
                 f"piece: offsets {self.in_offset}, {self.out_offset}; both must be at least 0"
             )
         given = _loops(self.loops)
-        if any(n == 0 for n, _, _ in given) and all(min(loop) >= 0 for loop in given):
+        if 0 in [n for n, _, _ in given] and all(min(loop) >= 0 for loop in given):
             object.__setattr__(self, "loops", ((0, 1, 1),))  # no pairs, whatever the strides
             return
         for n, x, z in given:
@@ -141,7 +141,9 @@ class Piece:
 
     def shifted(self, in_by: int, out_by: int) -> Piece:
         """The same box, moved."""
-        return Piece(self.in_offset + in_by, self.out_offset + out_by, self.loops)
+        moved = Piece(self.in_offset + in_by, self.out_offset + out_by)
+        object.__setattr__(moved, "loops", self.loops)  # in normal form already
+        return moved
 
 
 Parts = tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Piece, ...]]

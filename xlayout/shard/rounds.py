@@ -42,6 +42,10 @@ class Round:
         return sum(self.width - (t.last - t.first) for t in self.transfers)
 
 
+_Rest = tuple[int, int, int]
+"""(elements left, less than 0 so that the most come first; message; receiver)"""
+
+
 def in_rounds(messages: Sequence[Message], ranks: int) -> tuple[Round, ...]:
     """Remote messages as rounds: without padding, if at most 4(ranks - 1) rounds are enough.
 
@@ -87,11 +91,11 @@ def _coloured(messages: Sequence[Message], sizes: Sequence[int], quantum: int) -
 
 def _peeled(messages: Sequence[Message], sizes: Sequence[int]) -> Iterator[Round]:
     """Rounds of the largest remainders between disjoint ranks, at a common width."""
-    queues: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by sender, largest first
+    queues: dict[int, list[_Rest]] = defaultdict(list)  # by sender, largest first
     for less, k in sorted((-size, k) for k, size in enumerate(sizes)):
-        queues[messages[k].src].append((less, k))
+        queues[messages[k].src].append((less, k, messages[k].dst))
     while queues:
-        chosen = list(_largest(messages, queues))
+        chosen = list(_largest(queues))
         width = _width([size for size, *_ in chosen])
         transfers = []
         for size, k, src, at in chosen:
@@ -99,29 +103,27 @@ def _peeled(messages: Sequence[Message], sizes: Sequence[int]) -> Iterator[Round
             transfers.append(Transfer(messages[k], first, last))
             del queues[src][at]
             if last < sizes[k]:
-                insort(queues[src], (last - sizes[k], k))
+                insort(queues[src], (last - sizes[k], k, messages[k].dst))
             elif not queues[src]:
                 del queues[src]
         yield Round(width, tuple(transfers))
 
 
-def _largest(
-    messages: Sequence[Message], queues: Mapping[int, Sequence[tuple[int, int]]]
-) -> Iterator[tuple[int, int, int, int]]:
+def _largest(queues: Mapping[int, Sequence[_Rest]]) -> Iterator[tuple[int, int, int, int]]:
     """(what remains, message, sender, place in its queue): the largest first, of free ranks."""
     receiving: set[int] = set()
     heads = [(queue[0], src, 0) for src, queue in queues.items()]
     heapify(heads)
     while heads:
-        (less, k), src, at = heads[0]
-        if messages[k].dst not in receiving:
-            receiving.add(messages[k].dst)
+        (less, k, dst), src, at = heads[0]
+        if dst not in receiving:
+            receiving.add(dst)
             yield -less, k, src, at
             heappop(heads)
             continue
         queue = queues[src]
         for later in range(at + 1, len(queue)):
-            if messages[queue[later][1]].dst not in receiving:
+            if queue[later][2] not in receiving:
                 heapreplace(heads, (queue[later], src, later))
                 break
         else:
