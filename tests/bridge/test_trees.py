@@ -242,6 +242,16 @@ def test_arrays_of_all_frameworks_may_be_mixed() -> None:
     assert pointer(mixed[1]) == pointer(a)
 
 
+def test_a_container_inside_itself_is_no_tree() -> None:
+    t = torch.ones(1)
+    within: list[Any] = [t]
+    within.append({"again": (t, within)})
+    with pytest.raises(ValueError, match=r"^x\[1\]\['again'\]\[1\]: a list inside itself; wanted"):
+        to_jax(within)
+    twice = [t]
+    assert to_numpy([twice, [twice, twice]]) == [[1], [[1], [1]]]
+
+
 def test_nothing_is_the_empty_tree() -> None:
     assert to_torch(None) is None
     assert to_jax({}) == {}

@@ -28,7 +28,7 @@ def to_torch(x: Any, /, *, copy: bool | None = None, donate: bool = False) -> An
     Raises:
         TypeError: a tracer, a random key, a dtype that torch does not have, a leaf that is not an
             array.
-        ValueError: an array that was deleted, or that is sharded.
+        ValueError: an array that was deleted, or that is sharded; a container inside itself.
         LayoutError: copy=True together with donate=True.
         BufferError: copy=False and the memory cannot be shared.
 
@@ -66,7 +66,7 @@ def to_jax(
     Raises:
         TypeError: a tensor that requires grad, has no plain memory, or has a dtype that JAX does
             not have; a leaf that is not an array.
-        ValueError: a jax.Array that was deleted.
+        ValueError: a jax.Array that was deleted; a container inside itself.
         LayoutError: copy=True together with donate=True; another word for `x64` or `layout`.
         BufferError: copy=False and the memory cannot be shared.
         OverflowError: x64="narrow" and a value that does not fit.
@@ -92,7 +92,7 @@ def to_numpy(x: Any, /, *, copy: bool | None = None) -> Any:
 
     Raises:
         TypeError: a tensor that requires grad, a tracer, a dtype that numpy does not have.
-        ValueError: an array that was deleted, or that is sharded.
+        ValueError: an array that was deleted, or that is sharded; a container inside itself.
         BufferError: copy=False and the memory cannot be shared.
 
     >>> import numpy as np

@@ -8,6 +8,7 @@ from copy import copy
 from types import MappingProxyType, NoneType
 from typing import Any, TypeAlias
 
+from xlayout.algebra.shapes import type_name
 from xlayout.registry import SERVED, backend_module
 
 __all__ = ["mapped"]
@@ -46,6 +47,9 @@ def _mapped(
     """The recursion of `mapped`; `results` holds the leaves as well, so that ids are not reused."""
     if tree is None:
         return None
+    if id(tree) in results:
+        raise ValueError(f"a {type_name(tree)} inside itself; wanted a tree")
+    results[id(tree)] = tree, tree  # as long as it is walked
     node = None if isinstance(tree, _PLAIN) else _registered(tree)
     if node:
         steps: Iterable[Any] = node[0]
@@ -64,6 +68,7 @@ def _mapped(
         except _REFUSALS:
             trail.append(step if node else f"[{step!r}]")
             raise
+    del results[id(tree)]
     return node[1](children) if node else _like(tree, children)
 
 
