@@ -144,10 +144,11 @@ def adopt(
         raise TypeError(f"{name} has no JAX equivalent; cast it, or send its bits as uint8")
     wide = name in _NARROWER and not jax.config.jax_enable_x64  # type: ignore[attr-defined]
     if wide and x64 == "error":
+        other = "pass x64='narrow' (a checked cast) or x64='keep' (transport only)"
+        other = other if device is None else f"cast it to {_NARROWER[name]}"  # of a shard
         raise TypeError(
             f"{name}{list(offered.shape)} would be narrowed to {_NARROWER[name]}, because "
-            "jax_enable_x64 is off; enable it, or pass x64='narrow' (a checked cast) "
-            "or x64='keep' (transport only)"
+            f"jax_enable_x64 is off; enable it, or {other}"
         )
     why = obstacle(offered, layout)
     if copy is False and (why or (wide and x64 == "narrow")):

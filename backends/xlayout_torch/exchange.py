@@ -157,7 +157,7 @@ def adopt(offered: Any, /, *, copy: bool | None = None) -> torch.Tensor:
     if obstacle and copy is False:
         raise BufferError(
             f"{offered.dtype}{list(offered.shape)} cannot be shared: {obstacle}; "
-            "pass copy=None, or a copy of it"
+            "pass copy=None to to_torch, or a copy of it"
         )
     if obstacle or copy:
         offered = offered.copied()

@@ -13,7 +13,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from tests.bridge.memory import at_offset, bits, pointer
-from xlayout.bridge import jax_to_dtensor, jax_to_shards, shards_to_jax, to_jax
+from xlayout.bridge import jax_to_dtensor, jax_to_shards, shards_to_jax, to_jax, to_torch
 from xlayout.errors import SizeError
 
 SPECS = [
@@ -119,12 +119,21 @@ def test_what_the_refusal_says_works(mesh: Any) -> None:
 def test_a_shard_of_another_shape_or_dtype_is_refused(mesh: Any) -> None:
     refused(mesh, ValueError, r"shards\[.*\]: shape \(4, 8\); .* into \(8, 8\)", lambda t: t[:4])
     refused(mesh, TypeError, "shards: dtypes float16, float32; wanted one", lambda t: t.half())
-    refused(
-        mesh,
-        TypeError,
-        r"float64\[8, 8\] would be narrowed|dtypes float32, float64",
-        torch.Tensor.double,
+
+
+def test_shards_of_64_bits_are_refused_with_what_works(mesh: Any) -> None:
+    sharding = NamedSharding(mesh, P("dp", "tp"))
+    shards = [t.double() for t in pieces(torch.ones(SHAPE), sharding).values()]
+    said = (
+        r"^shards\[\S+\]: float64\[8, 8\] would be narrowed to float32, because jax_enable_x64 is "
+        r"off; enable it, or cast it to float32$"
     )
+    with pytest.raises(TypeError, match=said):
+        shards_to_jax(shards, sharding, SHAPE)
+    assert shards_to_jax([t.float() for t in shards], sharding, SHAPE).sum() == 512
+    with jax.enable_x64(True):
+        a = shards_to_jax(shards, sharding, SHAPE)
+        assert (a.dtype.name, a.sum()) == ("float64", 512)
 
 
 def test_a_shard_that_requires_grad_is_refused(mesh: Any) -> None:
@@ -181,8 +190,12 @@ def test_only_a_concrete_jax_array_has_shards() -> None:
 def test_memory_that_was_lent_for_reading_is_refused() -> None:
     lent = at_offset(np.arange(16, dtype=np.float32), 0)
     lent.flags.writeable = False
-    with pytest.raises(BufferError, match=r"it is read-only, .*; pass copy=None, or a copy of it"):
-        jax_to_shards(to_jax(lent))
+    a = to_jax(lent)
+    said = r"it is read-only, .*; pass copy=None to to_torch, or a copy of it$"
+    with pytest.raises(BufferError, match=said):
+        jax_to_shards(a)
+    (copied,) = jax_to_shards(jnp.copy(a)).values()
+    assert torch.equal(copied, to_torch(a, copy=None))
 
 
 def test_a_dtensor_needs_a_named_sharding_and_one_shard_a_process(mesh: Any, one_rank: Any) -> None:
