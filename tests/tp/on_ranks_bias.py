@@ -11,7 +11,7 @@ from tests.tp.on_ranks import mesh_of
 from xlayout import tp
 from xlayout.torch import clip_grad_norm_
 
-__all__ = ["clipped", "frozen", "told", "weighted"]
+__all__ = ["clipped", "frozen", "told", "turned", "weighted"]
 
 
 class Shift(nn.Module):
@@ -47,6 +47,30 @@ def frozen(_rank: int, ranks: int) -> None:
     model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), rules=rules)
     for m in (whole, model):
         m(torch.arange(12.0).reshape(3, 4)).square().sum().backward()
+    expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1)
+    torch.testing.assert_close(clip_grad_norm_(model, 0.1), expected)
+
+
+class Phases(nn.Module):
+    """A complex number for each feature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by = nn.Parameter(torch.polar(torch.ones(4), torch.linspace(0, 3, 4)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Both parts of the product, one after the other."""
+        return torch.view_as_real(x * self.by).flatten(-2)
+
+
+def turned(_rank: int, ranks: int) -> None:
+    """The norm counts both parts of complex gradients."""
+    torch.manual_seed(0)
+    whole = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4), Phases())
+    rules = [tp.Rule("0", "column"), tp.Rule("1", "row")]
+    model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), rules=rules)
+    for m in (whole, model):
+        m(torch.ones(3, 4)).square().sum().backward()
     expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1)
     torch.testing.assert_close(clip_grad_norm_(model, 0.1), expected)
 

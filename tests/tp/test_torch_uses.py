@@ -116,6 +116,10 @@ def test_ranks_without_gradients_of_their_own_know_the_norm(two: Ranks) -> None:
     two(on_ranks_bias.frozen, 2)
 
 
+def test_a_norm_counts_both_parts_of_complex_gradients(two: Ranks) -> None:
+    two(on_ranks_bias.turned, 2)
+
+
 def test_a_rank_has_the_numbers_of_its_own_heads(two: Ranks) -> None:
     two(on_ranks_bias.weighted, 2)
 

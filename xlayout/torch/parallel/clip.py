@@ -48,11 +48,11 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
             "model: FullyShardedDataParallel has put its gradients into flat ones, which do not "
             "tell what several ranks hold; use torch.distributed.fsdp.fully_shard"
         )
-    gradients = list(_own(model, group.rank))
     wide = any(p.dtype == torch.float64 for p in model.parameters())
     dtype = torch.float64 if wide else torch.float32
     norm_type = float(norm_type)  # as torch's own, which takes "inf" too
-    own = [torch.linalg.vector_norm(g.to(dtype), norm_type) for g in gradients]
+    real = (g.abs() if g.is_complex() else g for g in _own(model, group.rank))
+    own = [torch.linalg.vector_norm(g.to(dtype), norm_type) for g in real]
     zero = torch.zeros((), dtype=dtype, device=next(model.parameters()).device)
     mine = torch.linalg.vector_norm(torch.stack([zero, *own]), norm_type)
     norm: torch.Tensor = torch.linalg.vector_norm(group.all_gather(mine), norm_type)
