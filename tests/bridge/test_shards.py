@@ -208,10 +208,23 @@ def test_a_dtensor_needs_a_named_sharding_and_one_shard_a_process(mesh: Any, one
         jax_to_dtensor(a, one_rank)
 
 
+def lent(t: torch.Tensor) -> np.ndarray:
+    """The values in memory that nobody may write into."""
+    n = at_offset(t.numpy(), 0)
+    n.flags.writeable = False
+    return n
+
+
+def test_shards_without_elements_are_on_their_devices(mesh: Any) -> None:
+    sharding = NamedSharding(mesh, P(None, "tp"))
+    a = shards_to_jax([torch.ones(0, 2)] * 8, sharding, (0, 8))
+    assert (a.sharding, a.shape) == (sharding, (0, 8))
+
+
 def test_shards_may_come_from_any_framework(mesh: Any) -> None:
     sharding = NamedSharding(mesh, P("dp", "tp"))
     shards = pieces(torch.arange(512.0).view(SHAPE), sharding)
-    for make in (lambda t: jnp.asarray(t.numpy()), lambda t: at_offset(t.numpy(), 0)):
+    for make in (lambda t: jnp.asarray(t.numpy()), lambda t: at_offset(t.numpy(), 0), lent):
         given = {device: make(t) for device, t in shards.items()}
         a = shards_to_jax(given, sharding, SHAPE)
         assert np.asarray(a).tolist() == torch.arange(512.0).view(SHAPE).tolist()

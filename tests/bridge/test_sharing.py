@@ -125,6 +125,21 @@ def test_memory_that_jax_was_lent_for_reading_is_copied_for_torch_as_long_as_it_
     assert pointer(to_torch(to_jax(n, copy=False), copy=False)) == pointer(n)
 
 
+def test_memory_that_jax_was_lent_twice_is_not_torchs_when_one_array_is_gone() -> None:
+    n = at_offset(np.arange(16, dtype=np.float32), 0)
+    n.flags.writeable = False
+    first, second = to_jax(n, copy=False), to_jax(n, copy=False)
+    del first
+    gc.collect()
+    with pytest.raises(BufferError, match="it is read-only, and torch has no read-only"):
+        to_torch(second, copy=False)
+
+
+def test_memory_that_jax_may_write_into_is_torchs_too_whatever_its_dtype() -> None:
+    n = at_offset(np.ones(16, ml_dtypes.bfloat16), 0)
+    assert pointer(to_torch(to_jax(n, copy=False), copy=False)) == pointer(n)
+
+
 PLAIN_ENOUGH = {
     "parameter": lambda: torch.nn.Parameter(torch.ones(4), requires_grad=False),
     "buffer": lambda: torch.nn.Buffer(torch.ones(4)),
@@ -176,14 +191,18 @@ def test_a_constant_may_cross_by_any_way_inside_jit(dtype: Any, offset: int) -> 
     n.flags.writeable = False
     for x in (n, n[:0]):
         made = jax.jit(lambda y, x=x: y + to_jax(x, x64="narrow"))(1)
-        assert made.tolist() == (x + 1).tolist()
+        back = jax.jit(lambda y, x=x: y + to_numpy(to_jax(x, x64="narrow")))(1)
+        assert made.tolist() == back.tolist() == (x + 1).tolist()
     a = jnp.arange(4.0)
     assert jax.jit(lambda y: y + to_torch(a, copy=True)[1].item())(1.0) == 2
 
 
 def test_what_crosses_is_committed_to_its_device() -> None:
-    assert to_jax(torch.ones(2)).committed
-    assert to_jax(torch.ones(2)).device == jax.devices("cpu")[0]
+    lent, narrow = np.ones(2), np.ones(2, ml_dtypes.bfloat16)
+    lent.flags.writeable = False
+    for x in (torch.ones(2), torch.ones(0), lent, narrow):
+        a = to_jax(x, x64="keep")
+        assert (a.committed, a.device) == (True, jax.devices("cpu")[0])
 
 
 def test_a_round_trip_from_another_host_device_lands_on_the_first() -> None:

@@ -52,6 +52,12 @@ def test_the_stride_of_a_size_1_axis_means_nothing(strides: tuple[int, ...]) -> 
         assert bits(a) == bits(t)
 
 
+def test_it_means_nothing_in_another_order_of_axes_either() -> None:
+    t = torch.arange(16.0).as_strided((4, 1, 4), (1, 7, 4))
+    a = to_jax(t, copy=False, layout="any")
+    assert (pointer(a), bits(a)) == (pointer(t), bits(t))
+
+
 NOT_ROW_MAJOR = {
     "transposed": lambda t: t.t(),
     "permuted": lambda t: t.view(4, 4, 16).permute(2, 0, 1),
