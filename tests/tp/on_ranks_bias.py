@@ -11,7 +11,7 @@ from tests.tp.on_ranks import mesh_of
 from xlayout import tp
 from xlayout.torch import clip_grad_norm_
 
-__all__ = ["clipped", "frozen", "told", "turned", "weighted"]
+__all__ = ["clipped", "frozen", "narrow", "told", "turned", "weighted"]
 
 
 class Shift(nn.Module):
@@ -64,15 +64,27 @@ class Phases(nn.Module):
 
 
 def turned(_rank: int, ranks: int) -> None:
-    """The norm counts both parts of complex gradients."""
+    """The norm counts both parts of complex gradients, and is as wide as the widest."""
     torch.manual_seed(0)
-    whole = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4), Phases())
+    whole = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4), Phases(), Shift().double())
     rules = [tp.Rule("0", "column"), tp.Rule("1", "row")]
     model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), rules=rules)
     for m in (whole, model):
         m(torch.ones(3, 4)).square().sum().backward()
     expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1)
     torch.testing.assert_close(clip_grad_norm_(model, 0.1), expected)
+
+
+def narrow(_rank: int, ranks: int) -> None:
+    """The norm of narrow gradients may be one that their dtype does not have."""
+    whole = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4)).half()
+    numbers = sum(x.numel() for x in whole.parameters())
+    rules = [tp.Rule("0", "column"), tp.Rule("1", "row")]
+    model = tp.parallelize(whole, mesh_of(ranks), rules=rules)
+    for x in model.parameters():
+        x.grad = torch.full_like(x, 2.0**15)
+    expected = torch.tensor(2.0**15 * numbers**0.5)
+    torch.testing.assert_close(clip_grad_norm_(model, 1e6), expected)
 
 
 class Weighted(nn.Module):

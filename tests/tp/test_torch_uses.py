@@ -120,6 +120,10 @@ def test_a_norm_counts_both_parts_of_complex_gradients(two: Ranks) -> None:
     two(on_ranks_bias.turned, 2)
 
 
+def test_the_norm_of_narrow_gradients_may_be_large(two: Ranks) -> None:
+    two(on_ranks_bias.narrow, 2)
+
+
 def test_a_rank_has_the_numbers_of_its_own_heads(two: Ranks) -> None:
     two(on_ranks_bias.weighted, 2)
 
