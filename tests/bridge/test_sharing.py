@@ -189,7 +189,7 @@ def test_a_constant_crosses_inside_jit() -> None:
 def test_a_constant_may_cross_by_any_way_inside_jit(dtype: Any, offset: int) -> None:
     n = at_offset(np.arange(16).astype(dtype), offset)
     n.flags.writeable = False
-    for x in (n, n[:0]):
+    for x in (n, n[:0], np.ones(0, dtype)):
         made = jax.jit(lambda y, x=x: y + to_jax(x, x64="narrow"))(1)
         back = jax.jit(lambda y, x=x: y + to_numpy(to_jax(x, x64="narrow")))(1)
         assert made.tolist() == back.tolist() == (x + 1).tolist()
