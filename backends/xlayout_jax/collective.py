@@ -36,8 +36,7 @@ def is_sharded(x: Any, /) -> bool:
 
 
 def on_one_device(x: Any, /) -> bool:
-    x = primal(x)
-    return not is_tracer(x) and isinstance(getattr(x, "sharding", None), SingleDeviceSharding)
+    return isinstance(getattr(primal(x), "sharding", None), SingleDeviceSharding)
 
 
 def view(x: Any, /) -> tuple[str, Any]:

@@ -154,8 +154,13 @@ def test_one_device_takes_any_word() -> None:
         )
     with pytest.raises(LayoutError, match="comm: 'fast'; wanted one of 'auto', 'local', 'native'"):
         xl.interleave(x, comm="fast")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^out_sharding: .* is on one device; leave it out"):
-        xl.interleave(x, out_sharding=NamedSharding(mesh(), P("tp")))
+
+    def told(x: Any) -> Any:
+        return xl.interleave(x, out_sharding=NamedSharding(mesh(), P("tp")))
+
+    for call in (told, lambda x: jax.vjp(told, x)):
+        with pytest.raises(TypeError, match=r"^out_sharding: .* is on one device; leave it out"):
+            call(x)
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
