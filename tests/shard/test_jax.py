@@ -188,11 +188,12 @@ def test_an_array_that_is_bound_to_none_goes_where_the_others_are(turned: bool) 
     assert all(np.array_equal(g, 2 * np.asarray(x)) for g, x in zip(back, arrays, strict=True))
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_constant_may_be_on_many_devices_where_a_tracer_does_not_say(turned: bool) -> None:
-    many, x = put(values(), P("tp")), values() + 1
+def test_a_constant_may_be_on_many_devices_beside_a_tracer(turned: bool, kind: AxisType) -> None:
+    many, x = put(values(), P("tp"), mesh(kind)), values() + 1
     arrays = (lambda x: [x, many]) if turned else (lambda x: [many, x])
-    made = jax.jit(lambda x: xl.stack(arrays(x)))(put(x, P("tp")))
+    made = jax.jit(lambda x: xl.stack(arrays(x)))(put(x, P("tp"), mesh(kind)))
     assert np.array_equal(made, np.stack(arrays(x)))
 
 
@@ -241,6 +242,10 @@ def test_another_mesh_is_refused() -> None:
     said = r"^to: \(x\) on x=8; x lies on dp=2 tp=4: give it on the mesh of x$"
     with pytest.raises(ShardingError, match=said):
         reshard(put(values(), P("tp")), NamedSharding(other, P("x")))
+    named = jax.make_mesh((2, 4), ("a", "b"), (AxisType.Auto,) * 2)
+    said = r"^arrays: 0 lies on \(dp=2 tp=4\) .*, 1 on \(a=2 b=4\) .*; wanted one mesh, with its"
+    with pytest.raises(ShardingError, match=said):
+        xl.stack([put(values(), P("tp")), put(values(), P("b"), named)])
 
 
 def test_another_order_of_devices_is_another_mesh() -> None:

@@ -103,6 +103,16 @@ def test_a_step_inside_shard_map_is_batched() -> None:
         np.testing.assert_allclose(jax.jit(made)(batch, weight), wanted(batch, weight), rtol=1e-6)
 
 
+def test_a_batch_of_parts_is_moved_as_one_of_them() -> None:
+    def inside(parts: Any) -> Any:
+        return jax.vmap(lambda part: xl.interleave(part, in_sharding=P("tp")))(parts)
+
+    of_each = P(None, "tp")
+    step = jax.shard_map(inside, mesh=mesh(), in_specs=of_each, out_specs=of_each)
+    batch = np.stack([X, X + 1, -X])
+    np.testing.assert_array_equal(jax.jit(step)(batch), xl.interleave(batch, axis=1))
+
+
 def test_of_a_batch_native_is_plain_ops() -> None:
     x = np.arange(3 * 8 * 8.0, dtype=np.float32).reshape(3, 8, 8)
     along = jax.vmap(lambda x: xl.interleave(x, axis=1, comm="native"))
