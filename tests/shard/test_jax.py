@@ -246,6 +246,11 @@ def test_another_mesh_is_refused() -> None:
     said = r"^arrays: 0 lies on \(dp=2 tp=4\) .*, 1 on \(a=2 b=4\) .*; wanted one mesh, with its"
     with pytest.raises(ShardingError, match=said):
         xl.stack([put(values(), P("tp")), put(values(), P("b"), named)])
+    traced = put(values(), P("tp"), mesh(AxisType.Explicit))
+    held = put(values(), P("x"), jax.make_mesh((8,), ("x",), (AxisType.Explicit,)))
+    said = r"^arrays: 0 lies on \(x=8\) of devices 0 1 2 3 4 5 6 7, 1 on \(dp=2 tp=4\); wanted one"
+    with pytest.raises(ShardingError, match=said):
+        jax.jit(lambda x: xl.stack([held, x]))(traced)
 
 
 def test_another_order_of_devices_is_another_mesh() -> None:
