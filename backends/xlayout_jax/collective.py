@@ -151,7 +151,7 @@ def _mapped(parts: Step, sources: Shardings, targets: Shardings) -> Step:
     )
 
     def placed(*xs: Any) -> tuple[Any, ...]:
-        # The tangents of a Jacobian are whole, however the array lies.
+        # A tangent may lie otherwise than its array; those of a Jacobian are whole.
         made: tuple[Any, ...] = mapped(*map(constrained, xs, sources))
         return made
 

@@ -103,6 +103,13 @@ def test_a_step_inside_shard_map_is_batched() -> None:
         np.testing.assert_allclose(jax.jit(made)(batch, weight), wanted(batch, weight), rtol=1e-6)
 
 
+@pytest.mark.parametrize("spec", [P(), P("dp")])
+def test_a_tangent_may_lie_otherwise_than_its_array(spec: P) -> None:
+    x, tangent = (put(X, at, AxisType.Explicit) for at in (P("tp"), spec))
+    made = jax.jvp(xl.interleave, (x,), (tangent,))[1]
+    np.testing.assert_array_equal(made, xl.interleave(X))
+
+
 def test_a_batch_of_parts_is_moved_as_one_of_them() -> None:
     def inside(parts: Any) -> Any:
         return jax.vmap(lambda part: xl.interleave(part, in_sharding=P("tp")))(parts)
