@@ -142,10 +142,12 @@ def test_of_a_batch_nobody_says_where_it_lies() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_looks_for_nans_comes_to_an_end(kind: AxisType) -> None:
-    x = put(np.full((8, 8), np.nan, np.float32), P("tp"), kind)
+@pytest.mark.parametrize("looks", [jax.debug_nans, jax.debug_infs])
+def test_what_looks_for_nans_comes_to_an_end(looks: Any, kind: AxisType) -> None:
+    bad = np.nan if looks is jax.debug_nans else np.inf
+    x = put(np.full((8, 8), bad, np.float32), P("tp"), kind)
     fine = put(np.ones((8, 8), np.float32), P("tp"), kind)
-    with jax.debug_nans(True):
+    with looks(True):
         for run in (xl.interleave, jax.grad(lambda x: xl.interleave(x).sum())):
             with pytest.raises(FloatingPointError, match=r"nan|inf"):
                 run(x)

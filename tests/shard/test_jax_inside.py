@@ -159,6 +159,17 @@ def test_gradients_of_parts_add_up_over_copies(check: bool) -> None:
     np.testing.assert_array_equal(g, np.full(SHAPE, 10, np.float32))
 
 
+@pytest.mark.parametrize("check", [True, False])
+def test_gradients_of_what_all_hold_are_those_of_their_parts(check: bool) -> None:
+    def loss(x: Any) -> Any:
+        mine = xl.reshard(x, ROWS, layout=GLU, in_sharding=P())
+        return jax.lax.psum((mine * (jax.lax.axis_index("tp") + 1)).sum(), "tp")
+
+    parts = jax.shard_map(loss, mesh=mesh(), in_specs=P(), out_specs=P(), check_vma=check)
+    weight = np.repeat(np.arange(1, 5, dtype=np.float32), 12)[:, None] + np.zeros(SHAPE, np.float32)
+    np.testing.assert_array_equal(jax.jit(jax.grad(parts))(values()), GLU.inverse()(weight))
+
+
 def test_parts_may_lie_as_jax_cannot_say() -> None:
     """The halves of a fused weight, each cut in four: a local move, but no NamedSharding."""
     fused = Sharding(TP, ("tp",), splits={0: Split(segments=2)})
