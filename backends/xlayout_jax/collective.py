@@ -262,8 +262,6 @@ def _laying(sharding: NamedSharding) -> Callable[[Any], Any]:
 def cast(x: Any, dtype: Any, /) -> Any:
     """`x` in a dtype; TypeError if JAX would narrow that."""
     wanted = asked(dtype, x.dtype)
-    if is_tracer(x):
-        return _cast(x, wanted)
     lies = (sharding_of(x),)
     (made,) = by_twin(lambda _, __: lambda y: (_cast(y, wanted),), lies, lies)(x)
     return made
