@@ -133,7 +133,11 @@ def test_diff_reads_headers_and_config_only(own_llama: Path, tmp_path: Path) -> 
         ("config: rms_norm_eps", "0.001", "1e-06"),
         ("model.layers.{0..2}.self_attn.q_proj.weight", "bfloat16 512 × 64", "float32 512 × 64"),
     )
-    assert not port.diff(own_llama, own_llama).lines
+    alike = "no difference in names, shapes, dtypes or config"
+    assert alike not in str(found)
+    same = port.diff(own_llama, own_llama)
+    assert not same.lines
+    assert alike in str(same)
 
 
 def test_inspect_says_what_is_there_whatever_it_is(own_llama: Path) -> None:
