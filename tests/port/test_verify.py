@@ -127,10 +127,14 @@ def test_a_port_that_wrote_something_else_is_found_out(
 
 def test_diff_reads_headers_and_config_only(own_llama: Path, tmp_path: Path) -> None:
     port.run(own_llama, tmp_path / "tree", to="maxtext")
-    edit_config(own_llama, rms_norm_eps=1e-3)
+    edit_config(own_llama, rms_norm_eps=1e-3, zeta=0, alpha="a", kappa=[1], omega=2.5)
     found = port.diff(own_llama, tmp_path / "tree")
     assert found.lines == (
+        ("config: alpha", "'a'", "absent"),
+        ("config: kappa", "[1]", "absent"),
+        ("config: omega", "2.5", "absent"),
         ("config: rms_norm_eps", "0.001", "1e-06"),
+        ("config: zeta", "0", "absent"),
         ("model.layers.{0..2}.self_attn.q_proj.weight", "bfloat16 512 × 64", "float32 512 × 64"),
     )
     alike = "no difference in names, shapes, dtypes or config"
