@@ -191,10 +191,10 @@ def compiled(_rank: int, ranks: int, backend: str, rules: Any) -> None:
     torch.testing.assert_close(y.grad, x.grad)
 
 
-def narrow(_rank: int, ranks: int, rules: Any) -> None:
-    """With fewer features than ranks, some have none; results and gradients are as on one."""
-    whole = Block(features=1)
-    model = tp.parallelize(Block(features=1), mesh_of(ranks), rules=rules)
+def narrow(_rank: int, ranks: int, rules: Any, features: int, grain: int) -> None:
+    """With few features, or in grains, ranks have unlike ones; all results are as on one."""
+    whole = Block(features=features)
+    model = tp.parallelize(Block(features=features), mesh_of(ranks), rules=rules, grain=grain)
     found = []
     for m in (whole, model):
         x = torch.linspace(-1, 1, 24).reshape(4, 6).requires_grad_()

@@ -137,7 +137,13 @@ WHOLE_BETWEEN = [
 
 @pytest.mark.parametrize("rules", ["llama", WHOLE_BETWEEN], ids=["cut", "whole between"])
 def test_a_rank_may_have_no_features(two: Ranks, rules: Any) -> None:
-    two(on_ranks.narrow, 2, rules)
+    two(on_ranks.narrow, 2, rules, 1, 1)
+
+
+@pytest.mark.parametrize("rules", ["llama", WHOLE_BETWEEN], ids=["cut", "whole between"])
+def test_the_last_rank_may_have_the_most_features(two: Ranks, rules: Any) -> None:
+    """What is left of the grains is its own."""
+    two(on_ranks.narrow, 2, rules, 10, 4)
 
 
 @pytest.mark.parametrize(
