@@ -102,15 +102,16 @@ def transformed(_rank: int, ranks: int, how: str) -> None:
     def found(m: nn.Module) -> Any:
         weights = dict(m.named_parameters())
 
-        def loss(weights: Any, x: torch.Tensor) -> torch.Tensor:
-            y: torch.Tensor = functional_call(m, weights, (x,))
-            return y.square().sum()
+        def loss(weights: Any, x: torch.Tensor) -> Any:
+            return functional_call(m, weights, (x,)).square().sum()
 
         ways: dict[str, Any] = {
             "grad": lambda: grad(loss)(weights, x(3, 8))["self_attn.k_proj.weight"],
             "vmap": lambda: vmap(m, 2)(x(3, 8, 2)),
             "each": lambda: vmap(grad(loss), (None, 0))(weights, x(2, 3, 8)),
             "jvp": lambda: jvp(m, (x(3, 8),), (x(3, 8),)),
+            "of a vmap": lambda: grad(lambda x: vmap(m, 2)(x).square().sum())(x(3, 8, 2)),
+            "of a jvp": lambda: grad(lambda y: jvp(m, (y,), (x(3, 8),))[1].sum())(x(3, 8)),
             "second": lambda: jacrev(grad(loss, argnums=1), argnums=1)(weights, x(2, 8)),
         }
         made = ways[how]()

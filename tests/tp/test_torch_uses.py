@@ -18,7 +18,7 @@ def test_attention_hears_what_the_config_is_told_later(two: Ranks) -> None:
     two(on_ranks_uses.told, 2)
 
 
-@pytest.mark.parametrize("how", ["grad", "vmap", "each", "jvp", "second"])
+@pytest.mark.parametrize("how", ["grad", "vmap", "each", "jvp", "of a vmap", "of a jvp", "second"])
 def test_transforms_of_functions(two: Ranks, how: str) -> None:
     two(on_ranks_uses.transformed, 2, how)
 
