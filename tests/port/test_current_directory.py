@@ -1,4 +1,4 @@
-"""The current directory is never an output, and an empty path does not mean it."""
+"""The current directory is never an output, and a path that is none does not mean it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from xlayout import port
 from xlayout.cli import app
-from xlayout.errors import FormatError, PortError
+from xlayout.errors import PortError
+from xlayout.port.formats import TensorSpec, create_sink, open_source
 
 
 def test_an_output_does_not_replace_the_current_directory(
@@ -38,20 +39,32 @@ def test_an_empty_output_is_refused(
         found = CliRunner().invoke(app, [command, str(wide_llama), "", "--to", "hf"])
         assert found.exit_code == 1
         assert "dst: ''; wanted where the output will appear" in found.stderr
+    with pytest.raises(PortError, match=r"^path: ''; wanted where the output will appear$"):
+        create_sink("", "dcp", {"x": TensorSpec("int8", (1,))})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_no_file_can_have_is_refused(wide_llama: Path, tmp_path: Path) -> None:
+    with pytest.raises(PortError, match=r"^src: 'a\\x00b'; wanted a checkpoint file or directory$"):
+        port.run("a\0b", tmp_path / "out", to="hf")
+    with pytest.raises(PortError, match=r"^dst: 'a\\x00b'; wanted where the output will appear: "):
+        port.run(wide_llama, "a\0b", to="hf")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_source_is_refused(wide_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(wide_llama)
-    for call in (
-        lambda: port.inspect(""),
-        lambda: port.verify("", ""),
-        lambda: port.diff(wide_llama, ""),
-        lambda: port.plan("", "out", to="dcp"),
+    for name, call in (
+        ("path", lambda: port.inspect("")),
+        ("path", lambda: open_source("", "safetensors")),
+        ("a", lambda: port.verify("", "")),
+        ("b", lambda: port.diff(wide_llama, "")),
+        ("src", lambda: port.plan("", "out", to="dcp")),
     ):
-        with pytest.raises(FormatError, match=r"path: ''; wanted a checkpoint file or directory"):
+        text = f"{name}: ''; wanted a checkpoint file or directory"
+        with pytest.raises(PortError, match=f"^{text}$"):
             call()
     found = CliRunner().invoke(app, ["verify", "", ""])
     assert found.exit_code == 1
-    assert "path: ''; wanted a checkpoint" in found.stderr
+    assert "a: ''; wanted a checkpoint" in found.stderr
     assert "every element identical" in CliRunner().invoke(app, ["verify", ".", "."]).stdout

@@ -11,6 +11,7 @@ from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.family import Family
 from xlayout.port.fold import fold, general
 from xlayout.port.formats import TensorSpec, open_source
+from xlayout.port.formats.file_names import given_path
 from xlayout.port.units import show_bytes, show_count
 from xlayout.table import Table, Tabled
 
@@ -72,6 +73,7 @@ def inspect(path: str | PathLike[str], *, family: str | Family | None = None) ->
 
     Raises:
         FormatError: The file is broken or of no known format.
+        TypeError: It is no path.
 
     >>> from xlayout.port.demo.weights import make_tiny
     >>> held = inspect(make_tiny())  # a Llama of two layers, in a temporary folder
@@ -133,6 +135,7 @@ def diff(
     Raises:
         FormatError: One of them is broken.
         PortError: One of them does not match its rules.
+        TypeError: One of them is no path.
 
     >>> from xlayout.port.demo.weights import make_tiny
     >>> from xlayout.port import run
@@ -141,6 +144,7 @@ def diff(
     >>> diff(gguf, gguf.with_name("hf")).lines
     (('config: dtype', 'absent', "'float32'"),)
     """
+    a, b = given_path(a, "a"), given_path(b, "b")
     with open_checkpoint(a, family=family) as first, open_checkpoint(b, family=family) as second:
         lines = [
             (f"config: {key}", _shown(first.config, key), _shown(second.config, key))

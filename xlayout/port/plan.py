@@ -22,6 +22,7 @@ from xlayout.port.fit import fit_port
 from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.config import render_config
 from xlayout.port.formats.dcp_sink import dcp_files
+from xlayout.port.formats.file_names import given_path
 from xlayout.port.formats.maxtext import stored_bytes
 from xlayout.port.formats.publish import why_taken
 from xlayout.port.formats.safetensors_index import shard
@@ -173,7 +174,7 @@ def plan(
     refuse_mesh(mesh)
     refuse_unless_bool(exact=exact)
     budget, where = parse_bytes(max_ram), output_path(dst)
-    with open_checkpoint(src, family=family) as checkpoint:
+    with open_checkpoint(given_path(src, "src"), family=family) as checkpoint:
         return plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
 
 

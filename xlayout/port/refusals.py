@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xlayout.errors import PortError
 from xlayout.port.change import FLOATS
 from xlayout.port.formats.base import DTYPES, numpy_dtype
+from xlayout.port.formats.file_names import given_path
 from xlayout.port.formats.orbax_tree import refuse_path
 
 if TYPE_CHECKING:
@@ -65,10 +66,9 @@ def output_path(dst: str | PathLike[str], /) -> Path:
 
     Raises:
         PortError: It is empty, which a `Path` would take for the current directory.
+        TypeError: It is no path.
     """
-    if dst == "":
-        raise PortError("dst: ''; wanted where the output will appear: absent, or an empty folder")
-    return Path(dst)
+    return given_path(dst, "dst", wanted="where the output will appear: absent, or an empty folder")
 
 
 def refuse_place(dst: Path, to: str, format: str, /) -> None:  # noqa: A002

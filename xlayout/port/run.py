@@ -12,6 +12,7 @@ from xlayout.errors import PortError
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.family import Family
 from xlayout.port.formats import create_sink
+from xlayout.port.formats.file_names import given_path
 from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
 from xlayout.port.refusals import output_path, refuse_mesh, refuse_unless_bool
 from xlayout.port.resume import key_of
@@ -120,7 +121,8 @@ def run(
             what this run wrote is then removed.
         OSError: The system failed to read or write. What was written is kept, and the error says
             so; the same holds if a library is missing or memory ran out.
-        TypeError: `exact`, `resume` or `verify` is neither True nor False.
+        TypeError: `exact`, `resume` or `verify` is neither True nor False, or another argument has
+            a wrong type.
 
     >>> from xlayout.port.demo.weights import make_tiny
     >>> gguf = make_tiny()  # a Llama of two layers, in a temporary folder
@@ -133,7 +135,7 @@ def run(
     refuse_mesh(mesh)
     refuse_unless_bool(exact=exact, resume=resume, verify=verify)
     budget, where = parse_bytes(max_ram), output_path(dst)
-    with open_checkpoint(src, family=family) as checkpoint:
+    with open_checkpoint(given_path(src, "src"), family=family) as checkpoint:
         stamps = stamps_of(checkpoint.source)
         plan = plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
         if planned is not None:

@@ -19,6 +19,7 @@ from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.family import Family
 from xlayout.port.fit import fit
 from xlayout.port.fold import fold
+from xlayout.port.formats.file_names import given_path
 from xlayout.port.lanes import lanes_for, side_by_side
 from xlayout.port.move import Buffers, Move
 from xlayout.port.refusals import refuse_unless_bool
@@ -168,7 +169,7 @@ def verify(
     Raises:
         FormatError: One of them is broken.
         PortError: One of them does not match its rules.
-        TypeError: `digests` is neither True nor False.
+        TypeError: `digests` is neither True nor False, or another argument has a wrong type.
 
     >>> from xlayout.port.demo.weights import make_tiny
     >>> from xlayout.port import run
@@ -180,6 +181,7 @@ def verify(
     """
     refuse_unless_bool(digests=digests)
     budget = parse_bytes(max_ram)
+    a, b = given_path(a, "a"), given_path(b, "b")
     with open_checkpoint(a, family=family) as first, open_checkpoint(b, family=family) as second:
         return compare(first, second, max_ram=budget, digests=digests)
 

@@ -66,6 +66,8 @@ def test_refuses_an_unknown_format(tmp_path: Path) -> None:
         FormatError, match="format: 'pickle'; wanted 'safetensors', 'gguf', 'maxtext' or 'dcp'"
     ):
         open_source(tmp_path, "pickle")
+    with pytest.raises(FormatError, match="format: ''; wanted 'safetensors', 'gguf', 'maxtext' or"):
+        open_source(tmp_path, "")
     with pytest.raises(FormatError, match="format: 'gguf' cannot be written; 'safetensors', 'm"):
         create_sink(tmp_path / "out", "gguf", SPECS)
 

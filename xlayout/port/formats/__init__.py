@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Sink, Source, TensorSpec, numpy_dtype
+from xlayout.port.formats.file_names import given_path
 from xlayout.port.formats.folders import folder_format, instead
 from xlayout.port.formats.system_errors import named
 
@@ -61,14 +62,14 @@ def sniff(path: str | PathLike[str], /) -> str:
 
     Raises:
         FormatError: Nothing is there, or it is in none of the formats we read.
+        PortError: The path is empty.
+        TypeError: It is no path.
 
     >>> sniff("absent")
     Traceback (most recent call last):
     xlayout.errors.FormatError: absent: nothing is there; wanted a checkpoint file or directory
     """
-    where = Path(path)
-    if path == "":  # a Path of it would be the current directory
-        raise FormatError("path: ''; wanted a checkpoint file or directory")
+    where = given_path(path)
     if where.is_dir():
         if known := folder_format(where):
             return known
@@ -106,28 +107,31 @@ def open_source(
 
     Raises:
         FormatError: The checkpoint is broken, hostile, or of no known format.
+        PortError: The path is empty.
+        TypeError: It is no path.
 
     >>> open_source("absent", "pickle")
     Traceback (most recent call last):
     xlayout.errors.FormatError: format: 'pickle'; wanted 'safetensors', 'gguf', 'maxtext' or 'dcp'
     """
-    match format or sniff(path):
+    where = given_path(path)
+    match sniff(where) if format is None else format:
         case "safetensors":
             from xlayout.port.formats.safetensors import SafetensorsSource
 
-            return SafetensorsSource(path)
+            return SafetensorsSource(where)
         case "gguf":
             from xlayout.port.formats.gguf import GGUFSource
 
-            return GGUFSource(path)
+            return GGUFSource(where)
         case "maxtext":
             from xlayout.port.formats.maxtext import MaxTextSource
 
-            return MaxTextSource(path)
+            return MaxTextSource(where)
         case "dcp":
             from xlayout.port.formats.dcp import DCPSource
 
-            return DCPSource(path)
+            return DCPSource(where)
         case other:
             raise FormatError(
                 f"format: {other!r}; wanted 'safetensors', 'gguf', 'maxtext' or 'dcp'"
@@ -163,8 +167,9 @@ def create_sink(
 
     Raises:
         FormatError: The format cannot be written, or cannot hold one of the tensors.
-        PortError: The output already holds something, the disk is too small, or `max_shard_size`
-            is not an amount of bytes.
+        PortError: The output already holds something, the disk is too small, the path is empty, or
+            `max_shard_size` is not an amount of bytes.
+        TypeError: The path is none, or `max_shard_size` neither a number nor text.
 
     >>> import tempfile
     >>> import numpy as np
@@ -178,20 +183,21 @@ def create_sink(
     ...         print(source.tensors["x"], source.read("x", (slice(1, 3),)))
     TensorSpec(dtype='int8', shape=(4,)) [2 3]
     """
+    where = given_path(path, wanted="where the output will appear")
     common: Any = {"config": config, "key": key, "beside": beside}
     match format:
         case "safetensors":
             from xlayout.port.formats.safetensors import SafetensorsSink
 
-            return SafetensorsSink(path, specs, max_shard_size=max_shard_size, **common)
+            return SafetensorsSink(where, specs, max_shard_size=max_shard_size, **common)
         case "maxtext":
             from xlayout.port.formats.maxtext import MaxTextSink
 
-            return MaxTextSink(path, specs, chunks=chunks, **common)
+            return MaxTextSink(where, specs, chunks=chunks, **common)
         case "dcp":
             from xlayout.port.formats.dcp_sink import DCPSink
 
-            return DCPSink(path, specs, max_shard_size=max_shard_size, **common)
+            return DCPSink(where, specs, max_shard_size=max_shard_size, **common)
         case other:
             raise FormatError(
                 f"format: {other!r} cannot be written; 'safetensors', 'maxtext' or 'dcp' can"

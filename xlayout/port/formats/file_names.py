@@ -1,18 +1,35 @@
-"""Names in a checkpoint: which are safe to open as files, and how names sort."""
+"""Paths that callers give, and names in a checkpoint: which are safe to open, and how they sort."""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
-from xlayout.errors import FormatError
+from xlayout.errors import FormatError, PortError
 
-__all__ = ["is_plain_name", "natural_key", "refuse_outside"]
+__all__ = ["given_path", "is_plain_name", "natural_key", "refuse_outside"]
 
 _DIGITS = 1000  # that are compared: Python limits the digits of an int made from text
 _LONGEST = 255  # bytes of a file's name; looking for a longer one is a system error
+
+
+def given_path(
+    path: Any, name: str = "path", /, *, wanted: str = "a checkpoint file or directory"
+) -> Path:
+    """Return the path that a caller gave as the argument of this name.
+
+    Raises:
+        PortError: It is empty, which a `Path` would take for the current directory, or no file can
+            have it.
+        TypeError: It is neither text nor a path of text.
+    """
+    text = path.__fspath__() if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str) or not text or "\0" in text:
+        error = PortError if isinstance(text, str) else TypeError
+        raise error(f"{name}: {path!r:.200}; wanted {wanted}")
+    return Path(path)
 
 
 def is_plain_name(file: object, /) -> TypeGuard[str]:
