@@ -7,16 +7,13 @@ import subprocess
 import warnings
 import zipfile
 from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from tests.port.formats.arrays import Array, bits, same, save, save_in_regions
+from tests.port.formats.arrays import Array, bits, same, save
 from tests.port.formats.dcp_saves import load, save_dcp, to_torch
 from tests.port.formats.programs import script
 from tests.port.formats.test_dcp import everything
@@ -124,21 +121,6 @@ def test_tensors_are_dealt_to_files(
     with open_source(tmp_path / "d") as source:
         assert source.config == {"a": 1}
         assert source.files.keys() == {".metadata", *dealt}
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    shape=st.lists(st.integers(1, 6), min_size=1, max_size=3),
-    seed=st.integers(0, 99),
-    data=st.data(),
-)
-def test_regions_may_be_written_in_any_order(
-    tmp_path: Path, shape: list[int], seed: int, data: st.DataObject
-) -> None:
-    array = bits("float16", tuple(shape), seed)
-    path = Path(mkdtemp(dir=tmp_path)) / "d"
-    save_in_regions(path, "dcp", array, data)
-    assert equal(load(path, {"x": array}), {"x": array})
 
 
 def test_a_checkpoint_of_nothing_is_a_checkpoint(tmp_path: Path) -> None:

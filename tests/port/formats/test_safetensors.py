@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.port.formats.arrays import Array, bits, same, save, save_in_regions
+from tests.port.formats.arrays import Array, bits, same, save
 from tests.port.formats.dcp_saves import to_torch
 from xlayout.errors import ShapeError
 from xlayout.port.formats import numpy_dtype, open_source
@@ -121,22 +120,6 @@ def test_columns_of_a_large_matrix_are_read_across_blocks(tmp_path: Path, column
     save(tmp_path / "x.safetensors", "safetensors", {"x": array})
     with open_source(tmp_path / "x.safetensors") as source:
         assert same(source.read("x", (slice(1, 2999), columns)), array[1:2999, columns])
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    shape=st.lists(st.integers(1, 6), min_size=1, max_size=3),
-    seed=st.integers(0, 99),
-    data=st.data(),
-)
-def test_regions_may_be_written_in_any_order(
-    tmp_path: Path, shape: list[int], seed: int, data: st.DataObject
-) -> None:
-    array = bits("float16", tuple(shape), seed)
-    path = Path(mkdtemp(dir=tmp_path)) / "x.safetensors"
-    save_in_regions(path, "safetensors", array, data)
-    with open_source(path) as source:
-        assert same(source.read("x"), array)
 
 
 def test_many_short_runs_take_few_system_calls(

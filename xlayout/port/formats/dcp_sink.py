@@ -7,25 +7,20 @@ shapes, so it is written first, and regions then go to their place in any order.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 from xlayout.port.formats.base import TensorSpec
-from xlayout.port.formats.config import render_config
 from xlayout.port.formats.dcp import METADATA
 from xlayout.port.formats.dcp_metadata import Item
 from xlayout.port.formats.dcp_metadata_write import render_metadata
-from xlayout.port.formats.laid_out import LaidOutSink
+from xlayout.port.formats.laid_out import LaidOutSink, Outline
 from xlayout.port.formats.safetensors_index import shard
 from xlayout.port.formats.torch_archive_write import ALIGNMENT, render_archive
-from xlayout.port.units import parse_bytes
 
 __all__ = ["DCPSink", "dcp_files"]
 
 
-def dcp_files(specs: Mapping[str, TensorSpec], limit: int, /) -> dict[str, list[str]]:
+def dcp_files(specs: Mapping[str, TensorSpec], limit: int | None, /) -> dict[str, list[str]]:
     """Distribute tensors over files of at most `limit` bytes; a larger tensor gets its own file.
 
     >>> half, most = TensorSpec("int8", (3,)), TensorSpec("int16", (2,))
@@ -37,35 +32,12 @@ def dcp_files(specs: Mapping[str, TensorSpec], limit: int, /) -> dict[str, list[
 
 
 class DCPSink(LaidOutSink):
-    """A DCP directory being written: files of at most `max_shard_size` bytes, and `.metadata`.
-
-    Args:
-        path: The directory that will appear.
-        specs: Every tensor that will be written.
-        config: Stored as config.json, which torch ignores.
-        max_shard_size: Bytes per file, as a number or "5GB", "200MiB".
-        key: See `StagedSink`.
-        beside: See `StagedSink`.
-
-    Raises:
-        FormatError: A name or the config cannot be stored.
-        PortError: The output already holds something, or the disk is too small.
-    """
+    """A DCP directory being written: files `*.distcp`, `.metadata`, and a config torch ignores."""
 
     format = "dcp"
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        specs: Mapping[str, TensorSpec],
-        /,
-        *,
-        config: Mapping[str, Any] | None = None,
-        max_shard_size: int | str = "5GB",
-        key: str | None = None,
-        beside: Mapping[str, Path | bytes] | None = None,
-    ) -> None:
-        files = dcp_files(specs, parse_bytes(max_shard_size, name="max_shard_size"))
+    def _lay_out(self, specs: Mapping[str, TensorSpec], limit: int | None, /) -> Outline:
+        files = dcp_files(specs, limit)
         sizes: dict[str, int] = {}
         fixed: dict[str, list[tuple[int, bytes]]] = {file: [] for file in files}
         places: dict[str, tuple[str, int]] = {}
@@ -81,15 +53,4 @@ class DCPSink(LaidOutSink):
                 end = behind + len(back)
                 placed[name] = specs[name], Item(file, start, end - start)
             sizes[file] = end
-        extras = {"config.json": render_config(config)} if config else {}
-        extras[METADATA] = render_metadata(placed)
-        super().__init__(
-            path,
-            specs,
-            sizes=sizes,
-            fixed=fixed,
-            places=places,
-            extras=extras,
-            key=key,
-            beside=beside,
-        )
+        return Outline(sizes, fixed, places, {METADATA: render_metadata(placed)})

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Source, TensorSpec, check_out, resolve
-from xlayout.port.formats.config import read_config, render_config
+from xlayout.port.formats.config import read_config
 from xlayout.port.formats.file_names import refuse_outside
-from xlayout.port.formats.laid_out import LaidOutSink
+from xlayout.port.formats.laid_out import LaidOutSink, Outline
 from xlayout.port.formats.open_files import OpenFiles
 from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.safetensors_header import (
@@ -29,7 +29,6 @@ from xlayout.port.formats.safetensors_index import (
     shard,
 )
 from xlayout.port.formats.system_errors import named
-from xlayout.port.units import parse_bytes
 
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
@@ -120,45 +119,15 @@ class SafetensorsSink(LaidOutSink):
 
     Tensors are placed in natural order of their names (layer 2 before layer 10), whatever the
     order of `specs`, so equal weights make equal files.
-
-    Args:
-        path: The file or directory that will appear.
-        specs: Every tensor that will be written.
-        config: Stored as config.json; not possible with a single file.
-        max_shard_size: Bytes per file, as a number or "5GB", "200MiB".
-        key: See `StagedSink`.
-        beside: See `StagedSink`; not possible with a single file either.
-
-    Raises:
-        FormatError: A tensor, name or config cannot be stored.
-        PortError: The output already holds something, or the disk is too small.
     """
 
     format = "safetensors"
+    suffix = ".safetensors"
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        specs: Mapping[str, TensorSpec],
-        /,
-        *,
-        config: Mapping[str, Any] | None = None,
-        max_shard_size: int | str = "5GB",
-        key: str | None = None,
-        beside: Mapping[str, Path | bytes] | None = None,
-    ) -> None:
-        single = Path(path).suffix == ".safetensors"
-        if single and (config or beside):
-            raise FormatError(f"{path}: one file has no place for a config; name a directory")
-        limit = None if single else parse_bytes(max_shard_size, name="max_shard_size")
+    def _lay_out(self, specs: Mapping[str, TensorSpec], limit: int | None, /) -> Outline:
         shards = shard(specs, limit)
-        extras = {"config.json": render_config(config)} if config else {}
-        if len(shards) > 1:
-            extras[INDEX] = render_index(shards)
         headers = {file: render_header(entries) for file, entries in shards.items()}
-        super().__init__(
-            path,
-            specs,
+        return Outline(
             sizes={
                 file: len(headers[file]) + sum(spec.nbytes for spec, _ in entries.values())
                 for file, entries in shards.items()
@@ -169,8 +138,5 @@ class SafetensorsSink(LaidOutSink):
                 for file, entries in shards.items()
                 for name, (_, offset) in entries.items()
             },
-            extras=extras,
-            single=single,
-            key=key,
-            beside=beside,
+            extras={INDEX: render_index(shards)} if len(shards) > 1 else {},
         )
