@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,17 @@ def test_what_is_written_is_recognised(tmp_path: Path, path: str, format_: str) 
 def test_gguf_is_known_by_its_magic_whatever_its_name(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"GGUF....")
     assert sniff(tmp_path / "model.bin") == "gguf"
+
+
+def test_a_file_that_is_gguf_by_name_only_is_refused_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    for content, fault in (
+        (b"", "byte 0: asks for 4 bytes with 0 left; wanted a whole header"),
+        (b"GGML....", "byte 4: begins with b'GGML'; wanted b'GGUF'"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match=f"^{re.escape(f'{path}: {fault}')}$"):
+            open_source(path)
 
 
 def test_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:

@@ -48,9 +48,20 @@ def rows(start: int, stop: int) -> dict[str, Any]:
 
 
 HOSTILE = {
-    "empty file": (b"", "header of 0 bytes in a file of 0"),
-    "length cut short": (b"\x02\x00\x00", "in a file of 3"),
-    "length of 2^62": (file_of(GOOD, length=2**62), "header of 4611686018427387904 bytes"),
+    "empty file": (
+        b"",
+        "a file of 0 bytes; wanted all of a safetensors file, so fetch or save it again$",
+    ),
+    "length cut short": (b"\x02\x00\x00\x00\x00\x00\x00", "a file of 7 bytes; wanted all of a saf"),
+    "pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+        "a pointer of Git LFS; wanted the file that `git lfs pull` puts in its place$",
+    ),
+    "length of 2^62": (
+        file_of(GOOD, length=2**62),
+        "a header of 4611686018427387904 bytes in a file of 169; wanted 161 at most, so it is no "
+        "safetensors file or was cut short$",
+    ),
     "length of 2^64-1": (file_of(GOOD, length=2**64 - 1), "header of 18446744073709551615"),
     "length beyond the file": (file_of(GOOD, length=10_000), "header of 10000 bytes"),
     "no header": (file_of(b"", 0), "wanted '{'"),

@@ -84,7 +84,7 @@ def sniff(path: str | PathLike[str], /) -> str:
         raise FormatError(f"{where}: no such file; wanted a regular file or a directory")
     with where.open("rb") as file, named(where):
         magic = file.read(4)
-    if magic == b"GGUF":
+    if magic == b"GGUF" or where.suffix == ".gguf":
         return "gguf"
     if where.suffix == ".safetensors":
         return "safetensors"

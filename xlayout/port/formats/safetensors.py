@@ -101,13 +101,10 @@ class SafetensorsSource(Source):
         try:
             with named(path), self._files.opened(self._folder / file) as handle:
                 size = os.fstat(handle).st_size
-                length = int.from_bytes(os.pread(handle, 8, 0), "little")
-                room = min(MAX_HEADER, size - 8)
-                if length > room:
-                    raise FormatError(
-                        f"{path}: a header of {length} bytes in a file of {size}; "
-                        f"{max(room, 0)} at most"
-                    )
+                head = os.pread(handle, 8, 0)
+                length = int.from_bytes(head, "little")
+                if length > min(MAX_HEADER, size - 8):
+                    raise FormatError(f"{path}: {_unfit(head, size)}")
                 raw = os.pread(handle, length, 8)
         except PermissionError as error:
             raise FormatError(f"{path}: {error.strerror}; wanted a readable file") from error
@@ -140,3 +137,18 @@ class SafetensorsSink(LaidOutSink):
             },
             extras={INDEX: render_index(shards)} if len(shards) > 1 else {},
         )
+
+
+def _unfit(head: bytes, size: int) -> str:
+    """Return why a file is not safetensors, by its first 8 bytes, and what would work."""
+    if head == b"version ":
+        return "a pointer of Git LFS; wanted the file that `git lfs pull` puts in its place"
+    if size < 8:
+        return (
+            f"a file of {size} bytes; wanted all of a safetensors file, so fetch or save it again"
+        )
+    length = int.from_bytes(head, "little")
+    return (
+        f"a header of {length} bytes in a file of {size}; wanted {min(MAX_HEADER, size - 8)} at "
+        "most, so it is no safetensors file or was cut short"
+    )
