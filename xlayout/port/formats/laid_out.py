@@ -84,7 +84,14 @@ class LaidOutSink(StagedSink):
         sizes = self._outline.sizes
         needed = sum(sizes.values()) + sum(map(len, self._extras.values()))
         super().__init__(
-            path, specs, needed=needed, parts=sizes, single=single, key=key, beside=beside
+            path,
+            specs,
+            needed=needed,
+            parts=sizes,
+            extras=self._extras,
+            single=single,
+            key=key,
+            beside=beside,
         )
         self._begin()
 

@@ -146,18 +146,23 @@ class MaxTextSink(StagedSink):
         extents = {name: _one_layer(name, spec.shape) for name, spec in specs.items()}
         extents |= chunks or {}
         for name, extent in extents.items():
+            if name not in specs:
+                raise ShapeError(f"chunks: {name!r:.200}; wanted the name of a tensor in specs")
             _refuse_unfit(name, specs[name], extent)
         self.chunks: Mapping[str, tuple[int, ...]] = {
             name: chunk_shape(extents[name], spec.itemsize) for name, spec in specs.items()
         }
         self._tree = render_tree(specs)
-        self._step = render_step(config or {})
         self._config = render_config(config) if config else b""
+        self._step = render_step(config or {})
         parts = sum(_count(specs[name].shape, chunk) for name, chunk in self.chunks.items())
         total = sum(stored_bytes(spec, extents[name]) for name, spec in specs.items())
         needed = total + _SLACK * (len(specs) + parts)
         needed += len(self._tree) + len(self._step) + len(self._config)
-        super().__init__(path, specs, needed=needed, parts={"0"}, key=key, beside=beside)
+        extras = {_CONFIG} if self._config else ()
+        super().__init__(
+            path, specs, needed=needed, parts={"0"}, extras=extras, key=key, beside=beside
+        )
         self._arrays: dict[str, Any] = {}
         self._begin()
 

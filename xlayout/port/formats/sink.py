@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlayout.errors import PortError, ShapeError
+from xlayout.errors import FormatError, PortError, ShapeError
 from xlayout.port.formats.base import Bounds, Region, Sink, TensorSpec, numpy_dtype, resolve
 from xlayout.port.formats.coverage import Coverage
+from xlayout.port.formats.file_names import is_plain_name
 from xlayout.port.formats.journal import Journal, checksum
 from xlayout.port.formats.publish import Staging
 from xlayout.port.formats.system_errors import AMISS
@@ -38,12 +39,16 @@ class StagedSink(Sink):
         specs: Every tensor that will be written.
         needed: Bytes that the files will take.
         parts: The names in the folder that `_create` makes, and only `_create`.
+        extras: Those that `_finish` makes.
         single: Whether the output is one file.
         key: Identifies what is being written. With one, a run that is interrupted or hits a system
             error leaves its files, and the next run with the same key continues in them; None
             starts afresh and leaves nothing.
         beside: Files that are published with the tensors, by the name they will have: their path,
             or their content.
+
+    Raises:
+        FormatError: A name of `beside` leads elsewhere, or is one of the format's own.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class StagedSink(Sink):
         *,
         needed: int,
         parts: Collection[str],
+        extras: Collection[str],
         single: bool = False,
         key: str | None = None,
         beside: Mapping[str, Path | bytes] | None = None,
@@ -61,6 +67,12 @@ class StagedSink(Sink):
         self.tensors = dict(specs)
         self._coverage = Coverage(self.tensors)
         self._beside = beside or {}
+        for file in self._beside:
+            if not is_plain_name(file) or file in {*parts, *extras}:
+                raise FormatError(
+                    f"beside: {file!r:.200}; wanted the plain name of a file that the format does "
+                    "not write itself"
+                )
         needed += sum(
             len(file) if isinstance(file, bytes) else file.stat().st_size
             for file in self._beside.values()
