@@ -61,6 +61,23 @@ def test_what_torch_or_an_older_megatron_wrote_says_what_reads_it(tmp_path: Path
 def test_hidden_folders_and_other_files_are_nothing_to_name(tmp_path: Path) -> None:
     made(tmp_path / ".out.01234567.partial", "safetensors")
     (tmp_path / "notes.txt").write_text("hello")
-    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c" / "x.gguf").touch()  # one level deeper than in a cache
+    for name in (".metadata", "_METADATA"):  # of which only a file makes a checkpoint
+        (tmp_path / "a" / name).mkdir()
     assert told(tmp_path) == ""
     assert told(tmp_path / "notes.txt") == ""
+
+
+def test_what_cannot_be_looked_at_is_nothing_to_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as names in a folder so deep that their paths are too long for the system."""
+    folder = tmp_path
+    while len(str(folder)) < 3900:
+        monkeypatch.chdir(folder)
+        folder = folder / ("x" * 100)
+        Path(folder.name).mkdir()
+    monkeypatch.chdir(folder)
+    Path("y" * 250).mkdir()
+    assert told(folder) == ""

@@ -64,7 +64,7 @@ def test_we_read_every_dtype_that_torch_saves(tmp_path: Path) -> None:
 
 
 def test_equal_weights_make_equal_files(tmp_path: Path) -> None:
-    arrays = everything()
+    arrays = everything() | {name: bits("int8", (2,)) for name in ("a", "b", "c.1", "c.01")}
     save(tmp_path / "one.safetensors", "safetensors", arrays)
     save(tmp_path / "two.safetensors", "safetensors", dict(reversed(arrays.items())))
     assert (tmp_path / "one.safetensors").read_bytes() == (
@@ -126,17 +126,43 @@ def test_many_short_runs_take_few_system_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(tmp_path / "x.safetensors", "safetensors", {"x": bits("float32", (3000, 1024))})
+    calls = counted_reads(monkeypatch)
+    with open_source(tmp_path / "x.safetensors") as source:
+        source.read("x", (slice(0, 3000), slice(0, 128)))
+    assert len(calls) == 3  # 12 MB in blocks of 4
+
+
+@pytest.mark.parametrize(
+    ("row", "wanted", "calls"),
+    [
+        (1024, 64, 1),  # 16 bytes are read for each that is wanted
+        (1024, 63, 50),
+        (8192, 4095, 1),  # 16 kB less one number
+        (8192, 4096, 50),
+    ],
+)
+def test_runs_are_read_one_by_one_if_they_are_long_or_few_in_much_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: int, wanted: int, calls: int
+) -> None:
+    save(tmp_path / "x.safetensors", "safetensors", {"x": bits("float32", (50, row))})
+    read = counted_reads(monkeypatch)
+    with open_source(tmp_path / "x.safetensors") as source:
+        source.read("x", (slice(0, 50), slice(8, 8 + wanted)))
+    assert len(read) == calls
+    assert sum(read) == 4 * (50 * wanted if calls > 1 else 49 * row + wanted)
+
+
+def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which the bytes of each system call that reads are added from now on."""
     calls: list[int] = []
     preadv = os.preadv
 
     def counted(handle: int, buffers: list[memoryview], offset: int) -> int:
-        calls.append(offset)
-        return preadv(handle, buffers, offset)
+        calls.append(preadv(handle, buffers, offset))
+        return calls[-1]
 
     monkeypatch.setattr(os, "preadv", counted)
-    with open_source(tmp_path / "x.safetensors") as source:
-        source.read("x", (slice(0, 3000), slice(0, 128)))
-    assert len(calls) == 3  # 12 MB in blocks of 4
+    return calls
 
 
 def test_refuses_regions_and_arrays_that_do_not_fit(tmp_path: Path) -> None:

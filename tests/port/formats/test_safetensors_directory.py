@@ -105,6 +105,18 @@ def test_refuses_a_link_that_leaves_the_directory(tmp_path: Path) -> None:
         open_source(out)
 
 
+def test_refuses_a_link_to_what_is_beside_the_blobs_of_a_cache(tmp_path: Path) -> None:
+    out, other = tmp_path / "snapshots" / "main", tmp_path / "snapshots" / "other"
+    sharded(out)
+    other.mkdir()
+    shard = out / "model-00001-of-00004.safetensors"
+    shard.rename(other / shard.name)
+    shard.symlink_to(Path("../other") / shard.name)
+    text = f"{shard}: a link to {other / shard.name}; wanted a file in {out}"
+    with pytest.raises(FormatError, match=f"^{re.escape(text)}$"):
+        open_source(out)
+
+
 def test_refuses_a_shard_that_is_a_link_to_itself(tmp_path: Path) -> None:
     sharded(tmp_path)
     shard = tmp_path / "model-00001-of-00004.safetensors"
