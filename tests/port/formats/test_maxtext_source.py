@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,22 @@ def test_we_read_what_a_checkpoint_manager_saves(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"7/items, .*8/items; wanted the folder of one step"):
         open_source(tmp_path)
     assert all_same(contents(tmp_path / "8"), model())
+
+
+def test_of_many_steps_the_latest_are_told(tmp_path: Path) -> None:
+    save(tmp_path, "maxtext", {"x": bits("int8", (2,))})
+    for step in (8, 9, 10, 11):
+        shutil.copytree(tmp_path / "0", tmp_path / f"{step}")
+    (tmp_path / "8" / "items").rename(tmp_path / "8" / "default")  # as Orbax calls a single item
+    told = ", ".join(f"{tmp_path}/{each}" for each in ("8/default", "9/items", "10/items", "11/"))
+    with pytest.raises(FormatError, match=f"^{tmp_path}: {told}items; wanted the folder of one st"):
+        open_source(tmp_path)
+
+
+def test_a_link_to_itself_is_no_tree(tmp_path: Path) -> None:
+    (tmp_path / "x").symlink_to("x")
+    with pytest.raises(FormatError, match=f"^{tmp_path}/x: no _METADATA; wanted the folder of one"):
+        open_source(tmp_path / "x", "maxtext")
 
 
 def test_an_output_that_grows_inside_is_none_of_its_files(tmp_path: Path) -> None:

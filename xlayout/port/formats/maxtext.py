@@ -64,7 +64,7 @@ class MaxTextSource(Source):
     format = "maxtext"
 
     def __init__(self, path: str | os.PathLike[str], /) -> None:
-        self.path = Path(path).resolve()
+        self.path = Path(os.path.realpath(path))  # unlike resolve(), it tolerates a loop
         items = find_items(self.path)
         tree = read_tree(items)
         _refuse_pipes(items)

@@ -15,6 +15,7 @@ from typing import Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import TensorSpec
+from xlayout.port.formats.file_names import natural_key
 from xlayout.port.formats.strict_json import read_json
 
 __all__ = [
@@ -33,6 +34,7 @@ METADATA = "_METADATA"
 STEP_METADATA = "_CHECKPOINT_METADATA"
 _ITEMS = ("items", "default")
 _DICT_KEY = 2
+_SHOWN = 4  # the latest steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,10 @@ class Tree:
 
 
 def tree_folders(path: Path, /) -> list[Path]:
-    """Return the folders with a tree: `path` itself, its items, or those of its steps."""
+    """Return the folders with a tree: `path` itself, its items, or those of its steps in order."""
     steps = [step for step in path.glob("*") if step.name.isdecimal()]
-    places = [path, *(base / item for base in (path, *sorted(steps)) for item in _ITEMS)]
+    steps.sort(key=lambda step: natural_key(step.name))
+    places = [path, *(base / item for base in (path, *steps) for item in _ITEMS)]
     return [place for place in places if (place / METADATA).is_file()]
 
 
@@ -69,7 +72,7 @@ def find_items(path: Path, /) -> Path:
     found = tree_folders(path)
     if len(found) == 1:
         return found[0]
-    shown = ", ".join(map(str, found)) or f"no {METADATA}"
+    shown = ", ".join(map(str, found[-_SHOWN:])) or f"no {METADATA}"
     raise FormatError(f"{path}: {shown}; wanted the folder of one step, or of its items")
 
 

@@ -88,7 +88,7 @@ def _read_span(
     import numpy as np
 
     run = into.shape[1]
-    block = max(_SPAN // stride, 1)
+    block = _SPAN // stride  # at least one: `stride` is at most _SMALL * _SPARSE
     scratch = np.empty(block * stride, np.uint8)
     for first in range(0, len(into), block):
         rows = into[first : first + block]
