@@ -40,6 +40,26 @@ def test_a_config_is_stored_as_text_in_its_own_order(tmp_path: Path, format_: st
 
 
 @pytest.mark.parametrize("format_", OWN)
+@pytest.mark.parametrize("config", [None, {}])
+def test_without_a_config_none_is_stored(
+    tmp_path: Path, format_: str, config: dict[str, Any] | None
+) -> None:
+    written(tmp_path / "out", format_, config=config)
+    assert not (tmp_path / "out" / "config.json").exists()
+    with open_source(tmp_path / "out") as source:
+        assert (source.config, source.home) == ({}, None)
+
+
+@pytest.mark.parametrize("format_", OWN)
+def test_a_config_that_is_no_object_is_refused(tmp_path: Path, format_: str) -> None:
+    written(tmp_path / "out", format_, config={"a": 1})
+    path = tmp_path / "out" / "config.json"
+    path.write_text(f'"{99 * "x"}"')
+    with pytest.raises(FormatError, match=f"^{path}: '{79 * 'x'}; wanted an object$"):
+        open_source(tmp_path / "out")
+
+
+@pytest.mark.parametrize("format_", OWN)
 @pytest.mark.parametrize("value", [float("nan"), "\ud800", {1, 2}])
 def test_a_config_that_json_cannot_hold_is_refused(
     tmp_path: Path, format_: str, value: Any

@@ -202,6 +202,16 @@ def test_the_books_of_many_arrays_fit_in_that_room(tmp_path: Path) -> None:
     assert sum(stored) < needed / 2
 
 
+def test_a_config_and_long_names_need_room_too(tmp_path: Path) -> None:
+    specs = {"x" * 9000: TensorSpec("int8", ())}
+    with MaxTextSink(tmp_path / "out", specs, config={"a": "x" * 20_000}) as sink:
+        sink.write(*specs, np.ones((), np.int8))
+        needed = sink._staging.needed
+        sink.commit()
+    stored = [file.stat().st_size for file in (tmp_path / "out").rglob("*") if file.is_file()]
+    assert 38_000 < sum(stored) < needed
+
+
 @given(
     extent=st.lists(st.integers(1, 5000), max_size=3).map(tuple), itemsize=st.sampled_from([1, 4])
 )

@@ -1,4 +1,4 @@
-"""Paths that tensorstore cannot be given are refused, before it takes them for others."""
+"""Paths are followed to where they lead, and refused if tensorstore would take them for others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.port.formats.arrays import bits, save
+from tests.port.formats.arrays import bits, same, save
 from tests.port.formats.test_maxtext import model
 from xlayout.errors import FormatError
 from xlayout.port.formats import TensorSpec, create_sink, open_source
@@ -43,3 +43,17 @@ def test_refuses_a_path_that_would_be_taken_for_another(tmp_path: Path) -> None:
     save(tmp_path / "a" / "c", "maxtext", {"x": bits("int8", (1,))})
     with pytest.raises(FormatError, match="has a backslash; wanted a path without"):
         open_source(tmp_path / "a\\c")
+
+
+def test_a_tree_that_was_named_from_here_is_read_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(Path("out"), "maxtext", {"x": bits("int8", (4,))})
+    Path("link").symlink_to("out")
+    for name in ("out", "link", "out/../out"):
+        with open_source(name) as source:
+            monkeypatch.chdir("/")
+            assert same(source.read("x"), bits("int8", (4,)))
+            assert source.path == tmp_path / "out"
+        monkeypatch.chdir(tmp_path)

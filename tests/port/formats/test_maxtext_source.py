@@ -12,11 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+import tensorstore as ts
 
-from tests.port.formats.arrays import bits, save
+from tests.port.formats.arrays import bits, same, save
 from tests.port.formats.test_maxtext import all_same, contents, model, nested
 from xlayout.errors import FormatError, ShapeError
-from xlayout.port.formats import create_sink, open_source
+from xlayout.port.formats import TensorSpec, create_sink, open_source
+from xlayout.port.formats.maxtext import MaxTextSource
+from xlayout.port.formats.tensorstore_specs import write_spec
 
 
 @pytest.mark.parametrize("ocdbt", [True, False])
@@ -59,6 +62,28 @@ def test_of_many_steps_the_latest_are_told(tmp_path: Path) -> None:
     told = ", ".join(f"{tmp_path}/{each}" for each in ("8/default", "9/items", "10/items", "11/"))
     with pytest.raises(FormatError, match=f"^{tmp_path}: {told}items; wanted the folder of one st"):
         open_source(tmp_path)
+
+
+def test_the_chunks_are_those_that_have_to_be_read_whole(tmp_path: Path) -> None:
+    """Not those that have to be written whole, which may have many of them in one file."""
+    array = bits("float32", (8, 6))
+    save(tmp_path / "out", "maxtext", {"x": array})
+    spec = write_spec(tmp_path / "out/0/items", "x", TensorSpec("float32", (8, 6)), (4, 6))
+    inner = {"chunk_shape": [2, 3], "codecs": spec["metadata"]["codecs"]}
+    spec["metadata"]["codecs"] = [{"name": "sharding_indexed", "configuration": inner}]
+    ts.open(spec, create=True, delete_existing=True).result().write(array).result()
+    with open_source(tmp_path / "out") as source:
+        assert isinstance(source, MaxTextSource)
+        assert source.chunks == {"x": (2, 3)}
+        assert same(source.read("x"), array)
+
+
+def test_nothing_is_read_once_a_source_is_closed(tmp_path: Path) -> None:
+    save(tmp_path / "out", "maxtext", {"x": bits("int8", (2,))})
+    with open_source(tmp_path / "out") as source:
+        source.read("x")
+    with pytest.raises(KeyError, match="x"):
+        source.read("x")
 
 
 def test_a_link_to_itself_is_no_tree(tmp_path: Path) -> None:
