@@ -184,8 +184,7 @@ class MaxTextSink(StagedSink):
         opening: dict[str, Any] = {}
         try:
             for name, spec in specs.items():
-                how = {"create": True, "open": self._staging.resumed, "context": context}
-                opening[name] = ts.open(spec, **how)
+                opening[name] = ts.open(spec, create=True, open=True, context=context)
             for future in opening.values():
                 future.exception()
         finally:
