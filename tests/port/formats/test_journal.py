@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tensorstore
 
 from xlayout.errors import FormatError, PortError
 from xlayout.port.formats import TensorSpec, create_sink, numpy_dtype, open_source
@@ -51,13 +56,11 @@ def test_the_same_key_goes_on(tmp_path: Path, format_: str, key: str | None, kep
 
 
 def test_nothing_of_another_plan_appears(tmp_path: Path) -> None:
-    import tensorstore as ts
-
     interrupted(tmp_path / "out", "maxtext")
     with create_sink(tmp_path / "out", "maxtext", {"b": SPECS["b"]}, key="other") as sink:
         sink.write("b", np.ones((2, 3), numpy_dtype("bfloat16")))
         sink.commit()
-    store = ts.KvStore.open(store_spec(tmp_path / "out/0/items")).result()
+    store = tensorstore.KvStore.open(store_spec(tmp_path / "out/0/items")).result()
     assert {key.partition(b"/")[0] for key in store.list().result()} == {b"b"}
 
 
@@ -129,6 +132,30 @@ def test_a_store_with_broken_nodes_is_written_again(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
     with open_source(tmp_path / "out") as source:
         assert source.read("a").tolist() == [1] * 600
+
+
+@pytest.mark.parametrize("step", ["Context", "open"])
+def test_a_store_that_cannot_be_opened_for_now_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Before its nodes are listed, or before its arrays are opened, files run out."""
+    interrupted(tmp_path / "out", "maxtext")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    call = getattr(tensorstore, step)
+
+    def starve(*args: Any, **options: Any) -> Any:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        return call(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tensorstore, step, starve)
+        try:
+            with pytest.raises(OSError, match=os.strerror(errno.EMFILE)) as caught:
+                create_sink(tmp_path / "out", "maxtext", SPECS, key="key")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (caught.value.errno, caught.value.filename) == (errno.EMFILE, str(tmp_path / "out"))
+    assert finish(tmp_path / "out", "maxtext", "key") == ["a"]
 
 
 def test_a_store_that_breaks_under_a_run_is_refused(tmp_path: Path) -> None:
