@@ -143,6 +143,15 @@ def test_refuses_a_hostile_header_and_names_the_file(tmp_path: Path, fault: str)
     assert str(path) in str(caught.value)
 
 
+def test_a_header_of_more_than_the_format_allows_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes((100_000_001).to_bytes(8, "little") + b"{}")
+    os.truncate(path, 200_000_000)  # a hole, so it takes no space
+    text = r"a header of 100000001 bytes in a file of 200000000; wanted 100000000 at most, so it "
+    with pytest.raises(FormatError, match=text):
+        open_source(path)
+
+
 def test_reads_what_the_hostile_headers_are_made_of(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(file_of(GOOD))
