@@ -190,10 +190,11 @@ class MaxTextSink(StagedSink):
         finally:
             # Wait for all before one raises, or an interrupt passes: nothing else may use the
             # folder while it is cleared.
-            failed = [name for name, future in opening.items() if future.exception()]
-        for name in failed or opening:
+            for future in opening.values():
+                future.exception()
+        for name, future in opening.items():
             with system_errors():
-                self._arrays[name] = opening[name].result()
+                self._arrays[name] = future.result()
 
     def _fit(self, name: str, box: Bounds) -> None:
         whole = zip(box, self.chunks[name], self.tensors[name].shape, strict=True)
@@ -213,7 +214,7 @@ class MaxTextSink(StagedSink):
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
         target = self._arrays[name][_slices(box)]
-        with broken_arrays(str(self.path)), system_errors():
+        with broken_arrays(str(self.path)):
             # We wait for the write to finish, so tensorstore may use the array in place.
             target.write(array, can_reference_source_data_indefinitely=True).result()
 
