@@ -235,6 +235,24 @@ def test_chunks_are_of_moderate_size(extent: tuple[int, ...], chunk: tuple[int, 
     assert chunk_shape(extent, 2) == chunk
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "chunk"),
+    [
+        ("decoder/layers/x", (4, 3, 2), (4, 1, 2)),
+        ("decoder/dense_layers/x", (4, 3), (4, 1)),
+        ("decoder/moe_layers/x", (4, 3, 2), (4, 1, 2)),
+        ("decoder/layers/x", (4,), (4,)),
+        ("decoder/layers/x", (), ()),
+        ("decoder/layers_0/x", (4, 3), (4, 3)),
+    ],
+)
+def test_what_maxtext_stacks_is_cut_into_layers(
+    tmp_path: Path, name: str, shape: tuple[int, ...], chunk: tuple[int, ...]
+) -> None:
+    with MaxTextSink(tmp_path / "out", {name: TensorSpec("int8", shape)}) as sink:
+        assert sink.chunks == {name: chunk}
+
+
 def test_the_config_is_published_beside_the_steps(tmp_path: Path) -> None:
     save(tmp_path / "out", "maxtext", model(), config={"hidden_size": 16, "rope_theta": 1e6})
     for path in ("out", "out/0", "out/0/items"):
