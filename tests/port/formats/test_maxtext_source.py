@@ -64,6 +64,14 @@ def test_of_many_steps_the_latest_are_told(tmp_path: Path) -> None:
         open_source(tmp_path)
 
 
+def test_of_several_configs_the_nearest_is_taken(tmp_path: Path) -> None:
+    save(tmp_path, "maxtext", {"x": bits("int8", (2,))}, config={"said": "above the steps"})
+    for folder in (tmp_path, tmp_path / "0", tmp_path / "0" / "items"):
+        (folder / "config.json").write_text(json.dumps({"said": folder.name}))
+        with open_source(tmp_path) as source:
+            assert (source.config, source.home) == ({"said": folder.name}, folder)
+
+
 def test_the_chunks_are_those_that_have_to_be_read_whole(tmp_path: Path) -> None:
     """Not those that have to be written whole, which may have many of them in one file."""
     array = bits("float32", (8, 6))
