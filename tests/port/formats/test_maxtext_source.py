@@ -126,6 +126,14 @@ def metadata(folder: Path) -> Path:
         ('{"tree_metadata": {"x": 3}}', "'x': TypeError.*wanted a leaf"),
         ('{"tree_metadata": {"x": {}}}', "'x': KeyError.*wanted a leaf"),
         ('{"tree_metadata": {"x": {"key_metadata": [3]}}}', "'x': TypeError.*wanted a leaf"),
+        (
+            '{"tree_metadata": {"()": {"key_metadata": [], "value_metadata": {"value_type": ""}}}}',
+            r"'\(\)': keys \[\]; wanted names without '/'",
+        ),
+        (
+            '{"tree_metadata": {"x": {"key_metadata": [], "value_metadata": null}}}',
+            "'x': AttributeError.*wanted a leaf",
+        ),
         ('{"tree_metadata": {}, "tree_metadata": {}}', "'tree_metadata' stands twice"),
     ],
 )
@@ -136,7 +144,7 @@ def test_refuses_malformed_metadata(tmp_path: Path, content: str, message: str) 
         open_source(tmp_path / "out")
 
 
-@pytest.mark.parametrize("key", ["..", "a/b", "/etc", "", 3, None])
+@pytest.mark.parametrize("key", ["..", "a/b", "/etc", "", "a\\b", "a\0b", 3, None])
 def test_refuses_keys_that_lead_out_of_the_folder(tmp_path: Path, key: Any) -> None:
     save(tmp_path / "out", "maxtext", model())
     tree = json.loads(metadata(tmp_path).read_text())
@@ -161,6 +169,34 @@ def test_a_lost_chunk_is_an_error_and_not_zeros(tmp_path: Path) -> None:
     (tmp_path / "0" / "items" / "x" / "0.0").unlink()
     with open_source(tmp_path) as source, pytest.raises(FormatError, match=r"x: .*missing"):
         source.read("x")
+    # Earlier releases of Orbax do not write chunks of zeros, nor this key.
+    without(tmp_path / "0" / "items" / "_METADATA", "store_array_data_equal_to_fill_value")
+    with open_source(tmp_path) as source:
+        assert source.read("x").tolist() == [[0] * 4] * 4
+
+
+@pytest.mark.parametrize("ocdbt", [True, False])
+def test_a_tree_that_does_not_say_how_it_is_stored_is_looked_at(
+    tmp_path: Path, ocdbt: bool
+) -> None:
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt)
+    with ocp.Checkpointer(handler) as saver:
+        saver.save(tmp_path / "0" / "items", {"x": jnp.ones((4, 4))})
+    without(tmp_path / "0" / "items" / "_METADATA", "use_ocdbt", "use_zarr3")
+    assert contents(tmp_path)["x"].tolist() == [[1] * 4] * 4
+
+
+def test_a_store_without_its_manifest_is_refused_as_one(tmp_path: Path) -> None:
+    save(tmp_path / "out", "maxtext", {"x": bits("float32", (4,))})
+    (tmp_path / "out" / "0" / "items" / "manifest.ocdbt").unlink()
+    with pytest.raises(FormatError, match=r"x: NOT_FOUND: .* in OCDBT database at local file"):
+        open_source(tmp_path / "out")
+
+
+def without(path: Path, *keys: str) -> None:
+    """Remove keys of a file's JSON object."""
+    table = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in table.items() if key not in keys}))
 
 
 @pytest.mark.parametrize("file", ["manifest.ocdbt", "d/*"])
