@@ -155,6 +155,7 @@ def test_a_store_that_cannot_be_opened_for_now_is_left(
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (caught.value.errno, caught.value.filename) == (errno.EMFILE, str(tmp_path / "out"))
+    assert "tensorstore_spec" not in str(caught.value)
     assert finish(tmp_path / "out", "maxtext", "key") == ["a"]
 
 

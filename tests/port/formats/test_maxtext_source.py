@@ -250,3 +250,14 @@ def test_a_pipe_where_a_file_is_wanted_is_not_waited_at(tmp_path: Path, name: st
     os.mkfifo(file)
     with pytest.raises(FormatError, match=rf"{file.name}: no such file; wanted a regular file"):
         open_source(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["manifest.ocdbt", "d"])
+def test_a_link_to_itself_where_a_file_is_wanted_is_refused(tmp_path: Path, name: str) -> None:
+    save(tmp_path / "out", "maxtext", {"x": bits("int8", (4,))})
+    items = tmp_path / "out" / "0" / "items"
+    file = items / name if name != "d" else next((items / name).iterdir())
+    file.unlink()
+    file.symlink_to(file.name)
+    with pytest.raises(FormatError, match=r"x: UNKNOWN: .* Too many levels of symbolic links"):
+        open_source(tmp_path / "out")
