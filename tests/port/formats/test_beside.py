@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from types import MappingProxyType
@@ -80,6 +81,20 @@ def test_a_companion_takes_no_file_of_the_format_and_leads_nowhere_else(
             written(tmp_path / "out", format_, config={"a": 1}, beside={name: b"other"})
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("format_", OWN)
+def test_a_companion_has_any_name_that_a_file_may_have(tmp_path: Path, format_: str) -> None:
+    names = [os.fsdecode(b"odd\xff"), "é" * 127 + "x", "a\nb", "...x"]
+    written(tmp_path / "out", format_, beside=dict.fromkeys(names, b"mine"))
+    assert all((tmp_path / "out" / name).read_text() == "mine" for name in names)
+    for name in ("é" * 128, "\ud800", "\udfff"):
+        with pytest.raises(FormatError, match=r"^beside: .*; wanted the plain name of a file that"):
+            written(tmp_path / "other", format_, beside={name: b"mine"})
+
+
+@pytest.mark.parametrize("format_", OWN)
+def test_a_config_may_be_a_companion(tmp_path: Path, format_: str) -> None:
     written(tmp_path / "out", format_, beside={"config.json": b'{"a": 2}'})
     with open_source(tmp_path / "out") as source:
         assert source.config == {"a": 2}

@@ -45,10 +45,10 @@ def test_gguf_files_are_named_one_by_one(tmp_path: Path) -> None:
 
 
 def test_what_torch_or_an_older_megatron_wrote_says_what_reads_it(tmp_path: Path) -> None:
-    weights = tmp_path / "iter_1" / "mp_rank_00" / "model_optim_rng.pt"
+    weights = tmp_path / "run" / "iter_1" / "mp_rank_00" / "model_optim_rng.pt"
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"PK")
-    for place in (tmp_path, weights.parent.parent, weights.parent, weights):
+    for place in (tmp_path, tmp_path / "run", *weights.parents[:2], weights):
         assert "--ckpt-convert-format torch_dist" in told(place)
     (tmp_path / "model").mkdir()
     for name in ("pytorch_model.bin", "consolidated.00.pth", "model.pt", "last.ckpt"):

@@ -40,8 +40,8 @@ def is_plain_name(file: object, /) -> TypeGuard[str]:
     """
     return (
         isinstance(file, str)
-        and re.fullmatch(r"(?!\.+$)[^/\\\0:]+", file) is not None
-        and len(file.encode("utf-8", "surrogatepass")) <= _LONGEST
+        and re.fullmatch(r"(?!\.+$)[^/\\\0:\ud800-\udc7f\udd00-\udfff]+", file) is not None
+        and len(file.encode("utf-8", "surrogateescape")) <= _LONGEST
     )
 
 
