@@ -13,6 +13,7 @@ Its modules, from the bottom up:
     calls              a recipe as the framework should call it: compiled, or as it is
     writes             functions that write into `out=`, to be cached
     traced             the program inside a compiler
+    constant_call      a shorter way there, if all but the elements is constant
     run                the entry point: `layout(x)`
     donated            a layout in the memory of its input
     native             the switch of the copy kernel

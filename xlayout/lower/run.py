@@ -9,6 +9,7 @@ from xlayout.algebra import Layout
 from xlayout.backend import Backend, CallKey, Run, Runs
 from xlayout.errors import ShapeError
 from xlayout.lower.calls import caller, common_backend, kind_of, look_up, make_room
+from xlayout.lower.constant_call import constant_call, program_of_call
 from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.moves import views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
@@ -67,6 +68,13 @@ def _run_uncached(
     fill: Any,
 ) -> Any:
     """Run a call that is not cached yet, and cache what ran it."""
+    if out is None and copy is True:
+        made = constant_call(
+            backend, lambda call: layout._constant(program_of_call, call), arrays, (fill,), {}
+        )
+        if made is not None:
+            id(layout)  # see `_traced`
+            return made
     common_backend(arrays)
     check_shapes(layout, arrays)
     tracing = backend.tracing(*arrays)

@@ -14,6 +14,7 @@ from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.backend import Backend, CallKey, Runs
 from xlayout.lower.calls import any_sharded, caller, common_backend, look_up, make_room
+from xlayout.lower.constant_call import constant_call
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill
 from xlayout.lower.named import name_of
@@ -21,7 +22,6 @@ from xlayout.lower.recipe import Recipe, recipe
 from xlayout.lower.run import refuse_while_tracing, run
 from xlayout.lower.traced import fixed, plan_op, stand_ins, trace
 from xlayout.lower.writes import is_nested, write_of
-from xlayout.ops.constant_call import constant_call, programs
 from xlayout.ops.options import (
     RUN,
     by_name,
@@ -33,6 +33,7 @@ from xlayout.ops.options import (
     runs_sharded,
     sharding_options,
 )
+from xlayout.ops.programs import program_named, programs
 from xlayout.ops.touched import Touched
 from xlayout.registry import backend_of
 
@@ -100,7 +101,9 @@ class Engine:
             args: positional options of a function of one array; None for a function of several.
             options: keyword options.
         """
-        made = constant_call(backend, self._program, arrays, args or (), options)
+        made = constant_call(
+            backend, lambda call: program_named(self._program, call), arrays, args or (), options
+        )
         if made is not None:
             if self._nested is None:
                 return made
