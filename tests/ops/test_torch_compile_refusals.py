@@ -13,6 +13,8 @@ from xlayout import Layout
 from xlayout.errors import AxisError, LayoutError, PatternError, SizeError
 
 TURN = Layout.permute((3, 4), (1, 0))
+TWO = Layout.concat([(12,), (12,)])
+LONGER = Layout.pad((12,), to=13)
 
 # (what is called on a tensor of shape (12,), error)
 REFUSALS: list[tuple[str, Any, type[Exception]]] = [
@@ -25,6 +27,11 @@ REFUSALS: list[tuple[str, Any, type[Exception]]] = [
     ("a pattern", lambda x: xl.rearrange(x, "(a b -> b a", a=2), PatternError),
     ("a pattern's size", lambda x: xl.rearrange(x, "(a b) -> b a", a=5), PatternError),
     ("a shape", lambda x: xl.apply(TURN, x), LayoutError),
+    ("a layout's shape", lambda x: TURN(x), LayoutError),
+    ("two dtypes", lambda x: xl.stack([x, x.double()]), TypeError),
+    ("a layout's dtypes", lambda x: TWO(x, x.double()), TypeError),
+    ("a fill", lambda x: xl.pad(x, to=13, value=0.5), LayoutError),
+    ("a layout's fill", lambda x: LONGER(x, fill=0.5), LayoutError),
 ]
 
 
@@ -68,3 +75,11 @@ def test_a_size_that_is_refused_says_nothing_of_others() -> None:
 
     call = torch.compile(cut, backend="eager", fullgraph=True)
     assert [len(call(torch.zeros(n))) for n in (3, 9, 4, 5, 8)] == [3, 5, 4, 5, 5]
+
+
+def test_no_memory_is_promised_inside() -> None:
+    layout = xl.trim.layout((12,), to=5)
+    with pytest.raises(BufferError, match=r"^copy: False cannot be promised while tracing; use"):
+        torch.compile(lambda x: layout(x, copy=False), backend="eager")(torch.arange(12))
+    view = torch.compile(lambda x: layout(x, copy=None), backend="eager")(x := torch.arange(12))
+    assert view.data_ptr() == x.data_ptr()
