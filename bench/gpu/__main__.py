@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 
 from bench.gpu.here import Here, here
-from bench.gpu.report import file_of, misses, record, table
+from bench.gpu.report import file_of, misses, record, table, takes_record
 from bench.gpu.run import EXTRA, PARTS, Run
 
 NO_ACCELERATOR = 3
@@ -63,6 +63,10 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.parts) - {*PARTS, *EXTRA}:
         parser.error(f"no part {unknown.pop()!r}; there are {', '.join((*PARTS, *EXTRA))}")
+    if options.out and not takes_record(options.out):
+        parser.error(
+            f"--out: {options.out} holds something else; wanted a new file, or one of ours"
+        )
     end = time.monotonic() + 60 * options.minutes
     place = here()
     if place.no_torch:

@@ -102,6 +102,17 @@ def file_of(device: str) -> Path:
     return ROOT / "bench" / "results" / f"gpu-{name}.json"
 
 
+def takes_record(file: Path) -> bool:
+    """Whether nothing is at this path, or what `record` wrote there, even if it was cut off."""
+    try:
+        found = file.read_text("utf-8")
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return not found or found.startswith('{\n "when": ')
+
+
 def record(file: Path, where: dict[str, Any], answers: dict[str, Any], rows: Rows) -> None:
     """Write the run to a file; parts that were not run again stay if the versions are the same.
 

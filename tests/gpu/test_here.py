@@ -60,6 +60,20 @@ def test_what_is_not_there_is_refused(
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.parametrize("content", [b'{"rows": []}', b"notes", b"\xff", None])
+def test_what_others_wrote_is_refused_and_stays(content: bytes | None, tmp_path: Path) -> None:
+    file = tmp_path / "mine"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    done = command("--only", "copies_are_copies", "--out", str(file), folder=tmp_path)
+    said = f"error: --out: {file} holds something else; wanted a new file, or one of ours"
+    assert said in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert content is None or file.read_bytes() == content
+
+
 def test_a_case_is_asked_alone(tmp_path: Path) -> None:
     file = tmp_path / "gpu.json"
     done = command("--only", "copies_are_copies", "--out", str(file), folder=tmp_path)
