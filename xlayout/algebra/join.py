@@ -79,6 +79,7 @@ def _inside(
 
 
 def _reach(steps: Steps) -> int:
+    # As `piece.span`, which takes nearly twice as long here; plans ask this for each meeting.
     return sum([(n - 1) * y for n, y, _ in steps])
 
 

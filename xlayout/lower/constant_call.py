@@ -53,8 +53,7 @@ def constant_program(
 ) -> ConstantProgram | None:
     """The program of a layout on arrays that a compiler sees; None if it takes another path.
 
-    Raises:
-        ShapeError: for a fill value that their dtype cannot hold.
+    Callers have checked that the arrays' dtype can hold the fill value.
     """
     if any(x[1:3] != seen[0][1:3] for x in seen):
         return None
