@@ -156,7 +156,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         forward, backward = ctx.maps
-        return _linear(backward, forward, gradient.contiguous()), None, None
+        return _linear(backward, forward, gradient), None, None
 
 
 class _LinearForAll(_Linear):
