@@ -148,7 +148,7 @@ class Backend(Protocol):
     def quick(
         self,
         recipe: Callable[..., Any],
-        moves: Moves,
+        moves: Moves | None,
         inputs: int,
         shapes: Sequence[tuple[int, ...]],
         /,
@@ -156,7 +156,7 @@ class Backend(Protocol):
         """A faster function with the same results as `recipe`, or `recipe` itself.
 
         `moves` are the copies from that number of inputs to results of these shapes, all row-major.
-        What they do not write is zero.
+        What they do not write is zero. If they are None, copies alone do not make the results.
         """
 
     def linear(self, make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:

@@ -24,8 +24,14 @@ _WIDTHS = {n: n for n in (1, 2, 4, 8, 16)}
 
 
 def quick(
-    recipe: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
+    recipe: Callable[..., Any],
+    moves: Moves | None,
+    inputs: int,
+    shapes: Sequence[tuple[int, ...]],
+    /,
 ) -> Callable[..., Any]:
+    if moves is None:
+        return recipe
     plans = Plans(moves, inputs, shapes, _WIDTHS.get)
     shape, whole = shapes[0], plans.whole
     views = whole and _by_views(moves, shapes)

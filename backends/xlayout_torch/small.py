@@ -37,9 +37,15 @@ __all__ = ["quick"]
 
 
 def quick(
-    plain: Callable[..., Any], moves: Moves, inputs: int, shapes: Sequence[tuple[int, ...]], /
+    plain: Callable[..., Any],
+    moves: Moves | None,
+    inputs: int,
+    shapes: Sequence[tuple[int, ...]],
+    /,
 ) -> Callable[..., Any]:
     recipe = _on_its_own(plain)
+    if moves is None:
+        return recipe
     plans = Plans(moves, inputs, shapes, WIDTHS.get)
     shape, whole = shapes[0], plans.whole
     alone = len(shapes) == 1 and shape  # see `one`

@@ -160,6 +160,13 @@ def test_a_backward_pass_that_is_written_out_is_compiled(backend: str) -> None:
     torch.testing.assert_close(compiled, plain)
 
 
+def padded(x: torch.Tensor) -> Any:
+    """All elements in one row and two more, cut into two rows."""
+    n = x.numel()
+    flat = xl.Layout.pad((n,), n + 2, 0)
+    return flat.regrouped(in_shapes=[x.shape], out_shapes=[(2, n // 2 + 1)])(x, fill=1)
+
+
 OWN: dict[str, Any] = {
     "interleave": xl.interleave,
     "matrix_transpose": xl.matrix_transpose,
@@ -168,6 +175,9 @@ OWN: dict[str, Any] = {
     "split_qkv": lambda x: xl.split_qkv(x, heads=4, kv_heads=2),
     "regroup": lambda x: xl.regroup(x, sizes=(len(x) // 2,) * 2, groups=2),
     "fuse_qkv": lambda x: xl.fuse_qkv(x, *x.chunk(2), heads=4, kv_heads=2),
+    "padded": padded,
+    "padded negative": lambda x: padded(torch._neg_view(x)),
+    "empty": lambda x: xl.fuse_qkv(x[:, :0], *x[:, :0].chunk(2), heads=4, kv_heads=2),
 }
 
 

@@ -50,7 +50,9 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         alone = len(steps) == 1 and not layout.has_holes
         return program if alone else _quick(layout, backend, fill, program)
     by_pieces = _by_pieces(layout, backend, fill, program, _joined(layout, steps))
-    return by_pieces if layout.has_holes else _written(layout, backend, by_pieces)
+    if layout.has_holes:
+        return backend.quick(by_pieces, None, len(layout.in_shapes), layout.out_shapes)
+    return _written(layout, backend, by_pieces)
 
 
 def _compiled(layout: Layout, backend: Backend, fill: Any) -> Recipe:
@@ -123,11 +125,10 @@ def _by_pieces(
 
 
 def _quick(layout: Layout, backend: Backend, fill: Any, recipe: Recipe) -> Recipe:
-    """The recipe, or one call of the backend if there are elements, and only zeros in holes."""
+    """The recipe; in one call of the backend if there are elements, and only zeros in holes."""
     zero = type(fill) is int and fill == 0  # not -0.0
-    if not layout.out_size or (layout.has_holes and not zero):
-        return recipe
-    moves = moves_of(layout)
+    alone = layout.out_size and (zero or not layout.has_holes)
+    moves = moves_of(layout) if alone else None
     return backend.quick(recipe, moves, len(layout.in_shapes), layout.out_shapes)
 
 
