@@ -127,6 +127,7 @@ def permute(x: Any, axes: Sequence[int], /) -> Any:
     return lax.transpose(x, tuple(axes))
 
 
+@worded
 def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noqa: A001 -- the verb's name
     return lax.slice_in_dim(x, start, stop, step, axis)
 
@@ -140,6 +141,7 @@ def stack(axis: int, _rank: int, /) -> Callable[..., Any]:
     return worded(lambda *xs: jnp.stack(xs, axis))
 
 
+@worded
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     widths = [(0, 0, 0)] * x.ndim
     widths[axis] = (before, after, 0)
@@ -199,6 +201,7 @@ def relayout(
 ) -> Callable[[Any], Any]:
     window, split, axes, merged = steps
 
+    @worded
     def run(x: Any) -> Any:
         y = x if window is None else x[window]
         y = y if split is None else jnp.reshape(y, split)

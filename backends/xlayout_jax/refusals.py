@@ -60,8 +60,9 @@ def worded(step: Callable[P, R]) -> Callable[P, R]:
             why = str(error) or "it fails an assertion of its own"
             raise ValueError(
                 f"x: cut along an explicit axis, where JAX's own ops refuse a step of this one, of "
-                f"{cut}: {why}; leave out vmap and comm='native', say with in_sharding= how x "
-                "lies inside jit, or make that array axis whole first, by jax.sharding.reshard"
+                f"{cut}: {why}; leave out vmap and comm='native', use xlayout.apply(layout, x) for "
+                "a layout, say with in_sharding= how x lies inside jit, or make that array axis "
+                "whole first, by jax.sharding.reshard"
             ) from error
 
     return run

@@ -85,3 +85,25 @@ def test_what_jax_does_not_regroup_is_told_with_a_way_out() -> None:
     np.testing.assert_array_equal(told(both), xl.interleave(X))
     whole = put(EXPLICIT, EXPLICIT, spec=P(None, "tp"))
     np.testing.assert_array_equal(native(whole), xl.interleave(X, axis=0).T)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        xl.interleave.layout((8, 8)),
+        xl.Layout.slice((8, 8), 0, 6, 0),
+        xl.Layout.slice((8, 8), 0, 6, 0) >> xl.matrix_transpose.layout((6, 8)),
+        xl.to_tiles.layout((8, 8), grid=(3, 1)),
+    ],
+    ids=["split", "slice", "slice and turn", "tiles"],
+)
+def test_what_jax_refuses_of_a_layout_is_told_with_a_way_out(
+    layout: xl.Layout, compiled: bool
+) -> None:
+    x = put(EXPLICIT, EXPLICIT)
+    run = jax.jit(layout.__call__) if compiled else layout
+    with pytest.raises(ValueError, match=r"x: cut along an .*; .* use xlayout\.apply\(layout, x\)"):
+        run(x)
+    made, wanted = xl.apply(layout, x), layout(X)
+    jax.tree.map(np.testing.assert_array_equal, made, wanted)
