@@ -107,3 +107,10 @@ def test_what_jax_refuses_of_a_layout_is_told_with_a_way_out(
         run(x)
     made, wanted = xl.apply(layout, x), layout(X)
     jax.tree.map(np.testing.assert_array_equal, made, wanted)
+
+
+def test_what_jax_refuses_to_pad_is_told_with_a_way_out() -> None:
+    layout, x = xl.Layout.pad((8, 8), 10, 0), put(EXPLICIT, EXPLICIT)
+    with pytest.raises(ValueError, match=r"x: cut along an .*; .* use xlayout\.apply\(layout, x\)"):
+        layout(x)
+    np.testing.assert_array_equal(xl.apply(layout, x), layout(X))
