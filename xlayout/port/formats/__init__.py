@@ -18,6 +18,7 @@
 Its modules, from the bottom up:
 
     base                                             what every source and sink offers
+    git_lfs                                          pointers where files should be
     system_errors, strict_json, config, file_names   errors, JSON and names, treated as hostile
     open_files, runs                                 open files; the bytes of a region
     coverage, journal                                what is written, and noted
@@ -40,6 +41,7 @@ from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Sink, Source, TensorSpec, numpy_dtype
 from xlayout.port.formats.file_names import given_path
 from xlayout.port.formats.folders import folder_format, instead
+from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.system_errors import named
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ def sniff(path: str | PathLike[str], /) -> str:
         raise FormatError(f"{where}: nothing is there; wanted a checkpoint file or directory")
     if not where.is_file():  # opening a pipe would wait for a writer
         raise FormatError(f"{where}: no such file; wanted a regular file or a directory")
+    refuse_pointer(where)
     with where.open("rb") as file, named(where):
         magic = file.read(4)
     if magic == b"GGUF" or where.suffix == ".gguf":

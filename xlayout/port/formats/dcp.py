@@ -13,6 +13,7 @@ from xlayout.port.formats.config import read_config
 from xlayout.port.formats.dcp_items import ItemFiles, Location
 from xlayout.port.formats.dcp_metadata import Chunk, Contents, parse_metadata
 from xlayout.port.formats.file_names import refuse_outside
+from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.system_errors import named
 
@@ -114,6 +115,7 @@ def _read_metadata(path: Path) -> Contents:
     if not path.is_file():
         raise FormatError(f"{path}: no such file; wanted a regular file, as every rank's save has")
     refuse_outside(path.parent, path.name)
+    refuse_pointer(path)
     size = path.stat().st_size
     if size > _MAX_METADATA:
         raise FormatError(f"{path}: {size:,} bytes; wanted at most {_MAX_METADATA:,}")
@@ -136,6 +138,7 @@ def _sizes(folder: Path, contents: Contents) -> dict[str, int]:
             refuse_outside(folder, item.file)
             sizes[item.file] = path.stat().st_size
         if item.offset + item.length > sizes[item.file]:
+            refuse_pointer(path)
             raise FormatError(
                 f"{path}: {sizes[item.file]} bytes, of which the metadata gives a chunk those up "
                 f"to {item.offset + item.length}; the file may be cut short"

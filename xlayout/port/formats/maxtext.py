@@ -25,6 +25,7 @@ from xlayout.port.formats.base import (
     resolve,
 )
 from xlayout.port.formats.config import read_config, render_config
+from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.orbax_tree import (
     METADATA,
     STEP_METADATA,
@@ -67,7 +68,7 @@ class MaxTextSource(Source):
         self.path = Path(os.path.realpath(path))  # unlike resolve(), it tolerates a loop
         items = find_items(self.path)
         tree = read_tree(items)
-        _refuse_pipes(items)
+        _refuse_unfit_files(items)
         ts = require("tensorstore")
         opening = {
             name: ts.open(read_spec(items, key, tree), read=True) for name, key in tree.keys.items()
@@ -277,12 +278,13 @@ def _refuse_unfit(name: str, spec: TensorSpec, chunk: tuple[int, ...]) -> None:
         raise ShapeError(f"chunks: {chunk} for {name}; wanted from 1 to {spec.shape}")
 
 
-def _refuse_pipes(items: Path) -> None:
-    """Refuse anything but files and folders: at a pipe, tensorstore would wait for a writer."""
+def _refuse_unfit_files(items: Path) -> None:
+    """Refuse pointers of Git LFS, and pipes, at which tensorstore would wait for a writer."""
     for root, _, names in os.walk(items):
         for file in (Path(root) / name for name in names):
             if file.exists() and not file.is_file():
                 raise FormatError(f"{file}: no such file; wanted a regular file")
+            refuse_pointer(file)
 
 
 def _config_above(items: Path) -> tuple[Path | None, Mapping[str, Any]]:

@@ -11,6 +11,7 @@ from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Source, TensorSpec, check_out, resolve
 from xlayout.port.formats.config import read_config
 from xlayout.port.formats.file_names import refuse_outside
+from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.laid_out import LaidOutSink, Outline
 from xlayout.port.formats.open_files import OpenFiles
 from xlayout.port.formats.runs import read_box
@@ -104,6 +105,7 @@ class SafetensorsSource(Source):
                 head = os.pread(handle, 8, 0)
                 length = int.from_bytes(head, "little")
                 if length > min(MAX_HEADER, size - 8):
+                    refuse_pointer(path)
                     raise FormatError(f"{path}: {_unfit(head, size)}")
                 raw = os.pread(handle, length, 8)
         except PermissionError as error:
@@ -141,8 +143,6 @@ class SafetensorsSink(LaidOutSink):
 
 def _unfit(head: bytes, size: int) -> str:
     """Return why a file is not safetensors, by its first 8 bytes, and what would work."""
-    if head == b"version ":
-        return "a pointer of Git LFS; wanted the file that `git lfs pull` puts in its place"
     if size < 8:
         return (
             f"a file of {size} bytes; wanted all of a safetensors file, so fetch or save it again"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xlayout.errors import FormatError
+from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.system_errors import named
 
 __all__ = ["parse_json", "read_json"]
@@ -47,11 +48,13 @@ def read_json(path: Path, /) -> Any:
     """Return the JSON of a whole file.
 
     Raises:
-        FormatError: It is not a file, absurdly large, or not JSON that can be trusted.
+        FormatError: It is not a file, absurdly large, a pointer of Git LFS, or not JSON that can be
+            trusted.
     """
     if not path.is_file():
         raise FormatError(f"{path}: no such file; wanted a regular file")
     if (size := path.stat().st_size) > _MAX_BYTES:
         raise FormatError(f"{path}: {size:,} bytes; {_MAX_BYTES:,} at most")
+    refuse_pointer(path)
     with named(path):
         return parse_json(path.read_bytes(), file=str(path))
