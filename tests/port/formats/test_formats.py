@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.port.formats.arrays import save
 from xlayout.errors import FormatError
+from xlayout.port.demo.weights import make_tiny
 from xlayout.port.formats import TensorSpec, create_sink, open_source, sniff
 from xlayout.port.formats.base import DTYPES, numpy_dtype, require
 
@@ -36,6 +38,22 @@ def test_what_is_written_is_recognised(tmp_path: Path, path: str, format_: str) 
     with open_source(tmp_path / path) as source:
         assert source.format == format_
         assert dict(source.tensors) == SPECS
+
+
+@pytest.mark.parametrize("path", ["x.safetensors", "safetensors", "maxtext", "dcp", "tiny.gguf"])
+def test_what_is_read_after_it_is_closed_is_said_to_be_closed(tmp_path: Path, path: str) -> None:
+    if path == "tiny.gguf":
+        make_tiny(tmp_path / path)
+    else:
+        save(tmp_path / path, path.removeprefix("x."), {"x": np.zeros(2, np.float32)})
+    with open_source(tmp_path / path) as source:
+        name = next(iter(source.tensors))
+        source.read(name)
+    told = rf"the checkpoint is closed; wanted one that is open: '{tmp_path / path}"
+    with pytest.raises(OSError, match=told):
+        source.read(name)
+    with pytest.raises(KeyError, match="absent"):
+        source.read("absent")
 
 
 def test_gguf_is_known_by_its_magic_whatever_its_name(tmp_path: Path) -> None:

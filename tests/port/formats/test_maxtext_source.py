@@ -86,14 +86,6 @@ def test_the_chunks_are_those_that_have_to_be_read_whole(tmp_path: Path) -> None
         assert same(source.read("x"), array)
 
 
-def test_nothing_is_read_once_a_source_is_closed(tmp_path: Path) -> None:
-    save(tmp_path / "out", "maxtext", {"x": bits("int8", (2,))})
-    with open_source(tmp_path / "out") as source:
-        source.read("x")
-    with pytest.raises(KeyError, match="x"):
-        source.read("x")
-
-
 def test_a_link_to_itself_is_no_tree(tmp_path: Path) -> None:
     (tmp_path / "x").symlink_to("x")
     with pytest.raises(FormatError, match=f"^{tmp_path}/x: no _METADATA; wanted the folder of one"):

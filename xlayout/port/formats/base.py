@@ -147,6 +147,7 @@ class Source(Protocol):
             KeyError: There is no such tensor.
             ShapeError: The region or `out` does not fit the tensor.
             FormatError: The file is shorter than its header said when it was opened.
+            OSError: The system failed, or the checkpoint is closed.
         """
 
     @abstractmethod

@@ -26,7 +26,7 @@ from xlayout.port.formats.base import (
 )
 from xlayout.port.formats.gguf_header import Header, Record, parse_header
 from xlayout.port.formats.runs import read_box
-from xlayout.port.formats.system_errors import named
+from xlayout.port.formats.system_errors import closed, named
 
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
@@ -127,6 +127,8 @@ class GGUFSource(Source):
     def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:
         """Read one region of one tensor; see `Source.read`."""
         spec = self.tensors[name]
+        if self._handle < 0:
+            raise closed(self.path)
         box = resolve(region, spec.shape)
         out = check_out(out, spec.dtype, box)
         offset, stored = self._places[name]

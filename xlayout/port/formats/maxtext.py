@@ -36,6 +36,7 @@ from xlayout.port.formats.orbax_tree import (
     render_tree,
 )
 from xlayout.port.formats.sink import StagedSink
+from xlayout.port.formats.system_errors import closed
 from xlayout.port.formats.tensorstore_errors import broken_arrays, system_errors
 from xlayout.port.formats.tensorstore_specs import read_spec, store_spec, write_spec
 
@@ -95,6 +96,8 @@ class MaxTextSource(Source):
     def read(self, name: str, region: Region | None = None, out: Array | None = None) -> Array:
         """Read one region of one tensor; see `Source.read`."""
         spec = self.tensors[name]
+        if not self._arrays:
+            raise closed(self.path)
         box = resolve(region, spec.shape)
         out = check_out(out, spec.dtype, box)
         ts = require("tensorstore")

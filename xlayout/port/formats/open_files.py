@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from xlayout.port.formats.system_errors import TOO_MANY
+from xlayout.port.formats.system_errors import TOO_MANY, closed
 
 __all__ = ["OpenFiles"]
 
@@ -46,7 +46,7 @@ class OpenFiles:
         """
         with self._lock:
             if self._closed:
-                raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(file))
+                raise closed(file)
             if file not in self._handles:
                 self._handles[file] = self._unchanged(file, self._open(file))
             self._users[file] = self._users.get(file, 0) + 1

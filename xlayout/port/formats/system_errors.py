@@ -8,7 +8,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["AMISS", "TOO_MANY", "limited", "named"]
+__all__ = ["AMISS", "TOO_MANY", "closed", "limited", "named"]
 
 AMISS = frozenset({errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.ENOTDIR})
 """Codes that mean a file is missing, or that something else is in its place. Other codes say
@@ -17,6 +17,16 @@ nothing about its content, and the next attempt may well succeed."""
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
 """Codes that mean no file can be opened, whichever it is: the process or the system has too many
 open."""
+
+
+def closed(path: str | os.PathLike[str], /) -> OSError:
+    """Return the error for a read from a checkpoint after it was closed.
+
+    >>> closed("model.gguf")
+    OSError(9, 'the checkpoint is closed; wanted one that is open')
+    """
+    told = "the checkpoint is closed; wanted one that is open"
+    return OSError(errno.EBADF, told, os.fspath(path))
 
 
 @contextmanager
