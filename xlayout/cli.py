@@ -129,11 +129,14 @@ def plan(
     max_ram: MaxRam = "512MiB",
     exact: Exact = True,
 ) -> None:
-    """Show what a port would do; nothing is written."""
+    """Show what a port would do; nothing is written; exit with 1 if it would be refused."""
     from xlayout import port
 
+    options: dict[str, Any] = {"to": to, "family": family, "dtype": dtype}
     with _refusals():
-        _show(port.plan(src, dst, to=to, family=family, dtype=dtype, max_ram=max_ram, exact=exact))
+        planned = port.plan(src, dst, **options, max_ram=max_ram, exact=exact)
+        _show(planned)
+    raise typer.Exit(1 if planned.taken else 0)
 
 
 @app.command("port")

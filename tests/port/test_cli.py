@@ -89,6 +89,20 @@ def test_porting_twice_into_one_place_is_refused(wide_llama: Path, tmp_path: Pat
     assert same_bytes(tmp_path / "out", Path(kept))
 
 
+def test_a_plan_for_a_place_that_is_taken_is_shown_and_is_no_success(
+    wide_llama: Path, tmp_path: Path
+) -> None:
+    """`xlayout plan … && xlayout port …` then stops where the port would."""
+    (tmp_path / "something").touch()
+    for taken in (wide_llama, tmp_path):
+        planned = xlayout("plan", wide_llama, taken, "--to", "hf")
+        assert "every source tensor is accounted for" in planned.stdout
+        *_, told = planned.stdout.splitlines()
+        refused = xlayout("port", wide_llama, taken, "--to", "hf")
+        assert told == f"a run is refused: {refused.stderr.strip().removeprefix('error: ')}"
+        assert (planned.exit_code, refused.exit_code) == (1, 1)
+
+
 def test_a_path_where_nothing_is_says_so(tmp_path: Path) -> None:
     result = xlayout("inspect", tmp_path / "nothing")
     assert result.exit_code == 1

@@ -53,7 +53,7 @@ def test_options_reach_the_library(
             for told in ("planned", "progress"):
                 assert callable(options.pop(told, print))
             calls.append((name, given, options))
-            return SimpleNamespace(identical=True, lines=())
+            return SimpleNamespace(identical=True, lines=(), taken="")
 
         return call
 
