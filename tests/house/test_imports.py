@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.house.tree import python
+from xlayout.port.demo.weights import make_tiny
 
 HEAVY = {
     "numpy",
@@ -147,6 +150,21 @@ except ModuleNotFoundError as error:
     told = "numpy: not installed; pip install 'xlayout-arrays[port]' brings it\n"
     block = without("numpy") + "sys.modules['ml_dtypes'] = sys\n"  # which itself needs numpy
     assert python(block + code) == told
+
+
+def test_a_gguf_file_without_numpy_says_which_extra_it_is_of(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    model = tmp_path / "tiny.gguf"
+    make_tiny(model)
+    code = f"""
+from xlayout import port
+try:
+    port.inspect({str(model)!r})
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    told = "numpy: not installed; pip install 'xlayout-arrays[port]' brings it\n"
+    assert python(without("numpy") + code) == told
 
 
 def test_a_state_dict_where_there_is_no_jax_is_told_what_runs_a_model() -> None:

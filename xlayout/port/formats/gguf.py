@@ -186,9 +186,7 @@ def _row_parts(box: Bounds, rows: int) -> list[Bounds]:
 
 def _kinds(records: Mapping[str, Record], file: str) -> dict[str, Any]:
     """Return the type of every tensor, refusing those that we cannot dequantise."""
-    import numpy as np
-
-    gguf = require("gguf")
+    np, gguf = require("numpy"), require("gguf")
     kinds = {}
     for code in {record.kind for record in records.values()}:
         try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from xlayout.errors import FormatError
+from xlayout.port.formats.base import require
 
 __all__ = ["Header", "Record", "parse_header"]
 
@@ -184,6 +185,5 @@ def _plain(code: str, value: Any) -> Any:
     """Return a float32 as its shortest decimal: 1e-05, not 9.999999747378752e-06."""
     if code != "f" or not math.isfinite(value):
         return value
-    import numpy as np
-
+    np = require("numpy")
     return float(str(np.float32(value)))
