@@ -73,11 +73,14 @@ def start(path: Path, here: dict[str, str], date: str, *, keep: bool) -> Results
     """The results to add to: with `keep`, those in the file, otherwise none.
 
     Raises:
-        ValueError: if the results to keep come from another machine or other versions.
+        ValueError: if the results to keep come from another machine or other versions, or the file
+            holds something else, which the new results would replace.
     """
-    if not (keep and path.exists()):
+    if not path.exists():
         return Results(here, date)
     found = load(path)
+    if not keep:
+        return Results(here, date)
     there = Results(here, date)
     if why := different(found, there):
         raise ValueError(f"{path} is from elsewhere: {'; '.join(why)}. --out names another file")

@@ -68,6 +68,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     asked.add_argument("--folder", type=Path, help="folder for the files; default: a temporary one")
     options = asked.parse_args(arguments)
+    if options.folder and not options.folder.is_dir():
+        asked.error(f"--folder: {options.folder}; wanted a folder that is there")
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         child("porting_case", "make", str(folder), str(options.layers))

@@ -86,5 +86,5 @@ def load(path: Path) -> Results:
         return read
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path}: no results of `python -m bench grid` ({error}); run it to make some"
+            f"{path}: no results of `python -m bench grid` ({error}); wanted a file that it wrote"
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from argparse import ArgumentTypeError
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,15 @@ def test_nothing_to_measure_is_refused(megabytes: str, why: str) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert why in ran.stderr
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    for module in ("torch", "safetensors", "tensorstore", "orbax"):
+        pytest.importorskip(module)
+    command = [sys.executable, "-m", "bench", "porting", "--folder", str(tmp_path / "absent")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert f"--folder: {tmp_path}/absent; wanted a folder that is there\n" in ran.stderr
 
 
 @pytest.mark.slow

@@ -103,6 +103,14 @@ def test_results_from_elsewhere_are_not_added_to(tmp_path: Path) -> None:
     assert start(path, HERE, "", keep=False).rows == {}
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_file_that_holds_something_else_is_not_replaced(tmp_path: Path, keep: bool) -> None:
+    path = tmp_path / "notes.json"
+    path.write_text('{"mine": 1}', "utf-8")
+    with pytest.raises(ValueError, match=r"notes\.json: no results of `python -m bench grid`"):
+        start(path, HERE, "", keep=keep)
+
+
 def test_slow_calls_are_left_out_at_512_mb_alone() -> None:
     before = row(framework="numpy", eager_fresh=41.0, xlayout_fresh=2.0)
     rows = {before.key: before}

@@ -51,7 +51,7 @@ def test_another_file_is_refused(tmp_path: Path, text: str, why: str) -> None:
     path.write_text(text, "utf-8")
     with pytest.raises(
         ValueError,
-        match=rf"other\.json: no results of `python -m bench grid` \(.*{why}.*\); run it",
+        match=rf"other\.json: no results of `python -m bench grid` \(.*{why}.*\); wanted a f",
     ):
         load(path)
 
