@@ -74,7 +74,7 @@ class PortPlan(Tabled):
         strays: What else is beside the source's config, and is not copied; folders end with `/`.
         extras: Small files that the format's own readers expect, by name.
         unplaced: Files that a directory would hold, but for which a single file has no place.
-        taken: Why a run to `dst` would be refused now; empty if it would not.
+        taken: Why a run would be refused because of what is at `dst`; empty if it would not.
     """
 
     src: Path
