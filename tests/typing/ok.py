@@ -32,6 +32,9 @@ assert_type(xl.matrix_transpose(x), Array)
 assert_type(xl.permute_dims(x, (1, 0)), Array)
 assert_type(xl.pad(x, to=8, value=1), Array)
 assert_type(xl.stack([x, x], axis=1), Array)
+square = np.ones((4, 4))  # a type with a rank, which these change
+one, two, three = xl.stack([square, square]).shape
+(only,) = xl.unstack(square)[0].shape
 assert_type(xl.tiled_linear(x, xl.to_tiles(x, grid=(2, 2))), Array)
 assert_type(xl.tiled_linear([x, x], [[x, x]], x), Array)
 assert_type(xl.fuse_qkv(x, x, x, heads=2, kv_heads=2, order="per_head"), Array)

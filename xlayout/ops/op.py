@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape, as_shape, each_shape
@@ -18,6 +18,10 @@ from xlayout.ops.dispatch import nary, unary
 from xlayout.ops.engine import Engine
 from xlayout.ops.options import RUN, Options, plain
 from xlayout.ops.touched import Touched, axis_only, nothing
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "array_function",
@@ -32,6 +36,7 @@ __all__ = [
 
 P = ParamSpec("P")
 A = TypeVar("A")
+D = TypeVar("D", bound="np.generic")
 
 
 _DEFAULTS = {"copy": True, "donate": False, "comm": "auto"}  # the others default to None
@@ -50,12 +55,16 @@ class OneToOne(Protocol[P]):
 
 
 class OneToMany(Protocol[P]):
-    """One array in, a tuple out."""
+    """One array in, a tuple out; numpy's type says the rank, which may be another there."""
 
     __name__: str
 
-    def __call__(self, x: A, /, *args: P.args, **options: P.kwargs) -> tuple[A, ...]:
-        """The op on an array."""
+    @overload
+    def __call__(
+        self, x: NDArray[D], /, *args: P.args, **options: P.kwargs
+    ) -> tuple[NDArray[D], ...]: ...
+    @overload
+    def __call__(self, x: A, /, *args: P.args, **options: P.kwargs) -> tuple[A, ...]: ...
 
     def layout(self, shape: Sequence[int], /, *args: P.args, **options: P.kwargs) -> Layout:
         """The op on a shape."""
@@ -82,12 +91,16 @@ class ThreeToOne(Protocol[P]):
 
 
 class ManyToOne(Protocol[P]):
-    """A sequence of arrays in, one out."""
+    """A sequence of arrays in, one out; numpy's type says the rank, which may be another there."""
 
     __name__: str
 
-    def __call__(self, xs: Sequence[A], /, *args: P.args, **options: P.kwargs) -> A:
-        """The op on a sequence of arrays."""
+    @overload
+    def __call__(
+        self, xs: Sequence[NDArray[D]], /, *args: P.args, **options: P.kwargs
+    ) -> NDArray[D]: ...
+    @overload
+    def __call__(self, xs: Sequence[A], /, *args: P.args, **options: P.kwargs) -> A: ...
 
     def layout(
         self, shapes: Sequence[Sequence[int]], /, *args: P.args, **options: P.kwargs
