@@ -154,10 +154,19 @@ except ModuleNotFoundError as error:
     assert python(block + code) == told
 
 
-def test_a_gguf_file_without_numpy_says_which_extra_it_is_of(tmp_path: Path) -> None:
-    pytest.importorskip("gguf")
+@pytest.mark.parametrize("numbers", [True, False])
+def test_a_gguf_file_without_numpy_says_which_extra_it_is_of(tmp_path: Path, numbers: bool) -> None:
+    gguf, np = pytest.importorskip("gguf"), pytest.importorskip("numpy")
     model = tmp_path / "tiny.gguf"
-    make_tiny(model)
+    if numbers:
+        make_tiny(model)
+    else:  # no number in its metadata, only a tensor
+        writer = gguf.GGUFWriter(model, "llama")
+        writer.add_tensor("x", np.zeros(4, np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
     code = f"""
 from xlayout import port
 try:
