@@ -132,11 +132,10 @@ def plan(
     """Show what a port would do; nothing is written; exit with 1 if the place is taken."""
     from xlayout import port
 
-    options: dict[str, Any] = {"to": to, "family": family, "dtype": dtype}
     with _refusals():
-        planned = port.plan(src, dst, **options, max_ram=max_ram, exact=exact)
-        _show(planned)
-    raise typer.Exit(1 if planned.taken else 0)
+        made = port.plan(src, dst, to=to, family=family, dtype=dtype, max_ram=max_ram, exact=exact)
+        _show(made)
+    raise typer.Exit(1 if made.taken else 0)
 
 
 @app.command("port")
@@ -155,13 +154,12 @@ def port_command(
     from xlayout import port
     from xlayout.port.bar import bar
 
-    options: dict[str, Any] = {"to": to, "family": family, "dtype": dtype}
-    options |= {"max_ram": max_ram, "exact": exact}
+    options: dict[str, Any] = {"to": to, "family": family, "dtype": dtype, "max_ram": max_ram}
     with _refusals():
         try:
             with bar(_show) as (planned, progress):
                 options |= {"planned": planned, "progress": progress}
-                report = port.run(src, dst, **options, resume=resume, verify=verify)
+                report = port.run(src, dst, **options, exact=exact, resume=resume, verify=verify)
         except KeyboardInterrupt as error:
             typer.echo(_with_notes("interrupted", error), err=True)
             raise typer.Exit(130) from error

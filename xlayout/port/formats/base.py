@@ -147,12 +147,11 @@ class Source(Protocol):
             KeyError: There is no such tensor.
             ShapeError: The region or `out` does not fit the tensor.
             FormatError: The file is shorter than its header said when it was opened.
-            OSError: The system failed, or the checkpoint is closed.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release the files; nothing can be read afterwards."""
+        """Release the files; to read afterwards is an `OSError`."""
 
     def __enter__(self) -> Self:
         return self

@@ -100,9 +100,8 @@ class MaxTextSource(Source):
             raise closed(self.path)
         box = resolve(region, spec.shape)
         out = check_out(out, spec.dtype, box)
-        ts = require("tensorstore")
         with broken_arrays(f"{self.path}: {name}"):
-            target = ts.array(out, copy=False, write=True)
+            target = require("tensorstore").array(out, copy=False, write=True)
             target.write(self._arrays[name][_slices(box)]).result()
         return out
 
@@ -283,11 +282,10 @@ def _refuse_unfit(name: str, spec: TensorSpec, chunk: tuple[int, ...]) -> None:
 
 def _refuse_unfit_files(items: Path) -> None:
     """Refuse pointers of Git LFS, and pipes, at which tensorstore would wait for a writer."""
-    for root, _, names in os.walk(items):
-        for file in (Path(root) / name for name in names):
-            if file.exists() and not file.is_file():
-                raise FormatError(f"{file}: no such file; wanted a regular file")
-            refuse_pointer(file)
+    for file in (Path(root) / name for root, _, names in os.walk(items) for name in names):
+        if file.exists() and not file.is_file():
+            raise FormatError(f"{file}: no such file; wanted a regular file")
+        refuse_pointer(file)
 
 
 def _config_above(items: Path) -> tuple[Path | None, Mapping[str, Any]]:
