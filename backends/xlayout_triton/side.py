@@ -34,7 +34,7 @@ def chained(
         n = axis[0]
         if not whole or (n > 1 and axis[side] != reach):
             break
-        count, reach, whole = count + 1, reach * min(n, size), n == size or (padded and n < size)
+        count, reach, whole = count + 1, reach * min(n, size), padded or n == size
     return count, reach
 
 

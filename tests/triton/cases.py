@@ -75,8 +75,9 @@ FAMILIES: dict[str, Loops] = {name: permuted(*case) for name, case in _SHAPES.it
     "tokens, backwards": ((40, 2, 16), (2, 320, 8), (2, 1, 4), (4, -80, 1)),
     "tokens, with gaps between": ((40, 2, 27), (3, 320, 9), (2, 1, 4), (4, 80, 1)),
     "latents, with gaps between": ((40, 27, 2), (3, 9, 320), (4, 1, 80), (2, 4, 1)),
+    "row blocks, with odd gaps between": ((3, 641, 643), (5, 64, 128), (2, 320, 64), (64, 1, 1)),
 }
-"""Transpositions of row-major arrays, one that repeats, one that turns, and two with gaps."""
+"""Transpositions of row-major arrays, one that repeats, one that turns, and three with gaps."""
 
 EDGES = [
     ((2 * b // itemsize + more, 2 * a // itemsize + wider), itemsize)

@@ -187,6 +187,13 @@ def test_it_knows_the_first_byte_of_each_side_and_the_one_behind_the_last() -> N
     assert found.spans == ((2 * 3, 2 * (3 + 30 + 6 + 1)), (2 * (5 - 6), 2 * (5 + 300 + 1)))
 
 
+def test_it_knows_how_far_a_tile_reaches_where_gaps_are_closed() -> None:
+    found = cut(0, 0, ((1 << 16, 100, 6), (3, 10, 2), (2, 1, 1)), 4, (16, 16))
+    assert found is not None
+    assert found.tile.sizes == (128, 4, 1, 1)
+    assert found.reach == (8, 128 * 3 * 8)
+
+
 @pytest.mark.parametrize("aligned", [(1, 16), (2, 8), (16, 4)])
 def test_vectors_are_no_wider_than_the_alignment(aligned: tuple[int, int]) -> None:
     found = cut(0, 0, ((1 << 20, 1, 1),), 1, aligned)
@@ -195,11 +202,18 @@ def test_vectors_are_no_wider_than_the_alignment(aligned: tuple[int, int]) -> No
     assert all(v * found.tile.unit <= a for v, a in zip(found.tile.vectors, aligned, strict=True))
 
 
+def test_no_access_is_wider_than_16_bytes() -> None:
+    found = cut(0, 0, ((1 << 20, 1, 1),), 1, (64, 64))
+    assert found is not None
+    assert (found.tile.unit, found.tile.vectors) == (8, (2, 2))
+
+
 def test_only_far_positions_take_64_bits() -> None:
     for n, wide in ((1 << 20, False), (1 << 28, True)):
-        found = cut(0, 0, ((16, n, 1), (1 << 20, 1, 16)), 4, (16, 16))
-        assert found is not None
-        assert found.tile.wide is wide
+        for loops in (((16, n, 1), (1 << 20, 1, 16)), ((16, n, 3), (3, 1, 1))):
+            found = cut(0, 0, loops, 4, (16, 16))
+            assert found is not None
+            assert found.tile.wide is wide
 
 
 @pytest.mark.parametrize("direction", [1, -1])
