@@ -63,6 +63,14 @@ def summed(rank: int, shape: tuple[int, ...], src: Sharding, shares: list[float]
     return np.asarray(found.to_local())
 
 
+def summed_conjugate(rank: int, src: Sharding, shares: list[complex]) -> np.ndarray:
+    """The gradient of a loss of which every rank has its share of the gathered conjugate."""
+    leaf = dtensor(rank, np.ones((8, 2), np.complex64), src).requires_grad_()
+    whole = xl.all_gather(leaf, reduce_dtype="float64").to_local(grad_placements=[Partial()])
+    (found,) = torch.autograd.grad((whole.conj() * shares[rank]).sum().real, leaf)
+    return np.asarray(found.to_local().resolve_conj())
+
+
 def gradient_of(_rank: int, src: Sharding, kind: str, weight: complex) -> bool:
     """Whether the gradient through a gather is that of the array, to the last digit."""
     leaf = dtensor(_rank, np.ones((8, 2), kind), src).requires_grad_()

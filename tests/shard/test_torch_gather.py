@@ -132,6 +132,11 @@ def test_the_caller_may_sum_gradients_in_another_dtype(ranks: Pool) -> None:
         assert received == {"recv": 3 * grad.size * 2}
 
 
+def test_a_gradient_that_is_conjugated_in_name_only_is_summed_as_wide_as_asked(ranks: Pool) -> None:
+    for grad in ranks(on_ranks_gather.summed_conjugate, ROWS, [1e9j, 1j, -1e9j, 0]):
+        np.testing.assert_array_equal(grad, np.full_like(grad, 1j))
+
+
 @pytest.mark.parametrize(
     "how",
     ["whole", "cut", "cut elsewhere", "partial along one axis", "partial along one that stays"],

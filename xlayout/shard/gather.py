@@ -45,8 +45,10 @@ def gathered(held: ShardedArray, gone: tuple[str, ...], dtype: Any, reduce_dtype
         return (torch.whole(gather(x), mesh, target, shape),)
 
     def backward(gradient: Any) -> tuple[Any, ...]:
-        summed = _summed(torch.cast(gradient, reduce_dtype), held, gone, rank)
-        return (torch.cast(summed, kind),)
+        # In parts: DTensor would first sum what is conjugated in name only, in its own dtype.
+        part = torch.cast(torch.local(gradient), reduce_dtype)
+        gradient = torch.whole(part, mesh, gradient.placements, shape)
+        return (torch.cast(_summed(gradient, held, gone, rank), kind),)
 
     (made,) = torch.linear(forward, backward, [x])
     for tell in torch.LISTENERS:
