@@ -66,5 +66,4 @@ def _ranks(ranks: Any) -> str:
 
 def _words(error: RuntimeError) -> str:
     """What gloo says, without where in its sources it says it."""
-    text = str(error)
-    return text.partition("] ")[2].partition(". ")[0] if text.startswith("[") else text
+    return str(error).split("] ", 1)[-1].partition(". ")[0]

@@ -193,4 +193,4 @@ def _bits(x: torch.Tensor) -> torch.Tensor:
 
 def _cut(bits: torch.Tensor, sizes: list[int], ranks: Sequence[int]) -> dict[int, torch.Tensor]:
     stops = accumulate(sizes)
-    return {r: bits[at - n : at] for r, n, at in zip(ranks, sizes, stops, strict=True) if n}
+    return {r: bits[at - n : at] for r, n, at in zip(ranks, sizes, stops, strict=True)}

@@ -23,7 +23,7 @@ from xlayout.shard.plan import plan_reshard
 from xlayout.shard.ranks import run_part
 from xlayout.shard.sharded import run_sharded
 from xlayout.shard.wire import wire_bytes
-from xlayout_torch import transport
+from xlayout_torch import pairs, transport
 
 
 @lru_cache
@@ -170,15 +170,29 @@ def meets_without(rank: int, why: str, what: str, src: Sharding, dst: Sharding) 
     leaf = dtensor(rank, np.ones((8, 8), np.float32), src).requires_grad_()
     made = all_gather(leaf) if what.startswith("gradient") else leaf
     _leave(rank, why)
-    if rank == 2:
+    if rank == 2 or (rank == 3 and what == "reshard without rank 3"):
         return ""
     try:
-        if what == "reshard":
+        if what.startswith("reshard"):
             reshard(leaf, dst)
         elif what == "gather":
             all_gather(leaf)
         else:
             made.to_local(grad_placements=[Partial()]).sum().backward()
+    except TimeoutError as error:
+        return str(error)
+    return "nothing"
+
+
+def hears_first(rank: int) -> str:
+    """Rank 2 sends the others what they need, and is killed before it has anything from them."""
+    group, others = dist.group.WORLD, [r for r in range(4) if r != rank]
+    parts = {r: torch.ones(1 << 20) for r in others}
+    if rank == 2:
+        pairs.swap(parts, {}, group)
+    _leave(rank, "killed")
+    try:
+        pairs.swap(parts, {r: torch.empty(1 << 20) for r in others}, group)
     except TimeoutError as error:
         return str(error)
     return "nothing"
@@ -195,21 +209,40 @@ def meets_in_pairs(rank: int, layout: Layout, halves: Sharding) -> str:
     return "fine"
 
 
-def apart(rank: int, how: str) -> tuple[list[float], float]:
+def apart(rank: int, how: str, order: Any) -> tuple[list[Any], float]:
     """What two ranks exchange on a mesh of their own, and how many then meet in a new group."""
-    mesh, found = DeviceMesh("cpu", [[0], [1]]), []
-    dist.new_group([0])  # one of the two is in more groups than the other
-    if rank < 2:
-        part = torch.arange(4.0)[2 * rank : 2 * rank + 2]
-        x = DTensor.from_local(part, mesh, [Shard(0), Replicate()], run_check=False)
+    mesh, found = DeviceMesh("cpu", order), []
+    ranks = mesh.mesh.flatten().tolist()
+    dist.new_group(ranks[:1])  # one of the two is in more groups than the other
+    if rank in ranks:
+        at, copies = 2 * ranks.index(rank), [Replicate()] * (mesh.ndim - 1)
+        part = torch.arange(4.0)[at : at + 2]
+        x = DTensor.from_local(part, mesh, [Shard(0), *copies], run_check=False)
         asked = transport._in_pairs if how == "in pairs" else lambda *_: False
         torch._dynamo.reset()
-        run = torch.compile(reshard, fullgraph=True, backend="aot_eager", disable=how != "compiled")
+
+        @torch.compile(fullgraph=True, backend="aot_eager", disable=how != "compiled")
+        def run(x: Any) -> Any:
+            return reshard(x, [Replicate(), *copies]), all_gather(x)
+
         with mock.patch.object(transport, "_in_pairs", asked):
-            found = run(x, [Replicate(), Replicate()]).to_local().tolist()
+            found = [y.to_local().tolist() for y in run(x)]
     count = torch.ones(())
     dist.all_reduce(count, group=dist.new_group())
     return found, count.item()
+
+
+def beside_a_message(rank: int, x: np.ndarray, src: Sharding, dst: Sharding) -> bool:
+    """Whether an exchange is right, and so is a message of the program that is on its way."""
+    sent = dist.isend(torch.full((2,), 7.0), 1) if rank == 0 else None
+    found = reshard(dtensor(rank, x, src), dst).to_local().numpy()
+    came = torch.zeros(2)
+    if rank == 1:
+        dist.recv(came, 0)
+    if sent is not None:
+        sent.wait()
+    right = np.array_equal(found, dst.layout(rank, x.shape)(x))
+    return right and came.tolist() == [7.0 * (rank == 1)] * 2
 
 
 def _leave(rank: int, why: str) -> None:

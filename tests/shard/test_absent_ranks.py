@@ -16,12 +16,11 @@ pytestmark = pytest.mark.distributed
 
 TP = Mesh(4, "tp")
 ROWS, COLUMNS = Sharding(TP, ("tp",)), Sharding(TP, (None, "tp"))
-WAIT = 1.0
 
 
 @pytest.fixture
-def ranks() -> Iterator[Pool]:
-    pool = Pool(4, timeout=WAIT)
+def ranks(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    pool = Pool(4, timeout=getattr(request, "param", None))
     yield pool
     pool.close()
 
@@ -38,6 +37,29 @@ def test_a_rank_that_was_killed_is_named(ranks: Pool, what: str) -> None:
         assert "Connection closed by peer" in text or "reset by peer" in text
 
 
+def test_when_a_rank_was_killed_others_are_not_waited_for_until_the_time_is_over(
+    ranks: Pool,
+) -> None:
+    """Whether rank 3 would come is not known by then, and not said."""
+    ranks(on_ranks.meets, ROWS, COLUMNS)
+    said = ranks.survivors(
+        on_ranks.meets_without, "killed", "reshard without rank 3", ROWS, COLUMNS
+    )
+    assert said[0].startswith("rank 2 did not answer, rank 1 did (rank 2: ")
+    assert said[1].startswith("rank 2 did not answer, rank 0 did (rank 2: ")
+    assert said[0].partition("process group, ")[2].startswith("1800 s (")
+
+
+def test_a_rank_that_was_killed_after_it_sent_something_has_not_answered(ranks: Pool) -> None:
+    ranks(on_ranks.meets, ROWS, COLUMNS)
+    said = ranks.survivors(on_ranks.hears_first)
+    assert said.keys() == {0, 1, 3}
+    for rank, text in said.items():
+        others = ", ".join(str(r) for r in (0, 1, 3) if r != rank)
+        assert text.startswith(f"rank 2 did not answer, ranks {others} did (rank 2: ")
+
+
+@pytest.mark.parametrize("ranks", [3.0], indirect=True)
 def test_a_rank_that_is_elsewhere_is_named_when_the_time_is_over(ranks: Pool) -> None:
     ranks(on_ranks.meets, ROWS, COLUMNS)
     for rank, text in enumerate(
@@ -46,7 +68,7 @@ def test_a_rank_that_is_elsewhere_is_named_when_the_time_is_over(ranks: Pool) ->
         if rank != 2:
             assert "rank 2 did not answer, ranks" in text
             assert re.search(r"Timed out waiting \d+ms for recv", text)
-            assert "the timeout of its process group, 1 s (torch.distributed.init_proces" in text
+            assert "the timeout of its process group, 3 s (torch.distributed.init_proces" in text
 
 
 def test_ranks_that_are_not_needed_are_not_missed(ranks: Pool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -166,10 +168,17 @@ def test_an_op_on_fused_shards_lands_in_rows_without_a_word(ranks: Pool, comm: s
         np.testing.assert_array_equal(local, ROWS.layout(rank, SHAPE)(glu(x)))
 
 
+@pytest.mark.parametrize("order", [[[0], [1]], [[1], [0]], [1, 2], [3, 1]], ids=str)
 @pytest.mark.parametrize("how", ["in pairs", "as over NCCL", "compiled"])
-def test_ranks_of_a_mesh_need_no_others(ranks: Pool, how: str) -> None:
+def test_ranks_of_a_mesh_need_no_others(ranks: Pool, how: str, order: list[Any]) -> None:
     """Neither do they wait for others, nor do names of later groups disagree."""
-    assert ranks(on_ranks.apart, how) == [([0.0, 1.0, 2.0, 3.0], 4.0)] * 2 + [([], 4.0)] * 2
+    mine = np.ravel(order)
+    for rank, answer in enumerate(ranks(on_ranks.apart, how, order)):
+        assert answer == ([[0.0, 1.0, 2.0, 3.0]] * 2 if rank in mine else [], 4.0)
+
+
+def test_messages_of_the_program_itself_are_left_alone(ranks: Pool) -> None:
+    assert all(ranks(on_ranks.beside_a_message, values(), ROWS, COLUMNS))
 
 
 def test_a_rank_that_fails_is_named(ranks: Pool) -> None:
