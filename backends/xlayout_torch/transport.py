@@ -63,9 +63,9 @@ def gather(part: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torc
     if _in_pairs(part, group):
         ranks, me = _line(mesh, tuple(axes)), dist.get_rank()
         rows = part.new_empty(len(ranks), part.numel())
-        rows[ranks.index(me)].copy_(part)
-        bits, others = _bits(part), [k for k, rank in enumerate(ranks) if rank != me]
-        seen = rows.view(torch.uint8)
+        bits, seen = _bits(part), rows.view(torch.uint8)
+        own, others = ranks.index(me), [k for k, rank in enumerate(ranks) if rank != me]
+        seen[own].copy_(bits)
         swap({ranks[k]: bits for k in others}, {ranks[k]: seen[k] for k in others}, group)
         return rows.flatten()
     made = part if part.dtype in _CARRIED else _bits(part)
@@ -98,11 +98,10 @@ def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /)
     group = _company(mesh)
     if _in_pairs(rows, group):
         ranks, me = _line(mesh, tuple(axes)), dist.get_rank()
-        sent = rows.contiguous().view(len(ranks), rows.numel() // len(ranks))
-        got = torch.empty_like(sent)
+        got = rows.new_empty(len(ranks), rows.numel() // len(ranks))
+        out, into = _bits(rows).tensor_split(len(ranks)), got.view(torch.uint8)
         own, others = ranks.index(me), [k for k, rank in enumerate(ranks) if rank != me]
-        got[own].copy_(sent[own])
-        out, into = sent.view(torch.uint8), got.view(torch.uint8)
+        into[own].copy_(out[own])
         swap({ranks[k]: out[k] for k in others}, {ranks[k]: into[k] for k in others}, group)
         total = got[0].clone()  # not a view that would keep all of them alive
         for row in got[1:]:
@@ -188,7 +187,10 @@ def _in_pairs(x: torch.Tensor, group: Any) -> bool:
 
 
 def _bits(x: torch.Tensor) -> torch.Tensor:
-    return x.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+    flat = x.resolve_conj().resolve_neg().contiguous().view(-1)
+    if flat.stride() != (1,):  # one element is contiguous whatever its stride
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8)
 
 
 def _cut(bits: torch.Tensor, sizes: list[int], ranks: Sequence[int]) -> dict[int, torch.Tensor]:

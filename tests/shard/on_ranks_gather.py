@@ -11,8 +11,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.multiprocessing.reductions import StorageWeakRef
 
 import xlayout as xl
-from tests.shard.on_ranks import dtensor, partial
-from xlayout import Sharding
+from tests.shard.on_ranks import device_mesh, dtensor, partial
+from xlayout import Mesh, Sharding
 
 
 def narrow(
@@ -120,6 +120,20 @@ def conjugated(rank: int, src: Sharding) -> bool:
     x = np.arange(16).reshape(8, 2) * (1 + 2j)
     whole = xl.all_gather(dtensor(rank, x, src).conj()).to_local()
     return bool((whole.resolve_conj().numpy() == x.conj()).all())
+
+
+def of_views(_rank: int, on: Mesh, n: int) -> bool:
+    """Whether parts and gradients that are every other element of something are gathered."""
+    mesh, ranks = device_mesh(on), on.shape[0]
+    every, at = torch.arange(16.0)[::2][: n * ranks], n * mesh.get_local_rank(0)
+    lies = [Shard(0), *[Replicate()] * (mesh.ndim - 1)]
+    leaf = DTensor.from_local(every[at : at + n], mesh, lies, run_check=False).requires_grad_()
+    whole = xl.all_gather(leaf)
+    given = DTensor.from_local(every, mesh, [Partial(), *lies[1:]], run_check=False)
+    (found,) = torch.autograd.grad(whole, leaf, given)
+    return torch.equal(whole.to_local(), every) and torch.equal(
+        found.to_local(), every[at : at + n] * ranks
+    )
 
 
 def second_gradient(rank: int, x: np.ndarray, src: Sharding) -> np.ndarray:

@@ -159,6 +159,12 @@ def test_what_is_conjugated_in_name_only_travels_conjugated(ranks: Pool) -> None
     assert all(ranks(on_ranks_gather.conjugated, ROWS))
 
 
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("on", [TP, Mesh((1, 4), ("dp", "tp"))], ids=str)
+def test_a_part_may_be_a_view_also_of_one_element(ranks: Pool, on: Mesh, n: int) -> None:
+    assert all(ranks(on_ranks_gather.of_views, on, n))
+
+
 def test_a_gradient_has_a_gradient(ranks: Pool) -> None:
     for twice in ranks(on_ranks_gather.second_gradient, np.ones((9, 4), np.float32), ROWS):
         np.testing.assert_array_equal(twice, np.full_like(twice, 6 * 4))
