@@ -6,6 +6,7 @@ import os
 import signal
 import time
 import warnings
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 from unittest import mock
@@ -179,6 +180,20 @@ def meets_without(rank: int, why: str, what: str, src: Sharding, dst: Sharding) 
             all_gather(leaf)
         else:
             made.to_local(grad_placements=[Partial()]).sum().backward()
+    except TimeoutError as error:
+        return str(error)
+    return "nothing"
+
+
+def meets_in_a_group(rank: int, seconds: int) -> str:
+    """The same on a mesh of a group that has a timeout of its own."""
+    group = dist.new_group(timeout=timedelta(seconds=seconds))
+    mesh = DeviceMesh.from_group(group, "cpu", mesh_dim_names=("tp",))
+    leaf = DTensor.from_local(torch.ones(2, 8), mesh, [Shard(0)])
+    reshard(leaf, [Shard(1)])
+    _leave(rank, "killed")
+    try:
+        reshard(leaf, [Shard(1)])
     except TimeoutError as error:
         return str(error)
     return "nothing"

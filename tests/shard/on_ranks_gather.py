@@ -136,6 +136,14 @@ def of_views(_rank: int, on: Mesh, n: int) -> bool:
     )
 
 
+def held(rank: int, src: Sharding) -> int:
+    """Bytes of the memory that the gradient of a part keeps."""
+    leaf = dtensor(rank, np.ones((8, 2), np.float32), src).requires_grad_()
+    whole = xl.all_gather(leaf).to_local(grad_placements=[Partial()])
+    (found,) = torch.autograd.grad(whole.sum(), leaf)
+    return found.to_local().untyped_storage().nbytes()
+
+
 def second_gradient(rank: int, x: np.ndarray, src: Sharding) -> np.ndarray:
     """Of the sum over all ranks of x³: 6x, of each rank's copy of the whole."""
     leaf = dtensor(rank, x, src).requires_grad_()

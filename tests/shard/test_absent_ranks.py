@@ -59,6 +59,12 @@ def test_a_rank_that_was_killed_after_it_sent_something_has_not_answered(ranks: 
         assert text.startswith(f"rank 2 did not answer, ranks {others} did (rank 2: ")
 
 
+def test_how_long_is_waited_is_up_to_the_group_of_the_mesh(ranks: Pool) -> None:
+    for text in ranks.survivors(on_ranks.meets_in_a_group, 77).values():
+        assert text.startswith("rank 2 did not answer, ranks ")
+        assert text.endswith("77 s (torch.distributed.init_process_group(timeout=...))")
+
+
 @pytest.mark.parametrize("ranks", [3.0], indirect=True)
 def test_a_rank_that_is_elsewhere_is_named_when_the_time_is_over(ranks: Pool) -> None:
     ranks(on_ranks.meets, ROWS, COLUMNS)

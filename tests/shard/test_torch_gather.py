@@ -165,6 +165,10 @@ def test_a_part_may_be_a_view_also_of_one_element(ranks: Pool, on: Mesh, n: int)
     assert all(ranks(on_ranks_gather.of_views, on, n))
 
 
+def test_a_gradient_keeps_no_memory_but_its_own(ranks: Pool) -> None:
+    assert ranks(on_ranks_gather.held, ROWS) == [4 * 8 * 2 // 4] * 4
+
+
 def test_a_gradient_has_a_gradient(ranks: Pool) -> None:
     for twice in ranks(on_ranks_gather.second_gradient, np.ones((9, 4), np.float32), ROWS):
         np.testing.assert_array_equal(twice, np.full_like(twice, 6 * 4))
