@@ -247,6 +247,14 @@ def apart(rank: int, how: str, order: Any) -> tuple[list[Any], float]:
     return found, count.item()
 
 
+def lying_anyhow(rank: int) -> tuple[list[Any], list[Any]]:
+    """The sum and the stack of one matrix of all ranks, which has columns in memory on two."""
+    group, x = dist.group.WORLD, torch.arange(6.0).reshape(2, 3)
+    x = x if rank % 2 else x.T.contiguous().T
+    made = transport.total(x, group.group_name), transport.stacked(x, group.group_name, 4)
+    return made[0].tolist(), made[1].tolist()
+
+
 def beside_a_message(rank: int, x: np.ndarray, src: Sharding, dst: Sharding) -> bool:
     """Whether an exchange is right, and so is a message of the program that is on its way."""
     sent = dist.isend(torch.full((2,), 7.0), 1) if rank == 0 else None

@@ -136,6 +136,15 @@ def of_views(_rank: int, on: Mesh, n: int) -> bool:
     )
 
 
+def on_its_way(rank: int, x: np.ndarray, src: Sharding) -> bool:
+    """Whether a part that another collective has not delivered yet is waited for."""
+    grid = dtensor(rank, x, src)
+    columns = grid.redistribute(grid.device_mesh, [Shard(1), Replicate()], async_op=True)
+    with torch.no_grad():
+        assert type(columns.to_local()) is not torch.Tensor
+    return torch.equal(xl.all_gather(columns).to_local(), torch.from_numpy(x))
+
+
 def held(rank: int, src: Sharding) -> int:
     """Bytes of the memory that the gradient of a part keeps."""
     leaf = dtensor(rank, np.ones((8, 2), np.float32), src).requires_grad_()

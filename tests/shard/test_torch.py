@@ -177,6 +177,11 @@ def test_ranks_of_a_mesh_need_no_others(ranks: Pool, how: str, order: list[Any])
         assert answer == ([[0.0, 1.0, 2.0, 3.0]] * 2 if rank in mine else [], 4.0)
 
 
+def test_ranks_may_have_the_same_tensor_in_other_strides(ranks: Pool) -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    assert ranks(on_ranks.lying_anyhow) == [((4 * x).tolist(), np.stack([x] * 4).tolist())] * 4
+
+
 def test_messages_of_the_program_itself_are_left_alone(ranks: Pool) -> None:
     assert all(ranks(on_ranks.beside_a_message, values(), ROWS, COLUMNS))
 

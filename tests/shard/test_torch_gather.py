@@ -165,6 +165,10 @@ def test_a_part_may_be_a_view_also_of_one_element(ranks: Pool, on: Mesh, n: int)
     assert all(ranks(on_ranks_gather.of_views, on, n))
 
 
+def test_a_part_that_is_on_its_way_is_waited_for(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_gather.on_its_way, np.eye(16, 8), Sharding(GRID, ("tp", "dp"))))
+
+
 def test_a_gradient_keeps_no_memory_but_its_own(ranks: Pool) -> None:
     assert ranks(on_ranks_gather.held, ROWS) == [4 * 8 * 2 // 4] * 4
 
