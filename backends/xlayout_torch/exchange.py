@@ -12,6 +12,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.dlpack import from_dlpack
 
+from xlayout_native.strided import dense_strides
 from xlayout_torch.lent import guarded
 from xlayout_torch.memory import PLAIN, begins_nowhere, dispatch_modes, jit_tracing
 
@@ -139,7 +140,7 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
         raise TypeError(f"{_described(x)} has elements but no memory (a null pointer)")
     if 1 in memory.shape and memory.is_contiguous():
         # A size-1 axis may have any stride; an odd one would cost the adopter a layout of its own.
-        memory = memory.view(-1).view(memory.shape)
+        memory = memory.as_strided(memory.shape, dense_strides(memory.shape))
     return Offer(x, memory)
 
 

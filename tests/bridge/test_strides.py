@@ -52,6 +52,12 @@ def test_the_stride_of_a_size_1_axis_means_nothing(strides: tuple[int, ...]) -> 
         assert bits(a) == bits(t)
 
 
+def test_nor_does_that_of_the_one_element_there_is() -> None:
+    t = torch.arange(8.0)
+    for x in (t[::8], at_offset(t.numpy(), 0)[::8]):
+        assert bits(to_jax(x, copy=False)) == bits(t[:1])
+
+
 def test_it_means_nothing_in_another_order_of_axes_either() -> None:
     t = torch.arange(16.0).as_strided((4, 1, 4), (1, 7, 4))
     a = to_jax(t, copy=False, layout="any")
