@@ -186,9 +186,9 @@ def _in_pairs(x: torch.Tensor, group: Any) -> bool:
     return bool(group._get_backend(x.device).name() == "gloo")
 
 
-def _bits(x: torch.Tensor) -> torch.Tensor:
-    flat = x.resolve_conj().resolve_neg().contiguous().view(-1)
-    if flat.stride() != (1,):  # one element is contiguous whatever its stride
+def _bits(flat: torch.Tensor) -> torch.Tensor:
+    flat = flat.resolve_conj().resolve_neg()
+    if flat.stride() != (1,):  # `contiguous` leaves one element whatever its stride is
         flat = flat.clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8)
 

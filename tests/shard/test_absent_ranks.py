@@ -37,6 +37,14 @@ def test_a_rank_that_was_killed_is_named(ranks: Pool, what: str) -> None:
         assert "Connection closed by peer" in text or "reset by peer" in text
 
 
+def test_all_that_were_killed_are_named(ranks: Pool) -> None:
+    ranks(on_ranks.meets, ROWS, COLUMNS)
+    said = ranks.survivors(on_ranks.meets_without, "two killed meanwhile", "reshard", ROWS, COLUMNS)
+    for rank in (0, 1):
+        assert said[rank].startswith(f"ranks 2, 3 did not answer, rank {1 - rank} did (rank 2: ")
+        assert "; rank 3: " in said[rank]
+
+
 def test_when_a_rank_was_killed_others_are_not_waited_for_until_the_time_is_over(
     ranks: Pool,
 ) -> None:
@@ -60,7 +68,8 @@ def test_a_rank_that_was_killed_after_it_sent_something_has_not_answered(ranks: 
 
 
 def test_how_long_is_waited_is_up_to_the_group_of_the_mesh(ranks: Pool) -> None:
-    for text in ranks.survivors(on_ranks.meets_in_a_group, 77).values():
+    assert ranks(on_ranks.meets_in_a_group, 77, "") == ["nothing"] * 4
+    for text in ranks.survivors(on_ranks.meets_in_a_group, 77, "killed").values():
         assert text.startswith("rank 2 did not answer, ranks ")
         assert text.endswith("77 s (torch.distributed.init_process_group(timeout=...))")
 
@@ -79,9 +88,9 @@ def test_a_rank_that_is_elsewhere_is_named_when_the_time_is_over(ranks: Pool) ->
 
 def test_ranks_that_are_not_needed_are_not_missed(ranks: Pool) -> None:
     """Rank 2 is gone, and no other rank needs anything from it."""
-    ranks(on_ranks.meets, ROWS, COLUMNS)
     swap = xl.Layout.parse("(a b) -> (b a)", (8,), a=2)  # between ranks 0, 1 and 2, 3
     halves = Sharding(Mesh((2, 2), ("pair", "at")), ("at",))
+    ranks(on_ranks.meets, halves, halves.without("at"))
     said = ranks.survivors(on_ranks.meets_in_pairs, swap, halves)
     assert said == {0: "fine", 1: "fine", 3: said[3]}
     assert said[3].startswith("rank 2 did not answer (rank 2: ")
