@@ -21,7 +21,7 @@ from xlayout_triton.copy import copy_tiles
 from xlayout_triton.plan import ALONE, FIRST, FURTHER
 from xlayout_triton.tile import Tile, cut
 
-__all__ = ["FAMILIES", "IN_WORDS", "TOKENS", "compiled", "links", "variants"]
+__all__ = ["FAMILIES", "IN_WORDS", "TOKENS", "compiled", "first_link", "links", "variants"]
 
 TARGET = GPUTarget("cuda", 90, 32)
 FAMILIES = [(name, itemsize) for name in LARGE for itemsize in (1, 2, 4)]
@@ -99,6 +99,18 @@ class Absent:
 
     def get_current_stream(self, _device: int) -> int:
         return 0
+
+
+def first_link(tile: Tile) -> dict[str, int]:
+    """How often the first link of a chain waits and lets the next begin; what it does before."""
+    ptx = _kernel(tile, several=False, link=FIRST).asm["ptx"]
+    before = ptx.partition("griddepcontrol.wait")[0]
+    return {
+        "waits": ptx.count("griddepcontrol.wait"),
+        "lets": ptx.count("griddepcontrol.launch_dependents"),
+        "loads before": before.count("ld.global"),
+        "stores before": before.count("st.global"),
+    }
 
 
 def variants() -> int:

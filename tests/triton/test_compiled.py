@@ -16,17 +16,25 @@ pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 
 CODE = """
 import json
-from tests.triton.ptx import FAMILIES, IN_WORDS, TOKENS, compiled, links, tile_of, variants
+from tests.triton.ptx import (
+    FAMILIES, IN_WORDS, TOKENS, compiled, first_link, links, tile_of, variants
+)
 found = {f"{name} {itemsize}": compiled(tile_of(name, itemsize)) for name, itemsize in FAMILIES}
 chains = [links(name, several=some) for name in ("rows", "transpose") for some in (False, True)]
 words = [compiled(tile) for tile in IN_WORDS]
 asked = [compiled(tile, several=False)["loads before any shuffle"] for tile in IN_WORDS[:3]]
-print(json.dumps([found, variants(), chains, words, compiled(TOKENS.tile), asked]))
+firsts = [first_link(tile) for tile in IN_WORDS]
+print(json.dumps([found, variants(), chains, words, compiled(TOKENS.tile), asked, firsts]))
 """
 
 
 Kernel = dict[str, int]
-Found = tuple[dict[str, Kernel], int, list[list[list[str]]], list[Kernel], Kernel, list[int]]
+Found = tuple[
+    dict[str, Kernel], int, list[list[list[str]]], list[Kernel], Kernel, list[int], list[Kernel]
+]
+
+TABLE = 33
+"""Numbers of a piece and its ends."""
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +51,8 @@ def found() -> Found:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    kernels, variants, chains, words, tokens, asked = json.loads(done.stdout)
-    return kernels, variants, chains, words, tokens, asked
+    kernels, variants, chains, words, tokens, asked, firsts = json.loads(done.stdout)
+    return kernels, variants, chains, words, tokens, asked, firsts
 
 
 def test_both_sides_are_moved_16_bytes_at_a_time(found: Found) -> None:
@@ -83,6 +91,12 @@ def test_links_of_a_chain_wait_and_let_the_next_begin_where_they_should(found: F
         ]  # the wait, after the last label, is all's
 
 
+def test_a_first_link_that_moves_words_waits_before_it_reads_any(found: Found) -> None:
+    for first in found[6]:
+        assert (first["waits"], first["lets"], first["stores before"]) == (1, 1, 0)
+        assert first["loads before"] <= TABLE
+
+
 def test_odd_rows_are_moved_in_words_and_turned_once_through_shared_memory(found: Found) -> None:
     """On two paths: one of whole tiles, and one of those at the ends."""
     assert found[3][0]["words read"] == 2 * 32  # of 4 bytes; others cannot be told from the table's
@@ -95,8 +109,7 @@ def test_odd_rows_are_moved_in_words_and_turned_once_through_shared_memory(found
 
 def test_all_words_of_odd_rows_are_asked_for_before_any_is_waited_for(found: Found) -> None:
     """Of whole tiles, whose path is the first."""
-    table = 33  # numbers of a piece and its ends
-    assert found[5] == [table + 32, table + 16, table + 16]
+    assert found[5] == [TABLE + 32, TABLE + 16, TABLE + 16]
 
 
 def test_a_few_columns_and_rows_are_moved_in_words_and_without_shared_memory(found: Found) -> None:
