@@ -42,13 +42,12 @@ class _Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = func(*args, **(kwargs or {}))
         namespace, _, name = func._schema.name.partition("::")
         if namespace in ("_c10d_functional", "_dtensor", "c10d") and name not in _SILENT:
-            known = _IN_PLACE if namespace == "c10d" else _FUNCTIONAL
             if namespace != "c10d":
                 name = name.removesuffix("_").removesuffix("_out").removesuffix("_coalesced")
-            if name not in known:
+            if name not in _KNOWN:
                 raise TypeError(f"fn: calls {func}, of which it is not known what it moves")
             given = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)}
-            kind, count = known[name]
+            kind, count = _KNOWN[name]
             self.received[kind] += count(given | {"made": made})
         return made
 
@@ -102,7 +101,7 @@ def _unless_from(root: str, whole: Any, given: Given) -> int:
     return int(_size(whole) * (_group(given).rank() != given[root]))
 
 
-_FUNCTIONAL: dict[str, tuple[str, Count]] = {
+_KNOWN: dict[str, tuple[str, Count]] = {
     "all_gather_into_tensor": ("all_gather", _gathered),
     "all_reduce": ("all_reduce", lambda a: _reduced(_size(a["made"]), a)),
     "all_to_all_single": ("all_to_all", _exchanged),
@@ -110,9 +109,7 @@ _FUNCTIONAL: dict[str, tuple[str, Count]] = {
     "irecv": ("recv", lambda a: _size(a["made"])),
     "reduce_scatter_tensor": ("reduce_scatter", _scattered),
     "shard_dim_alltoall": ("all_to_all", _gathered),
-}
-# The collectives of torch.distributed itself write into their arguments.
-_IN_PLACE: dict[str, tuple[str, Count]] = {
+    # The collectives of torch.distributed itself write into their arguments.
     "_allgather_base_": (
         "all_gather", lambda a: _size(a["output_tensor"]) - _size(a["input_tensor"])),
     "allgather_": ("all_gather", lambda a: _size(a["output_tensors"]) - _size(a["input_tensors"])),

@@ -47,6 +47,22 @@ def test_a_dtype_that_no_collective_takes_comes_apart_all_the_same(ranks: Pool) 
     assert ranks(on_ranks_ops.of_dtypes, LINE, names) == [[]] * 4
 
 
+def test_of_other_dtypes_a_result_without_an_evident_sharding_lies_as_dtensor_lays_it(
+    ranks: Pool,
+) -> None:
+    names = ("bool", "int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64",
+             "complex64", "complex128")  # fmt: skip
+    assert ranks(on_ranks_ops.as_native, LINE, names) == [[]] * 4
+
+
+def test_the_first_op_on_a_mesh_may_be_a_compiled_one(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_ops.at_once, Mesh(4, "alone")))
+
+
+def test_holes_are_filled_in_inference_mode_too(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_ops.inferred, LINE))
+
+
 @pytest.mark.parametrize(("on", "by"), [(LINE, "tp"), (GRID, ("dp", "tp"))], ids=str)
 def test_an_axis_that_is_cut_unevenly_may_be_regrouped(
     ranks: Pool, on: Mesh, by: str | tuple[str, ...]
@@ -54,7 +70,7 @@ def test_an_axis_that_is_cut_unevenly_may_be_regrouped(
     assert ranks(on_ranks_ops.of_uneven, on, by) == [[True, True, True]] * 4
 
 
-@pytest.mark.parametrize("on", [LINE, GRID], ids=str)
+@pytest.mark.parametrize("on", [LINE, GRID, Mesh(4, "tp")], ids=str)
 def test_the_ranks_of_a_mesh_may_be_in_any_order(ranks: Pool, on: Mesh) -> None:
     assert ranks(on_ranks_ops.out_of_order, on, (2, 0, 3, 1)) == [True] * 4
 
