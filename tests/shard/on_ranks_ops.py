@@ -102,26 +102,13 @@ def of_dtypes(_rank: int, on: Mesh, names: tuple[str, ...]) -> list[str]:
     return wrong
 
 
-def as_native(_rank: int, on: Mesh, names: tuple[str, ...]) -> list[str]:
-    """The dtypes of which rows of cut columns, laid end to end, lie elsewhere than DTensor lays."""
-    mesh = device_mesh(on)
-    columns, other = Sharding(on, (None, "tp")).to_torch(mesh), []
-    for name in names:
-        x = _distributed(torch.ones(4, 8, dtype=getattr(torch, name)), mesh, columns)
-        auto, native = (xl.rearrange(x, "a b -> (a b)", comm=c) for c in ("auto", "native"))
-        if auto.placements != native.placements:
-            other.append(name)
-    return other
-
-
 def at_once(_rank: int, on: Mesh) -> bool:
-    """Whether an op is compiled on a mesh on which none ran before."""
+    """Whether an op whose result DTensor lays is compiled on a mesh on which none ran before."""
     torch._dynamo.reset()
     values = torch.arange(32.0).reshape(4, 8)
-    lies = Sharding(on, (None, on.names)).to_torch(device_mesh(on))
-    x = _distributed(values, device_mesh(on), lies)
-    run = torch.compile(xl.rearrange, backend="aot_eager", fullgraph=True)
-    return torch.equal(run(x, "a b -> (a b)").full_tensor(), values.flatten())
+    x = _distributed(values, device_mesh(on), Sharding(on, on.names).to_torch(device_mesh(on)))
+    made = torch.compile(xl.unstack, backend="aot_eager", fullgraph=True)(x)
+    return all(torch.equal(y.full_tensor(), row) for y, row in zip(made, values, strict=True))
 
 
 def inferred(_rank: int, on: Mesh) -> bool:

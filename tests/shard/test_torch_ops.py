@@ -47,14 +47,6 @@ def test_a_dtype_that_no_collective_takes_comes_apart_all_the_same(ranks: Pool) 
     assert ranks(on_ranks_ops.of_dtypes, LINE, names) == [[]] * 4
 
 
-def test_of_other_dtypes_a_result_without_an_evident_sharding_lies_as_dtensor_lays_it(
-    ranks: Pool,
-) -> None:
-    names = ("bool", "int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64",
-             "complex64", "complex128")  # fmt: skip
-    assert ranks(on_ranks_ops.as_native, LINE, names) == [[]] * 4
-
-
 def test_the_first_op_on_a_mesh_may_be_a_compiled_one(ranks: Pool) -> None:
     assert all(ranks(on_ranks_ops.at_once, Mesh(4, "alone")))
 
