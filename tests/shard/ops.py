@@ -70,9 +70,17 @@ REPEATS = {
     "the last row twice": xl.Layout(
         ((8, 8),), ((2, 8),), [xl.Piece(56, 0, ((2, 0, 8), (8, 1, 1)))]
     ),
+    "two rows twice, and holes": xl.Layout(
+        ((8, 8),), ((16, 8),), [xl.Piece(0, 0, ((2, 0, 16), (16, 1, 1)))]
+    ),
     "several arrays": xl.Layout(
         ((8, 8), (8, 8)), ((8, 8), (16, 8)),
         [xl.Piece(0, 0, (_ROWS,)), xl.Piece(0, 64, (_ROWS,)), xl.Piece(64, 128, (_ROWS,))],
+    ),
+    "an array of holes": xl.Layout(
+        ((8, 8), (8, 8)), ((8, 8), (16, 8)),
+        [xl.Piece(0, 64, (_ROWS,)),
+         xl.Piece(0, 128, ((4, 1, 1),)), xl.Piece(64, 132, ((60, 1, 1),))],
     ),
 }  # fmt: skip
 
