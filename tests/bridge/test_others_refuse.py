@@ -97,3 +97,10 @@ def test_a_yes_or_no_is_a_bool(answer: Any) -> None:
         text = f"{option}: {answer!r}; wanted True or False"
         with pytest.raises(TypeError, match=f"^{re.escape(text)}$"):
             call(torch.ones(2), **{option: answer})
+
+
+@pytest.mark.parametrize("ones", [torch.ones, jax.numpy.ones])
+def test_more_axes_than_numpy_has_are_refused(ones: Any) -> None:
+    assert to_numpy(ones((1,) * 64)).ndim == 64
+    with pytest.raises(TypeError, match=r"^x: 65 dimensions; numpy stops at 64; reshape it first$"):
+        to_numpy(ones((1,) * 65))
