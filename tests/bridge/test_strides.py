@@ -185,3 +185,10 @@ def test_a_lazy_sign_is_resolved_never_dropped(lazy: str) -> None:
 def test_a_negative_view_keeps_its_sign() -> None:
     x = torch._neg_view(torch.arange(8.0))
     assert to_jax(x).tolist() == to_numpy(x).tolist() == [-float(i) for i in range(8)]
+
+
+def test_what_is_conjugated_in_name_only_is_copied_by_rows() -> None:
+    t = (torch.arange(6) * (1 + 2j)).view(2, 3).T
+    n = to_numpy(t.conj())
+    assert n.flags.c_contiguous
+    np.testing.assert_array_equal(n, t.numpy().conj())
