@@ -76,13 +76,13 @@ def start(path: Path, here: dict[str, str], date: str, *, keep: bool) -> Results
         ValueError: if the results to keep come from another machine or other versions, or the file
             holds something else, which the new results would replace.
     """
+    new = Results(here, date)
     if not path.exists():
-        return Results(here, date)
+        return new
     found = load(path)
     if not keep:
-        return Results(here, date)
-    there = Results(here, date)
-    if why := different(found, there):
+        return new
+    if why := different(found, new):
         raise ValueError(f"{path} is from elsewhere: {'; '.join(why)}. --out names another file")
     found.date = date or found.date
     return found
