@@ -61,12 +61,9 @@ def gather(part: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torc
     """The equal, flat parts of all ranks along some mesh axes, one after the other."""
     group = _company(mesh)
     if _in_pairs(part, group):
-        ranks, me = _line(mesh, tuple(axes)), dist.get_rank()
+        ranks = _line(mesh, tuple(axes))
         rows = part.new_empty(len(ranks), part.numel())
-        bits, seen = _bits(part), rows.view(torch.uint8)
-        own, others = ranks.index(me), [k for k, rank in enumerate(ranks) if rank != me]
-        seen[own].copy_(bits)
-        swap({ranks[k]: bits for k in others}, {ranks[k]: seen[k] for k in others}, group)
+        _swap_rows([_bits(part)] * len(ranks), rows, ranks, group)
         return rows.flatten()
     made = part if part.dtype in _CARRIED else _bits(part)
     for axis in reversed(axes):
@@ -97,12 +94,9 @@ def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /)
     """
     group = _company(mesh)
     if _in_pairs(rows, group):
-        ranks, me = _line(mesh, tuple(axes)), dist.get_rank()
+        ranks = _line(mesh, tuple(axes))
         got = rows.new_empty(len(ranks), rows.numel() // len(ranks))
-        out, into = _bits(rows).tensor_split(len(ranks)), got.view(torch.uint8)
-        own, others = ranks.index(me), [k for k, rank in enumerate(ranks) if rank != me]
-        into[own].copy_(out[own])
-        swap({ranks[k]: out[k] for k in others}, {ranks[k]: into[k] for k in others}, group)
+        _swap_rows(_bits(rows).tensor_split(len(ranks)), got, ranks, group)
         total = got[0].clone()  # not a view that would keep all of them alive
         for row in got[1:]:
             total += row
@@ -178,6 +172,16 @@ def _reordered(flat: torch.Tensor, order: list[int]) -> torch.Tensor:
         return flat
     parts = flat.chunk(len(order))
     return torch.cat([parts[k] for k in order])
+
+
+def _swap_rows(
+    bits: Sequence[torch.Tensor], rows: torch.Tensor, ranks: Sequence[int], group: Any
+) -> None:
+    """Bytes to each of some ranks, and a row from each; this rank's own are copied."""
+    seen, own = rows.view(torch.uint8), ranks.index(dist.get_rank())
+    seen[own].copy_(bits[own])
+    others = [k for k in range(len(ranks)) if k != own]
+    swap({ranks[k]: bits[k] for k in others}, {ranks[k]: seen[k] for k in others}, group)
 
 
 def _in_pairs(x: torch.Tensor, group: Any) -> bool:
