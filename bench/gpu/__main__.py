@@ -2,9 +2,9 @@
 
     python -m bench.gpu [PART ...] [--only CASE ...] [--minutes 9.5] [--out FILE]
 
-`backends` and the root have to be on PYTHONPATH, as `make gpu` sets it. It needs torch with CUDA,
-for some parts JAX with CUDA, and nothing else: no network, no installation; `tests` runs where
-pytest is installed. Whatever is known is recorded after every part. The exit status is
+`backends` and the root have to be on PYTHONPATH, as `make gpu` sets it. It needs numpy, torch with
+CUDA, for some parts JAX with CUDA, and nothing else: no network, no installation; `tests` runs
+where pytest is installed. Whatever is known is recorded after every part. The exit status is
 
     0: if everything holds
     1: if a promise is broken, an answer is wrong, or torch does not start

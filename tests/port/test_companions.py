@@ -108,6 +108,13 @@ def test_a_link_out_of_the_directory_is_not_followed(own_llama: Path, tmp_path: 
     refused(own_llama, tmp_path / "out", text)
 
 
+def test_one_that_a_clone_has_not_fetched_is_refused(own_llama: Path, tmp_path: Path) -> None:
+    file = own_llama / "tokenizer.json"
+    file.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 9\n")
+    text = f"{file}: a pointer of Git LFS; wanted the file that `git lfs pull` puts in its place"
+    refused(own_llama, tmp_path / "out", text)
+
+
 def test_the_links_of_a_hugging_face_cache_are_followed(own_llama: Path, tmp_path: Path) -> None:
     (tmp_path / "snapshots").mkdir()
     (tmp_path / "blobs").mkdir()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.file_names import refuse_outside
+from xlayout.port.formats.git_lfs import refuse_pointer
 
 if TYPE_CHECKING:
     from xlayout.port.formats import Source
@@ -43,7 +44,8 @@ def find_companions(source: Source, /) -> dict[str, Path]:
     """Return the files beside a checkpoint's config that are copied to the output, by name.
 
     Raises:
-        FormatError: One is a link that leaves its directory, or cannot be read.
+        FormatError: One is a link that leaves its directory, cannot be read, or is a pointer of Git
+            LFS.
     """
     if source.home is None:
         return {}
@@ -55,6 +57,7 @@ def find_companions(source: Source, /) -> dict[str, Path]:
             path.open("rb").close()
         except PermissionError as error:
             raise FormatError(f"{path}: {error.strerror}; wanted a readable file") from error
+        refuse_pointer(path)
     return found
 
 
