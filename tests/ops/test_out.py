@@ -246,8 +246,9 @@ def test_refuses_an_out_that_is_read_only() -> None:
     refused(Numpy(), out, ShapeError, "out: cannot be written: it is read-only")
 
 
-def test_refuses_to_write_into_jax() -> None:
-    out = jnp.zeros((3, 2), jnp.int32)
+@pytest.mark.parametrize("shape", [(3, 2), (2, 2)], ids=["right", "wrong"])
+def test_refuses_to_write_into_jax(shape: tuple[int, ...]) -> None:
+    out = jnp.zeros(shape, jnp.int32)
     refused(Jax(), out, TypeError, "out: cannot be written: jax arrays are immutable")
 
 

@@ -228,6 +228,8 @@ def _into(
             raise TypeError(
                 f"out: a {type(y).__name__}; wanted the framework of the input, {backend.name}"
             )
+        if backend.immutable:
+            raise TypeError(f"out: cannot be written: {backend.refusal(y, arrays)}")
         if tuple(y.shape) != shape or its != kind:
             raise ShapeError(
                 f"out: {y.dtype} {tuple(y.shape)} on {its[1]}; wanted {kind[0]} {shape} on "
@@ -235,7 +237,7 @@ def _into(
             )
         why = backend.refusal(y, arrays)
         if why is not None:
-            raise (TypeError if backend.immutable else ShapeError)(f"out: cannot be written: {why}")
+            raise ShapeError(f"out: cannot be written: {why}")
     for number, y in enumerate(outputs):
         others = (*outputs[:number], *outputs[number + 1 :])
         if others and backend.refusal(y, others) is not None:
