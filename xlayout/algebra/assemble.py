@@ -219,6 +219,7 @@ class _Assembly:
         peeled: list[Shape],
         sizes: list[int],
     ) -> int | None:
+        """Groups that do not overlap along an axis: concatenate them, with filler between them."""
         parts, at = [], 0
         for low, high, members in groups:
             if low > at:
@@ -276,15 +277,17 @@ class _Assembly:
 
 
 def _covers(offset: int, runs: Sequence[Run], size: int) -> bool:
+    """Whether runs from an offset on fill an axis."""
     return offset == 0 and math.prod(r.n for r in runs) == size
 
 
 def _shape(peeled: Sequence[Shape], sizes: Sequence[int]) -> Shape:
+    """The axes of a value: for every output axis its peeled runs, then its size inside them."""
     return tuple(n for outer, size in zip(peeled, sizes, strict=True) for n in (*outer, size))
 
 
 def _position(peeled: Sequence[Shape], axis: int) -> int:
-    """The index in that shape of the size of an axis."""
+    """The index in `_shape(peeled, sizes)` of the size of an axis."""
     return sum(len(outer) + 1 for outer in peeled[:axis]) + len(peeled[axis])
 
 

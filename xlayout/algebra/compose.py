@@ -52,8 +52,8 @@ def restrict(
 ) -> tuple[Piece, ...]:
     """The pairs between a range of the inputs and one of the outputs, relative to their starts.
 
-    Where a range has all of them, as that of an only array, nothing is composed: that would look
-    at every pair of loops.
+    A range that holds all pairs, as that of a side with one array does, is not applied: composing
+    would look at every pair of loops.
     """
     pieces = tuple(pieces)
     if inputs is not None:

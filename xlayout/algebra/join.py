@@ -188,11 +188,12 @@ def _first(step: int, period: int, low: int, high: int) -> int | None:
     return None if turns is None else -(-(low + turns * period) // step)
 
 
-def _periods(box: Side, per: int) -> Iterator[Side]:
+def _periods(box: Side, count: int) -> Iterator[Side]:
+    """A box cut into whole periods of `count` outer steps, as one box, and the rest."""
     y, x, steps = box
     n, stride, carried = steps[0]
-    whole, rest = divmod(n, per)
-    yield y, x, ((whole, per * stride, per * carried), (per, stride, carried), *steps[1:])
+    whole, rest = divmod(n, count)
+    yield y, x, ((whole, count * stride, count * carried), (count, stride, carried), *steps[1:])
     if rest:
-        done = whole * per
+        done = whole * count
         yield y + done * stride, x + done * carried, ((rest, stride, carried), *steps[1:])

@@ -74,6 +74,7 @@ def _order(piece: Piece) -> tuple[int, int]:
 
 
 def _push(swept: list[Piece], piece: Piece) -> None:
+    """Append a piece, fused with one of the last few if it fits; what results may fuse again."""
     for back in range(len(swept) - 1, max(-1, len(swept) - 1 - _NEAR), -1):
         fused = _fuse(swept[back], piece)
         if fused is not None:
@@ -103,5 +104,6 @@ def _fuse(p: Piece, q: Piece) -> Piece | None:
 
 
 def _stepped(p: Piece, loop: Loop) -> Piece | None:
+    """A piece inside one more loop; None if the loop would overlap the others."""
     loops = (*p.loops, loop)
     return Piece(p.in_offset, p.out_offset, loops) if are_nested(loops) else None

@@ -65,6 +65,13 @@ _Tree = list["tuple[int, Run] | list[_Tree]"]
 
 @dataclass
 class _Naming:
+    """The boxes, and which of their runs share a name, as a union-find forest.
+
+    Attributes:
+        found: the boxes; (number of the box, run) identifies a run.
+        same: the parent of each run in the forest; a run without one is a root.
+    """
+
     found: list[Box]
     same: dict[tuple[int, Run], tuple[int, Run]] = field(default_factory=dict)
 
@@ -85,6 +92,7 @@ class _Naming:
         return axes
 
     def _axis(self, places: list[_Place], size: int, *, inputs: bool) -> _Tree | None:
+        """The product of one axis, or None: all places alike, side by side, or periods of those."""
         shapes = {
             (start, tuple((r.n, _step(r, inputs)) for r in runs)) for _, start, runs in places
         }
@@ -121,12 +129,14 @@ class _Naming:
         return [(places[0][0], places[0][2][0]), *rest]
 
     def _unite(self, places: list[_Place]) -> None:
+        """Give the runs of all places the names of those of the first."""
         first, _, runs = places[0]
         for i, _, others in places[1:]:
             for a, b in zip(runs, others, strict=True):
                 self.same[self._root((i, b))] = self._root((first, a))
 
     def _root(self, run: tuple[int, Run]) -> tuple[int, Run]:
+        """The run whose name a run has."""
         while self.same.get(run, run) != run:
             run = self.same[run]
         return run

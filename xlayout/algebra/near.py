@@ -1,4 +1,4 @@
-"""Near: which of many boxes another one may meet, found without a look at each.
+"""Near: which of many boxes another one may meet, found without looking at each.
 
 Boxes that lie side by side are told apart by where they begin and end. Those that repeat with one
 stride, as what is put together along a last axis does, lie side by side within it.

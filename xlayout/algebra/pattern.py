@@ -175,12 +175,13 @@ def _check_branches(pattern: Pattern) -> None:
 def _by_names(pattern: Pattern, *, output: bool) -> dict[_Key, int]:
     """Where the branches of a side begin, by their names.
 
-    None has a name twice, and no two have the same names.
+    Raises:
+        PatternError: for a branch that has a name twice, or two that have the same names.
     """
     found: dict[_Key, int] = {}
     arrays = pattern.outputs if output else pattern.inputs
     for number, choice in ((k, way) for k, array in enumerate(arrays) for way in _choices(array)):
-        # Only an array has no names: a segment must have one.
+        # A whole array may be without names; a segment has at least one.
         begin = choice[0].at if choice else pattern.position(number, output=output)
         here: set[str] = set()
         for n in choice:
