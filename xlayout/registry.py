@@ -19,7 +19,8 @@ SERVED: dict[type, Backend] = {}
 """Type -> backend, for the types seen so far; looking here first is cheaper than `backend_of`."""
 
 
-# Of default values and of each function Dynamo would check, on every call, that they are the same.
+# Dynamo traces this shorter form: on every call it checks that each function and each default value
+# that it has traced is still the same.
 @dynamo_reads(lambda x, *name: _builtin(_root(type(x))) or _find(type(x), *name))
 def backend_of(x: Any, name: str = "x") -> Backend:
     """The backend that serves `x`.

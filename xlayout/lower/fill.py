@@ -34,7 +34,7 @@ _FLOATS = {
 }
 
 _WITHOUT_NAN = "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"
-_COUNTED = "int", "uint", "datetime64", "timedelta64"
+_INTEGERS = "int", "uint", "datetime64", "timedelta64"  # how names of integer dtypes begin
 
 
 def check_fill(dtype: Any, value: Any, argument: str = "fill") -> None:
@@ -71,7 +71,7 @@ def _wanted(name: str, value: Any) -> str | None:
         return None if value == 0 else "0, for bytes that are all zero"
     if name.startswith("key<"):
         return "none: random keys are no numbers, so fill jax.random.key_data(x) instead"
-    if name.startswith(_COUNTED):
+    if name.startswith(_INTEGERS):
         bits = _digits(name) if "int" in name else 64
         low, high = (
             (0, 2**bits - 1) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
@@ -84,6 +84,7 @@ def _wanted(name: str, value: Any) -> str | None:
 
 
 def _wanted_in_floats(name: str, value: Any) -> str | None:
+    """The same for floats and complex numbers; nothing is asked of a dtype that is not known."""
     if name in _FLOATS:
         most, infinite = _FLOATS[name]
         # Dynamo cannot take the real part of a symbolic number.

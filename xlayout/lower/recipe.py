@@ -42,6 +42,7 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         each = _written(layout, backend, direct)
         if len(layout.out_shapes) == 1:
             return each
+        # Where copies are batched, as on a GPU, one `move` makes all outputs.
         at_once = _by_pieces(layout, backend, fill, each)
         return lambda x: each(x) if backend.batch_strides((x,)) is None else at_once(x)
     program, steps = _program(layout, backend, fill)
@@ -97,7 +98,7 @@ def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
 
 
 def _joined(layout: Layout, steps: Sequence[Step]) -> int | None:
-    """The axis of the concatenation, if the whole program is one, and of long rows."""
+    """The axis of the concatenation, if the whole program is one, and joins long rows."""
     found = [step for step in steps if step[0] != "reshape"]
     if len(found) != 1 or found[0][0] not in ("concatenate", "stack"):
         return None

@@ -60,6 +60,7 @@ def _rewritten(
 
 
 def _copy(writer: Writer, step: Step, layout: Layout) -> int:
+    """Write any other step as it is."""
     verb, sources, argument = step
     if verb == "gather":
         return writer.step(verb, sources, argument, layout.out_shapes[argument[0]])
@@ -74,6 +75,7 @@ def _copy(writer: Writer, step: Step, layout: Layout) -> int:
 def _concatenate(
     writer: Writer, parts: tuple[int, ...], axis: int, outputs: Sequence[Shape]
 ) -> int:
+    """Concatenate by the fewest steps: one "pad", one "stack", or one reshape after it."""
     kept = [k for k, part in enumerate(parts) if _verb(writer, part) != "full"]
     if len(kept) == 1:
         sizes = [writer.shapes[part][axis] for part in parts]
@@ -116,6 +118,7 @@ def _axis_after(rows: int, shapes: Sequence[Shape]) -> int | None:
 
 
 def _own(writer: Writer, number: int) -> int:
+    """The value in memory of its own: itself if fresh, else copied before its last reshape."""
     shape = writer.shapes[number]
     if _drops_axes(writer, number):
         return writer.step("own", (number,), (), shape)

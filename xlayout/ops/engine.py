@@ -156,6 +156,7 @@ class Engine:
         return result
 
     def _keep_write(self, asked: CallKey, layout: Layout, own: dict[str, Any]) -> None:
+        """Cache a function that writes into the `out` of later calls like this one."""
         x, args, given = asked
         backend = backend_of(x[0] if args is None else x)
         there = backend.find(self.runs, *asked)  # it was found, but could not write these arrays

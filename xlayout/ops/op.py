@@ -55,7 +55,7 @@ class OneToOne(Protocol[P]):
 
 
 class OneToMany(Protocol[P]):
-    """One array in, a tuple out; numpy's type says the rank, which may be another there."""
+    """One array in, a tuple out. numpy's types include a rank, which the results need not share."""
 
     __name__: str
 
@@ -91,7 +91,7 @@ class ThreeToOne(Protocol[P]):
 
 
 class ManyToOne(Protocol[P]):
-    """A sequence of arrays in, one out; numpy's type says the rank, which may be another there."""
+    """A sequence of arrays in, one out; numpy's overload drops the rank, as in `OneToMany`."""
 
     __name__: str
 
@@ -221,8 +221,8 @@ def on_shapes(
 def strict(function: Callable[..., Layout], *, shapes: bool = False) -> Callable[..., Layout]:
     """`function` with unknown options refused, which its `**_options` would accept.
 
-    For arrays, an engine has removed the options of every op before, and errors list them as valid;
-    on `shapes` they are not valid.
+    On arrays the options of every op are valid too: errors list them, although the engine takes
+    them out before it calls this. On `shapes` they are refused.
     """
     parameters = inspect.signature(function).parameters.values()
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
