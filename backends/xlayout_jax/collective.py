@@ -72,7 +72,7 @@ def sharding_of(x: Any, /) -> NamedSharding:
     return sharding
 
 
-def beside(x: Any, many: Any, /) -> Any | None:
+def replicated_beside(x: Any, many: Any, /) -> Any | None:
     """`x` on every device of another array's mesh; None where JAX would not put it there either."""
     held = primal(x)
     if isinstance(held, jax.Array) and held.committed:
@@ -96,8 +96,8 @@ def same_ranks(mesh: Any, other: Any, /) -> bool:
     return not known or mesh.devices.tolist() == other.devices.tolist()
 
 
-def mesh_said(mesh: Any, /) -> str:
-    """A mesh in words: its axes, and its devices in order."""
+def describe_mesh(mesh: Any, /) -> str:
+    """A mesh, for error messages: its axes, and its devices in order."""
     axes = " ".join(f"{name}={n}" for name, n in mesh.shape.items())
     if not isinstance(mesh, Mesh):
         return f"({axes})"
@@ -249,13 +249,13 @@ def moved(source: NamedSharding, target: NamedSharding, /) -> Step:
     return by_twin(make, (source,), (target,))
 
 
-def lay(x: Any, sharding: NamedSharding, /) -> Any:
+def redistributed(x: Any, sharding: NamedSharding, /) -> Any:
     """`x` under another sharding, by the collectives that XLA chooses."""
-    return _laying(sharding)(x)
+    return _redistribution(sharding)(x)
 
 
 @lru_cache(1024)
-def _laying(sharding: NamedSharding) -> Callable[[Any], Any]:
+def _redistribution(sharding: NamedSharding) -> Callable[[Any], Any]:
     return jax.jit(lambda x: constrained(x, sharding))
 
 

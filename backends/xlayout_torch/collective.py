@@ -31,7 +31,7 @@ def on_one_device(x: Any, /) -> bool:
     return not isinstance(x, DTensor)
 
 
-def beside(_x: Any, _many: DTensor, /) -> None:
+def replicated_beside(_x: Any, _many: DTensor, /) -> None:
     """None: torch puts no tensor on other devices by itself."""
 
 
@@ -68,8 +68,8 @@ def is_carried(dtype: torch.dtype, /) -> bool:
     return dtype in _CARRIED
 
 
-def mesh_said(mesh: DeviceMesh, /) -> str:
-    """A mesh in words."""
+def describe_mesh(mesh: DeviceMesh, /) -> str:
+    """A mesh, for error messages."""
     return str(mesh)
 
 
@@ -180,7 +180,7 @@ def made_again() -> Iterator[None]:
             meta["recompute"] = before
 
 
-def lay(x: Any, placements: Sequence[Placement], /) -> DTensor:
+def redistributed(x: Any, placements: Sequence[Placement], /) -> DTensor:
     """`x` under other placements, by DTensor's own collectives."""
     made: DTensor = x.redistribute(x.device_mesh, placements)
     return made

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 import xlayout as xl
 from xlayout.errors import LayoutError, ShapeError, ShardingError
 from xlayout.shard import Mesh, Sharding, Split, plan_reshard, wire_bytes
-from xlayout.shard.sharded import falls, run_sharded
+from xlayout.shard.sharded import propagated, run_sharded
 
 W = (32, 8)
 TP = Mesh(4, "tp")
@@ -36,13 +36,14 @@ def values(shape: tuple[int, ...]) -> np.ndarray:
 
 def test_data_falls_where_nothing_moves() -> None:
     fused = Sharding(TP, ("tp",), splits={0: Split(segments=2)})
-    assert falls(xl.Layout.permute(W, (1, 0)), [ROWS]) == (Sharding(TP, (None, "tp")),)
-    assert falls(xl.interleave.layout(W), [fused]) == (ROWS,)
-    assert falls(xl.deinterleave.layout(W), [ROWS]) == (fused,)
-    assert falls(xl.interleave.layout((12,)), [ROWS]) is None
-    assert falls(xl.Layout.slice((24, 5), 0, 6), [ROWS]) is None  # copies would have to be made
+    assert propagated(xl.Layout.permute(W, (1, 0)), [ROWS]) == (Sharding(TP, (None, "tp")),)
+    assert propagated(xl.interleave.layout(W), [fused]) == (ROWS,)
+    assert propagated(xl.deinterleave.layout(W), [ROWS]) == (fused,)
+    assert propagated(xl.interleave.layout((12,)), [ROWS]) is None
+    # Copies would have to be made.
+    assert propagated(xl.Layout.slice((24, 5), 0, 6), [ROWS]) is None
     qkv = xl.fuse_qkv.layout((16, 2), (8, 2), (8, 2), heads=8, kv_heads=4)
-    assert falls(qkv, [ROWS] * 3) == (ROWS,)
+    assert propagated(qkv, [ROWS] * 3) == (ROWS,)
 
 
 LANDS = {

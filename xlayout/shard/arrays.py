@@ -84,9 +84,9 @@ def _on_one_mesh(arrays: Sequence[Any]) -> Sequence[Any]:
     if not (True in spread and False in spread):
         return arrays
     many = spread.index(True)
-    own = backend_module(backend_of(arrays[many]).name, "collective")
+    framework = backend_module(backend_of(arrays[many]).name, "collective")
     several = [
-        own.beside(x, arrays[many]) if where is False else x
+        framework.replicated_beside(x, arrays[many]) if where is False else x
         for x, where in zip(arrays, spread, strict=True)
     ]
     one = next((k for k, x in enumerate(several) if x is None), None)
@@ -104,8 +104,8 @@ def _sharded_array(x: Any, given: Any) -> ShardedArray:
         shape = tuple(map(index, x.shape))  # may be dynamic under a compiler
         found = ShardedArray(x, "torch", shape, known, x.device_mesh)
     else:
-        own = backend_module("jax", "collective")
-        kind, mesh = own.view(x)
+        jax = backend_module("jax", "collective")
+        kind, mesh = jax.view(x)
         if kind == "part":
             return _part(x, mesh, given)
         if kind == "batched":
@@ -116,7 +116,7 @@ def _sharded_array(x: Any, given: Any) -> ShardedArray:
             )
         if kind == "automatic":
             return _on_automatic_axes(x, mesh, given)
-        named = own.sharding_of(x)
+        named = jax.sharding_of(x)
         found = ShardedArray(x, "jax", tuple(x.shape), Sharding.from_jax(named), named.mesh)
         check_order(x, named.mesh, found.sharding, "x")
     if given is not None:
@@ -131,7 +131,7 @@ def _sharded_array(x: Any, given: Any) -> ShardedArray:
 
 def _on_automatic_axes(x: Any, mesh: Any, given: Any) -> ShardedArray:
     """A tracer on automatic axes, constrained to the sharding that was given."""
-    own = backend_module("jax", "collective")
+    jax = backend_module("jax", "collective")
     if given is None:
         raise TypeError(
             f"x: {x.aval} is traced on {mesh}, where a tracer does not know its sharding; say it "
@@ -140,7 +140,7 @@ def _on_automatic_axes(x: Any, mesh: Any, given: Any) -> ShardedArray:
     given = given.to_jax(mesh) if isinstance(given, Sharding) else given
     sharding, named = by_jax(given, mesh, "in_sharding")
     check_order(x, named.mesh, sharding, "in_sharding")
-    return ShardedArray(own.constrained(x, named), "jax", tuple(x.shape), sharding, named.mesh)
+    return ShardedArray(jax.constrained(x, named), "jax", tuple(x.shape), sharding, named.mesh)
 
 
 def _part(x: Any, mesh: Any, given: Any) -> ShardedArray:

@@ -123,6 +123,7 @@ class Blocks:
 
 
 def _start(held: _Held, rank: int, array: int) -> int:
+    """The first address of one of the arrays that a rank holds, which lie one after another."""
     return sum(map(math.prod, held(rank)[:array])) if array else 0
 
 
@@ -137,6 +138,7 @@ def _all(
 
 
 def _strip(piece: Piece, arrays: tuple[int, int], step: int, copies: list[int]) -> _Strip:
+    """A piece between addresses of `spread`, with loops over ranks and over elements apart."""
     (sender, at), (receiver, there) = divmod(piece.in_offset, step), divmod(piece.out_offset, step)
     jumps = [(n, (*_parted(x, step), *_parted(z, step))) for n, x, z in piece.loops]
     from_sender, from_receiver = defaultdict(list), defaultdict(list)

@@ -28,7 +28,7 @@ def on_devices(
     arrays: tuple[ShardedArray, ...], layout: Layout, dst: tuple[Sharding, ...], fill: Any
 ) -> tuple[Any, ...]:
     """A layout on JAX arrays; inside `shard_map`, on the parts of one device."""
-    own = backend_module("jax", "collective")
+    jax = backend_module("jax", "collective")
     src = tuple(a.sharding for a in arrays)
     xs = tuple(a.x for a in arrays)
     made: tuple[Any, ...]
@@ -52,7 +52,7 @@ def on_devices(
         return run(*gradients)  # type: ignore[no-any-return]
 
     filled = partial(forward, fill=fill) if layout.has_holes else None
-    made = own.linear(forward, backward, xs, filled)
+    made = jax.linear(forward, backward, xs, filled)
     return made
 
 
@@ -67,20 +67,20 @@ def _on_arrays(
     _fill_repr: str,
 ) -> Any:
     """The program on whole arrays; `_fill_repr` keeps equal fills apart: 0, -0.0 and False."""
-    own = backend_module("jax", "collective")
+    jax = backend_module("jax", "collective")
     plan = _plan(parts, src, dst)
     stays = plan.layout.is_identity and parts[0] == parts[1] and len(src) == 1
     if stays and least_by_xla(src[0], dst[0]):
-        return own.moved(*sources, *targets)
-    return own.spmd(*_steps(plan, fill), sources, targets)
+        return jax.moved(*sources, *targets)
+    return jax.spmd(*_steps(plan, fill), sources, targets)
 
 
 @lru_cache(1024)
 def _sums(parts: Parts, sources: tuple[Any, ...]) -> Any:
     """The transpose of a layout that repeats elements: XLA works out the sums."""
-    own = backend_module("jax", "collective")
-    back = own.transposed(_step(Layout._of(parts), 0), parts[0])
-    return own.automatic(back, sources)
+    jax = backend_module("jax", "collective")
+    back = jax.transposed(_step(Layout._of(parts), 0), parts[0])
+    return jax.automatic(back, sources)
 
 
 @lru_cache(1024)

@@ -76,14 +76,15 @@ def _summed(gradient: Any, held: ShardedArray, gone: tuple[str, ...], rank: int)
 
     # Each plan sends between ranks that agree along the mesh axes that are partial.
     copies = torch.copies(gradient.placements)
-    local = torch.local(torch.lay(gradient, partly(copies, partial)))
+    local = torch.local(torch.redistributed(gradient, partly(copies, partial)))
     current = Sharding.from_torch(mesh, copies, len(shape))
     if current != whole:
         (local,) = run_part(_plan(shape, current, whole), [local], rank, mesh)
     if summed:
         local = _back(local, _plan(shape, src, whole), summed, rank, mesh)
     made = torch.whole(local, mesh, partly(held.native(src), partial.difference(gone)), shape)
-    return torch.lay(made, held.native(src))  # sums what is still partial, now that it is small
+    # Sums what is still partial, now that it is small.
+    return torch.redistributed(made, held.native(src))
 
 
 def _along(part: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -> Any:

@@ -48,6 +48,7 @@ def regions(shardings: tuple[Sharding, ...], shapes: tuple[Shape, ...]) -> tuple
 
 
 def _boxes(sharding: Sharding, shape: Shape) -> dict[tuple[Runs, ...], tuple[int, ...]]:
+    """{the ranges along each axis: the ranks that hold them} of the regions of one array."""
     mesh = sharding.mesh
     at_place = [_atoms(sharding, k, n) for k, n in enumerate(sharding.shape(shape))]
     holders: dict[tuple[Runs, ...], list[int]] = defaultdict(list)

@@ -58,7 +58,7 @@ def in_rounds(messages: Sequence[Message], ranks: int) -> tuple[Round, ...]:
     quantum, most = math.gcd(*sizes), 4 * (ranks - 1)
     if _degree(remote, sizes, ranks) <= most * quantum:
         rounds = _coloured(remote, sizes, quantum)
-        if len(rounds) <= most:  # which takes more now and then than its busiest rank
+        if len(rounds) <= most:  # the busiest rank alone would need no more, but others may clash
             return rounds
     return tuple(_peeled(remote, sizes))
 

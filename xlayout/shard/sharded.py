@@ -23,7 +23,7 @@ from xlayout.shard.sharded_array import ShardedArray
 from xlayout.shard.sharding import Sharding
 from xlayout.shard.targets import by_framework, can_hold, chooses, targets_of
 
-__all__ = ["falls", "run_layout", "run_op", "run_sharded"]
+__all__ = ["propagated", "run_layout", "run_op", "run_sharded"]
 
 
 def run_sharded(
@@ -170,8 +170,8 @@ def _plain(layout: Layout, fill: Any, _fill_repr: str) -> Callable[..., tuple[An
     return lambda *xs: results_of(layout, xs, fill)
 
 
-def falls(layout: Layout, src: Sequence[Sharding]) -> tuple[Sharding, ...] | None:
-    """Where the data falls: result shardings under which nothing moves, if there are any."""
+def propagated(layout: Layout, src: Sequence[Sharding]) -> tuple[Sharding, ...] | None:
+    """The result shardings under which nothing moves: where the data falls; None if none exist."""
     nowhere = Sharding(src[0].mesh, ())
     try:
         found = plan_reshard(layout.inverse(), nowhere, tuple(src)).pullback()
@@ -213,7 +213,7 @@ def _evident(
     layout: Layout, first: ShardedArray, src: tuple[Sharding, ...]
 ) -> tuple[Sharding, ...] | None:
     """Where the data falls, else the first input's sharding; None if neither is possible."""
-    found = falls(layout, src)
+    found = propagated(layout, src)
     if found is not None and _hold(first, found, layout.out_shapes):
         return found
     same = (src[0],) * len(layout.out_shapes)
@@ -237,9 +237,9 @@ def _nearest(
 def _misread(x: ShardedArray) -> bool:
     """Whether the framework's own ops fail on an array, or mix up its parts.
 
-    Torch's ops cannot regroup an axis of one element that is cut, nor one that several mesh axes
-    cut, of which they miscount the parts; they assume that ranks ascend, and send no array of some
-    dtypes. XLA sends garbage for some.
+    Torch's ops cannot regroup a cut axis of one element, and miscount the parts of an axis that
+    several mesh axes cut; they assume that ranks ascend; and they cannot send some dtypes. XLA
+    sends garbage for some.
     """
     if x.framework == "jax":
         return _is_mistaken(x)
@@ -265,4 +265,5 @@ def _keeps_axes(layout: Layout) -> bool:
 
 
 def _hold(x: ShardedArray, shardings: Sequence[Sharding], shapes: Sequence[Shape]) -> bool:
+    """Whether the framework can express all of these; see `can_hold`."""
     return all(can_hold(x, to, shape) for to, shape in zip(shardings, shapes, strict=True))

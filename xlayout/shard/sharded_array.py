@@ -34,8 +34,8 @@ class ShardedArray:
 
     def cast(self, dtype: Any) -> ShardedArray:
         """The array in another dtype."""
-        own = backend_module(self.framework, "collective")
-        return replace(self, x=own.cast(self.x, own.dtype_named(dtype)))
+        framework = backend_module(self.framework, "collective")
+        return replace(self, x=framework.cast(self.x, framework.dtype_named(dtype)))
 
     def native(self, sharding: Sharding) -> Any:
         """A sharding on the mesh of this array, as placements or as a NamedSharding."""
@@ -50,5 +50,5 @@ class ShardedArray:
 
     def describe_mesh(self, mesh: Any) -> str:
         """A mesh of the framework, for error messages."""
-        text: str = backend_module(self.framework, "collective").mesh_said(mesh)
+        text: str = backend_module(self.framework, "collective").describe_mesh(mesh)
         return text

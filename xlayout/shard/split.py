@@ -146,6 +146,7 @@ class Split:
         return runs
 
     def _part(self, n: int, cuts: Cuts, unit: int, copies: int, axis: int) -> list[range]:
+        """The part of one segment, of `n` elements."""
         ranks = math.prod(count for count, _, _ in cuts)
         if ranks % copies:
             raise SizeError(
@@ -157,10 +158,11 @@ class Split:
         at = 0
         for count, here, _ in cuts:
             at = at * count + here
-        edges = self._cuts(n, ranks // copies, unit, axis)
+        edges = self._checked_edges(n, ranks // copies, unit, axis)
         return [range(edges[at // copies], edges[at // copies + 1])]
 
-    def _cuts(self, n: int, parts: int, unit: int, axis: int) -> tuple[int, ...]:
+    def _checked_edges(self, n: int, parts: int, unit: int, axis: int) -> tuple[int, ...]:
+        """Where each part begins, and where the last ends, if the rule or the sizes allow that."""
         what = f"cannot shard axis {axis} = {n} into {parts}"
         if self.sizes is not None:
             if len(self.sizes) != parts or sum(self.sizes) != n:

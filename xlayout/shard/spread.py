@@ -29,10 +29,13 @@ Owners = tuple[tuple[int, int], ...]
 axis hold the same."""
 
 _Loops = tuple[tuple[int, int, int, int], ...]
+"""((n, position step, rank step, storage step), ...)"""
+
 _Form = tuple[int, _Loops]
+"""(stored at, loops): what strands have in common that differ only in position and rank."""
 
 Strand = tuple[int, int, int, _Loops]
-"""(position on the axis, rank, stored at, ((n, position step, rank step, storage step), ...))"""
+"""(position on the axis, rank, stored at, loops): ranges of one axis, and who stores them where."""
 
 Along = dict[int, list[tuple[Strand, int]]]
 """{elements of an axis that a rank stores: [(strand, how many neighbours hold it), ...]}."""
@@ -86,6 +89,7 @@ def places_in(mesh: Mesh, owners: Owners) -> list[int]:
 
 
 def _along(sharding: Sharding, axis: int, n: int) -> Along:
+    """The strands of one axis, by how much of it a rank stores: one length if it is cut evenly."""
     mesh, axes, split = sharding.mesh, sharding.axes(axis), sharding.split(axis)
     counts = sharding.counts(axis)
     steps = tuple(row_major(mesh.shape)[a] for a in axes)
@@ -131,6 +135,7 @@ def _strands(
     counts: Sequence[int],
     steps: Sequence[int],
 ) -> Iterator[tuple[Strand, int]]:
+    """The strands of an axis that is cut evenly: one for each run of equal segments."""
     position = at = 0
     for (size, g, part), alike in itertools.groupby(
         (size, g, part) for (size, g), part in zip(segments, parts, strict=True)

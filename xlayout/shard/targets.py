@@ -159,9 +159,9 @@ def by_framework(
     dst: Sequence[Sharding],
 ) -> tuple[Any, ...]:
     """The results of `run` by the framework's own ops, in these shardings."""
-    own = backend_module(held.framework, "collective")
+    framework = backend_module(held.framework, "collective")
     to = tuple(held.native(sharding) for sharding in dst)
     if not chooses(held):
-        made: tuple[Any, ...] = own.automatic(run, to)(*xs)
+        made: tuple[Any, ...] = framework.automatic(run, to)(*xs)
         return made
-    return tuple(own.lay(y, t) for y, t in zip(run(*xs), to, strict=True))
+    return tuple(framework.redistributed(y, t) for y, t in zip(run(*xs), to, strict=True))
