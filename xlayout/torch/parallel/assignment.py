@@ -120,6 +120,7 @@ def weights_of(model: nn.Module, plan: TensorPlan) -> list[Weight]:
 
 
 def _communication(weight: Weight) -> Any:
+    """What a rule says of a whole layer: the same for all parameters of it."""
     rule = weight.placed.rule
     return rule and (rule.cut, rule.features, rule.gather, rule.scatter, rule.partial_grads)
 
@@ -130,14 +131,25 @@ def assignments(
     """All modules that have to communicate.
 
     Raises:
-        ShardingError: for a module that cannot run so.
+        ShardingError: for a module that cannot run in parts.
     """
     refuse_computed(model, plan.rules)
+    cut = [weight for weight in weights if weight.axis is not None]
+    for weight in cut:
+        for owner in (weight.owner, _parent(weight.owner)):
+            refuse_function(owner, model.get_submodule(owner))
+    found = _assigned(model, plan, weights, group)
+    for name in dict.fromkeys(_parent(weight.owner) for weight in cut):
+        refuse_exact(name, model.get_submodule(name))
+    _refuse_uncut(weights, found)
+    return list(found.values())
+
+
+def _assigned(
+    model: nn.Module, plan: TensorPlan, weights: Sequence[Weight], group: TPGroup
+) -> dict[int, Assignment]:
+    """The assignments, by the `id` of their module."""
     found: dict[int, Assignment] = {}
-    for weight in weights:
-        if weight.axis is not None:
-            for owner in (weight.owner, _parent(weight.owner)):
-                refuse_function(owner, model.get_submodule(owner))
     summed = _summed(model, plan)
     cut = {id(weight.module) for weight in weights if weight.axis is not None}
     # The sharded matrix of a layer determines its role, whatever the plan lists before it.
@@ -162,22 +174,26 @@ def assignments(
             found[id(module)].counted[weight.leaf] = _counted(
                 weight.placed, weight.axis, group.rank
             )
-    for name in dict.fromkeys(
-        _parent(weight.owner) for weight in weights if weight.axis is not None
-    ):
-        refuse_exact(name, model.get_submodule(name))
-    inside = {_parent(weight.owner) for weight in weights if _leaves_outputs_sharded(weight)}
-    around = {
-        _parent(w.owner) for w in weights if _leaves_outputs_sharded(w) and w.leaf == "weight"
-    }
+    return found
+
+
+def _refuse_uncut(weights: Sequence[Weight], found: dict[int, Assignment]) -> None:
+    """Refuse parameters that are whole on every rank, but used on what only one rank has.
+
+    They are in a layer that is cut; or no rule names them, and they are beside a layer that leaves
+    its outputs sharded.
+    """
+    cut = {id(weight.module) for weight in weights if weight.axis is not None}
+    sharded = [weight for weight in weights if _leaves_outputs_sharded(weight)]
+    parents = {_parent(weight.owner) for weight in sharded}
+    parents_of_matrices = {_parent(weight.owner) for weight in sharded if weight.leaf == "weight"}
     for weight in weights:
         if weight.axis is None and id(weight.module) in cut:
             refuse_whole(weight, found[id(weight.module)].role)
-        if weight.placed.rule is None and _parent(weight.owner) in inside:
+        if weight.placed.rule is None and _parent(weight.owner) in parents:
             refuse_between(weight)
-        if weight.placed.rule is None and weight.owner in around:
+        if weight.placed.rule is None and weight.owner in parents_of_matrices:
             refuse_beside(weight)
-    return list(found.values())
 
 
 def _parent(owner: str) -> str:
@@ -192,6 +208,7 @@ def _leaves_outputs_sharded(weight: Weight) -> bool:
 
 
 def _summed(model: nn.Module, plan: TensorPlan) -> set[int]:
+    """The `id`s of the modules whose results a rule has summed."""
     rules = [rule for rule in plan.rules if rule.cut == "sum"]
     return {
         id(module)
@@ -208,6 +225,7 @@ def _has_part_of_gradient(placed: Placed) -> bool:
 
 
 def _copies(placed: Placed, rank: int) -> Copies:
+    """The part of a parameter on a rank, of which other ranks hold copies."""
     if placed.axis is None:
         return Copies()
     own = placed.sharding.layout(rank, placed.shape)
@@ -215,6 +233,7 @@ def _copies(placed: Placed, rank: int) -> Copies:
 
 
 def _counted(placed: Placed, axis: int, rank: int) -> Counted:
+    """The slices of a rank's part that no lower rank holds."""
     own = placed.sharding.owned(rank, placed.shape)[axis]
     found = [
         (at, n)
@@ -250,6 +269,7 @@ def _role(
 
 
 def _of_layer(weight: Weight, axis: int, plan: TensorPlan, group: TPGroup) -> Role:
+    """The role of a layer whose matrix is cut along an axis."""
     placed, module = weight.placed, weight.module
     rule: Any = placed.rule
     runs = [placed.sharding.owned(rank, placed.shape)[axis] for rank in range(plan.parts)]

@@ -49,14 +49,14 @@ def attentions_of(model: nn.Module, weights: Sequence[Weight], plan: TensorPlan)
         for w in weights
         if w.axis is not None and w.placed.rule and w.placed.rule.cut == "row"
     ]
-    names = dict.fromkeys(_holder(weight, rows) for weight in weights if _is_of_heads(weight))
+    names = dict.fromkeys(_holder(weight, rows) for weight in weights if _makes_heads(weight))
     whole = plan.numbers.heads or 0, plan.numbers.kv_heads or 0
     found: dict[int, Attention] = {}
     for name in names:
         module = model.get_submodule(name)
         own = [weight for weight in weights if _is_in(weight.name, name)]
         inner = [(path, child) for path, child in module.named_modules(prefix=name)
-                 if _is_of_own_heads(path, own)]  # fmt: skip
+                 if _works_on_own_heads(path, own)]  # fmt: skip
         for path, child in inner:
             refuse_other_heads(path, child, whole[0])
         _refuse_modules_of_heads(name, module, whole, own)
@@ -77,8 +77,8 @@ def count_heads(attention: Attention, plan: TensorPlan, rank: int) -> None:
     slice_alibi(attention.module, whole[0], sum(n for n, _ in own[:rank]), own[rank][0])
 
 
-def _is_of_heads(weight: Weight) -> bool:
-    """Whether it makes heads, of which every rank has its own."""
+def _makes_heads(weight: Weight) -> bool:
+    """Whether a layer makes heads, of which every rank keeps its own."""
     rule = weight.placed.rule
     return rule is not None and rule.cut == "column" and not rule.gather and rule.between_heads
 
@@ -86,7 +86,7 @@ def _is_of_heads(weight: Weight) -> bool:
 def _holder(weight: Weight, rows: Sequence[str]) -> str:
     """The smallest module around a layer that also holds one that is cut by rows.
 
-    Without one it is that around the layer.
+    If there is none, the layer's parent.
     """
     layer = weight.owner if weight.leaf in ("weight", "bias") else weight.name
     around = path = layer.rpartition(".")[0]
@@ -101,7 +101,7 @@ def _is_in(name: str, module: str) -> bool:
     return not module or name.startswith(f"{module}.")
 
 
-def _is_of_own_heads(path: str, weights: Sequence[Weight]) -> bool:
+def _works_on_own_heads(path: str, weights: Sequence[Weight]) -> bool:
     """Whether a module works on a rank's own heads: not one that has only whole matrices."""
     matrices = [w for w in weights if _is_in(w.name, path) and len(w.placed.shape) > 1]
     return not matrices or any(weight.axis is not None for weight in matrices)
@@ -111,7 +111,8 @@ def _refuse_columns(weight: Weight, heads: int) -> None:
     """Refuse an embedding in attention with a column for each head, if no rule names it.
 
     Raises:
-        ShardingError: for one as T5's biases of relative positions, which all ranks would add.
+        ShardingError: for one such as T5's biases of relative positions, of which a rank must add
+            only the columns of its own heads.
     """
     columns = weight.placed.shape[1:] == (heads,)
     if columns and weight.placed.rule is None and isinstance(weight.module, nn.Embedding):
@@ -129,7 +130,7 @@ def _refuse_modules_of_heads(
     """Refuse an attention module with a list of modules, one for each head.
 
     Raises:
-        ShardingError: for such a one: every rank would use the first of them.
+        ShardingError: for such a module: every rank would use the first of the list.
     """
     cut = [weight.name for weight in weights if weight.axis is not None]
     for path, child in module.named_modules():

@@ -178,7 +178,7 @@ def refuse_between(weight: Weight) -> None:
     """Refuse a parameter between sharded layers, if no rule matches it.
 
     Raises:
-        ShardingError: for what is named like a norm of queries or keys, or an activation.
+        ShardingError: for a layer named like a norm of queries or keys, or like an activation.
     """
     layer, parameter = weight.owner.rpartition(".")[2], weight.parameter
     if parameter is None or not parameter.requires_grad:

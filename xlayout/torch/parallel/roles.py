@@ -80,7 +80,7 @@ class Row(Role):
             own = partial(self.group.scattered, features=self.scatter)
             given, named = _with_input(own, given, named)
         first = next(iter((*given, *named.values())), None)
-        _refuse_whole(module, first, transposed=self.transposed)
+        _refuse_whole_input(module, first, transposed=self.transposed)
         bias: Any = getattr(module, "bias", None)
         if bias is None:
             return self.group.summed(_tensor(forward(*given, **named), module))
@@ -154,7 +154,7 @@ def _with_input(change: Callable[[Any], Any], given: Any, named: dict[str, Any])
 
 
 def _tensor(made: Any, module: nn.Module) -> torch.Tensor:
-    """What a layer returned, if it is a tensor: of other things no part is sent."""
+    """What a layer returned, which must be a tensor: nothing else is put together from ranks."""
     if not isinstance(made, torch.Tensor):
         raise TypeError(
             f"model: a {_kind(module)} returned a {type(made).__name__}, and what it returns is "
@@ -163,11 +163,11 @@ def _tensor(made: Any, module: nn.Module) -> torch.Tensor:
     return made
 
 
-def _refuse_whole(module: nn.Module, x: Any, *, transposed: bool) -> None:
+def _refuse_whole_input(module: nn.Module, x: Any, *, transposed: bool) -> None:
     """Refuse an input with the features of all ranks.
 
     Raises:
-        ShardingError: for one that has other features than the layer has rows.
+        ShardingError: for another number of features than the layer has rows.
     """
     weight: Any = module.weight
     rows = weight.shape[-2 if transposed else -1]
@@ -231,6 +231,7 @@ def assign_role(
 
 
 def _derived(kind: type[nn.Module], leaves: tuple[str, ...]) -> Any:
+    """The class with a role that derives from a layer's own, with these parameters copied."""
     if (kind, leaves) not in _DERIVED:
         members = {leaf: property(_getter(leaf), *_setter(leaf)) for leaf in leaves}
         _DERIVED[kind, leaves] = type(f"Parallel{kind.__name__}", (WithRole, kind), members)
