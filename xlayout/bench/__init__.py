@@ -3,8 +3,8 @@
 Its modules, from the bottom up:
 
     machine                       what figures depend on besides the code
-    cases, answers                the ops that are raced; what each is to make of its elements
-    timing, pages, peak           calls that take turns; memory that is there; memory that they hold
+    cases, answers                the ops that are raced; the answer that each must give
+    timing, pages, peak           calls timed in turns; free pages at hand; the most a call holds
     words, contest                an op as one writes it by hand; the calls of one race
     by_numpy, by_torch, by_jax    these for each framework
     rows, tables                  what was measured, as values and as text

@@ -28,8 +28,10 @@ _FINITE = {
     "bfloat16": (0xBFFF, 0x2000),
     "float32": (0xBFFFFFFF, 0x20000000),
 }
-_SLAB = 64
-_STEP = 1 << 16
+"""(bits to keep, bits to set) in the exponent, so that random bits are normal numbers."""
+
+_SLAB = 64  # steps along the axis that is adjacent in the input, copied at a time
+_STEP = 1 << 16  # bytes that are compared at a time
 
 
 def elements(count: int, dtype: str) -> Bits:

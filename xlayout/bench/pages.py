@@ -1,4 +1,4 @@
-"""Pages: free memory that is really there when a call is timed that may take some."""
+"""Pages: free memory that the host backs, for calls that are timed to allocate from."""
 
 from __future__ import annotations
 

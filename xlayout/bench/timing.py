@@ -1,9 +1,9 @@
 """Timing: calls that take turns, in units of the fastest memcpy of the same round.
 
 A machine has slow moments. Within a round every call and every memcpy is timed once, in an order
-that changes from round to round, so that such a moment hits one as well as another; what is kept is
-the median over the rounds of each call's time by the fastest memcpy's. A result is let go after the
-clock has stopped.
+that changes from round to round, so that such a moment is as likely to hit one as another. What is
+kept of each call is its time divided by the fastest memcpy's, as the median over the rounds. A
+result is released after the clock has stopped.
 """
 
 from __future__ import annotations
