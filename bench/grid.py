@@ -20,7 +20,7 @@ from bench.compare import different
 from bench.plan import FAMILIES, FULL, QUICK, Grid, left_out
 from bench.record import Results, load, save
 from bench.report import parser
-from xlayout.bench.contest import installed
+from xlayout.bench.frameworks import installed
 from xlayout.bench.machine import busy, machine, processors, use_threads
 from xlayout.bench.rows import Key, Row, Work, measure, work
 from xlayout.bench.tables import peaks_table, size_text, times_table

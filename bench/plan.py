@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from xlayout.bench.cases import CASES
-from xlayout.bench.contest import FRAMEWORKS
+from xlayout.bench.frameworks import FRAMEWORKS
 from xlayout.bench.rows import Key, Row, Settings
 
 __all__ = ["FAMILIES", "FULL", "QUICK", "SIZE", "Grid", "left_out"]

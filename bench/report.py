@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.record import write_rows
-from xlayout.bench.contest import installed
+from xlayout.bench.frameworks import installed
 from xlayout.bench.machine import machine
 from xlayout.table import Table
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from xlayout.bench.command import compared
-from xlayout.bench.contest import installed
+from xlayout.bench.frameworks import installed
 from xlayout.cli import app
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from xlayout.bench import contest as contest_module
 from xlayout.bench.cases import CASES
-from xlayout.bench.contest import FRAMEWORKS, NAMES, contest, memcpys
+from xlayout.bench.contest import NAMES, memcpys
+from xlayout.bench.frameworks import FRAMEWORKS, contest
 from xlayout.bench.rows import Row, Settings, Work, measure, raced, work
 
 MB = 1 << 20

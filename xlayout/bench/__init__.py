@@ -7,6 +7,7 @@ Its modules, from the bottom up:
     timing, pages, peak           calls timed in turns; free pages at hand; the most a call holds
     words, contest                an op as one writes it by hand; the calls of one race
     by_numpy, by_torch, by_jax    these for each framework
+    frameworks                    which are installed, and the contest of each
     rows, tables                  what was measured, as values and as text
     command                       `xlayout bench`
 """

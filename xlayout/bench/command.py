@@ -58,7 +58,7 @@ def compared(ops: Iterable[str], size: int, *, threads: int, compiled: bool) -> 
         threads: how many each contender may use.
         compiled: whether `torch.compile` takes part.
     """
-    from xlayout.bench.contest import installed
+    from xlayout.bench.frameworks import installed
     from xlayout.bench.machine import machine
     from xlayout.bench.rows import Settings, measure, work
     from xlayout.bench.tables import times_table

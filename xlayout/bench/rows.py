@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from xlayout.bench.answers import UNSIGNED, Bits, answer, differs, elements
 from xlayout.bench.cases import CASES, Case, make_case
-from xlayout.bench.contest import Contest, contest
+from xlayout.bench.contest import Contest
+from xlayout.bench.frameworks import contest
 from xlayout.bench.pages import Stock
 from xlayout.bench.peak import peak_of
 from xlayout.bench.timing import Call, Timed, clock_of, race
