@@ -2,20 +2,20 @@
 
 Its modules, from the bottom up:
 
-    memory                     what of a tensor may be read, shown and written past autograd
-    kinds                      dtype and device of what a layout can move, and what it cannot
-    derivatives                whether anybody needs one with respect to a tensor's number
+    memory                     memory that may be read, shown and written past autograd
+    kinds                      dtype and device of a tensor; those that no layout can move
+    derivatives                whether one is being taken with respect to a number in a tensor
     native, small              copies by the compiled kernel: large ones, small ones
-    launches, trial            plans for the Triton kernel, started on a device, and first of all
-    cuda, batch                when it copies instead, and for many tensors at once
+    launches, trial            copies by the Triton kernel, started; tried before they are relied on
+    cuda, batch                when it copies in place of torch; many tensors at once
     relayout                   a copy of one view, by whichever is fastest
     writer                     whole layouts, by either kernel
     operation                  a layout as one operation of torch
     autograd, primitive        that operation, recorded by autograd; recorded by Dynamo
-    opaque, record             functions that Dynamo does not read; that it records as one call
-    lent, exchange             a tensor's memory, from another framework and to it
-    placement, collective      DTensors: how they lie, and what is asked of them
-    transport, pairs           elements between ranks
+    opaque, record             functions that Dynamo does not trace; that it records as one call
+    lent, exchange             memory lent by another framework; exchanged with it
+    placement, collective      the placements of DTensors; what exchanges need to know and do
+    transport, pairs           elements between ranks; between two each, over gloo
     distributed                DTensors to and from another framework
     wire                       bytes that are received, counted
 """
@@ -125,7 +125,7 @@ def tracing(*xs: Any) -> bool:
 
 
 def is_sharded(x: Any, /) -> bool | None:
-    # Its class is in a package of its own, which a program that has none never imports.
+    # By name: a program without DTensors never imports their package.
     return type(x).__name__ == "DTensor" and type(x).__module__.startswith("torch.distributed")
 
 
@@ -160,25 +160,25 @@ def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noq
 
 def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     refuse_mixed(xs)
-    return torch.cat(tuple(xs), axis).contiguous()  # it keeps a common channels-last order
+    return torch.cat(tuple(xs), axis).contiguous()  # `cat` keeps a common channels-last order
 
 
 def stack(axis: int, rank: int, /) -> Callable[..., Any]:
     def first(*xs: Any) -> Any:
         refuse_mixed(xs)
-        return torch.stack(xs)  # the number costs 0.3 us
+        return torch.stack(xs)  # to name the axis costs 0.3 us
 
     def at(*xs: Any) -> Any:
         refuse_mixed(xs)
         made = torch.stack(xs, axis)
-        return made.contiguous() if rank > 4 else made  # as `concatenate`, of images and volumes
+        return made.contiguous() if rank > 4 else made  # as in `concatenate`: images, volumes
 
     return at if axis or rank > 4 else first
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     padded = torch.constant_pad_nd(x, [0, 0] * (x.ndim - 1 - axis) + [before, after], value)
-    return padded.contiguous()  # it keeps a channels-last order
+    return padded.contiguous()  # `constant_pad_nd` keeps a channels-last order
 
 
 def expand(x: Any, shape: Sequence[Any], /) -> Any:
@@ -196,7 +196,7 @@ def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
 
 
 def fresh(x: Any, /) -> Any:
-    # To Dynamo the first says enough; and each function that it reads here it guards on every call.
+    # The first is enough for Dynamo, which guards on every call each function that it reads here.
     if _in_dynamo() or torch.compiler.is_compiling() or x.numel() <= FEW:
         return x.clone(memory_format=ROW_MAJOR)
     return copied(x)
@@ -224,7 +224,7 @@ def linear(make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] |
 
 
 def view(x: Any, offset: int, strides: Sequence[int], shape: Sequence[int], /) -> Any | None:
-    if any(step < 0 for step in strides):  # torch has none such
+    if any(step < 0 for step in strides):  # torch has no negative strides
         return None
     return x.as_strided(shape, strides, x.storage_offset() + offset)
 

@@ -20,7 +20,7 @@ from xlayout_torch.operation import parse, relayout
 __all__ = ["FROM", "GATES", "linear"]
 
 FROM = 1 << 22
-"""Bytes from which the operation is faster there and back, for one layout or another."""
+"""Bytes from which the operation is faster for some layouts, forward and backward together."""
 
 GATES: dict[str, Callable[[Sequence[Any]], bool]] = {
     "small": lambda arrays: sum([x.numel() * x.itemsize for x in arrays]) < FROM,
@@ -34,9 +34,9 @@ GATES: dict[str, Callable[[Sequence[Any]], bool]] = {
 
 
 def linear(make: Callable[[], str | None], arrays: Sequence[Any]) -> Sequence[Any] | None:
-    """The results, in the graph; None where plain ops are to make them.
+    """The results, in the graph; None if plain ops should make them.
 
-    make: gives the layout as text, or None where it is no bijection.
+    `make` returns the layout as text, or None if it is no bijection.
     """
     if any(closed(arrays) for closed in GATES.values()):
         return None

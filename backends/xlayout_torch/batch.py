@@ -20,7 +20,7 @@ Items = Iterable[tuple[Moves, Sequence[Any], Sequence[Any]]]
 def move_many(items: Items) -> bool:
     """`move` for many tensors at once, in as many launches as there are kinds of tiles.
 
-    Whether somebody looks on is not asked again: `batch_strides` did, and the outputs are new.
+    The gates are not asked again: `batch_strides` asked them, and the outputs are new.
     """
     try:
         batch = Batch.prepared(items, once=True)
@@ -67,7 +67,7 @@ class Batch:
         """The same, without asking the gates; if it runs once, then on the current stream.
 
         Raises:
-            CompileError: some of them are moved in words which come out wrong.
+            CompileError: as `trial.require`.
         """
         calls = list(items)
         outputs = [y for _, _, ys in calls for y in ys]
@@ -92,7 +92,7 @@ class Batch:
         if once:
             current = launches.stream(device)
             table = launches.kept(tables, device, current, lambda: made.words)
-            # Who converts the same weights again often has results where those before were.
+            # Results of the same conversion are often at the addresses of those before.
             there = launches.kept(lists, device, current, lambda: ends, ends.tobytes())
         else:  # before whatever is started later, on any stream
             table, there = (launches.words_of(words).to(device) for words in (made.words, ends))

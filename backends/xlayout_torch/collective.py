@@ -1,4 +1,4 @@
-"""Collective: DTensors and what is asked of them, and how gradients go back."""
+"""Collective: what an exchange needs to know of DTensors, and how it is differentiated."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def in_order(mesh: DeviceMesh, /) -> bool:
 
 
 def is_refusal(error: RuntimeError, /) -> bool:
-    """Whether it is DTensor that knows no placements of what its own ops would make."""
+    """Whether DTensor raised it because it knows no placements for a result of its own ops."""
     return "Sharding propagation failed" in str(error)
 
 
@@ -74,7 +74,7 @@ def describe_mesh(mesh: DeviceMesh, /) -> str:
 
 
 def local(x: Any, /) -> torch.Tensor:
-    """This rank's part of a DTensor; gradients find their way back."""
+    """This rank's part of a DTensor, differentiably."""
     part: torch.Tensor = x.to_local()
     return part
 
@@ -96,7 +96,7 @@ def linear(
 ) -> tuple[Any, ...]:
     """`forward(*arrays)`, with `backward` as its transpose; `backward` has `forward` as its own.
 
-    primal: what makes the results, where they are those of `forward` and a constant.
+    `primal` makes the results if they are those of `forward` plus a constant, such as fill.
     """
     if torch.is_inference_mode_enabled():  # where a DTensor from outside cannot be detached
         return (primal or forward)(*arrays)
@@ -130,18 +130,18 @@ def transposed(run: Step, shapes: Sequence[tuple[int, ...]], /) -> Step:
             ys, gs = zip(*used, strict=True)
             found = torch.autograd.grad(ys, given, gs, allow_unused=True)
         return tuple(
-            nothing(gradients[0], x.shape) if g is None or not x.numel() else g
+            computed_zeros(gradients[0], x.shape) if g is None or not x.numel() else g
             for x, g in zip(given, found, strict=True)
         )
 
     return back
 
 
-def nothing(like: torch.Tensor, shape: Sequence[int], /) -> torch.Tensor:
-    """Zeros that are computed from a tensor, if from none of its elements.
+def computed_zeros(like: torch.Tensor, shape: Sequence[int], /) -> torch.Tensor:
+    """Zeros that are computed from a tensor, although from none of its elements.
 
-    A compiler would have constants of a backward pass made in the forward pass, and sent there too,
-    where ranks that have other things to send do not expect them.
+    A compiler moves what is constant from the backward into the forward pass, with the collectives
+    that send it: there, ranks that have other things to send would not expect it.
     """
     zero = like.flatten()[:0].sum()
     return zero.expand(shape).clone(memory_format=torch.contiguous_format)
@@ -155,17 +155,17 @@ def partial(x: DTensor, /) -> set[int]:
 
 
 def copies(placements: Sequence[Placement], /) -> list[Placement]:
-    """The same with copies where something is still to be summed."""
+    """Placements with copies in place of sums that are still to be made."""
     return [Replicate() if isinstance(p, Partial) else p for p in placements]
 
 
 LISTENERS: list[Callable[[DTensor, DTensor, Callable[[Any], torch.Tensor]], None]] = []
-"""Who wants to know of what was gathered, of what part, and how that is gathered again."""
+"""Called after every gather with its result, its source, and a function that gathers again."""
 
 
 @contextmanager
-def made_again() -> Iterator[None]:
-    """What a compiler records in here is made again for the backward pass, instead of saved."""
+def recomputed() -> Iterator[None]:
+    """What a compiler records in this context is recomputed in the backward pass, not saved."""
     if not torch.compiler.is_compiling():
         yield
         return
@@ -195,7 +195,7 @@ def dtype_named(given: Any, argument: str = "dtype", /) -> torch.dtype:
 
 
 def dtype_of_sum(asked: Any, dtype: Any, /) -> Any:
-    """In which dtype gradients are added up: the one asked for, but nothing complex as if real."""
+    """The dtype in which gradients are summed: as asked, but float64 and complex stay as wide."""
     kept = dtype.is_complex or dtype == torch.float64
     return torch.promote_types(asked, dtype) if kept else asked
 

@@ -1,8 +1,9 @@
 """CUDA: copies by a Triton kernel in place of torch's, if it should be faster and nobody looks on.
 
 The gates are those of the CPU's kernel and one more: nothing is launched while a CUDA graph is
-captured. The first use of a device is a small trial, and of each way to move words another; what
-fails or comes out wrong is left to torch there. XLAYOUT_TRITON=off does without the kernel.
+captured. A small trial comes before the first use of a device, and another before that of each way
+to move words; what fails or comes out wrong is left to torch there. XLAYOUT_TRITON=off does without
+the kernel.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ __all__ = [
 ]
 
 SMALL = 1 << 24
-"""Bytes below which torch copies: its call takes 10 us of the host, and this one 35. Of calls in a
-row both take as long at 10 MB if they are transposes, and at 30 MB if they move rows."""
+"""Bytes below which torch copies: its call takes 10 us of the host, and this one 35. In a series of
+calls the two are even at 10 MB for transposes, and at 30 MB for moves of rows."""
 
 SEVERAL = 1 << 25
-"""The same of a call that reads or writes several tensors."""
+"""The same for a call that reads or writes several tensors."""
 
 JOIN = 1 << 28
-"""Bytes below which torch's `cat` is the faster join of rows; of whole tensors it always is."""
+"""Bytes below which torch's `cat` joins rows faster; whole tensors it always joins faster."""
 
 GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
     "device": lambda x: x.device.type != "cuda",
@@ -52,7 +53,7 @@ GATES: dict[str, Callable[[Any], bool]] = native.GATES | {
 }
 """Name -> whether it keeps the kernel away from a tensor."""
 
-_there = operator.attrgetter("is_cuda")  # what the gate "device" asks, sooner
+_is_cuda = operator.attrgetter("is_cuda")  # what the gate "device" asks, faster
 
 _OF_THE_CALL = {"forward mode", "dispatch mode", "function mode", "tracing", "capture"}
 """Gates that are closed for every tensor or for none."""
@@ -104,9 +105,9 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 
 
 def batch_strides(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
-    """The strides of tensors whose copies can wait for others; None of those torch should copy."""
+    """The strides of tensors whose copies can wait for others; None if torch should copy them."""
     first = xs[0]
-    if type(first) not in memory.PLAIN or not _there(first) or torch.compiler.is_compiling():
+    if type(first) not in memory.PLAIN or not _is_cuda(first) or torch.compiler.is_compiling():
         return None
     for x in xs[1:]:
         if type(x) not in memory.PLAIN or x.dtype != first.dtype or x.device != first.device:
@@ -144,7 +145,7 @@ def tried(device: torch.device) -> str:
     """The answer of `why_not`, which holds from now on.
 
     Raises:
-        OutOfMemoryError: there was too little for a trial, so that the next question is another.
+        OutOfMemoryError: there was too little for a trial; the next question starts another.
     """
     if os.environ.get("XLAYOUT_TRITON") == "off":
         return "switched off by XLAYOUT_TRITON=off"
@@ -160,7 +161,7 @@ def tried(device: torch.device) -> str:
 
 @lru_cache(4096)
 def _ready(*asked: Any) -> launches.Ready | None:
-    """What `launches.ready` has of moves that come out right."""
+    """The same as `launches.ready`, for moves whose trials came out right."""
     found = launches.ready(*asked)
     if found is not None:
         made, table, _ = found
@@ -193,7 +194,7 @@ _one_move = lru_cache(4096)(one_move)
 def is_closed(*xs: Any) -> bool:
     """Whether a gate is closed for a call on these."""
     if not memory.watched() and all(map(_plain, xs)):
-        return GATES["capture"](xs[0])  # the one that is left; to ask each takes 3 us a tensor
+        return GATES["capture"](xs[0])  # the only one left; to ask all takes 3 us for each tensor
     for gate, closed in GATES.items():
         for x in xs[:1] if gate in _OF_THE_CALL else xs:
             if closed(x):
@@ -202,4 +203,5 @@ def is_closed(*xs: Any) -> bool:
 
 
 def _plain(x: Any) -> bool:
-    return memory.plain(x) and _there(x) and not x.requires_grad
+    """Whether all gates about the tensor alone are open, by few questions; False proves nothing."""
+    return memory.plain(x) and _is_cuda(x) and not x.requires_grad

@@ -1,7 +1,7 @@
-"""Derivatives: whether anybody needs one with respect to a number in a tensor.
+"""Derivatives: whether one is being taken with respect to a number in a tensor.
 
-`requires_grad` and a tangent tell it of one level. Nested transforms of `torch.func` wrap a tensor
-once each, and what is inside tells it of theirs.
+`requires_grad` and a tangent tell this for one level. Each of the nested transforms of `torch.func`
+wraps the tensor once more, so what is inside is asked too.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 __all__ = ["asked"]
 
 _functorch = torch._C._functorch
-_NONE = -1  # the level of what no transform has wrapped
+_NONE = -1  # the level of a tensor that no transform has wrapped
 
 
 def asked(x: Any) -> str | None:
-    """What a derivative needs of `x` and a plain number would lose; None if nobody needs one."""
+    """Why `x` must not become a plain number: what a derivative needs of it; None if nothing."""
     if torch.compiler.is_dynamo_compiling():  # which follows no transform into its wrappers
         return "requires grad" if x.requires_grad else None
     while True:

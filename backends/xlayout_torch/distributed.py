@@ -1,4 +1,4 @@
-"""Exchange of a DTensor: its local shard, in both directions, and whose the shards are."""
+"""Exchange of a DTensor: its local shard, in both directions, and the ranks that hold shards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def processes(mesh: DeviceMesh, /) -> list[Any]:
 
 
 def refuse_another(mesh: DeviceMesh, names: Sequence[str], there: Sequence[Any], /) -> None:
-    """Refuse a mesh that has not these axes and these ranks, in their order."""
+    """Refuse a mesh that does not have these axes and these ranks, in their order."""
     if not isinstance(mesh, DeviceMesh):
         raise TypeError(f"device_mesh: {type(mesh).__qualname__}; wanted a DeviceMesh")
     if (axis_names(mesh), processes(mesh)) != (tuple(names), list(there)):

@@ -40,4 +40,4 @@ def refuse_mixed(xs: Sequence[Any]) -> None:
     if strided(first) and not first.is_quantized:
         return
     if not all(map(strided, xs)) or len({kind(x) for x in xs}) > 1:
-        raise RuntimeError("arrays: sparse or of several kinds")  # whoever called says which
+        raise RuntimeError("arrays: sparse or of several kinds")  # the caller says which

@@ -35,7 +35,7 @@ TABLES = 16
 """Uploads that a plan keeps: its table, for as many streams, and as many lists of ends."""
 
 ALONG = 1 << 16
-"""Bytes that CUDA takes along with a command, which is sooner there than what it has to fetch."""
+"""Bytes up to which CUDA takes host memory along with a command, which is faster than a fetch."""
 
 Ready = tuple[Plan, Any, Any]
 """A plan, its table and its ends."""
@@ -57,8 +57,8 @@ def copy(
     Raises:
         CompileError: as `launch`.
     """
-    # A launch says where the first ones are, but for less than a vector, and the ends how far all
-    # are from there: so most calls find theirs again.
+    # A launch is told where the first ones are, rounded down to a vector, and the ends how far all
+    # are from there: so a call on other memory mostly finds the ends of an earlier one.
     source, target = sources[0] & -VECTOR, targets[0] & -VECTOR
     inputs, outputs = tuple([x - source for x in sources]), tuple([z - target for z in targets])
     with on(device):
@@ -77,7 +77,7 @@ def ready(
     device: torch.device,
     current: int,
 ) -> Ready | None:
-    """Some moves between addresses, for the current stream; None if they have too many axes."""
+    """The plan of some moves, its table and its ends; None if they have too many axes."""
     found = prepared(moves, itemsize, *[tuple(map(alignment, xs)) for xs in (inputs, outputs)])
     if found is None:
         return None
@@ -90,7 +90,7 @@ def ready(
 def prepared(
     moves: Moves, itemsize: int, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> tuple[Plan, Uploads] | None:
-    """The plan of some moves, and its tables; inputs and outputs are what divides addresses."""
+    """The plan of some moves, and its tables; inputs and outputs are alignments of addresses."""
     made = planned((moves, itemsize, inputs, outputs))
     return None if made is None else (made, {})
 
@@ -107,7 +107,7 @@ def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) 
         fixed = one.jobs is not None, link, one.tile
         arguments = table, ends, source, target, one.first, one.jobs or 0, one.group, *fixed
         kernel = _kernels.get((fixed, table.device))
-        if kernel is None:  # of those known, Triton's own search takes half a launch's time
+        if kernel is None:  # Triton's own search for a known one takes half as long as a launch
             kernel = _kernels[fixed, table.device] = _first(one, arguments, link)
         kernel[one.programs, 1, 1](*arguments, stream=current)  # or Triton would ask for it again
 

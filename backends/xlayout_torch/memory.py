@@ -1,4 +1,4 @@
-"""Memory: what of a tensor's memory may be read, shown and written past autograd."""
+"""Memory: which tensors have memory that may be read, shown and written past autograd."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def any_closed(gates: Mapping[str, Callable[[Any], bool]], x: Any) -> bool:
 
 
 OFFSETS = 1 << 40
-"""Addresses below may be offsets into memory that was freed; to ask for those takes longer."""
+"""Addresses below this may be offsets into freed memory, for which there is a slower test."""
 
 
 def begins_nowhere(x: Any) -> bool:

@@ -1,6 +1,6 @@
-"""Opaque: functions that Dynamo does not look into.
+"""Opaque: functions that Dynamo does not trace.
 
-Marking them imports Dynamo, which takes a second: this is imported only where Dynamo is at work.
+Marking them imports Dynamo, which takes a second: so this is imported only while Dynamo traces.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NUMBERS: dict[Any, int] = {}
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def number(function: Callable[..., Any], joined: Callable[..., Any], *parts: Any) -> int:
-    """A graph holds tensors and numbers; so a call is known by a number, the same each time."""
+    """The number of a call, the same each time: a graph holds numbers, but no functions."""
     # By their text too: 0 is equal to -0.0, and a layout to one of other pieces.
     key = (function, joined, *((type(part), part, repr(part)) for part in parts))
     try:

@@ -27,9 +27,10 @@ FROM = {
     "deal": (16, 2, 8, 16),
     "turn": (2, 4, 16, 8),
 }
-"""Megabytes from which the operation is faster than Inductor's loops: where 1, 2, 4, and 8 bytes or
-more stay side by side. Those loops are vectors or single elements, by the dtype and by what is near
-to what. A call of the operation takes 40 us by itself, where other calls went through the caches.
+"""Megabytes from which the operation is faster than Inductor's loops, by the kind of layout, if 1,
+2, 4, and 8 bytes or more stay side by side. Those loops take vectors or single elements, depending
+on the dtype and on which elements stay near. A call of the operation takes 40 us by itself, if
+other calls have gone through the caches.
 """
 
 LARGE = 1 << 25
@@ -50,7 +51,7 @@ GATES: dict[str, Callable[[Form, Seen], bool]] = {
     "off": lambda _form, _seen: not wanted(),
     "device": lambda _form, seen: seen.device != "cpu",
     "dtype": lambda _form, seen: seen.dtype not in WIDTHS,
-    "subclass": lambda _form, seen: not seen.plain,  # it may know ATen's ops alone
+    "subclass": lambda _form, seen: not seen.plain,  # it may know only ATen's ops
     "strided": lambda _form, seen: not seen.row_major,
     "exported": lambda _form, _seen: torch.compiler.is_exporting(),  # others may read the program
     "transform": lambda _form, _seen: torch._C._functorch.peek_interpreter_stack() is not None,
@@ -88,7 +89,7 @@ def linear(form: str | None, arrays: Sequence[Any]) -> Sequence[Any] | None:
 
 
 def linear_pays(form: str, seen: Sequence[Any]) -> bool:
-    """Whether no gate keeps the operation away from arrays that are described so."""
+    """Whether no gate keeps the operation away from arrays of this description."""
     _, dtype, device, _ = seen[0]
     row_major = all(x[3] for x in seen)
     return bool(_outputs(form, dtype, device.type, True, row_major))

@@ -13,17 +13,17 @@ import torch
 
 
 def recording() -> bool:
-    """Whether Dynamo is reading this very line."""
+    """Whether Dynamo is tracing this call."""
     return torch.compiler.is_dynamo_compiling()
 
 
 def compiling() -> bool:
-    """Whether anything that runs, runs on behalf of a compiler."""
+    """Whether this runs on behalf of a compiler, traced or called by it."""
     return torch.compiler.is_compiling()
 
 
 def recorded(function: Callable[..., Any], arrays: Sequence[Any], *static: Any) -> Any:
-    """`function(arrays, *static)` as one call of the graph; of what is static, any object goes."""
+    """`function(arrays, *static)` as one call of the graph; `static` may hold any objects."""
     from xlayout_torch import opaque  # which brings Dynamo
 
     leaves: list[Any] = []

@@ -1,8 +1,8 @@
 """Transport: elements between the ranks of a mesh, over whatever joins them.
 
-Over gloo every two ranks that have something to say have a message of their own (`pairs`). Any
-other transport (NCCL), and a graph that is being compiled, has functional collectives, which a
-compiler knows how to overlap and to merge.
+Over gloo, every two ranks that have something to send have a message of their own (`pairs`). Any
+other transport (NCCL), and any graph that is being compiled, takes functional collectives, which a
+compiler can overlap and merge.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from xlayout_torch.pairs import swap
 _ops = torch.ops._c10d_functional
 _c10d: Any = torch.distributed.distributed_c10d
 _CARRIED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32)
+"""Dtypes that are gathered as they are; others as bytes."""
 
 
 def exchange(
@@ -31,9 +32,9 @@ def exchange(
 ) -> torch.Tensor:
     """Elements to and from every rank of the mesh (None: of the world), in the mesh's order.
 
-    They travel as bytes: no dtype is strange to a transport, and none is widened.
+    They travel as bytes, so every transport takes every dtype, and none is widened.
     """
-    ranks, group = _everyone(mesh), _company(mesh)
+    ranks, group = _everyone(mesh), _group_around(mesh)
     bits, size = _bits(buffer), buffer.element_size()
     out, into = [n * size for n in sends], [n * size for n in receives]
     if _in_pairs(buffer, group):
@@ -59,7 +60,7 @@ def exchange(
 
 def gather(part: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torch.Tensor:
     """The equal, flat parts of all ranks along some mesh axes, one after the other."""
-    group = _company(mesh)
+    group = _group_around(mesh)
     if _in_pairs(part, group):
         ranks = _line(mesh, tuple(axes))
         rows = part.new_empty(len(ranks), part.numel())
@@ -92,7 +93,7 @@ def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /)
 
     Over gloo every rank adds up in the order of the ranks.
     """
-    group = _company(mesh)
+    group = _group_around(mesh)
     if _in_pairs(rows, group):
         ranks = _line(mesh, tuple(axes))
         got = rows.new_empty(len(ranks), rows.numel() // len(ranks))
@@ -120,7 +121,7 @@ def _everyone(mesh: DeviceMesh | None) -> tuple[int, ...]:
     return _line(mesh, tuple(range(mesh.ndim)))
 
 
-def _company(mesh: DeviceMesh | None) -> Any:
+def _group_around(mesh: DeviceMesh | None) -> Any:
     """An existing group that has all ranks of a mesh; to make one, other ranks would be needed."""
     return mesh.get_group() if mesh is not None and mesh.ndim == 1 else dist.group.WORLD
 
@@ -185,12 +186,14 @@ def _swap_rows(
 
 
 def _in_pairs(x: torch.Tensor, group: Any) -> bool:
+    """Whether elements go by `pairs`, not by a collective."""
     if type(x) not in PLAIN or x.device.type != "cpu":  # not while a compiler records
         return False
     return bool(group._get_backend(x.device).name() == "gloo")
 
 
 def _bits(flat: torch.Tensor) -> torch.Tensor:
+    """A flat tensor as its bytes."""
     flat = flat.resolve_conj().resolve_neg()
     if flat.stride() != (1,):  # `contiguous` leaves one element whatever its stride is
         flat = flat.clone(memory_format=torch.contiguous_format)
@@ -198,5 +201,6 @@ def _bits(flat: torch.Tensor) -> torch.Tensor:
 
 
 def _cut(bits: torch.Tensor, sizes: list[int], ranks: Sequence[int]) -> dict[int, torch.Tensor]:
+    """The stretch of each rank, one after another in bytes of these sizes."""
     stops = accumulate(sizes)
     return {r: bits[at - n : at] for r, n, at in zip(ranks, sizes, stops, strict=True)}

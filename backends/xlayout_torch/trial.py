@@ -41,7 +41,7 @@ def require(made: Plan, device: torch.device) -> None:
     """Refuse a plan that moves something in words which come out wrong.
 
     Raises:
-        CompileError: there is such a way in it, or its trial could not be made.
+        CompileError: it moves something in such a way, or the trial could not be made.
     """
     for way, unit in made.in_words:
         if not is_right(way, unit, device):
@@ -67,7 +67,7 @@ def is_right(way: int, unit: int, device: torch.device) -> bool:
 
 
 def _copy(moves: Moves, itemsize: int, xs: Sequence[Any], ys: Sequence[Any]) -> None:
-    """Make moves without a question whether they come out right."""
+    """Make moves without asking whether they come out right."""
     ends = addresses_of(xs), addresses_of(ys)
     launches.copy(launches.ready, moves, itemsize, *ends, ys[0].device)
 
@@ -77,9 +77,9 @@ _one_waits = Lock()
 
 @contextmanager
 def _waiting(device: torch.device) -> Iterator[None]:
-    """Where one may wait for a device, whatever `torch.cuda.set_sync_debug_mode` makes of it.
+    """A context for waiting for a device, which `torch.cuda.set_sync_debug_mode` may forbid.
 
-    The mode is the whole process's, so no other thread may set it aside meanwhile.
+    That mode is the whole process's, so only one thread at a time sets it aside.
     """
     if device.type != "cuda":
         yield

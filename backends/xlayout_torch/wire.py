@@ -75,7 +75,7 @@ def _group(given: Given) -> Any:
 
 
 def _share(whole: int, splits: Any, group: Any) -> int:
-    """Of a whole made of parts of all ranks, those of the others."""
+    """The bytes of the other ranks' parts in a whole that is made of all ranks' parts."""
     parts = list(splits) or [1] * group.size()
     return int(whole * (sum(parts) - parts[group.rank()]) // max(1, sum(parts)))
 

@@ -40,7 +40,7 @@ def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for gate, closed in OPEN.items():
         monkeypatch.setitem(cuda.GATES, gate, closed)
-    monkeypatch.setattr(cuda, "_there", lambda _x: True)
+    monkeypatch.setattr(cuda, "_is_cuda", lambda _x: True)
     monkeypatch.setattr(cuda, "SMALL", 0)
     monkeypatch.setattr(cuda, "SEVERAL", 0)
 

@@ -66,7 +66,7 @@ def test_so_do_another_device_and_a_capture(
     gate: str, copies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = torch.zeros(64, 512).t()
-    monkeypatch.setattr(cuda, "_there", lambda _x: gate != "device")
+    monkeypatch.setattr(cuda, "_is_cuda", lambda _x: gate != "device")
     monkeypatch.setitem(cuda.GATES, gate, lambda _x: True)
     assert not reaches_the_kernel(x, copies)
     monkeypatch.setitem(cuda.GATES, gate, lambda _x: False)

@@ -62,7 +62,7 @@ def test_many_are_each(make: Any) -> None:
 
 def open_gates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch tensors wait for one another wherever they are."""
-    monkeypatch.setattr(cuda, "_there", lambda x: x.is_cpu or x.is_cuda)
+    monkeypatch.setattr(cuda, "_is_cuda", lambda x: x.is_cpu or x.is_cuda)
     for gate in ("device", "capture"):
         monkeypatch.setitem(cuda.GATES, gate, lambda _x: False)
 

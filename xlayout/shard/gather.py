@@ -38,7 +38,7 @@ def gathered(held: ShardedArray, gone: tuple[str, ...], dtype: Any, reduce_dtype
     kind, held = x.dtype, replace(held, x=None)
 
     def gather(x: Any) -> Any:
-        with torch.made_again():
+        with torch.recomputed():
             return _along(torch.local(torch.cast(x, dtype)), plan, gone, rank, mesh)
 
     def forward(x: Any) -> tuple[Any, ...]:

@@ -81,7 +81,7 @@ def _sums(plan: Plan, gradients: Sequence[Any], rank: int, mesh: Any) -> tuple[A
         return torch.transposed(run, layout.in_shapes)(*arrays)
 
     counted = [
-        torch.nothing(g, g.shape) if any(at[axis] for axis in copied(sharding)) else g
+        torch.computed_zeros(g, g.shape) if any(at[axis] for axis in copied(sharding)) else g
         for g, sharding in zip(gradients, plan.dst, strict=True)
     ]
     buffer, *kept = transposed(part.unpack, counted)
