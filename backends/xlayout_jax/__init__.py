@@ -3,17 +3,17 @@
 Its modules, from the bottom up:
 
     tracers, dtypes            what tracers tell of the arrays that they stand for; casts, fillers
-    primitive, programs        a layout as one operation of JAX; what is known where it is lowered
+    primitive, programs        a layout as one operation of JAX; the programs that it is lowered in
     native                     the operation by the copy kernel, where that pays
-    launches, trial, cuda      by Triton's, on a GPU, whether it is right there, and when that pays
+    launches, trial, cuda      by Triton's kernel on a GPU: its calls, trials of it, when it pays
     lowering                   one of these, or plain ops
-    refusals                   what has no memory to share, in words
+    refusals                   errors about arrays without memory, and about JAX's own errors
     exchange, pytree           an array's memory, to and from another framework; containers
     placement, distributed     how arrays lie on devices; those to and from another framework
     transposes                 a function whose transpose is given, as one operation of JAX
     mixed                      meshes with axes of both kinds, automatic and explicit
     collective, gathering      exchanges between devices; parameters cast and gathered
-    targets, wire              accelerators that are not there; bytes that a program moves
+    targets, wire              compilers for absent accelerators; bytes that a program moves
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def keep(
     run: Callable[..., Any],
     /,
 ) -> None:
-    # Where no platform has two devices nothing can be spread, and no call needs to look.
+    # If no platform has two devices, nothing can be sharded, and no call needs to check.
     single = all(client.device_count() == 1 for client in backends().values())
     keep_by_place(runs, x, args, options, run, single)
 
@@ -181,7 +181,7 @@ def compiled(
     def chosen(run: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *xs: elsewhere(*xs) if any(map(is_sharded, xs)) else run(*xs)
 
-    jitted = jax.jit(chosen(whole))  # inside too: no key tells explicit axes of one device
+    jitted = jax.jit(chosen(whole))  # inside too: the key does not tell explicit axes of one device
     single = all(type(x.sharding) is SingleDeviceSharding for x in arrays)
     return jitted if single else chosen(jitted)
 

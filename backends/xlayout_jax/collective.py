@@ -1,4 +1,4 @@
-"""Collective: what JAX does of an exchange between devices, and how gradients go back."""
+"""Collective: an exchange between devices as a program of JAX, and how it is differentiated."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _choose(
     varying = frozenset().union(*(_varying(x) for x in (which, *arrays)))
 
     def alike(step: Step) -> Step:
-        """A step whose results are typed as those of any other, made of nothing that varies too."""
+        """A step whose results have the types of all others, even if they depend on no input."""
         return lambda *xs: tuple(_vary(y, varying) for y in step(*xs))
 
     # Typed before the switch: the transpose of this is a sum over ranks, which must not be inside

@@ -1,8 +1,9 @@
 """CUDA: a layout by the Triton kernel, where it is all that a program does and XLA is slower.
 
-A program that does more is left to XLA, which makes one pass of a layout and what is around it. The
-first use of the kernel, and of each way in which it moves words, is a small trial; if that fails or
-comes out wrong, XLA goes on copying. XLAYOUT_TRITON=off does without the kernel.
+A program that does more is left to XLA, which makes one pass of a layout and what is around it. A
+small trial comes before the first use of the kernel, and another before that of each way to move
+words; if one fails or comes out wrong, XLA goes on copying. XLAYOUT_TRITON=off does without the
+kernel.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ SMALL = 1 << 25
 """Bytes below which any program is done before its host has started the next."""
 
 WORD = 4
-"""Bytes of the narrowest element of which XLA moves rows as fast, if they are whole vectors.
+"""Bytes of the narrowest elements whose rows XLA moves as fast, if the rows are whole vectors.
 
-What turns rows into columns it moves at 0.87 to 1.0 of a copy's speed, the kernel at 0.97 or more.
+It transposes at 0.87 to 1.0 of a copy's speed, the kernel at 0.97 or more.
 """
 
 FEW = 8
-"""Arrays that it joins as fast."""
+"""The most arrays that XLA joins as fast."""
 
 MOST = 128
-"""Arrays whose addresses have room among a kernel's parameters, of which there are 4 KB."""
+"""The most arrays whose addresses fit into a kernel's parameters, which take at most 4 KB."""
 
 
 def _planned(context: Any, moves: Moves) -> Plan | None:
@@ -74,14 +75,7 @@ GATES: dict[str, Callable[[Any, Moves], bool]] = {
 def called(
     context: Any, operands: Sequence[Any], orders: Sequence[Sequence[int]], moves: Moves
 ) -> Sequence[Any] | None:
-    """The results by calls of the kernel, or None where one of the gates is closed.
-
-    Args:
-        context: JAX's, with what is known of operands and results.
-        operands: what is read.
-        orders: the axes of each operand, fastest first.
-        moves: the copies.
-    """
+    """The results by calls of the kernel, or None if a gate is closed; see `native.called`."""
     tried = trial.is_one(moves)
     if not tried and any(closed(context, moves) for closed in GATES.values()):
         return None

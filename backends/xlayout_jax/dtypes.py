@@ -33,7 +33,7 @@ def dtype_named(given: Any, argument: str = "dtype", /) -> Any:
 
 
 def dtype_of_sum(asked: Any, dtype: Any, /) -> Any:
-    """In which dtype gradients are added up: the one asked for, but nothing complex as if real."""
+    """The dtype in which gradients are summed: as asked, but float64 and complex stay as wide."""
     kept = any(jnp.issubdtype(dtype, kind) for kind in (jnp.complexfloating, jnp.float64))
     return jnp.promote_types(asked, dtype) if kept else asked
 
@@ -66,7 +66,7 @@ def is_key(dtype: Any, /) -> bool:
 
 
 def filler(value: Any, like: Any, /) -> Any:
-    """A number for holes beside `like`; of random keys, the one made of zeros."""
+    """A fill value in the dtype of `like`; for random keys, the key that is made of zeros."""
     if is_key(like.dtype):
         data = jax.eval_shape(pinned, jax.ShapeDtypeStruct((), like.dtype))  # type: ignore[no-untyped-call]
         return unpinned(jnp.zeros(data.shape, data.dtype), like)

@@ -1,7 +1,7 @@
 """Gathering: parameters cast, then gathered; gradients reduced in a dtype of their own.
 
-What travels is pinned as integers: some compilers widen narrow floats on the wire, or gather first
-and cast then. Every gather is one operation, so that it is differentiated in either mode, and so
+What travels is pinned as integers: some compilers widen narrow floats on the wire, or cast only
+after the gather. Every gather is one operation, so that it is differentiated in either mode, and so
 that a checkpoint policy can tell it from what surrounds it.
 """
 
@@ -219,7 +219,7 @@ def _same(x: Any) -> tuple[Any]:
 def automatic(
     run: Callable[..., Sequence[Any]], targets: tuple[NamedSharding, ...], /
 ) -> Callable[..., tuple[Any, ...]]:
-    """`run` by what XLA makes of it, where explicit axes would have JAX ask about every step.
+    """`run` with its shardings left to XLA; on explicit axes JAX would ask about every step.
 
     It is compiled once for the same `run` and `targets`.
     """

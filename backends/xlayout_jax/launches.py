@@ -26,12 +26,12 @@ TARGET = "triton_kernel_call"
 
 @lru_cache(1024)
 def numbered(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
-    """The plan of some moves, or None where one is too much for the kernel.
+    """The plan of some moves, or None if one has too many axes for the kernel.
 
     Args:
         moves: the copies.
         itemsize: bytes of an element.
-        inputs: how many arrays are read; each begins at a vector, as XLA's and those it takes do.
+        inputs: how many arrays are read; each begins at a vector, XLA's own or adopted.
         outputs: how many are written.
     """
     return planned((moves, itemsize, [VECTOR] * inputs, [VECTOR] * outputs))

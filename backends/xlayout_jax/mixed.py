@@ -48,7 +48,7 @@ def by_twin(
 ) -> Step:
     """`make(sources, targets)`, whose results lie as `targets` say wherever they can.
 
-    sources: how the arrays are to lie first; None: as they do.
+    `sources` say how the arrays are to lie first; None: as they do.
     """
     run = make(sources or (), targets)
     mesh = targets[0].mesh

@@ -1,4 +1,4 @@
-"""Programs: what decides, while JAX makes one, whether a kernel may be called in it."""
+"""Programs: whether a kernel may be called in the program that JAX is making, and how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refusals: why an array of JAX has no memory for another framework, and what would have."""
+"""Refusals: why an array has no memory to share, or why JAX refuses it, and what would work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refuse_deleted(x: Any) -> None:
 
 
 def worded(step: Callable[P, R]) -> Callable[P, R]:
-    """A step of plain ops, which says what to do where JAX refuses how its arrays lie."""
+    """A step of plain ops that says what to do if JAX refuses how its arrays are sharded."""
 
     @wraps(step)
     def run(*args: P.args, **named: P.kwargs) -> R:

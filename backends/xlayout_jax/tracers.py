@@ -38,7 +38,7 @@ def is_batched(x: Any) -> bool:
 def is_in_kernel(x: Any) -> bool:
     """Whether `x` is traced inside a Pallas kernel, as far as JAX tells.
 
-    No public name does. Where another JAX tells it no longer, kernels are as any other program.
+    No public name does. If another version of JAX does not tell, kernels count as other programs.
     """
     trace = getattr(x, "_trace", None)
     while trace is not None:

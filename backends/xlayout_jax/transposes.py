@@ -33,11 +33,11 @@ def linear(
 ) -> tuple[Any, ...]:
     """`forward(*arrays)`, with `backward` as its transpose; `backward` has `forward` as its own.
 
-    primal: what makes the results, where they are those of `forward` and a constant.
+    `primal` makes the results if they are those of `forward` plus a constant, such as fill.
     """
     run = primal or forward
     if not any(is_tracer(x) for x in arrays):
-        return run(*arrays)  # nobody will ask for a gradient, and a call that has one is slow
+        return run(*arrays)  # no gradient will be asked for, and the operation is slower to call
     recorded = jax.make_jaxpr(run)(*arrays)
     ways = {"forward": forward, "backward": backward, "primal": primal}
     return tuple(exchange_p.bind(*arrays, recorded=recorded, **ways))

@@ -69,9 +69,16 @@ ONE_CALL = 1 << 18
 """Bytes up to which a row-major copy in one call beats a framework's few calls."""
 
 LINE = 64
+"""Bytes of a cache line."""
+
 MOST_LOOPS = 15
+"""Loops of a move that the kernel can make."""
+
 MOST_MOVES = 256
+"""Moves that one call in a program carries along."""
+
 MOST_WAYS = 8
+"""The most ways from which a zip weaves, or into which an unzip deals."""
 
 
 def plan_where_faster(
@@ -79,7 +86,7 @@ def plan_where_faster(
 ) -> Plan | None:
     """The plan of some moves between so many arrays, or None where the framework should copy.
 
-    `rivals`: the framework would copy by threads that are awake, and the kernel's own are not.
+    `rivals`: the framework would copy by threads that are awake, while the kernel's own are not.
 
     >>> plan_where_faster(one_move((2, 2), (1, 2)), 4, 1, 1) is None  # too small
     True
@@ -111,9 +118,9 @@ def _plan_where_faster(
 def plan_to_copy(
     shape: Sequence[int], strides: Sequence[int], itemsize: int, rivals: bool = False
 ) -> Plan | None:
-    """The same of a strided array copied into row-major memory; strides in elements.
+    """The same for a strided array copied into row-major memory; strides in elements.
 
-    It is found faster than by its one move.
+    It is looked up faster than by its one move.
 
     >>> plan_to_copy((2, 2), (1, 2), 4) is None  # too small
     True
@@ -131,7 +138,7 @@ def _plan_to_copy(
 
 
 def prepared(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
-    """The plan of some moves, the faster way or not; None where the kernel has none.
+    """The plan of some moves, whether or not it is faster; None if the kernel cannot make them.
 
     >>> prepared(((0, 0, (0, 0, ((2, 1, 1),) * (MOST_LOOPS + 1))),), 4, 1, 1) is None
     True
@@ -140,7 +147,7 @@ def prepared(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | N
 
 
 def has_plan(moves: Moves) -> bool:
-    """Whether the kernel is there, and can make some moves.
+    """Whether the kernel is there, and can make these moves.
 
     >>> has_plan(((0, 0, (0, 0, ((2, 1, 1),) * (MOST_LOOPS + 1))),))
     False
@@ -151,8 +158,8 @@ def has_plan(moves: Moves) -> bool:
 class Plans(dict[Any, Any]):
     """The plans of small moves, by what tells an element's width; None where there is none.
 
-    Each is prepared when it is first asked for: a plan takes a kilobyte for each move, a program of
-    many shapes keeps those of all, and most programs have arrays of one dtype or two.
+    Each is prepared when it is first asked for: a plan takes a kilobyte for each move, programs of
+    many shapes keep the plans of all, and most have arrays of one or two dtypes.
 
     Args:
         moves: the copies.

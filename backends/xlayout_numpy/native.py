@@ -50,7 +50,7 @@ def empty(shape: Sequence[int], dtype: Any) -> Any:
     try:
         memory = mmap.mmap(-1, -(-nbytes // _HUGE) * _HUGE, flags=_PRIVATE)
     except (OSError, OverflowError):
-        return np.empty(shape, dtype)  # or numpy's own word for what there is no memory for
+        return np.empty(shape, dtype)  # or numpy's own error, if there is no memory
     y = np.frombuffer(memory, dtype, count).reshape(shape)
     xlayout_native.huge_pages(xlayout_native.address(y), nbytes)
     return y
@@ -122,7 +122,7 @@ def _has_no_gaps(dtype: Any) -> bool:
 
 
 def _steps(x: Any) -> tuple[int, ...] | None:
-    """Strides in elements, where the bytes of these mean the same wherever they lie."""
+    """Strides in elements; None for arrays that are more than their bytes, or have gaps."""
     if not are_bytes(x.dtype, x) or not _has_no_gaps(x.dtype):
         return None
     return in_elements(x.strides, x.itemsize)
