@@ -93,6 +93,7 @@ def overlapping(intervals: Iterable[tuple[int, int, T]]) -> list[tuple[int, int,
 def _box(
     source: int, piece: Piece, in_shape: Sequence[int], out_shape: Sequence[int]
 ) -> Box | None:
+    """A piece as a box, or None if a loop cannot be cut at axis boundaries."""
     ins, outs = _axes(in_shape), _axes(out_shape)
     loops: list[Loop] | None = list(piece.loops)
     for side, axes in ((1, ins), (2, outs)):
@@ -144,6 +145,7 @@ def _cut(loops: list[Loop], side: int, boundaries: list[int]) -> list[Loop] | No
 
 
 def _digits(position: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """The coordinates of a flat position along each axis."""
     return tuple(position // s % n for s, n in zip(row_major(shape), shape, strict=True))
 
 

@@ -192,11 +192,12 @@ def _count(pieces: Iterable[Piece]) -> int:
 
 
 def _out_side(piece: Piece) -> Side:
+    """The output side, which carries the input positions."""
     return side(piece.out_offset, piece.in_offset, tuple((n, z, x) for n, x, z in piece.loops))
 
 
 def in_side(piece: Piece) -> tuple[Side, tuple[Loop, ...]]:
-    """The input side, and the loops that do not move on it (broadcasts)."""
+    """The input side, carrying output positions; and the broadcasts, which do not move on it."""
     moving = tuple(loop for loop in piece.loops if loop[1])
     free = tuple(loop for loop in piece.loops if not loop[1])
     return side(piece.in_offset, piece.out_offset, moving), free

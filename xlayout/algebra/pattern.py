@@ -120,6 +120,7 @@ def _named_dots(
     merge_allowed: bool,
     merged: bool = False,
 ) -> Product:
+    """A product with `count` names for its `...`, which may be inside a parenthesis: merged."""
     result: list[Factor] = []
     for f in product:
         if isinstance(f, Dots):
@@ -220,6 +221,7 @@ def _shown(key: _Key) -> str:
 
 
 def _given(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that the caller or the text gives, which must agree."""
     known: dict[str, int] = {}
     everywhere = [n for array in (*pattern.inputs, *pattern.outputs) for n in names(array)]
     named = {n.name for n in everywhere}
@@ -244,6 +246,7 @@ def _check_known(pattern: Pattern, known: Mapping[str, int]) -> None:
 
 
 def _branches(arrays: Sequence[Product], known: Mapping[str, int]) -> dict[_Key, _Branch]:
+    """The branches of all arrays of a side, in its flat space."""
     found: list[_Branch] = []
     base = 0
     for array in arrays:
@@ -253,6 +256,7 @@ def _branches(arrays: Sequence[Product], known: Mapping[str, int]) -> dict[_Key,
 
 
 def _expand(product: Product, stride: int, known: Mapping[str, int]) -> list[_Branch]:
+    """The branches of a product whose last factor has this stride."""
     branches: list[_Branch] = [(0, {})]
     for factor in reversed(product):
         if isinstance(factor, Name):
@@ -272,6 +276,7 @@ def _expand(product: Product, stride: int, known: Mapping[str, int]) -> list[_Br
 def _pieces(
     ins: dict[_Key, _Branch], outs: dict[_Key, _Branch], known: Mapping[str, int]
 ) -> list[Piece]:
+    """One piece for each branch, with one loop for each of its names."""
     pieces = []
     for key, (in_offset, in_strides) in ins.items():
         out_offset, out_strides = outs[key]
