@@ -96,6 +96,7 @@ def _missing(names: Sequence[str], dialect: Dialect, tied: Container[str]) -> st
 def _misshapen(
     there: Mapping[str, TensorSpec], expected: Mapping[str, Sequence[Place]], sizes: Sizes
 ) -> list[str]:
+    """Return the first dozen wrong shapes, with layers folded into ranges."""
     odd: dict[str, list[str]] = {}
     for tensor, (place, *_) in expected.items():
         wanted = place.rule.target_shape(sizes)
@@ -140,6 +141,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _one_each(names: Iterable[str]) -> list[str]:
+    """Return one of the names that differ only in a layer or an expert."""
     return list({general(name)[0]: name for name in names}.values())
 
 
@@ -150,6 +152,7 @@ def _hints(
     sizes: Sizes,
     kin: Mapping[str, Dialect] | None,
 ) -> list[str]:
+    """Return unexpected names, each with what may be wrong with it."""
     wanted = missing or list(expected)
     known = {general(name)[0] for name in expected}
     few = _one_each(wanted)  # comparing with every expert of a large model takes minutes
@@ -161,15 +164,18 @@ def _hints(
         for key, dialect in (kin or {}).items()
         for rule in dialect.rules
     }
-    return [
-        f"{name} (a name of {key}; wanted all names of one kind)"
-        if (key := spoken.get(kind := general(name)[0])) and kind not in known
-        else _hint(name, known, [*alike.get(general(name)[1], ()), *few], sizes)
-        for name in names
-    ]
+    hints = []
+    for name in names:
+        kind, numbers = general(name)
+        if kind in spoken and kind not in known:
+            hints.append(f"{name} (a name of {spoken[kind]}; wanted all names of one kind)")
+        else:
+            hints.append(_hint(name, known, [*alike.get(numbers, ()), *few], sizes))
+    return hints
 
 
 def _hint(name: str, known: Container[str], wanted: Sequence[str], sizes: Sizes) -> str:
+    """Return a name with the layer or expert that is beyond the config's, or the nearest wanted."""
     kind, numbers = general(name)
     if numbers and kind in known:
         for number, what in zip(numbers, ("layer", "expert"), strict=False):

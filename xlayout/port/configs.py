@@ -189,6 +189,7 @@ def _epsilon(said: Any) -> float:
 
 
 def _scaling(rope: Mapping[str, Any], choices: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    """Return MaxText's keys for the scaling of a rope; refuse one that the dialect cannot say."""
     kind, order = rope["rope_type"], choices["rope_type"]
     if kind == "default":
         return {"rope_use_scale": False}

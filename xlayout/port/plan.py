@@ -254,6 +254,7 @@ def _moves(checkpoint: Checkpoint, dialect: Dialect, dtype: str | None, exact: b
 def _change(
     checkpoint: Checkpoint, source: Place, target: Place, dtype: str | None, exact: bool
 ) -> Change:
+    """Return the change between the factors and dtypes of two places, exact if that is asked."""
     stored = checkpoint.dtype(source)
     wanted, there = checkpoint.scale(target), checkpoint.scale(source)
     if dtype is not None:
@@ -276,6 +277,7 @@ def _widened(checkpoint: Checkpoint, moves: Sequence[Move]) -> dict[str, str]:
 
 
 def _extent(move: Move) -> tuple[int, ...]:
+    """Return the shape of the regions in which a move writes."""
     cuts, *_ = move.target.regions(move.sizes, 0, move.lead)
     return tuple(cut.stop - cut.start for cut in cuts)
 

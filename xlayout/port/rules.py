@@ -60,6 +60,8 @@ class Power:
 class Part:
     """Which part of a fused tensor a canonical one is: a segment that recurs along the axis.
 
+    All segments one after another are a *turn*, and the axis is a number of turns.
+
     Grouped queries, keys and values are `Part(("group dim", "dim", "dim"), 0)`, `1` and `2`: for
     every group of heads the queries of the group, then its key and its value. A gate before an up
     projection is `Part(("mlp", "mlp"), 0)`: all of the first, then all of the second.
@@ -153,7 +155,7 @@ class Rule:
 
     @property
     def stacked(self) -> tuple[str, ...]:
-        """Those of `counted` that share a tensor in the target."""
+        """Those of `counted` that are stacked: one tensor of the target holds all layers, say."""
         return tuple(what for what in self.counted if f"{{{what}}}" not in self.target)
 
     @property

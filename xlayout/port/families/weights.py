@@ -26,8 +26,8 @@ class Weight:
         mcore: Its name in Megatron-core's checkpoints, inside its layer.
         pattern: The layout from Hugging Face to MaxText, layers apart.
         part: Which part it is of Megatron-core's tensor of that name; None for all of it.
-        fused: Its name in a model of transformers 5, inside its layer, if all experts are one
-            parameter there, of which it is the same part; None if the name is `hf`.
+        fused: Its name in a model of transformers 5, inside its layer, if one parameter there holds
+            all experts: `part` is its part of that, too. None if the name is `hf`.
     """
 
     hf: str
@@ -44,7 +44,7 @@ class Weight:
         return name or self.hf
 
     def part_in(self, key: str, /) -> Part | None:
-        """Return which part it is of a format's tensor of that name."""
+        """Return which part it is of its tensor in a format; None for all of it."""
         return self.part if key == "mcore" or (key == "fused" and self.fused) else None
 
     @property
@@ -54,7 +54,7 @@ class Weight:
 
 
 def qkv(index: int, /) -> Part:
-    """Return which part of a fused QKV queries, keys or values are; a turn is a group of heads."""
+    """Return a part of a QKV that is fused group by group: queries (0), keys (1) or values (2)."""
     return Part(("group dim", "dim", "dim"), index)
 
 

@@ -86,6 +86,7 @@ class Staging:
             undo.pop_all()
 
     def _settle(self, found: Stage | None) -> None:
+        """Take over the stage of a dead run, or make a new one, with the parents it needs."""
         try:
             self._parents += (parent for parent in self.path.parents if not parent.exists())
             self.path.parent.mkdir(parents=True, exist_ok=True)

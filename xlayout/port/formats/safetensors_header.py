@@ -153,4 +153,5 @@ def _span(entry: Any, *, where: str) -> tuple[TensorSpec, int, int]:
 
 
 def _counts(value: Any) -> bool:
+    """Whether a value is a list of integers from 0."""
     return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)

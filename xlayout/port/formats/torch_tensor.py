@@ -130,6 +130,7 @@ def render_tensor(spec: TensorSpec, /) -> bytes:
 
 
 def _counts(value: Any) -> bool:
+    """Whether a value is a tuple of integers from 0."""
     return type(value) is tuple and all(type(n) is int and n >= 0 for n in value)
 
 
