@@ -122,6 +122,21 @@ def released(rank: int, src: Sharding) -> list[bool]:
     return [*found, parts[2].expired()]
 
 
+def described(rank: int, src: Sharding) -> bool:
+    """Whether a DTensor that was gathered again is in every respect the one that was saved."""
+    leaf, other = (dtensor(rank, np.ones((8, 4)), src).requires_grad_() for _ in range(2))
+    with regather():
+        turned = xl.all_gather(leaf).T
+        made = turned * xl.all_gather(other).T
+    again = made.grad_fn._saved_self  # type: ignore[union-attr]
+    assert again is not turned
+    return (
+        torch.equal(again.to_local(), turned.to_local())
+        and all(getattr(again, name)() == getattr(turned, name)() for name in ("size", "stride"))
+        and (again.placements, again.dtype) == (turned.placements, turned.dtype)
+    )
+
+
 def sparse(rank: int, src: Sharding) -> bool:
     """Whether a sparse matrix, which has no storage, is saved beside a gathered one."""
     x = torch.ones(8, 8, requires_grad=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.shard import on_ranks_regather
 from tests.shard.pool import Pool
 from xlayout.shard import Mesh, Sharding
+from xlayout.torch import regather
+from xlayout_torch import collective
 
 pytestmark = pytest.mark.distributed
 
@@ -45,6 +48,14 @@ def test_parts_that_nothing_needs_are_let_go_of(ranks: Pool) -> None:
     assert ranks(on_ranks_regather.released, ROWS) == [[True] * 3] * 4
 
 
+def test_where_torch_forbids_hooks_nobody_listens_afterwards() -> None:
+    before = list(collective.LISTENERS)
+    forbidden = torch.autograd.graph.disable_saved_tensors_hooks("none here")
+    with forbidden, pytest.raises(RuntimeError, match="none here"), regather():
+        pass
+    assert before == collective.LISTENERS
+
+
 @pytest.mark.parametrize("how", on_ranks_regather.USES)
 def test_what_becomes_of_a_whole_is_kept_in_mind(ranks: Pool, how: str) -> None:
     assert all(ranks(on_ranks_regather.used, ROWS, how))
@@ -54,6 +65,10 @@ def test_what_becomes_of_a_whole_is_kept_in_mind(ranks: Pool, how: str) -> None:
 def test_a_part_that_was_written_into_is_refused(ranks: Pool, local: bool) -> None:
     for said in ranks(on_ranks_regather.written, ROWS, local):
         assert said.startswith("regather: a part was written into between its gather and the")
+
+
+def test_what_is_gathered_again_is_described_as_before(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_regather.described, ROWS))
 
 
 def test_a_whole_is_saved_as_it_is_if_its_part_is_another_by_then(ranks: Pool) -> None:

@@ -115,8 +115,8 @@ class regather(torch.autograd.graph.saved_tensors_hooks):  # noqa: N801 -- a con
         super().__init__(self._pack, lambda saved: saved() if type(saved) is _View else saved)
 
     def __enter__(self) -> None:
+        super().__enter__()  # may refuse; then nobody would take the listener away again
         backend_module("torch", "collective").LISTENERS.append(self._made)
-        super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
