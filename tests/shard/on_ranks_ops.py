@@ -176,7 +176,7 @@ def second_derivative(_rank: int, on: Mesh) -> bool:
     return torch.equal(twice(given).full_tensor(), twice(values.requires_grad_()))
 
 
-def repeated(_rank: int, name: str, src: Any, dst: Any, compiled: bool) -> list[bool]:
+def repeated(_rank: int, name: str, src: Any, dst: Any, compiler: Any) -> list[bool]:
     """Whether a layout that repeats elements has the gradients that it has on one rank.
 
     The first derivative, where its arrays lie, and the second, except of what is compiled or cut
@@ -200,16 +200,16 @@ def repeated(_rank: int, name: str, src: Any, dst: Any, compiled: bool) -> list[
         made = pytree.tree_leaves(move(*xs))
         loss = sum((y**2 * w).sum() for y, w in zip(made, weights, strict=True))
         once = list(torch.autograd.grad(loss, xs, create_graph=True))
-        if compiled or not even:
+        if compiler or not even:
             return [once]
         return [once, list(torch.autograd.grad(sum((g**2).sum() for g in once), xs))]
 
     def move(*xs: Any) -> Any:
         return xl.reshard(xs, dst, layout=layout)
 
-    if compiled:
+    if compiler:
         torch._dynamo.reset()
-        move = torch.compile(move, backend=Aot(), fullgraph=True)
+        move = torch.compile(move, backend=compiler(), fullgraph=True)
     plain, weights = numbers(layout.in_shapes), numbers(layout.out_shapes)
     made = run(move, onto(plain, src), onto(weights, dst))
     wanted = run(layout, plain, weights)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.shard import on_ranks_ops
+from tests.shard.compilers import Aot, Inductor
 from tests.shard.ops import OPS, REPEATS, Spec
 from tests.shard.pool import Pool
 from xlayout.shard import Mesh, Sharding
@@ -77,17 +80,24 @@ ENDS: list[tuple[Spec, Spec]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("compiler", [None, Aot], ids=["eager", "compiled"])
 @pytest.mark.parametrize("name", REPEATS)
 def test_the_gradient_of_what_repeats_elements_is_a_sum(
-    ranks: Pool, name: str, compiled: bool
+    ranks: Pool, name: str, compiler: Any
 ) -> None:
-    for src, dst in ENDS[2:] if compiled else ENDS:
+    for src, dst in ENDS[2:] if compiler else ENDS:
         layout = REPEATS[name]
         ins = [Sharding(GRID, spec) for spec in (src, dst)][: len(layout.in_shapes)]
         outs = [Sharding(GRID, spec) for spec in (dst, src)][: len(layout.out_shapes)]
-        for answer in ranks(on_ranks_ops.repeated, name, ins, outs, compiled):
+        for answer in ranks(on_ranks_ops.repeated, name, ins, outs, compiler):
             assert all(answer), (src, dst)
+
+
+def test_a_gradient_of_zeros_is_sent_in_the_backward_pass(ranks: Pool) -> None:
+    """Inductor has constants made and sent ahead; other ranks would not be there to hear them."""
+    rows, others = ([Sharding(GRID, spec)] for spec in (("dp",), ("tp",)))
+    for answer in ranks(on_ranks_ops.repeated, "heads", rows, others, Inductor):
+        assert all(answer)
 
 
 def test_where_nothing_moves_no_gradient_does(ranks: Pool) -> None:
