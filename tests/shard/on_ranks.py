@@ -63,6 +63,7 @@ def resharded(
 ) -> tuple[int, Any, tuple[int, ...], tuple[Any, ...]]:
     y = reshard(dtensor(rank, x, src, order), dst, layout=layout, dtype=dtype)
     local = y.to_local()
+    assert y.stride() == torch.empty(y.shape).stride()
     if local.dtype not in (torch.float32, torch.int64):
         local = local.float()
     return position(rank, order), local.numpy(), tuple(y.shape), tuple(map(str, y.placements))
@@ -249,6 +250,14 @@ def apart(rank: int, how: str, order: Any) -> tuple[list[Any], float]:
     count = torch.ones(())
     dist.all_reduce(count, group=dist.new_group())
     return found, count.item()
+
+
+def known(rank: int, ranks: tuple[int, int]) -> Any:
+    """What torch knows of the group of two ranks that an exchange makes: its ranks, and its own."""
+    if rank not in ranks:
+        return None
+    group = transport._group_of(dist.group.WORLD, ranks)
+    return dist.get_process_group_ranks(group), dist.get_group_rank(group, rank), group.rank()
 
 
 def lying_anyhow(rank: int) -> tuple[list[Any], list[Any]]:

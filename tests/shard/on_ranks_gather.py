@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 import xlayout as xl
 from tests.shard.on_ranks import device_mesh, dtensor, partial
 from xlayout import Mesh, Sharding
+from xlayout_torch import transport
 
 
 def narrow(
@@ -91,12 +93,15 @@ def gradient_as(rank: int, x: np.ndarray, src: Sharding, how: str) -> np.ndarray
         "whole": [Replicate(), Replicate()],
         "cut": list(leaf.placements),
         "cut elsewhere": [Shard(1), Replicate()],
+        "averaged along one axis": [Partial("avg"), Replicate()],
         "partial along one axis": [Partial(), Replicate()],
         "partial along one that stays": [Replicate(), Partial()],
     }
     counting = torch.arange(x.size, dtype=torch.float32).reshape(x.shape)
-    if how.startswith("partial"):
-        share = 0.25 if mesh.get_local_rank(placements[how].index(Partial())) == 0 else 0.75
+    if how.startswith(("averaged", "partial")):
+        axis = next(k for k, p in enumerate(placements[how]) if p.is_partial())
+        share = 0.25 if mesh.get_local_rank(axis) == 0 else 0.75
+        share *= 2 if how.startswith("averaged") else 1
         given = DTensor.from_local(counting * share, mesh, placements[how], run_check=False)
     else:
         even = DTensor.from_local(counting, mesh, placements["whole"], run_check=False)
@@ -120,6 +125,23 @@ def conjugated(rank: int, src: Sharding) -> bool:
     x = np.arange(16).reshape(8, 2) * (1 + 2j)
     whole = xl.all_gather(dtensor(rank, x, src).conj()).to_local()
     return bool((whole.resolve_conj().numpy() == x.conj()).all())
+
+
+def negated(rank: int, src: Sharding) -> bool:
+    """Whether a lazily negated part is gathered negated."""
+    x = np.arange(16.0).reshape(8, 2)
+    given = dtensor(rank, x, src)
+    part = torch._neg_view(given.to_local())  # of an imaginary part it would not be contiguous
+    whole = xl.all_gather(DTensor.from_local(part, given.device_mesh, given.placements)).to_local()
+    return torch.equal(whole, -torch.from_numpy(x))
+
+
+def by_collectives(rank: int, src: Sharding, order: Any, kind: str) -> bool:
+    """Whether elements of a dtype are gathered that no collective may carry."""
+    x = np.arange(16.0).reshape(8, 2)
+    with mock.patch.object(transport, "_in_pairs", return_value=False):
+        whole = xl.all_gather(dtensor(rank, x, src, order), dtype=kind).to_local()
+    return torch.equal(_bits(whole), _bits(torch.from_numpy(x).to(getattr(torch, kind))))
 
 
 def of_views(_rank: int, on: Mesh, n: int) -> bool:

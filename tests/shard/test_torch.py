@@ -168,13 +168,17 @@ def test_an_op_on_fused_shards_lands_in_rows_without_a_word(ranks: Pool, comm: s
         np.testing.assert_array_equal(local, ROWS.layout(rank, SHAPE)(glu(x)))
 
 
-@pytest.mark.parametrize("order", [[[0], [1]], [[1], [0]], [1, 2], [3, 1]], ids=str)
+@pytest.mark.parametrize("order", [[[0], [1]], [[1], [0]], [[1], [2]], [1, 2], [3, 1]], ids=str)
 @pytest.mark.parametrize("how", ["in pairs", "as over NCCL", "compiled"])
 def test_ranks_of_a_mesh_need_no_others(ranks: Pool, how: str, order: list[Any]) -> None:
     """Neither do they wait for others, nor do names of later groups disagree."""
     mine = np.ravel(order)
     for rank, answer in enumerate(ranks(on_ranks.apart, how, order)):
         assert answer == ([[0.0, 1.0, 2.0, 3.0]] * 2 if rank in mine else [], 4.0)
+
+
+def test_torch_knows_who_is_in_a_group_that_an_exchange_makes(ranks: Pool) -> None:
+    assert ranks(on_ranks.known, (1, 3)) == [None, ([1, 3], 0, 0), None, ([1, 3], 1, 1)]
 
 
 def test_ranks_may_have_the_same_tensor_in_other_strides(ranks: Pool) -> None:

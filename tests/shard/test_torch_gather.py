@@ -139,8 +139,9 @@ def test_a_gradient_that_is_conjugated_in_name_only_is_summed_as_wide_as_asked(r
 
 @pytest.mark.parametrize(
     "how",
-    ["whole", "cut", "cut elsewhere", "partial along one axis", "partial along one that stays"],
-)
+    ["whole", "cut", "cut elsewhere", "averaged along one axis", "partial along one axis",
+     "partial along one that stays"],
+)  # fmt: skip
 def test_a_gradient_may_come_back_in_any_form(ranks: Pool, how: str) -> None:
     src = Sharding(GRID, (("tp", "dp"),))
     x = values((16, 8))
@@ -157,6 +158,16 @@ def test_a_gradient_comes_back_in_parts(ranks: Pool, order: tuple[int, ...]) -> 
 
 def test_what_is_conjugated_in_name_only_travels_conjugated(ranks: Pool) -> None:
     assert all(ranks(on_ranks_gather.conjugated, ROWS))
+
+
+def test_what_is_negated_in_name_only_travels_negated(ranks: Pool) -> None:
+    assert all(ranks(on_ranks_gather.negated, ROWS))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 0, 3, 1)])
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "bool", "int16", "complex64", "float32"])
+def test_a_collective_carries_any_dtype(ranks: Pool, kind: str, order: tuple[int, ...]) -> None:
+    assert all(ranks(on_ranks_gather.by_collectives, ROWS, order, kind))
 
 
 @pytest.mark.parametrize("n", [1, 2])

@@ -153,6 +153,12 @@ def test_tensors_on_meshes_of_other_orders_do_not_meet(x: DTensor) -> None:
         xl.stack([x, other])
 
 
+def test_tensors_on_equal_meshes_meet(x: DTensor) -> None:
+    again = DeviceMesh("cpu", torch.arange(4), mesh_dim_names=("tp",))
+    other = DTensor.from_local(torch.ones(3, 8), again, [Shard(0)], run_check=False)
+    assert xl.stack([x, other], comm="local").shape == (2, 12, 8)
+
+
 def test_a_tensor_of_one_rank_and_one_of_many_do_not_meet(x: DTensor) -> None:
     for arrays in ([x, torch.ones(12, 8)], [torch.ones(12, 8), x]):
         many = [type(a) for a in arrays].index(DTensor)

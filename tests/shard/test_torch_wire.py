@@ -136,6 +136,12 @@ def test_what_dtensor_sends_is_counted(mesh: DeviceMesh) -> None:
     assert xl.wire_bytes(lambda x: x.full_tensor() + 0, x) == {"all_gather": 3 * 2 * 8 * 4}
 
 
+def test_over_a_transport_other_than_gloo_an_exchange_is_one_collective(mesh: DeviceMesh) -> None:
+    x = DTensor.from_local(torch.ones(2, 8), mesh, [Shard(0)])
+    assert xl.wire_bytes(lambda x: xl.reshard(x, [Shard(1)]), x) == {"all_to_all": 3 * 2 * 2 * 4}
+    assert xl.wire_bytes(xl.all_gather, x) == {"all_gather": 3 * 2 * 8 * 4}
+
+
 def test_several_of_a_kind_are_added_up() -> None:
     def twice(x: torch.Tensor) -> None:
         dist.all_reduce(x)
