@@ -126,7 +126,7 @@ def spmd(
     packs: Sequence[Step] | None,
     exchange: Exchange,
     unpacks: Sequence[Step],
-    names: Sequence[str],
+    names: tuple[str, ...],
     sources: Sequence[NamedSharding],
     targets: Sequence[NamedSharding],
     /,
@@ -175,11 +175,10 @@ def on_parts(
     packs: Sequence[Step] | None,
     exchange: Exchange,
     unpacks: Sequence[Step],
-    names: Sequence[str],
+    names: tuple[str, ...],
     /,
 ) -> Step:
     """The same for one device, inside a shard_map over these axes."""
-    names = tuple(names)
 
     def run(*parts: Any) -> tuple[Any, ...]:
         if packs is None:

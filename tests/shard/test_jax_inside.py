@@ -170,6 +170,24 @@ def test_gradients_of_what_all_hold_are_those_of_their_parts(check: bool) -> Non
     np.testing.assert_array_equal(jax.jit(jax.grad(parts))(values()), GLU.inverse()(weight))
 
 
+def test_what_all_make_alike_is_known_to_be_alike() -> None:
+    """Or JAX would refuse to take it for whole along the axes that are mapped."""
+
+    def run(x: Any) -> Any:
+        return xl.interleave(x, block=2, in_sharding=P(), out_sharding=P())
+
+    parts = jax.shard_map(run, mesh=mesh(), in_specs=P(), out_specs=P())
+    np.testing.assert_array_equal(jax.jit(parts)(values()), GLU(values()))
+
+
+def test_a_part_of_holes_alone_may_be_beside_parts_that_differ_along_other_axes() -> None:
+    def run(x: Any) -> Any:
+        return xl.pad(x, to=32, axis=1, in_sharding=COLUMNS, out_sharding=COLUMNS)
+
+    parts = jax.shard_map(run, mesh=mesh(), in_specs=P("dp", "tp"), out_specs=P("dp", "tp"))
+    np.testing.assert_array_equal(jax.jit(parts)(values()), np.pad(values(), ((0, 0), (0, 16))))
+
+
 def test_parts_may_lie_as_jax_cannot_say() -> None:
     """The halves of a fused weight, each cut in four: a local move, but no NamedSharding."""
     fused = Sharding(TP, ("tp",), splits={0: Split(segments=2)})

@@ -17,6 +17,7 @@ import xlayout as xl
 import xlayout.jax
 from xlayout.errors import ShardingError
 from xlayout.shard import wire_bytes
+from xlayout_jax import collective
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 ALL, PART, ACROSS = P(("dp", "tp", "fsdp")), P(("dp", "tp")), P(None, ("dp", "tp"))
@@ -56,6 +57,12 @@ def test_outside_jit_a_result_lies_as_asked(name: str, inside: bool) -> None:
     whole = np.asarray(x)
     plain = {"op": xl.interleave, "op, native": xl.interleave, "op, local": xl.matrix_transpose}
     np.testing.assert_array_equal(y, plain.get(name, lambda x: x)(whole).astype(y.dtype))
+
+
+def test_outside_jit_a_cast_moves_nothing() -> None:
+    made = collective.cast(put(ALL), "float16")
+    assert made.dtype == "float16"
+    assert made.sharding.is_equivalent_to(on(ALL), 2), made.sharding
 
 
 @pytest.mark.parametrize("name", ["reshard", "reshard, swapped", "op", "op, local", "all_gather"])

@@ -196,6 +196,29 @@ def test_an_array_on_one_device_is_put_beside_those_on_many(comm: Any) -> None:
         assert made.sharding.is_equivalent_to(to, 3)
 
 
+def test_an_array_on_one_device_is_known_by_its_gradient_too() -> None:
+    many, alone = put(W, P("tp")), jax.numpy.asarray(values(W))
+    gradient = jax.grad(lambda x: (xl.stack([x, many]) ** 2).sum())
+    for x in (alone, values(W)):
+        np.testing.assert_array_equal(gradient(x), 2 * values(W))
+    with pytest.raises(TypeError, match="arrays: 1 is on many devices, 0 on one; wanted all on"):
+        gradient(jax.device_put(alone, jax.devices()[0]))
+    to = NamedSharding(mesh(), P("tp"))
+    with pytest.raises(TypeError, match=r"out_sharding: .* but the jax array is on one device; l"):
+        jax.grad(lambda x: xl.interleave(x, out_sharding=to).sum())(alone)
+
+
+def test_arrays_do_not_meet_on_meshes_whose_axes_are_in_another_order() -> None:
+    devices = np.array(jax.devices()[:4]).reshape(2, 2)
+    x, y = (
+        jax.device_put(values(W), NamedSharding(jax.sharding.Mesh(devices, names), P("a")))
+        for names in (("a", "b"), ("b", "a"))
+    )
+    said = r"arrays: 0 lies on \(a=2 b=2\) of devices 0 1 2 3, 1 on \(b=2 a=2\) of devices 0 1 2 3;"
+    with pytest.raises(ShardingError, match=said):
+        xl.stack([x, y])
+
+
 def test_any_layout_is_applied_as_an_op() -> None:
     x, glu = put(W, P("tp"), AxisType.Explicit), xl.interleave.layout(W)
     to = NamedSharding(mesh(AxisType.Explicit), P(None, "tp"))
