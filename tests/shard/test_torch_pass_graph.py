@@ -110,12 +110,22 @@ def test_the_cast_is_the_op_by_which_the_graph_casts() -> None:
     assert ops == ["convert_element_type", *["all_gather_into_tensor", "wait_tensor"] * 2]
 
 
-def test_what_is_only_read_is_not_copied() -> None:
-    def read(w: torch.Tensor) -> Any:
-        x = gathered(w)
-        return x[1:].to(BF16).sum(), x.t().to(BF16).sum()
+def read(w: torch.Tensor) -> Any:
+    x = gathered(w)
+    return x[1:].to(BF16).sum(), x.t().to(BF16).t().sum()
 
-    graph = traced(read, shard())
+
+def apart(w: torch.Tensor) -> Any:
+    """Two results, each in memory of its own."""
+    x = gathered(w)
+    return x.to(BF16), x.flip(0).to(BF16)
+
+
+@pytest.mark.parametrize("use", [read, apart])
+def test_what_is_only_read_or_shared_with_nobody_is_not_copied(
+    use: Callable[[torch.Tensor], Any],
+) -> None:
+    graph = traced(use, shard())
     assert CastBeforeGather()(graph) == 1
     assert "clone" not in [op(node) for node in graph.graph.nodes if node.op == "call_function"]
 
