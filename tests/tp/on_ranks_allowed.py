@@ -11,9 +11,9 @@ from torch import nn
 
 from tests.tp.on_ranks import mesh_of
 from tests.tp.on_ranks_refused import Packed
-from xlayout import tp
+from xlayout import tp, wire_bytes
 
-__all__ = ["CASES", "compared"]
+__all__ = ["CASES", "compared", "gathered"]
 
 
 class Chain(nn.Sequential):
@@ -121,6 +121,9 @@ CASES: dict[str, tuple[Callable[[], nn.Module], list[tp.Rule]]] = {
         normed, [tp.Rule("0", "column", gather=True), tp.Rule("2", "whole")]),
     "tied, and gathered": (tied, [tp.Rule("0", "vocab"), tp.Rule("2", "column", gather=True)]),
     "a sum of nothing": (gained, [tp.Rule("0", "sum"), tp.Rule("2", "row", scatter=True)]),
+    "two layers as one, gathered": (
+        lambda: nn.Sequential(nn.Linear(4, 6)),
+        [tp.Rule("0", "column", "plain + plain", gather=True)]),
     "beside gathered results": (gained, WHOLE),
     "beside, named": (gained, [UP, DOWN, tp.Rule("gain", "whole")]),
     "beside, not learned": (lambda: frozen(gained()), [UP, DOWN]),
@@ -133,6 +136,13 @@ CASES: dict[str, tuple[Callable[[], nn.Module], list[tp.Rule]]] = {
     "one layer, two names": (
         twice, [tp.Rule(str(at), "column", gather=True) for at in (0, 2)]),
 }  # fmt: skip
+
+
+def gathered(_rank: int, ranks: int) -> dict[str, int]:
+    """The bytes of three rows of results, of which ranks have unequal parts."""
+    rules = [tp.Rule("0", "column", gather=True)]
+    model = tp.parallelize(nn.Sequential(nn.Linear(4, 7)), mesh_of(ranks), rules=rules)
+    return wire_bytes(model, torch.ones(3, 4))
 
 
 def compared(rank: int, ranks: int, case: str) -> None:

@@ -53,6 +53,10 @@ def test_what_is_right_is_not_refused(two: Ranks, case: str) -> None:
     two(on_ranks_allowed.compared, 2, case)
 
 
+def test_a_gather_takes_of_each_rank_what_the_widest_has(two: Ranks) -> None:
+    assert two(on_ranks_allowed.gathered, 2) == [{"all_gather": 3 * 4 * 4}] * 2
+
+
 @pytest.mark.parametrize(
     "config", [{"slow_but_exact": True, "pretraining_tp": 1}, {"pretraining_tp": 2}]
 )
