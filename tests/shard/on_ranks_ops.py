@@ -143,13 +143,13 @@ def of_uneven(_rank: int, on: Mesh, by: str | tuple[str, ...]) -> list[bool]:
 def out_of_order(rank: int, on: Mesh, order: tuple[int, ...]) -> bool:
     """Whether results with other axes are right when the mesh lists its ranks in this order."""
     values = np.arange(24.0).reshape(8, 3)
-    x = dtensor(rank, values, Sharding(on, ("tp",)), order)
-    made = [*xl.unstack(x), xl.rearrange(x, "a b -> (b a)")]
+    xs = [dtensor(rank, values, Sharding(on, (name,)), order) for name in on.names]
+    made = [y for x in xs for y in (*xl.unstack(x), xl.rearrange(x, "a b -> (b a)"))]
     lie = [Sharding.from_torch(y.device_mesh, y.placements, y.ndim) for y in made]
-    at = position(rank, order)
+    at, wholes = position(rank, order), [*values, values.T.ravel()] * len(xs)
     return all(
         np.array_equal(y.to_local().numpy(), sharding.layout(at, whole.shape)(whole))
-        for y, sharding, whole in zip(made, lie, [*values, values.T.ravel()], strict=True)
+        for y, sharding, whole in zip(made, lie, wholes, strict=True)
     )
 
 

@@ -65,9 +65,10 @@ def test_an_axis_that_is_cut_unevenly_may_be_regrouped(
     assert ranks(on_ranks_ops.of_uneven, on, by) == [[True, True, True]] * 4
 
 
+@pytest.mark.parametrize("order", [(2, 0, 3, 1), (2, 3, 0, 1)], ids=str)
 @pytest.mark.parametrize("on", [LINE, GRID, Mesh(4, "tp")], ids=str)
-def test_the_ranks_of_a_mesh_may_be_in_any_order(ranks: Pool, on: Mesh) -> None:
-    assert ranks(on_ranks_ops.out_of_order, on, (2, 0, 3, 1)) == [True] * 4
+def test_the_ranks_of_a_mesh_may_be_in_any_order(ranks: Pool, on: Mesh, order: Any) -> None:
+    assert ranks(on_ranks_ops.out_of_order, on, order) == [True] * 4
 
 
 def test_segments_may_be_cut_by_several_mesh_axes(ranks: Pool) -> None:
