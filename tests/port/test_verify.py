@@ -85,6 +85,7 @@ def test_a_missing_output_tensor_is_named(own_llama: Path, tmp_path: Path) -> No
     assert comparison.only_second == ("lm_head.weight",)
     assert not comparison.faithful
     assert {t.verdict for t in comparison.tensors} == {"identical"}
+    assert comparison.summary == "30 canonical tensors, 1 differ"
     lines = port.diff(own_llama, tmp_path / "other").lines
     assert ("lm_head.weight", "absent", "bfloat16 96 × 64") in lines
 

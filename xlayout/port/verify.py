@@ -120,7 +120,7 @@ class Comparison(Tabled):
     @property
     def summary(self) -> str:
         """What was found, in one line."""
-        count = show_count(len(self.tensors), "canonical tensor")
+        count = show_count(len(self.tensors) + self._alone, "canonical tensor")
         if self.identical:
             return f"{count}, every element identical"
         if bad := self._alone + sum(not tensor.faithful for tensor in self.tensors):
