@@ -101,10 +101,11 @@ def _plan(parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]) ->
     plan = plan_reshard(Layout._of(parts), *sides)
     for side, shapes, held in ((src, parts[0], plan.stores), (dst, parts[1], plan.makes)):
         if len({held(rank) for rank in range(plan.ranks)}) > 1:
-            several = ", ".join(str(held(rank)[0]) for rank in range(min(plan.ranks, 4)))
+            several = [str(held(rank)[0]) for rank in range(min(plan.ranks, 4))]
+            several += ["..."] * (plan.ranks > 4)
             raise ShardingError(
                 f"cannot shard {shapes} by {', '.join(map(str, side))} in JAX, which holds equal "
-                f"parts only; these are {several}, ...; pad the array until it divides "
+                f"parts only; these are {', '.join(several)}; pad the array until it divides "
                 "(xlayout.pad)"
             )
     return plan
