@@ -50,7 +50,7 @@
  *     dense       of results: written strictly in the order in which they lie
  *     seam        the line that holds the end of one block and the start of the next
  *     stage       a thread's own memory, where a tile is assembled before it is streamed
- *     pack        to copy a square row after row before it is transposed
+ *     pack        to copy a square before it is transposed, row after row or half transposed
  *     turn        to transpose a square in vector registers
  *     touch       to write to a page first, so that the system provides it (pre-fault)
  *

@@ -9,13 +9,20 @@ typedef enum {
     SPLICED_BYTES, /* the same with AVX512_VBMI, in fewer steps */
 } Store;
 
-/* A square: a line of each of LINE / width rows. Most are packed first, row after row, so that each line is read
- * once, and rows that compete for the same few sets of a cache do so only once. Others are transposed where they
- * are. */
+/* How squares are packed: */
+typedef enum {
+    NOT_PACKED, /* they are transposed where they are */
+    BY_ROWS,    /* one row after another */
+    BY_LANES,   /* half transposed, in lanes; BY_ROWS if a vector is less than a line or elements are wide */
+} Packing;
+
+/* A square: a line of each of LINE / width rows. Most are packed first, so that each line is read once, and rows that
+ * compete for the same few sets of a cache do so only once. */
 typedef struct {
     const uint8_t *from;   /* the square to be transposed now */
-    const uint8_t *packed; /* its packed copy, or NULL */
+    const uint8_t *packed; /* its packed copy; NULL if there is none yet, and the next one is only packed */
     uint8_t *packed_next;  /* where the next square is packed meanwhile */
+    Packing packing;
     const uint8_t *next;   /* the next square, which is packed or prefetched meanwhile */
     const uint8_t *ahead;  /* lines of later squares, to be prefetched */
     int together;          /* log2 of how many of them are prefetched per row */
@@ -24,6 +31,13 @@ typedef struct {
 } Block;
 
 typedef void (*Turn)(const Block *, uint8_t *to, int64_t column_out, Store, uint8_t *carry);
+
+/* Packs a square, while none is transposed. */
+static void pack_first(Turn turn, const uint8_t *from, int64_t row_in, uint8_t *packed, Packing packing)
+{
+    const Block block = {.packed_next = packed, .packing = packing, .next = from, .row_in = row_in};
+    turn(&block, NULL, 0, CACHED, NULL);
+}
 
 /* Where a block ended: all of it is written but what shares a line with whatever may follow. */
 typedef struct { uint8_t *to; const uint8_t *from; } Seam;

@@ -88,6 +88,15 @@ static int64_t lines_held(int64_t step)
     return L1_WAY / max(min(power, L1_WAY), LINE) * (L1_WAYS / 2);
 }
 
+/* Whether lines that are `step` bytes apart fall into so few sets of L1 that one of these takes more than `most`. */
+static bool compete(const uint8_t *first, int64_t step, int64_t lines, int most)
+{
+    uint8_t taken[L1_WAY / LINE] = {0};
+    for (int64_t k = 0; k < lines; k++)
+        if (++taken[((uintptr_t)first + (uintptr_t)(k * step)) % L1_WAY / LINE] > most) return true;
+    return false;
+}
+
 /* Whether so many elements, which one kernel can take, lie next to those of the next step. */
 static bool is_zip(int64_t n, int64_t step, int64_t width)
 {

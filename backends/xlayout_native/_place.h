@@ -56,11 +56,6 @@ static void swap_rows(const Squares *s, uint8_t *matrix, int64_t first, int64_t 
 #undef SWAP
 }
 
-static void pack(uint8_t *packed, const uint8_t *from, int64_t pitch, int64_t side)
-{
-    for (int64_t r = 0; r < side; r++) memcpy(packed + r * LINE, from + r * pitch, LINE);
-}
-
 /* Swaps the blocks of one strip left of the diagonal with their mirror images, and transposes the one on the
  * diagonal. The next pair is packed while the current one is transposed into place. */
 static void swap_strip(const Squares *s, uint8_t *matrix, int64_t strip)
@@ -68,14 +63,15 @@ static void swap_strip(const Squares *s, uint8_t *matrix, int64_t strip)
     _Alignas(LINE) uint8_t low[2][LINE * LINE], high[2][LINE * LINE];
     const int64_t across = LINE, down = s->side * s->pitch; /* from one block to the next */
     uint8_t *a = matrix + strip * down, *b = matrix + strip * across;
-    pack(low[0], a, s->pitch, s->side);
-    pack(high[0], b, s->pitch, s->side);
+    pack_first(s->turn, a, s->pitch, low[0], BY_ROWS);
+    pack_first(s->turn, b, s->pitch, high[0], BY_ROWS);
     for (int64_t k = 0; k <= strip; k++, a += across, b += down) {
         const bool more = k < strip;
         const int now = k & 1;
-        const Block to_high = {NULL, low[now], low[!now], more ? a + across : a, a + 8 * across, 0, s->pitch, NULL};
-        const Block to_low = {NULL, high[now], high[!now], more ? b + down : b, b + (more ? 2 : 0) * down, 0, s->pitch,
-                              NULL};
+        const Block to_high = {.packed = low[now], .packed_next = low[!now], .packing = BY_ROWS,
+                               .next = more ? a + across : a, .ahead = a + 8 * across, .row_in = s->pitch};
+        const Block to_low = {.packed = high[now], .packed_next = high[!now], .packing = BY_ROWS,
+                              .next = more ? b + down : b, .ahead = b + (more ? 2 : 0) * down, .row_in = s->pitch};
         s->turn(&to_high, b, s->pitch, CACHED, NULL);
         if (more) s->turn(&to_low, a, s->pitch, CACHED, NULL);
     }

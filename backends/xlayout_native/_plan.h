@@ -17,7 +17,8 @@ enum {
     FEWER_ROWS = 512,
     BYTES = 256,                  /* bytes of each row in such a tile; */
     MORE_BYTES = 512,             /* and of wide elements, of which these would be too few */
-    BAND = 64,                    /* most rows that are read across such a tile before the next ones */
+    BAND = 64,                    /* rows that are read across such a tile before the next ones, if L2 holds them; */
+    BAND_SQUARES = 2,             /* at least so many squares, whose stores then alternate between neighbouring lines */
     SMALL = 1 << 16,              /* bytes of such a tile if there are fewer rows or columns */
     L2_BYTES = 1 << 20,           /* bytes of L2, and lines in one of its sets: */
     L2_WAYS = 8,                  /* fewer than most processors have */
@@ -37,19 +38,19 @@ static int64_t round_to_lines(int64_t n, int64_t width)
     return n < line ? n : n / line * line;
 }
 
-/* How many rows this far apart can be read side by side so that L2 still holds the lines that one square reads
- * of each. Rows that are a large power of two apart, or nearly so, fall into few of its sets. */
-static int64_t rows_held(int64_t stride)
+/* How many rows this far apart, up to `most`, can be read side by side so that L2 still holds the lines that one square
+ * reads of each. Rows that are a large power of two apart, or nearly so, fall into few of its sets. */
+static int64_t rows_held(int64_t stride, int64_t most)
 {
     uint8_t held[L2_BYTES / L2_WAYS / LINE] = {0};
     const uint64_t step = (uint64_t)magnitude(stride);
     uint64_t line = 0; /* the first one not counted yet */
-    for (uint64_t r = 0; r < BAND; r++) {
+    for (uint64_t r = 0; r < (uint64_t)most; r++) {
         if (line < r * step / LINE) line = r * step / LINE;
         for (; line <= (r * step + LINE - 1) / LINE; line++)
             if (++held[line % sizeof held] > L2_WAYS) return (int64_t)r;
     }
-    return BAND;
+    return most;
 }
 
 static bool makes_lines(void);
@@ -78,7 +79,7 @@ static int64_t shape_transpose(Copy *c)
     /* Where a side is less than a line, the same lines are met again in the next box, unless L1 lost them. */
     if (c->cached && row->n < side) *wide = min(*wide, max(lines_held(column->out), side));
     if (c->cached && column->n < side) *high = min(*high, max(lines_held(row->in), side));
-    c->band = max(rows_held(row->in) / side, 1) * side;
+    c->band = max(rows_held(row->in, max(BAND, BAND_SQUARES * side)) / side, 1) * side;
     return max(room / (*high * *wide), 1);
 }
 

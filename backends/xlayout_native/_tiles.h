@@ -30,7 +30,7 @@ typedef struct {
     Kernel kernel;
     Turn turn;             /* instead of the kernel, if the box is large enough */
     Store store;           /* of the lines that it makes, except for the first and the last */
-    bool pack;             /* squares are packed before they are transposed */
+    Packing packing;       /* of squares, before they are transposed */
     bool by_rows;          /* squares go across all columns before the next rows */
     bool first, last;      /* whether the tile has the start, and the end, of the output's rows */
     int64_t lead;          /* rows before the tile that are also read, for lines that began there */
@@ -117,16 +117,15 @@ static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint
         Spot at = {0, 0, 0}, following = at, ahead = at;
         for (int64_t j = 0; j < AHEAD_LINES; j += side)
             if (!step(&ahead, t)) ahead = (Spot){0, 0, 0}, source = after;
-        for (int64_t j = 0; t->pack && j < side; j++)
-            move(packed[0] + j * LINE, from + j * b->row_in, LINE);
+        if (t->packing) pack_first(t->turn, from, b->row_in, packed[0], t->packing);
         int now = 0;
         for (bool more = true; more; at = following, now ^= 1) {
             more = step(&following, t);
             const Spot *p = more ? &following : &at;
             const int64_t r = min(at.row, b->rows - side), c = min(at.column, b->columns - side);
             const Block block = {
-                .from = from + r * b->row_in + c * b->width, .packed = t->pack ? packed[now] : NULL,
-                .packed_next = packed[!now], .row_in = b->row_in,
+                .from = from + r * b->row_in + c * b->width, .packed = packed[now], .packed_next = packed[!now],
+                .packing = t->packing, .row_in = b->row_in,
                 .next = from + min(p->row, b->rows - side) * b->row_in +
                         min(p->column, b->columns - side) * b->width,
                 .ahead = t->by_rows ? below(t, &at, from, after, together)
@@ -185,13 +184,12 @@ static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
     return all % (uintptr_t)multiple == 0;
 }
 
-/* Whether lines that are `step` bytes apart fall into so few sets of L1 that one of these takes more than `most`. */
-static bool compete(const uint8_t *first, int64_t step, int64_t lines, int most)
+/* How the squares of a transpose are packed: not unless their lines take more than half of a set, since each is read in
+ * four parts. By lanes, columns are not made in order, which is slower if they are written into one set of a cache. */
+static Packing packing_of(const uint8_t *from, int64_t row_in, int64_t side, bool into_one_set)
 {
-    uint8_t taken[L1_WAY / LINE] = {0};
-    for (int64_t k = 0; k < lines; k++)
-        if (++taken[((uintptr_t)first + (uintptr_t)(k * step)) % L1_WAY / LINE] > most) return true;
-    return false;
+    if (!compete(from, row_in, side, L1_WAYS / 2)) return NOT_PACKED;
+    return into_one_set ? BY_ROWS : BY_LANES;
 }
 
 /* Whether rows of whole lines are adjacent in the output, so that a tile is one long run of it. */
@@ -210,10 +208,10 @@ static bool is_narrow(const Copy *c)
 }
 
 /* Decides how a transpose's tile is made. What stays in the caches is left to the kernel, unless the lines of a square
- * compete there. Otherwise by squares, if the tile holds one; packed first if their lines take more than half of a set,
- * since each is read in four parts. They are written straight to the target if its rows begin on lines, or spliced
- * across lines if the processor can do that and rows are long; otherwise the tile is staged, as is a single run that
- * begins off a line: the lines at the ends of its rows would be made in two parts, far apart in time. */
+ * compete there. Otherwise by squares, if the tile holds one. They are written straight to the target if its rows begin
+ * on lines, or spliced across lines if the processor can do that and rows are long; otherwise the tile is staged, as is
+ * a single run that begins off a line: the lines at the ends of its rows would be made in two parts, far apart in
+ * time. */
 static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, const uint8_t *start)
 {
     const Copy *c = t->copy;
@@ -221,11 +219,13 @@ static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, co
     const int last = c->rank - 1;
     const int64_t side = LINE / c->width, rows = t->extent[last], columns = t->extent[c->along];
     const bool cut = c->tile[last] < c->loop[last].n, off_line = !begin_at(c, start, LINE);
-    t->pack = compete(from, c->loop[last].in, side, L1_WAYS / 2);
+    const int64_t column_out = c->loop[c->along].out;
+    const bool into_one_set = !worker->stream && compete(start, column_out, side, side / 2);
+    t->packing = packing_of(from, c->loop[last].in, side, into_one_set);
     t->first = !cut || !at[last], t->last = !cut || at[last] + rows == c->loop[last].n;
     if (rows >= side && columns >= side &&
         (worker->stream || compete(from, c->loop[last].in, side, L1_WAYS) ||
-         compete(start, c->loop[c->along].out, side, L1_WAYS)))
+         compete(start, column_out, side, L1_WAYS)))
         t->turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
     if (!worker->stream || !worker->stages[0]) return;
     if (worker->isa->unaligned[TRANSPOSE] && is_narrow(c)) {

@@ -38,19 +38,26 @@ INLINE void N(put_column)(uint8_t *to, VEC v, int width, Store store, uint8_t *c
     STORE(to, v);
 }
 
-/* Transposes one square per lane, n x n elements, n = 16 / width. Lane k holds rows k*n to k*n + n - 1, so that
- * a column of all lanes is V contiguous bytes. */
-INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out, int width,
-                    Store store, uint8_t *carry)
+/* Transposes one square per lane, n x n elements, n = 16 / width. */
+INLINE void N(turn_in_lanes)(VEC *v, int width)
 {
     const int n = 16 / width;
-    VEC v[16], w[16];
-    for (int k = 0; k < n; k++) v[k] = N(gather)(from + k * row_in, n * row_in);
+    VEC w[16];
     for (int round = n; round > 1; round /= 2) {
         for (int k = 0; k < n / 2; k++)
             N(unpack)(width, v[k], v[k + n / 2], &w[2 * k], &w[2 * k + 1]);
         for (int k = 0; k < n; k++) v[k] = w[k];
     }
+}
+
+/* Transposes n columns. Lane k holds rows k*n to k*n + n - 1, so that a column of all lanes is V contiguous bytes. */
+INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out, int width,
+                    Store store, uint8_t *carry)
+{
+    const int n = 16 / width;
+    VEC v[16];
+    for (int k = 0; k < n; k++) v[k] = N(gather)(from + k * row_in, n * row_in);
+    N(turn_in_lanes)(v, width);
     for (int k = 0; k < n; k++)
         N(put_column)(to + k * column_out, v[k], width, store, carry + k * LINE);
 }
@@ -86,6 +93,51 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
         }
 }
 
+INLINE void N(pack_line)(const uint8_t *from, uint8_t *packed)
+{
+    for (int y = 0; y < LINE; y += V) STORE(packed + y, LOAD(from + y));
+}
+
+#if LANES == 4
+/* Packs a quarter of the rows of a square, transposed in lanes. */
+INLINE void pack_by_lanes(const uint8_t *from, int64_t row_in, uint8_t *packed, int width, int quarter)
+{
+    const int n = 16 / width;
+    VEC v[16];
+    for (int k = 0; k < n; k++) v[k] = LOAD(from + (quarter * n + k) * row_in);
+    N(turn_in_lanes)(v, width);
+    for (int k = 0; k < n; k++) STORE(packed + (4 * k + quarter) * LINE, v[k]);
+}
+
+/* Writes a quarter of the columns of such a square: a column has a lane of each of the four quarters. */
+INLINE void turn_by_lanes(const uint8_t *packed, uint8_t *to, int64_t column_out, int width, int quarter, Store store,
+                          uint8_t *carry)
+{
+    const int n = 16 / width;
+    for (int j = quarter * n / 4; j < (quarter + 1) * n / 4; j++) {
+        const uint8_t *lanes = packed + 4 * j * LINE;
+        const VEC a = LOAD(lanes), b = LOAD(lanes + LINE), c = LOAD(lanes + 2 * LINE), d = LOAD(lanes + 3 * LINE);
+        const VEC even = _mm512_shuffle_i32x4(a, b, 0x88), odd = _mm512_shuffle_i32x4(a, b, 0xdd);
+        const VEC even_too = _mm512_shuffle_i32x4(c, d, 0x88), odd_too = _mm512_shuffle_i32x4(c, d, 0xdd);
+        const VEC v[4] = {_mm512_shuffle_i32x4(even, even_too, 0x88), _mm512_shuffle_i32x4(odd, odd_too, 0x88),
+                          _mm512_shuffle_i32x4(even, even_too, 0xdd), _mm512_shuffle_i32x4(odd, odd_too, 0xdd)};
+        for (int k = 0; k < 4; k++)
+            N(put_column)(to + (k * n + j) * column_out, v[k], width, store, carry + (k * n + j) * LINE);
+    }
+}
+#endif
+
+/* Packs the next square, while none is transposed. */
+INLINE void N(pack_next)(const Block *block, int width, Packing packing)
+{
+#if LANES == 4
+    for (int x = 0; packing == BY_LANES && x < 4; x++)
+        pack_by_lanes(block->next, block->row_in, block->packed_next, width, x);
+#endif
+    for (int r = 0; packing == BY_ROWS && r < LINE / width; r++)
+        N(pack_line)(block->next + r * block->row_in, block->packed_next + r * LINE);
+}
+
 /* Transposes a block. Meanwhile packs the next one, or prefetches it, and prefetches lines of a later one, so
  * that waiting for memory, shuffles and stores overlap.
  *
@@ -93,14 +145,13 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
  * neighbour. Both are prefetched, since that neighbour may have been done long before. If rows do begin on
  * lines, the second prefetch would ask for the same line again, which costs a twentieth of the time.
  *
- * A store through the caches waits for its line as a load does, so lines of the result are prefetched too.
+ * A store through the caches waits for its line as a load does, so lines of the result are prefetched too. Rows are
+ * then best packed one by one, and otherwise all those of a quarter at once.
  */
 INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Store store, uint8_t *carry,
-                          int width, bool packed)
+                          int width, Packing packing)
 {
     const int n = 16 / width, rows = LINE / width;
-    const uint8_t *from = packed ? block->packed : block->from;
-    const int64_t row_in = packed ? LINE : block->row_in;
     const int rest = (1 << block->together) - 1;
     const int64_t to_next_row = block->row_in - ((int64_t)LINE << block->together);
     const uint8_t *ahead = block->ahead;
@@ -110,13 +161,24 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, S
             PREFETCH(ahead, 0, 2);
             if (split) PREFETCH(ahead, LINE - 1, 2);
             ahead = (const uint8_t *)((uintptr_t)ahead + (uintptr_t)(LINE + ((r & rest) == rest ? to_next_row : 0)));
-            if (!packed) PREFETCH(block->next, r * block->row_in + LINE - 1, 3);
-            for (int y = 0; packed && y < LINE; y += V)
-                STORE(block->packed_next + r * LINE + y, LOAD(block->next + r * block->row_in + y));
+            if (packing == NOT_PACKED) PREFETCH(block->next, r * block->row_in + LINE - 1, 3);
+            if (packing == BY_ROWS && store == CACHED)
+                N(pack_line)(block->next + r * block->row_in, block->packed_next + r * LINE);
         }
+        for (int r = x * rows / 4; packing == BY_ROWS && store != CACHED && r < (x + 1) * rows / 4; r++)
+            N(pack_line)(block->next + r * block->row_in, block->packed_next + r * LINE);
+#if LANES == 4
+        if (packing == BY_LANES) {
+            pack_by_lanes(block->next, block->row_in, block->packed_next, width, x);
+            turn_by_lanes(block->packed, to, column_out, width, x, store, carry);
+            continue;
+        }
+#endif
         if (store == CACHED && block->result_ahead)
             for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++)
                 PREFETCH_FOR_WRITE((uintptr_t)block->result_ahead + (uintptr_t)(r * column_out));
+        const uint8_t *from = packing == NOT_PACKED ? block->from : block->packed;
+        const int64_t row_in = packing == NOT_PACKED ? block->row_in : LINE;
         for (int r = 0; r < rows; r += n * LANES)
             N(turn)(from + r * row_in + x * 16, row_in, to + x * n * column_out + r * width, column_out,
                     width, store, carry + x * n * LINE);
@@ -124,26 +186,31 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, S
 }
 
 #if LANES == 4
-#define STORES(W, SPLICE, PACKED)                                                                  \
+#define STORES(W, SPLICE, PACKING)                                                                 \
     switch (store) {                                                                               \
-    case STREAMED: N(turn_block)(block, to, column_out, STREAMED, carry, W, PACKED); break;        \
-    case CARRIED: N(turn_block)(block, to, column_out, CARRIED, carry, W, PACKED); break;          \
-    case SPLICED: N(turn_block)(block, to, column_out, SPLICE, carry, W, PACKED); break;           \
-    default: N(turn_block)(block, to, column_out, CACHED, carry, W, PACKED);                       \
+    case STREAMED: N(turn_block)(block, to, column_out, STREAMED, carry, W, PACKING); break;       \
+    case CARRIED: N(turn_block)(block, to, column_out, CARRIED, carry, W, PACKING); break;         \
+    case SPLICED: N(turn_block)(block, to, column_out, SPLICE, carry, W, PACKING); break;          \
+    default: N(turn_block)(block, to, column_out, CACHED, carry, W, PACKING);                      \
     }
 #else
-#define STORES(W, SPLICE, PACKED)                                                                  \
+#define STORES(W, SPLICE, PACKING)                                                                 \
     (void)store;                                                                                   \
-    N(turn_block)(block, to, column_out, CACHED, carry, W, PACKED);
+    N(turn_block)(block, to, column_out, CACHED, carry, W, PACKING);
 #endif
 #define TURN(NAME, W, SPLICE)                                                                      \
     TARGET static void N(NAME)(const Block *block, uint8_t *to, int64_t column_out, Store store,   \
                                uint8_t *carry)                                                     \
     {                                                                                              \
-        if (block->packed) {                                                                       \
-            STORES(W, SPLICE, true)                                                                \
+        const bool by_lanes = LANES == 4 && W <= 2 && block->packing == BY_LANES;                  \
+        if (!block->packing) {                                                                     \
+            STORES(W, SPLICE, NOT_PACKED)                                                          \
+        } else if (!block->packed) {                                                               \
+            N(pack_next)(block, W, by_lanes ? BY_LANES : BY_ROWS);                                 \
+        } else if (by_lanes) {                                                                     \
+            STORES(W, SPLICE, BY_LANES)                                                            \
         } else {                                                                                   \
-            STORES(W, SPLICE, false)                                                               \
+            STORES(W, SPLICE, BY_ROWS)                                                             \
         }                                                                                          \
     }
 TURN(turn_1, 1, SPLICED)

@@ -148,6 +148,14 @@ def test_rows_that_crowd_each_other_out_of_the_cache(itemsize: int, rows: int) -
 
 
 @every_kernel
+@pytest.mark.parametrize("columns", [64, 83])
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+def test_rows_of_both_sides_that_crowd_each_other_out(itemsize: int, columns: int) -> None:
+    page = 4096 // itemsize
+    agree(((columns, 1, page), (page, page, 1)), itemsize, 0, threads=2)
+
+
+@every_kernel
 def test_several_arrays_in_and_out() -> None:
     moves: list[Move] = [
         (j, k, (100 * k, 50 * j, ((2, 10, 25), (5, 1, 5))))
