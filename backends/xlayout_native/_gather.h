@@ -123,7 +123,7 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
         gather_rows(&t, from, t.box.columns * c->width, worker->carry, t.box.row_in, next);
         from = worker->carry;
     } else if (min(t.box.rows, t.box.columns) >= LINE / c->width) {
-        t.packing = packing_of(from, t.box.row_in, LINE / c->width, false);
+        t.packing = packing_of(from, t.box.row_in, LINE / c->width, NULL, 0);
         t.turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
     }
     uint8_t *stage = worker->stages[0] + LINE;

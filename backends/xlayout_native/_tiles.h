@@ -185,11 +185,12 @@ static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
 }
 
 /* How the squares of a transpose are packed: not unless their lines take more than half of a set, since each is read in
- * four parts. By lanes, columns are not made in order, which is slower if they are written into one set of a cache. */
-static Packing packing_of(const uint8_t *from, int64_t row_in, int64_t side, bool into_one_set)
+ * four parts. By lanes, columns are not made in order, which is slower if they are written into one set of a cache;
+ * `to` is NULL if they cannot be: if they are streamed, or staged. */
+static Packing packing_of(const uint8_t *from, int64_t row_in, int64_t side, const uint8_t *to, int64_t column_out)
 {
     if (!compete(from, row_in, side, L1_WAYS / 2)) return NOT_PACKED;
-    return into_one_set ? BY_ROWS : BY_LANES;
+    return to && compete(to, column_out, side, side / 2) ? BY_ROWS : BY_LANES;
 }
 
 /* Whether rows of whole lines are adjacent in the output, so that a tile is one long run of it. */
@@ -220,8 +221,7 @@ static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, co
     const int64_t side = LINE / c->width, rows = t->extent[last], columns = t->extent[c->along];
     const bool cut = c->tile[last] < c->loop[last].n, off_line = !begin_at(c, start, LINE);
     const int64_t column_out = c->loop[c->along].out;
-    const bool into_one_set = !worker->stream && compete(start, column_out, side, side / 2);
-    t->packing = packing_of(from, c->loop[last].in, side, into_one_set);
+    t->packing = packing_of(from, c->loop[last].in, side, worker->stream ? NULL : start, column_out);
     t->first = !cut || !at[last], t->last = !cut || at[last] + rows == c->loop[last].n;
     if (rows >= side && columns >= side &&
         (worker->stream || compete(from, c->loop[last].in, side, L1_WAYS) ||
