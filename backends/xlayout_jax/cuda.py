@@ -8,7 +8,6 @@ kernel.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -20,7 +19,7 @@ from xlayout_jax.launches import capability, launched, numbered
 from xlayout_jax.programs import nbytes, on, spread
 from xlayout_triton.plan import Moves, Plan
 from xlayout_triton.tile import VECTOR
-from xlayout_triton.uncompiled import CompileError, reason_of, say
+from xlayout_triton.uncompiled import CompileError, reason_of, say, switched_off
 from xlayout_triton.words import VECTORS
 
 __all__ = ["GATES", "SMALL", "called", "is_right", "is_wrong", "status", "tried", "why_not"]
@@ -120,8 +119,8 @@ def tried() -> str:
     Raises:
         JaxRuntimeError: memory is full, so that the next question is another trial.
     """
-    if os.environ.get("XLAYOUT_TRITON") == "off":
-        return "switched off by XLAYOUT_TRITON=off"
+    if off := switched_off():
+        return off
     if capability() is None:
         return "JAX sees no CUDA device, or several kinds of them"
     try:

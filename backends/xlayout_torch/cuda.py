@@ -9,7 +9,6 @@ the kernel.
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -20,7 +19,7 @@ from xlayout_native.strided import one_move
 from xlayout_torch import launches, memory, native, trial
 from xlayout_torch.launches import addresses_of
 from xlayout_triton.plan import Moves
-from xlayout_triton.uncompiled import CompileError, reason_of, say
+from xlayout_triton.uncompiled import CompileError, reason_of, say, switched_off
 
 __all__ = [
     "GATES",
@@ -147,8 +146,8 @@ def tried(device: torch.device) -> str:
     Raises:
         OutOfMemoryError: there was too little for a trial; the next question starts another.
     """
-    if os.environ.get("XLAYOUT_TRITON") == "off":
-        return "switched off by XLAYOUT_TRITON=off"
+    if off := switched_off():
+        return off
     try:
         if device.type == "cuda" and launches.interprets():
             return "TRITON_INTERPRET has Triton run on the host, which reads no memory of a GPU"

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
-__all__ = ["CompileError", "reason_of", "say"]
+__all__ = ["CompileError", "reason_of", "say", "switched_off"]
+
+
+def switched_off() -> str:
+    """Why the kernel is not to be used, if the environment asks for that, or nothing."""
+    asked = os.environ.get("XLAYOUT_TRITON") or "auto"
+    if asked not in ("auto", "off"):
+        warnings.warn(f"XLAYOUT_TRITON: {asked!r}; wanted 'off' or nothing", stacklevel=2)
+    return "switched off by XLAYOUT_TRITON=off" if asked == "off" else ""
 
 
 class CompileError(RuntimeError):
