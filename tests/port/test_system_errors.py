@@ -93,6 +93,6 @@ def test_a_folder_where_a_file_is_wanted_is_refused(tmp_path: Path, name: str) -
     port.run(tmp_path / "tiny.gguf", tmp_path / "hf", to="hf")
     (tmp_path / "hf" / name).unlink(missing_ok=True)
     (tmp_path / "hf" / name).mkdir()
-    refusal = "no config" if name == "config.json" else f"{name}: no such file; wanted a regular"
+    refusal = "no config" if name == "config.json" else f"{name}: not a file; wanted a regular"
     with pytest.raises(LayoutError, match=refusal):
         port.plan(tmp_path / "hf", tmp_path / "out", to="maxtext")

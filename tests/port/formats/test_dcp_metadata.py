@@ -216,7 +216,7 @@ def test_refuses_files_that_are_missing_or_cut_short(saved: Path) -> None:
     with pytest.raises(FormatError, match=rf"{FILE}: no such file; wanted a regular file"):
         open_source(saved)
     os.mkfifo(file)
-    with pytest.raises(FormatError, match=rf"{FILE}: no such file; wanted a regular file"):
+    with pytest.raises(FormatError, match=rf"{FILE}: not a file; wanted a regular file"):
         open_source(saved)
 
 

@@ -87,7 +87,7 @@ def test_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:
     ):
         sniff(tmp_path / "absent")
     os.mkfifo(tmp_path / "pipe.safetensors")  # opening it would block forever
-    with pytest.raises(FormatError, match="no such file; wanted a regular file or a directory"):
+    with pytest.raises(FormatError, match="not a file; wanted a regular file or a directory"):
         sniff(tmp_path / "pipe.safetensors")
 
 

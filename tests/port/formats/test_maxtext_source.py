@@ -240,7 +240,7 @@ def test_a_pipe_where_a_file_is_wanted_is_not_waited_at(tmp_path: Path, name: st
     file = items / name if name != "d" else next((items / name).iterdir())
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(FormatError, match=rf"{file.name}: no such file; wanted a regular file"):
+    with pytest.raises(FormatError, match=rf"{file.name}: not a file; wanted a regular file"):
         open_source(tmp_path / "out")
 
 

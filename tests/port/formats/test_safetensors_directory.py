@@ -172,7 +172,7 @@ def test_refuses_a_malformed_index(tmp_path: Path, content: str, message: str) -
 
 def test_a_pipe_that_is_named_like_an_index_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.safetensors.index.json")
-    with pytest.raises(FormatError, match=r"index\.json: no such file; wanted a regular file"):
+    with pytest.raises(FormatError, match=r"index\.json: not a file; wanted a regular file"):
         open_source(tmp_path)
 
 

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Sink, Source, TensorSpec, numpy_dtype
-from xlayout.port.formats.file_names import given_path
+from xlayout.port.formats.file_names import given_path, require_file
 from xlayout.port.formats.folders import folder_format, instead
 from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.system_errors import named
@@ -82,8 +82,7 @@ def sniff(path: str | PathLike[str], /) -> str:
         )
     if not where.exists():
         raise FormatError(f"{where}: nothing is there; wanted a checkpoint file or directory")
-    if not where.is_file():  # opening a pipe would wait for a writer
-        raise FormatError(f"{where}: no such file; wanted a regular file or a directory")
+    require_file(where, "a regular file or a directory")
     refuse_pointer(where)
     with where.open("rb") as file, named(where):
         magic = file.read(4)

@@ -12,7 +12,7 @@ from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_
 from xlayout.port.formats.config import read_config
 from xlayout.port.formats.dcp_items import ItemFiles, Location
 from xlayout.port.formats.dcp_metadata import Chunk, Contents, parse_metadata
-from xlayout.port.formats.file_names import refuse_outside
+from xlayout.port.formats.file_names import refuse_outside, require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.system_errors import named
@@ -112,8 +112,7 @@ def _fill(handle: int, place: Location, spec: TensorSpec, box: Bounds, into: Arr
 
 
 def _read_metadata(path: Path) -> Contents:
-    if not path.is_file():
-        raise FormatError(f"{path}: no such file; wanted a regular file, as every rank's save has")
+    require_file(path, "a regular file, as every rank's save has")
     refuse_outside(path.parent, path.name)
     refuse_pointer(path)
     size = path.stat().st_size
@@ -133,8 +132,7 @@ def _sizes(folder: Path, contents: Contents) -> dict[str, int]:
     for item in items:
         path = folder / item.file
         if item.file not in sizes:
-            if not path.is_file():
-                raise FormatError(f"{path}: no such file; wanted a regular file")
+            require_file(path)
             refuse_outside(folder, item.file)
             sizes[item.file] = path.stat().st_size
         if item.offset + item.length > sizes[item.file]:

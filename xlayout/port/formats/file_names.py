@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from xlayout.errors import FormatError, PortError
 
-__all__ = ["given_path", "is_plain_name", "natural_key", "refuse_outside"]
+__all__ = ["given_path", "is_plain_name", "natural_key", "refuse_outside", "require_file"]
 
 _DIGITS = 1000  # that are compared: Python limits the digits of an int made from text
 _LONGEST = 255  # bytes of a file's name; looking for a longer one is a system error
@@ -67,3 +67,14 @@ def natural_key(name: str, /) -> tuple[tuple[int, str], ...]:
     """
     parts = re.split(r"([0-9]+)", name)
     return tuple((int(part[:_DIGITS]) if part.isdecimal() else -1, part) for part in parts)
+
+
+def require_file(path: Path, /, wanted: str = "a regular file") -> None:
+    """Refuse what is not a file; opening a pipe would wait for a writer.
+
+    Raises:
+        FormatError: nothing is there, or a folder, a device or a pipe.
+    """
+    if not path.is_file():
+        found = "not a file" if path.exists() else "no such file"
+        raise FormatError(f"{path}: {found}; wanted {wanted}")

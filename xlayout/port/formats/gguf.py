@@ -24,6 +24,7 @@ from xlayout.port.formats.base import (
     require,
     resolve,
 )
+from xlayout.port.formats.file_names import require_file
 from xlayout.port.formats.gguf_header import Header, Record, parse_header
 from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.system_errors import closed, named
@@ -92,8 +93,7 @@ class GGUFSource(Source):
 
     def __init__(self, path: str | os.PathLike[str], /) -> None:
         self.path = Path(path)
-        if not self.path.is_file():
-            raise FormatError(f"{path}: no such file; wanted a regular file")
+        require_file(self.path)
         size = self.path.stat().st_size
         with self.path.open("rb") as file, named(self.path):
             header = parse_header(file, size=size, name=str(path))

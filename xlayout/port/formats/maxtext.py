@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from xlayout.port.formats.base import (
     resolve,
 )
 from xlayout.port.formats.config import read_config, render_config
+from xlayout.port.formats.file_names import require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.orbax_tree import (
     METADATA,
@@ -102,7 +104,7 @@ class MaxTextSource(Source):
         out = check_out(out, spec.dtype, box)
         with broken_arrays(f"{self.path}: {name}"):
             target = require("tensorstore").array(out, copy=False, write=True)
-            target.write(self._arrays[name][_slices(box)]).result()
+            target.write(self._arrays[name][tuple(starmap(slice, box))]).result()
         return out
 
     def close(self) -> None:
@@ -210,13 +212,13 @@ class MaxTextSink(StagedSink):
     def _get(self, name: str, box: Bounds, out: Array) -> bool:
         target = require("tensorstore").array(out, copy=False, write=True)
         try:
-            target.write(self._arrays[name][_slices(box)]).result()
+            target.write(self._arrays[name][tuple(starmap(slice, box))]).result()
         except ValueError:  # a chunk is missing or damaged
             return False
         return True
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
-        target = self._arrays[name][_slices(box)]
+        target = self._arrays[name][tuple(starmap(slice, box))]
         with broken_arrays(str(self.path)):
             # We wait for the write to finish, so tensorstore may use the array in place.
             target.write(array, can_reference_source_data_indefinitely=True).result()
@@ -283,8 +285,8 @@ def _refuse_unfit(name: str, spec: TensorSpec, chunk: tuple[int, ...]) -> None:
 def _refuse_unfit_files(items: Path) -> None:
     """Refuse pointers of Git LFS, and pipes, at which tensorstore would wait for a writer."""
     for file in (Path(root) / name for root, _, names in os.walk(items) for name in names):
-        if file.exists() and not file.is_file():
-            raise FormatError(f"{file}: no such file; wanted a regular file")
+        if file.exists():
+            require_file(file)
         refuse_pointer(file)
 
 
@@ -294,7 +296,3 @@ def _config_above(items: Path) -> tuple[Path | None, Mapping[str, Any]]:
         if config := read_config(folder / _CONFIG):
             return folder, config
     return None, {}
-
-
-def _slices(box: Bounds) -> Region:
-    return tuple(slice(start, stop) for start, stop in box)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Source, TensorSpec, check_out, resolve
 from xlayout.port.formats.config import read_config
-from xlayout.port.formats.file_names import refuse_outside
+from xlayout.port.formats.file_names import refuse_outside, require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.laid_out import LaidOutSink, Outline
 from xlayout.port.formats.open_files import OpenFiles
@@ -97,8 +97,7 @@ class SafetensorsSource(Source):
 
     def _open(self, folder: Path, file: str) -> tuple[dict[str, Entry], dict[str, str], int]:
         path = folder / file
-        if not path.is_file():
-            raise FormatError(f"{path}: no such file; wanted a regular file")
+        require_file(path)
         try:
             with named(path), self._files.opened(self._folder / file) as handle:
                 size = os.fstat(handle).st_size

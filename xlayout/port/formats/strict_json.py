@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xlayout.errors import FormatError
+from xlayout.port.formats.file_names import require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.system_errors import named
 
@@ -51,8 +52,7 @@ def read_json(path: Path, /) -> Any:
         FormatError: It is not a file, absurdly large, a pointer of Git LFS, or not JSON that can be
             trusted.
     """
-    if not path.is_file():
-        raise FormatError(f"{path}: no such file; wanted a regular file")
+    require_file(path)
     if (size := path.stat().st_size) > _MAX_BYTES:
         raise FormatError(f"{path}: {size:,} bytes; {_MAX_BYTES:,} at most")
     refuse_pointer(path)
