@@ -12,6 +12,7 @@ from tests.tp import on_ranks
 from tests.tp.models import MODELS
 from xlayout import tp
 from xlayout.errors import ShardingError
+from xlayout.torch import clip_grad_norm_
 
 pytestmark = pytest.mark.distributed
 
@@ -206,6 +207,13 @@ def test_other_models_and_meshes_are_refused() -> None:
     ):
         with pytest.raises(kind, match=text):
             tp.parallelize(model, mesh)
+
+
+@pytest.mark.parametrize("norm_type", [0, -1.0, float("nan"), "-inf"])
+def test_gradients_have_no_norm_of_these_powers(norm_type: float) -> None:
+    text = f"^norm_type: {float(norm_type)}; wanted a number above 0, or infinity$"
+    with pytest.raises(ShardingError, match=text):
+        clip_grad_norm_(torch.nn.Linear(2, 2), 1.0, norm_type)
 
 
 @pytest.mark.parametrize("name", ["a", "b"])

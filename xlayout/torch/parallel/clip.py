@@ -24,20 +24,24 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
     Args:
         model: the model, or a submodule with sharded layers. All ranks must call this.
         max_norm: gradients are scaled down to this norm, in place.
-        norm_type: the p of the norm, which may be infinity.
+        norm_type: the p of the norm, above 0; it may be infinity.
 
     Returns:
         The norm that the gradients of the whole model had.
 
     Raises:
         ShardingError: for a model that is not on several ranks, or with the flat parameters of
-            `FullyShardedDataParallel`, which do not tell where in a weight their parts lie.
+            `FullyShardedDataParallel`, which do not tell where in a weight their parts lie. For a
+            p up to 0, which makes no norm: that of two parts depends on how they are cut.
 
     >>> clip_grad_norm_(torch.nn.Linear(2, 2), 1.0)
     Traceback (most recent call last):
     ...
     xlayout.errors.ShardingError: model: no layer of it is on several ranks; torch's own function...
     """
+    norm_type = float(norm_type)  # as torch's own, which takes "inf" too
+    if not norm_type > 0:
+        raise ShardingError(f"norm_type: {norm_type}; wanted a number above 0, or infinity")
     group = next((m.xlayout_role.group for m in model.modules() if isinstance(m, WithRole)), None)
     if group is None:
         raise ShardingError(
@@ -50,7 +54,6 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
         )
     wide = any(p.dtype == torch.float64 for p in model.parameters())
     dtype = torch.float64 if wide else torch.float32
-    norm_type = float(norm_type)  # as torch's own, which takes "inf" too
     real = (g.abs() if g.is_complex() else g for g in _own(model, group.rank))
     own = [torch.linalg.vector_norm(g.to(dtype), norm_type) for g in real]
     zero = torch.zeros((), dtype=dtype, device=next(model.parameters()).device)
