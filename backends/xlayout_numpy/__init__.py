@@ -233,8 +233,8 @@ def in_place(_moves: Any, _x: Any, _shape: tuple[int, ...], /) -> None:
     return None
 
 
-def release(x: Any, /) -> Callable[[], None]:
-    raise TypeError(f"donate: nothing can empty a {type(x).__qualname__}; do not donate it")
+def release(_x: Any, /) -> Callable[[], None]:
+    raise TypeError("donate: nothing can empty an array of numpy; do not donate it")
 
 
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:

@@ -64,7 +64,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         made(6, 4, input_is_already_split=None), TypeError, "input_is_already_split: None; wanted"
     ),
     "a layer for a class": (
-        made(6, 4, linear_cls=3), TypeError, "^linear_cls: a int; wanted a class of layers$"
+        made(6, 4, linear_cls=3), TypeError, "^linear_cls: an int; wanted a class of layers$"
     ),
     "another size": (
         made(6, 4, init_linear=nn.Linear(4, 6)), SizeError,

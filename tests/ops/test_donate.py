@@ -172,7 +172,7 @@ def test_what_a_transform_looks_at_is_refused_before_anything_is_emptied() -> No
     ("call", "error", "text"),
     [
         (lambda: xl.interleave(np.zeros(4), donate=True), TypeError,
-         "donate: nothing can empty a ndarray; do not donate it"),
+         "donate: nothing can empty an array of numpy; do not donate it"),
         (lambda: xl.interleave(torch.zeros(4, requires_grad=True), donate=True), TypeError,
          "donate: x requires grad, and autograd would be left with nothing; pass x.detach()"),
         (lambda: xl.interleave(torch.zeros(4).as_subclass(Subclass), donate=True), TypeError,

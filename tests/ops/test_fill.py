@@ -189,7 +189,9 @@ def test_a_number_of_numpy_fills_as_any_other(backend: Framework, fill: Any) -> 
 
 def test_an_array_of_one_number_is_no_number(backend: Framework) -> None:
     x, layout = backend.array(np.ones(2, np.float32)), xl.pad.layout((2,), to=3)
-    with pytest.raises(TypeError, match=r"^fill: array\(\[3\]\) is a ndarray; wanted a number"):
+    with pytest.raises(
+        TypeError, match=r"^fill: array\(\[3\]\) is a numpy.ndarray; wanted a number"
+    ):
         backend.call(lambda x: layout(x, fill=np.array([3])), x)
 
 

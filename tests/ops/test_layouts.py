@@ -290,7 +290,7 @@ def test_several_shapes_in_a_pattern_may_be_given_as_one() -> None:
     [
         ([Layout.identity(2)], [3], r"arrays\[0\]: expected a torch.Tensor, jax.Array or"),
         (Layout.identity(2), [np.ones(2)], "layouts: a Layout; wanted a sequence of layouts"),
-        ([], 3, "arrays: a int; wanted a sequence of arrays"),
+        ([], 3, "arrays: an int; wanted a sequence of arrays"),
     ],
 )
 def test_many_takes_sequences_of_arrays(layouts: Any, arrays: Any, text: str) -> None:

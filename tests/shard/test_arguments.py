@@ -108,7 +108,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "flat: 'no'; wanted True or False"),
     "a number as a layout": (
         lambda: xl.reshard(eight(), P(), layout=3), TypeError,  # type: ignore[arg-type]
-        "layout: a int; wanted a Layout: reshard(x, to, layout=layout)"),
+        "layout: an int; wanted a Layout: reshard(x, to, layout=layout)"),
     "no mesh": (
         lambda: Sharding(None, ("tp",)), TypeError,  # type: ignore[arg-type]
         "mesh: None; wanted a Mesh"),

@@ -281,7 +281,7 @@ def test_too_few_shardings_are_refused() -> None:
 
 
 def test_wrong_types_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"^layout: a int; wanted a Layout: plan_reshard\("):
+    with pytest.raises(TypeError, match=r"^layout: an int; wanted a Layout: plan_reshard\("):
         plan_reshard(3, ROWS, ROWS)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"dst: 'tp'; wanted a Sharding"):
         plan_reshard(xl.Layout.identity((8,)), ROWS, ("tp",))  # type: ignore[arg-type]

@@ -174,7 +174,7 @@ def test_a_model_of_flax_is_updated_with_its_own_state() -> None:
 
 def test_weights_of_another_framework_are_refused() -> None:
     torch = pytest.importorskip("torch")
-    text = r"model\['mlp.up_proj.weight'\]: a Tensor; wanted an array of JAX or numpy"
+    text = r"model\['mlp.up_proj.weight'\]: a torch.Tensor; wanted an array of JAX or numpy"
     with pytest.raises(TypeError, match=text):
         tp.parallelize({"mlp.up_proj.weight": torch.ones(4, 4)}, jax.make_mesh((4,), ("tp",)),
                        rules="llama")  # fmt: skip

@@ -35,9 +35,9 @@ def test_a_whole_input_of_a_layer_that_takes_a_part_is_refused(two: Ranks, case:
 
 @pytest.mark.parametrize("case", ["row, pair", "column, pair", "tail, pair", "sum, pair"])
 def test_only_a_tensor_is_put_together(two: Ranks, case: str) -> None:
-    kind = "Experts" if case == "sum, pair" else "Pair"
+    kind = "an Experts" if case == "sum, pair" else "a Pair"
     assert two(on_ranks_layers.called_wrongly, 2, case) == [
-        f"TypeError: model: a {kind} returned a tuple, and what it returns is put together from "
+        f"TypeError: model: {kind} returned a tuple, and what it returns is put together from "
         "all ranks; wanted a tensor, or leave the layer 'whole'"
     ] * 2  # fmt: skip
 

@@ -161,7 +161,7 @@ def test_a_module_of_experts_is_told_more_than_its_input(two: Ranks) -> None:
          "cut, and a norm of each head is 'whole' with partial_grads=True"),
         ("a product of two inputs", "model: 'x.weight' belongs to a Bilinear; only layers with a "
          "matrix are cut, and a norm of each head is 'whole' with partial_grads=True"),
-        ("sums of rows", "model: 'x.weight' belongs to a EmbeddingBag; only layers with a matrix "
+        ("sums of rows", "model: 'x.weight' belongs to an EmbeddingBag; only layers with a matrix "
          "are cut, and a norm of each head is 'whole' with partial_grads=True"),
         ("attention of torch", "model: '0.attn' is a MultiheadAttention, which gives its weights "
          "to one function and calls no layer that could send anything. Leave it whole by "

@@ -241,7 +241,7 @@ def test_each_array_needs_a_layout() -> None:
 
 
 def test_what_is_no_layout_is_named() -> None:
-    with pytest.raises(TypeError, match=r"^layouts\[1\]: a int; wanted a Layout"):
+    with pytest.raises(TypeError, match=r"^layouts\[1\]: an int; wanted a Layout"):
         apply_many([LAYOUTS[0], 3], [np.zeros(1), np.zeros(1)])
 
 

@@ -9,7 +9,7 @@ from xlayout.algebra import constructors, jsonable, notation, pattern
 from xlayout.algebra.cost import Cost, estimate
 from xlayout.algebra.index import index_table
 from xlayout.algebra.relation import Relation
-from xlayout.algebra.shapes import integers, type_name
+from xlayout.algebra.shapes import a_type, integers
 from xlayout.algebra.strided import row_major, view
 from xlayout.errors import ShapeError
 
@@ -223,4 +223,4 @@ def check_layout(given: Any, name: str, call: str) -> None:
         TypeError: with the `call` that takes a Layout.
     """
     if not isinstance(given, Layout):
-        raise TypeError(f"{name}: a {type_name(given)}; wanted a Layout: {call}")
+        raise TypeError(f"{name}: {a_type(given)}; wanted a Layout: {call}")

@@ -24,7 +24,7 @@ from xlayout.algebra.constructors import lift as lift_parts
 from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.merge import merge
 from xlayout.algebra.piece import Parts, Piece
-from xlayout.algebra.shapes import Shape, bounds, each_shape, integer
+from xlayout.algebra.shapes import Shape, a_type, bounds, each_shape, integer
 from xlayout.dynamo import constant
 from xlayout.errors import CompositionError, InverseError, ShapeError, SizeError
 
@@ -277,7 +277,7 @@ def _each_piece(given: Any) -> tuple[Piece, ...]:
         raise TypeError(f"pieces: {given!r}; wanted a sequence of pieces") from None
     for piece in pieces:
         if not isinstance(piece, Piece):
-            raise TypeError(f"pieces: {piece!r} is a {type(piece).__name__}; wanted a Piece")
+            raise TypeError(f"pieces: {piece!r} is {a_type(piece)}; wanted a Piece")
     return pieces
 
 

@@ -12,6 +12,7 @@ from xlayout.errors import AxisError, LayoutError, SizeError
 __all__ = [
     "MOST_DIGITS",
     "Shape",
+    "a_type",
     "as_shape",
     "as_shapes",
     "axis_of",
@@ -25,7 +26,7 @@ __all__ = [
     "is_size",
     "one_of",
     "permutation",
-    "type_name",
+    "with_article",
 ]
 
 Shape = tuple[int, ...]
@@ -44,7 +45,7 @@ def integer(value: Any, name: str, least: int | None = 0) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name}: {value!r} is a {type(value).__name__}; wanted an int") from None
+        raise TypeError(f"{name}: {value!r} is {a_type(value)}; wanted an int") from None
     if isinstance(value, bool):
         raise TypeError(f"{name}: {value!r} is a bool; wanted an int")
     if least is not None and number < least:
@@ -98,11 +99,16 @@ def as_shapes(given: Any) -> tuple[Shape, ...]:
     return tuple(map(as_shape, (shape,) if all(map(is_size, shape)) else shape))
 
 
-def type_name(value: Any) -> str:
-    """The type of a value as error messages name it: `numpy.ndarray`."""
+def a_type(value: Any) -> str:
+    """The type of a value as error messages name it: `a numpy.ndarray`, `an int`."""
     kind = type(value)
-    own = kind.__module__ == "builtins"
-    return kind.__qualname__ if own else f"{kind.__module__}.{kind.__qualname__}"
+    own = kind.__module__.partition(".")[0] in ("builtins", "xlayout")
+    return with_article(kind.__qualname__ if own else f"{kind.__module__}.{kind.__qualname__}")
+
+
+def with_article(name: str) -> str:
+    """A name behind the article that it is spoken with: `an int`, but also `a UserDict`."""
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
 def is_size(n: Any) -> bool:

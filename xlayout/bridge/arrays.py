@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xlayout.algebra.shapes import one_of
+from xlayout.algebra.shapes import a_type, one_of
 from xlayout.bridge.offer import Exchange, Offer, exchange_named, exchange_of
 from xlayout.bridge.tree import mapped
 from xlayout.errors import LayoutError
@@ -129,7 +129,7 @@ def _exchanged(
         offered = source.offer(x, detach=detach)
         if donate:
             if not offered.donatable:
-                raise TypeError(f"nothing can empty a {type(x).__qualname__}; do not donate it")
+                raise TypeError(f"nothing can empty {a_type(x)}; do not donate it")
             given.append(offered)
         return target.adopt(offered, copy=copy, **options)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xlayout.algebra.shapes import as_shape, type_name
+from xlayout.algebra.shapes import a_type, as_shape
 from xlayout.bridge.offer import Offer, exchange_named, exchange_of
 from xlayout.errors import SizeError
 from xlayout.registry import backend_module
@@ -45,8 +45,7 @@ def shards_to_jax(
             shards = list(shards)
         except TypeError:
             raise TypeError(
-                f"shards: a {type_name(shards)}; wanted a mapping from devices to arrays, or a "
-                "sequence"
+                f"shards: {a_type(shards)}; wanted a mapping from devices to arrays, or a sequence"
             ) from None
         if len(shards) != len(devices):
             raise SizeError(f"shards: {len(shards)}; wanted one for each of {devices}")

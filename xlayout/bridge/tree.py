@@ -8,7 +8,7 @@ from copy import copy
 from types import MappingProxyType, NoneType
 from typing import Any, TypeAlias
 
-from xlayout.algebra.shapes import type_name
+from xlayout.algebra.shapes import a_type
 from xlayout.registry import SERVED, backend_module
 
 __all__ = ["mapped"]
@@ -48,7 +48,7 @@ def _mapped(
     if tree is None:
         return None
     if id(tree) in results:
-        raise ValueError(f"a {type_name(tree)} inside itself; wanted a tree")
+        raise ValueError(f"{a_type(tree)} inside itself; wanted a tree")
     results[id(tree)] = tree, tree  # as long as it is walked
     node = None if isinstance(tree, _PLAIN) else _registered(tree)
     if node:

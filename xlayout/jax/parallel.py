@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from xlayout.algebra.shapes import a_type
 from xlayout.errors import ShardingError, SizeError
 from xlayout.registry import backend_of
 
@@ -26,7 +27,7 @@ def tp_mesh(mesh: Any) -> tuple[tuple[Mesh, str], int]:
     """
     if not isinstance(mesh, Mesh):
         raise TypeError(
-            f"mesh: a {type(mesh).__name__}; wanted a jax.sharding.Mesh, as nested dicts run in "
+            f"mesh: {a_type(mesh)}; wanted a jax.sharding.Mesh, as nested dicts run in "
             "JAX; of torch, give the module itself"
         )
     if len(mesh.axis_names) > 1 and "tp" not in mesh.axis_names:
@@ -44,7 +45,7 @@ def parallelize(
         inside = jax.tree.leaves(arrays[name])  # a flax variable holds an array
         if not all(isinstance(x, jax.ShapeDtypeStruct) or _is_array(x, name) for x in inside):
             raise TypeError(
-                f"model[{name!r}]: a {type(arrays[name]).__name__}; wanted an array of JAX or "
+                f"model[{name!r}]: {a_type(arrays[name])}; wanted an array of JAX or "
                 "numpy (xlayout.to_jax takes a whole dict), or a jax.ShapeDtypeStruct"
             )
     return {name: _put(arrays[name], place) for name, place in places.items()}

@@ -16,7 +16,7 @@ from flax import nnx
 from flax.nnx.nn.dtypes import canonicalize_dtype, promote_dtype
 
 from xlayout.algebra import partition
-from xlayout.algebra.shapes import integer, type_name
+from xlayout.algebra.shapes import a_type, integer
 from xlayout.errors import AxisError, LayoutError, SizeError
 from xlayout.ops import from_tiles, to_tiles
 from xlayout.ops.grid import splits
@@ -159,7 +159,7 @@ class TiledLinear(nnx.Module):
         (6, 4)
         """
         if type(linear) is not nnx.Linear:
-            raise TypeError(f"linear: a {type_name(linear)}; wanted a flax.nnx.Linear")
+            raise TypeError(f"linear: {a_type(linear)}; wanted a flax.nnx.Linear")
         usual = {
             "dot_general": jax.lax.dot_general,
             "promote_dtype": promote_dtype,
@@ -209,7 +209,7 @@ def _edges(features: int, number: int) -> tuple[int, ...]:
 
 def _check_width(x: Any, name: str, wanted: str, width: int) -> None:
     if backend_of(x, name).name not in ("jax", "numpy"):
-        raise TypeError(f"{name}: a {type_name(x)}; wanted a jax.Array")
+        raise TypeError(f"{name}: {a_type(x)}; wanted a jax.Array")
     if not x.ndim:
         raise AxisError(f"{name}: no axes; wanted (..., {width})")
     if x.shape[-1] != width:

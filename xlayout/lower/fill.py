@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from xlayout.algebra.shapes import a_type
 from xlayout.errors import ShapeError
 from xlayout.registry import backend_of, submodule
 
@@ -53,7 +54,7 @@ def check_fill(dtype: Any, value: Any, argument: str = "fill") -> None:
                 f"{argument}: it {asked}, and no derivative goes through what fills holes; "
                 f"pass {argument}.item(), or join it to the array by torch.cat"
             )
-        raise TypeError(f"{argument}: {value!r} is a {type(value).__name__}; wanted a number")
+        raise TypeError(f"{argument}: {value!r} is {a_type(value)}; wanted a number")
     name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
     wanted = _wanted(name, value)
     if wanted is not None:

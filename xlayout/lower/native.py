@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager
 
+from xlayout.algebra.shapes import a_type
 from xlayout.registry import backend_named
 from xlayout_native.switch import switched
 
@@ -35,7 +36,7 @@ def native(on: bool, /) -> AbstractContextManager[None]:
     (200, 300)
     """
     if not isinstance(on, bool):
-        raise TypeError(f"on: {on!r} is a {type(on).__name__}; wanted True or False")
+        raise TypeError(f"on: {on!r} is {a_type(on)}; wanted True or False")
     if sys.modules.get("jax") is not None:
         backend_named("jax")  # so that what it compiles from now on is subject to the switch
     return switched(on)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xlayout.algebra import Layout
+from xlayout.algebra.shapes import a_type
 from xlayout.backend import Backend, CallKey, Run, Runs
 from xlayout.errors import ShapeError
 from xlayout.lower.calls import caller, common_backend, kind_of, look_up, make_room
@@ -225,9 +226,7 @@ def _into(
     for y, shape in zip(outputs, layout.out_shapes, strict=True):
         its = kind_of(backend, y, "out") if backend_of(y, "out") is backend else None
         if its is None:
-            raise TypeError(
-                f"out: a {type(y).__name__}; wanted the framework of the input, {backend.name}"
-            )
+            raise TypeError(f"out: {a_type(y)}; wanted the framework of the input, {backend.name}")
         if backend.immutable:
             raise TypeError(f"out: cannot be written: {backend.refusal(y, arrays)}")
         if tuple(y.shape) != shape or its != kind:

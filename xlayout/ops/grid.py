@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from xlayout.algebra.shapes import Shape, integer
+from xlayout.algebra.shapes import Shape, a_type, integer
 from xlayout.errors import AxisError, SizeError
 
 __all__ = ["fitted", "flat", "splits"]
@@ -37,9 +37,7 @@ def flat(tiles: Sequence[Sequence[A]]) -> tuple[tuple[A, ...], int]:
 def _refusal(tiles: Any) -> Exception:
     for part in (tiles, *tiles) if isinstance(tiles, (list, tuple)) else (tiles,):
         if not isinstance(part, (list, tuple)):
-            return TypeError(
-                f"tiles: a {type(part).__name__}; wanted a list of rows, each a list of blocks"
-            )
+            return TypeError(f"tiles: {a_type(part)}; wanted a list of rows, each a list of blocks")
     counts = sorted({*map(len, tiles)})
     return SizeError(
         f"tiles: rows of {counts} blocks; every row needs the same number, at least one"

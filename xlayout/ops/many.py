@@ -8,6 +8,7 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.layout import check_layout
+from xlayout.algebra.shapes import a_type
 from xlayout.backend import Backend, Moves
 from xlayout.errors import SizeError
 from xlayout.lower.calls import array_name, common_backend
@@ -87,8 +88,7 @@ def _listed(given: Any, name: str) -> list[Any]:
     try:
         return list(given)
     except TypeError:
-        kind = type(given).__name__
-        raise TypeError(f"{name}: a {kind}; wanted a sequence of {name}") from None
+        raise TypeError(f"{name}: {a_type(given)}; wanted a sequence of {name}") from None
 
 
 def _batched(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from xlayout.algebra import Layout
-from xlayout.algebra.shapes import Shape, as_shape, each_shape
+from xlayout.algebra.shapes import Shape, a_type, as_shape, each_shape
 from xlayout.ops.dispatch import nary, unary
 from xlayout.ops.engine import Engine
 from xlayout.ops.options import RUN, Options, plain
@@ -154,7 +154,7 @@ def many_to_one(
             arrays = tuple(xs)
         except TypeError:
             wanted = "a sequence of arrays"
-            raise TypeError(f"xs: a {type(xs).__name__}; wanted {wanted}") from None
+            raise TypeError(f"xs: {a_type(xs)}; wanted {wanted}") from None
         return run(arrays, options)
 
     return cast("ManyToOne[P]", array_function(call, function, on_shapes(function, each_shape)))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any
 
+from xlayout.algebra.shapes import a_type
 from xlayout.errors import ShardingError
 from xlayout.registry import backend_module, backend_of
 from xlayout.shard.sharded_array import ShardedArray
@@ -36,9 +37,7 @@ def framework_of(x: Any) -> str:
     """
     name = backend_of(x).name
     if name not in ("torch", "jax") or not backend_module(name, "collective").is_sharded(x):
-        raise TypeError(
-            f"x: a {type(x).__name__} is on one device; wanted a DTensor or a jax.Array"
-        )
+        raise TypeError(f"x: {a_type(x)} is on one device; wanted a DTensor or a jax.Array")
     return name
 
 

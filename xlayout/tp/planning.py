@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from xlayout.algebra.shapes import Shape, as_shape, integer, one_of
+from xlayout.algebra.shapes import Shape, a_type, as_shape, integer, one_of
 from xlayout.errors import LayoutError, ShardingError, SizeError
 from xlayout.shard import Mesh, Sharding
 from xlayout.tp.agreement import check_companions, check_heads, check_segments
@@ -164,9 +164,7 @@ def _shape(name: str, x: Any) -> Shape:
     try:
         return as_shape(getattr(x, "shape", x), f"weights[{name!r}]")
     except TypeError:
-        raise TypeError(
-            f"weights[{name!r}]: a {type(x).__name__}; wanted an array or its shape"
-        ) from None
+        raise TypeError(f"weights[{name!r}]: {a_type(x)}; wanted an array or its shape") from None
 
 
 def _refuse_wrapped(name: str, shape: Shape, rules: Sequence[Rule]) -> None:

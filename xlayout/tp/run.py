@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xlayout.algebra.shapes import a_type
 from xlayout.errors import SizeError
 from xlayout.registry import backend_named
 from xlayout.tp import planning
@@ -99,5 +100,5 @@ def _side(model: Any) -> Any:
 
         return torch_side
     raise TypeError(
-        f"model: a {type(model).__name__}; wanted a torch.nn.Module, or nested dicts of JAX arrays"
+        f"model: {a_type(model)}; wanted a torch.nn.Module, or nested dicts of JAX arrays"
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xlayout.algebra.layout import Layout
-from xlayout.algebra.shapes import Shape, integer
+from xlayout.algebra.shapes import Shape, a_type, integer
 from xlayout.bridge import to_numpy
 from xlayout.errors import ShapeError, SizeError
 from xlayout.lower import call
@@ -79,7 +79,7 @@ def merge(shards: Sequence[Any], plan: TensorPlan, /, *, check: bool = True) -> 
     """
     plan = check_plan(plan)
     if isinstance(shards, (str, Mapping)) or not isinstance(shards, Sequence):
-        raise TypeError(f"shards: a {type(shards).__name__}; wanted one dict for each rank")
+        raise TypeError(f"shards: {a_type(shards)}; wanted one dict for each rank")
     if len(shards) != plan.parts:
         raise SizeError(f"shards: {len(shards)}; the plan has {plan.parts} ranks")
     arrays = [flatten(part, f"shards[{rank}]") for rank, part in enumerate(shards)]
@@ -150,7 +150,7 @@ def _bits(x: Any) -> Any:
 def check_plan(plan: Any) -> TensorPlan:
     """A plan, or a TypeError."""
     if not isinstance(plan, TensorPlan):
-        raise TypeError(f"plan: a {type(plan).__name__}; wanted what xlayout.tp.plan returns")
+        raise TypeError(f"plan: {a_type(plan)}; wanted what xlayout.tp.plan returns")
     return plan
 
 
@@ -165,9 +165,7 @@ def _check(arrays: Mapping[str, Any], shapes: Mapping[str, Shape], argument: str
     for name, shape in shapes.items():
         found = getattr(arrays[name], "shape", None)
         if found is None:
-            raise TypeError(
-                f"{argument}[{name!r}]: a {type(arrays[name]).__name__}; wanted an array"
-            )
+            raise TypeError(f"{argument}[{name!r}]: {a_type(arrays[name])}; wanted an array")
         if tuple(found) != shape:
             raise ShapeError(
                 f"{argument}[{name!r}]: shape {tuple(found)}; the plan has {shape} there"

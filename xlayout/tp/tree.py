@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from xlayout.algebra.shapes import is_size
+from xlayout.algebra.shapes import a_type, is_size
 from xlayout.errors import LayoutError
 
 __all__ = ["flatten", "unflatten"]
@@ -23,7 +23,7 @@ def flatten(weights: Any, argument: str) -> dict[str, Any]:
         weights = own()
     if not isinstance(weights, Mapping):
         raise TypeError(
-            f"{argument}: a {type(weights).__name__}; wanted a dict of names and arrays, nested or "
+            f"{argument}: {a_type(weights)}; wanted a dict of names and arrays, nested or "
             "not, or a module"
         )
     found: dict[str, Any] = {}

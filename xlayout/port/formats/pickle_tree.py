@@ -14,6 +14,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
 
+from xlayout.algebra.shapes import a_type
 from xlayout.errors import FormatError
 
 __all__ = ["Made", "Name", "Stored", "read_pickle", "show"]
@@ -202,7 +203,7 @@ def _update(m: _Machine, items: list[Any]) -> None:
     for key, value in zip(items[::2], items[1::2], strict=True):
         # We look for no other keys, and hashing a deeply nested tuple would crash the process.
         if not isinstance(key, (str, int, Made)):
-            raise TypeError(f"a key that is a {type(key).__name__}")
+            raise TypeError(f"a key that is {a_type(key)}")
         into[key] = value
 
 

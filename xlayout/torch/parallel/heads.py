@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from xlayout.algebra.shapes import with_article
 from xlayout.errors import ShardingError
 from xlayout.torch.parallel.refusals import left_whole
 
@@ -137,8 +138,9 @@ def _refuse_dropout(module: nn.Module, _given: Any) -> None:
     }
     for name, rate in rates.items():
         if isinstance(rate, float) and rate > 0:
+            kind = type(module).__name__
             raise ShardingError(
-                f"model: {name}={rate} in training, in a {type(module).__name__} of whose heads "
+                f"model: {name}={rate} in training, in {with_article(kind)} of whose heads "
                 "some ranks have more: they would draw unlike random numbers ever after. Set it to "
                 "0, or take a number of ranks that divides the heads"
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from xlayout.algebra.shapes import a_type
 from xlayout.errors import ShardingError
 from xlayout.torch.parallel.assignment import Weight, assignments, weights_of
 from xlayout.torch.parallel.attention import attentions_of, count_heads
@@ -31,7 +32,7 @@ def tp_mesh(mesh: Any) -> tuple[DeviceMesh, int]:
         ShardingError: for several axes of which none is "tp".
     """
     if not isinstance(mesh, DeviceMesh):
-        raise TypeError(f"mesh: a {type(mesh).__name__}; wanted a torch DeviceMesh")
+        raise TypeError(f"mesh: {a_type(mesh)}; wanted a torch DeviceMesh")
     if mesh.ndim > 1:
         if "tp" not in (mesh.mesh_dim_names or ()):
             raise ShardingError(

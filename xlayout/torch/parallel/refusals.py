@@ -12,6 +12,7 @@ from torch._subclasses import FakeTensor
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from xlayout.algebra.shapes import with_article
 from xlayout.errors import ShardingError
 from xlayout.torch.parallel.roles import Alone, Column, Role, Row, Vocab, WithRole
 
@@ -52,7 +53,7 @@ def refuse_twice(model: nn.Module) -> None:
             raise ShardingError(f"model: {name!r} is on several ranks already")
         if isinstance(module, DataParallel | DistributedDataParallel) or is_flat(module):
             raise ShardingError(
-                f"model: {name!r} is a {type(module).__name__}, which keeps to the parameters that "
+                f"model: {name!r} is {_kind(module)}, which keeps to the parameters that "
                 "it found; parallelize the model first, and wrap it then"
             )
 
@@ -123,9 +124,9 @@ def refuse_function(name: str, module: nn.Module) -> None:
         ShardingError: for attention or a recurrent network of torch: no layer in it is called.
     """
     if isinstance(module, nn.MultiheadAttention | nn.RNNBase):
-        kind = type(module).__name__
+        kind = _kind(module)
         raise ShardingError(
-            f"model: {name!r} is a {kind}, which gives its weights to one function and calls no "
+            f"model: {name!r} is {kind}, which gives its weights to one function and calls no "
             f"layer that could send anything. Leave it whole by {left_whole(name)}"
         )
 
@@ -138,7 +139,7 @@ def refuse_class(name: str, parameter: nn.Parameter) -> None:
     """
     if type(parameter) is not nn.Parameter and not isinstance(parameter, FakeTensor):
         raise ShardingError(
-            f"model: {name!r} is a {type(parameter).__name__}; only a plain nn.Parameter is cut. "
+            f"model: {name!r} is {_kind(parameter)}; only a plain nn.Parameter is cut. "
             "Parallelize before FSDP or quantization"
         )
 
@@ -151,7 +152,7 @@ def refuse_kind(name: str, module: nn.Module, ndim: int) -> None:
     """
     if ndim < 2 or isinstance(module, _ConvNd | nn.Bilinear | nn.EmbeddingBag):
         raise ShardingError(
-            f"model: {name!r} belongs to a {type(module).__name__}; only layers with a matrix are "
+            f"model: {name!r} belongs to {_kind(module)}; only layers with a matrix are "
             "cut, and a norm of each head is 'whole' with partial_grads=True"
         )
 
@@ -169,7 +170,7 @@ def refuse_bias(name: str, module: nn.Module) -> None:
            for base in kind.__mro__):  # fmt: skip
         return
     raise ShardingError(
-        f"model: {name!r} belongs to a {kind.__name__}, whose bias is to be added once; of layers "
+        f"model: {name!r} belongs to {_kind(module)}, whose bias is to be added once; of layers "
         "with a bias only linear ones, with the forward of nn.Linear, can be cut by rows"
     )
 
@@ -264,3 +265,7 @@ def refuse_embedding(name: str, module: nn.Embedding, runs: Sequence[tuple[range
             f"model: {name!r} has {n} rows for {parts} ranks; wanted at least one for each"
             + (", and a smaller grain" if n >= parts else "")
         )
+
+
+def _kind(value: Any) -> str:
+    return with_article(type(value).__name__)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from xlayout.algebra.shapes import a_type, with_article
 from xlayout.errors import ShardingError
 from xlayout.torch.parallel.tp_group import Copies, Features, TPGroup
 
@@ -157,7 +158,7 @@ def _tensor(made: Any, module: nn.Module) -> torch.Tensor:
     """What a layer returned, which must be a tensor: nothing else is put together from ranks."""
     if not isinstance(made, torch.Tensor):
         raise TypeError(
-            f"model: a {_kind(module)} returned a {type(made).__name__}, and what it returns is "
+            f"model: {_kind(module)} returned {a_type(made)}, and what it returns is "
             "put together from all ranks; wanted a tensor, or leave the layer 'whole'"
         )
     return made
@@ -173,7 +174,7 @@ def _refuse_whole_input(module: nn.Module, x: Any, *, transposed: bool) -> None:
     rows = weight.shape[-2 if transposed else -1]
     if isinstance(x, torch.Tensor) and x.ndim and x.shape[-1] != rows:
         raise ShardingError(
-            f"model: a {_kind(module)} that is cut by rows has {rows} on this rank, and its input "
+            f"model: {_kind(module)} that is cut by rows has {rows} on this rank, and its input "
             f"{x.shape[-1]} features; give its rule scatter=True if it comes whole, or cut the "
             "layer before it by 'column' and between the same features"
         )
@@ -181,7 +182,7 @@ def _refuse_whole_input(module: nn.Module, x: Any, *, transposed: bool) -> None:
 
 def _kind(module: nn.Module) -> str:
     """The name of a layer's own class."""
-    return type(module).__name__.removeprefix("Parallel")
+    return with_article(type(module).__name__.removeprefix("Parallel"))
 
 
 class WithRole(nn.Module):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.utils.parametrize import is_parametrized
 
-from xlayout.algebra.shapes import type_name
+from xlayout.algebra.shapes import a_type
 from xlayout.errors import SizeError
 
 __all__ = ["check_dense", "flag", "refuse_computed"]
@@ -31,7 +31,7 @@ def check_dense(layer: Any, name: str, shape: tuple[int, int], has_bias: bool) -
     weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
     if not isinstance(weight, torch.Tensor):
         wanted = "a layer with a weight, such as torch.nn.Linear"
-        raise TypeError(f"{name}: a {type_name(layer)}; wanted {wanted}")
+        raise TypeError(f"{name}: {a_type(layer)}; wanted {wanted}")
     if weight.shape != shape:
         raise SizeError(f"{name}.weight: shape {tuple(weight.shape)}; wanted {shape}")
     if (bias is not None) is not has_bias:
@@ -52,7 +52,7 @@ def refuse_computed(grid: Sequence[Sequence[Any]]) -> None:
         for i, tile in enumerate(row):
             if is_parametrized(tile) or any(_is_hooked(tile, name) for name in ("weight", "bias")):
                 raise TypeError(
-                    f"linears[{o}][{i}]: a {type_name(tile)} that computes its weight or bias from "
+                    f"linears[{o}][{i}]: {a_type(tile)} that computes its weight or bias from "
                     "other parameters (a parametrization, a norm of weights, or pruning), so that "
                     "a copy to it would be lost; copy first, or remove that"
                 )

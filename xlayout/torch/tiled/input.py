@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from xlayout.algebra import partition
-from xlayout.algebra.shapes import type_name
+from xlayout.algebra.shapes import a_type
 from xlayout.errors import AxisError, SizeError
 
 __all__ = ["parts_of", "whole_of"]
@@ -60,7 +60,7 @@ def whole_of(
 
 def _width(x: Any, name: str) -> int:
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{name}: a {type_name(x)}; wanted a torch.Tensor")
+        raise TypeError(f"{name}: {a_type(x)}; wanted a torch.Tensor")
     if not x.ndim:
         raise AxisError(f"{name}: no axes; wanted (..., features)")
     return x.shape[-1]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from xlayout.algebra import partition
-from xlayout.algebra.shapes import integer, type_name
+from xlayout.algebra.shapes import a_type, integer
 from xlayout.ops.grid import splits
 from xlayout.torch.tiled.checks import check_dense, flag, refuse_computed
 from xlayout.torch.tiled.input import parts_of, whole_of
@@ -84,7 +84,7 @@ class TiledLinear(nn.Module):
         self.input_is_already_split = flag(input_is_already_split, "input_is_already_split")
         self.combine_out_splits = flag(combine_out_splits, "combine_out_splits")
         if not callable(linear_cls):
-            raise TypeError(f"linear_cls: a {type_name(linear_cls)}; wanted a class of layers")
+            raise TypeError(f"linear_cls: {a_type(linear_cls)}; wanted a class of layers")
         if init_linear is not None:
             self._check(init_linear, "init_linear")
         widths = partition(self.in_features, self.in_splits)
@@ -265,7 +265,7 @@ class TiledLinearReturnBias(TiledLinear):
         if not isinstance(new_out, tuple) or len(new_out) != 2:
             size = f" of {len(new_out)}" if isinstance(new_out, tuple) else ""
             raise TypeError(
-                f"linears[{out_id}][{in_id}]: it returned a {type_name(new_out)}{size}; wanted a "
+                f"linears[{out_id}][{in_id}]: it returned {a_type(new_out)}{size}; wanted a "
                 "tuple (output, bias): TiledLinear takes layers that return one tensor"
             )
         y, bias = current_out or (None, None)
