@@ -21,7 +21,6 @@ from tests.ops.memory import arranged
 from xlayout.errors import ShapeError
 
 # torch's forward mode compiles its decompositions at first use.
-forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
 WRITEABLE = [Numpy(), Torch()]
 
@@ -154,7 +153,8 @@ class TestRefusesAnOutThat:
 
     def test_is_of_another_framework(self, framework: Framework) -> None:
         other = Torch() if framework.name == "numpy" else Numpy()
-        text = f"out: a (Tensor|ndarray); wanted the framework of the input, {framework.name}"
+        found = r"a (torch\.Tensor|numpy\.ndarray)"
+        text = f"out: {found}; wanted the framework of the input, {framework.name}"
         refused(framework, other.array(np.zeros((3, 2), np.int32)), TypeError, text)
 
     def test_is_no_array(self, framework: Framework) -> None:
@@ -276,7 +276,6 @@ def under(transform: Callable[..., Any]) -> None:
         transform(lambda x: xl.interleave(x, out=out).sum())(torch.zeros(4))
 
 
-@forward_mode
 def test_refuses_to_write_under_a_transform() -> None:
     under(torch.func.grad)
     under(lambda f: lambda x: torch.func.vmap(f)(torch.stack([x, x])))
@@ -285,7 +284,6 @@ def test_refuses_to_write_under_a_transform() -> None:
     under(lambda f: torch.compile(f, backend="eager", fullgraph=False))
 
 
-@forward_mode
 def test_refuses_to_write_under_a_mode() -> None:
     with Watch():
         under(lambda f: f)
