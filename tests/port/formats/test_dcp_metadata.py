@@ -134,7 +134,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "properties that are none": (
         put(tensor, properties=3),
-        "'x': properties None; wanted dtype, layout and three more",
+        "'x': properties None; wanted dtype, layout and three or four more",
     ),
     "extensions": (
         put(info, transform_descriptors=["stream.zstd"]),

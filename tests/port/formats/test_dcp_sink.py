@@ -67,6 +67,8 @@ def test_the_metadata_is_what_torch_would_have_saved(tmp_path: Path) -> None:
         torch.distributed.checkpoint.FileSystemReader(tmp_path / name).read_metadata()
         for name in ("ours", "torchs")
     )
+    for entry in torchs.state_dict_metadata.values():
+        vars(entry.properties).pop("strides", None)  # of torch 2.15; those before read none
     assert ours.state_dict_metadata == torchs.state_dict_metadata
     assert ours.planner_data == torchs.planner_data
     assert ours.storage_data.keys() == torchs.storage_data.keys()

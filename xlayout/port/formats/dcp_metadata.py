@@ -231,8 +231,8 @@ def _refuse_cover(shape: tuple[int, ...], boxes: Sequence[Bounds]) -> None:
 
 def _dtype(properties: Any) -> str:
     state = properties.state if _is(properties, names.PROPERTIES) else None
-    if type(state) is not tuple or len(state) != 5:
-        raise _WrongError(f"properties {show(state)}; wanted dtype, layout and three more")
+    if type(state) is not tuple or len(state) not in (5, 6):  # strides came with torch 2.15
+        raise _WrongError(f"properties {show(state)}; wanted dtype, layout and three or four more")
     dtype, layout = state[:2]
     if not isinstance(dtype, Name) or dtype not in DTYPE_NAMES:
         raise _WrongError(f"dtype {show(dtype)}; known are {', '.join(DTYPES)}")
