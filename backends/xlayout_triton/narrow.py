@@ -70,12 +70,9 @@ def _half(halves, PLACES: tl.constexpr):
 
 
 @triton.jit
-def _exchanged(words, UNIT: tl.constexpr, TO_STRIP: tl.constexpr):
-    # Words of a strip from one of each of its rows, or the way back.
-    FEW: tl.constexpr = len(words)
-    halves = ()
-    for k in tl.static_range(FEW):
-        halves += (words[k].to(tl.uint32), (words[k] >> 32).to(tl.uint32))
+def _exchanged(halves, UNIT: tl.constexpr, TO_STRIP: tl.constexpr):
+    # Words of a strip from the halves of one of each of its rows, or the way back.
+    FEW: tl.constexpr = len(halves) // 2
     made = ()
     for k in tl.static_range(FEW):
         low = _half(halves, _places(FEW, UNIT, k, 0, TO_STRIP))
@@ -141,16 +138,22 @@ def _columns_to_rows(
     WIDTH: tl.constexpr = TILE.unit
     Q: tl.constexpr = _WORD // WIDTH
     GROUPS: tl.constexpr = TILE.sizes[1] // Q // (_ROW - 1)
-    # Threads of a warp are the first axis, so that Triton finds the same layout for both sides.
+    # Threads of a warp are the first axis, along which words of the rows adjoin. Those of the strip
+    # do so along neither axis, and then Triton 3.6 prefers the first one, but 3.7 the last: words
+    # would change hands in shared memory. Their halves adjoin along the first, two in an access.
     word = tl.arange(0, _ROW)[:, None]
-    place = tl.arange(0, GROUPS)[None, :] * (_ROW - 1) + word
+    half = tl.arange(0, 2 * _ROW)[:, None]
+    group = tl.arange(0, GROUPS)[None, :] * (_ROW - 1)
+    place = group + word
     before = tl.broadcast_to(tl.maximum(word - 1, 0), place.shape)
-    words = ()
+    origin = tl.multiple_of(strip.to(tl.pointer_type(tl.uint32)), _WORD)
+    halves = ()
     for k in tl.static_range(FEW):
-        at = place * FEW + k
+        at = (group + half // 2) * FEW + k
         inside = None if WHOLE else at * _WORD < left * (FEW * WIDTH)
-        words += (tl.load(strip.to(tl.pointer_type(tl.uint64)) + at, inside),)
-    made = _exchanged(words, WIDTH, False)
+        both = tl.load(origin + (2 * at + half % 2), inside)
+        halves += tl.split(both.reshape(_ROW, 2, GROUPS).permute(0, 2, 1))
+    made = _exchanged(halves, WIDTH, False)
     for k in tl.static_range(FEW):
         begin = rows + k * apart
         beyond = -begin.to(tl.int32) & (_WORD - 1)  # bytes from there to where a word begins
@@ -191,18 +194,19 @@ def _rows_to_columns(
     word = tl.arange(0, _ROW)[:, None]
     group = tl.arange(0, GROUPS)[None, :] * (_ROW - 1)
     after = tl.broadcast_to(tl.minimum(word + 1, _ROW - 1), (_ROW, GROUPS))
-    words = ()
+    halves = ()
     for k in tl.static_range(FEW):
         begin = rows + k * apart
         within = begin.to(tl.int32) & (_WORD - 1)
         where = (begin & -_WORD).to(tl.pointer_type(tl.uint64)) + (group + word)
         inside = None if WHOLE else (group + word) * _WORD < left * WIDTH + within
         here = tl.load(where, inside)
-        words += (joined(here, tl.gather(here, after, 0), within),)
-    made = _exchanged(words, WIDTH, True)
+        made = joined(here, tl.gather(here, after, 0), within)
+        halves += (made.to(tl.uint32), (made >> 32).to(tl.uint32))
+    words = _exchanged(halves, WIDTH, True)
     for k in tl.static_range(FEW):
         at = k * _ROW + word  # of the words of a group in the strip
-        dealt = _dealt(made, at, GROUPS)
+        dealt = _dealt(words, at, GROUPS)
         whole = tl.broadcast_to(at < (_ROW - 1) * FEW, dealt.shape)
         at = group * FEW + at
         if not WHOLE:

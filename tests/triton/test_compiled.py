@@ -100,8 +100,8 @@ def test_a_first_link_that_moves_words_waits_before_it_reads_any(found: Found) -
 def test_odd_rows_are_moved_in_words_and_turned_once_through_shared_memory(found: Found) -> None:
     """On two paths: one of whole tiles, and one of those at the ends."""
     assert found[3][0]["words read"] == 2 * 32  # of 4 bytes; others cannot be told from the table's
-    for kernel, most in zip(found[3], (0, 32, 0), strict=False):
-        assert kernel["stack"] <= most  # of tiles at the ends: see `SHIFTS`
+    for kernel, most in zip(found[3], (0, 48, 0), strict=False):
+        assert kernel["stack"] <= most  # of tiles at the ends, see `SHIFTS`; by Triton 3.6 it is 32
         assert (kernel["barriers"], kernel["words written"]) == (2, 2 * 16)
         assert kernel["shuffles"] == 2 * (32 + 2 * 16)  # a neighbour's word for each
         assert kernel["permutes"] >= 2 * (2 * 16 + 2 * 16)
