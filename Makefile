@@ -20,6 +20,8 @@ READY := $(VENV)/.ready
 READY_AOT := $(VENV_AOT)/.ready
 VENV_JAX := .venv-jax
 READY_JAX := $(VENV_JAX)/.ready
+VENV_TORCH := .venv-torch
+READY_TORCH := $(VENV_TORCH)/.ready
 VENV_MAXTEXT := .venv-maxtext
 READY_MAXTEXT := $(VENV_MAXTEXT)/.ready
 INSTALL := python -m pip install --quiet --disable-pip-version-check --no-compile $(PIP_ARGS)
@@ -35,7 +37,7 @@ SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := test
-.PHONY: test test-all test-aot test-jax test-maxtext lint types unit demo bench bench-quick bench-without bench-compare gpu sanitize format clean
+.PHONY: test test-all test-aot test-jax test-torch test-maxtext lint types unit demo bench bench-quick bench-without bench-compare gpu sanitize format clean
 
 test: lint types unit
 
@@ -56,6 +58,13 @@ test-jax: $(READY) $(READY_JAX)
 		-m "not slow and not gpu and not distributed" \
 		tests/algebra tests/bridge tests/house/test_imports.py tests/native tests/ops tests/shard \
 		tests/tp
+
+# The same for torch: the newest one that is known to work.
+test-torch: $(READY) $(READY_TORCH)
+	PYTHONPATH=.:backends $(VENV_TORCH)/bin/pytest -n $(JOBS) --dist loadfile \
+		-m "not slow and not gpu" --ignore=tests/port/test_megatron.py \
+		tests/algebra tests/bridge tests/layers tests/native tests/ops tests/port tests/shard tests/tp \
+		tests/triton
 
 # MaxText loads, computes and saves in an environment of its own, because it needs a newer Python and JAX;
 # torch and the ports use the usual one.
@@ -121,7 +130,7 @@ format: $(READY)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) $(VENV_AOT) $(VENV_JAX) $(VENV_MAXTEXT) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_AOT) $(VENV_JAX) $(VENV_TORCH) $(VENV_MAXTEXT) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # torch goes first: if it came with the rest, pip might choose the large GPU build on a machine without
 # a GPU.
@@ -144,6 +153,11 @@ $(READY_AOT): pyproject.toml requirements/pins.txt requirements/aot.txt
 $(READY_JAX): requirements/jax-next.txt
 	$(PYTHON_JAX) -m venv $(VENV_JAX)
 	$(VENV_JAX)/bin/$(INSTALL) -r requirements/jax-next.txt
+	touch $@
+
+$(READY_TORCH): requirements/torch-next.txt
+	$(PYTHON) -m venv $(VENV_TORCH)
+	$(VENV_TORCH)/bin/$(INSTALL) -r requirements/torch-next.txt
 	touch $@
 
 $(READY_MAXTEXT): requirements/maxtext.txt

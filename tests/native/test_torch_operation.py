@@ -109,6 +109,8 @@ def test_derivatives_of_every_kind() -> None:
     layout = LAYOUTS["three pieces"]
     call = torch.compile(layout, fullgraph=True, backend="eager")
     x = values(layout.in_shape).double().requires_grad_()
+    for y in (x, x.detach()):
+        call(y)  # from torch 2.14 on it compiles nothing for an input with a tangent
 
     def cube(x: Any) -> Any:
         return call(x) ** 3
@@ -151,6 +153,7 @@ def test_a_dual_level_within_a_program(backend: str) -> None:
     agree(torch.compile(tangent, fullgraph=True, backend=backend)(x), layout(2 * x + 2))
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which the check reads in torch 2.14
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_the_operation_keeps_the_rules_of_torch(name: str) -> None:
     layout = LAYOUTS[name]

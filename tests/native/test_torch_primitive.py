@@ -74,7 +74,7 @@ SITUATIONS: dict[str, Callable[[Call], str]] = {
     "subclass": lambda function: graphs(function, TwoTensor(values(), values(seed=1))),
     "strided": lambda function: graphs(function, values().t()),
     "exported": exported,
-    "transform": lambda function: graphs(torch.vmap(function), values((3, *SHAPE))),
+    "transform": lambda function: graphs(torch.vmap(function), values((3, *SHAPE)), fullgraph=True),
     "small": lambda function: graphs(function, values((32, 32))),
     "by lines": lambda _: graphs(
         lambda x: xl.interleave(x, axis=1, block=16), values((2048, 1024))

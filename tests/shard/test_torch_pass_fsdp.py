@@ -17,8 +17,6 @@ from tests.shard.pool import Pool
 from xlayout.torch import CastBeforeGather
 
 # Inductor is imported at first use, and that import raises warnings.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-
 RANKS, LAYERS = 8, 4
 SIZE = WIDTH * WIDTH
 HOOKS = ("joint_custom_pre_pass", "joint_custom_post_pass",
