@@ -160,9 +160,10 @@ def test_a_fused_weight_is_offered_the_view_that_jax_can_say() -> None:
 def test_an_array_on_one_device_is_refused() -> None:
     with pytest.raises(TypeError, match="wanted a NamedSharding, which names its axes"):
         reshard(jnp.ones(8), NamedSharding(mesh(), P("tp")))
-    with pytest.raises(TypeError, match="x: a ndarray is on one device; wanted a DTensor or a jax"):
+    text = r"^x: a numpy\.ndarray is on one device; wanted a DTensor or a jax"
+    with pytest.raises(TypeError, match=text):
         reshard(values(), NamedSharding(mesh(), P("tp")))
-    with pytest.raises(TypeError, match=r"x: a ndarray is on one device; wanted a DTensor or a"):
+    with pytest.raises(TypeError, match=text):
         all_gather(values())
 
 

@@ -58,10 +58,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "copy=False: the result of a sharded op is no view; use copy=None to allow a copy"),
     "a tensor of one device": (
         lambda x: xl.reshard(x.to_local(), ROWS), TypeError,
-        "x: a Tensor is on one device; wanted a DTensor or a jax.Array"),
+        "x: a torch.Tensor is on one device; wanted a DTensor or a jax.Array"),
     "a plain tensor to gather": (
         lambda x: xl.all_gather(x.to_local()), TypeError,
-        "x: a Tensor is on one device; wanted a DTensor or a jax.Array"),
+        "x: a torch.Tensor is on one device; wanted a DTensor or a jax.Array"),
     "a mesh of another size": (
         lambda x: xl.reshard(x, Sharding(Mesh(2, "tp"), ("tp",))), ShardingError,
         "to: (tp) on tp=2; x lies on tp=4: give it on the mesh of x"),
