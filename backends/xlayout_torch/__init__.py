@@ -160,7 +160,7 @@ def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noq
 
 def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     refuse_mixed(xs)
-    return torch.cat(tuple(xs), axis).contiguous()  # `cat` keeps a common channels-last order
+    return _row_major(torch.cat(tuple(xs), axis))  # it keeps a common channels-last order
 
 
 def stack(axis: int, rank: int, /) -> Callable[..., Any]:
@@ -171,14 +171,20 @@ def stack(axis: int, rank: int, /) -> Callable[..., Any]:
     def at(*xs: Any) -> Any:
         refuse_mixed(xs)
         made = torch.stack(xs, axis)
-        return made.contiguous() if rank > 4 else made  # as in `concatenate`: images, volumes
+        return _row_major(made) if rank > 4 else made  # as in `concatenate`: images, volumes
 
     return at if axis or rank > 4 else first
 
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     padded = torch.constant_pad_nd(x, [0, 0] * (x.ndim - 1 - axis) + [before, after], value)
-    return padded.contiguous()  # `constant_pad_nd` keeps a channels-last order
+    return _row_major(padded)  # it keeps a channels-last order
+
+
+def _row_major(x: Any) -> Any:
+    # `contiguous` may return `x` itself, and an autograd.Function that torch 2.11 compiles then has
+    # the same tensor twice among its outputs, so that its gradient is silently zero.
+    return x if x.is_contiguous() else x.contiguous()
 
 
 def expand(x: Any, shape: Sequence[Any], /) -> Any:

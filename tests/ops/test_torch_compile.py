@@ -18,7 +18,7 @@ from tests.ops.examples import Example, flat, lists, numbered, wanted
 from tests.ops.matrix import EXAMPLES, ONE_OF_EACH, ONE_PIECE
 
 VIEWS = {"reshape", "view", "permute", "narrow", "expand", "getitem"}
-COPIES = {"clone", "cat", "contiguous", "new_full"}
+COPIES = {"clone", "cat", "new_full"}
 ALLOCATE = {"clone", "cat", "new_full", "_to_copy", "index", "gather", "where", "copy_"}
 
 
