@@ -23,6 +23,13 @@ __all__ = ["TARGET", "capability", "launched", "numbered"]
 
 TARGET = "triton_kernel_call"
 
+PTX = 87
+"""The version, 8.7, of the code that is asked of Triton. By itself it writes the latest one that
+its own assembler reads, but XLA's has to read it, which may be older."""
+
+LATER = {103: 88, 121: 88}
+"""Compute capability -> the same, where that version does not have it."""
+
 
 @lru_cache(1024)
 def numbered(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | None:
@@ -114,8 +121,9 @@ def _kernel(launch: Launch, inputs: int, outputs: int, capability: int) -> Any:
     aligned = {(k,): [["tt.divisibility", VECTOR]] for k in range(2)}
     source = ASTSource(copy_arrays, kinds, values, aligned)
     target = GPUTarget("cuda", capability, 32)
+    version = LATER.get(capability, PTX)
     try:
-        made = triton.compile(source, target, tile.options)
+        made = triton.compile(source, target, {**tile.options, "ptx_version": version})
     except Exception as error:
         raise CompileError(reason_of(error)) from error
     name, shared = made.metadata.name, made.metadata.shared

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import xlayout as xl
+from xlayout.lower.moves import moves_of
 from xlayout_jax import cuda, launches, primitive, targets
 
 NEEDED = ("triton", "jax_cuda12_plugin")
@@ -65,3 +68,18 @@ def test_it_is_one_pass_over_the_memory(name: str) -> None:
     used = compiled.memory_analysis()
     assert used.temp_size_in_bytes == 0
     assert used.output_size_in_bytes == used.argument_size_in_bytes
+
+
+@pytest.mark.parametrize(("capability", "version"), [(80, "8.7"), (90, "8.7"), (103, "8.8")])
+def test_its_code_is_of_a_version_that_xla_can_read(
+    capability: int, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although Triton's own assembler reads a later one."""
+    from triton.backends.nvidia import compiler
+
+    monkeypatch.setattr(compiler, "ptx_get_version", lambda _: 94)
+    layout = xl.matrix_transpose.layout((8192, 4096))
+    made = launches.numbered(moves_of(layout, ((4096, 1),)), 2, 1, 1)
+    assert made is not None
+    call = launches.described.__wrapped__(made.launches[0], 1, 1, capability)
+    assert re.findall(rb"\.version (\S+)", zlib.decompress(call)) == [version.encode()]
