@@ -160,7 +160,7 @@ def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noq
 
 def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
     refuse_mixed(xs)
-    return _row_major(torch.cat(tuple(xs), axis))  # it keeps a common channels-last order
+    return _row_major(torch.cat(tuple(xs), axis))  # `cat` keeps a common channels-last order
 
 
 def stack(axis: int, rank: int, /) -> Callable[..., Any]:
@@ -178,7 +178,7 @@ def stack(axis: int, rank: int, /) -> Callable[..., Any]:
 
 def pad(x: Any, axis: int, before: int, after: int, value: Any, /) -> Any:
     padded = torch.constant_pad_nd(x, [0, 0] * (x.ndim - 1 - axis) + [before, after], value)
-    return _row_major(padded)  # it keeps a channels-last order
+    return _row_major(padded)  # `constant_pad_nd` keeps a channels-last order
 
 
 def _row_major(x: Any) -> Any:
