@@ -64,7 +64,8 @@ def test_an_array_of_the_framework_itself_needs_no_handing_over() -> None:
 
 def test_numpy_cannot_give_its_memory_up() -> None:
     t = torch.ones(3)
-    with pytest.raises(TypeError, match=r"x\[1\]: nothing can empty a numpy.ndarray; do not "):
+    text = r"x\[1\]: nothing can empty a numpy.ndarray; do not donate it"
+    with pytest.raises(TypeError, match=text):
         to_jax([t, np.ones(3, np.float32)], donate=True)
     assert t.numel() == 3
 

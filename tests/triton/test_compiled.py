@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -100,8 +101,9 @@ def test_a_first_link_that_moves_words_waits_before_it_reads_any(found: Found) -
 def test_odd_rows_are_moved_in_words_and_turned_once_through_shared_memory(found: Found) -> None:
     """On two paths: one of whole tiles, and one of those at the ends."""
     assert found[3][0]["words read"] == 2 * 32  # of 4 bytes; others cannot be told from the table's
-    for kernel, most in zip(found[3], (0, 48, 0), strict=False):
-        assert kernel["stack"] <= most  # of tiles at the ends, see `SHIFTS`; by Triton 3.6 it is 32
+    spilled = 32 if tuple(map(int, version("triton").split(".")[:2])) < (3, 9) else 48
+    for kernel, most in zip(found[3], (0, spilled, 0), strict=False):
+        assert kernel["stack"] <= most  # of tiles at the ends: see `SHIFTS`
         assert (kernel["barriers"], kernel["words written"]) == (2, 2 * 16)
         assert kernel["shuffles"] == 2 * (32 + 2 * 16)  # a neighbour's word for each
         assert kernel["permutes"] >= 2 * (2 * 16 + 2 * 16)
