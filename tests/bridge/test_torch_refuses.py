@@ -16,6 +16,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 from xlayout.bridge import to_jax, to_numpy, to_torch
 
 # torch itself still scripts the decompositions that its forward mode needs.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit")
+
 OUT_OF_TORCH = pytest.mark.parametrize("convert", [to_jax, to_numpy])
 
 

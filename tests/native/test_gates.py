@@ -53,7 +53,7 @@ def traced(check: Check) -> None:
         return x + 1
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the tracer, which cannot record what a check asks
+        warnings.simplefilter("ignore")  # torch.jit is deprecated, and records no questions
         torch.jit.trace(f, torch.zeros(64, 512), check_trace=False)
 
 
@@ -245,6 +245,7 @@ def test_a_gradient_is_the_inverse() -> None:
     assert torch.equal(x.grad, weight.t())
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_a_tangent_goes_along() -> None:
     x, tangent = torch.randn(2, 300, 200)
     value, moved = torch.func.jvp(xl.matrix_transpose, (x,), (tangent,))

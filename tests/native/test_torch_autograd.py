@@ -21,7 +21,7 @@ from tests.native.test_gates import Dispatch  # noqa: E402
 from xlayout_torch import autograd  # noqa: E402
 
 # From modules that torch itself imports.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.torch.jit")
 
 SHAPE = (768, 256)
 OPERATION = "_LinearBackward"

@@ -24,7 +24,7 @@ from torch.autograd import forward_ad  # noqa: E402
 from xlayout_torch import primitive  # noqa: E402
 
 # From modules that torch itself imports.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.torch.jit")
 
 
 @pytest.fixture(autouse=True)

@@ -245,6 +245,7 @@ ASKED: dict[str, Callable[[Any, Any, Any], Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("filled", FILLED.values(), ids=FILLED)
 def test_a_number_of_which_a_transform_asks_a_derivative_is_refused(
@@ -254,6 +255,7 @@ def test_a_number_of_which_a_transform_asks_a_derivative_is_refused(
         asked(filled, torch.tensor(3.0), torch.ones(2))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_a_number_of_which_nobody_asks_a_derivative_fills_inside_a_transform() -> None:
     v, x = torch.tensor(3.0), torch.ones(2)
     for filled in FILLED.values():

@@ -104,6 +104,7 @@ def test_out(framework: Framework, form: str, example: Example) -> None:
     assert all(y._version > v for y, v in zip(outs, versions, strict=False))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("example", LARGE, ids=str)
 def test_what_torch_must_see_it_sees(example: Example) -> None:
     xs = [torch.from_numpy(x).float() for x in numbered(example.shapes)]

@@ -21,6 +21,7 @@ from tests.ops.memory import arranged
 from xlayout.errors import ShapeError
 
 # torch's forward mode compiles its decompositions at first use.
+forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
 WRITEABLE = [Numpy(), Torch()]
 
@@ -276,6 +277,7 @@ def under(transform: Callable[..., Any]) -> None:
         transform(lambda x: xl.interleave(x, out=out).sum())(torch.zeros(4))
 
 
+@forward_mode
 def test_refuses_to_write_under_a_transform() -> None:
     under(torch.func.grad)
     under(lambda f: lambda x: torch.func.vmap(f)(torch.stack([x, x])))
@@ -284,6 +286,7 @@ def test_refuses_to_write_under_a_transform() -> None:
     under(lambda f: torch.compile(f, backend="eager", fullgraph=False))
 
 
+@forward_mode
 def test_refuses_to_write_under_a_mode() -> None:
     with Watch():
         under(lambda f: f)

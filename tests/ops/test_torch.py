@@ -18,6 +18,8 @@ from tests.ops.examples import Example, flat, lists, numbered, wanted
 from tests.ops.matrix import EXAMPLES, ONE_OF_EACH
 from tests.ops.memory import shares
 
+forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+
 
 def tensors(example: Example, dtype: torch.dtype = torch.int32) -> list[torch.Tensor]:
     return [torch.from_numpy(x).to(dtype) for x in numbered(example.shapes)]
@@ -50,6 +52,7 @@ def test_vmap_takes_an_input_that_is_not_batched() -> None:
         assert torch.equal(row, xl.fuse_qkv(alone, k, k, heads=4, kv_heads=2))
 
 
+@forward_mode
 @pytest.mark.parametrize("example", ONE_OF_EACH, ids=str)
 def test_grad_and_jvp_of_torch_func(example: Example) -> None:
     xs = tensors(example, torch.float64)

@@ -14,6 +14,8 @@ import xlayout as xl
 from tests.ops.examples import Example, flat, numbered
 from tests.ops.matrix import EXAMPLES, ONE_OF_EACH
 
+forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+
 
 def pulled_back(example: Example, cotangents: list[np.ndarray]) -> list[np.ndarray]:
     """Each input's share of the cotangents, by the oracle run on positions."""
@@ -105,6 +107,7 @@ def test_first_and_second_derivatives(example: Example) -> None:
     assert gradgradcheck(call, inputs)
 
 
+@forward_mode
 @pytest.mark.parametrize("example", ONE_OF_EACH, ids=str)
 def test_forward_mode(example: Example) -> None:
     values = [torch.from_numpy(x).double() for x in numbered(example.shapes)]

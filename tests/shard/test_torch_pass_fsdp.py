@@ -17,6 +17,8 @@ from tests.shard.pool import Pool
 from xlayout.torch import CastBeforeGather
 
 # Inductor is imported at first use, and that import raises warnings.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script")
+
 RANKS, LAYERS = 8, 4
 SIZE = WIDTH * WIDTH
 HOOKS = ("joint_custom_pre_pass", "joint_custom_post_pass",
