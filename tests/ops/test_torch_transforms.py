@@ -40,7 +40,8 @@ TRANSFORMS: dict[str, Callable[[Op, Any, Any], Any]] = {
 SIDES = (8, 64, 256, 1024)  # by one call, by torch's few, by the kernel
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch itself imports
+# Of what torch itself imports, and of torch 2.14 as a FutureWarning.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.torch.jit")
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("name", OPS)
