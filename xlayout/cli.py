@@ -242,30 +242,10 @@ def _sizes(texts: list[str]) -> dict[str, int]:
 @app.command()
 def info() -> None:
     """Show the installed versions, and which copy kernels are in use."""
-    from importlib.metadata import PackageNotFoundError, version
-    from platform import platform, python_version
+    from xlayout.installed import installed
 
-    import xlayout
-    import xlayout_native
-    from xlayout.registry import backend_module
-    from xlayout.table import Table
-
-    rows = [("xlayout", xlayout.__version__), ("python", python_version()), ("on", platform())]
-    libraries = ("numpy", "torch", "jax", "ml_dtypes", "safetensors", "gguf", "orbax-checkpoint")
-    for library in (*libraries, "tensorstore", "transformers"):
-        try:
-            rows.append((library, version(library)))
-        except PackageNotFoundError:
-            rows.append((library, "not installed"))
-    rows.append(("copy kernel", xlayout_native.status()))
-    for framework in ("torch", "jax"):
-        try:
-            status = backend_module(framework, "cuda").status()
-        except (ImportError, OSError) as error:  # the latter if a CUDA library is missing
-            status = f"not in use: {error}"
-        rows.append((f"on CUDA, {framework}", status))
     with _refusals():
-        _show(Table("", ("", ""), tuple(rows)))
+        _show(installed())
 
 
 @app.command()
