@@ -49,6 +49,10 @@ Family = Annotated[
 Dtype = Annotated[
     str | None, typer.Option(help="The dtype to write: bfloat16, …; by default, each tensor's own.")
 ]
+Mesh = Annotated[
+    str | None,
+    typer.Option(help="The ranks that will load a DCP or MaxText's tree: tp=8, or fsdp=4,tp=8."),
+]
 MaxRam = Annotated[str, typer.Option(help="The most memory for tensor data, such as 2GiB.")]
 Exact = Annotated[
     bool, typer.Option("--exact/--lossy", help="Refuse to lose a bit, or round and say so.")
@@ -126,14 +130,16 @@ def plan(
     to: To,
     family: Family = None,
     dtype: Dtype = None,
+    mesh: Mesh = None,
     max_ram: MaxRam = "512MiB",
     exact: Exact = True,
 ) -> None:
     """Show what a port would do; nothing is written; exit with 1 if the place is taken."""
     from xlayout import port
 
+    options: dict[str, Any] = {"to": to, "family": family, "dtype": dtype, "max_ram": max_ram}
     with _refusals():
-        made = port.plan(src, dst, to=to, family=family, dtype=dtype, max_ram=max_ram, exact=exact)
+        made = port.plan(src, dst, **options, mesh=_mesh(mesh), exact=exact)
         _show(made)
     raise typer.Exit(1 if made.taken else 0)
 
@@ -145,6 +151,7 @@ def port_command(
     to: To,
     family: Family = None,
     dtype: Dtype = None,
+    mesh: Mesh = None,
     max_ram: MaxRam = "512MiB",
     exact: Exact = True,
     resume: Annotated[bool, typer.Option(help="Continue a run that was interrupted.")] = True,
@@ -155,11 +162,12 @@ def port_command(
     from xlayout.port.bar import bar
 
     options: dict[str, Any] = {"to": to, "family": family, "dtype": dtype, "max_ram": max_ram}
+    options |= {"exact": exact, "resume": resume, "verify": verify}
     with _refusals():
         try:
             with bar(_show) as (planned, progress):
                 options |= {"planned": planned, "progress": progress}
-                report = port.run(src, dst, **options, exact=exact, resume=resume, verify=verify)
+                report = port.run(src, dst, **options, mesh=_mesh(mesh))
         except KeyboardInterrupt as error:
             typer.echo(_with_notes("interrupted", error), err=True)
             raise typer.Exit(130) from error
@@ -229,9 +237,19 @@ def explain(
         _show(Table(pattern, ("", ""), rows))
 
 
-def _sizes(texts: list[str]) -> dict[str, int]:
+def _mesh(text: str | None) -> Any:
+    """Return the mesh of a text such as "fsdp=4,tp=8"."""
+    from xlayout.shard import Mesh
+
+    sizes = {} if text is None else _sizes(text.split(","), such="tp=8")
+    return Mesh(tuple(sizes.values()), tuple(sizes)) if sizes else None
+
+
+def _sizes(texts: list[str], such: str = "h=8") -> dict[str, int]:
     if bad := [text for text in texts if not re.fullmatch(r"[^=]+=\d{1,18}", text)]:
-        raise typer.BadParameter(f"{bad[0]!r:.80}; wanted sizes such as h=8, of at most 18 digits")
+        raise typer.BadParameter(
+            f"{bad[0]!r:.80}; wanted sizes such as {such}, of at most 18 digits"
+        )
     sizes: dict[str, int] = {}
     for name, _, n in (text.partition("=") for text in texts):
         if sizes.setdefault(name, int(n)) != int(n):

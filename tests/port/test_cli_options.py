@@ -9,13 +9,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from xlayout import cli, port
+from xlayout import Mesh, cli, port
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 A, B = "a", "b"
-PLAIN = {"family": None, "dtype": None, "max_ram": "512MiB", "exact": True}
-ODD = {"family": "llama", "dtype": "float32", "max_ram": "1MB", "exact": False}
+PLAIN = {"family": None, "dtype": None, "mesh": None, "max_ram": "512MiB", "exact": True}
+ODD = {
+    "family": "llama",
+    "dtype": "float32",
+    "mesh": Mesh((2, 4), ("fsdp", "tp")),
+    "max_ram": "1MB",
+    "exact": False,
+}
 ODDLY = ["--family", "llama", "--dtype", "float32", "--max-ram", "1MB", "--lossy"]
+ODDLY += ["--mesh", "fsdp=2,tp=4"]
 CALLS: list[tuple[list[str], Call]] = [
     (["inspect", "a"], ("inspect", (A,), {"family": None})),
     (["inspect", "a", "--family", "llama"], ("inspect", (A,), {"family": "llama"})),

@@ -84,7 +84,7 @@ def test_what_a_trainer_saved_is_told_by_its_names(wide_llama: Path, tmp_path: P
 def test_the_plan_says_which_files_there_will_be(
     wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("plan", "run"):
+    for module in ("value", "run"):
         monkeypatch.setattr(sys.modules[f"xlayout.port.{module}"], "SHARD_BYTES", 100_000)
     plan = port.plan(wide_llama, tmp_path / "dcp", to="dcp")
     assert (plan.format, plan.dialects) == ("dcp", ("hf", "dcp"))

@@ -20,7 +20,9 @@ from tests.port.models import (
     save_model,
     torch_logits,
 )
-from xlayout import port
+from xlayout import Mesh, port
+from xlayout.port.formats.base import Bounds
+from xlayout.port.formats.dcp_metadata import parse_metadata
 from xlayout.port.show_family import rules_table
 
 pytestmark = pytest.mark.distributed
@@ -96,6 +98,20 @@ def test_what_megatron_saved_is_the_same_model_elsewhere(
     assert close(torch_logits(tmp_path / "hf", on_megatron.IDS), np.load(made / name / "own.npy"))
 
 
+def boxes(folder: Path) -> dict[str, set[Bounds]]:
+    """The chunks of each tensor."""
+    found = parse_metadata((folder / ".metadata").read_bytes(), where="x").tensors
+    return {name: {chunk.box for chunk in entry.chunks} for name, entry in found.items()}
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_a_port_is_cut_as_megatron_saves(made: Path, name: str) -> None:
+    """For each layer that it asks for, torch reads the chunk around it."""
+    own, ported = boxes(made / name / "own"), boxes(made / name / "ported")
+    assert ported == {tensor: own[tensor] for tensor in ported}
+    assert len(ported["decoder.layers.self_attention.linear_qkv.weight"]) == 3
+
+
 @pytest.mark.parametrize("name", IDS)
 @pytest.mark.parametrize("to", ["megatron", "megatron-per-layer"])
 def test_every_byte_comes_back(made: Path, tmp_path: Path, name: str, to: str) -> None:
@@ -126,14 +142,24 @@ def test_a_padded_vocabulary_is_filled_from_a_port(made: Path, tmp_path: Path) -
     assert not found[:, -32:].any()
 
 
-def test_two_ranks_of_tensor_parallelism_take_their_parts(made: Path, tmp_path: Path) -> None:
-    home = made / "llama"
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_of_tensor_parallelism_take_their_parts(
+    made: Path, tmp_path: Path, ranks: int
+) -> None:
+    """Of two groups of queries; for more ranks, Megatron-core cuts through them."""
+    home, mesh = made / "llama", Mesh((ranks,), ("tp",))
+    parts = port.run(home / "hf", tmp_path / "parts", to="megatron", mesh=mesh)
+    assert len(parts.plan.files) == ranks
     jobs = [
         job(home / "hf", tmp_path / "ported.npy", load=home / "ported"),
+        job(home / "hf", tmp_path / "parts.npy", load=tmp_path / "parts"),
         job(home / "hf", tmp_path / "own.npy", save=tmp_path / "own"),
     ]
-    megatron(tmp_path, jobs, ranks=2)
-    assert close(np.load(tmp_path / "ported.npy"), np.load(home / "ported.npy"))
+    megatron(tmp_path, jobs, ranks=ranks)
+    for found in ("ported.npy", "parts.npy"):
+        assert close(np.load(tmp_path / found), np.load(home / "ported.npy"))
+    own, cut = boxes(tmp_path / "own"), boxes(tmp_path / "parts")
+    assert cut == {tensor: own[tensor] for tensor in cut}
     (tmp_path / "own" / "config.json").write_bytes((home / "hf" / "config.json").read_bytes())
     port.run(tmp_path / "own", tmp_path / "hf", to="hf")
     found = torch_logits(tmp_path / "hf", on_megatron.IDS)

@@ -35,7 +35,7 @@ def test_the_run_writes_exactly_what_the_plan_names(
 def test_the_plan_knows_the_shards(
     wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("xlayout.port.plan", "xlayout.port.run"):
+    for module in ("xlayout.port.value", "xlayout.port.run"):
         monkeypatch.setattr(sys.modules[module], "SHARD_BYTES", 300_000)
     plan = port.plan(wide_llama, tmp_path / "out", to="hf")
     assert len(plan.files) == 3

@@ -15,7 +15,7 @@ import pytest
 
 from tests.port.formats.failing import failing
 from tests.port.models import LLAMA3_ROPE, edit_config, refused, save_tensors, tensors
-from xlayout import Mesh, port
+from xlayout import port
 from xlayout.errors import FormatError, PortError
 
 Q = "model.layers.{}.self_attn.q_proj.weight"
@@ -39,15 +39,6 @@ def test_names_that_do_not_fit_are_reported_all_at_once(own_llama: Path, tmp_pat
     assert "model.layers.7.mlp.down_proj.weight (the config has 3 layers, 0 to 2)" in text
     assert "adapter" in text
     refused(own_llama, tmp_path / "out", "the tensors are not what the rules say")
-
-
-def test_a_mesh_is_refused_until_ports_are_cut_for_one(own_llama: Path, tmp_path: Path) -> None:
-    mesh: Any = Mesh(2, "tp")
-    for call in (port.plan, port.run):
-        with pytest.raises(PortError, match=r"^mesh: .*; wanted None: a port is one checkp"):
-            call(own_llama, tmp_path / "out", to="maxtext", mesh=mesh)
-    assert not (tmp_path / "out").exists()
-    assert port.plan(own_llama, tmp_path / "out", to="maxtext", mesh=None).moves
 
 
 def test_a_shape_that_the_config_does_not_say_is_refused(own_llama: Path, tmp_path: Path) -> None:

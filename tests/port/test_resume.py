@@ -28,7 +28,7 @@ KILLED = f"""
 import os, signal, sys
 from xlayout import port
 
-for module in ("plan", "run"):
+for module in ("value", "run"):
     sys.modules["xlayout.port." + module].SHARD_BYTES = {SHARD}
 src, dst, to, when = sys.argv[1:]
 written, pwrite = 0, os.pwrite
@@ -64,7 +64,7 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("plan", "run"):
+    for module in ("value", "run"):
         monkeypatch.setattr(sys.modules[f"xlayout.port.{module}"], "SHARD_BYTES", SHARD)
 
 

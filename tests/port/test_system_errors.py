@@ -28,7 +28,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, to in (("hf", "hf"), ("tree", "maxtext")):
         port.run(folder / "tiny.gguf", folder / name, to=to)
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("plan", "run"):
+        for module in ("value", "run"):
             patch.setattr(sys.modules[f"xlayout.port.{module}"], "SHARD_BYTES", 100_000)
         port.run(folder / "tiny.gguf", folder / "dcp", to="dcp")
     return folder

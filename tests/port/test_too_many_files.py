@@ -18,7 +18,7 @@ LIMITED = """
 import resource, sys
 from xlayout import port
 
-for module in ("plan", "run"):
+for module in ("value", "run"):
     sys.modules["xlayout.port." + module].SHARD_BYTES = 1
 src, dst, to, soft, hard = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(soft), int(hard)))
@@ -35,7 +35,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     make_tiny(folder / "tiny.gguf")
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("plan", "run"):
+        for module in ("value", "run"):
             patch.setattr(sys.modules[f"xlayout.port.{module}"], "SHARD_BYTES", 1)
         for to in ("hf", "dcp"):
             port.run(folder / "tiny.gguf", folder / to, to=to)

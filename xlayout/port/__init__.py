@@ -19,8 +19,9 @@ Its modules, from the bottom up:
     move, regions, losses                 how one tensor is moved, and which of its values are lost
     lanes, fit, stream                    tensors moved tile by tile in bounded memory
     spoken, unwrapped, twice, checkpoint  a checkpoint opened as a member of a family
+    ranks                                 the parts that the ranks of a mesh hold
     companions, refusals                  files that are copied along; arguments that are refused
-    show_plan, plan                       everything that a port will do, also as a table
+    show_plan, value, plan                everything that a port will do, also as a table
     stamps, verify, resume, run           the plan carried out, resumed and compared
     inspect, show_family, bar             what else the command line shows
     demo                                  a real model, there and back
@@ -35,13 +36,13 @@ from xlayout.port.inspect import Difference as Difference
 from xlayout.port.inspect import Inspection as Inspection
 from xlayout.port.inspect import diff as diff
 from xlayout.port.inspect import inspect as inspect
-from xlayout.port.plan import PortPlan as PortPlan
 from xlayout.port.plan import plan as plan
 from xlayout.port.rules import Part as Part
 from xlayout.port.rules import Power as Power
 from xlayout.port.rules import Rule as Rule
 from xlayout.port.run import Report as Report
 from xlayout.port.run import run as run
+from xlayout.port.value import PortPlan as PortPlan
 from xlayout.port.verify import Comparison as Comparison
 from xlayout.port.verify import verify as verify
 

@@ -10,7 +10,7 @@ from rich import progress
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from xlayout.port.plan import PortPlan
+    from xlayout.port.value import PortPlan
 
 __all__ = ["bar"]
 

@@ -7,7 +7,6 @@ depends on the data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,13 @@ from xlayout.port.family import Dialect, Family
 from xlayout.port.fit import fit_port
 from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.config import render_config
-from xlayout.port.formats.dcp_sink import dcp_files
 from xlayout.port.formats.file_names import given_path
-from xlayout.port.formats.maxtext import stored_bytes
 from xlayout.port.formats.publish import why_taken
-from xlayout.port.formats.safetensors_index import shard
 from xlayout.port.lanes import lanes_for
-from xlayout.port.losses import Loss, measure, roomier
+from xlayout.port.losses import measure, roomier
 from xlayout.port.move import Move
 from xlayout.port.places import Place
+from xlayout.port.ranks import aligned, held_by
 from xlayout.port.refusals import (
     output_path,
     refuse_dtype,
@@ -38,95 +35,11 @@ from xlayout.port.refusals import (
     refuse_place,
     refuse_unless_bool,
 )
-from xlayout.port.show_plan import plan_table
 from xlayout.port.units import parse_bytes
-from xlayout.table import Table, Tabled
+from xlayout.port.value import PortPlan
+from xlayout.shard import Mesh
 
-__all__ = ["SHARD_BYTES", "PortPlan", "plan", "plan_open"]
-
-SHARD_BYTES = 5_000_000_000  # the most in one file, as on the Hugging Face hub
-
-
-@dataclass(frozen=True, slots=True)
-class PortPlan(Tabled):
-    """Everything a port will do; `print` it, or let rich do so.
-
-    Args:
-        src: The checkpoint that is read.
-        dst: Where the new one will appear.
-        family: The rules.
-        dialects: The names of the rules on both sides.
-        format: The file format that is written.
-        moves: The move of every canonical tensor.
-        specs: Every tensor that will be written.
-        chunks: The extent in which each of them is written.
-        read_bytes: Bytes of the files that are read.
-        lanes: How many tiles are moved at a time.
-        buffer_bytes: The most memory that tensor data will take, apart from chunks that are cut.
-        max_ram: The bound it was fitted to.
-        exact: Whether nothing may be lost; what the dtypes do not prove is then checked.
-        ignored: Source names that add no information.
-        losses: What is lost, in a sample; empty if the port is exact.
-        unkept: What the source has besides its weights, and is not ported.
-        widened: Tensors stored wider than before, to be exact, with the dtype they had.
-        config: What is written beside the weights.
-        companions: Files that are copied along, by name: the tokenizer and the like.
-        strays: What else is beside the source's config, and is not copied; folders end with `/`.
-        extras: Small files that the format's own readers expect, by name.
-        unplaced: Files that a directory would hold, but for which a single file has no place.
-        taken: Why a run would be refused because of what is at `dst`; empty if it would not.
-    """
-
-    src: Path
-    dst: Path
-    family: str
-    dialects: tuple[str, str]
-    format: str
-    moves: tuple[Move, ...]
-    specs: Mapping[str, TensorSpec]
-    chunks: Mapping[str, tuple[int, ...]]
-    read_bytes: int
-    lanes: int
-    buffer_bytes: int
-    max_ram: int
-    exact: bool
-    ignored: tuple[str, ...]
-    losses: tuple[Loss, ...]
-    unkept: tuple[str, ...]
-    widened: Mapping[str, str]
-    config: Mapping[str, Any]
-    companions: Mapping[str, Path]
-    strays: tuple[str, ...]
-    extras: Mapping[str, bytes]
-    unplaced: tuple[str, ...]
-    taken: str
-
-    @property
-    def files(self) -> dict[str, int]:
-        """Bytes of tensor data per file; an Orbax tree counts as one file.
-
-        Chunks at the edge of a tensor are stored whole, so they may take more than its bytes.
-        """
-        if self.format == "maxtext":
-            specs = self.specs.items()
-            return {"0/items": sum(stored_bytes(spec, self.chunks[name]) for name, spec in specs)}
-        if self.dst.suffix == ".safetensors":
-            return {self.dst.name: self.write_bytes}
-        if self.format == "dcp":
-            dealt = dcp_files(self.specs, SHARD_BYTES).items()
-            return {file: sum(self.specs[name].nbytes for name in names) for file, names in dealt}
-        return {
-            file: sum(spec.nbytes for spec, _ in entries.values())
-            for file, entries in shard(self.specs, SHARD_BYTES).items()
-        }
-
-    @property
-    def write_bytes(self) -> int:
-        """Bytes of tensor data that will be written, before any compression."""
-        return sum(spec.nbytes for spec in self.specs.values())
-
-    def _table(self) -> Table:
-        return plan_table(self)
+__all__ = ["plan", "plan_open"]
 
 
 def plan(
@@ -136,7 +49,7 @@ def plan(
     to: str,
     family: str | Family | None = None,
     dtype: str | None = None,
-    mesh: None = None,
+    mesh: Mesh | None = None,
     max_ram: int | str = "512MiB",
     exact: bool = True,
 ) -> PortPlan:
@@ -151,7 +64,10 @@ def plan(
         family: The rules to follow: a `Family`, or the name of one that `families()` lists; None
             goes by the config's `architectures`.
         dtype: The dtype to write; None keeps each tensor's own.
-        mesh: None: one checkpoint for all ranks, which shard it as they read it.
+        mesh: The ranks that will load a DCP or an Orbax tree: tensors are cut into the parts that
+            they hold, and each rank reads its own alone, instead of all. Along an axis "tp" ranks
+            share heads, features of MLPs and the vocabulary, along "fsdp" the rest: in a DCP its
+            first axis, in MaxText's tree the model's width. None stores tensors for one reader.
         max_ram: The most memory that tensor data may take, in bytes or as "512MiB". A chunk of an
             Orbax tree that must be read whole to get a part of it counts twice: stored and decoded.
         exact: Refuse to lose anything: tensors whose values are scaled are stored wide enough to
@@ -161,8 +77,8 @@ def plan(
     Raises:
         FormatError: The source is broken, or tensorstore cannot be told where to write.
         PortError: Names or shapes do not match the rules, a buffer does not fit in `max_ram`, the
-            values would not come back although `exact` is asked for, or an argument makes no
-            sense.
+            values would not come back although `exact` is asked for, the ranks of `mesh` cannot
+            share the heads, or an argument makes no sense.
         TypeError: `exact` is neither True nor False, or another argument has a wrong type.
 
     >>> from xlayout.port.demo.weights import make_tiny
@@ -171,28 +87,45 @@ def plan(
     >>> print(move.source.tensor, "→", move.target.tensor, ":", move.layout())
     blk.0.attn_q.weight → model.layers.0.self_attn.q_proj.weight : (a=6 b=32 c=2) d=96 -> (a c b) d
     """
-    refuse_mesh(mesh)
     refuse_unless_bool(exact=exact)
     budget, where = parse_bytes(max_ram), output_path(dst)
     with open_checkpoint(given_path(src, "src"), family=family) as checkpoint:
-        return plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
+        return plan_open(
+            checkpoint, where, to=to, dtype=dtype, mesh=mesh, max_ram=budget, exact=exact
+        )
 
 
 def plan_open(
-    checkpoint: Checkpoint, dst: Path, /, *, to: str, dtype: str | None, max_ram: int, exact: bool
+    checkpoint: Checkpoint,
+    dst: Path,
+    /,
+    *,
+    to: str,
+    dtype: str | None,
+    mesh: Mesh | None,
+    max_ram: int,
+    exact: bool,
 ) -> PortPlan:
     """Plan the port of a checkpoint that is open; see `plan`."""
     key, dialect = _dialect(checkpoint, to)
     refuse_place(dst, to, dialect.format)
+    refuse_mesh(mesh, key, _writable(checkpoint))
     companions = find_companions(checkpoint.source)
     single = dst.suffix == ".safetensors"
     refuse_dtype(dtype)
-    moves = fit_port(_moves(checkpoint, dialect, dtype, exact), max_ram)
+    moves = _moves(checkpoint, dialect, dtype, exact)
+    places = [move.target for move in moves]
+    jax, boxed = dialect.format == "maxtext", mesh is not None or dialect.format == "dcp"
+    held = held_by(mesh, places, checkpoint.sizes, jax=jax) if boxed else {}
+    moves = fit_port(moves, max_ram)
     # Measuring reads data, in chunks that are known to fit by now.
     losses = measure(checkpoint.source, moves)
     if exact and any(loss.lost for loss in losses):
         moves = fit_port(roomier(moves, losses, dtype), max_ram)
     refuse_mixed_stacks(moves)
+    chunks = {move.target.tensor: _extent(move) for move in reversed(moves)}
+    if jax:
+        chunks |= {name: aligned(chunks[name], ranks) for name, ranks in held.items()}
     specs = {
         move.target.tensor: TensorSpec(
             move.change.target, move.target.rule.target_shape(checkpoint.sizes)
@@ -210,7 +143,7 @@ def plan_open(
         format=dialect.format,
         moves=tuple(moves),
         specs=specs,
-        chunks={move.target.tensor: _extent(move) for move in reversed(moves)},
+        chunks=chunks,
         read_bytes=sum(checkpoint.source.files.values()),
         lanes=lanes,
         buffer_bytes=lanes * need,
@@ -226,17 +159,24 @@ def plan_open(
         extras=dict(dialect.files),
         unplaced=("config.json", *companions) if single else (),
         taken=why_taken(dst, single=single),
+        mesh=mesh,
+        held=held,
     )
 
 
 def _dialect(checkpoint: Checkpoint, to: Any) -> tuple[str, Dialect]:
     key: str = "hf" if to == "safetensors" else to
-    dialects = checkpoint.family.dialects
-    written = [name for name, dialect in dialects.items() if dialect.format != "gguf"]
-    if key not in written:
+    written = _writable(checkpoint)
+    if not isinstance(to, str) or key not in written:
         error = PortError if isinstance(to, str) else TypeError
         raise error(f"to: {to!r:.80}; {', '.join(written)} can be written")
-    return key, dialects[key]
+    return key, checkpoint.family.dialects[key]
+
+
+def _writable(checkpoint: Checkpoint) -> dict[str, str]:
+    """Return the dialects that can be written, each with its format."""
+    dialects = checkpoint.family.dialects.items()
+    return {name: dialect.format for name, dialect in dialects if dialect.format != "gguf"}
 
 
 def _moves(checkpoint: Checkpoint, dialect: Dialect, dtype: str | None, exact: bool) -> list[Move]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xlayout.algebra.shapes import a_type
 from xlayout.errors import PortError
 from xlayout.port.change import FLOATS
 from xlayout.port.formats.base import DTYPES, numpy_dtype
 from xlayout.port.formats.file_names import given_path
 from xlayout.port.formats.orbax_tree import refuse_path
+from xlayout.port.ranks import AXES
+from xlayout.shard import Mesh
 
 if TYPE_CHECKING:
     from xlayout.port.move import Move
@@ -52,12 +55,33 @@ def refuse_dtype(dtype: Any, /) -> None:
     numpy_dtype(dtype)  # raises if a library it needs is not installed
 
 
-def refuse_mesh(mesh: object) -> None:
-    """Refuse a mesh: a port is one checkpoint for all ranks."""
-    if mesh is not None:
+def refuse_mesh(mesh: Any, to: str, formats: Mapping[str, str], /) -> None:
+    """Refuse ranks that are none, or for which a format need not be cut.
+
+    Args:
+        mesh: What was given; None is fine.
+        to: The names and layouts to write.
+        formats: The format of each that could be written.
+
+    Raises:
+        PortError: The format is read in any parts, or an axis of the mesh has no meaning.
+        TypeError: It is no mesh.
+    """
+    if mesh is None:
+        return
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh: {a_type(mesh)}; wanted an xlayout.Mesh, or None")
+    for axis in mesh.names:
+        if axis not in AXES:
+            raise PortError(
+                f"mesh: axis {axis!r}; wanted {' and '.join(map(repr, AXES))} alone, as ranks "
+                "along any other axis load the same files"
+            )
+    if formats[to] == "safetensors":
+        others = ", ".join(name for name, of in formats.items() if of != "safetensors")
         raise PortError(
-            f"mesh: {mesh!r}; wanted None: a port is one checkpoint for all ranks, and whoever "
-            "reads it takes its part (xlayout.Sharding tells which)"
+            f"mesh: {mesh}; {to!r} stores tensors of which ranks of any mesh can read their parts, "
+            f"so leave it out; cut for ranks are {others}"
         )
 
 

@@ -10,7 +10,7 @@ from xlayout.port.stamps import paths_of
 
 if TYPE_CHECKING:
     from xlayout.port.formats import Source
-    from xlayout.port.plan import PortPlan
+    from xlayout.port.value import PortPlan
 
 __all__ = ["key_of"]
 
@@ -24,7 +24,8 @@ def key_of(plan: PortPlan, source: Source, /) -> str:
     file of the source its name, size, time of change and first mebibyte, but not its location.
     """
     digest = hashlib.blake2b(digest_size=16)
-    for part in (plan.format, plan.moves, plan.specs, plan.chunks, plan.files, plan.config):
+    stored = plan.format, plan.specs, plan.chunks, plan.files, plan.mesh
+    for part in (*stored, plan.moves, plan.config):
         digest.update(repr(part).encode())
     for name, path in paths_of(source):
         with path.open("rb") as file, named(path):

@@ -13,14 +13,17 @@ from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.family import Family
 from xlayout.port.formats import create_sink
 from xlayout.port.formats.file_names import given_path
-from xlayout.port.plan import SHARD_BYTES, PortPlan, plan_open
-from xlayout.port.refusals import output_path, refuse_mesh, refuse_unless_bool
+from xlayout.port.plan import plan_open
+from xlayout.port.ranks import shares_of
+from xlayout.port.refusals import output_path, refuse_unless_bool
 from xlayout.port.resume import key_of
 from xlayout.port.stamps import refuse_changed, stamps_of
 from xlayout.port.stream import stream
 from xlayout.port.units import parse_bytes, show_bytes, show_count
+from xlayout.port.value import SHARD_BYTES, PortPlan
 from xlayout.port.verify import Comparison, compare
 from xlayout.rss import peak_rss
+from xlayout.shard import Mesh
 from xlayout.table import Table, Tabled
 
 __all__ = ["Report", "run"]
@@ -82,7 +85,7 @@ def run(
     to: str,
     family: str | Family | None = None,
     dtype: str | None = None,
-    mesh: None = None,
+    mesh: Mesh | None = None,
     max_ram: int | str = "512MiB",
     exact: bool = True,
     resume: bool = True,
@@ -132,12 +135,13 @@ def run(
     >>> sorted(path.name for path in gguf.with_name("hf").iterdir())
     ['config.json', 'model.safetensors']
     """
-    refuse_mesh(mesh)
     refuse_unless_bool(exact=exact, resume=resume, verify=verify)
     budget, where = parse_bytes(max_ram), output_path(dst)
     with open_checkpoint(given_path(src, "src"), family=family) as checkpoint:
         stamps = stamps_of(checkpoint.source)
-        plan = plan_open(checkpoint, where, to=to, dtype=dtype, max_ram=budget, exact=exact)
+        plan = plan_open(
+            checkpoint, where, to=to, dtype=dtype, mesh=mesh, max_ram=budget, exact=exact
+        )
         if planned is not None:
             planned(plan)
         config = None if plan.unplaced else plan.config
@@ -149,6 +153,7 @@ def run(
             config=config,
             max_shard_size=SHARD_BYTES,
             chunks=plan.chunks,
+            shares=shares_of(plan.held),
             key=key_of(plan, checkpoint.source) if resume else None,
             beside={**plan.companions, **plan.extras},
         ) as sink:

@@ -14,7 +14,7 @@ from xlayout.table import Table
 if TYPE_CHECKING:
     from xlayout.port.change import Change
     from xlayout.port.move import Move
-    from xlayout.port.plan import PortPlan
+    from xlayout.port.value import PortPlan
 
 __all__ = ["plan_table"]
 
@@ -92,8 +92,14 @@ def _notes(plan: PortPlan) -> list[str]:
         f"holds at most {show_bytes(plan.buffer_bytes)} of {show_bytes(plan.max_ram)} in buffers"
         + (f", and {show_bytes(held)} for {chunks} read whole" if held else ""),
         f"files: {_files(plan.files)}",
-        "every source tensor is accounted for",
     ]
+    if plan.mesh is not None:
+        few, most = (show_bytes(end(plan.rank_bytes)) for end in (min, max))
+        each = most if few == most else f"{few} to {most}"
+        notes.append(
+            f"cut for {show_count(plan.mesh.size, 'rank')} ({plan.mesh}); each reads {each}"
+        )
+    notes.append("every source tensor is accounted for")
     if plan.extras:
         notes.append(f"writes beside them: {', '.join(plan.extras)}")
     if plan.companions:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xlayout.port.formats import Sink, Source
     from xlayout.port.formats.base import Array
     from xlayout.port.move import Buffers, Move, Tile
-    from xlayout.port.plan import PortPlan
+    from xlayout.port.value import PortPlan
 
 __all__ = ["stream"]
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlayout.port.formats.base import Bounds, TensorSpec
-from xlayout.port.formats.dcp import _meet
 from xlayout.port.formats.dcp_metadata import (
     Chunk,
     Entry,
@@ -21,6 +20,7 @@ from xlayout.port.formats.dcp_metadata import (
     parse_metadata,
 )
 from xlayout.port.formats.dcp_metadata_write import render_metadata
+from xlayout.port.formats.runs import meet
 
 SHAPE = (4, 5, 3)
 boxes = st.tuples(
@@ -73,7 +73,9 @@ def test_walls_of_bricks_take_no_longer_than_rows() -> None:
 
 
 def test_a_chunk_of_no_elements_may_take_no_bytes() -> None:
-    raw = render_metadata({"x": (TensorSpec("int8", (0, 3)), Item("file", 0, 0))})
+    raw = render_metadata(
+        {"x": (TensorSpec("int8", (0, 3)), [Chunk(((0, 0), (0, 3)), Item("file", 0, 0))])}
+    )
     found = parse_metadata(raw, where="here").tensors["x"]
     assert (found.spec.shape, found.chunks) == ((0, 3), ())
 
@@ -106,7 +108,7 @@ def test_all_chunks_that_a_region_meets_are_found(
         tuple(sorted(data.draw(st.integers(0, n)) for _ in "ab")) for n in tensor.spec.shape
     )
     near = tensor.near(box)
-    assert all(chunk in near for chunk in tensor.chunks if _meet(box, chunk.box))
+    assert all(chunk in near for chunk in tensor.chunks if meet(box, chunk.box))
 
 
 def test_a_region_is_not_looked_for_in_the_chunks_of_other_layers_and_experts() -> None:

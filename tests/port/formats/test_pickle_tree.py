@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import TensorSpec
-from xlayout.port.formats.dcp_metadata import Item
+from xlayout.port.formats.dcp_metadata import Chunk, Item
 from xlayout.port.formats.dcp_metadata_write import render_metadata
 from xlayout.port.formats.dcp_names import ALLOWED
 from xlayout.port.formats.pickle_tree import _STEPS, Made, Name, Stored, read_pickle, show
@@ -77,7 +77,9 @@ def test_python_reads_what_we_write(value: object) -> None:
 
 
 def test_what_we_write_is_written_again_as_it_is_read() -> None:
-    raw = render_metadata({"x": (TensorSpec("int8", (2,)), Item("__0_0.distcp", 0, 900))})
+    raw = render_metadata(
+        {"x": (TensorSpec("int8", (2,)), [Chunk(((0, 2),), Item("__0_0.distcp", 0, 900))])}
+    )
     assert write_pickle(read_pickle(raw, ALLOWED, where="x")) == raw
 
 

@@ -47,6 +47,8 @@ from xlayout.port.formats.system_errors import named
 if TYPE_CHECKING:
     from os import PathLike
 
+    from xlayout.port.formats.dcp_sink import Shares
+
 __all__ = [
     "Region",
     "Sink",
@@ -149,6 +151,7 @@ def create_sink(
     config: Mapping[str, Any] | None = None,
     max_shard_size: int | str = "5GB",
     chunks: Mapping[str, tuple[int, ...]] | None = None,
+    shares: Shares | None = None,
     key: str | None = None,
     beside: Mapping[str, Path | bytes] | None = None,
 ) -> Sink:
@@ -162,6 +165,8 @@ def create_sink(
         max_shard_size: For safetensors and dcp: bytes per file, as a number or "5GB", "200MiB".
         chunks: For maxtext: the extent of the regions that will be written, per tensor; the
             default is one layer of a stack, or the whole tensor. Regions must lie on its grid.
+        shares: For dcp: the boxes of each tensor that are stored apart, each with the rank whose
+            file it is in; together they are all of the tensor. The default is whole tensors.
         key: Identifies what is being written. With one, a run that is interrupted leaves its files,
             and the next run with the same key continues in them (`Sink.holds`).
         beside: Files to publish with the tensors, by the name they will have there: their path, or
@@ -199,7 +204,7 @@ def create_sink(
         case "dcp":
             from xlayout.port.formats.dcp_sink import DCPSink
 
-            return DCPSink(where, specs, max_shard_size=max_shard_size, **common)
+            return DCPSink(where, specs, shares=shares, max_shard_size=max_shard_size, **common)
         case other:
             raise FormatError(
                 f"format: {other!r} cannot be written; 'safetensors', 'maxtext' or 'dcp' can"

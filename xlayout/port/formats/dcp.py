@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_out, resolve
 from xlayout.port.formats.config import read_config
-from xlayout.port.formats.dcp_items import ItemFiles, Location
+from xlayout.port.formats.dcp_items import ItemFiles
 from xlayout.port.formats.dcp_metadata import Chunk, Contents, parse_metadata
 from xlayout.port.formats.file_names import refuse_outside, require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
-from xlayout.port.formats.runs import read_box
+from xlayout.port.formats.runs import extent, meet, read_box, within
 from xlayout.port.formats.system_errors import named
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ __all__ = ["METADATA", "DCPSource"]
 METADATA = ".metadata"
 
 _MAX_METADATA = 1 << 30
-_PIECE = 4 << 20  # bytes, of the buffer for what cannot be read straight into place
 
 
 class DCPSource(Source):
@@ -59,12 +58,9 @@ class DCPSource(Source):
         box = resolve(region, entry.spec.shape)
         out = check_out(out, entry.spec.dtype, box)
         for chunk in entry.near(box):
-            common = _meet(box, chunk.box)
+            common = meet(box, chunk.box)
             if common is not None:
-                cuts: tuple[Any, ...] = tuple(
-                    slice(a - start, b - start)
-                    for (a, b), (start, _) in zip(common, box, strict=True)
-                )
+                cuts: tuple[Any, ...] = tuple(slice(*cut) for cut in within(common, box))
                 self._read_chunk(name, chunk, common, out[(*cuts, ...)])
         return out
 
@@ -73,42 +69,21 @@ class DCPSource(Source):
         self._files.close()
 
     def _read_chunk(self, name: str, chunk: Chunk, box: Bounds, into: Array) -> None:
-        shape = tuple(stop - start for start, stop in chunk.box)
+        shape = extent(chunk.box)
         spec = TensorSpec(self._entries[name].spec.dtype, shape)
         place = self._files.place(name, spec, chunk)
-        inner = tuple(
-            (a - start, b - start) for (a, b), (start, _) in zip(box, chunk.box, strict=True)
-        )
+        inner = within(box, chunk.box)
         order = place.order
         stored = TensorSpec(spec.dtype, tuple(shape[axis] for axis in order))
         try:
             file = self._files.folder / chunk.item.file
             with named(self.path / chunk.item.file), self._files.opened(file) as handle:
                 cut = tuple(inner[axis] for axis in order)
-                _fill(handle, place, stored, cut, into.transpose(order))
+                read_box(handle, place.offset, stored, cut, into.transpose(order))
         except EOFError as error:
             raise FormatError(
                 f"{self.path / chunk.item.file}: {name!r:.200}: {error}; the file was cut short"
             ) from error
-
-
-def _fill(handle: int, place: Location, spec: TensorSpec, box: Bounds, into: Array) -> None:
-    """Read a box, with axes in the order of the file, into a strided array."""
-    import numpy as np
-
-    if into.flags.c_contiguous:
-        read_box(handle, place.offset, spec, box, into)
-    elif into.nbytes <= _PIECE:
-        piece = np.empty(into.shape, into.dtype)
-        read_box(handle, place.offset, spec, box, piece)
-        into[...] = piece
-    else:
-        axis = next(axis for axis, n in enumerate(into.shape) if n > 1)
-        start, stop = box[axis]
-        half = (stop - start) // 2
-        for a, b in ((start, start + half), (start + half, stop)):
-            part = into[(slice(None),) * axis + (slice(a - start, b - start),)]
-            _fill(handle, place, spec, (*box[:axis], (a, b), *box[axis + 1 :]), part)
 
 
 def _read_metadata(path: Path) -> Contents:
@@ -142,9 +117,3 @@ def _sizes(folder: Path, contents: Contents) -> dict[str, int]:
                 f"to {item.offset + item.length}; the file may be cut short"
             )
     return sizes
-
-
-def _meet(a: Bounds, b: Bounds) -> Bounds | None:
-    """Return the intersection of two boxes; None if it is empty."""
-    common = tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
-    return common if all(start < stop for start, stop in common) else None

@@ -1,56 +1,99 @@
-"""A DCP directory being written, as one process saves it; `torch.distributed.checkpoint` reads it.
+"""A DCP directory being written, as ranks save it; `torch.distributed.checkpoint` reads it.
 
-The form is that of `torch.save`, one archive per tensor: torch's own `load` does not read its other
-form, safetensors. Everything in a file except the tensors' bytes follows from their dtypes and
+The form is that of `torch.save`, one archive per chunk: torch's own `load` does not read its other
+form, safetensors. Everything in a file except the chunks' bytes follows from their dtypes and
 shapes, so it is written first, and regions then go to their place in any order.
+
+A rank that loads its part of a tensor reads whole chunks. If each tensor is one chunk, every rank
+reads all of the checkpoint; if chunks are the parts that ranks hold, each reads its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, TypeAlias
 
-from xlayout.port.formats.base import TensorSpec
+from xlayout.port.formats.base import Bounds, TensorSpec, resolve
 from xlayout.port.formats.dcp import METADATA
-from xlayout.port.formats.dcp_metadata import Item
+from xlayout.port.formats.dcp_metadata import Chunk, Item
 from xlayout.port.formats.dcp_metadata_write import render_metadata
-from xlayout.port.formats.laid_out import LaidOutSink, Outline
-from xlayout.port.formats.safetensors_index import shard
+from xlayout.port.formats.file_names import natural_key
+from xlayout.port.formats.laid_out import LaidOutSink, Outline, Stored
+from xlayout.port.formats.runs import extent
 from xlayout.port.formats.torch_archive_write import ALIGNMENT, render_archive
 
-__all__ = ["DCPSink", "dcp_files"]
+__all__ = ["DCPSink", "Shares", "dcp_files"]
+
+Shares: TypeAlias = Mapping[str, Sequence[tuple[int, Bounds]]]
+"""For each tensor the boxes that are stored apart, together all of it, each with its rank."""
 
 
-def dcp_files(specs: Mapping[str, TensorSpec], limit: int | None, /) -> dict[str, list[str]]:
-    """Distribute tensors over files of at most `limit` bytes; a larger tensor gets its own file.
+def dcp_files(
+    specs: Mapping[str, TensorSpec], limit: int | None, shares: Shares | None = None, /
+) -> dict[str, list[tuple[str, Bounds]]]:
+    """Distribute boxes of tensors over files of at most `limit` bytes, for each rank its own.
+
+    A larger box has a file of its own. Tensors without shares are rank 0's.
 
     >>> half, most = TensorSpec("int8", (3,)), TensorSpec("int16", (2,))
     >>> dcp_files({"a.3": half, "a.2": half, "a.1": most}, 6)
-    {'__0_0.distcp': ['a.1'], '__0_1.distcp': ['a.2', 'a.3']}
+    ... # doctest: +NORMALIZE_WHITESPACE
+    {'__0_0.distcp': [('a.1', ((0, 2),))],
+     '__0_1.distcp': [('a.2', ((0, 3),)), ('a.3', ((0, 3),))]}
+    >>> dcp_files({"a": half}, None, {"a": [(0, ((0, 2),)), (1, ((2, 3),))]})
+    {'__0_0.distcp': [('a', ((0, 2),))], '__1_0.distcp': [('a', ((2, 3),))]}
     """
-    groups = [list(entries) for entries in shard(specs, limit).values() if entries]
-    return {f"__0_{number}.distcp": group for number, group in enumerate(groups)}
+    owned: dict[int, list[tuple[str, Bounds]]] = {}
+    for name in sorted(specs, key=natural_key):
+        for rank, box in (shares or {}).get(name) or [(0, resolve(None, specs[name].shape))]:
+            owned.setdefault(rank, []).append((name, box))
+    files: dict[str, list[tuple[str, Bounds]]] = {}
+    for rank, boxes in sorted(owned.items()):
+        number, filled = 0, 0
+        for name, box in boxes:
+            nbytes = math.prod(extent(box)) * specs[name].itemsize
+            if limit is not None and filled and filled + nbytes > limit:
+                number, filled = number + 1, 0
+            files.setdefault(f"__{rank}_{number}.distcp", []).append((name, box))
+            filled += nbytes
+    return files
 
 
 class DCPSink(LaidOutSink):
-    """A DCP directory being written: files `*.distcp`, `.metadata`, and a config torch ignores."""
+    """A DCP directory being written: files `*.distcp`, `.metadata`, and a config torch ignores.
+
+    Args:
+        *args: See `LaidOutSink`.
+        shares: The boxes that are stored apart; None stores each tensor whole, by rank 0.
+        **options: See `LaidOutSink`.
+    """
 
     format = "dcp"
 
+    def __init__(self, *args: Any, shares: Shares | None = None, **options: Any) -> None:
+        self._shares = shares
+        super().__init__(*args, **options)
+
     def _lay_out(self, specs: Mapping[str, TensorSpec], limit: int | None, /) -> Outline:
-        files = dcp_files(specs, limit)
+        files = dcp_files(specs, limit, self._shares)
         sizes: dict[str, int] = {}
         fixed: dict[str, list[tuple[int, bytes]]] = {file: [] for file in files}
-        places: dict[str, tuple[str, int]] = {}
-        placed: dict[str, tuple[TensorSpec, Item]] = {}
-        for file, names in files.items():
+        places: dict[str, list[Stored]] = {}
+        chunks: dict[str, list[Chunk]] = {}
+        archive = cache(render_archive)  # a model has many chunks, but only a few kinds of them
+        for file, boxes in files.items():
             end = 0
-            for name in names:
+            for name, box in boxes:
+                spec = TensorSpec(specs[name].dtype, extent(box))
                 start = -(-end // ALIGNMENT) * ALIGNMENT
-                front, back = render_archive(specs[name])
-                places[name] = file, start + len(front)
-                behind = start + len(front) + specs[name].nbytes
+                front, back = archive(spec)
+                places.setdefault(name, []).append(Stored(box, file, start + len(front)))
+                behind = start + len(front) + spec.nbytes
                 fixed[file] += [(start, front), (behind, back)]
                 end = behind + len(back)
-                placed[name] = specs[name], Item(file, start, end - start)
+                chunks.setdefault(name, []).append(Chunk(box, Item(file, start, end - start)))
             sizes[file] = end
-        return Outline(sizes, fixed, places, {METADATA: render_metadata(placed)})
+        tensors = {name: (specs[name], of) for name, of in chunks.items()}
+        return Outline(sizes, fixed, places, {METADATA: render_metadata(tensors)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,25 @@ from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, TensorSpec
 from xlayout.port.formats.config import render_config
 from xlayout.port.formats.open_files import OpenFiles
-from xlayout.port.formats.runs import read_box, write_box, write_full
+from xlayout.port.formats.runs import extent, meet, read_box, within, write_box, write_full
 from xlayout.port.formats.sink import StagedSink
 from xlayout.port.units import parse_bytes
 
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
 
-__all__ = ["LaidOutSink", "Outline"]
+__all__ = ["LaidOutSink", "Outline", "Stored"]
 
 _HOW = os.O_RDWR | os.O_NOFOLLOW
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A box of a tensor, row-major from a place in a file on."""
+
+    box: Bounds
+    file: str
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +41,13 @@ class Outline:
     Args:
         sizes: Bytes of each file that holds tensors.
         fixed: What else is in each of them: a place in the file, and the bytes there.
-        places: The file of each tensor, and where its bytes begin in it.
+        places: Where each tensor is stored, in boxes that cover it.
         extras: Whole files that are written last.
     """
 
     sizes: Mapping[str, int]
     fixed: Mapping[str, Sequence[tuple[int, bytes]]]
-    places: Mapping[str, tuple[str, int]]
+    places: Mapping[str, Sequence[Stored]]
     extras: Mapping[str, bytes]
 
 
@@ -114,15 +123,25 @@ class LaidOutSink(StagedSink):
                 os.close(handle)
 
     def _get(self, name: str, box: Bounds, out: Array) -> bool:
-        file, offset = self._outline.places[name]
-        with self._files.opened(self._staging.folder / file) as handle:
-            read_box(handle, offset, self.tensors[name], box, out)
+        for stored, spec, inner, part in self._in_files(name, box, out):
+            with self._files.opened(self._staging.folder / stored.file) as handle:
+                read_box(handle, stored.offset, spec, inner, part)
         return True
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
-        file, offset = self._outline.places[name]
-        with self._files.opened(self._staging.folder / file) as handle:
-            write_box(handle, offset, self.tensors[name], box, array)
+        for stored, spec, inner, part in self._in_files(name, box, array):
+            with self._files.opened(self._staging.folder / stored.file) as handle:
+                write_box(handle, stored.offset, spec, inner, part)
+
+    def _in_files(
+        self, name: str, box: Bounds, array: Array
+    ) -> Iterator[tuple[Stored, TensorSpec, Bounds, Array]]:
+        """Yield what is stored of a box: the spec of that, the box within it, and its array."""
+        for stored in self._outline.places[name]:
+            if (common := meet(box, stored.box)) is not None:
+                cuts: tuple[Any, ...] = tuple(slice(*cut) for cut in within(common, box))
+                spec = TensorSpec(self.tensors[name].dtype, extent(stored.box))
+                yield stored, spec, within(common, stored.box), array[(*cuts, ...)]
 
     def _finish(self) -> None:
         self._release()

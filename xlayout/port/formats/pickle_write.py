@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from xlayout.errors import FormatError
@@ -25,48 +26,54 @@ def write_pickle(value: Any, /) -> bytes:
     >>> pickle.loads(write_pickle(Made(Name("builtins.complex"), (1, 2))))
     (1+2j)
     """
+    out = bytearray(b"\x80\x02")
     try:
-        return b"".join((b"\x80\x02", *_parts(value), b"."))
+        _write(value, out)
     except UnicodeEncodeError as error:
         raise FormatError(
             f"{error.object!r:.80}: {error.reason}; wanted a text that is one"
         ) from error
+    return bytes(out + b".")
 
 
-def _parts(value: Any) -> Iterator[bytes]:
+def _write(value: Any, out: bytearray) -> None:
     match value:
         case None:
-            yield b"N"
+            out += b"N"
         case bool():
-            yield b"\x88" if value else b"\x89"
+            out += b"\x88" if value else b"\x89"
         case int():
-            yield _integer(value)
+            out += _integer(value)
         case Name():
-            yield "c{}\n{}\n".format(*value.rsplit(".", 1)).encode()
+            out += "c{}\n{}\n".format(*value.rsplit(".", 1)).encode()
         case str():
             raw = value.encode()
-            yield b"X" + struct.pack("<I", len(raw)) + raw
+            out += b"X" + struct.pack("<I", len(raw)) + raw
         case tuple():
-            yield from (b"(", *_all(value), b"t")
+            _write_all(value, out, b"(", b"t")
         case list():
-            yield from (b"](", *_all(value), b"e")
+            _write_all(value, out, b"](", b"e")
         case dict():
-            yield from (b"}(", *_all(part for pair in value.items() for part in pair), b"u")
+            _write_all(chain.from_iterable(value.items()), out, b"}(", b"u")
         case Stored(key=key):
-            yield from (*_parts(key), b"Q")
+            _write(key, out)
+            out += b"Q"
         case Made():
-            yield from _parts(value.what)
-            yield from _parts(value.args)
-            yield b"\x81" if value.new else b"R"
+            _write(value.what, out)
+            _write(value.args, out)
+            out += b"\x81" if value.new else b"R"
             if value.state is not None:
-                yield from (*_parts(value.state), b"b")
+                _write(value.state, out)
+                out += b"b"
         case _:
             raise TypeError(f"{type(value).__name__}; wanted what a tree of a pickle is made of")
 
 
-def _all(values: Any) -> Iterator[bytes]:
+def _write_all(values: Iterable[Any], out: bytearray, begin: bytes, end: bytes) -> None:
+    out += begin
     for value in values:
-        yield from _parts(value)
+        _write(value, out)
+    out += end
 
 
 def _integer(value: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from xlayout.port.formats.base import Bounds, TensorSpec
@@ -12,19 +13,56 @@ if TYPE_CHECKING:
 
     from xlayout.port.formats.base import Array
 
-__all__ = ["read_box", "write_box", "write_full"]
+__all__ = ["extent", "meet", "read_box", "within", "write_box", "write_full"]
 
 _SMALL = 16 << 10  # below this, a system call costs more than copying the bytes
 _SPARSE = 16  # at most so many bytes are read for each that is wanted
 _SPAN = 4 << 20
+_PIECE = 4 << 20  # bytes, of the copy of what is not contiguous in memory
+
+
+def extent(box: Bounds, /) -> tuple[int, ...]:
+    """Return the shape of a box.
+
+    >>> extent(((2, 5), (0, 4)))
+    (3, 4)
+    """
+    return tuple(stop - start for start, stop in box)
+
+
+def meet(a: Bounds, b: Bounds, /) -> Bounds | None:
+    """Return the intersection of two boxes; None if it is empty.
+
+    >>> meet(((0, 4), (0, 2)), ((3, 9), (1, 2))), meet(((0, 4),), ((4, 9),))
+    (((3, 4), (1, 2)), None)
+    """
+    common = tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
+    return common if all(start < stop for start, stop in common) else None
+
+
+def within(box: Bounds, outer: Bounds, /) -> Bounds:
+    """Return a box as seen from the corner of one around it.
+
+    >>> within(((3, 4), (1, 2)), ((3, 9), (1, 2)))
+    ((0, 1), (0, 1))
+    """
+    return tuple((a - start, b - start) for (a, b), (start, _) in zip(box, outer, strict=True))
 
 
 def read_box(handle: int, offset: int, spec: TensorSpec, box: Bounds, out: Array) -> None:
-    """Read a box of the tensor that begins at `offset` into a C-contiguous array.
+    """Read a box of the tensor that begins at `offset` into an array, strided or not.
 
     Raises:
         EOFError: The file ends before the tensor does.
     """
+    if not out.flags.c_contiguous:
+        import numpy as np
+
+        for part, into in _pieces(box, out):
+            piece = np.empty(into.shape, into.dtype)
+            read_box(handle, offset, spec, part, piece)
+            into[...] = piece
+        return
     starts, run = _runs(spec, box)
     target = _bytes(out).reshape(*starts.shape, run)
     for row, into in zip(starts, target, strict=True):
@@ -37,11 +75,13 @@ def read_box(handle: int, offset: int, spec: TensorSpec, box: Bounds, out: Array
 
 
 def write_box(handle: int, offset: int, spec: TensorSpec, box: Bounds, array: Array) -> None:
-    """Write an array into a box of the tensor that begins at `offset`."""
-    import numpy as np
-
+    """Write an array, strided or not, into a box of the tensor that begins at `offset`."""
+    if not array.flags.c_contiguous:
+        for part, piece in _pieces(box, array):
+            write_box(handle, offset, spec, part, piece.copy(order="C"))
+        return
     starts, run = _runs(spec, box)
-    source = _bytes(np.ascontiguousarray(array)).reshape(-1, run or 1)
+    source = _bytes(array).reshape(-1, run or 1)
     for start, row in zip(starts.reshape(-1).tolist(), source, strict=True):
         write_full(handle, row.data, offset + start)
 
@@ -52,6 +92,19 @@ def write_full(handle: int, data: bytes | memoryview, position: int) -> None:
     while view:
         done = os.pwrite(handle, view, position)
         view, position = view[done:], position + done
+
+
+def _pieces(box: Bounds, array: Array) -> Iterator[tuple[Bounds, Array]]:
+    """Yield a box and its array in pieces that are small enough to be copied."""
+    if array.nbytes <= _PIECE:
+        yield box, array
+        return
+    axis = next(axis for axis, n in enumerate(array.shape) if n > 1)
+    start, stop = box[axis]
+    half = (stop - start) // 2
+    for a, b in ((start, start + half), (start + half, stop)):
+        part = array[(slice(None),) * axis + (slice(a - start, b - start),)]
+        yield from _pieces((*box[:axis], (a, b), *box[axis + 1 :]), part)
 
 
 def _runs(spec: TensorSpec, box: Bounds) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:

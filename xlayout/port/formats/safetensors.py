@@ -12,7 +12,7 @@ from xlayout.port.formats.base import Region, Source, TensorSpec, check_out, res
 from xlayout.port.formats.config import read_config
 from xlayout.port.formats.file_names import refuse_outside, require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
-from xlayout.port.formats.laid_out import LaidOutSink, Outline
+from xlayout.port.formats.laid_out import LaidOutSink, Outline, Stored
 from xlayout.port.formats.open_files import OpenFiles
 from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.safetensors_header import (
@@ -132,9 +132,9 @@ class SafetensorsSink(LaidOutSink):
             },
             fixed={file: [(0, header)] for file, header in headers.items()},
             places={
-                name: (file, len(headers[file]) + offset)
+                name: (Stored(resolve(None, spec.shape), file, len(headers[file]) + offset),)
                 for file, entries in shards.items()
-                for name, (_, offset) in entries.items()
+                for name, (spec, offset) in entries.items()
             },
             extras={INDEX: render_index(shards)} if len(shards) > 1 else {},
         )
