@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from xlayout.errors import PortError, ShardingError, SizeError
 from xlayout.port.formats.base import Bounds
-from xlayout.port.formats.runs import extent
+from xlayout.port.formats.boxes import extent
 from xlayout.port.places import Place
 from xlayout.port.rules import Part, Rule, Sizes
 from xlayout.shard import Mesh, Split

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlayout.port.formats.base import Bounds, TensorSpec
+from xlayout.port.formats.boxes import Boxed, meet
 from xlayout.port.formats.dcp_metadata import (
     Chunk,
     Entry,
@@ -20,7 +21,6 @@ from xlayout.port.formats.dcp_metadata import (
     parse_metadata,
 )
 from xlayout.port.formats.dcp_metadata_write import render_metadata
-from xlayout.port.formats.runs import meet
 
 SHAPE = (4, 5, 3)
 boxes = st.tuples(
@@ -94,9 +94,8 @@ def entry(edges: list[list[int]]) -> Entry:
     """A tensor in a grid of chunks."""
     grid = itertools.product(*map(itertools.pairwise, edges))
     chunks = [Chunk(box, Item("file", 0, 0)) for box in sorted(grid)]
-    longest = [max(stop - start for start, stop in itertools.pairwise(cuts)) for cuts in edges]
     spec = TensorSpec("int8", tuple(cuts[-1] for cuts in edges))
-    return Entry(spec, tuple(chunks), tuple(longest))
+    return Entry(spec, Boxed(chunks, len(edges)))
 
 
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), max_size=3), st.data())
@@ -107,7 +106,7 @@ def test_all_chunks_that_a_region_meets_are_found(
     box = tuple(
         tuple(sorted(data.draw(st.integers(0, n)) for _ in "ab")) for n in tensor.spec.shape
     )
-    near = tensor.near(box)
+    near = tensor.boxed.near(box)
     assert all(chunk in near for chunk in tensor.chunks if meet(box, chunk.box))
 
 
@@ -115,6 +114,6 @@ def test_a_region_is_not_looked_for_in_the_chunks_of_other_layers_and_experts() 
     units, halves = list(range(41)), [0, 50, 100]
     tensor = entry([units, units, halves, [0, 64]])
     assert len(tensor.chunks) == 3200
-    assert len(tensor.near(((7, 8), (3, 4), (0, 60), (0, 64)))) == 2
-    assert len(tensor.near(((7, 9), (3, 4), (0, 60), (0, 64)))) == 160
-    assert tensor.near(((7, 7), (3, 4), (0, 60), (0, 64))) == ()
+    assert len(tensor.boxed.near(((7, 8), (3, 4), (0, 60), (0, 64)))) == 2
+    assert len(tensor.boxed.near(((7, 9), (3, 4), (0, 60), (0, 64)))) == 160
+    assert tensor.boxed.near(((7, 7), (3, 4), (0, 60), (0, 64))) == ()

@@ -20,7 +20,7 @@ Its modules, from the bottom up:
     base                                             what every source and sink offers
     git_lfs                                          pointers where files should be
     system_errors, strict_json, config, file_names   errors, JSON and names, treated as hostile
-    open_files, runs                                 open files; the bytes of a region
+    open_files, runs, boxes                          open files; the bytes of a region; boxes
     coverage, journal                                what is written, and noted
     stages, publish, sink, laid_out                  an output that appears whole or not at all
     safetensors_header, safetensors_index, safetensors

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_out, resolve
+from xlayout.port.formats.boxes import extent, meet, within
 from xlayout.port.formats.config import read_config
 from xlayout.port.formats.dcp_items import ItemFiles
 from xlayout.port.formats.dcp_metadata import Chunk, Contents, parse_metadata
 from xlayout.port.formats.file_names import refuse_outside, require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
-from xlayout.port.formats.runs import extent, meet, read_box, within
+from xlayout.port.formats.runs import read_box
 from xlayout.port.formats.system_errors import named
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class DCPSource(Source):
         entry = self._entries[name]
         box = resolve(region, entry.spec.shape)
         out = check_out(out, entry.spec.dtype, box)
-        for chunk in entry.near(box):
+        for chunk in entry.boxed.near(box):
             common = meet(box, chunk.box)
             if common is not None:
                 cuts: tuple[Any, ...] = tuple(slice(*cut) for cut in within(common, box))

@@ -7,17 +7,16 @@ bytes, and the chunks of a tensor must cover it, each element once.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from typing import Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats import dcp_names as names
 from xlayout.port.formats.base import DTYPES, Bounds, TensorSpec
+from xlayout.port.formats.boxes import Boxed
 from xlayout.port.formats.file_names import is_plain_name
 from xlayout.port.formats.pickle_tree import Made, Name, read_pickle, show
 from xlayout.port.formats.torch_tensor import DTYPE_NAMES
@@ -49,31 +48,15 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor, and the chunks that cover it.
-
-    Args:
-        spec: The tensor.
-        chunks: The chunks, sorted by their boxes.
-        longest: The length of the longest chunk along each axis.
-    """
+    """A tensor, and the chunks that cover it."""
 
     spec: TensorSpec
-    chunks: tuple[Chunk, ...]
-    longest: tuple[int, ...]
+    boxed: Boxed[Chunk]
 
-    def near(self, box: Bounds, /) -> tuple[Chunk, ...]:
-        """Return a few of perhaps 100,000 chunks, among them all that a box intersects.
-
-        This takes bisection: chunks that agree along the first axes are sorted by the next one.
-        """
-        low, high = 0, len(self.chunks)
-        for axis, (start, stop) in enumerate(box):
-            begin = partial(_begin, axis)
-            low = bisect_right(self.chunks, start - self.longest[axis], low, high, key=begin)
-            high = bisect_left(self.chunks, stop, low, high, key=begin)
-            if low >= high or self.chunks[low].box[axis] != self.chunks[high - 1].box[axis]:
-                break
-        return self.chunks[low:high]
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The chunks, sorted by their boxes."""
+        return self.boxed.items
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +174,7 @@ def _entry(name: str, value: Any, items: Mapping[tuple[str, tuple[int, ...]], It
             )
         chunks.append(Chunk(box, item))
     _refuse_cover(spec.shape, [chunk.box for chunk in chunks])
-    longest = tuple(
-        max((chunk.box[axis][1] - chunk.box[axis][0] for chunk in chunks), default=0)
-        for axis in range(len(spec.shape))
-    )
-    return Entry(spec, tuple(sorted(chunks, key=lambda chunk: chunk.box)), longest)
-
-
-def _begin(axis: int, chunk: Chunk) -> int:
-    return chunk.box[axis][0]
+    return Entry(spec, Boxed(chunks, len(spec.shape)))
 
 
 def _refuse_cover(shape: tuple[int, ...], boxes: Sequence[Bounds]) -> None:

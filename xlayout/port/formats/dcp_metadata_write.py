@@ -7,10 +7,10 @@ from typing import Any
 
 from xlayout.port.formats import dcp_names as names
 from xlayout.port.formats.base import Bounds, TensorSpec
+from xlayout.port.formats.boxes import extent
 from xlayout.port.formats.dcp_metadata import VERSION, Chunk
 from xlayout.port.formats.pickle_tree import Made, Name
 from xlayout.port.formats.pickle_write import write_pickle
-from xlayout.port.formats.runs import extent
 
 __all__ = ["render_metadata"]
 

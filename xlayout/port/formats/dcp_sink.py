@@ -16,12 +16,12 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from xlayout.port.formats.base import Bounds, TensorSpec, resolve
+from xlayout.port.formats.boxes import extent
 from xlayout.port.formats.dcp import METADATA
 from xlayout.port.formats.dcp_metadata import Chunk, Item
 from xlayout.port.formats.dcp_metadata_write import render_metadata
 from xlayout.port.formats.file_names import natural_key
 from xlayout.port.formats.laid_out import LaidOutSink, Outline, Stored
-from xlayout.port.formats.runs import extent
 from xlayout.port.formats.torch_archive_write import ALIGNMENT, render_archive
 
 __all__ = ["DCPSink", "Shares", "dcp_files"]

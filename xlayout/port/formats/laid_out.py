@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, TensorSpec
+from xlayout.port.formats.boxes import Boxed, extent, meet, within
 from xlayout.port.formats.config import render_config
 from xlayout.port.formats.open_files import OpenFiles
-from xlayout.port.formats.runs import extent, meet, read_box, within, write_box, write_full
+from xlayout.port.formats.runs import read_box, write_box, write_full
 from xlayout.port.formats.sink import StagedSink
 from xlayout.port.units import parse_bytes
 
@@ -90,6 +91,10 @@ class LaidOutSink(StagedSink):
         self._outline = self._lay_out(specs, limit)
         self._extras = {"config.json": render_config(config)} if config else {}
         self._extras |= self._outline.extras
+        self._places = {
+            name: Boxed(places, len(specs[name].shape))
+            for name, places in self._outline.places.items()
+        }
         sizes = self._outline.sizes
         needed = sum(sizes.values()) + sum(map(len, self._extras.values()))
         super().__init__(
@@ -137,7 +142,7 @@ class LaidOutSink(StagedSink):
         self, name: str, box: Bounds, array: Array
     ) -> Iterator[tuple[Stored, TensorSpec, Bounds, Array]]:
         """Yield what is stored of a box: the spec of that, the box within it, and its array."""
-        for stored in self._outline.places[name]:
+        for stored in self._places[name].near(box):
             if (common := meet(box, stored.box)) is not None:
                 cuts: tuple[Any, ...] = tuple(slice(*cut) for cut in within(common, box))
                 spec = TensorSpec(self.tensors[name].dtype, extent(stored.box))

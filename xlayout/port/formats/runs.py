@@ -13,40 +13,12 @@ if TYPE_CHECKING:
 
     from xlayout.port.formats.base import Array
 
-__all__ = ["extent", "meet", "read_box", "within", "write_box", "write_full"]
+__all__ = ["read_box", "write_box", "write_full"]
 
 _SMALL = 16 << 10  # below this, a system call costs more than copying the bytes
 _SPARSE = 16  # at most so many bytes are read for each that is wanted
 _SPAN = 4 << 20
 _PIECE = 4 << 20  # bytes, of the copy of what is not contiguous in memory
-
-
-def extent(box: Bounds, /) -> tuple[int, ...]:
-    """Return the shape of a box.
-
-    >>> extent(((2, 5), (0, 4)))
-    (3, 4)
-    """
-    return tuple(stop - start for start, stop in box)
-
-
-def meet(a: Bounds, b: Bounds, /) -> Bounds | None:
-    """Return the intersection of two boxes; None if it is empty.
-
-    >>> meet(((0, 4), (0, 2)), ((3, 9), (1, 2))), meet(((0, 4),), ((4, 9),))
-    (((3, 4), (1, 2)), None)
-    """
-    common = tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
-    return common if all(start < stop for start, stop in common) else None
-
-
-def within(box: Bounds, outer: Bounds, /) -> Bounds:
-    """Return a box as seen from the corner of one around it.
-
-    >>> within(((3, 4), (1, 2)), ((3, 9), (1, 2)))
-    ((0, 1), (0, 1))
-    """
-    return tuple((a - start, b - start) for (a, b), (start, _) in zip(box, outer, strict=True))
 
 
 def read_box(handle: int, offset: int, spec: TensorSpec, box: Bounds, out: Array) -> None:
