@@ -24,7 +24,7 @@ SIZES = {
     "num_hidden_layers": 2,
 }
 MESH = Mesh((2, 4), ("fsdp", "tp"))
-BESIDE = 50_000  # bytes at most that are read to find the chunks
+BESIDE = 100_000  # bytes at most that are read to find the chunks, of which there may be hundreds
 
 # By MaxText's rules, its axes embed lie along fsdp, those of mlp, heads and vocab along tp.
 SPECS = {
