@@ -129,6 +129,14 @@ def test_a_gate_and_an_up_projection_are_cut_each_and_fsdp_cuts_across() -> None
     }
 
 
+def test_one_rank_holds_everything_however_its_heads_are_called() -> None:
+    places = [Place(Rule("q", "q", "(kv dim) embed"))]
+    sizes = {"kv": 3, "dim": 2, "embed": 4}
+    assert held_by(None, places, sizes, jax=False) == {"q": ((((0, 6), (0, 4)),),)}
+    with pytest.raises(PortError, match=r"^mesh: tp=3; q: config: names no heads"):
+        held_by(Mesh((3,), ("tp",)), places, sizes, jax=False)
+
+
 def test_jax_holds_no_parts_of_two_segments() -> None:
     places = [Place(Rule("g", "fc1", "mlp embed", part=Part(("mlp", "mlp"), 0)))]
     with pytest.raises(PortError, match=r"^mesh: tp=2; fc1: the parts of ranks would not be boxes"):
@@ -162,6 +170,7 @@ def test_what_is_neither_heads_nor_features_is_whole_on_ranks_of_tensor_parallel
         Rule("d", "de", "mlp half", part=Part(("mlp", "embed"), 0)),
         Rule("e", "de", "embed half", part=Part(("mlp", "embed"), 1)),
         Rule("f", "fg", "(embed dim) half", part=Part(("dim", "half"), 0)),
+        Rule("h", "hi", "(mlp two) half", part=Part(("mlp", "mlp"), 0)),
     ]
     held = held_by(Mesh((2,), ("tp",)), map(Place, parts), SIZES, jax=False)
     assert held == {
@@ -169,6 +178,7 @@ def test_what_is_neither_heads_nor_features_is_whole_on_ranks_of_tensor_parallel
         "c": ((((0, 192), (0, 3)),),) * 2,
         "de": ((((0, 20), (0, 3)), ((20, 44), (0, 3))),) * 2,
         "fg": ((((0, 216), (0, 3)),),) * 2,
+        "hi": ((((0, 80), (0, 3)),),) * 2,
     }
 
 

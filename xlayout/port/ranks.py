@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import TypeAlias
 
 from xlayout.errors import PortError, ShardingError, SizeError
@@ -111,7 +111,7 @@ def _first_holders(ranks: Held) -> list[tuple[int, Bounds]]:
     return [(rank, box) for box, rank in first.items()]
 
 
-@cache  # a model has a place for each rule in every layer and expert
+@lru_cache(64)  # a dialect has some twenty rules, each for tensors of every layer and expert
 def _held(mesh: Mesh, rule: Rule, sizes: tuple[tuple[str, int], ...], jax: bool) -> Held:
     known = dict(sizes)
     shape, counts = rule.target_shape(known), dict(zip(mesh.names, mesh.shape, strict=True))
@@ -119,6 +119,7 @@ def _held(mesh: Mesh, rule: Rule, sizes: tuple[tuple[str, int], ...], jax: bool)
     leads = [group[0] for group in rule.sides[1]]
     width = leads.index("embed") if "embed" in leads else None
     along, stacked = (width, ()) if jax else (0, rule.stacked)
+    fused = len(rule.stacked)
     found = []
     for rank in range(mesh.size):
         at = dict(zip(mesh.names, mesh.coordinates(rank), strict=True))
@@ -128,10 +129,10 @@ def _held(mesh: Mesh, rule: Rule, sizes: tuple[tuple[str, int], ...], jax: bool)
         ]
         if split is not None:
             runs[axis] = split.runs(shape[axis], (counts.get("tp", 1),), (at.get("tp", 0),))
-        runs[axis] = [
+        runs[fused] = [
             run[max(0, start - run.start) : max(0, stop - run.start)]
-            for run in runs[axis]
-            for start, stop in _segments(rule, known, shape[axis])
+            for run in runs[fused]
+            for start, stop in _segments(rule, known, shape[fused])
         ]
         if along is not None:
             runs[along] = _chunk(runs[along], counts.get("fsdp", 1), at.get("fsdp", 0))
@@ -142,20 +143,22 @@ def _held(mesh: Mesh, rule: Rule, sizes: tuple[tuple[str, int], ...], jax: bool)
 
 def _cut(rule: Rule, shape: Sequence[int], sizes: Sizes, parts: int) -> tuple[int, Split | None]:
     """Return the axis that the ranks of tensor parallelism share, and how; None: all hold it."""
+    if parts == 1:
+        return 0, None
     if rule.part is None:
         leads = [group[0] for group in rule.sides[1]]
         axis = next((k for k, lead in enumerate(leads) if lead in _SHARED), 0)
         terms = [_SHARED.get(leads[axis])]
     else:
         axis = len(rule.stacked)
-        if _in_turn(rule):
+        if _in_turn(rule, sizes, shape[axis]):
             terms = ["groups" if rule.lead in ("heads", "kv") else None]
         else:
             terms = [_SHARED.get(segment.split()[0]) for segment in rule.part.segments]
     features = [term for term in terms if term is not None]
     if len(features) < len(terms):
         return axis, None
-    if features == ["groups"] and parts > sizes["kv"]:
+    if features == ["groups"] and parts > sizes.get("kv", parts):
         return axis, Split()  # Megatron-core then cuts groups anywhere
     if set(features) == {"plain"}:  # as DTensor cuts, whose parts may be uneven
         return axis, Split(segments=len(features) if len(features) > 1 else None)
@@ -163,14 +166,17 @@ def _cut(rule: Rule, shape: Sequence[int], sizes: Sizes, parts: int) -> tuple[in
     return axis, split_of(features, shape[axis], parts, numbers)
 
 
-def _in_turn(rule: Rule) -> bool:
-    """Whether a fused tensor has its segments turn by turn, for each head of keys and values."""
-    return rule.part is not None and rule.lead not in rule.part.segments[rule.part.index].split()
+def _in_turn(rule: Rule, sizes: Sizes, n: int) -> bool:
+    """Whether a fused axis has its segments turn by turn, as for each head of keys and values."""
+    if rule.part is None:
+        return False
+    *_, turn = rule.part.span(sizes)
+    return n != turn or rule.lead not in rule.part.segments[rule.part.index].split()
 
 
 def _segments(rule: Rule, sizes: Sizes, n: int) -> Iterable[tuple[int, int]]:
     """Return the bounds of the segments of a fused axis, which Megatron-core loads one by one."""
-    if rule.part is None or _in_turn(rule):
+    if rule.part is None or _in_turn(rule, sizes, n):
         return [(0, n)]
     spans = (Part(rule.part.segments, k).span(sizes) for k in range(len(rule.part.segments)))
     return [(begin, begin + own) for begin, own, _ in spans]

@@ -9,6 +9,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from tests.port.formats.arrays import bits, same, save
 from tests.port.formats.dcp_saves import load
 from tests.port.formats.test_dcp_sink import equal
+from xlayout.errors import ShapeError
 from xlayout.port.formats import TensorSpec, create_sink, open_source
 from xlayout.port.formats.base import Bounds
 from xlayout.port.formats.dcp_metadata import parse_metadata
@@ -104,3 +106,11 @@ def test_what_is_stored_in_parts_is_found_again(tmp_path: Path) -> None:
         sink.commit()
     with open_source(tmp_path / "d") as source:
         assert same(source.read("x"), array)
+
+
+def test_boxes_that_are_not_all_of_a_tensor_are_refused(tmp_path: Path) -> None:
+    specs = {"x": TensorSpec("int16", (4, 6))}
+    text = r"^shares: 'x': boxes of 16 elements; wanted all 24$"
+    with pytest.raises(ShapeError, match=text):
+        create_sink(tmp_path / "d", "dcp", specs, shares={"x": [(0, ((0, 4), (0, 4)))]})
+    assert not list(tmp_path.iterdir())

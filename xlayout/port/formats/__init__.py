@@ -176,6 +176,7 @@ def create_sink(
         FormatError: The format cannot be written, or cannot hold one of the tensors.
         PortError: The output already holds something, the disk is too small, the path is empty, or
             `max_shard_size` is not an amount of bytes.
+        ShapeError: `chunks` or `shares` do not fit their tensors.
         TypeError: The path is none, or `max_shard_size` neither a number nor text.
 
     >>> import tempfile

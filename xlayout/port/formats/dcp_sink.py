@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
+from xlayout.errors import ShapeError
 from xlayout.port.formats.base import Bounds, TensorSpec, resolve
 from xlayout.port.formats.boxes import extent
 from xlayout.port.formats.dcp import METADATA
@@ -37,6 +38,9 @@ def dcp_files(
 
     A larger box has a file of its own. Tensors without shares are rank 0's.
 
+    Raises:
+        ShapeError: The boxes of a tensor do not add up to all of it.
+
     >>> half, most = TensorSpec("int8", (3,)), TensorSpec("int16", (2,))
     >>> dcp_files({"a.3": half, "a.2": half, "a.1": most}, 6)
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -47,12 +51,18 @@ def dcp_files(
     """
     owned: dict[int, list[tuple[str, Bounds]]] = {}
     for name in sorted(specs, key=natural_key):
-        for rank, box in (shares or {}).get(name) or [(0, resolve(None, specs[name].shape))]:
+        boxes = (shares or {}).get(name) or [(0, resolve(None, specs[name].shape))]
+        size, all_of_it = sum(math.prod(extent(box)) for _, box in boxes), specs[name].size
+        if size != all_of_it:
+            raise ShapeError(
+                f"shares: {name!r:.200}: boxes of {size:,} elements; wanted all {all_of_it:,}"
+            )
+        for rank, box in boxes:
             owned.setdefault(rank, []).append((name, box))
     files: dict[str, list[tuple[str, Bounds]]] = {}
-    for rank, boxes in sorted(owned.items()):
+    for rank, own in sorted(owned.items()):
         number, filled = 0, 0
-        for name, box in boxes:
+        for name, box in own:
             nbytes = math.prod(extent(box)) * specs[name].itemsize
             if limit is not None and filled and filled + nbytes > limit:
                 number, filled = number + 1, 0
@@ -68,6 +78,9 @@ class DCPSink(LaidOutSink):
         *args: See `LaidOutSink`.
         shares: The boxes that are stored apart; None stores each tensor whole, by rank 0.
         **options: See `LaidOutSink`.
+
+    Raises:
+        ShapeError: The boxes of a tensor do not add up to all of it.
     """
 
     format = "dcp"
