@@ -24,7 +24,7 @@ from tests.port.models import (
     save_model,
     torch_logits,
 )
-from xlayout import port
+from xlayout import Mesh, port
 from xlayout.port.formats import open_source
 
 PYTHON = ROOT / ".venv-maxtext" / "bin" / "python"
@@ -42,6 +42,7 @@ PORTS = [
     ("llama, linear rope", "maxtext-default-rope-unscanned"),
 ]
 ALL["llama, linear rope"] = ("Llama", {"num_key_value_heads": 2, "rope_parameters": LINEAR_ROPE})
+RANKS = Mesh((2, 2), ("fsdp", "tp"))  # by whose parts some of the ports are cut
 IDS = [pytest.param(*each, id="-".join(each).replace(", ", "-")) for each in PORTS]
 
 
@@ -59,7 +60,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (kind, config) in ALL.items():
         save_model(folder / name / "hf", kind, **{"rope_parameters": STEEP_ROPE, **config})
     for name, to in PORTS:
-        port.run(folder / name / "hf", folder / name / to, to=to)
+        mesh = RANKS if to == "maxtext" else None
+        port.run(folder / name / "hf", folder / name / to, to=to, mesh=mesh)
     jobs = [job(folder / name / to, folder / name / f"{to}-loaded") for name, to in PORTS]
     file = folder / "jobs.json"
     file.write_text(json.dumps(jobs))
