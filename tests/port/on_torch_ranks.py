@@ -24,8 +24,13 @@ __all__ = ["loaded"]
 _ROWWISE = ("o_proj", "down_proj")
 
 
-def loaded(rank: int, path: Path, hf: Path, mesh_shape: tuple[int, int]) -> tuple[bool, int]:
-    """Load a model under FSDP and tensor parallelism; whether it is `hf`, and the bytes read."""
+def loaded(
+    rank: int, path: Path, hf: Path, mesh_shape: tuple[int, int], whole: Path | None = None
+) -> tuple[bool, int]:
+    """Load a model under FSDP and tensor parallelism; whether it is right, and the bytes read.
+
+    `hf` has the config, and the right tensors too unless they are in the file `whole`.
+    """
     torch.manual_seed(rank)
     mesh = init_device_mesh("cpu", mesh_shape, mesh_dim_names=("fsdp", "tp"))
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(hf), dtype=torch.bfloat16)
@@ -40,7 +45,7 @@ def loaded(rank: int, path: Path, hf: Path, mesh_shape: tuple[int, int]) -> tupl
     before = _bytes_read()
     _load(state, path)
     read = _bytes_read() - before
-    wanted = load_file(hf / "model.safetensors")
+    wanted = load_file(whole or hf / "model.safetensors")
     same = all(tensor.full_tensor().equal(wanted[name]) for name, tensor in state.items())
     assert all(isinstance(tensor, DTensor) for tensor in state.values())
     return same, read

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.port.models import save_llama
+from tests.port.models import save_llama, save_model
 from tests.port.on_torch_ranks import loaded
 from tests.shard.pool import Pool, Ranks
 from xlayout import Mesh, port
@@ -47,6 +47,20 @@ def test_a_rank_reads_its_own_parts_alone(
     plan = port.run(llama, tmp_path / "parts", to="dcp", mesh=mesh).plan
     assert sum(plan.rank_bytes) < 1.01 * plan.write_bytes
     for rank, (same, read) in enumerate(four(loaded, tmp_path / "parts", llama, shape)):
+        assert same
+        chunks = sum(len(held[rank]) for held in plan.held.values())
+        assert plan.rank_bytes[rank] < read < plan.rank_bytes[rank] + BESIDE * chunks
+
+
+def test_experts_of_a_layer_in_one_parameter_are_cut_by_fsdp(tmp_path: Path, four: Ranks) -> None:
+    experts = {"num_local_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 1}
+    mixtral = save_model(tmp_path / "mixtral", "Mixtral", **{**SIZES, **experts})
+    mesh = Mesh((4,), ("fsdp",))
+    plan = port.run(mixtral, tmp_path / "parts", to="dcp-fused", mesh=mesh).plan
+    port.run(mixtral, tmp_path / "whole.safetensors", to="hf-fused")
+    for rank, (same, read) in enumerate(
+        four(loaded, tmp_path / "parts", mixtral, (4, 1), tmp_path / "whole.safetensors")
+    ):
         assert same
         chunks = sum(len(held[rank]) for held in plan.held.values())
         assert plan.rank_bytes[rank] < read < plan.rank_bytes[rank] + BESIDE * chunks
