@@ -83,6 +83,16 @@ def test_what_we_write_is_written_again_as_it_is_read() -> None:
     assert write_pickle(read_pickle(raw, ALLOWED, where="x")) == raw
 
 
+def test_a_text_or_a_name_is_written_once() -> None:
+    texts = [f"a long text, number {n}" for n in range(300)]  # more than have a number of one byte
+    raw = write_pickle([*texts, *texts])
+    assert pickle.loads(raw) == read_pickle(raw, (), where="x") == [*texts, *texts]
+    assert raw.count(b"number 7") == len([text for text in texts if "number 7" in text])
+    alike = write_pickle(["collections.OrderedDict", Made(Name("collections.OrderedDict"), ())] * 2)
+    assert pickle.loads(alike) == ["collections.OrderedDict", OrderedDict()] * 2
+    assert alike.count(b"OrderedDict") == 2
+
+
 def test_integers_take_no_more_bytes_than_they_need() -> None:
     sizes = {0: 1, 255: 1, 256: 4, -1: 4, 2**31 - 1: 4, -(2**31): 4, 2**31: 6, -(2**31) - 1: 6}
     for value, size in sizes.items():

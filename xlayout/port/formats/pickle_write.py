@@ -26,54 +26,77 @@ def write_pickle(value: Any, /) -> bytes:
     >>> pickle.loads(write_pickle(Made(Name("builtins.complex"), (1, 2))))
     (1+2j)
     """
-    out = bytearray(b"\x80\x02")
+    writer = _Writer()
     try:
-        _write(value, out)
+        writer.write(value)
     except UnicodeEncodeError as error:
         raise FormatError(
             f"{error.object!r:.80}: {error.reason}; wanted a text that is one"
         ) from error
-    return bytes(out + b".")
+    return bytes(writer.out + b".")
 
 
-def _write(value: Any, out: bytearray) -> None:
-    match value:
-        case None:
-            out += b"N"
-        case bool():
-            out += b"\x88" if value else b"\x89"
-        case int():
-            out += _integer(value)
-        case Name():
-            out += "c{}\n{}\n".format(*value.rsplit(".", 1)).encode()
-        case str():
+class _Writer:
+    """The pickle so far, and the number of each name and text in it, to which later ones refer."""
+
+    def __init__(self) -> None:
+        self.out = bytearray(b"\x80\x02")
+        self._numbers: dict[tuple[type, str], int] = {}
+
+    def write(self, value: Any) -> None:
+        out = self.out
+        match value:
+            case None:
+                out += b"N"
+            case bool():
+                out += b"\x88" if value else b"\x89"
+            case int():
+                out += _integer(value)
+            case Name() | str():
+                self._write_once(value)
+            case tuple():
+                self._write_all(value, b"(", b"t")
+            case list():
+                self._write_all(value, b"](", b"e")
+            case dict():
+                self._write_all(chain.from_iterable(value.items()), b"}(", b"u")
+            case Stored(key=key):
+                self.write(key)
+                out += b"Q"
+            case Made():
+                self.write(value.what)
+                self.write(value.args)
+                out += b"\x81" if value.new else b"R"
+                if value.state is not None:
+                    self.write(value.state)
+                    out += b"b"
+            case _:
+                kind = type(value).__name__
+                raise TypeError(f"{kind}; wanted what a tree of a pickle is made of")
+
+    def _write_once(self, value: str) -> None:
+        known = self._numbers.get((type(value), value))
+        if known is not None:
+            self.out += _numbered(b"h", b"j", known)
+            return
+        if isinstance(value, Name):
+            self.out += "c{}\n{}\n".format(*value.rsplit(".", 1)).encode()
+        else:
             raw = value.encode()
-            out += b"X" + struct.pack("<I", len(raw)) + raw
-        case tuple():
-            _write_all(value, out, b"(", b"t")
-        case list():
-            _write_all(value, out, b"](", b"e")
-        case dict():
-            _write_all(chain.from_iterable(value.items()), out, b"}(", b"u")
-        case Stored(key=key):
-            _write(key, out)
-            out += b"Q"
-        case Made():
-            _write(value.what, out)
-            _write(value.args, out)
-            out += b"\x81" if value.new else b"R"
-            if value.state is not None:
-                _write(value.state, out)
-                out += b"b"
-        case _:
-            raise TypeError(f"{type(value).__name__}; wanted what a tree of a pickle is made of")
+            self.out += b"X" + struct.pack("<I", len(raw)) + raw
+        number = self._numbers[type(value), value] = len(self._numbers)
+        self.out += _numbered(b"q", b"r", number)
+
+    def _write_all(self, values: Iterable[Any], begin: bytes, end: bytes) -> None:
+        self.out += begin
+        for value in values:
+            self.write(value)
+        self.out += end
 
 
-def _write_all(values: Iterable[Any], out: bytearray, begin: bytes, end: bytes) -> None:
-    out += begin
-    for value in values:
-        _write(value, out)
-    out += end
+def _numbered(short: bytes, long: bytes, number: int) -> bytes:
+    """Return the instruction that stores or gets what has a number."""
+    return short + bytes([number]) if number < 256 else long + struct.pack("<I", number)
 
 
 def _integer(value: int) -> bytes:
