@@ -21,11 +21,12 @@ from xlayout.port.formats.safetensors_header import MAX_HEADER, Entry, parse_hea
 from xlayout.port.formats.strict_json import parse_json
 from xlayout.port.formats.system_errors import named
 from xlayout.port.formats.torch_archive import Record, read_archive
-from xlayout.port.formats.torch_tensor import STORAGE, parse_tensor
+from xlayout.port.formats.torch_tensor import STORAGE, Strided, parse_tensor
 
 __all__ = ["ItemFiles", "Location"]
 
 _PICKLE = 1 << 16  # bytes at most of the pickle with a tensor's dtype and shape
+_MOST_KINDS = 1000  # of pickles that are remembered
 _SHARDING = "DCP_SHARDING_INFO"
 
 
@@ -49,6 +50,7 @@ class ItemFiles(OpenFiles):
         super().__init__(os.O_RDONLY)
         self.folder, self._sizes = folder, sizes
         self._places: dict[tuple[Item, str], Location] = {}
+        self._tensors: dict[bytes, Strided] = {}
         self._headers: dict[tuple[str, int], dict[str, tuple[Entry, object]]] = {}
 
     def place(self, name: str, spec: TensorSpec, chunk: Chunk, /) -> Location:
@@ -86,7 +88,7 @@ class ItemFiles(OpenFiles):
 
             if (order := content("byteorder")) not in (b"", b"little"):
                 refuse(f"byte order {order!r:.40}", "little-endian values")
-            strided = parse_tensor(content("data.pkl"), where=where)
+            strided = self._parsed(content("data.pkl"), where)
             data = records.get(f"data/{STORAGE}")
             if strided.spec != spec or data is None or data.size != spec.nbytes:
                 stored = "no" if data is None else data.size
@@ -99,6 +101,15 @@ class ItemFiles(OpenFiles):
         if item.length != spec.nbytes:
             refuse(f"{item.length} bytes in the metadata", f"{spec.nbytes}")
         return Location(item.offset + entry.offset, tuple(range(len(spec.shape))))
+
+    def _parsed(self, pickle: bytes, where: str) -> Strided:
+        """Return what a tensor's pickle says; chunks of one shape have the same."""
+        known = self._tensors.get(pickle)
+        if known is None:
+            known = parse_tensor(pickle, where=where)
+            if len(self._tensors) < _MOST_KINDS:
+                self._tensors[pickle] = known
+        return known
 
     def _header(self, handle: int, item: Item, where: str) -> dict[str, tuple[Entry, object]]:
         """Return the tensors of the safetensors file that begins where an item does.
