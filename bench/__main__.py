@@ -9,6 +9,7 @@ The modules beside it, from the bottom up:
     overhead, exchange                            calls over and over; the same memory elsewhere
     memory_case, memory                           what a call holds at its peak
     porting_case, porting                         whole checkpoints
+    loading_case, loading                         what ranks load of them
     sharding_cases, sharding_bytes                layouts between shardings, and what they move
     sharding_seconds, sharding                    how long that takes; all of it
     gpu                                           the same on an accelerator (`make gpu`)
@@ -28,11 +29,13 @@ _ALL = {
     "memory": "peak memory of a call, in multiples of its input",
     "overhead": "repeated calls on a kilobyte, in microseconds",
     "porting": "whole checkpoints, beside scripts with the formats' own libraries",
+    "loading": "what ranks read of a checkpoint, stored whole and cut for them",
     "sharding": "bytes and seconds of resharding, beside XLA and DTensor",
 }
 _NEEDS = {
     "exchange": ("numpy", "torch", "jax"),
     "porting": ("numpy", "torch", "safetensors", "tensorstore", "orbax"),
+    "loading": ("numpy", "torch", "safetensors", "tensorstore", "orbax"),
     "sharding": ("numpy", "torch", "jax"),
 }
 

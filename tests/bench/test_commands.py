@@ -55,6 +55,10 @@ def test_a_rank_that_fails_is_named_at_once() -> None:
             *("porting", ["--layers", "1", "--rounds", "1"], "a checkpoint of 0."),
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            *("loading", ["--layers", "1", "--rounds", "1"], "a DCP loaded by four ranks"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_small_run_is_not_kept_as_the_results(
