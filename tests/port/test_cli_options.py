@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from xlayout import Mesh, cli, port
+from xlayout.port.demo.weights import make_tiny
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 A, B = "a", "b"
@@ -82,3 +86,21 @@ def test_in_a_window_a_table_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = CliRunner().invoke(cli.app, ["families"], env={"COLUMNS": "200"}).stdout
     assert drawn != plain
     assert {word for word in plain.split() if "─" not in word} <= set(drawn.split())
+
+
+def test_the_command_line_takes_ranks(tmp_path: Path) -> None:
+    def xlayout(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "xlayout.cli", *words]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    tiny = make_tiny(tmp_path / "tiny.gguf")
+    words = [str(tiny), str(tmp_path / "out"), "--to", "dcp", "--mesh"]
+    assert "6 ranks (fsdp=3 tp=2)" in xlayout("plan", *words, "fsdp=3,tp=2").stdout
+    assert xlayout("port", *words, "tp=2").returncode == 0
+    assert (tmp_path / "out" / "__1_0.distcp").exists()
+    wrong = xlayout("plan", *words, "tp")
+    assert wrong.returncode == 2
+    assert "'tp'; wanted sizes such as tp=8" in wrong.stderr
+    none = xlayout("plan", *words, "tp=0")
+    assert none.returncode == 1
+    assert "shape: (0,) has no ranks; every axis needs at least 1" in none.stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,6 +125,16 @@ def test_a_gate_and_an_up_projection_are_cut_each_and_fsdp_cuts_across() -> None
         "fsdp": [((0, 3),), ((3, 6),), ((6, 9),), ((9, 12),), ()],
         "both": [((0, 3),), ((3, 6),), ((6, 9),), ((9, 12),)],
     }
+
+
+def test_more_boxes_than_metadata_should_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [Place(Rule(name, name, "mlp embed")) for name in "ab"]
+    monkeypatch.setattr("xlayout.port.ranks._MOST_BOXES", 8)
+    assert held_by(Mesh((4,), ("fsdp",)), places, SIZES, jax=False)
+    text = "^mesh: fsdp=5; cuts 2 tensors into 10 boxes; wanted at most 8, of fewer ranks, or of te"
+    with pytest.raises(PortError, match=text):
+        held_by(Mesh((5,), ("fsdp",)), places, SIZES, jax=False)
+    assert held_by(Mesh((5,), ("fsdp",)), places, SIZES | {"embed": 25}, jax=True)
 
 
 def test_one_rank_holds_everything_however_its_heads_are_called() -> None:
@@ -273,20 +281,3 @@ def test_other_ranks_are_another_port(tiny: Path, tmp_path: Path) -> None:
     other = replace(plan, mesh=Mesh((2, 2), ("tp", "fsdp")))  # whose files may be as long
     with open_source(tiny) as source:
         assert key_of(plan, source) != key_of(other, source)
-
-
-def test_the_command_line_takes_ranks(tiny: Path, tmp_path: Path) -> None:
-    def xlayout(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "xlayout.cli", *words]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    words = [str(tiny), str(tmp_path / "out"), "--to", "dcp", "--mesh"]
-    assert "6 ranks (fsdp=3 tp=2)" in xlayout("plan", *words, "fsdp=3,tp=2").stdout
-    assert xlayout("port", *words, "tp=2").returncode == 0
-    assert (tmp_path / "out" / "__1_0.distcp").exists()
-    wrong = xlayout("plan", *words, "tp")
-    assert wrong.returncode == 2
-    assert "'tp'; wanted sizes such as tp=8" in wrong.stderr
-    none = xlayout("plan", *words, "tp=0")
-    assert none.returncode == 1
-    assert "shape: (0,) has no ranks; every axis needs at least 1" in none.stderr

@@ -29,6 +29,8 @@ __all__ = ["AXES", "Held", "aligned", "held_by", "shares_of"]
 AXES = ("fsdp", "tp")
 """The axes that a mesh may have."""
 
+_MOST_BOXES = 1_000_000  # of all tensors; the metadata of so many takes half a gigabyte to make
+
 _SHARED = {"heads": "heads", "kv": "kv_heads", "mlp": "plain", "vocab": "plain"}
 """The factors of axes that ranks share, each as `split_of` calls its features."""
 
@@ -48,7 +50,8 @@ def held_by(
         jax: Whether the ranks are JAX's, which cuts evenly, and has FSDP along `embed`.
 
     Raises:
-        PortError: So many ranks cannot share the heads, or not evenly although JAX has to.
+        PortError: So many ranks cannot share the heads, or not evenly although JAX has to, or their
+            boxes are too many.
 
     >>> place = Place(Rule("q_proj", "q_proj", "(heads dim) embed"))
     >>> mesh, sizes = Mesh((2, 2), ("fsdp", "tp")), {"heads": 4, "kv": 2, "dim": 3, "embed": 6}
@@ -70,6 +73,12 @@ def held_by(
             except (ShardingError, SizeError) as error:
                 raise PortError(f"mesh: {mesh}; {place.tensor}: {error}") from None
             found[place.tensor] = held
+    count = 0 if mesh is None or jax else sum(map(len, shares_of(found).values()))
+    if count > _MOST_BOXES:
+        raise PortError(
+            f"mesh: {mesh}; cuts {len(found):,} tensors into {count:,} boxes; wanted at most "
+            f"{_MOST_BOXES:,}, of fewer ranks, or of tensors that each hold all experts of a layer"
+        )
     return found
 
 
