@@ -21,6 +21,7 @@ from xlayout.port.formats.boxes import extent
 from xlayout.port.places import Place
 from xlayout.port.rules import Part, Rule, Sizes
 from xlayout.shard import Mesh, Split
+from xlayout.shard.split import runs_between
 from xlayout.tp.features import split_of
 from xlayout.tp.numbers import Numbers
 
@@ -139,7 +140,7 @@ def _held(mesh: Mesh, rule: Rule, sizes: tuple[tuple[str, int], ...], jax: bool)
         if split is not None:
             runs[axis] = split.runs(shape[axis], (counts.get("tp", 1),), (at.get("tp", 0),))
         runs[fused] = [
-            run[max(0, start - run.start) : max(0, stop - run.start)]
+            range(max(run.start, start), min(run.stop, stop))
             for run in runs[fused]
             for start, stop in _segments(rule, known, shape[fused])
         ]
@@ -194,8 +195,4 @@ def _segments(rule: Rule, sizes: Sizes, n: int) -> Iterable[tuple[int, int]]:
 def _chunk(runs: Sequence[range], parts: int, at: int) -> list[range]:
     """Return one part of runs laid one after the other, as `torch.chunk` cuts them."""
     size = -(-sum(map(len, runs)) // parts)
-    low, high, found = size * at, size * (at + 1), []
-    for run in runs:
-        found.append(run[max(low, 0) : max(high, 0)])
-        low, high = low - len(run), high - len(run)
-    return [run for run in found if run]
+    return runs_between(runs, size * at, size * (at + 1))

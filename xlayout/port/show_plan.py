@@ -94,7 +94,8 @@ def _notes(plan: PortPlan) -> list[str]:
         f"files: {_files(plan.files)}",
     ]
     if plan.mesh is not None:
-        few, most = (show_bytes(end(plan.rank_bytes)) for end in (min, max))
+        read = plan.rank_bytes
+        few, most = show_bytes(min(read)), show_bytes(max(read))
         each = most if few == most else f"{few} to {most}"
         notes.append(
             f"cut for {show_count(plan.mesh.size, 'rank')} ({plan.mesh}); each reads {each}"

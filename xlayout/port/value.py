@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.base import Bounds
-from xlayout.port.formats.boxes import extent
+from xlayout.port.formats.boxes import volume
 from xlayout.port.formats.dcp_sink import dcp_files
 from xlayout.port.formats.maxtext import chunk_shape, stored_bytes
 from xlayout.port.formats.safetensors_index import shard
@@ -135,7 +134,7 @@ class PortPlan(Tabled):
         return tuple((start // c * c, -(-stop // c) * c) for (start, stop), c in pairs)
 
     def _nbytes(self, name: str, box: Bounds) -> int:
-        return math.prod(extent(box)) * self.specs[name].itemsize
+        return volume(box) * self.specs[name].itemsize
 
     def _table(self) -> Table:
         return plan_table(self)

@@ -18,7 +18,7 @@ from xlayout.algebra.partition import partition
 from xlayout.algebra.shapes import divisors, in_short, integer, integers, is_size, one_of
 from xlayout.errors import SizeError
 
-__all__ = ["Rule", "Runs", "Split", "Splits", "as_splits", "merged", "per_segment"]
+__all__ = ["Rule", "Runs", "Split", "Splits", "as_splits", "merged", "per_segment", "runs_between"]
 
 Rule = Literal["ceil", "flat_ceil", "balanced", "even"]
 Runs = tuple[range, ...]
@@ -141,7 +141,7 @@ class Split:
             kept: list[range] = []
             for low, high in itertools.pairwise(edges):
                 cut = _edges(high - low, count, "ceil", unit)
-                kept += _within(runs, low + cut[at], low + cut[at + 1])
+                kept += runs_between(runs, low + cut[at], low + cut[at + 1])
             runs = kept
         return runs
 
@@ -234,7 +234,7 @@ def _runs(split: Split, n: int, cuts: Cuts, axis: int) -> Runs:
     return merged(split._stretches(n, cuts, axis))
 
 
-def _within(runs: Sequence[range], low: int, high: int) -> list[range]:
+def runs_between(runs: Sequence[range], low: int, high: int) -> list[range]:
     """The positions `low` to `high` (excluded) of runs laid one after the other."""
     found, at = [], 0
     for run in runs:

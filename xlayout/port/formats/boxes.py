@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 from xlayout.port.formats.base import Bounds
 
-__all__ = ["Boxed", "extent", "meet", "within"]
+__all__ = ["Boxed", "extent", "meet", "volume", "within"]
 
 
 class _HasBox(Protocol):
@@ -68,6 +69,15 @@ def extent(box: Bounds, /) -> tuple[int, ...]:
     (3, 4)
     """
     return tuple(stop - start for start, stop in box)
+
+
+def volume(box: Bounds, /) -> int:
+    """Return the number of elements in a box.
+
+    >>> volume(((2, 5), (0, 4))), volume(())
+    (12, 1)
+    """
+    return math.prod(extent(box))
 
 
 def meet(a: Bounds, b: Bounds, /) -> Bounds | None:

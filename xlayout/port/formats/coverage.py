@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from threading import Lock
 
 from xlayout.errors import PortError
 from xlayout.port.formats.base import Bounds, TensorSpec
+from xlayout.port.formats.boxes import volume
 
 __all__ = ["Coverage"]
 
@@ -45,14 +45,10 @@ class Coverage:
     def missing(self) -> dict[str, int]:
         """Return how many elements are still missing from each incomplete tensor."""
         lacking = {
-            name: self._specs[name].size - sum(_volume(box) for box in boxes)
+            name: self._specs[name].size - sum(volume(box) for box in boxes)
             for name, boxes in self._boxes.items()
         }
         return {name: count for name, count in lacking.items() if count}
-
-
-def _volume(box: Bounds) -> int:
-    return math.prod(stop - start for start, stop in box)
 
 
 def _overlap(a: Bounds, b: Bounds) -> bool:

@@ -10,14 +10,13 @@ reads all of the checkpoint; if chunks are the parts that ranks hold, each reads
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
 from xlayout.errors import ShapeError
 from xlayout.port.formats.base import Bounds, TensorSpec, resolve
-from xlayout.port.formats.boxes import extent
+from xlayout.port.formats.boxes import Boxed, extent, volume
 from xlayout.port.formats.dcp import METADATA
 from xlayout.port.formats.dcp_metadata import Chunk, Item
 from xlayout.port.formats.dcp_metadata_write import render_metadata
@@ -52,7 +51,7 @@ def dcp_files(
     owned: dict[int, list[tuple[str, Bounds]]] = {}
     for name in sorted(specs, key=natural_key):
         boxes = (shares or {}).get(name) or [(0, resolve(None, specs[name].shape))]
-        size, all_of_it = sum(math.prod(extent(box)) for _, box in boxes), specs[name].size
+        size, all_of_it = sum(volume(box) for _, box in boxes), specs[name].size
         if size != all_of_it:
             raise ShapeError(
                 f"shares: {name!r:.200}: boxes of {size:,} elements; wanted all {all_of_it:,}"
@@ -63,7 +62,7 @@ def dcp_files(
     for rank, own in sorted(owned.items()):
         number, filled = 0, 0
         for name, box in own:
-            nbytes = math.prod(extent(box)) * specs[name].itemsize
+            nbytes = volume(box) * specs[name].itemsize
             if limit is not None and filled and filled + nbytes > limit:
                 number, filled = number + 1, 0
             files.setdefault(f"__{rank}_{number}.distcp", []).append((name, box))
@@ -108,5 +107,6 @@ class DCPSink(LaidOutSink):
                 end = behind + len(back)
                 chunks.setdefault(name, []).append(Chunk(box, Item(file, start, end - start)))
             sizes[file] = end
+        boxed = {name: Boxed(of, len(specs[name].shape)) for name, of in places.items()}
         tensors = {name: (specs[name], of) for name, of in chunks.items()}
-        return Outline(sizes, fixed, places, {METADATA: render_metadata(tensors)})
+        return Outline(sizes, fixed, boxed, {METADATA: render_metadata(tensors)})

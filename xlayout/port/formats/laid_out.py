@@ -48,7 +48,7 @@ class Outline:
 
     sizes: Mapping[str, int]
     fixed: Mapping[str, Sequence[tuple[int, bytes]]]
-    places: Mapping[str, Sequence[Stored]]
+    places: Mapping[str, Boxed[Stored]]
     extras: Mapping[str, bytes]
 
 
@@ -91,10 +91,6 @@ class LaidOutSink(StagedSink):
         self._outline = self._lay_out(specs, limit)
         self._extras = {"config.json": render_config(config)} if config else {}
         self._extras |= self._outline.extras
-        self._places = {
-            name: Boxed(places, len(specs[name].shape))
-            for name, places in self._outline.places.items()
-        }
         sizes = self._outline.sizes
         needed = sum(sizes.values()) + sum(map(len, self._extras.values()))
         super().__init__(
@@ -142,7 +138,7 @@ class LaidOutSink(StagedSink):
         self, name: str, box: Bounds, array: Array
     ) -> Iterator[tuple[Stored, TensorSpec, Bounds, Array]]:
         """Yield what is stored of a box: the spec of that, the box within it, and its array."""
-        for stored in self._places[name].near(box):
+        for stored in self._outline.places[name].near(box):
             if (common := meet(box, stored.box)) is not None:
                 cuts: tuple[Any, ...] = tuple(slice(*cut) for cut in within(common, box))
                 spec = TensorSpec(self.tensors[name].dtype, extent(stored.box))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Region, Source, TensorSpec, check_out, resolve
+from xlayout.port.formats.boxes import Boxed
 from xlayout.port.formats.config import read_config
 from xlayout.port.formats.file_names import refuse_outside, require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
@@ -132,7 +133,10 @@ class SafetensorsSink(LaidOutSink):
             },
             fixed={file: [(0, header)] for file, header in headers.items()},
             places={
-                name: (Stored(resolve(None, spec.shape), file, len(headers[file]) + offset),)
+                name: Boxed(
+                    [Stored(resolve(None, spec.shape), file, len(headers[file]) + offset)],
+                    len(spec.shape),
+                )
                 for file, entries in shards.items()
                 for name, (spec, offset) in entries.items()
             },

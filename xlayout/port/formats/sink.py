@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from xlayout.errors import FormatError, PortError, ShapeError
 from xlayout.port.formats.base import Bounds, Region, Sink, TensorSpec, numpy_dtype, resolve
+from xlayout.port.formats.boxes import extent
 from xlayout.port.formats.coverage import Coverage
 from xlayout.port.formats.file_names import is_plain_name
 from xlayout.port.formats.journal import Journal, checksum
@@ -131,10 +132,10 @@ class StagedSink(Sink):
             )
         spec = self.tensors[name]
         box = resolve(region, spec.shape)
-        extent = tuple(stop - start for start, stop in box)
-        if array.shape != extent or array.dtype != numpy_dtype(spec.dtype):
+        shape = extent(box)
+        if array.shape != shape or array.dtype != numpy_dtype(spec.dtype):
             raise ShapeError(
-                f"{name}: {array.dtype}{array.shape}; the region is {spec.dtype}{extent}"
+                f"{name}: {array.dtype}{array.shape}; the region is {spec.dtype}{shape}"
             )
         self._fit(name, box)
         self._coverage.claim(name, box)
