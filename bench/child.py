@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["child"]
+__all__ = ["bytes_read", "child", "children"]
 
 
 def child(module: str, *arguments: str) -> Any:
@@ -16,8 +18,23 @@ def child(module: str, *arguments: str) -> Any:
     Raises:
         RuntimeError: if it failed, with its output.
     """
-    command = [sys.executable, "-m", f"bench.{module}", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[1:])}\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return children(module, [arguments])[0]
+
+
+def children(module: str, calls: Sequence[Sequence[str]]) -> list[Any]:
+    """The same for several processes that run at once, each with its own arguments."""
+    commands = [[sys.executable, "-m", f"bench.{module}", *arguments] for arguments in calls]
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for command in commands
+    ]
+    told = [process.communicate() for process in processes]
+    for process, command, (_, error) in zip(processes, commands, told, strict=True):
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(command[1:])}\n{error}")
+    return [json.loads(out.splitlines()[-1]) for out, _ in told]
+
+
+def bytes_read() -> int:
+    """Bytes that this process has read so far, from files in memory too."""
+    return int(Path("/proc/self/io").read_text().split()[1])

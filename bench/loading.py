@@ -11,43 +11,26 @@ loads. Every rank compares the whole tensors with those of the source.
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.child import child
+from bench.child import child, children
 from bench.loading_case import HOW, SHAPE
-from bench.report import count, parser, save, show
-
-LAYERS, ROUNDS = 16, 3  # as in the recorded results
+from bench.porting import LAYERS, ROUNDS, asked
+from bench.report import save, show
 
 
 def load(path: Path, hf: Path) -> dict[str, float]:
     """Load a DCP on all ranks; the most of each figure."""
+    ranks = math.prod(SHAPE)
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "bench.loading_case", "load"]
-        ranks = math.prod(SHAPE)
-        processes = [
-            subprocess.Popen(
-                [*command, str(rank), str(ranks), f"{folder}/meeting", str(path), str(hf)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(ranks)
-        ]
-        told = [process.communicate() for process in processes]
-    for process, (_, error) in zip(processes, told, strict=True):
-        if process.returncode:
-            raise RuntimeError(error)
-    found = [json.loads(out.splitlines()[-1]) for out, _ in told]
+        told = [str(ranks), f"{folder}/meeting", str(path), str(hf)]
+        found = children("loading_case", [["load", str(rank), *told] for rank in range(ranks)])
     return {name: max(each[name] for each in found) for name in found[0]}
 
 
@@ -78,17 +61,7 @@ def race(folder: Path, rounds: int) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table and save it; return 1 if ranks read no less of what is cut for them."""
-    asked = parser("loading", __doc__)
-    asked.add_argument(
-        "--layers", type=count, default=LAYERS, help="layers of the model (default: %(default)s)"
-    )
-    asked.add_argument(
-        "--rounds", type=count, default=ROUNDS, help="times each is loaded (default: %(default)s)"
-    )
-    asked.add_argument("--folder", type=Path, help="folder for the files; default: a temporary one")
-    options = asked.parse_args(arguments)
-    if options.folder and not options.folder.is_dir():
-        asked.error(f"--folder: {options.folder}; wanted a folder that is there")
+    options = asked("loading", __doc__, arguments)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         child("porting_case", "make", name, str(options.layers))
         rows = race(Path(name), options.rounds)

@@ -19,6 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from bench.child import bytes_read
 from bench.porting_case import shapes
 from xlayout import Mesh, port
 from xlayout.rss import peak_rss
@@ -92,11 +93,6 @@ def loaded(path: Path, hf: Path) -> dict[str, float]:
         for name, tensor in state.items():
             assert tensor.full_tensor().equal(file.get_tensor(name)), name
     return found
-
-
-def bytes_read() -> int:
-    """Bytes that this process has read so far, from files in memory too."""
-    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def main(step: str, *arguments: str) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,22 +55,27 @@ def race(way: str, folder: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the table and save it; return 1 if a script by hand beats an unverified port."""
-    asked = parser("porting", __doc__)
-    asked.add_argument(
+def asked(name: str, text: str | None, arguments: Sequence[str]) -> Namespace:
+    """The options of a benchmark of the Llama: its layers, the rounds, and where its files go."""
+    wanted = parser(name, text)
+    wanted.add_argument(
         "--layers", type=count, default=LAYERS, help="layers of the model (default: %(default)s)"
     )
-    asked.add_argument(
-        "--rounds",
-        type=count,
-        default=ROUNDS,
-        help="times each port is timed (default: %(default)s)",
+    wanted.add_argument(
+        "--rounds", type=count, default=ROUNDS, help="times each is timed (default: %(default)s)"
     )
-    asked.add_argument("--folder", type=Path, help="folder for the files; default: a temporary one")
-    options = asked.parse_args(arguments)
+    wanted.add_argument(
+        "--folder", type=Path, help="folder for the files; default: a temporary one"
+    )
+    options = wanted.parse_args(arguments)
     if options.folder and not options.folder.is_dir():
-        asked.error(f"--folder: {options.folder}; wanted a folder that is there")
+        wanted.error(f"--folder: {options.folder}; wanted a folder that is there")
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table and save it; return 1 if a script by hand beats an unverified port."""
+    options = asked("porting", __doc__, arguments)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         child("porting_case", "make", str(folder), str(options.layers))

@@ -1,4 +1,4 @@
-"""Tiny models, made once per session and never written to."""
+"""Tiny models, made once per session and never written to; and pools of ranks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.port.models import MODELS, save_llama
+from tests.tp.conftest import four as four
+from tests.tp.conftest import two as two
 
 
 @pytest.fixture(scope="session", params=MODELS, ids=lambda name: name.replace(", ", "-"))

@@ -17,7 +17,8 @@ from torch.distributed.tensor.parallel import (
     RowwiseParallel,
     parallelize_module,
 )
-from transformers import AutoConfig, AutoModelForCausalLM
+
+from bench.child import bytes_read
 
 __all__ = ["loaded"]
 
@@ -31,6 +32,8 @@ def loaded(
 
     `hf` has the config, and the right tensors too unless they are in the file `whole`.
     """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     torch.manual_seed(rank)
     mesh = init_device_mesh("cpu", mesh_shape, mesh_dim_names=("fsdp", "tp"))
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(hf), dtype=torch.bfloat16)
@@ -42,9 +45,9 @@ def loaded(
     _load(state, path)  # what is imported for the first one is read by then
     for tensor in state.values():
         tensor.to_local().zero_()
-    before = _bytes_read()
+    before = bytes_read()
     _load(state, path)
-    read = _bytes_read() - before
+    read = bytes_read() - before
     wanted = load_file(whole or hf / "model.safetensors")
     same = all(tensor.full_tensor().equal(wanted[name]) for name, tensor in state.items())
     assert all(isinstance(tensor, DTensor) for tensor in state.values())
@@ -66,8 +69,3 @@ def _load(state: dict[str, Any], path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dcp.load(state, checkpoint_id=path)
-
-
-def _bytes_read() -> int:
-    """Bytes that this process has read so far, from files in memory too."""
-    return int(Path("/proc/self/io").read_text().split()[1])

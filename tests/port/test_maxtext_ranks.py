@@ -10,6 +10,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from bench.child import bytes_read
 from tests.port.models import save_llama
 from xlayout import Mesh, port
 from xlayout.port.formats import open_source
@@ -55,10 +56,6 @@ def test_parts_are_those_of_a_named_sharding(llama: Path, tmp_path: Path) -> Non
             cuts = zip(where[device], shape, strict=True)
             box = tuple((cut.start or 0, n if cut.stop is None else cut.stop) for cut, n in cuts)
             assert plan.held[f"params/params/{name}"][rank] == (box,)
-
-
-def bytes_read() -> int:
-    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def read_alone(path: Path, plan: port.PortPlan, rank: int) -> tuple[dict[str, bytes], int]:

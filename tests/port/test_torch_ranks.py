@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.port.models import save_llama, save_model
 from tests.port.on_torch_ranks import loaded
-from tests.shard.pool import Pool, Ranks
+from tests.shard.pool import Ranks
 from xlayout import Mesh, port
 
 pytest.importorskip("transformers", minversion="5")
@@ -25,13 +24,6 @@ SIZES = {
     "num_hidden_layers": 2,
 }
 BESIDE = 40_000  # bytes that torch reads with each chunk: the archive around it, in blocks
-
-
-@pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    pool = Pool(4)
-    yield pool
-    pool.close()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,24 +16,10 @@ from tests.port.formats.on_dcp_ranks import (
     save_fsdp,
     wholes,
 )
-from tests.shard.pool import Pool, Ranks
+from tests.shard.pool import Ranks
 from xlayout.port.formats import numpy_dtype, open_source
 
 pytestmark = pytest.mark.distributed
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    pool = Pool(2)
-    yield pool
-    pool.close()
-
-
-@pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    pool = Pool(4)
-    yield pool
-    pool.close()
 
 
 def arrays(axes: int) -> dict[str, np.ndarray]:
