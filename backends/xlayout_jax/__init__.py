@@ -56,7 +56,7 @@ def _no_array(x: Any) -> TypeError:
     way = "read the array that it holds, x[...]"
     if isinstance(x, jax.ShapeDtypeStruct):
         way = "it has no values: jax.eval_shape(op, x) says what an op would make of it"
-    return TypeError(f"x: a {type(x).__name__}; wanted a jax.Array; {way}")
+    return TypeError(f"x: {type(x).__name__}; wanted a jax.Array; {way}")
 
 
 find = find_by_place  # jax.jit tells shapes and dtypes apart itself

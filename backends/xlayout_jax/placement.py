@@ -28,8 +28,7 @@ def describe(sharding: Any, /) -> tuple[tuple[int, ...], tuple[str, ...], Spec]:
     """(mesh shape, axis names, spec); ranks count along `mesh.devices.flat`, never by device id."""
     if not isinstance(sharding, NamedSharding):
         raise TypeError(
-            f"sharding: a {type(sharding).__qualname__}; wanted a NamedSharding, which names its "
-            "axes"
+            f"sharding: {type(sharding).__qualname__}; wanted a NamedSharding, which names its axes"
         )
     spec: Any = sharding.spec
     if PartitionSpec.UNCONSTRAINED in spec.partitions or spec.unreduced:

@@ -27,7 +27,7 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError("x: a masked array would lose its mask; give x.filled(...) or x.data")
     if isinstance(x, np.generic):
-        raise TypeError(f"x: a {type(x).__name__} is no array; give np.asarray(x)")
+        raise TypeError(f"x: the scalar {x!r}; wanted an array, as np.asarray(x)")
     if isinstance(x, np.matrix):
         raise TypeError("x: a matrix has two axes whatever is done with it; give np.asarray(x)")
     return x.dtype, "cpu"

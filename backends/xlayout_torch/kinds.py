@@ -16,7 +16,7 @@ def kind(x: Any, /) -> tuple[Any, Any]:
     """The verb of this name; its errors call the tensor `x`."""
     if not isinstance(x, torch.Tensor):
         more = ", as x.weight" if isinstance(x, torch.nn.Module) else ""
-        raise TypeError(f"x: a {type(x).__qualname__}; wanted a torch.Tensor{more}")
+        raise TypeError(f"x: {type(x).__qualname__}; wanted a torch.Tensor{more}")
     if x.is_nested:
         raise TypeError("x: a nested tensor; wanted one array, as x.to_padded_tensor(0)")
     if not strided(x):

@@ -54,8 +54,8 @@ def test_no_guard_sees_a_transfer() -> None:
 def test_what_only_stands_for_an_array_is_refused_with_the_way_out() -> None:
     shape = jax.ShapeDtypeStruct((4,), jnp.float32)
     for x, said in (
-        (jax.new_ref(jnp.ones(4)), r"a Ref; wanted a jax.Array; .*, x\[\.\.\.\]"),
-        (shape, r"a ShapeDtypeStruct; wanted a jax.Array; .* jax.eval_shape\(op, x\)"),
+        (jax.new_ref(jnp.ones(4)), r"Ref; wanted a jax.Array; .*, x\[\.\.\.\]"),
+        (shape, r"ShapeDtypeStruct; wanted a jax.Array; .* jax.eval_shape\(op, x\)"),
     ):
         for name, run in (("x", xl.interleave), (r"arrays\[0\]", xl.interleave.layout((4,)))):
             with pytest.raises(TypeError, match=f"^{name}: {said}"):

@@ -27,8 +27,8 @@ def test_refuses_what_is_no_array(backend: Framework) -> None:
 
 def test_refuses_what_torch_has_beside_tensors() -> None:
     for thing, text in (
-        (torch.nn.Linear(2, 2), "a Linear; wanted a torch.Tensor, as x.weight$"),
-        (torch.float32, "a dtype; wanted a torch.Tensor$"),
+        (torch.nn.Linear(2, 2), "Linear; wanted a torch.Tensor, as x.weight$"),
+        (torch.float32, "dtype; wanted a torch.Tensor$"),
     ):
         for name, call in (
             ("x", xl.interleave),
@@ -114,7 +114,8 @@ def test_refuses_a_scalar_that_is_no_array() -> None:
         ("v", lambda x: xl.fuse_qkv(np.ones(2), np.ones(2), x, heads=1, kv_heads=1)),
         ("tiles[1]", lambda x: xl.from_tiles([[np.ones((2, 2)), x]])),
     ):
-        text = rf"^{re.escape(name)}: a float64 is no array; give np\.asarray\(x\)$"
+        scalar = r"the scalar np\.float64\(3\.0\); wanted an array, as np\.asarray\(x\)"
+        text = rf"^{re.escape(name)}: {scalar}$"
         with pytest.raises(TypeError, match=text):
             call(np.float64(3))
 

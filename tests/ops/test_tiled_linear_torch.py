@@ -83,7 +83,7 @@ def test_one_device_per_call() -> None:
 
 
 def test_a_module_is_no_tile() -> None:
-    with pytest.raises(TypeError, match=r"a Linear; wanted a torch\.Tensor, as x\.weight"):
+    with pytest.raises(TypeError, match=r": Linear; wanted a torch\.Tensor, as x\.weight"):
         xl.tiled_linear(torch.zeros(2), [[torch.nn.Linear(2, 3)]])
 
 

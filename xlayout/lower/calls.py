@@ -122,7 +122,7 @@ def kind_of(backend: Backend, x: Any, name: str) -> tuple[Any, Any]:
     >>> kind_of(backend_of(np.float32(1)), np.float32(1), "xs[1]")
     Traceback (most recent call last):
         ...
-    TypeError: xs[1]: a float32 is no array; give np.asarray(x)
+    TypeError: xs[1]: the scalar np.float32(1.0); wanted an array, as np.asarray(x)
     """
     try:
         return backend.kind(x)
