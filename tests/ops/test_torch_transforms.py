@@ -110,3 +110,26 @@ def test_several_arrays_are_traced() -> None:
     traced = torch.jit.trace(lambda x, y: xl.stack([x, y]), (torch.ones(4, 4), torch.zeros(4, 4)))
     x, y = torch.randn(2, 3), torch.randn(2, 3)
     assert torch.equal(traced(x, y), torch.stack([x, y]))
+
+
+EMPTY: list[tuple[Callable[..., Any], list[tuple[int, ...]], tuple[int, ...]]] = [
+    (lambda a, b: xl.stack([a, b]), [(0,), (0,)], (2, 0)),
+    (lambda a, b: xl.rearrange([a, b], "a, b -> (a + b)"), [(0,), (0,)], (0,)),
+    (lambda a, b: xl.rearrange([a, b], "a, b -> (a + b)"), [(0,), (3,)], (3,)),
+    (lambda a, b: xl.rearrange([a, b], "a c, b c -> (b + a) c"), [(3, 2), (0, 2)], (3, 2)),
+]
+
+
+@pytest.mark.parametrize(("call", "shapes", "wanted"), EMPTY)
+@pytest.mark.parametrize("mapped", [(0, None), (None, 0), (0, 0)])
+def test_a_map_over_what_is_empty_reaches_the_result(
+    call: Callable[..., Any],
+    shapes: list[tuple[int, ...]],
+    wanted: tuple[int, ...],
+    mapped: tuple[int | None, int | None],
+) -> None:
+    several = [
+        torch.ones(shape if axis is None else (5, *shape))
+        for shape, axis in zip(shapes, mapped, strict=True)
+    ]
+    assert torch.vmap(call, mapped, out_dims=-1)(*several).shape == (*wanted, 5)
