@@ -128,10 +128,10 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
             "pass torch.autograd.forward_ad.unpack_dual(x).primal"
         )
     if memory.layout is not torch.strided or memory.is_nested:
-        kind = "nested" if memory.is_nested else str(memory.layout)
-        raise TypeError(
-            f"{_described(x)} is {kind}, not one strided array; pass x.to_dense() or its parts"
-        )
+        kind, way = str(memory.layout), "x.to_dense() or its parts"
+        if memory.is_nested:
+            kind, way = "nested", "x.to_padded_tensor(0) or x.unbind()"
+        raise TypeError(f"{_described(x)} is {kind}, not one strided array; pass {way}")
     if memory.dtype not in _NAMES:
         _refuse_dtype(x)
     if not memory.is_cpu:
