@@ -245,10 +245,32 @@ def test_what_is_no_layout_is_named() -> None:
         apply_many([LAYOUTS[0], 3], [np.zeros(1), np.zeros(1)])
 
 
-def test_a_wrong_shape_is_refused(batches: list[Any]) -> None:
-    with pytest.raises(ShapeError, match=r"x: an array of shape \(2, 2\); the layout takes"):
-        apply_many(LAYOUTS[:1], [torch.zeros(2, 2)])
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (
+            torch.zeros(2, 2),
+            r"^arrays\[1\]: an array of shape \(2, 2\); the layout takes \(48, 40\)",
+        ),
+        (
+            np.zeros((2, 2)),
+            r"^arrays\[1\]: an array of shape \(2, 2\); the layout takes \(48, 40\)",
+        ),
+        ([torch.zeros(2)] * 2, r"^arrays\[1\]: the layout takes 1 arrays, 2 given"),
+    ],
+)
+def test_a_wrong_shape_is_refused(batches: list[Any], wrong: Any, text: str) -> None:
+    with pytest.raises(ShapeError, match=text):
+        apply_many([LAYOUTS[0]] * 2, [torch.zeros(48, 40), wrong])
     assert batches == []
+
+
+def test_a_wrong_shape_among_several_is_named() -> None:
+    joined = Layout.concat([(2,), (3,)])
+    with pytest.raises(
+        ShapeError, match=r"^arrays\[1\]: 0 is of shape \(3,\); the layout takes \(2,\)"
+    ):
+        apply_many([joined, joined], [(np.zeros(2), np.zeros(3)), (np.zeros(3), np.zeros(3))])
 
 
 @pytest.mark.usefixtures("batches")

@@ -134,21 +134,22 @@ def _traced(
     return trace(backend, plan, arrays, fill)
 
 
-def check_shapes(layout: Layout, arrays: Sequence[Any]) -> None:
+def check_shapes(layout: Layout, arrays: Sequence[Any], name: str | None = None) -> None:
     """Raise ShapeError for arrays of another number or of other shapes than the layout takes."""
     if tuple([x.shape for x in arrays]) != layout.in_shapes:
-        raise _wrong_shapes(layout, arrays)
+        raise _wrong_shapes(layout, arrays, name)
 
 
-def _wrong_shapes(layout: Layout, arrays: Sequence[Any]) -> ShapeError:
+def _wrong_shapes(layout: Layout, arrays: Sequence[Any], name: str | None = None) -> ShapeError:
     if len(arrays) != len(layout.in_shapes):
-        return ShapeError(f"layout: takes {len(layout.in_shapes)} arrays, {len(arrays)} given")
+        what = f"{name}: the layout" if name else "layout:"
+        return ShapeError(f"{what} takes {len(layout.in_shapes)} arrays, {len(arrays)} given")
     number, x, shape = next(
         (number, x, shape)
         for number, (x, shape) in enumerate(zip(arrays, layout.in_shapes, strict=True))
         if x.shape != shape
     )
-    which = f"arrays: {number} is" if len(arrays) > 1 else "x: an array"
+    which = f"{name or 'arrays'}: {number} is" if len(arrays) > 1 else f"{name or 'x'}: an array"
     return ShapeError(f"{which} of shape {tuple(x.shape)}; the layout takes {tuple(shape)}")
 
 

@@ -16,6 +16,7 @@ from xlayout.lower.fill import as_number, check_fill
 from xlayout.lower.holes import fill_holes
 from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import write_pieces
+from xlayout.lower.run import check_shapes
 from xlayout.ops.apply import apply
 from xlayout.registry import backend_of
 
@@ -101,9 +102,8 @@ def _batched(
     strides = backend.batch_strides(xs)
     if strides is None:
         common_backend(xs, names)  # they may differ, and `apply` does not know these names
-        return None
-    # `apply` raises for wrong shapes.
-    return (backend, strides) if tuple([x.shape for x in xs]) == layout.in_shapes else None
+    check_shapes(layout, xs, names if isinstance(names, str) else names[0])
+    return None if strides is None else (backend, strides)
 
 
 # In one cache: each search for one of the few layouts that a thousand tensors have compares two.
