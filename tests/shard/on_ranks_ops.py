@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from torch.utils import _pytree as pytree
 import xlayout as xl
 from tests.shard.compilers import Aot
 from tests.shard.on_ranks import device_mesh, dtensor, position
-from tests.shard.ops import OPS, REPEATS, some
+from tests.shard.ops import OPS, REPEATS, Spec, some
 from xlayout import Mesh, Sharding
 from xlayout.shard import Split
 
 __all__ = [
     "compared",
     "of_dtypes",
+    "of_no_elements",
     "of_one_element",
     "of_segments",
     "of_uneven",
@@ -87,6 +89,28 @@ def of_one_element(_rank: int, on: Mesh) -> list[str]:
         lies = Sharding.from_torch(y.device_mesh, y.placements, y.ndim)
         found.append(f"{lies.spec}" if right else "wrong")
     return found
+
+
+def of_no_elements(_rank: int, on: Mesh, comm: str, spec: Spec) -> list[bool]:
+    """Whether results are right where some arrays are empty, or all."""
+    mesh, found = device_mesh(on), []
+    for pattern, *shapes in (
+        ("a b -> (a b)", (0, 4)),
+        ("(a b=4) -> a b", (0,)),
+        ("a b -> b a", (0, 4)),
+        ("a b, c -> (a b + c)", (0, 4), (8,)),
+        ("(a b=4 + c=8) -> a b, c", (8,)),
+    ):
+        given = [torch.arange(float(math.prod(shape))).reshape(shape) for shape in shapes]
+        lies = [Sharding(on, spec[: x.ndim]).to_torch(mesh) for x in given]
+        parts = [_distributed(x, mesh, at) for x, at in zip(given, lies, strict=True)]
+        made = pytree.tree_leaves(xl.rearrange(_one_or_all(parts), pattern, comm=comm))
+        found.append(_same(made, pytree.tree_leaves(xl.rearrange(_one_or_all(given), pattern))))
+    return found
+
+
+def _one_or_all(arrays: list[Any]) -> Any:
+    return arrays if len(arrays) > 1 else arrays[0]
 
 
 def of_dtypes(_rank: int, on: Mesh, names: tuple[str, ...]) -> list[str]:

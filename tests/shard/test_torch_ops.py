@@ -45,6 +45,12 @@ def test_an_axis_of_one_element_may_be_cut(ranks: Pool) -> None:
     assert ranks(on_ranks_ops.of_one_element, LINE) == [lie] * 4
 
 
+@pytest.mark.parametrize("spec", [("tp",), (None, "tp"), ("dp", "tp"), ()], ids=str)
+@pytest.mark.parametrize("comm", ["auto", "native"])
+def test_arrays_of_no_elements_do_not_hang(ranks: Pool, comm: str, spec: Spec) -> None:
+    assert ranks(on_ranks_ops.of_no_elements, GRID, comm, spec) == [[True] * 5] * 4
+
+
 def test_a_dtype_that_no_collective_takes_comes_apart_all_the_same(ranks: Pool) -> None:
     names = ("int16", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "bfloat16")
     assert ranks(on_ranks_ops.of_dtypes, LINE, names) == [[]] * 4

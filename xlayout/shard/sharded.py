@@ -85,7 +85,7 @@ def run_sharded(
         check_fill(held[0].x.dtype, fill)
     src = tuple(a.sharding for a in held)
     dst = _targets(layout, held, src, out_sharding, local=comm == "local")
-    if dst is None or comm == "native":
+    if dst is None or (comm == "native" and not _is_endless(layout, held[0])):
         try:
             return _by_framework(layout, held, dst, fill)
         except RuntimeError as error:
@@ -204,7 +204,7 @@ def _targets(
             f"out_sharding: the data does not fall into a sharding of {layout.out_shapes}, which "
             f"has other axes than the input {layout.in_shapes[0]}; say how the result is to lie"
         )
-    if chooses(first) and not any(map(_misread, arrays)):
+    if chooses(first) and not _is_endless(layout, first) and not any(map(_misread, arrays)):
         return None
     return _nearest(layout, first, src)
 
@@ -247,6 +247,12 @@ def _misread(x: ShardedArray) -> bool:
     miscounts = any(entry and (n == 1 or len(entry) > 1) for entry, n in entries)
     torch = backend_module("torch", "collective")
     return miscounts or not torch.in_order(x.mesh) or not torch.is_carried(x.x.dtype)
+
+
+def _is_endless(layout: Layout, x: ShardedArray) -> bool:
+    """Whether DTensor may never return: it regroups (0, 3) into (0,) in a loop without an end."""
+    empty = any(0 in shape for shape in (*layout.in_shapes, *layout.out_shapes))
+    return empty and x.framework == "torch"
 
 
 def _is_mistaken(x: ShardedArray) -> bool:
