@@ -134,7 +134,7 @@ def plan(
     max_ram: MaxRam = "512MiB",
     exact: Exact = True,
 ) -> None:
-    """Show what a port would do; nothing is written; exit with 1 if the place is taken."""
+    """Show what a port would do; nothing is written; exit with 1 if a run is refused."""
     from xlayout import port
 
     options: dict[str, Any] = {"to": to, "family": family, "dtype": dtype, "max_ram": max_ram}

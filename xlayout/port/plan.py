@@ -21,7 +21,7 @@ from xlayout.port.fit import fit_port
 from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.config import render_config
 from xlayout.port.formats.file_names import given_path
-from xlayout.port.formats.publish import why_taken
+from xlayout.port.formats.foreseen import why_refused
 from xlayout.port.lanes import lanes_for
 from xlayout.port.losses import measure, roomier
 from xlayout.port.move import Move
@@ -58,7 +58,8 @@ def plan(
     Args:
         src: A checkpoint: safetensors file or directory, GGUF file, Orbax or DCP directory.
         dst: Where the new checkpoint will appear: absent, or an empty directory. If something is
-            there, the plan says that a run is refused.
+            there, its folder cannot be written to, or the disk has too little room, the plan says
+            that a run is refused.
         to: The names and layouts to write: "hf", "dcp", "maxtext", …; `families()` lists them.
             "safetensors" means "hf".
         family: The rules to follow: a `Family`, or the name of one that `families()` lists; None
@@ -158,7 +159,7 @@ def plan_open(
         strays=find_strays(checkpoint.source, companions, own=checkpoint.rules.files),
         extras=dict(dialect.files),
         unplaced=("config.json", *companions) if single else (),
-        taken=why_taken(dst, single=single),
+        taken=why_refused(dst, sum(spec.nbytes for spec in specs.values()), single=single),
         mesh=mesh,
         held=held,
     )

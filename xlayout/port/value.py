@@ -52,7 +52,8 @@ class PortPlan(Tabled):
         strays: What else is beside the source's config, and is not copied; folders end with `/`.
         extras: Small files that the format's own readers expect, by name.
         unplaced: Files that a directory would hold, but for which a single file has no place.
-        taken: Why a run would be refused because of what is at `dst`; empty if it would not.
+        taken: Why a run would be refused because of its place: something is there, its folder
+            cannot be written to, or the disk has too little room; empty if it would not.
         mesh: The ranks for which tensors are cut; None if there are none.
         held: The boxes of each tensor that each rank of the mesh holds, or without a mesh the one
             rank that writes; empty if the format needs no such boxes.

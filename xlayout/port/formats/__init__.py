@@ -22,7 +22,7 @@ Its modules, from the bottom up:
     system_errors, strict_json, config, file_names   errors, JSON and names, treated as hostile
     open_files, runs, boxes                          open files; the bytes of a region; boxes
     coverage, journal                                what is written, and noted
-    stages, publish, sink, laid_out                  an output that appears whole or not at all
+    stages, publish, foreseen, sink, laid_out        an output that appears whole or not at all
     safetensors_header, safetensors_index, safetensors
     gguf_header, gguf
     pickle_tree, pickle_write, torch_tensor, torch_archive, torch_archive_write

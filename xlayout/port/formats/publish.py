@@ -21,7 +21,7 @@ from xlayout.port.formats.journal import Journal
 from xlayout.port.formats.stages import LONGEST, Stage, dead_stages, new_stage
 from xlayout.port.formats.system_errors import TOO_MANY, named
 
-__all__ = ["Staging", "refuse_taken", "why_taken"]
+__all__ = ["Staging", "refuse_taken"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
@@ -233,15 +233,6 @@ def refuse_taken(path: Path, /, *, single: bool) -> None:
         raise PortError(f"{path}: a mount point; name a directory inside it")
     elif path.samefile(os.curdir):  # whoever works in it would see it empty, as it is replaced
         raise PortError(f"{path}: the current directory; name a directory inside it")
-
-
-def why_taken(path: Path, /, *, single: bool) -> str:
-    """Return why nothing can appear at a place; empty if something can. See `refuse_taken`."""
-    try:
-        refuse_taken(Path(os.path.realpath(path)), single=single)
-    except PortError as error:
-        return str(error)
-    return ""
 
 
 def _taken(path: Path, /, *, single: bool) -> PortError:

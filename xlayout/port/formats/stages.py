@@ -14,14 +14,14 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from xlayout.port.formats.journal import JOURNAL
 
-__all__ = ["LONGEST", "Stage", "dead_stages", "new_stage", "try_lock"]
+__all__ = ["LONGEST", "Stage", "dead_stages", "new_stage", "stages_beside", "try_lock"]
 
 _RANDOM = 8  # hexadecimal digits in a folder's name
 _OUTPUT = "output"
@@ -112,14 +112,19 @@ def new_stage(path: Path, /) -> Stage:
                 return stage
 
 
+def stages_beside(path: Path, /) -> Iterator[Path]:
+    """Yield the folders that are named like hidden ones of runs to `path`, dead or alive."""
+    named = re.compile(re.escape(f".{path.name}.") + rf"[0-9a-f]{{{_RANDOM}}}\.partial")
+    for folder in path.parent.iterdir() if path.parent.is_dir() else ():
+        if named.fullmatch(folder.name):
+            yield folder
+
+
 def dead_stages(path: Path, /) -> list[Stage]:
     """Return the folders left by dead runs to `path`, each locked."""
     found = []
-    named = re.compile(re.escape(f".{path.name}.") + rf"[0-9a-f]{{{_RANDOM}}}\.partial")
     with ExitStack() as undo:
-        for folder in path.parent.iterdir() if path.parent.is_dir() else ():
-            if not named.fullmatch(folder.name):
-                continue
+        for folder in stages_beside(path):
             try:
                 if folder.lstat().st_uid != os.geteuid():
                     continue
