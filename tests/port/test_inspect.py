@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.port.formats.arrays import save
 from xlayout import port
+from xlayout.errors import PortError
 
 STRANGER = """\
 here (safetensors)
@@ -32,3 +34,9 @@ def test_equal_tensors_of_all_layers_are_one_row(tmp_path: Path) -> None:
     assert found.verdict.startswith(f"!no family: {tmp_path}/here: no config; wanted a config.json")
     said = f"{tmp_path}/{STRANGER}{found.verdict[1:]}"
     assert str(found) == said
+
+
+def test_a_family_that_does_not_exist_is_no_verdict_on_the_checkpoint(tmp_path: Path) -> None:
+    save(tmp_path / "here", "safetensors", {"w": np.zeros(2, np.float32)})
+    with pytest.raises(PortError, match=r"^family: 'lama'; known: llama, mistral, mixtral, qw"):
+        port.inspect(tmp_path / "here", family="lama")

@@ -8,6 +8,7 @@ from typing import Any
 
 from xlayout.errors import PortError
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
+from xlayout.port.families import find_family
 from xlayout.port.family import Family
 from xlayout.port.fold import fold, general
 from xlayout.port.formats import TensorSpec, open_source
@@ -73,7 +74,8 @@ def inspect(path: str | PathLike[str], *, family: str | Family | None = None) ->
 
     Raises:
         FormatError: The file is broken or of no known format.
-        TypeError: It is no path.
+        PortError: There is no family of this name.
+        TypeError: The path is none, or the family neither one nor a name.
 
     >>> from xlayout.port.demo.weights import make_tiny
     >>> held = inspect(make_tiny())  # a Llama of two layers, in a temporary folder
@@ -82,6 +84,8 @@ def inspect(path: str | PathLike[str], *, family: str | Family | None = None) ->
     >>> held.verdict
     'family llama, gguf: every tensor accounted for'
     """
+    if family is not None:
+        find_family(family, {})  # what is asked for in vain is no verdict on the checkpoint
     try:
         with open_checkpoint(path, family=family) as checkpoint:
             verdict = (
