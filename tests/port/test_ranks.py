@@ -219,6 +219,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "values cannot be shared by 4 ranks. Numbers of ranks that can: 1 to 2, 6",
         ),
         (
+            Mesh((10**9, 1001), ("fsdp", "tp")),
+            "dcp",
+            "mesh: fsdp=1000000000 tp=1001; 1,001,000,000,000 ranks; wanted at most 1,000,000",
+        ),
+        (
             Mesh((7,), ("fsdp",)),
             "maxtext",
             "mesh: fsdp=7; params/params/token_embedder/embedding: the parts of ranks would not be "

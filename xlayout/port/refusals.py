@@ -28,6 +28,8 @@ __all__ = [
     "refuse_unless_bool",
 ]
 
+_MOST_RANKS = 1_000_000  # no more boxes are stored, and the parts of each rank are worked out
+
 
 def refuse_unless_bool(**options: object) -> None:
     """Refuse anything but a bool: the text "no", for example, would count as true.
@@ -64,7 +66,8 @@ def refuse_mesh(mesh: Any, to: str, formats: Mapping[str, str], /) -> None:
         formats: The format of each that could be written.
 
     Raises:
-        PortError: The format is read in any parts, or an axis of the mesh has no meaning.
+        PortError: The format is read in any parts, an axis of the mesh has no meaning, or it has
+            more ranks than there could be parts.
         TypeError: It is no mesh.
     """
     if mesh is None:
@@ -77,6 +80,8 @@ def refuse_mesh(mesh: Any, to: str, formats: Mapping[str, str], /) -> None:
                 f"mesh: axis {axis!r}; wanted {' and '.join(map(repr, AXES))} alone, as ranks "
                 "along any other axis load the same files"
             )
+    if mesh.size > _MOST_RANKS:
+        raise PortError(f"mesh: {mesh}; {mesh.size:,} ranks; wanted at most {_MOST_RANKS:,}")
     if formats[to] == "safetensors":
         others = ", ".join(name for name, of in formats.items() if of != "safetensors")
         raise PortError(
