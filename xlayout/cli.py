@@ -275,7 +275,7 @@ def demo(
 ) -> None:
     """Port a real model from GGUF to Hugging Face to MaxText and back, and check every step."""
     from xlayout.port.demo import run_demo
-    from xlayout.port.demo.summary import PAGE, summary
+    from xlayout.port.demo.summary import page, summary
 
     with _refusals():
         found = run_demo(
@@ -283,7 +283,7 @@ def demo(
             tiny=tiny,
             say=lambda line: Console(stderr=True, soft_wrap=True).print(f"… {line}", style="dim"),
         )
-        Console(width=None if _is_window() else PAGE).print(summary(found))
+        _show(summary(found) if _is_window() else page(found))
     raise typer.Exit(0 if found.ok else 1)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from xlayout.errors import PortError
 from xlayout.port import demo
 from xlayout.port.demo import Demo, run_demo, weights
-from xlayout.port.demo.summary import summary
+from xlayout.port.demo.summary import page
 
 MINE = ("out/weights", "tiny.gguf")
 
@@ -31,25 +32,27 @@ def tiny(cache: Path) -> Demo:
     return run_demo(cache, tiny=True)
 
 
-def shown(found: Demo) -> str:
-    console = Console(width=100)
-    with console.capture() as page:
-        console.print(summary(found))
-    return page.get()
-
-
 def test_every_check_holds_on_the_tiny_model(tiny: Demo) -> None:
     assert tiny.ok
     assert len(tiny.checks) == 4
-    page = shown(tiny)
-    assert "20 of 20 tensors byte-identical" in page
-    assert "every check held" in page
-    assert "not the real model: a tiny one was asked for" in page
+    text = page(tiny)
+    assert "20 of 20 tensors byte-identical" in text
+    assert "every check held" in text
+    assert "not the real model: a tiny one was asked for" in text
 
 
 def test_what_was_there_before_stays(tiny: Demo, cache: Path) -> None:
     assert tiny.ok
     assert [(cache / name).read_text("utf-8") for name in MINE] == ["mine", "mine"]
+
+
+def test_a_reader_that_has_seen_enough_is_no_check_that_failed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "xlayout.cli", "demo", "--tiny", "--cache", str(tmp_path)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as running:  # type: ignore[call-overload]
+        running.stdout.close()
+        assert "the prompt through JAX" in running.stderr.read().decode()
+    assert running.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -58,8 +61,8 @@ def test_what_was_there_before_stays(tiny: Demo, cache: Path) -> None:
 def test_a_check_that_fails_fails_the_demo(tiny: Demo, broken: dict[str, int]) -> None:
     found = replace(tiny, **broken)  # type: ignore[arg-type]
     assert not found.ok
-    assert "✗" in shown(found)
-    assert "a check failed" in shown(found)
+    assert "✗" in page(found)
+    assert "a check failed" in page(found)
 
 
 def test_a_package_that_cannot_be_had_is_said_and_replaced(

@@ -12,9 +12,19 @@ if TYPE_CHECKING:
 
     from xlayout.port.demo import Demo
 
-__all__ = ["PAGE", "summary"]
+__all__ = ["page", "summary"]
 
-PAGE = 100  # columns
+_PAGE = 100  # columns
+
+
+def page(demo: Demo, /) -> str:
+    """Return the page as text, for a pipe or a file."""
+    from rich.console import Console
+
+    console = Console(width=_PAGE)
+    with console.capture() as text:
+        console.print(summary(demo))
+    return text.get().removesuffix("\n")
 
 
 def summary(demo: Demo, /) -> RenderableType:
@@ -40,7 +50,7 @@ def summary(demo: Demo, /) -> RenderableType:
         parts.append(Text(f"not the real model: {demo.why_tiny}", style="yellow"))
     verdict = "every check held" if demo.ok else "a check failed"
     parts += [*answers, Text(), Text(verdict, style="bold green" if demo.ok else "bold red")]
-    return Panel(Padding(Group(*parts), (0, 1)), title=f"xlayout demo: {demo.model}", width=PAGE)
+    return Panel(Padding(Group(*parts), (0, 1)), title=f"xlayout demo: {demo.model}", width=_PAGE)
 
 
 def _ports(demo: Demo) -> Table:
