@@ -65,6 +65,24 @@ def test_a_place_that_cannot_take_it(
     assert refused == "refused"
 
 
+def test_a_place_that_cannot_be_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    program = script(
+        """
+        import os
+        from xlayout.port.formats.foreseen import why_refused
+        if os.geteuid() == 0:
+            os.setuid(65534)  # root may look anywhere
+        print(why_refused(Path(sys.argv[1]), 0, single=False))
+        """,
+        tmp_path / "closed" / "out",
+    )
+    done = subprocess.run(program, capture_output=True, text=True)
+    place = tmp_path / "closed" / "out"
+    told = f"{place}: {place} cannot be looked at; wanted a place that can be"
+    assert done.stdout.splitlines() == [told], done.stderr
+
+
 def test_room_for_the_tensors_is_enough(
     wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

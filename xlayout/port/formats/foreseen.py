@@ -24,9 +24,11 @@ def why_refused(path: Path, needed: int, /, *, single: bool) -> str:
     place = Path(os.path.realpath(path))
     try:
         refuse_taken(place, single=single)
+        there = next(folder for folder in place.parents if folder.exists())
     except PortError as error:
         return str(error)
-    there = next(folder for folder in place.parents if folder.exists())
+    except PermissionError as error:
+        return f"{place}: {error.filename} cannot be looked at; wanted a place that can be"
     if not there.is_dir():
         return f"{place}: {there}: not a folder; wanted a place in one that can be written to"
     if not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
