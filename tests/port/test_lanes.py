@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import xlayout as xl
+from tests.port.formats.programs import script
 from xlayout.port import lanes as module
 from xlayout.port.lanes import side_by_side
 from xlayout.port.move import Buffers
@@ -86,6 +88,34 @@ def test_an_interrupt_waits_for_those_on_their_way() -> None:
     with pytest.raises(KeyboardInterrupt, match="by hand"):
         side_by_side([partial(job, k) for k in range(50)], interrupt, lanes=2, nbytes=1)
     assert sorted(ended) == [0, 1]
+
+
+@pytest.mark.parametrize("first", ["KeyboardInterrupt", "OSError"])
+def test_a_second_interrupt_waits_for_them_too(first: str) -> None:
+    """A process of its own, as the signals are real."""
+    program = script(
+        f"""
+        import signal, threading
+        from xlayout.port.lanes import side_by_side
+
+        def slow(_):
+            for _ in range(4):
+                time.sleep(0.1)
+                os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+            print("ended", flush=True)
+
+        def told(_):
+            raise {first}("at first")
+
+        try:
+            side_by_side([lambda _: None, slow, slow], told, lanes=2, nbytes=1)
+        except {first}:
+            print("told")
+        """
+    )
+    done = subprocess.run(program, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["ended", "told"], done.stderr
 
 
 def test_they_see_what_their_caller_said_of_the_kernel() -> None:

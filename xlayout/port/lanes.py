@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 from typing import TypeAlias, TypeVar
@@ -41,7 +42,8 @@ def side_by_side(
     """Run jobs in threads, and call `each` in this thread with the result of every job.
 
     If a job or `each` raises, or this is interrupted, no further job is started, and the error is
-    raised after those in progress have finished.
+    raised after those in progress have finished, however often it is interrupted meanwhile: the
+    caller then closes the files, and another file could get the number of one that a job writes to.
 
     Args:
         jobs: The jobs, in the order in which they start.
@@ -69,8 +71,13 @@ def side_by_side(
                     going.remove(ended)
                     each(ended.result())
 
-        for job in jobs:
-            finish(all_but=lanes - 1)
-            # In the caller's context, which holds the switch of the copy kernel.
-            going.add(pool.submit(copy_context().run, run, job))
-        finish(all_but=0)
+        try:
+            for job in jobs:
+                finish(all_but=lanes - 1)
+                # In the caller's context, which holds the switch of the copy kernel.
+                going.add(pool.submit(copy_context().run, run, job))
+            finish(all_but=0)
+        finally:
+            while not all(ended.done() for ended in going):
+                with suppress(KeyboardInterrupt):
+                    wait(going)
