@@ -45,7 +45,8 @@ def run_sharded(
         comm: "auto": move what must move, in one exchange; like "native" if the result has no
             evident sharding (other axes, or parts that the framework cannot hold). "local": move
             nothing, or raise an error that names a source sharding that would need no move.
-            "native": the framework's own ops, and its own collectives.
+            "native": the framework's own ops, and its own collectives; on DTensors without elements
+            like "auto", as DTensor's reshapes of those may not return.
         out_sharding: the sharding of the result, as for `reshard`. By default where the data falls,
             if that is a sharding; else that of the first input, if the result can have it; else,
             on JAX's explicit axes, which refuse to choose, without the mesh axes that cannot cut.
