@@ -129,7 +129,7 @@ def test_a_gate_and_an_up_projection_are_cut_each_and_fsdp_cuts_across() -> None
 
 def test_more_boxes_than_metadata_should_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     places = [Place(Rule(name, name, "mlp embed")) for name in "ab"]
-    monkeypatch.setattr("xlayout.port.ranks._MOST_BOXES", 8)
+    monkeypatch.setattr("xlayout.port.ranks.MOST", 8)
     assert held_by(Mesh((4,), ("fsdp",)), places, SIZES, jax=False)
     text = "^mesh: fsdp=5; cuts 2 tensors into 10 boxes; wanted at most 8, of fewer ranks, or of te"
     with pytest.raises(PortError, match=text):

@@ -104,13 +104,9 @@ def of_no_elements(_rank: int, on: Mesh, comm: str, spec: Spec) -> list[bool]:
         given = [torch.arange(float(math.prod(shape))).reshape(shape) for shape in shapes]
         lies = [Sharding(on, spec[: x.ndim]).to_torch(mesh) for x in given]
         parts = [_distributed(x, mesh, at) for x, at in zip(given, lies, strict=True)]
-        made = pytree.tree_leaves(xl.rearrange(_one_or_all(parts), pattern, comm=comm))
-        found.append(_same(made, pytree.tree_leaves(xl.rearrange(_one_or_all(given), pattern))))
+        made = pytree.tree_leaves(xl.rearrange(parts, pattern, comm=comm))
+        found.append(_same(made, pytree.tree_leaves(xl.rearrange(given, pattern))))
     return found
-
-
-def _one_or_all(arrays: list[Any]) -> Any:
-    return arrays if len(arrays) > 1 else arrays[0]
 
 
 def of_dtypes(_rank: int, on: Mesh, names: tuple[str, ...]) -> list[str]:

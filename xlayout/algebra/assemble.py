@@ -41,16 +41,13 @@ def build(
 
 
 def _with_empty(writer: Writer, made: int, empty: Sequence[int]) -> int:
-    """`made`, with inputs of no elements concatenated to it, so that gradients reach them too.
-
-    As columns: torch leaves empty vectors out, and with them what `vmap` maps over.
-    """
+    """`made`, with inputs of no elements concatenated to it, so that gradients reach them too."""
     shape = writer.shapes[made]
-    parts = [writer.reshape(j, (0, 1)) for j in empty if j or 0 not in shape]
+    parts = [writer.reshape(j, (0,)) for j in empty if j or 0 not in shape]
     if not parts:
         return made
-    column = writer.concatenate([writer.reshape(made, (math.prod(shape), 1)), *parts], 0)
-    return writer.reshape(column, shape)
+    flat = writer.concatenate([writer.reshape(made, (math.prod(shape),)), *parts], 0)
+    return writer.reshape(flat, shape)
 
 
 _LONG = 128  # steps, besides a few for each input: compilers take seconds for more

@@ -108,7 +108,14 @@ class Writer:
         return x if self.shapes[x] == shape else self.step("expand", (x,), shape, shape)
 
     def concatenate(self, parts: Sequence[int], axis: int) -> int:
-        """At least two values, concatenated along an axis."""
+        """At least two values, concatenated along an axis; vectors as columns if one is empty.
+
+        Torch leaves empty vectors out, and with them what `vmap` maps over.
+        """
+        if any(self.shapes[part] == (0,) for part in parts):
+            columns = [self.reshape(part, (*self.shapes[part], 1)) for part in parts]
+            column = self.concatenate(columns, 0)
+            return self.reshape(column, self.shapes[column][:1])
         first = self.shapes[parts[0]]
         total = sum(self.shapes[p][axis] for p in parts)
         return self.step(

@@ -110,8 +110,6 @@ def _stack(writer: Writer, wholes: list[int], rows: int, outputs: Sequence[Shape
 def _axis_after(rows: int, shapes: Sequence[Shape]) -> int | None:
     """The axis after `rows` elements, if arrays of these shapes can be concatenated along it."""
     first = shapes[0]
-    if (0,) in shapes:  # torch leaves empty vectors out, and with them what `vmap` maps over
-        return None
     for axis in range(len(first)):
         if math.prod(first[:axis]) == rows:
             rests = {(len(s), s[:axis], s[axis + 1 :]) for s in shapes}

@@ -25,12 +25,13 @@ from xlayout.shard.split import runs_between
 from xlayout.tp.features import split_of
 from xlayout.tp.numbers import Numbers
 
-__all__ = ["AXES", "Held", "aligned", "held_by", "shares_of"]
+__all__ = ["AXES", "MOST", "Held", "aligned", "held_by", "shares_of"]
 
 AXES = ("fsdp", "tp")
 """The axes that a mesh may have."""
 
-_MOST_BOXES = 1_000_000  # of all tensors; the metadata of so many takes half a gigabyte to make
+MOST = 1_000_000
+"""Ranks, and boxes of all tensors; the metadata of so many takes half a gigabyte to make."""
 
 _SHARED = {"heads": "heads", "kv": "kv_heads", "mlp": "plain", "vocab": "plain"}
 """The factors of axes that ranks share, each as `split_of` calls its features."""
@@ -75,10 +76,10 @@ def held_by(
                 raise PortError(f"mesh: {mesh}; {place.tensor}: {error}") from None
             found[place.tensor] = held
     count = 0 if mesh is None or jax else sum(map(len, shares_of(found).values()))
-    if count > _MOST_BOXES:
+    if count > MOST:
         raise PortError(
             f"mesh: {mesh}; cuts {len(found):,} tensors into {count:,} boxes; wanted at most "
-            f"{_MOST_BOXES:,}, of fewer ranks, or of tensors that each hold all experts of a layer"
+            f"{MOST:,}, of fewer ranks, or of tensors that each hold all experts of a layer"
         )
     return found
 

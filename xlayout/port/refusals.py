@@ -13,7 +13,7 @@ from xlayout.port.change import FLOATS
 from xlayout.port.formats.base import DTYPES, numpy_dtype
 from xlayout.port.formats.file_names import given_path
 from xlayout.port.formats.orbax_tree import refuse_path
-from xlayout.port.ranks import AXES
+from xlayout.port.ranks import AXES, MOST
 from xlayout.shard import Mesh
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ __all__ = [
     "refuse_place",
     "refuse_unless_bool",
 ]
-
-_MOST_RANKS = 1_000_000  # no more boxes are stored, and the parts of each rank are worked out
 
 
 def refuse_unless_bool(**options: object) -> None:
@@ -80,8 +78,8 @@ def refuse_mesh(mesh: Any, to: str, formats: Mapping[str, str], /) -> None:
                 f"mesh: axis {axis!r}; wanted {' and '.join(map(repr, AXES))} alone, as ranks "
                 "along any other axis load the same files"
             )
-    if mesh.size > _MOST_RANKS:
-        raise PortError(f"mesh: {mesh}; {mesh.size:,} ranks; wanted at most {_MOST_RANKS:,}")
+    if mesh.size > MOST:
+        raise PortError(f"mesh: {mesh}; {mesh.size:,} ranks; wanted at most {MOST:,}")
     if formats[to] == "safetensors":
         others = ", ".join(name for name, of in formats.items() if of != "safetensors")
         raise PortError(

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from xlayout.errors import PortError
-from xlayout.port.formats.publish import refuse_taken
+from xlayout.port.formats.publish import nearest_folder, refuse_taken
 from xlayout.port.formats.stages import stages_beside
 
 __all__ = ["why_refused"]
@@ -24,7 +24,7 @@ def why_refused(path: Path, needed: int, /, *, single: bool) -> str:
     place = Path(os.path.realpath(path))
     try:
         refuse_taken(place, single=single)
-        there = next(folder for folder in place.parents if folder.exists())
+        there = nearest_folder(place)
     except PortError as error:
         return str(error)
     except PermissionError as error:

@@ -21,7 +21,7 @@ from xlayout.port.formats.journal import Journal
 from xlayout.port.formats.stages import LONGEST, Stage, dead_stages, new_stage
 from xlayout.port.formats.system_errors import TOO_MANY, named
 
-__all__ = ["Staging", "refuse_taken"]
+__all__ = ["Staging", "nearest_folder", "refuse_taken"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
@@ -69,7 +69,7 @@ class Staging:
             for stage in dead:
                 undo.callback(stage.release)
             self._refuse_taken_or_clear(dead)
-            free = _free(self.path.parent) + sum(stage.size for stage in dead)
+            free = _free(self.path) + sum(stage.size for stage in dead)
             if needed > free:
                 raise PortError(f"{self.path}: {_room(needed, free)}")
             ours = (s for s in dead if key is not None and Journal.belongs(s.folder, key))
@@ -190,7 +190,7 @@ class Staging:
 
     def full(self) -> PortError:
         """Return the error for a disk that became full while we were writing."""
-        return PortError(f"{self.path}: {_room(self.needed, _free(self.path.parent))}")
+        return PortError(f"{self.path}: {_room(self.needed, _free(self.path))}")
 
     def _take_mode(self, folder: Path) -> None:
         """Make a folder as private as the empty directory that will be replaced, if any."""
@@ -245,10 +245,13 @@ def _room(needed: int, free: int) -> str:
     return f"the disk is full: {needed:,} bytes are needed in all, {free:,} are free{beyond}"
 
 
-def _free(folder: Path) -> int:
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
+def nearest_folder(path: Path, /) -> Path:
+    """Return what exists nearest above a path, which is where its folders would be made."""
+    return next(parent for parent in path.parents if parent.exists())
+
+
+def _free(path: Path) -> int:
+    return shutil.disk_usage(nearest_folder(path)).free
 
 
 def _let_appear(file: Path, path: Path) -> None:
