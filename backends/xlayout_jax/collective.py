@@ -17,6 +17,7 @@ from xlayout_jax.dtypes import dtype_named as dtype_named
 from xlayout_jax.dtypes import dtype_of_sum as dtype_of_sum
 from xlayout_jax.dtypes import is_mistaken as is_mistaken
 from xlayout_jax.gathering import automatic as automatic
+from xlayout_jax.gathering import compiled
 from xlayout_jax.gathering import constrained as constrained
 from xlayout_jax.gathering import gather as gather
 from xlayout_jax.mixed import Shardings, by_twin
@@ -155,7 +156,7 @@ def _mapped(parts: Step, sources: Shardings, targets: Shardings) -> Step:
         made: tuple[Any, ...] = mapped(*map(constrained, xs, sources))
         return made
 
-    return _looked_into(jax.jit(placed if is_explicit(mesh) else mapped))
+    return _looked_into(compiled(placed if is_explicit(mesh) else mapped, targets))
 
 
 def _looked_into(run: Step) -> Step:
@@ -243,7 +244,7 @@ def moved(source: NamedSharding, target: NamedSharding, /) -> Step:
             bits = constrained(constrained(pinned(x), *sources), *targets)
             return (unpinned(bits, x),)
 
-        return jax.jit(run)
+        return compiled(run, targets)
 
     return by_twin(make, (source,), (target,))
 
@@ -255,7 +256,8 @@ def redistributed(x: Any, sharding: NamedSharding, /) -> Any:
 
 @lru_cache(1024)
 def _redistribution(sharding: NamedSharding) -> Callable[[Any], Any]:
-    return jax.jit(lambda x: constrained(x, sharding))
+    run = compiled(lambda x: (constrained(x, sharding),), (sharding,))
+    return lambda x: run(x)[0]
 
 
 def cast(x: Any, dtype: Any, /) -> Any:

@@ -23,6 +23,7 @@ from xlayout_jax.transposes import Step, exchange_p, linear
 
 __all__ = [
     "automatic",
+    "compiled",
     "constrained",
     "gather",
     "gather_partial",
@@ -94,14 +95,14 @@ def _cast_and_moved(wire: _Wire, source: NamedSharding, target: NamedSharding) -
     def gather_of_parameters(x: Any) -> tuple[Any]:
         return (wire.there(x, both_ends),)
 
-    return jax.jit(gather_of_parameters)
+    return compiled(gather_of_parameters, (target,))
 
 
 def _reduced_and_moved(wire: _Wire, source: NamedSharding) -> Step:
     def scatter_of_gradients(g: Any) -> tuple[Any]:
         return (wire.back(g, lambda wide: constrained(wide, source)),)
 
-    return jax.jit(scatter_of_gradients)
+    return compiled(scatter_of_gradients, (source,))
 
 
 def gather_parts(
@@ -211,6 +212,16 @@ def constrained(x: Any, sharding: NamedSharding, /) -> Any:
     return made
 
 
+def compiled(run: Step, targets: Shardings, /) -> Step:
+    """`run` as a program whose results lie as `targets` say, as do those of no elements.
+
+    A constraint inside a program does not do for these: XLA drops it.
+    """
+    if targets[0].mesh.explicit_axes:  # where the type of an array tells how it lies
+        return jax.jit(run)
+    return jax.jit(run, out_shardings=tuple(targets))
+
+
 def _same(x: Any) -> tuple[Any]:
     return (x,)
 
@@ -229,7 +240,7 @@ def automatic(
 def _automatic(run: Callable[..., Sequence[Any]], targets: Shardings) -> Step:
     mesh = targets[0].mesh
     if not mesh.explicit_axes:
-        return jax.jit(lambda *xs: tuple(map(constrained, run(*xs), targets)))
+        return compiled(lambda *xs: tuple(map(constrained, run(*xs), targets)), targets)
 
     def placed(*xs: Any) -> tuple[Any, ...]:
         pairs = zip(run(*xs), targets, strict=True)

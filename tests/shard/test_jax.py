@@ -283,12 +283,6 @@ def test_a_dtype_that_is_none_is_refused() -> None:
             all_gather(put(values(), P("tp")), **{name: "bfloat17"})
 
 
-@pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
-def test_an_array_without_elements_lies_where_it_is_told(shape: tuple[int, int]) -> None:
-    to = NamedSharding(mesh(), P(None, "tp"))
-    assert reshard(put(np.ones(shape, np.float32), P("tp")), to).shape == shape
-
-
 def test_a_mesh_axis_that_is_not_there_is_refused() -> None:
     with pytest.raises(AxisError, match=r"^mesh_axis: 'pp'; the mesh \(dp=2 tp=4\) has dp, tp"):
         all_gather(put(values(), P("tp")), mesh_axis="pp")

@@ -94,6 +94,29 @@ def test_results_lie_as_they_are_told(name: str) -> None:
     assert made.sharding.is_equivalent_to(named(case.to), made.ndim)
 
 
+NOWHERE: dict[str, Callable[[Any, NamedSharding], Any]] = {
+    "reshard": xl.reshard,
+    "ours": lambda x, to: xl.matrix_transpose(x, out_sharding=to),
+    "XLA's": lambda x, to: xl.matrix_transpose(x, out_sharding=to, comm="native"),
+}
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("shape", [(0, 8), (8, 0)])
+@pytest.mark.parametrize("name", NOWHERE)
+def test_results_of_no_elements_lie_as_they_are_told(
+    name: str, shape: tuple[int, int], kind: AxisType
+) -> None:
+    on = mesh(kind)
+    to = NamedSharding(on, P("tp"))
+    x = jax.device_put(np.ones(shape, np.float32), NamedSharding(on, P(None, "dp")))
+    made = NOWHERE[name](x, to)
+    assert made.size == 0
+    assert made.sharding.is_equivalent_to(to, 2)
+    cut = jax.device_put(np.ones(shape, np.float32), NamedSharding(on, P(("tp", "dp"))))
+    assert xl.all_gather(cut, mesh_axis="dp").sharding.is_equivalent_to(to, 2)
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_gradients_are_those_of_one_device(name: str) -> None:
     case = Case(name)
