@@ -241,7 +241,7 @@ def _mesh(text: str | None) -> Any:
     """Return the mesh of a text such as "fsdp=4,tp=8"."""
     from xlayout.shard import Mesh
 
-    sizes = {} if text is None else _sizes(text.split(","), such="tp=8")
+    sizes = {} if text is None else _sizes([*map(str.strip, text.split(","))], such="tp=8")
     return Mesh(tuple(sizes.values()), tuple(sizes)) if sizes else None
 
 

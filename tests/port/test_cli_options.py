@@ -26,7 +26,7 @@ ODD = {
     "exact": False,
 }
 ODDLY = ["--family", "llama", "--dtype", "float32", "--max-ram", "1MB", "--lossy"]
-ODDLY += ["--mesh", "fsdp=2,tp=4"]
+ODDLY += ["--mesh", "fsdp=2, tp=4"]
 CALLS: list[tuple[list[str], Call]] = [
     (["inspect", "a"], ("inspect", (A,), {"family": None})),
     (["inspect", "a", "--family", "llama"], ("inspect", (A,), {"family": "llama"})),
