@@ -15,6 +15,7 @@ enum {
     LONG_ENOUGH = 256,     /* bytes of a loop from which such a side needs no other */
     SHORT_ZIP = 16,        /* bytes of a row of pairs, fours or eights up to which it is best taken for a transpose */
     SHORTEST = 4,          /* bytes that have to be contiguous on either side */
+    FEWEST = 256,          /* elements of its rows and columns: a tile of fewer costs more than plain loops */
 };
 
 static bool has_loop(const Side *side, int k)
@@ -57,32 +58,44 @@ static void extend(const Copy *c, Side *side, const Side *other, bool out, int64
 
 static void reset_sides(Copy *c) { c->rows = (Side){1, {c->rank - 1}}, c->columns = (Side){1, {c->along}}; }
 
-/* Contiguous bytes of a side, together with the loops of the other one that continue it. */
-static int64_t contiguous_with(const Copy *c, const Side *side, const Side *other, bool out)
+/* Contiguous bytes of a side, together with the loops of the other one that continue it: in their order there, or in
+ * any. */
+static int64_t contiguous_with(const Copy *c, const Side *side, const Side *other, bool out, bool any_order)
 {
     int64_t bytes = bytes_of_side(c, side);
     for (int j = 0; j < other->count; j++) {
         const Loop *loop = &c->loop[other->loop[j]];
-        if ((out ? loop->out : loop->in) != bytes) break;
-        bytes *= loop->n;
+        if ((out ? loop->out : loop->in) == bytes) {
+            bytes *= loop->n;
+            if (any_order) j = -1;
+        } else if (!any_order) {
+            break;
+        }
     }
     return bytes;
 }
 
-/* Whether `enough` bytes are contiguous on both sides. A loop that continues both of them goes to the first. */
-static bool extend_both(Copy *c, bool rows_first, int64_t enough)
+static int64_t elements_of_sides(const Copy *c)
+{
+    return bytes_of_side(c, &c->rows) / c->width * (bytes_of_side(c, &c->columns) / c->width);
+}
+
+/* Whether `enough` bytes are contiguous on both sides, which are large enough for tiles of their own. A loop that
+ * continues both of them goes to the first. */
+static bool extend_both(Copy *c, bool rows_first, int64_t enough, bool any_order)
 {
     Side *rows = &c->rows, *columns = &c->columns;
     reset_sides(c);
     if (rows_first) extend(c, rows, columns, true, enough);
     extend(c, columns, rows, false, enough);
     extend(c, rows, columns, true, enough);
-    if (contiguous_with(c, rows, columns, true) < enough || contiguous_with(c, columns, rows, false) < enough)
+    if (contiguous_with(c, rows, columns, true, any_order) < enough ||
+        contiguous_with(c, columns, rows, false, any_order) < enough)
         return false;
     const int64_t least = COMPOUND_LEAST * c->width;
     extend(c, rows, columns, true, max(COMPOUND_ROW, least / bytes_of_side(c, columns)));
     extend(c, columns, rows, false, max(COMPOUND_COLUMN, least / bytes_of_side(c, rows)));
-    return true;
+    return elements_of_sides(c) >= FEWEST;
 }
 
 /* Whether its kernel would get rows of a few bytes, each in a box of its own. */
@@ -93,12 +106,13 @@ static bool is_short_zip(const Copy *c)
 }
 
 /* Finds the loops of rows and columns: several of them only if a line is then contiguous on both sides, or half a
- * line, and so on. */
+ * line, and so on; if possible by loops in the order in which the stage has them. */
 static void find_sides(Copy *c)
 {
     const bool turned = c->kind == TRANSPOSE || is_short_zip(c);
-    for (int64_t enough = LINE; turned && enough >= SHORTEST; enough /= 2)
-        if (extend_both(c, true, enough) || extend_both(c, false, enough)) return;
+    for (int any_order = 0; turned && any_order < 2; any_order++)
+        for (int64_t enough = LINE; enough >= SHORTEST; enough /= 2)
+            if (extend_both(c, true, enough, any_order) || extend_both(c, false, enough, any_order)) return;
     reset_sides(c);
 }
 
