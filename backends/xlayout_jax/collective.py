@@ -185,10 +185,31 @@ def on_parts(
         if packs is None:
             return _choose(names, unpacks, parts)
         (buffer,) = _choose(names, packs, parts)
-        received = unpinned(_exchanged(pinned(buffer), exchange, names), buffer)
+        received = _sent(buffer, exchange, names)
         return _choose(names, unpacks, (received, *parts))
 
     return run
+
+
+def _sent(buffer: Any, exchange: Exchange, names: tuple[str, ...]) -> Any:
+    """What a rank receives; narrow floats travel as integers, which have no derivative."""
+
+    def there(x: Any) -> tuple[Any]:
+        return (unpinned(_exchanged(pinned(x), exchange, names), x),)
+
+    def back(g: Any) -> tuple[Any]:
+        if exchange[0] == "all_gather":  # what went to many is summed
+            return (lax.psum_scatter(g, exchange[1], tiled=True),)  # type: ignore[no-untyped-call]
+        return (_sent(g, _reversed(exchange), names),)
+
+    return linear(there, back, (buffer,))[0]
+
+
+def _reversed(exchange: Exchange) -> Exchange:
+    """The way back of permutations; an all-to-all is its own."""
+    if isinstance(exchange[0], str):
+        return exchange
+    return tuple((width, tuple((to, of) for of, to in pairs)) for width, pairs in exchange)
 
 
 def _exchanged(buffer: Any, exchange: Exchange, names: tuple[str, ...]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import jax
@@ -101,6 +102,37 @@ def test_a_step_inside_shard_map_is_batched() -> None:
     for make in (lambda f: f, jax.grad, jax.hessian):
         made, wanted = (jax.vmap(make(f), in_axes=(0, None)) for f in (step, plain))
         np.testing.assert_allclose(jax.jit(made)(batch, weight), wanted(batch, weight), rtol=1e-6)
+
+
+@pytest.mark.parametrize("cast", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "dst", "sent"),
+    [
+        ("bfloat16", P(), {"all_gather"}),
+        ("float16", P(None, "tp"), {"all_to_all"}),
+        ("float8_e5m2", P("dp"), {"collective_permute"}),
+    ],
+)
+def test_narrow_floats_have_gradients_inside_shard_map(
+    dtype: str, dst: P, sent: set[str], cast: bool
+) -> None:
+    """They travel as integers, of which JAX knows no derivative."""
+    values, own = np.arange(64).reshape(8, 8) % 4 + 1, np.float32 if cast else dtype
+    x, weight = jnp.asarray(values, own), np.asarray(values.T, own)
+
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh(), in_specs=P("tp"), out_specs=dst, check_vma=False)
+    def moved(x: Any) -> Any:
+        return xl.reshard(x, dst, in_sharding=P("tp"), dtype=dtype)
+
+    assert xl.wire_bytes(moved, x).keys() == sent
+    made, back = jax.vjp(moved, x)
+    (gradient,) = back(weight.astype(dtype))
+    assert made.dtype == dtype
+    assert gradient.dtype == x.dtype
+    assert np.array_equal(made, values)
+    assert np.array_equal(gradient, values.T)
+    assert np.array_equal(jax.jvp(moved, (x,), (weight,))[1], values.T)
 
 
 @pytest.mark.parametrize("spec", [P(), P("dp")])
