@@ -99,7 +99,7 @@ def is_sharded(x: Any, /) -> bool | None:
     if is_batched(x) and not any(sharding.spec.partitions):
         return None  # one of a batch, whole: only the batch may be cut, which ops leave alone
     known = is_explicit(sharding.mesh) and is_settled(sharding)
-    return True if known and _needs_plan(sharding) else None
+    return _needs_plan(sharding) if known else None
 
 
 def _needs_plan(sharding: NamedSharding) -> bool:

@@ -74,8 +74,13 @@ def sharding_of(x: Any, /) -> NamedSharding:
 
 
 def replicated_beside(x: Any, many: Any, /) -> Any | None:
-    """`x` on every device of another array's mesh; None where JAX would not put it there either."""
+    """`x` on every device of another array's mesh; None where JAX would not put it there either.
+
+    On a mesh of one device `x` may be whole beside an array that is cut; it then stays as it is.
+    """
     held = primal(x)
+    if is_tracer(held) or isinstance(getattr(held, "sharding", None), NamedSharding):
+        return x
     if isinstance(held, jax.Array) and held.committed:
         return None
     whole: Any = PartitionSpec

@@ -46,6 +46,22 @@ def test_an_axis_that_is_cut_is_taken_apart(name: str, comm: Any) -> None:
     np.testing.assert_array_equal(gradient, 2 * values())
 
 
+@pytest.mark.parametrize("comm", ["auto", "native"])
+@pytest.mark.parametrize("specs", [(P(), P("tp")), (P(None, "tp"), P())])
+def test_one_array_may_be_cut_and_another_whole(specs: tuple[P, P], comm: Any) -> None:
+    def stack(*xs: Any) -> Any:
+        return xl.stack(xs, comm=comm)
+
+    def loss(*xs: Any) -> Any:
+        return (stack(*xs) ** 2).sum()
+
+    xs = tuple(map(put, specs))
+    for run in (stack, stack, jax.jit(stack)):
+        np.testing.assert_array_equal(run(*xs), np.stack([values()] * 2))
+    for back in (jax.grad(loss, (0, 1)), jax.jit(jax.grad(loss, (0, 1)))):
+        np.testing.assert_array_equal(back(*xs), [2 * values()] * 2)
+
+
 def test_no_key_tells_it_from_a_plain_array(monkeypatch: pytest.MonkeyPatch) -> None:
     """If no platform has two devices, a cached call is found whatever the array's sharding."""
     monkeypatch.setattr(xlayout_jax, "backends", dict)
