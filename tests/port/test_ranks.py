@@ -227,7 +227,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Mesh((7,), ("fsdp",)),
             "maxtext",
             "mesh: fsdp=7; params/params/token_embedder/embedding: the parts of ranks would not be "
-            "boxes of one shape, as JAX cuts",
+            "boxes of one shape, as JAX cuts; wanted numbers of ranks that divide (320, 96) evenly",
         ),
     ],
 )

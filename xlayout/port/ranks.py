@@ -98,7 +98,12 @@ def _part(held: Held) -> tuple[int, ...]:
     """Return the shape of what every rank holds, if it is one box of the same shape for all."""
     shapes = {tuple(map(extent, boxes)) for boxes in held}
     if len(shapes) > 1 or len(next(iter(shapes))) != 1:
-        raise SizeError("the parts of ranks would not be boxes of one shape, as JAX cuts")
+        axes = zip(*itertools.chain(*held), strict=True)
+        whole = tuple(max(stop for _, stop in cuts) for cuts in axes)
+        raise SizeError(
+            "the parts of ranks would not be boxes of one shape, as JAX cuts; wanted numbers of "
+            f"ranks that divide {whole} evenly"
+        )
     return shapes.pop()[0]
 
 
