@@ -33,7 +33,13 @@ def dtype_named(given: Any, argument: str = "dtype", /) -> Any:
 
 
 def dtype_of_sum(asked: Any, dtype: Any, /) -> Any:
-    """The dtype in which gradients are summed: as asked, but float64 and complex stay as wide."""
+    """The dtype in which gradients are summed: as asked, but float64 and complex stay as wide.
+
+    Raises:
+        TypeError: for one that holds no gradients.
+    """
+    if not jnp.issubdtype(asked, jnp.inexact):
+        raise TypeError(f"reduce_dtype: {asked}; wanted a dtype of floats, which gradients are")
     kept = any(jnp.issubdtype(dtype, kind) for kind in (jnp.complexfloating, jnp.float64))
     return jnp.promote_types(asked, dtype) if kept else asked
 

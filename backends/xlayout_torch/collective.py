@@ -195,7 +195,13 @@ def dtype_named(given: Any, argument: str = "dtype", /) -> torch.dtype:
 
 
 def dtype_of_sum(asked: Any, dtype: Any, /) -> Any:
-    """The dtype in which gradients are summed: as asked, but float64 and complex stay as wide."""
+    """The dtype in which gradients are summed: as asked, but float64 and complex stay as wide.
+
+    Raises:
+        TypeError: for one that holds no gradients.
+    """
+    if not (asked.is_floating_point or asked.is_complex):
+        raise TypeError(f"reduce_dtype: {asked}; wanted a dtype of floats, which gradients are")
     kept = dtype.is_complex or dtype == torch.float64
     return torch.promote_types(asked, dtype) if kept else asked
 

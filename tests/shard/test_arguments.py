@@ -15,6 +15,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
+import xlayout.jax
 from xlayout.lower.calls import Comm
 from xlayout.shard import Mesh, Sharding, Split, plan_reshard
 
@@ -220,6 +221,19 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an axis that the array has not": (
         lambda: plan_reshard(EIGHT, ROWS, Sharding(ROWS.mesh, (None, "tp"))), xl.ShapeError,
         "shape: (8,) has 1 axes; the sharding (-, tp) on tp=4 cuts more"),
+    "parts of unequal size, left to XLA": (
+        lambda: xl.pad(eight(), to=9, comm="native", out_sharding=P("tp")), xl.LayoutError,
+        "out_sharding: (tp) on tp=4 of (9,) in JAX, which holds equal parts only; pad the array "
+        "until it divides (xlayout.pad)"),
+    "gradients in a dtype that holds none": (
+        lambda: xl.all_gather(eight(), reduce_dtype="int32"), TypeError,
+        "reduce_dtype: int32; wanted a dtype of floats, which gradients are"),
+    "a number as a mesh axis of parameters": (
+        lambda: xlayout.jax.all_gather(eight(), 3), xl.LayoutError,  # type: ignore[arg-type]
+        "mesh_axis: 3; the mesh of x has tp"),
+    "no mesh axis of parameters": (
+        lambda: xlayout.jax.all_gather(eight(), ()), xl.LayoutError,
+        "mesh_axis: (); wanted at least one"),
     "no function": (
         lambda: xl.wire_bytes(3, eight()), TypeError,  # type: ignore[arg-type]
         "fn: 3; wanted a function, called as fn(*args)"),

@@ -110,6 +110,9 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "a dtype to sum in that is none": (
         lambda x: xl.all_gather(x, reduce_dtype=32), TypeError,
         "reduce_dtype: 32; wanted a torch.dtype or its name"),
+    "a dtype to sum in that holds no gradients": (
+        lambda x: xl.all_gather(x, reduce_dtype="int64"), TypeError,
+        "reduce_dtype: torch.int64; wanted a dtype of floats, which gradients are"),
     "a layout of other shapes": (
         lambda x: xl.reshard(x, ROWS, layout=xl.Layout.identity((3, 8))), ShapeError,
         "x: an array of shape (12, 8); the layout takes (3, 8)"),

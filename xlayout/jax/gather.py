@@ -52,8 +52,9 @@ def all_gather(
 
     Raises:
         ShardingError: on automatic axes, where the compiler would sum the gradient.
-        AxisError: for a mesh axis or an array axis that does not exist.
-        TypeError: for a dtype of 64 bits while they are disabled in JAX.
+        AxisError: for a mesh axis or an array axis that does not exist, or no mesh axis at all.
+        TypeError: for a dtype of 64 bits while they are disabled in JAX, and a `reduce_dtype` that
+            holds no gradients.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
@@ -66,13 +67,15 @@ def all_gather(
     dtype('float32')
     """
     one_of("wire", wire, get_args(Wire))
-    names = (mesh_axis,) if isinstance(mesh_axis, str) else tuple(mesh_axis)
+    names = tuple(mesh_axis) if isinstance(mesh_axis, (tuple, list)) else (mesh_axis,)
     collective, own = backend_module("jax", "collective"), backend_module("jax", "gathering")
     dtype = x.dtype if dtype is None else collective.dtype_named(dtype)
     asked = collective.dtype_named(reduce_dtype, "reduce_dtype")
     dtypes = dtype, collective.dtype_of_sum(asked, dtype)
     mesh = jax.typeof(x).sharding.mesh
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    if not names:
+        raise AxisError(f"mesh_axis: {mesh_axis!r}; wanted at least one")
     for name in names:
         if name not in kinds:
             there = ", ".join(map(str, kinds)) or "no axes"

@@ -111,7 +111,7 @@ def all_gather(
 
     Raises:
         TypeError: for an array that is not sharded, or whose sharding is unknown; for a dtype of 64
-            bits while they are disabled in JAX.
+            bits while they are disabled in JAX; for a `reduce_dtype` that holds no gradients.
         ValueError: for a jax.Array in host memory.
         AxisError: for a mesh axis that the mesh does not have.
 

@@ -55,7 +55,8 @@ def run_sharded(
 
     Raises:
         ShardingError: for "local" if something would have to move, or if the result has other axes
-            than the input and no evident sharding.
+            than the input and no evident sharding; for an `out_sharding` that the framework cannot
+            hold.
         ShapeError: for arrays of other shapes than the layout takes; for a `fill` that their dtype
             cannot hold.
         TypeError: for arrays that are not sharded, or whose sharding is unknown.
@@ -161,7 +162,7 @@ def _by_framework(
 
     run = _plain(layout, fill, repr(fill))
     xs = tuple(a.x for a in held)
-    several = run(*xs) if dst is None else by_framework(run, xs, held[0], dst)
+    several = run(*xs) if dst is None else by_framework(run, xs, held[0], dst, layout.out_shapes)
     return several if len(several) > 1 else several[0]
 
 

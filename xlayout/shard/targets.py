@@ -144,6 +144,11 @@ def can_hold(held: ShardedArray, sharding: Sharding, shape: Shape) -> bool:
         return False
     if held.framework == "torch":
         return not any(s.segments and len(sharding.axes(k)) > 1 for k, s in sharding.splits)
+    return _divides(sharding, shape)
+
+
+def _divides(sharding: Sharding, shape: Shape) -> bool:
+    """Whether all parts are equal."""
     return all(n % math.prod(sharding.counts(axis)) == 0 for axis, n in enumerate(shape))
 
 
@@ -157,9 +162,20 @@ def by_framework(
     xs: Sequence[Any],
     held: ShardedArray,
     dst: Sequence[Sharding],
+    shapes: Sequence[Shape],
 ) -> tuple[Any, ...]:
-    """The results of `run` by the framework's own ops, in these shardings."""
+    """The results of `run`, of these shapes, by the framework's own ops, in these shardings.
+
+    Raises:
+        ShardingError: for parts of unequal size in JAX, which would silently choose others.
+    """
     framework = backend_module(held.framework, "collective")
+    for sharding, shape in zip(dst, shapes, strict=True):
+        if held.framework == "jax" and not _divides(sharding, shape):
+            raise ShardingError(
+                f"out_sharding: {sharding} of {shape} in JAX, which holds equal parts only; pad "
+                "the array until it divides (xlayout.pad)"
+            )
     to = tuple(held.native(sharding) for sharding in dst)
     if not chooses(held):
         made: tuple[Any, ...] = framework.automatic(run, to)(*xs)
