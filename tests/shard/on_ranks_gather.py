@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.multiprocessing.reductions import StorageWeakRef
 
 import xlayout as xl
+from tests.shard.compilers import Aot
 from tests.shard.on_ranks import device_mesh, dtensor, partial
 from xlayout import Mesh, Sharding
 from xlayout_torch import transport
@@ -37,6 +38,17 @@ def named(rank: int, x: np.ndarray, src: Sharding, axes: Any) -> bool:
     """Whether a gather along these mesh axes, which are all, has the elements of the array."""
     whole = xl.all_gather(dtensor(rank, x, src), mesh_axis=axes)
     return torch.equal(whole.to_local(), torch.from_numpy(x))
+
+
+def columns(
+    rank: int, x: np.ndarray, src: Sharding, compiled: bool
+) -> tuple[bool, tuple[int, ...]]:
+    """Whether what was gathered is flattened correctly, and the strides of the local tensor."""
+    torch._dynamo.reset()
+    gather = torch.compile(xl.all_gather, backend=Aot(), fullgraph=True, disable=not compiled)
+    whole = gather(dtensor(rank, x, src))
+    flat = whole.reshape(-1).to_local()
+    return torch.equal(flat, torch.from_numpy(x).flatten()), whole.to_local().stride()
 
 
 def _bits(x: torch.Tensor) -> torch.Tensor:

@@ -79,6 +79,14 @@ def test_mesh_axes_may_be_named_in_any_order_and_twice(ranks: Pool, spec: Any, a
     assert all(ranks(on_ranks_gather.named, x, Sharding(GRID, spec), axes))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_is_gathered_from_single_columns_is_row_major_as_its_dtensor_says(
+    ranks: Pool, compiled: bool
+) -> None:
+    x = np.arange(24.0).reshape(6, 4)
+    assert ranks(on_ranks_gather.columns, x, COLUMNS, compiled) == [(True, (4, 1))] * 4
+
+
 @pytest.mark.parametrize(("dtype", "part"), [("bfloat16", 2), ("float8_e4m3fn", 4)])
 def test_the_wire_carries_half_or_a_quarter(ranks: Pool, dtype: str, part: int) -> None:
     x = values((16, 8))

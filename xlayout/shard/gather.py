@@ -94,7 +94,7 @@ def _along(part: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -
         return run_part(plan, [part], rank, mesh)[0]
     axes = [plan.src[0].mesh.axis(name) for name in gone]
     flat = backend_module("torch", "transport").gather(part.reshape(-1), mesh, axes)
-    return rows(flat, copy=None)
+    return rows(flat, copy=None).contiguous()  # single columns are a view of the rows: transposed
 
 
 def _back(whole: Any, plan: Plan, gone: tuple[str, ...], rank: int, mesh: Any) -> Any:
