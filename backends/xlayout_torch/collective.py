@@ -79,15 +79,22 @@ def local(x: Any, /) -> torch.Tensor:
     return part
 
 
-def whole(part: Any, mesh: DeviceMesh, placements: Sequence[Placement], shape: Any, /) -> DTensor:
-    """The DTensor of which `part` is this rank's."""
+def whole(
+    part: Any,
+    mesh: DeviceMesh,
+    placements: Sequence[Placement],
+    shape: Any,
+    major_to_minor: Sequence[int] | None = None,
+    /,
+) -> DTensor:
+    """The DTensor of which `part` is this rank's; row-major where no order is told, as `part`."""
     return DTensor.from_local(
         part,
         mesh,
         placements,
         run_check=False,
         shape=torch.Size(shape),
-        stride=dense_strides(shape),
+        stride=dense_strides(shape, major_to_minor),
     )
 
 

@@ -25,8 +25,12 @@ def offer_global(x: Any, /) -> Offer:
 def adopt_global(
     local: Any, mesh: DeviceMesh, placements: Sequence[Any], shape: Sequence[int], /
 ) -> DTensor:
-    """The DTensor of which `local` is this rank's shard."""
-    return whole(adopt(local, copy=False), mesh, placements, shape)
+    """The DTensor of which `local` is this rank's shard, in the order of axes that this has."""
+    part = adopt(local, copy=False)
+    order: Sequence[int] = range(part.ndim)
+    if not part.is_contiguous():
+        order = sorted(order, key=part.stride, reverse=True)
+    return whole(part, mesh, placements, shape, order)
 
 
 def processes(mesh: DeviceMesh, /) -> list[Any]:

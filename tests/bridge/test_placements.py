@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import pytest
 import torch
+from jax.experimental.layout import Format, Layout
 from jax.sharding import NamedSharding, PartitionSpec
 from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 
@@ -34,6 +35,14 @@ def test_only_a_jax_array_becomes_a_dtensor_and_only_on_torchs_mesh(one_rank: An
     a = jax.device_put(jax.numpy.ones(16), NamedSharding(mesh, PartitionSpec("tp")))
     with pytest.raises(TypeError, match="device_mesh: Mesh; wanted a DeviceMesh"):
         jax_to_dtensor(a, mesh)
+
+
+def test_a_dtensor_has_its_axes_in_the_order_in_which_they_lie_in_memory(one_rank: Any) -> None:
+    mesh = jax.sharding.Mesh(jax.devices()[:1], ("dp",))
+    columns = Format(Layout((1, 0)), NamedSharding(mesh, PartitionSpec("dp")))
+    x = jax_to_dtensor(jax.device_put(jax.numpy.arange(6.0).reshape(2, 3), columns), one_rank)
+    assert (x.stride(), x.to_local().stride()) == ((1, 2), (1, 2))
+    assert x.reshape(6).to_local().tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_partial_sums_are_refused_before_anything_is_shared(one_rank: Any) -> None:
