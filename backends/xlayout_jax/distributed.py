@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -29,39 +29,37 @@ def devices_of(sharding: Any, shape: tuple[int, ...], /) -> list[Any]:
     return list(sharding.addressable_devices_indices_map(shape))
 
 
-def assemble(offers: Mapping[Any, Any], sharding: Any, shape: tuple[int, ...], /) -> jax.Array:
-    """One array out of the shards offered for each device, in their memory."""
+def adopt_part(
+    offered: Any, device: Any, sharding: Any, shape: tuple[int, ...], copying: str, /
+) -> jax.Array:
+    """The part of a device, in the memory that was offered; `copying` would make it fit."""
     wanted = sharding.shard_shape(shape)
-    dtypes = {offered.dtype for offered in offers.values()}
+    if tuple(offered.shape) != wanted:
+        raise ValueError(
+            f"shape {tuple(offered.shape)}; {sharding} cuts {shape} into {wanted}: "
+            "wanted parts of that shape"
+        )
+    # Row-major without exception: over shards of different memory orders jit computes garbage.
+    if why := obstacle(offered, "row_major"):
+        raise BufferError(
+            f"{offered.dtype}{list(offered.shape)} cannot be shared: {why}; "
+            f"wanted memory as a copy has it, by {copying}"
+        )
+    return adopt(offered, copy=False, device=device)
+
+
+def bind(parts: Sequence[jax.Array], sharding: Any, shape: tuple[int, ...], /) -> jax.Array:
+    """One array out of the parts of this process's devices, in their memory."""
+    dtypes = {part.dtype.name for part in parts}
     if len(dtypes) > 1:
         raise TypeError(f"shards: dtypes {', '.join(sorted(dtypes))}; wanted one for all")
-    for device, offered in offers.items():
-        if tuple(offered.shape) != wanted:
-            raise ValueError(
-                f"shards[{device}]: shape {tuple(offered.shape)}; {sharding} cuts {shape} into "
-                f"{wanted}"
-            )
-    arrays = [_shared(offered, device) for device, offered in offers.items()]
-    for x in arrays:
-        if sharding.memory_kind not in (None, kind := x.sharding.memory_kind):
+    for part in parts:
+        if sharding.memory_kind not in (None, kind := part.sharding.memory_kind):
             raise ValueError(
                 f"sharding: memory kind {sharding.memory_kind!r}; the shards are in {kind!r} "
                 "memory: share them there, and jax.device_put the whole"
             )
-    return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
-
-
-def _shared(offered: Any, device: Any) -> jax.Array:
-    # Row-major without exception: over shards of different memory orders jit computes garbage.
-    if why := obstacle(offered, "row_major"):
-        raise BufferError(
-            f"shards[{device}]: {offered.dtype}{list(offered.shape)} cannot be shared: {why}; "
-            "wanted memory as a copy has it, by xlayout.to_jax(shard, copy=True)"
-        )
-    try:
-        return adopt(offered, copy=False, device=device)
-    except TypeError as error:
-        raise TypeError(f"shards[{device}]: {error}") from error
+    return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
 
 def split(x: Any, /) -> dict[Any, Offer]:
@@ -75,11 +73,9 @@ def offer_global(x: Any, /) -> Offer:
     """The one shard that this process holds of `x`."""
     shards = list(split(x).values())
     if not isinstance(x.sharding, NamedSharding):
-        raise ValueError(
-            f"a: sharded by {x.sharding}; wanted a NamedSharding, which names its axes"
-        )
+        raise ValueError(f"sharded by {x.sharding}; wanted a NamedSharding, which names its axes")
     if len(shards) != 1:
-        raise ValueError(f"a: {len(shards)} shards in this process; a DTensor has one a process")
+        raise ValueError(f"{len(shards)} shards in this process; a DTensor has one a process")
     return shards[0]
 
 
@@ -97,13 +93,15 @@ def mesh_of(processes: Sequence[Any], names: Sequence[str], /) -> Mesh:
     return Mesh(np.vectorize(devices.__getitem__, otypes=[object])(ranks), tuple(names))
 
 
-def adopt_global(local: Any, sharding: NamedSharding, shape: tuple[int, ...], /) -> jax.Array:
-    """The array of which `local` is this process's shard."""
+def adopt_global(
+    local: Any, sharding: NamedSharding, shape: tuple[int, ...], copying: str, /
+) -> jax.Array:
+    """The array of which `local` is this process's shard; `copying` would make it fit."""
     mine = devices_of(sharding, shape)
     if not mine:
         ranks = processes(sharding.mesh)
         raise ValueError(f"device_mesh: process {jax.process_index()} is not in {ranks}")
-    return assemble({mine[0]: local}, sharding, shape)
+    return bind([adopt_part(local, mine[0], sharding, shape, copying)], sharding, shape)
 
 
 def processes(mesh: Any, /) -> list[Any]:
@@ -114,8 +112,8 @@ def processes(mesh: Any, /) -> list[Any]:
 
 def _refuse_unsharded(x: Any) -> None:
     if is_tracer(x):
-        raise TypeError(f"a: {x.aval} is traced and has no shards yet; exchange it outside")
+        raise TypeError(f"{x.aval} is traced and has no shards yet; exchange it outside")
     if not isinstance(x, jax.Array):
-        raise TypeError(f"a: {type(x).__module__}.{type(x).__qualname__}; wanted a jax.Array")
+        raise TypeError(f"{type(x).__module__}.{type(x).__qualname__}; wanted a jax.Array")
     if x.is_deleted():
-        raise ValueError(f"a: jax.Array {x.dtype}{list(x.shape)} was deleted or donated")
+        raise ValueError(f"jax.Array {x.dtype}{list(x.shape)} was deleted or donated")

@@ -16,9 +16,9 @@ from xlayout_torch.placement import axis_names
 def offer_global(x: Any, /) -> Offer:
     """The local shard of a DTensor."""
     if not isinstance(x, DTensor):
-        raise TypeError(f"dt: expected a DTensor, got {type(x).__module__}.{type(x).__qualname__}")
+        raise TypeError(f"expected a DTensor, got {type(x).__module__}.{type(x).__qualname__}")
     if x.requires_grad:
-        raise TypeError("dt: requires grad, and JAX would not see its graph; pass dt.detach()")
+        raise TypeError("requires grad, and JAX would not see its graph; pass dt.detach()")
     return offer(x.to_local())
 
 

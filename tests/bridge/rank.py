@@ -68,8 +68,24 @@ def main(rank: int, torch_port: int, jax_port: int) -> None:
     check(init_device_mesh("cpu", (2,)), [Shard(0)])  # a mesh without names
 
     uneven = distribute_tensor(torch.ones(7, 2), flat, [Shard(0)])
-    with pytest.raises(ValueError, match="pad the array, JAX cuts evenly only"):
+    with pytest.raises(ValueError, match=r"^dt: .*; pad the array, JAX cuts evenly only"):
         dtensor_to_jax(uneven)
+    for part, why in (
+        (torch.arange(12.0).view(3, 4).t(), r"its strides \(1, 4\) are not row-major"),
+        (torch.arange(13.0)[1:], "its address is not a multiple of 64 bytes"),
+        (torch.ones(3, dtype=torch.complex64).conj(), "its conjugate bit is set"),
+    ):
+        x = DTensor.from_local(part, flat, [Shard(0)])
+        said = f"^dt: .* cannot be shared: {why}; .*, by (dt.clone.memory_format=torch.cont.*)$"
+        with pytest.raises(BufferError, match=said):
+            dtensor_to_jax(x)
+        (shard,) = dtensor_to_jax(x.clone(memory_format=torch.contiguous_format)).addressable_shards
+        assert np.array_equal(shard.data, part.resolve_conj())
+    short = DTensor.from_local(
+        torch.ones(3), flat, [Shard(0)], run_check=False, shape=(8,), stride=(1,)
+    )
+    with pytest.raises(ValueError, match=r"^dt: shape \(3,\); .* cuts \(8,\) into \(4,\): wanted"):
+        dtensor_to_jax(short)
     even = dtensor_to_jax(distribute_tensor(torch.ones(4), flat, [Shard(0)]))
     with pytest.raises(ValueError, match=r"the array is on axes \('dp',\) over processes"):
         jax_to_dtensor(even, two)

@@ -11,7 +11,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import NamedSharding, PartitionSpec
 from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 
-from xlayout.bridge import dtensor_to_jax, jax_to_dtensor
+from xlayout.bridge import dtensor_to_jax, jax_to_dtensor, jax_to_shards
 
 
 def test_a_dtensor_of_one_rank_needs_one_jax_device(one_rank: Any) -> None:
@@ -45,7 +45,22 @@ def test_a_dtensor_has_its_axes_in_the_order_in_which_they_lie_in_memory(one_ran
     assert x.reshape(6).to_local().tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_what_is_refused_is_named(one_rank: Any) -> None:
+    mesh = jax.sharding.Mesh(jax.devices()[:1], ("dp",))
+    a = jax.device_put(jax.numpy.ones(2, "int4"), NamedSharding(mesh, PartitionSpec("dp")))
+    for exchange in (jax_to_shards, lambda a: jax_to_dtensor(a, one_rank)):
+        with pytest.raises(TypeError, match=r"^a: jax.Array int4\[2\]: .*; cast it to int8, or "):
+            exchange(a)
+        with pytest.raises(
+            TypeError, match=r"^a: float8_e3m4 has no torch equivalent; cast it, or"
+        ):
+            exchange(a.astype("float8_e3m4"))
+    x = DTensor.from_local(torch.ones(4, device="meta"), one_rank, [Shard(0)])
+    with pytest.raises(TypeError, match=r"^dt: Tensor float32\[4\] on meta has no memory on cpu"):
+        dtensor_to_jax(x)
+
+
 def test_partial_sums_are_refused_before_anything_is_shared(one_rank: Any) -> None:
     x = DTensor.from_local(torch.ones(4), one_rank, [Partial()])
-    with pytest.raises(ValueError, match="its sums are not done, redistribute it"):
+    with pytest.raises(ValueError, match=r"^dt: .*; its sums are not done, redistribute it"):
         dtensor_to_jax(x)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from xlayout.algebra.shapes import a_type, as_shape
-from xlayout.bridge.offer import Offer, exchange_named, exchange_of
+from xlayout.bridge.offer import exchange_named, exchange_of
 from xlayout.errors import SizeError
 from xlayout.registry import backend_module
 
@@ -52,8 +53,13 @@ def shards_to_jax(
         shards = dict(zip(devices, shards, strict=True))
     if shards.keys() != set(devices):
         raise SizeError(f"shards: for {list(shards)}; wanted one for each of {devices}")
-    offers = {device: _offered(shards[device], device) for device in devices}
-    return jax.assemble(offers, sharding, shape)
+    parts = []
+    for device in devices:
+        with _about(f"shards[{device}]"):
+            offered = exchange_of(shards[device]).offer(shards[device])
+            copying = "xlayout.to_jax(shard, copy=True)"
+            parts.append(jax.adopt_part(offered, device, sharding, shape, copying))
+    return jax.bind(parts, sharding, shape)
 
 
 def jax_to_shards(a: Any, /) -> dict[Any, Any]:
@@ -76,7 +82,8 @@ def jax_to_shards(a: Any, /) -> dict[Any, Any]:
     """
     jax = backend_module("jax", "distributed")
     torch = exchange_named("torch")
-    return {device: torch.adopt(part, copy=False) for device, part in jax.split(a).items()}
+    with _about("a"):
+        return {device: torch.adopt(part, copy=False) for device, part in jax.split(a).items()}
 
 
 def dtensor_to_jax(dt: Any, /) -> Any:
@@ -106,10 +113,13 @@ def dtensor_to_jax(dt: Any, /) -> Any:
     from xlayout.shard.placement import from_torch, to_jax  # not needed on one device
 
     torch, jax = backend_module("torch", "distributed"), backend_module("jax", "distributed")
-    local = torch.offer_global(dt)
-    sharding = from_torch(dt.device_mesh, dt.placements, dt.ndim)
+    with _about("dt"):
+        local = torch.offer_global(dt)
+        sharding = from_torch(dt.device_mesh, dt.placements, dt.ndim)
     mesh = jax.mesh_of(torch.processes(dt.device_mesh), sharding.mesh.names)
-    return jax.adopt_global(local, to_jax(sharding, mesh), tuple(dt.shape))
+    with _about("dt"):
+        copying = "dt.clone(memory_format=torch.contiguous_format)"
+        return jax.adopt_global(local, to_jax(sharding, mesh), tuple(dt.shape), copying)
 
 
 def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
@@ -137,14 +147,18 @@ def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
     from xlayout.shard.placement import from_jax, to_torch
 
     torch, jax = backend_module("torch", "distributed"), backend_module("jax", "distributed")
-    local = jax.offer_global(a)
-    sharding = from_jax(a.sharding)
+    with _about("a"):
+        local = jax.offer_global(a)
+        sharding = from_jax(a.sharding)
     torch.refuse_another(device_mesh, sharding.mesh.names, jax.processes(a.sharding.mesh))
-    return torch.adopt_global(local, device_mesh, to_torch(sharding, device_mesh), a.shape)
+    with _about("a"):
+        return torch.adopt_global(local, device_mesh, to_torch(sharding, device_mesh), a.shape)
 
 
-def _offered(shard: Any, device: Any) -> Offer:
+@contextmanager
+def _about(argument: str) -> Iterator[None]:
+    """Errors in this context begin with the argument that they are about."""
     try:
-        return exchange_of(shard).offer(shard)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"shards[{device}]: {error}") from error
+        yield
+    except (TypeError, ValueError, BufferError) as error:
+        raise type(error)(f"{argument}: {error}") from error
