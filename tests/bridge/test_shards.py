@@ -176,6 +176,29 @@ def test_a_sharding_that_no_shards_can_lie_by_is_refused(mesh: Any) -> None:
     assert jax.device_put(whole, pinned).sharding == pinned
 
 
+def test_sums_that_are_not_done_have_no_shards() -> None:
+    mesh = jax.make_mesh((2, 4), ("dp", "tp"), axis_types=(AxisType.Explicit,) * 2)
+    unreduced: Any = NamedSharding(mesh, P("dp", unreduced={"tp"}))
+    said = r"P\('dp', unreduced=\{'tp'\}\): its sums are not done, .* by jax.sharding.reshard$"
+    with pytest.raises(ValueError, match="^sharding: " + said):
+        shards_to_jax([torch.ones(16)] * 8, unreduced, (32,))
+
+    @jax.jit
+    def summed(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.einsum("ij,j->i", x, y, out_sharding=unreduced)
+
+    a = summed(
+        *(
+            jax.device_put(jnp.ones(shape), NamedSharding(mesh, spec))
+            for shape, spec in (((32, 8), P("dp", "tp")), (8, P("tp")))
+        )
+    )
+    with pytest.raises(ValueError, match="^a: " + said):
+        jax_to_shards(a)
+    whole = jax.sharding.reshard(a, NamedSharding(mesh, P("dp")))
+    assert {tuple(t.tolist()) for t in jax_to_shards(whole).values()} == {(8.0,) * 16}
+
+
 def test_only_a_concrete_jax_array_has_shards() -> None:
     with pytest.raises(TypeError, match=r"a: torch.Tensor; wanted a jax.Array"):
         jax_to_shards(torch.ones(3))
