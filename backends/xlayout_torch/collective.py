@@ -94,7 +94,7 @@ def whole(
         placements,
         run_check=False,
         shape=torch.Size(shape),
-        stride=dense_strides(shape, major_to_minor),
+        stride=dense_strides([max(n, 1) for n in shape], major_to_minor),  # as torch counts
     )
 
 

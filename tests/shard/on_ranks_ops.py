@@ -92,7 +92,7 @@ def of_one_element(_rank: int, on: Mesh) -> list[str]:
 
 
 def of_no_elements(_rank: int, on: Mesh, comm: str, spec: Spec) -> list[bool]:
-    """Whether results are right where some arrays are empty, or all."""
+    """Whether results are right, and have torch's strides, where some arrays are empty, or all."""
     mesh, found = device_mesh(on), []
     for pattern, *shapes in (
         ("a b -> (a b)", (0, 4)),
@@ -105,7 +105,9 @@ def of_no_elements(_rank: int, on: Mesh, comm: str, spec: Spec) -> list[bool]:
         lies = [Sharding(on, spec[: x.ndim]).to_torch(mesh) for x in given]
         parts = [_distributed(x, mesh, at) for x, at in zip(given, lies, strict=True)]
         made = pytree.tree_leaves(xl.rearrange(parts, pattern, comm=comm))
-        found.append(_same(made, pytree.tree_leaves(xl.rearrange(given, pattern))))
+        wanted = pytree.tree_leaves(xl.rearrange(given, pattern))
+        strides = [y.stride() for y in made] == [y.stride() for y in wanted]
+        found.append(_same(made, wanted) and strides)
     return found
 
 
