@@ -23,6 +23,7 @@ __all__ = [
     "of_dtypes",
     "of_no_elements",
     "of_one_element",
+    "of_other_axes",
     "of_segments",
     "of_uneven",
     "out_of_order",
@@ -182,6 +183,15 @@ def of_segments(rank: int, on: Mesh) -> bool:
     given = [dtensor(rank, rows[0], Sharding(on, ("tp",))), dtensor(rank, rows[1], fused)]
     made = xl.reshard(xl.stack(given), Sharding(on, ())).to_local().numpy()
     return np.array_equal(made, np.stack(rows))
+
+
+def of_other_axes(rank: int, on: Mesh, parts: int, size: int, pattern: str) -> bool:
+    """Whether an array that is cut in segments is regrouped correctly."""
+    x = np.arange(float(size))
+    given = dtensor(rank, x, Sharding(on, ("tp",), splits={0: Split(segments=parts)}))
+    made, wanted = (xl.rearrange(y, pattern, a=4) for y in (given, x))
+    lies = Sharding.from_torch(made.device_mesh, made.placements, made.ndim)
+    return np.array_equal(made.to_local().numpy(), lies.layout(rank, wanted.shape)(wanted))
 
 
 def second_derivative(_rank: int, on: Mesh) -> bool:

@@ -77,6 +77,15 @@ def test_the_ranks_of_a_mesh_may_be_in_any_order(ranks: Pool, on: Mesh, order: A
     assert ranks(on_ranks_ops.out_of_order, on, order) == [True] * 4
 
 
+@pytest.mark.parametrize("on", [Mesh(4, "tp"), GRID], ids=str)
+@pytest.mark.parametrize(("parts", "size"), [(3, 48), (2, 8)])
+def test_segments_are_regrouped_which_torch_itself_mixes_up(
+    ranks: Pool, on: Mesh, parts: int, size: int
+) -> None:
+    for pattern in ("(a b) -> a b", "(a b) -> b a"):
+        assert ranks(on_ranks_ops.of_other_axes, on, parts, size, pattern) == [True] * 4
+
+
 def test_segments_may_be_cut_by_several_mesh_axes(ranks: Pool) -> None:
     assert ranks(on_ranks_ops.of_segments, GRID) == [True] * 4
 

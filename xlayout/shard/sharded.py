@@ -240,13 +240,14 @@ def _misread(x: ShardedArray) -> bool:
     """Whether the framework's own ops fail on an array, or mix up its parts.
 
     Torch's ops cannot regroup a cut axis of one element, and miscount the parts of an axis that
-    several mesh axes cut; they assume that ranks ascend; and they cannot send some dtypes. XLA
-    sends garbage for some.
+    several mesh axes cut, or that is cut in segments; they assume that ranks ascend; and they
+    cannot send some dtypes. XLA sends garbage for some.
     """
     if x.framework == "jax":
         return _is_mistaken(x)
     entries = zip(x.sharding.spec, x.shape, strict=False)
     miscounts = any(entry and (n == 1 or len(entry) > 1) for entry, n in entries)
+    miscounts |= any(split.segments for _, split in x.sharding.splits)
     torch = backend_module("torch", "collective")
     return miscounts or not torch.in_order(x.mesh) or not torch.is_carried(x.x.dtype)
 
