@@ -69,8 +69,9 @@ def is_carried(dtype: torch.dtype, /) -> bool:
 
 
 def describe_mesh(mesh: DeviceMesh, /) -> str:
-    """A mesh, for error messages."""
-    return str(mesh)
+    """A mesh, for error messages; two may differ in the order of their ranks alone."""
+    with _disable_current_modes():  # plain numbers, also while a compiler records
+        return f"{mesh} over ranks {mesh.mesh.tolist()}"
 
 
 def local(x: Any, /) -> torch.Tensor:

@@ -97,7 +97,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "out_sharding: a list of 2 for 1 results; wanted one for all, or one for each"),
     "what DTensor cannot say": (
         lambda x: xl.reshard(x, Sharding(TP, ("tp",), splits={0: Split(rule="balanced")})),
-        ShardingError, "axis 0: DTensor cuts as torch.chunk does, in equal segments at most, and "),
+        ShardingError, "to: axis 0: DTensor cuts as torch.chunk does, in equal segments at most, "),
+    "what DTensor cannot say of an op's result": (
+        lambda x: xl.interleave(x, out_sharding=Sharding(TP, ("tp",), splits={0: "balanced"})),
+        ShardingError, "out_sharding: axis 0: DTensor cuts as torch.chunk does, in equal segmen"),
     "segments that differ": (
         lambda x: xl.reshard(x, Sharding(TP, ("tp",), splits={0: Split(segments=(8, 4))})),
         ShardingError, "the nearest that it can say is Shard(0) of each segment as a tensor"),
@@ -151,7 +154,10 @@ def test_a_rank_outside_of_the_mesh_is_told_so() -> None:
 def test_tensors_on_meshes_of_other_orders_do_not_meet(x: DTensor) -> None:
     turned = DeviceMesh("cpu", torch.tensor([0, 2, 1, 3]), mesh_dim_names=("tp",))
     other = DTensor.from_local(torch.ones(3, 8), turned, [Shard(0)], run_check=False)
-    wanted = r"arrays: 0 lies on DeviceMesh\(.*, 1 on DeviceMesh\(.*; wanted one mesh, with its dev"
+    wanted = (
+        r"arrays: 0 lies on DeviceMesh\(.* over ranks \[0, 1, 2, 3\], 1 on DeviceMesh\(.* over "
+        r"ranks \[0, 2, 1, 3\]; wanted one mesh, with its devices in one order"
+    )
     with pytest.raises(ShardingError, match=wanted):
         xl.stack([x, other])
 

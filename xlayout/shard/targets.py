@@ -32,7 +32,8 @@ def target_of(held: ShardedArray, to: Any, ndim: int, name: str) -> Sharding:
 
     Raises:
         TypeError: for a value that is not a sharding.
-        ShardingError: for one on another mesh than the array's; errors name the argument.
+        ShardingError: for one on another mesh than the array's, or one that the framework cannot
+            express; errors name the argument.
     """
     if held.is_part:
         return on_manual_axes(to, held.mesh, name)
@@ -54,6 +55,10 @@ def target_of(held: ShardedArray, to: Any, ndim: int, name: str) -> Sharding:
         )
     if held.framework == "jax":
         check_order(held.x, held.mesh, sharding, name)
+    try:
+        held.native(sharding)
+    except ShardingError as error:
+        raise ShardingError(f"{name}: {error}") from error
     return sharding
 
 
