@@ -14,7 +14,7 @@ from torch.utils.dlpack import from_dlpack
 
 from xlayout_native.strided import dense_strides
 from xlayout_torch.lent import guarded
-from xlayout_torch.memory import PLAIN, begins_nowhere, dispatch_modes, jit_tracing
+from xlayout_torch.memory import PLAIN, as_bytes, begins_nowhere, dispatch_modes, jit_tracing
 
 _SHARED = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
@@ -85,6 +85,10 @@ class Offer:
     def bits(self) -> torch.Tensor:
         """The same memory as unsigned integers."""
         return self._memory.view(_BITS[self._memory.itemsize])
+
+    def values(self) -> torch.Tensor:
+        """The values as bytes, row-major and flat."""
+        return as_bytes(self._memory)
 
     def copied(self, *, host: bool = False) -> Offer:
         """The values in fresh row-major memory, complete when this returns on a CPU."""

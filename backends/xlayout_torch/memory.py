@@ -19,6 +19,7 @@ __all__ = [
     "WIDTHS",
     "addresses_of",
     "any_closed",
+    "as_bytes",
     "begins_nowhere",
     "count_write",
     "dispatch_modes",
@@ -195,6 +196,14 @@ def view_strides(x: Any, /) -> tuple[int, ...] | None:
     if x.requires_grad and grad_enabled() and meets_itself(_extent(x)):
         return None
     return tuple(x.stride())
+
+
+def as_bytes(x: torch.Tensor) -> torch.Tensor:
+    """The values of a tensor as bytes, row-major and flat; a view where that is possible."""
+    flat = x.resolve_conj().resolve_neg().flatten()
+    if flat.stride() != (1,):  # `contiguous` leaves one element whatever its stride is
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8)
 
 
 def count_write(xs: Sequence[Any]) -> None:

@@ -18,7 +18,7 @@ import torch.distributed._functional_collectives  # what the collectives make of
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._python_dispatch import _disable_current_modes
 
-from xlayout_torch.memory import PLAIN
+from xlayout_torch.memory import PLAIN, as_bytes
 from xlayout_torch.pairs import swap
 
 _ops = torch.ops._c10d_functional
@@ -35,7 +35,7 @@ def exchange(
     They travel as bytes, so every transport takes every dtype, and none is widened.
     """
     ranks, group = _everyone(mesh), _group_around(mesh)
-    bits, size = _bits(buffer), buffer.element_size()
+    bits, size = as_bytes(buffer), buffer.element_size()
     out, into = [n * size for n in sends], [n * size for n in receives]
     if _in_pairs(buffer, group):
         got = bits.new_empty(sum(into))
@@ -64,9 +64,9 @@ def gather(part: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torc
     if _in_pairs(part, group):
         ranks = _line(mesh, tuple(axes))
         rows = part.new_empty(len(ranks), part.numel())
-        _swap_rows([_bits(part)] * len(ranks), rows, ranks, group)
+        _swap_rows([as_bytes(part)] * len(ranks), rows, ranks, group)
         return rows.flatten()
-    made = part if part.dtype in _CARRIED else _bits(part)
+    made = part if part.dtype in _CARRIED else as_bytes(part)
     for axis in reversed(axes):
         order, group = _sorted(mesh, axis)
         gathered = _ops.all_gather_into_tensor(made, len(order), group.group_name)
@@ -97,7 +97,7 @@ def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /)
     if _in_pairs(rows, group):
         ranks = _line(mesh, tuple(axes))
         got = rows.new_empty(len(ranks), rows.numel() // len(ranks))
-        _swap_rows(_bits(rows).tensor_split(len(ranks)), got, ranks, group)
+        _swap_rows(as_bytes(rows).tensor_split(len(ranks)), got, ranks, group)
         total = got[0].clone()  # not a view that would keep all of them alive
         for row in got[1:]:
             total += row
@@ -190,14 +190,6 @@ def _in_pairs(x: torch.Tensor, group: Any) -> bool:
     if type(x) not in PLAIN or x.device.type != "cpu":  # not while a compiler records
         return False
     return bool(group._get_backend(x.device).name() == "gloo")
-
-
-def _bits(flat: torch.Tensor) -> torch.Tensor:
-    """A flat tensor as its bytes."""
-    flat = flat.resolve_conj().resolve_neg()
-    if flat.stride() != (1,):  # `contiguous` leaves one element whatever its stride is
-        flat = flat.clone(memory_format=torch.contiguous_format)
-    return flat.view(torch.uint8)
 
 
 def _cut(bits: torch.Tensor, sizes: list[int], ranks: Sequence[int]) -> dict[int, torch.Tensor]:

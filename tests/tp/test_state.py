@@ -167,6 +167,22 @@ def test_copies_of_small_numbers_are_compared(kind: str) -> None:
         merge(shards, made)
 
 
+def test_copies_need_not_be_in_one_piece(backend: Framework) -> None:
+    """Views of every other number, and of one column."""
+    shapes = {"mlp.up_proj.weight": (4, 2), "norm.weight": (3,), "gain.weight": (3, 1)}
+    made = plan(shapes, 2, rules="llama")
+    long, wide = backend.array(np.arange(6, dtype="f4")), backend.array(np.ones((3, 4), "f4"))
+    part = {
+        "mlp.up_proj.weight": backend.array(np.ones((2, 2), "f4")),
+        "norm.weight": long[::2],
+        "gain.weight": wide[:, :1],
+    }
+    merged = merge([part, part], made)
+    np.testing.assert_array_equal(backend.numpy(merged["norm.weight"]), [0, 2, 4])
+    with pytest.raises(ShapeError, match=r"shards\[1\]\['norm.weight'\]: differs from the copy"):
+        merge([part, {**part, "norm.weight": long[1::2]}], made)
+
+
 def test_parameters_that_are_trained_are_put_together() -> None:
     torch = pytest.importorskip("torch")
     shapes = {"mlp.up_proj.weight": (2, 2), "norm.weight": (2,)}

@@ -10,6 +10,7 @@ from xlayout.algebra.shapes import Shape, a_type, integer
 from xlayout.bridge import to_numpy
 from xlayout.errors import ShapeError, SizeError
 from xlayout.lower import call
+from xlayout.registry import backend_of, submodule
 from xlayout.shard.owners import whole
 from xlayout.tp.tree import flatten, unflatten
 from xlayout.tp.value import Placed, TensorPlan
@@ -136,15 +137,16 @@ def _run(layout: Layout, arrays: Sequence[Any], what: str, copy: bool | None) ->
 
 def _bits(x: Any) -> Any:
     """The bytes of an array, to compare NaNs, and dtypes that have no comparison."""
-    if callable(getattr(x, "detach", None)):
-        x = x.detach()
+    backend = backend_of(x, "")
+    if backend.name == "torch":  # where numpy need not be, nor have the dtype
+        return submodule(backend, "exchange").offer(x, detach=True).values()
     try:
         array = to_numpy(x)
     except TypeError:  # JAX's sub-byte dtypes, which come from ml_dtypes
         array = x.__array__()
     if array.dtype.hasobject:
         raise TypeError("they are objects of Python")
-    return array.reshape(-1).view("u1")
+    return array.ravel().view("u1")  # in one piece, which `reshape` would not make of it
 
 
 def check_plan(plan: Any) -> TensorPlan:
