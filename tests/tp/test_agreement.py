@@ -38,6 +38,15 @@ def test_a_number_of_heads_that_a_layer_shows_to_be_wrong_is_refused(
             plan(shapes, 2, rules="llama", config={"num_attention_heads": 8})
 
 
+def test_keys_without_features_agree_with_queries_without_them_alone() -> None:
+    config = {"num_attention_heads": 8, "num_key_value_heads": 4}
+    empty = attention(0, 0, 0, 0)
+    assert plan(empty, 2, rules="llama", config=config).elements(0) == 0
+    shapes = {"self_attn.q_proj.weight": (64, 4), "self_attn.k_proj.weight": (0, 4)}
+    with pytest.raises(ShardingError, match=r"make these of 0 features in 'self_attn.k_proj.weig"):
+        plan(shapes, 2, rules="llama", config=config)
+
+
 def test_a_layer_with_other_heads_than_the_rest_is_refused() -> None:
     usual = {f"layers.0.{k}": v for k, v in attention(64, 32, 32, 64).items()}
     other = {f"layers.1.{k}": v for k, v in attention(128, 32, 32, 128).items()}

@@ -45,7 +45,7 @@ def check_heads(placed: Mapping[str, Placed], numbers: Numbers) -> None:
         rows, queries = others[attention]["row"], others[attention]["column"]
         fitting = rows.values() or queries.values()
         agree = any(
-            size == other or (not rows and other % size == 0)
+            size == other or (not rows and size and other % size == 0)
             for size in found.values()
             for other in fitting
         )
