@@ -141,6 +141,13 @@ def test_a_config_without_numbers_is_refused_by_its_key(
         plan({"self_attn.q_proj.weight": (16, 4)}, 2, rules="llama", config=config)
 
 
+def test_a_layer_whose_weights_have_no_shape_yet_is_named() -> None:
+    torch = pytest.importorskip("torch")
+    text = r"^weights\['up_proj.weight'\]: a torch.nn.parameter.UninitializedParameter; wanted an"
+    with pytest.raises(TypeError, match=text):
+        plan(torch.nn.ModuleDict({"up_proj": torch.nn.LazyLinear(4)}), 2, rules="llama")
+
+
 def test_a_class_of_modules_is_no_module() -> None:
     with pytest.raises(TypeError, match="weights: a type; wanted a dict of names and arrays"):
         plan(Module, 2, rules="llama")

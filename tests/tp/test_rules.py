@@ -142,6 +142,9 @@ def test_a_config_names_its_preset(said: dict[str, Any], preset: str | None) -> 
         ([], ShardingError, "rules: there are none; leave them out for those of the config"),
         (7, TypeError, "rules: 7; wanted a list of Rule, or a dict of patterns to styles"),
         ([("mlp", "column")], TypeError, r"rules: \('mlp', 'column'\); wanted a Rule"),
+        ({Rule("a", "row")}, TypeError, r"rules: \{Rule\(.*\)\}; wanted a list of Rule, or a dict"),
+        ({3: "rowwise"}, TypeError, "rules: 3: 'rowwise'; wanted a pattern and the name of a styl"),
+        ({"a": ["x"]}, TypeError, r"rules: 'a': \['x'\]; wanted a pattern and the name of a style"),
         ([Rule("nowhere", "row")], ShardingError, "none of the 1 names a weight .* as 'a.weight'"),
         (
             None,

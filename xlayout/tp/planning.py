@@ -163,7 +163,7 @@ def _text_part(names: Mapping[str, Shape], config: Any) -> str | None:
 def _shape(name: str, x: Any) -> Shape:
     try:
         return as_shape(getattr(x, "shape", x), f"weights[{name!r}]")
-    except TypeError:
+    except (TypeError, RuntimeError):  # the latter for torch's parameters that have no shape yet
         raise TypeError(f"weights[{name!r}]: {a_type(x)}; wanted an array or its shape") from None
 
 

@@ -9,7 +9,7 @@ inside a head, or across the gate and up halves of a fused weight, gives wrong r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -179,8 +179,12 @@ def as_rules(given: Any) -> tuple[Rule, ...]:
         ShardingError: for a style that is not supported: half a plan would be wrong.
     """
     if isinstance(given, Mapping):
-        known = {*_STYLES, _OWN}
-        unknown = sorted({str(style) for style in given.values() if style not in known})
+        for pattern, style in given.items():
+            if not isinstance(pattern, str) or not isinstance(style, str):
+                raise TypeError(
+                    f"rules: {pattern!r}: {style!r}; wanted a pattern and the name of a style"
+                )
+        unknown = sorted({*given.values()} - {*_STYLES, _OWN})
         if unknown:
             raise ShardingError(
                 f"rules: styles {', '.join(map(repr, unknown))}; known are "
@@ -189,7 +193,7 @@ def as_rules(given: Any) -> tuple[Rule, ...]:
         return tuple(
             _from_style(pattern, style) for pattern, style in given.items() if style != _OWN
         )
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(given, str | Set) or not isinstance(given, Iterable):  # a set has no order
         raise TypeError(f"rules: {given!r}; wanted a list of Rule, or a dict of patterns to styles")
     rules = tuple(given)
     for rule in rules:
