@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,7 +12,15 @@ from tests.tp.on_ranks import mesh_of
 from xlayout import tp
 from xlayout.torch import clip_grad_norm_
 
-__all__ = ["clipped", "frozen", "narrow", "told", "turned", "weighted"]
+__all__ = [
+    "clipped",
+    "frozen",
+    "given",
+    "narrow",
+    "told",
+    "turned",
+    "weighted",
+]
 
 
 class Shift(nn.Module):
@@ -147,5 +156,36 @@ def told(_rank: int, ranks: int) -> None:
         x = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
         y = m["x"](x, torch.tensor([2, 0]), None, n=2)
         y.square().sum().backward()
+        seen.append((y, x.grad))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+class Packed(nn.Module):
+    """Two matrices in one module, which is given numbers inside something else."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.up = nn.Parameter(torch.randn(8, 4, dtype=dtype))
+        self.down = nn.Parameter(torch.randn(4, 8, dtype=dtype))
+
+    def forward(self, x: Any) -> torch.Tensor:
+        """The product with both."""
+        x = x["x"] if isinstance(x, dict) else x[0] if isinstance(x, tuple) else x
+        y: torch.Tensor = x @ self.up.T @ self.down.T
+        return y
+
+
+def given(_rank: int, ranks: int, kind: str) -> None:
+    """The gradient of the input is that of the whole, wherever the module finds it."""
+    dtype = torch.complex64 if kind == "complex" else torch.float32
+    whole = nn.ModuleDict({"x": Packed(dtype)})
+    rules = [tp.Rule("x", "sum"), tp.Rule("x.up", "column"), tp.Rule("x.down", "row")]
+    model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), rules=rules)
+    seen = []
+    for m in (whole, model):
+        x = torch.linspace(-1, 1, 12).reshape(3, 4).to(dtype).requires_grad_()
+        y = m["x"]({"tuple": (x, None), "dict": {"x": x, "n": 2}}.get(kind, x))
+        y.abs().square().sum().backward()
         seen.append((y, x.grad))
     torch.testing.assert_close(seen[1], seen[0])

@@ -132,6 +132,11 @@ def test_a_module_of_experts_is_told_more_than_its_input(two: Ranks) -> None:
     two(on_ranks_bias.told, 2)
 
 
+@pytest.mark.parametrize("kind", ["tuple", "dict", "complex"])
+def test_gradients_of_all_that_a_sum_is_given_are_summed(two: Ranks, kind: str) -> None:
+    two(on_ranks_bias.given, 2, kind)
+
+
 @pytest.mark.parametrize(
     ("case", "text"),
     [

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from xlayout.algebra.shapes import a_type, with_article
 from xlayout.errors import ShardingError
@@ -120,13 +121,12 @@ class Experts(Role):
 
     def run(self, module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
         """The module's outputs, summed, like the gradients of all its inputs."""
-        shared = {name: self._shared(x) for name, x in named.items()}
-        made = forward(*map(self._shared, given), **shared)
+        given, named = tree_map_only(torch.Tensor, self._shared, (given, named))
+        made = forward(*given, **named)
         return self.group.summed(_tensor(made, module))
 
-    def _shared(self, x: Any) -> Any:
-        tracked = isinstance(x, torch.Tensor) and x.is_floating_point()
-        return self.group.shared(x) if tracked else x
+    def _shared(self, x: torch.Tensor) -> torch.Tensor:
+        return self.group.shared(x) if x.is_floating_point() or x.is_complex() else x
 
 
 @dataclass(frozen=True, slots=True)
