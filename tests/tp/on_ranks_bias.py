@@ -20,6 +20,7 @@ __all__ = [
     "told",
     "turned",
     "weighted",
+    "without_numbers",
 ]
 
 
@@ -189,3 +190,18 @@ def given(_rank: int, ranks: int, kind: str) -> None:
         y.abs().square().sum().backward()
         seen.append((y, x.grad))
     torch.testing.assert_close(seen[1], seen[0])
+
+
+def without_numbers(_rank: int, ranks: int, norm_type: float) -> None:
+    """A bias of no features, which the first rank counts, changes nothing."""
+    torch.manual_seed(0)
+    whole = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4), nn.Linear(4, 0))
+    rules = [tp.Rule("0", "column"), tp.Rule("1", "row")]
+    model = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), rules=rules)
+    for m in (whole, model):
+        y = m[:2](torch.ones(3, 4))
+        (y.square().sum() + m[2](y).sum()).backward()
+    assert whole[2].bias.grad.numel() == 0
+    full = [x for x in whole.parameters() if x.numel()]  # torch's own fails with the others
+    expected = torch.nn.utils.clip_grad_norm_(full, 0.1, norm_type)
+    torch.testing.assert_close(clip_grad_norm_(model, 0.1, norm_type), expected)

@@ -210,6 +210,14 @@ def test_other_models_and_meshes_are_refused() -> None:
 
 
 @pytest.mark.parametrize("norm_type", [0, -1.0, float("nan"), "-inf"])
+def test_gradients_are_clipped_of_a_module() -> None:
+    """Torch's own function takes its parameters, which do not tell what several ranks hold."""
+    layer: Any = torch.nn.Linear(2, 2)
+    text = "^model: a generator; wanted the module itself, not its parameters$"
+    with pytest.raises(TypeError, match=text):
+        clip_grad_norm_(layer.parameters(), 1.0)
+
+
 def test_gradients_have_no_norm_of_these_powers(norm_type: float) -> None:
     text = f"^norm_type: {float(norm_type)}; wanted a number above 0, or infinity$"
     with pytest.raises(ShardingError, match=text):

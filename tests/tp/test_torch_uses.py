@@ -142,6 +142,12 @@ def test_gradients_of_all_that_a_sum_is_given_are_summed(two: Ranks, kind: str) 
     [
         ("more than linear", "model: 'x.weight' belongs to a Scaled, whose bias is to be added "
          "once; of layers with a bias only linear ones, with the forward of nn.Linear, can be cut "
+@pytest.mark.parametrize("norm_type", [2.0, "inf"])
+def test_a_gradient_without_numbers_counts_nothing(two: Ranks, norm_type: Any) -> None:
+    """It has no largest number, and the error of the first rank would leave the other waiting."""
+    two(on_ranks_bias.without_numbers, 2, norm_type)
+
+
          "by rows"),
         ("one weight more", "model: 'x.gain' is whole on every rank, in a layer that is cut: each "
          "would have a part of its gradient. Give a rule that cuts it, or Rule('x.gain', 'whole', "

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from xlayout.algebra.shapes import a_type
 from xlayout.errors import ShardingError
 from xlayout.torch.parallel.refusals import is_flat
 from xlayout.torch.parallel.roles import WithRole
@@ -30,6 +31,7 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
         The norm that the gradients of the whole model had.
 
     Raises:
+        TypeError: for something that is not a module, such as its parameters.
         ShardingError: for a model that is not on several ranks, or with the flat parameters of
             `FullyShardedDataParallel`, which do not tell where in a weight their parts lie. For a
             p up to 0, which makes no norm: that of two parts depends on how they are cut.
@@ -39,6 +41,8 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
     ...
     xlayout.errors.ShardingError: model: no layer of it is on several ranks; torch's own function...
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: {a_type(model)}; wanted the module itself, not its parameters")
     norm_type = float(norm_type)  # as torch's own, which takes "inf" too
     if not norm_type > 0:
         raise ShardingError(f"norm_type: {norm_type}; wanted a number above 0, or infinity")
@@ -55,7 +59,8 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
     wide = any(p.dtype == torch.float64 for p in model.parameters())
     dtype = torch.float64 if wide else torch.float32
     real = (g.abs() if g.is_complex() else g for g in _own(model, group.rank))
-    own = [torch.linalg.vector_norm(g.to(dtype), norm_type) for g in real]
+    # An empty one has no largest number, and an error of one rank would leave the others waiting.
+    own = [torch.linalg.vector_norm(g.to(dtype), norm_type) for g in real if g.numel()]
     zero = torch.zeros((), dtype=dtype, device=next(model.parameters()).device)
     mine = torch.linalg.vector_norm(torch.stack([zero, *own]), norm_type)
     norm: torch.Tensor = torch.linalg.vector_norm(group.all_gather(mine), norm_type)
