@@ -137,8 +137,9 @@ WHOLE_BETWEEN = [
 
 
 @pytest.mark.parametrize("rules", ["llama", WHOLE_BETWEEN], ids=["cut", "whole between"])
-def test_a_rank_may_have_no_features(two: Ranks, rules: Any) -> None:
-    two(on_ranks.narrow, 2, rules, 1, 1)
+@pytest.mark.parametrize("features", [1, 0])
+def test_a_rank_may_have_no_features(two: Ranks, rules: Any, features: int) -> None:
+    two(on_ranks.narrow, 2, rules, features, 1)
 
 
 @pytest.mark.parametrize("rules", ["llama", WHOLE_BETWEEN], ids=["cut", "whole between"])
@@ -209,7 +210,6 @@ def test_other_models_and_meshes_are_refused() -> None:
             tp.parallelize(model, mesh)
 
 
-@pytest.mark.parametrize("norm_type", [0, -1.0, float("nan"), "-inf"])
 def test_gradients_are_clipped_of_a_module() -> None:
     """Torch's own function takes its parameters, which do not tell what several ranks hold."""
     layer: Any = torch.nn.Linear(2, 2)
@@ -218,6 +218,7 @@ def test_gradients_are_clipped_of_a_module() -> None:
         clip_grad_norm_(layer.parameters(), 1.0)
 
 
+@pytest.mark.parametrize("norm_type", [0, -1.0, float("nan"), "-inf"])
 def test_gradients_have_no_norm_of_these_powers(norm_type: float) -> None:
     text = f"^norm_type: {float(norm_type)}; wanted a number above 0, or infinity$"
     with pytest.raises(ShardingError, match=text):

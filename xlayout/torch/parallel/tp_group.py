@@ -88,9 +88,8 @@ class TPGroup:
     def _whole(self, features: Features, x: torch.Tensor) -> torch.Tensor:
         padded = nn.functional.pad(x, (0, features.widest - x.shape[-1]))
         parts = self.all_gather(padded)
-        return torch.cat(
-            [parts[self.order[r]][..., at : at + n] for r, at, n in features.order], dim=-1
-        )
+        found = [parts[self.order[r]][..., at : at + n] for r, at, n in features.order]
+        return torch.cat(found or [parts[0]], dim=-1)
 
 
 @dataclass(frozen=True, slots=True)
