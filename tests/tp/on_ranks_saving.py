@@ -19,7 +19,7 @@ from tests.tp.on_ranks import mesh_of
 from xlayout import tp
 from xlayout.errors import ShardingError
 
-__all__ = ["alone", "each_its_own", "of_no_other", "other_ways", "put_together"]
+__all__ = ["alone", "each_its_own", "of_no_other", "other_ways", "pickled", "put_together"]
 
 
 def each_its_own(rank: int, ranks: int | tuple[int, int], path: Path) -> None:
@@ -81,6 +81,12 @@ def of_no_other(rank: int, ranks: int, path: Path) -> set[str]:
             assert config["eos_token_id"] == n
     assert not list(path.glob("*.json"))
     return errors
+
+
+def pickled(_rank: int, ranks: int, name: str) -> None:
+    """A model that was pickled has the logits of the whole."""
+    model = pickle.loads(pickle.dumps(tp.parallelize(made(name), mesh_of(ranks))))
+    torch.testing.assert_close(model(batch()).logits, made(name)(batch()).logits)
 
 
 def alone(_rank: int, path: Path) -> None:

@@ -34,6 +34,11 @@ def test_one_ranks_parts_are_not_saved_as_the_whole(two: Ranks, tmp_path: Path) 
     }] * 2  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["bloom", "falcon, alibi"])
+def test_biases_for_all_heads_are_cut_in_a_pickle_too(two: Ranks, name: str) -> None:
+    two(on_ranks_saving.pickled, 2, name)
+
+
 def test_one_rank_saves_all(two: Ranks, tmp_path: Path) -> None:
     two(on_ranks_saving.alone, tmp_path)
 

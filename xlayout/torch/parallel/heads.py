@@ -10,6 +10,7 @@ import inspect
 import re
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -183,13 +184,17 @@ def slice_alibi(module: nn.Module, heads: int, first: int, own: int) -> None:
     if "alibi" not in inspect.signature(module.forward).parameters:
         return
 
-    def sliced(_module: nn.Module, given: Any, named: dict[str, Any]) -> Any:
-        for name in ("alibi", "attention_mask"):
-            if named.get(name) is not None:
-                named = {**named, name: _sliced(named[name], heads, first, own)}
-        return given, named
+    hook: Any = partial(_with_own, (heads, first, own))  # can be pickled with the module
+    module.register_forward_pre_hook(hook, with_kwargs=True)
 
-    module.register_forward_pre_hook(sliced, with_kwargs=True)
+
+def _with_own(
+    share: tuple[int, int, int], _module: nn.Module, given: Any, named: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    for name in ("alibi", "attention_mask"):
+        if named.get(name) is not None:
+            named = {**named, name: _sliced(named[name], *share)}
+    return given, named
 
 
 def _sliced(biases: Any, heads: int, first: int, own: int) -> Any:
