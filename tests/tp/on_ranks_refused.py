@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from tests.tp.models import made
 from xlayout import tp
@@ -61,6 +62,18 @@ def _hooked() -> nn.Module:
 def _packed() -> nn.Module:
     layer = nn.Linear(4, 4)
     layer.weight = Packed(torch.ones(4, 4))
+    return layer
+
+
+def _sparse() -> nn.Module:
+    layer = nn.Linear(4, 4)
+    layer.weight = nn.Parameter(torch.eye(4).to_sparse())
+    return layer
+
+
+def _listened(register: str) -> nn.Module:
+    layer = nn.Linear(4, 4)
+    getattr(layer.weight, register)(lambda _: None)
     return layer
 
 
@@ -173,6 +186,12 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "a forward of its own": _layer(_hooked, "row"),
     "a number beside a bias": _layer(Shifted, "column"),
     "a parameter of its own": _layer(_packed, "column"),
+    "a sparse weight": _layer(_sparse, "column"),
+    "a hook of its weight": _layer(lambda: _listened("register_hook"), "column"),
+    "a hook after its weight": _layer(
+        lambda: _listened("register_post_accumulate_grad_hook"), "column"
+    ),
+    "a wrapped layer": _layer(lambda: checkpoint_wrapper(nn.Linear(4, 4)), "column"),
     "a norm of its weight": _layer(_normed, "row"),
     "DistributedDataParallel": lambda: _wrapped(nn.parallel.DistributedDataParallel),
     "DataParallel": lambda: _wrapped(nn.DataParallel),

@@ -12,6 +12,11 @@ from tests.tp import on_ranks, on_ranks_adapters, on_ranks_bias, on_ranks_uses
 
 pytestmark = pytest.mark.distributed
 
+HOOKED = (
+    "model: 'x.weight' has hooks, which see the gradient of the whole. Parallelize first; then the "
+    "part on a rank may have hooks of its own"
+)
+
 
 def test_attention_hears_what_the_config_is_told_later(two: Ranks) -> None:
     """As with `set_attn_implementation`; a copy of the config would miss the change."""
@@ -137,17 +142,17 @@ def test_gradients_of_all_that_a_sum_is_given_are_summed(two: Ranks, kind: str) 
     two(on_ranks_bias.given, 2, kind)
 
 
-@pytest.mark.parametrize(
-    ("case", "text"),
-    [
-        ("more than linear", "model: 'x.weight' belongs to a Scaled, whose bias is to be added "
-         "once; of layers with a bias only linear ones, with the forward of nn.Linear, can be cut "
 @pytest.mark.parametrize("norm_type", [2.0, "inf"])
 def test_a_gradient_without_numbers_counts_nothing(two: Ranks, norm_type: Any) -> None:
     """It has no largest number, and the error of the first rank would leave the other waiting."""
     two(on_ranks_bias.without_numbers, 2, norm_type)
 
 
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("more than linear", "model: 'x.weight' belongs to a Scaled, whose bias is to be added "
+         "once; of layers with a bias only linear ones, with the forward of nn.Linear, can be cut "
          "by rows"),
         ("one weight more", "model: 'x.gain' is whole on every rank, in a layer that is cut: each "
          "would have a part of its gradient. Give a rule that cuts it, or Rule('x.gain', 'whole', "
@@ -163,6 +168,12 @@ def test_a_gradient_without_numbers_counts_nothing(two: Ranks, norm_type: Any) -
          "it there again afterwards"),
         ("a parameter of its own", "model: 'x.weight' is a Packed; only a plain nn.Parameter is "
          "cut. Parallelize before FSDP or quantization"),
+        ("a sparse weight", "model: 'x.weight' is of layout torch.sparse_coo; only a strided one "
+         "is cut, as to_dense() makes it"),
+        ("a hook of its weight", HOOKED),
+        ("a hook after its weight", HOOKED),
+        ("a wrapped layer",
+         "model: 'x.weight' is inside a CheckpointWrapper, and only parameters are cut"),
         ("a norm of its weight", "model: 'x' makes its weight of others, which no rule "
          "names; make it a plain one first, as torch.nn.utils.parametrize.remove_parametrizations "
          "and torch.nn.utils.prune.remove do it"),

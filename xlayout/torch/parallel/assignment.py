@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from xlayout.algebra.shapes import with_article
 from xlayout.errors import ShardingError
 from xlayout.shard.owners import common, regions
 from xlayout.torch.parallel.refusals import (
@@ -92,7 +93,8 @@ def weights_of(model: nn.Module, plan: TensorPlan) -> list[Weight]:
     """The parameters of a model that a plan covers.
 
     Raises:
-        ShardingError: for a buffer that is to be cut; for one parameter with two shardings.
+        ShardingError: for a buffer that is to be cut, or the weight of a wrapped layer; for one
+            parameter with two shardings.
     """
     found: list[Weight] = []
     first: dict[int, Weight] = {}
@@ -101,7 +103,9 @@ def weights_of(model: nn.Module, plan: TensorPlan) -> list[Weight]:
         weight = Weight(name, owner, model.get_submodule(owner), leaf, placed)
         if weight.parameter is None:
             if placed.axis is not None:
-                raise ShardingError(f"model: {name!r} is a buffer, and only parameters are cut")
+                kind = with_article(type(weight.module).__name__)
+                what = "a buffer" if leaf in weight.module._buffers else f"inside {kind}"
+                raise ShardingError(f"model: {name!r} is {what}, and only parameters are cut")
             continue
         if placed.axis is not None:
             refuse_class(name, weight.parameter)

@@ -132,15 +132,26 @@ def refuse_function(name: str, module: nn.Module) -> None:
 
 
 def refuse_class(name: str, parameter: nn.Parameter) -> None:
-    """Refuse a parameter whose values are packed or sharded already.
+    """Refuse a parameter whose values are packed or sharded already, or that has hooks.
 
     Raises:
-        ShardingError: for another class than nn.Parameter.
+        ShardingError: for another class than nn.Parameter; for a sparse one; for one with hooks,
+            which its part would not have.
     """
     if type(parameter) is not nn.Parameter and not isinstance(parameter, FakeTensor):
         raise ShardingError(
             f"model: {name!r} is {_kind(parameter)}; only a plain nn.Parameter is cut. "
             "Parallelize before FSDP or quantization"
+        )
+    if parameter.layout is not torch.strided:
+        raise ShardingError(
+            f"model: {name!r} is of layout {parameter.layout}; only a strided one is cut, as "
+            "to_dense() makes it"
+        )
+    if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+        raise ShardingError(
+            f"model: {name!r} has hooks, which see the gradient of the whole. Parallelize first; "
+            "then the part on a rank may have hooks of its own"
         )
 
 
