@@ -71,6 +71,13 @@ def _sparse() -> nn.Module:
     return layer
 
 
+def _transposed() -> nn.Module:
+    from transformers.pytorch_utils import Conv1D
+
+    layer: nn.Module = Conv1D(4, 4)
+    return layer
+
+
 def _listened(register: str) -> nn.Module:
     layer = nn.Linear(4, 4)
     getattr(layer.weight, register)(lambda _: None)
@@ -186,6 +193,12 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "a forward of its own": _layer(_hooked, "row"),
     "a number beside a bias": _layer(Shifted, "column"),
     "a parameter of its own": _layer(_packed, "column"),
+    "a matrix stored the other way": lambda: (
+        nn.ModuleDict({"x": nn.Linear(4, 4)}),
+        [tp.Rule("x", "row", stored="in_out")],
+        {},
+    ),
+    "a matrix not stored that way": _layer(_transposed, "column"),
     "a sparse weight": _layer(_sparse, "column"),
     "a hook of its weight": _layer(lambda: _listened("register_hook"), "column"),
     "a hook after its weight": _layer(

@@ -168,6 +168,10 @@ def test_a_gradient_without_numbers_counts_nothing(two: Ranks, norm_type: Any) -
          "it there again afterwards"),
         ("a parameter of its own", "model: 'x.weight' is a Packed; only a plain nn.Parameter is "
          "cut. Parallelize before FSDP or quantization"),
+        ("a matrix stored the other way", "model: 'x.weight' belongs to a Linear; its rule has "
+         "stored='in_out', and the weight of such a layer is 'out_in'"),
+        ("a matrix not stored that way", "model: 'x.weight' belongs to a Conv1D; its rule has "
+         "stored='out_in', and the weight of such a layer is 'in_out'"),
         ("a sparse weight", "model: 'x.weight' is of layout torch.sparse_coo; only a strided one "
          "is cut, as to_dense() makes it"),
         ("a hook of its weight", HOOKED),

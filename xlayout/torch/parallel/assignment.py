@@ -22,6 +22,7 @@ from xlayout.torch.parallel.refusals import (
     refuse_function,
     refuse_kind,
     refuse_layer,
+    refuse_stored,
     refuse_table,
     refuse_whole,
 )
@@ -279,6 +280,7 @@ def _of_layer(weight: Weight, axis: int, plan: TensorPlan, group: TPGroup) -> Ro
     runs = [placed.sharding.owned(rank, placed.shape)[axis] for rank in range(plan.parts)]
     features = Features.of(runs)
     refuse_kind(weight.name, module, len(placed.shape))
+    refuse_stored(weight.name, module, rule.stored)
     if isinstance(module, nn.Embedding):
         refuse_table(weight.name, rule.cut, axis)
     if rule.cut == "row":

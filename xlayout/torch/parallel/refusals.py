@@ -33,6 +33,7 @@ __all__ = [
     "refuse_function",
     "refuse_kind",
     "refuse_layer",
+    "refuse_stored",
     "refuse_table",
     "refuse_twice",
     "refuse_whole",
@@ -165,6 +166,21 @@ def refuse_kind(name: str, module: nn.Module, ndim: int) -> None:
         raise ShardingError(
             f"model: {name!r} belongs to {_kind(module)}; only layers with a matrix are "
             "cut, and a norm of each head is 'whole' with partial_grads=True"
+        )
+
+
+def refuse_stored(name: str, module: nn.Module, stored: str) -> None:
+    """Refuse a linear layer that a rule would cut along its other axis.
+
+    Raises:
+        ShardingError: for an nn.Linear stored as "in_out", or a Conv1D of transformers that is not.
+    """
+    transposed = any(base.__name__ == "Conv1D" for base in type(module).__mro__)
+    own = "in_out" if transposed else "out_in"
+    if stored != own and (transposed or isinstance(module, nn.Linear)):
+        raise ShardingError(
+            f"model: {name!r} belongs to {_kind(module)}; its rule has stored={stored!r}, and the "
+            f"weight of such a layer is {own!r}"
         )
 
 
