@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import register_pytree_node
 
 from tests.tp.on_ranks import mesh_of
 from xlayout import tp
@@ -17,6 +18,7 @@ __all__ = [
     "frozen",
     "given",
     "narrow",
+    "noted",
     "told",
     "turned",
     "weighted",
@@ -205,3 +207,29 @@ def without_numbers(_rank: int, ranks: int, norm_type: float) -> None:
     full = [x for x in whole.parameters() if x.numel()]  # torch's own fails with the others
     expected = torch.nn.utils.clip_grad_norm_(full, 0.1, norm_type)
     torch.testing.assert_close(clip_grad_norm_(model, 0.1, norm_type), expected)
+
+
+class Notes:
+    """An object that torch can take apart and make anew."""
+
+    def __init__(self, seen: torch.Tensor) -> None:
+        self.seen = seen
+
+
+class Noted(Packed):
+    """The same, which also writes into an object that it is given."""
+
+    def forward(self, x: torch.Tensor, notes: Notes) -> torch.Tensor:
+        """The product with both."""
+        notes.seen = x
+        return super().forward(x)
+
+
+def noted(_rank: int, ranks: int) -> None:
+    """An object that is neither a tuple nor a dict is the one that was given."""
+    register_pytree_node(Notes, lambda n: ([n.seen], None), lambda xs, _: Notes(*xs))
+    rules = [tp.Rule("x", "sum"), tp.Rule("x.up", "column"), tp.Rule("x.down", "row")]
+    model = tp.parallelize(nn.ModuleDict({"x": Noted(torch.float32)}), mesh_of(ranks), rules=rules)
+    notes, x = Notes(torch.zeros(3, 4)), torch.ones(3, 4)
+    model["x"](x, notes)
+    assert torch.equal(notes.seen, x)

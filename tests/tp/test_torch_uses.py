@@ -137,6 +137,10 @@ def test_a_module_of_experts_is_told_more_than_its_input(two: Ranks) -> None:
     two(on_ranks_bias.told, 2)
 
 
+def test_an_object_that_a_sum_is_given_is_the_one_it_writes_into(two: Ranks) -> None:
+    two(on_ranks_bias.noted, 2)
+
+
 @pytest.mark.parametrize("kind", ["tuple", "dict", "complex"])
 def test_gradients_of_all_that_a_sum_is_given_are_summed(two: Ranks, kind: str) -> None:
     two(on_ranks_bias.given, 2, kind)

@@ -121,12 +121,16 @@ class Experts(Role):
 
     def run(self, module: nn.Module, forward: _Forward, /, *given: Any, **named: Any) -> Any:
         """The module's outputs, summed, like the gradients of all its inputs."""
-        given, named = tree_map_only(torch.Tensor, self._shared, (given, named))
+        given, named = tree_map_only(torch.Tensor, self._shared, (given, named), is_leaf=_is_leaf)
         made = forward(*given, **named)
         return self.group.summed(_tensor(made, module))
 
     def _shared(self, x: torch.Tensor) -> torch.Tensor:
         return self.group.shared(x) if x.is_floating_point() or x.is_complex() else x
+
+
+def _is_leaf(x: Any) -> bool:
+    return not isinstance(x, tuple | list | dict)  # others, such as caches, are written into
 
 
 @dataclass(frozen=True, slots=True)
