@@ -231,7 +231,7 @@ INLINE void narrow_unaligned_rows(const Box *b, const uint8_t *from, uint8_t *to
     const int width = (int)b->width;
     const int64_t count = b->rows * width;
     uint8_t tables[NARROW * NARROW][16];
-    build_tables(tables, n, width, true);
+    get_tables(tables, n, width, true);
     for (int64_t k = 0; k < b->batch; k++, from += b->batch_in, to += b->batch_out) {
         __m512i v[NARROW], made[NARROW];
         Dense d[NARROW];

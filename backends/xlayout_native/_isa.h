@@ -149,6 +149,24 @@ static void build_tables(uint8_t (*tables)[16], int n, int width, bool apart)
     }
 }
 
+/* The same, copied from tables that are kept: to build them takes longer than to transpose a small box. They are the
+ * caller's own, and so can stay in registers. */
+ALWAYS_INLINE void get_tables(uint8_t (*tables)[16], int n, int width, bool apart)
+{
+    static _Atomic(void *) kept[2][5][NARROW + 1];
+    _Atomic(void *) *place = &kept[apart][__builtin_ctz((unsigned)width)][n];
+    const size_t bytes = (size_t)(16 * n * n);
+    void *there = atomic_load_explicit(place, memory_order_acquire);
+    if (there) {
+        memcpy(tables, there, bytes);
+        return;
+    }
+    build_tables(tables, n, width, apart);
+    void *copy = malloc(bytes);
+    if (copy) memcpy(copy, tables, bytes);
+    if (copy && !atomic_compare_exchange_strong(place, &there, copy)) free(copy);
+}
+
 #define LOAD_16(p) _mm_loadu_si128((const __m128i *)(p))
 
 /* 16 bytes from here, at some offset, are a shuffle that moves bytes by that distance; for 128 it writes zero. */

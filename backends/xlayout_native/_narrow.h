@@ -52,7 +52,7 @@ INLINE void N(narrow_rows)(const Box *b, const uint8_t *from, uint8_t *to, bool 
     const int width = (int)b->width;
     const int64_t count = apart ? b->rows : b->columns, step = V / width, whole = count / step * step;
     uint8_t tables[NARROW * NARROW][16];
-    build_tables(tables, n, width, apart);
+    get_tables(tables, n, width, apart);
     for (int64_t k = 0; k < b->batch; k++) {
         const uint8_t *s = from + k * b->batch_in;
         uint8_t *d = to + k * b->batch_out;
