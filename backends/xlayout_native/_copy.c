@@ -85,6 +85,7 @@
 #include "_isa.h"
 #include "_tiles.h"
 #include "_gather.h"
+#include "_alternate.h"
 #include "_deal.h"
 #include "_pool.h"
 #include "_pages.h"

@@ -45,15 +45,17 @@ static void finish_plan(Plan *plan)
     for (int k = 0; k < plan->count; k += plan->copies[k].together) {
         Copy *c = &plan->copies[k];
         const int max_together = (int)min(plan->count - k, SEAMS);
-        c->together = 1;
+        const int joins = count_alternating(c, max_together, true);
+        c->together = max(joins, count_alternating(c, max_together, false));
+        if (c->together > 1) group_alternating(c, joins > 1);
         const bool joined = max_together > 1 && !takes_next_part(c, c + 1);
-        while (c->together < max_together) {
+        while (!c->alternating && c->together < max_together) {
             const Copy *other = c + c->together;
             if (!(joined ? gives_next_part : takes_next_part)(other - 1, other)) break;
             c->together++;
         }
-        if (c->together > 1) group_copies(c, joined);
-        plan->compound = plan->compound || is_compound(c);
+        if (c->together > 1 && !c->alternating) group_copies(c, joined);
+        plan->staged = plan->staged || is_compound(c) || c->alternating;
         plan->tiles += c->count;
         plan->windows += c->windows;
         plan->max_windows = max(plan->max_windows, c->windows);
@@ -80,7 +82,11 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
                          uint8_t *const *pointers, const uint8_t *next)
 {
     const PutBlock block = worker->isa->block;
-    if (!worker->stream || !block || (c->joined && no_seams(plan, c, pointers))) {
+    if (c->alternating && worker->stages[0]) {
+        run_alternating(worker, plan, c, at[0], pointers);
+        return;
+    }
+    if (c->alternating || !worker->stream || !block || (c->joined && no_seams(plan, c, pointers))) {
         for (const Copy *part = c; part < c + c->together; part++) {
             const bool is_last = part + 1 == c + c->together;
             run_tile(worker, part, at, pointers[part->source], pointers[plan->inputs + part->target],

@@ -23,6 +23,7 @@ typedef struct {
     int64_t windows;              /* how many there are in all */
     int together;                 /* copies that run tile by tile with this one, itself included: see _deal.h; */
     bool part, joined;            /* in such a group; `joined`, on its first: they write parts of rows, not read them */
+    bool alternating;             /* those parts are less than a line: see _alternate.h */
     int64_t staged[MAX_RANK];     /* output strides within the stage */
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops from segment to segment; the others are inside a segment */
@@ -37,7 +38,7 @@ typedef struct {
 typedef struct {
     int inputs, outputs, count;
     int64_t bytes;                /* written by one run */
-    bool compound;                /* some copy is */
+    bool staged;                  /* some copy goes through a stage even within the caches */
     int64_t tiles, windows, max_windows; /* in all, in all, and of the copy with most */
     Copy copies[];
 } Plan;

@@ -102,7 +102,7 @@ static void work(Task *task, int number)
 {
     const Job *job = (const Job *)task;
     Worker worker = {.isa = job->isa, .stream = job->stream};
-    uint8_t *both = job->stream || job->plan->compound ? own_stages() : NULL;
+    uint8_t *both = job->stream || job->plan->staged ? own_stages() : NULL;
     if (both) worker.stages[0] = both, worker.stages[1] = both + STAGE, worker.carry = both + 2 * STAGE;
     const bool touches = job->touching && touch_ahead(job->touching);
     for (int k = 0; k < job->parts; k++) work_on(job, &job->part[(number + k) % job->parts], &worker, touches);

@@ -57,6 +57,14 @@ def test_boxes_meet_exactly_where_they_share_a_position(a: Side, b: Side) -> Non
     assert met(a, b) == sorted((ours[y], theirs[y]) for y in ours.keys() & theirs.keys())
 
 
+@pytest.mark.parametrize("ahead", [0, 1, 4])
+def test_every_fifth_position_meets_an_axis_whole_wherever_the_first_is(ahead: int) -> None:
+    axes = side(0, 0, ((4, 60, 60), (12, 5, 5), (5, 1, 1)))
+    assert list(join(axes, side(ahead, 0, ((48, 5, 1),)))) == [
+        (ahead, 0, ((4, 60, 12), (12, 5, 1)))
+    ]
+
+
 @given(st.lists(sides(), min_size=4, max_size=12), st.integers(1, 3), sides())
 def test_whatever_a_box_meets_among_many_is_near(few: list[Side], n: int, box: Side) -> None:
     steps = max(few, key=lambda one: len(one[2]))[2]  # of one form, then of many

@@ -118,9 +118,9 @@ def _coarse_and_fine(a: Side, b: Side) -> Iterator[tuple[Side, Side]]:
     (n, stride, x), (m, fine, z) = A[0], B[0]
     if stride % fine == 0:
         # Common refinement: cut b into a head, whole windows of `stride` aligned with a, and a
-        # tail.
+        # tail. A step of b belongs to the window of a in which it begins.
         ratio = stride // fine
-        head = min((ay - by) // fine % ratio, m)
+        head = min(-((by - ay) // fine) % ratio, m)
         whole, tail = divmod(m - head, ratio)
         for start, windows, count in (
             (0, 1, head),

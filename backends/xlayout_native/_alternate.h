@@ -1,0 +1,138 @@
+/* _alternate: elements of several sources that alternate in one result, and the inverse.
+ *
+ * `stack(xs, axis=-1)` is one. As separate copies, each would write a few bytes of every line of the result; so
+ * each line would go to memory and back once for every source. Here a tile has a run of every source, side by
+ * side in the thread's own memory; from there on they are the rows of a matrix.
+ */
+
+static bool have_same_steps(const Copy *a, const Copy *b)
+{
+    const Loop *x = &a->loop[0], *y = &b->loop[0];
+    return a->width == b->width && b->rank == 1 && x->n == y->n && x->in == y->in && x->out == y->out;
+}
+
+/* How many copies, from this one on, alternate: `joined` in the result, or else in the source; 1 if none do. */
+static int count_alternating(const Copy *c, int most, bool joined)
+{
+    const int64_t width = c->width, step = c->rank == 1 ? (joined ? c->loop[0].out : c->loop[0].in) : 0;
+    const int64_t ways = step / width;
+    if (width >= LINE || (joined ? c->loop[0].in : c->loop[0].out) != width || step % width || ways < 2 || ways > most)
+        return 1;
+    for (int64_t p = 1; p < ways; p++) {
+        const Copy *b = c + p;
+        const bool next = joined ? b->target == c->target && b->to == c->to + p * width
+                                 : b->source == c->source && b->from == c->from + p * width;
+        if (!next || !have_same_steps(c, b)) return 1;
+    }
+    return (int)ways;
+}
+
+/* Makes the first of these copies the one that runs the tiles of all of them. */
+static void group_alternating(Copy *c, bool joined)
+{
+    const int64_t tile = round_to_lines(max(COMPOUND / (c->width * c->together), 1), c->width);
+    for (int p = 0; p < c->together; p++) {
+        Copy *part = c + p;
+        part->part = part->alternating = true, part->joined = joined;
+        part->tile[0] = min(part->loop[0].n, tile);
+        part->tiles[0] = (part->loop[0].n + part->tile[0] - 1) / part->tile[0];
+        part->window[0] = min(WINDOW / COMPOUND, part->tiles[0]);
+        part->count = p ? 0 : part->tiles[0];
+        part->windows = (part->count + part->window[0] - 1) / part->window[0];
+    }
+}
+
+static Kind kind_of_elements(const Box *b)
+{
+    return b->width <= 16 && !(b->width & (b->width - 1)) ? kind_of_box(b) : BLOCKS;
+}
+
+/* The kernel that makes the target from the sources directly; NULL if there is none. */
+static Kernel direct_kernel(const Worker *worker, const Box *b, const uint8_t *to)
+{
+    const Kind kind = kind_of_elements(b);
+    if (kind != ZIP && kind != UNZIP) return NULL;
+    if (!worker->stream) return worker->isa->kernels[kind];
+    const int64_t step = kind == ZIP ? b->column_out : b->width, apart = kind == ZIP ? 0 : b->column_out;
+    const bool whole = apart % LINE == 0 && (uintptr_t)to % LINE % (uintptr_t)step == 0;
+    return (whole ? worker->isa->streaming : worker->isa->unaligned)[kind];
+}
+
+static int64_t distance(const uint8_t *from, const uint8_t *to) { return (int64_t)((uintptr_t)to - (uintptr_t)from); }
+
+/* Writes bytes that were made, and prefetches as many from `upcoming` on. */
+static void put_run(const Worker *worker, uint8_t *to, const uint8_t *made, int64_t bytes, const uint8_t *upcoming)
+{
+    if (!worker->stream || !worker->isa->block || bytes < LINE) {
+        memcpy(to, made, (size_t)bytes);
+        return;
+    }
+    Seam seam = {0};
+    worker->isa->block(to, made, bytes, upcoming, &seam);
+    close_seam(&seam);
+}
+
+static const uint8_t *source_at(const Copy *c, uint8_t *const *pointers, int64_t skip)
+{
+    return pointers[c->source] + c->from + skip;
+}
+
+static uint8_t *target_at(const Plan *plan, const Copy *c, uint8_t *const *pointers, int64_t skip)
+{
+    return pointers[plan->inputs + c->target] + c->to + skip;
+}
+
+/* Two sources, or two targets, are the rows or columns of a matrix, wherever they lie. */
+static bool run_pair(const Worker *worker, const Plan *plan, const Copy *c, Box b, int64_t skip_in, int64_t skip_out,
+                     uint8_t *const *pointers)
+{
+    const uint8_t *from = source_at(c, pointers, skip_in);
+    uint8_t *to = target_at(plan, c, pointers, skip_out);
+    if (c->joined) b.row_in = distance(from, source_at(c + 1, pointers, skip_in));
+    else b.column_out = distance(to, target_at(plan, c + 1, pointers, skip_out));
+    b.next = from + (c->joined ? b.columns * b.width : b.rows * b.row_in);
+    const Kernel kernel = direct_kernel(worker, &b, to);
+    if (kernel) kernel(&b, from, to);
+    return kernel;
+}
+
+static void join_elements(Worker *worker, const Plan *plan, const Copy *c, Box b, int64_t skip,
+                          uint8_t *const *pointers)
+{
+    const int64_t bytes = b.columns * b.width;
+    for (int p = 0; p < c->together; p++) {
+        const uint8_t *from = source_at(c + p, pointers, skip);
+        for (int64_t x = 0; x < bytes; x += LINE) PREFETCH(from + x, bytes, 2);
+        memcpy(worker->carry + p * b.row_in, from, (size_t)bytes);
+    }
+    uint8_t *to = target_at(plan, c, pointers, skip * c->together);
+    uint8_t *made = worker->stream ? worker->stages[0] + LINE : to;
+    worker->isa->kernels[kind_of_elements(&b)](&b, worker->carry, made);
+    if (worker->stream) put_run(worker, to, made, b.columns * b.column_out, made);
+}
+
+static void deal_elements(Worker *worker, const Plan *plan, const Copy *c, Box b, int64_t skip,
+                          uint8_t *const *pointers)
+{
+    const int64_t bytes = b.rows * b.width;
+    const uint8_t *from = source_at(c, pointers, skip * c->together), *upcoming = from + b.rows * b.row_in;
+    worker->isa->kernels[kind_of_elements(&b)](&b, from, worker->carry);
+    for (int p = 0; p < c->together; p++)
+        put_run(worker, target_at(plan, c + p, pointers, skip), worker->carry + p * b.column_out, bytes,
+                upcoming + p * bytes);
+}
+
+/* Runs a tile of all of them, which begins at this element of each. There must be memory for it. */
+static void run_alternating(Worker *worker, const Plan *plan, const Copy *c, int64_t first, uint8_t *const *pointers)
+{
+    const int64_t n = min(c->tile[0], c->loop[0].n - first), width = c->width, all = width * c->together;
+    const int64_t pitch = apart(n * width), skip = first * width;
+    Box b = {.width = width, .batch = 1, .column_in = width, .row_out = width};
+    if (c->joined) b.rows = c->together, b.columns = n, b.row_in = pitch, b.column_out = all;
+    else b.rows = n, b.columns = c->together, b.row_in = all, b.column_out = pitch;
+    const int64_t skip_all = first * all;
+    if (c->together == 2 && run_pair(worker, plan, c, b, c->joined ? skip : skip_all, c->joined ? skip_all : skip,
+                                     pointers))
+        return;
+    (c->joined ? join_elements : deal_elements)(worker, plan, c, b, skip, pointers);
+}
