@@ -27,19 +27,24 @@ static int count_alternating(const Copy *c, int most, bool joined)
     return (int)ways;
 }
 
-/* Makes the first of these copies the one that runs the tiles of all of them. */
-static void group_alternating(Copy *c, bool joined)
+/* Whether copies that run together are of elements, not of blocks. */
+static bool alternate(const Copy *c) { return c->width < LINE; }
+
+static void shape_elements(Copy *c, int ways)
 {
-    const int64_t tile = round_to_lines(max(COMPOUND / (c->width * c->together), 1), c->width);
-    for (int p = 0; p < c->together; p++) {
-        Copy *part = c + p;
-        part->part = part->alternating = true, part->joined = joined;
-        part->tile[0] = min(part->loop[0].n, tile);
-        part->tiles[0] = (part->loop[0].n + part->tile[0] - 1) / part->tile[0];
-        part->window[0] = min(WINDOW / COMPOUND, part->tiles[0]);
-        part->count = p ? 0 : part->tiles[0];
-        part->windows = (part->count + part->window[0] - 1) / part->window[0];
-    }
+    c->tile[0] = min(c->loop[0].n, round_to_lines(max(COMPOUND / (c->width * ways), 1), c->width));
+    c->count = c->tiles[0] = (c->loop[0].n + c->tile[0] - 1) / c->tile[0];
+}
+
+/* Where a copy in a group reads, and where it writes, at this step of its loop. */
+static const uint8_t *source_at(const Copy *c, uint8_t *const *pointers, int64_t step)
+{
+    return pointers[c->source] + c->from + step * c->loop[0].in;
+}
+
+static uint8_t *target_at(const Plan *plan, const Copy *c, uint8_t *const *pointers, int64_t step)
+{
+    return pointers[plan->inputs + c->target] + c->to + step * c->loop[0].out;
 }
 
 static Kind kind_of_elements(const Box *b)
@@ -72,67 +77,52 @@ static void put_run(const Worker *worker, uint8_t *to, const uint8_t *made, int6
     close_seam(&seam);
 }
 
-static const uint8_t *source_at(const Copy *c, uint8_t *const *pointers, int64_t skip)
-{
-    return pointers[c->source] + c->from + skip;
-}
-
-static uint8_t *target_at(const Plan *plan, const Copy *c, uint8_t *const *pointers, int64_t skip)
-{
-    return pointers[plan->inputs + c->target] + c->to + skip;
-}
-
 /* Two sources, or two targets, are the rows or columns of a matrix, wherever they lie. */
-static bool run_pair(const Worker *worker, const Plan *plan, const Copy *c, Box b, int64_t skip_in, int64_t skip_out,
+static bool run_pair(const Worker *worker, const Plan *plan, const Copy *c, Box b, int64_t step,
                      uint8_t *const *pointers)
 {
-    const uint8_t *from = source_at(c, pointers, skip_in);
-    uint8_t *to = target_at(plan, c, pointers, skip_out);
-    if (c->joined) b.row_in = distance(from, source_at(c + 1, pointers, skip_in));
-    else b.column_out = distance(to, target_at(plan, c + 1, pointers, skip_out));
+    const uint8_t *from = source_at(c, pointers, step);
+    uint8_t *to = target_at(plan, c, pointers, step);
+    if (c->joined) b.row_in = distance(from, source_at(c + 1, pointers, step));
+    else b.column_out = distance(to, target_at(plan, c + 1, pointers, step));
     b.next = from + (c->joined ? b.columns * b.width : b.rows * b.row_in);
     const Kernel kernel = direct_kernel(worker, &b, to);
     if (kernel) kernel(&b, from, to);
     return kernel;
 }
 
-static void join_elements(Worker *worker, const Plan *plan, const Copy *c, Box b, int64_t skip,
+static void join_elements(Worker *worker, const Plan *plan, const Copy *c, const Box *b, int64_t step,
                           uint8_t *const *pointers)
 {
-    const int64_t bytes = b.columns * b.width;
+    const int64_t bytes = b->columns * b->width;
     for (int p = 0; p < c->together; p++) {
-        const uint8_t *from = source_at(c + p, pointers, skip);
+        const uint8_t *from = source_at(c + p, pointers, step);
         for (int64_t x = 0; x < bytes; x += LINE) PREFETCH(from + x, bytes, 2);
-        memcpy(worker->carry + p * b.row_in, from, (size_t)bytes);
+        memcpy(worker->carry + p * b->row_in, from, (size_t)bytes);
     }
-    uint8_t *to = target_at(plan, c, pointers, skip * c->together);
-    uint8_t *made = worker->stream ? worker->stages[0] + LINE : to;
-    worker->isa->kernels[kind_of_elements(&b)](&b, worker->carry, made);
-    if (worker->stream) put_run(worker, to, made, b.columns * b.column_out, made);
+    uint8_t *to = target_at(plan, c, pointers, step), *made = worker->stream ? worker->stages[0] + LINE : to;
+    worker->isa->kernels[kind_of_elements(b)](b, worker->carry, made);
+    if (worker->stream) put_run(worker, to, made, b->columns * b->column_out, made);
 }
 
-static void deal_elements(Worker *worker, const Plan *plan, const Copy *c, Box b, int64_t skip,
+static void deal_elements(Worker *worker, const Plan *plan, const Copy *c, const Box *b, int64_t step,
                           uint8_t *const *pointers)
 {
-    const int64_t bytes = b.rows * b.width;
-    const uint8_t *from = source_at(c, pointers, skip * c->together), *upcoming = from + b.rows * b.row_in;
-    worker->isa->kernels[kind_of_elements(&b)](&b, from, worker->carry);
+    const int64_t bytes = b->rows * b->width;
+    const uint8_t *from = source_at(c, pointers, step), *upcoming = from + b->rows * b->row_in;
+    worker->isa->kernels[kind_of_elements(b)](b, from, worker->carry);
     for (int p = 0; p < c->together; p++)
-        put_run(worker, target_at(plan, c + p, pointers, skip), worker->carry + p * b.column_out, bytes,
+        put_run(worker, target_at(plan, c + p, pointers, step), worker->carry + p * b->column_out, bytes,
                 upcoming + p * bytes);
 }
 
-/* Runs a tile of all of them, which begins at this element of each. There must be memory for it. */
-static void run_alternating(Worker *worker, const Plan *plan, const Copy *c, int64_t first, uint8_t *const *pointers)
+/* Runs a tile of all of them, which begins at this step. There must be memory for it. */
+static void run_alternating(Worker *worker, const Plan *plan, const Copy *c, int64_t step, uint8_t *const *pointers)
 {
-    const int64_t n = min(c->tile[0], c->loop[0].n - first), width = c->width, all = width * c->together;
-    const int64_t pitch = apart(n * width), skip = first * width;
+    const int64_t n = min(c->tile[0], c->loop[0].n - step), width = c->width, pitch = apart(n * width);
     Box b = {.width = width, .batch = 1, .column_in = width, .row_out = width};
-    if (c->joined) b.rows = c->together, b.columns = n, b.row_in = pitch, b.column_out = all;
-    else b.rows = n, b.columns = c->together, b.row_in = all, b.column_out = pitch;
-    const int64_t skip_all = first * all;
-    if (c->together == 2 && run_pair(worker, plan, c, b, c->joined ? skip : skip_all, c->joined ? skip_all : skip,
-                                     pointers))
-        return;
-    (c->joined ? join_elements : deal_elements)(worker, plan, c, b, skip, pointers);
+    if (c->joined) b.rows = c->together, b.columns = n, b.row_in = pitch, b.column_out = c->loop[0].out;
+    else b.rows = n, b.columns = c->together, b.row_in = c->loop[0].in, b.column_out = pitch;
+    if (c->together == 2 && run_pair(worker, plan, c, b, step, pointers)) return;
+    (c->joined ? join_elements : deal_elements)(worker, plan, c, &b, step, pointers);
 }

@@ -27,6 +27,13 @@ static bool gives_next_part(const Copy *a, const Copy *b)
     return are_parts(a, b) && a->width < PAGE && a->target == b->target && b->to == a->to + a->width;
 }
 
+static int count_parts(const Copy *c, int most, bool joined)
+{
+    int count = 1;
+    while (count < most && (joined ? gives_next_part : takes_next_part)(c + count - 1, c + count)) count++;
+    return count;
+}
+
 /* Makes the first of these copies the one that runs the tiles of all of them. */
 static void group_copies(Copy *c, bool joined)
 {
@@ -34,9 +41,22 @@ static void group_copies(Copy *c, bool joined)
     for (int p = 0; p < c->together; p++) {
         c[p].part = true;
         shape(c + p, true);
+        if (alternate(c)) shape_elements(c + p, c->together);
         if (p) c[p].count = c[p].windows = 0;
     }
-    c->window[0] = 1, c->windows = c->count;
+    c->window[0] = alternate(c) ? min(WINDOW / COMPOUND, c->count) : 1;
+    c->windows = (c->count + c->window[0] - 1) / c->window[0];
+}
+
+/* Groups the copies from this one on that run together; at least, it runs alone. */
+static void find_together(Copy *c, int most)
+{
+    for (int joined = 0; joined < 2; joined++) {
+        c->together = max(count_alternating(c, most, joined), count_parts(c, most, joined));
+        if (c->together == 1) continue;
+        group_copies(c, joined);
+        return;
+    }
 }
 
 /* Groups the copies of a plan, and counts its tiles and windows, once all copies are prepared. */
@@ -44,27 +64,12 @@ static void finish_plan(Plan *plan)
 {
     for (int k = 0; k < plan->count; k += plan->copies[k].together) {
         Copy *c = &plan->copies[k];
-        const int max_together = (int)min(plan->count - k, SEAMS);
-        const int joins = count_alternating(c, max_together, true);
-        c->together = max(joins, count_alternating(c, max_together, false));
-        if (c->together > 1) group_alternating(c, joins > 1);
-        const bool joined = max_together > 1 && !takes_next_part(c, c + 1);
-        while (!c->alternating && c->together < max_together) {
-            const Copy *other = c + c->together;
-            if (!(joined ? gives_next_part : takes_next_part)(other - 1, other)) break;
-            c->together++;
-        }
-        if (c->together > 1 && !c->alternating) group_copies(c, joined);
-        plan->staged = plan->staged || is_compound(c) || c->alternating;
+        find_together(c, (int)min(plan->count - k, SEAMS));
+        plan->staged = plan->staged || is_compound(c) || (c->together > 1 && alternate(c));
         plan->tiles += c->count;
         plan->windows += c->windows;
         plan->max_windows = max(plan->max_windows, c->windows);
     }
-}
-
-static const uint8_t *part_at(uint8_t *const *pointers, const Copy *c, int64_t row)
-{
-    return pointers[c->source] + c->from + row * c->loop[0].in;
 }
 
 /* Whether each of them writes whole lines of a target that starts on one: then no line has two parts. */
@@ -82,11 +87,11 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
                          uint8_t *const *pointers, const uint8_t *next)
 {
     const PutBlock block = worker->isa->block;
-    if (c->alternating && worker->stages[0]) {
+    if (alternate(c) && worker->stages[0]) {
         run_alternating(worker, plan, c, at[0], pointers);
         return;
     }
-    if (c->alternating || !worker->stream || !block || (c->joined && no_seams(plan, c, pointers))) {
+    if (alternate(c) || !worker->stream || !block || (c->joined && no_seams(plan, c, pointers))) {
         for (const Copy *part = c; part < c + c->together; part++) {
             const bool is_last = part + 1 == c + c->together;
             run_tile(worker, part, at, pointers[part->source], pointers[plan->inputs + part->target],
@@ -106,13 +111,12 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
             const Copy *part = c + p, *other = is_last ? c : part + 1;
             const int64_t beyond = is_last ? 0 : band - stop; /* the next part: in this band; the first: in the next */
             for (int64_t r = band; r < stop; r++) {
-                const uint8_t *from = part_at(pointers, part, r), *upcoming = from + AHEAD;
+                const uint8_t *from = source_at(part, pointers, r), *upcoming = from + AHEAD;
                 if (c->joined) {
                     const int64_t row = r + ahead;
-                    upcoming = row < stop ? part_at(pointers, part, row) : part_at(pointers, other, row + beyond);
+                    upcoming = row < stop ? source_at(part, pointers, row) : source_at(other, pointers, row + beyond);
                 }
-                uint8_t *to = pointers[plan->inputs + part->target] + part->to + r * part->loop[0].out;
-                block(to, from, c->width, upcoming, &seams[c->joined ? r - band : p]);
+                block(target_at(plan, part, pointers, r), from, c->width, upcoming, &seams[c->joined ? r - band : p]);
             }
         }
     }

@@ -23,7 +23,6 @@ typedef struct {
     int64_t windows;              /* how many there are in all */
     int together;                 /* copies that run tile by tile with this one, itself included: see _deal.h; */
     bool part, joined;            /* in such a group; `joined`, on its first: they write parts of rows, not read them */
-    bool alternating;             /* those parts are less than a line: see _alternate.h */
     int64_t staged[MAX_RANK];     /* output strides within the stage */
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops from segment to segment; the others are inside a segment */
