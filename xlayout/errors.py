@@ -19,6 +19,9 @@ message names the argument, the value it had, and what would work.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 __all__ = [
     "AxisError",
     "CompositionError",
@@ -71,3 +74,19 @@ class FormatError(LayoutError):
 
 class PortError(LayoutError):
     """A port that would lose, invent or overwrite something."""
+
+
+@contextmanager
+def about(argument: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Let errors of these kinds begin with the argument that they are about.
+
+    >>> with about("n", ValueError):
+    ...     int("six")
+    Traceback (most recent call last):
+    ...
+    ValueError: n: invalid literal for int() with base 10: 'six'
+    """
+    try:
+        yield
+    except kinds as error:
+        raise type(error)(f"{argument}: {error}") from error

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xlayout.algebra.shapes import a_type, as_shape
 from xlayout.bridge.offer import exchange_named, exchange_of
-from xlayout.errors import SizeError
+from xlayout.errors import SizeError, about
 from xlayout.registry import backend_module
 
 __all__ = ["dtensor_to_jax", "jax_to_dtensor", "jax_to_shards", "shards_to_jax"]
+
+_REFUSED = (TypeError, ValueError, BufferError)
 
 
 def shards_to_jax(
@@ -55,7 +56,7 @@ def shards_to_jax(
         raise SizeError(f"shards: for {list(shards)}; wanted one for each of {devices}")
     parts = []
     for device in devices:
-        with _about(f"shards[{device}]"):
+        with about(f"shards[{device}]", *_REFUSED):
             offered = exchange_of(shards[device]).offer(shards[device])
             copying = "xlayout.to_jax(shard, copy=True)"
             parts.append(jax.adopt_part(offered, device, sharding, shape, copying))
@@ -82,7 +83,7 @@ def jax_to_shards(a: Any, /) -> dict[Any, Any]:
     """
     jax = backend_module("jax", "distributed")
     torch = exchange_named("torch")
-    with _about("a"):
+    with about("a", *_REFUSED):
         return {device: torch.adopt(part, copy=False) for device, part in jax.split(a).items()}
 
 
@@ -113,11 +114,11 @@ def dtensor_to_jax(dt: Any, /) -> Any:
     from xlayout.shard.placement import from_torch, to_jax  # not needed on one device
 
     torch, jax = backend_module("torch", "distributed"), backend_module("jax", "distributed")
-    with _about("dt"):
+    with about("dt", *_REFUSED):
         local = torch.offer_global(dt)
         sharding = from_torch(dt.device_mesh, dt.placements, dt.ndim)
     mesh = jax.mesh_of(torch.processes(dt.device_mesh), sharding.mesh.names)
-    with _about("dt"):
+    with about("dt", *_REFUSED):
         copying = "dt.clone(memory_format=torch.contiguous_format)"
         return jax.adopt_global(local, to_jax(sharding, mesh), tuple(dt.shape), copying)
 
@@ -147,18 +148,9 @@ def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
     from xlayout.shard.placement import from_jax, to_torch
 
     torch, jax = backend_module("torch", "distributed"), backend_module("jax", "distributed")
-    with _about("a"):
+    with about("a", *_REFUSED):
         local = jax.offer_global(a)
         sharding = from_jax(a.sharding)
     torch.refuse_another(device_mesh, sharding.mesh.names, jax.processes(a.sharding.mesh))
-    with _about("a"):
+    with about("a", *_REFUSED):
         return torch.adopt_global(local, device_mesh, to_torch(sharding, device_mesh), a.shape)
-
-
-@contextmanager
-def _about(argument: str) -> Iterator[None]:
-    """Errors in this context begin with the argument that they are about."""
-    try:
-        yield
-    except (TypeError, ValueError, BufferError) as error:
-        raise type(error)(f"{argument}: {error}") from error

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from xlayout.algebra.shapes import Shape
-from xlayout.errors import ShardingError
+from xlayout.errors import ShardingError, about
 from xlayout.registry import backend_module
 from xlayout.shard.mesh import Mesh
 from xlayout.shard.sharded_array import ShardedArray
@@ -55,10 +55,8 @@ def target_of(held: ShardedArray, to: Any, ndim: int, name: str) -> Sharding:
         )
     if held.framework == "jax":
         check_order(held.x, held.mesh, sharding, name)
-    try:
+    with about(name, ShardingError):
         held.native(sharding)
-    except ShardingError as error:
-        raise ShardingError(f"{name}: {error}") from error
     return sharding
 
 
@@ -79,19 +77,15 @@ def _by_torch(given: Any, mesh: Any, ndim: int, name: str) -> Sharding:
         raise TypeError(
             f"{name}: {given!r}; wanted a Sharding, or a list of placements, one for each mesh axis"
         )
-    try:
+    with about(name, ValueError):
         return Sharding.from_torch(mesh, given, ndim)
-    except ValueError as error:
-        raise type(error)(f"{name}: {error}") from error
 
 
 def by_jax(given: Any, mesh: Any, name: str) -> tuple[Sharding, Any]:
     """A sharding that was given in JAX's form, and its NamedSharding; a spec is on `mesh`."""
     named = backend_module("jax", "collective").named(mesh, given, name)
-    try:
+    with about(name, ValueError):
         return Sharding.from_jax(named), named
-    except ValueError as error:
-        raise type(error)(f"{name}: {error}") from error
 
 
 def is_list_of_shardings(framework: str, to: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from xlayout.algebra.layout import Layout
 from xlayout.algebra.shapes import Shape, a_type, integer
 from xlayout.bridge import to_numpy
-from xlayout.errors import ShapeError, SizeError
+from xlayout.errors import ShapeError, SizeError, about
 from xlayout.lower import call
 from xlayout.registry import backend_of, submodule
 from xlayout.shard.owners import whole
@@ -129,10 +129,8 @@ def _merged(name: str, placed: Placed, parts: Sequence[Any], check: bool) -> Any
 
 def _run(layout: Layout, arrays: Sequence[Any], what: str, copy: bool | None) -> Any:
     """Run a layout; errors name what it was run on."""
-    try:
+    with about(what, TypeError, BufferError):
         return call(layout, *arrays, copy=copy)
-    except (TypeError, BufferError) as error:
-        raise type(error)(f"{what}: {error}") from error
 
 
 def _bits(x: Any) -> Any:
