@@ -15,8 +15,8 @@ from numpy import ascontiguousarray as row_major
 
 import xlayout as xl
 from xlayout.bench.answers import answer
-from xlayout.bench.cases import Cut, Hand, Join, Permute, Stack
 from xlayout.bench.contest import arrays_of, parts_of
+from xlayout.bench.hands import Cut, Hand, Join, Permute, Stack
 
 __all__ = ["INTO", "OPS", "WRITTEN", "contenders", "flattened", "given"]
 

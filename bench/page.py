@@ -66,13 +66,14 @@ def pages() -> dict[Path, str]:
 
 
 def whole(path: Path, *, older: bool = False) -> Results:
-    """The results of a run of the whole grid; an older one may be without whole families.
+    """The results of a run of the whole grid; an older one may be without some of its ops.
 
     Raises:
         ValueError: if the results lack rows of the grid.
     """
     found = load(path)
-    keys = {key for family in (found.families if older else FAMILIES) for key in FULL.keys(family)}
+    ops = {op for op, *_ in found.rows}
+    keys = {key for family in FAMILIES for key in FULL.keys(family) if not older or key[0] in ops}
     if missing := len(keys - found.rows.keys()):
         raise ValueError(f"{path}: {missing} of {len(keys)} rows are not there; --resume the grid")
     return found

@@ -27,8 +27,9 @@ from bench.gpu.speed import FIRST, options
 from bench.gpu.timing import ROUNDS, Figure, figure_of
 from xlayout.bench.answers import UNSIGNED, answer, elements
 from xlayout.bench.by_jax import WORDS
-from xlayout.bench.cases import CASES, Case, Permute, make_case
+from xlayout.bench.cases import CASES, Case, make_case
 from xlayout.bench.contest import parts_of
+from xlayout.bench.hands import Permute
 from xlayout.bench.words import fresh
 
 __all__ = ["main", "rows"]

@@ -19,7 +19,8 @@ import torch
 from bench.gpu.checks import contest, show
 from bench.gpu.speed import CUDA, DEVICE, options, raw
 from bench.gpu.timing import race
-from xlayout.bench.cases import CASES, Permute, make_case
+from xlayout.bench.cases import CASES, make_case
+from xlayout.bench.hands import Permute
 from xlayout.lower.moves import moves_of
 from xlayout_torch import cuda, launches
 from xlayout_triton import tile as tiles

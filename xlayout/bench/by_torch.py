@@ -23,7 +23,7 @@ WORDS = Words(
     permute=torch.Tensor.permute,
     own=torch.Tensor.contiguous,
     concatenate=torch.cat,
-    stack=lambda xs, **out: torch.stack(tuple(xs), **out),
+    stack=lambda xs, axis, **out: torch.stack(tuple(xs), axis, **out),
     write=lambda target, view: target.copy_(view),
 )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
+from xlayout.bench.hands import Cut, Hand, Join, Permute, Stack
 from xlayout.ops import (
     deinterleave,
     from_tiles,
@@ -21,49 +22,16 @@ from xlayout.ops import (
     split_qkv,
     stack,
     to_tiles,
+    unstack,
 )
 
-__all__ = ["CASES", "Case", "Cut", "Hand", "Join", "Permute", "Stack", "make_case"]
+__all__ = ["CASES", "Case", "make_case"]
 
 WIDTH = 4096
 LAYERS = 32
 PARTS = 8
 HEADS: dict[str, Any] = {"heads": 32, "kv_heads": 8}
 COLOURS, SIDE, PATCH = 3, 14, 16  # of an image: channels, patches along a side, pixels along theirs
-
-
-@dataclass(frozen=True, slots=True)
-class Permute:
-    """One array: split its axes, reorder them, merge them."""
-
-    split: Shape
-    axes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """Several arrays, each viewed in a shape, concatenated along an axis."""
-
-    parts: tuple[Shape, ...]
-    axis: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """Several arrays along a new first axis."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """One array, viewed in a shape, cut along an axis into parts of these sizes."""
-
-    split: Shape
-    axis: int
-    sizes: tuple[int, ...]
-
-
-Hand: TypeAlias = Permute | Join | Stack | Cut
-"""How one writes the op by a framework's own ops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +159,33 @@ def _zip(count: int) -> Case:
     )
 
 
+def _stack_last(parts: int) -> Callable[[int], Case]:
+    def made(count: int) -> Case:
+        shapes = [(count // WIDTH, WIDTH // parts)] * parts
+        return Case(
+            stack.layout(shapes, axis=-1),
+            lambda *xs, **o: stack(xs, axis=-1, **o),
+            Stack(2),
+            ("n a b -> a b n", {}),
+        )
+
+    return made
+
+
+def _unstack_last(parts: int) -> Callable[[int], Case]:
+    def made(count: int) -> Case:
+        rows, width = shape = count // WIDTH, WIDTH // parts
+        layout = unstack.layout((*shape, parts), axis=-1)
+        return Case(
+            layout,
+            lambda x, **o: layout(x, **o) if o else unstack(x, axis=-1),
+            Cut((rows, width, parts), 2, (1,) * parts),
+            ("a b n -> n a b", {}),
+        )
+
+    return made
+
+
 def _unzip(block: int) -> Callable[[int], Case]:
     def made(count: int) -> Case:
         rows, width = shape = _rows(count)
@@ -288,6 +283,9 @@ CASES: dict[str, _Op] = {
     "unzip": _Op("zips", _unzip(1)),
     "unzip by 32": _Op("zips", _unzip(32)),
     "rope on activations": _Op("zips", _rope_activations),
+    "stack pairs": _Op("zips", _stack_last(2)),
+    "unstack pairs": _Op("zips", _unstack_last(2)),
+    "stack eights": _Op("zips", _stack_last(8)),
     "transpose": _Op("transposes", _transposed(_square)),
     "transpose, odd": _Op("transposes", _transposed(_odd)),
     "transpose, 3 columns": _Op("transposes", _transposed(lambda n: (n // 3, 3))),

@@ -9,7 +9,8 @@ from itertools import accumulate
 from typing import Any
 
 from xlayout.algebra.shapes import Shape
-from xlayout.bench.cases import Case, Cut, Hand, Join, Permute, Stack
+from xlayout.bench.cases import Case
+from xlayout.bench.hands import Cut, Hand, Join, Permute, Stack
 from xlayout.bench.timing import Call
 
 __all__ = ["Words", "by_einops", "eager_calls", "fresh", "into"]
@@ -23,7 +24,7 @@ class Words:
         permute: a view of an array with its axes in another order.
         own: copies a view into row-major memory; the identity where there are no views.
         concatenate: (arrays, axis), and `out=` if the framework can write into arrays.
-        stack: (arrays), and `out=`.
+        stack: (arrays, axis), and `out=`.
         write: (target, view) copies the view into the target, if the framework can.
     """
 
@@ -39,8 +40,8 @@ def fresh(hand: Hand, shapes: Sequence[Shape], words: Words) -> Callable[..., An
     # As variables, because torch 2.11 cannot compile a call of an object's attribute.
     permute, own, concatenate, stack = words.permute, words.own, words.concatenate, words.stack
     match hand:
-        case Stack():
-            return lambda *xs: stack(xs)
+        case Stack(axis):
+            return lambda *xs: stack(xs, axis)
         case Join(parts, axis):
             return lambda *xs: concatenate(_seen(xs, parts), axis).reshape(shapes[0])
         case Permute():
@@ -70,7 +71,8 @@ def into(hand: Hand, words: Words) -> Callable[[Sequence[Any], Sequence[Any]], A
         return ys
 
     def stack(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
-        words.stack(xs, out=ys[0])
+        assert isinstance(hand, Stack)
+        words.stack(xs, hand.axis, out=ys[0])
         return ys
 
     match hand:
