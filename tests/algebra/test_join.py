@@ -65,6 +65,12 @@ def test_every_fifth_position_meets_an_axis_whole_wherever_the_first_is(ahead: i
     ]
 
 
+def test_columns_of_every_head_are_one_box_to_the_last_head_of_a_row() -> None:
+    axes = side(0, 0, ((5, 24, 100), (24, 1, 1)))
+    keys = side(3, 0, ((20, 6, 2), (2, 1, 1)))
+    assert list(join(axes, keys)) == [(3, 0, ((5, 100, 8), (4, 6, 2), (2, 1, 1)))]
+
+
 @given(st.lists(sides(), min_size=4, max_size=12), st.integers(1, 3), sides())
 def test_whatever_a_box_meets_among_many_is_near(few: list[Side], n: int, box: Side) -> None:
     steps = max(few, key=lambda one: len(one[2]))[2]  # of one form, then of many

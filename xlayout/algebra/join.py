@@ -118,16 +118,21 @@ def _coarse_and_fine(a: Side, b: Side) -> Iterator[tuple[Side, Side]]:
     (n, stride, x), (m, fine, z) = A[0], B[0]
     if stride % fine == 0:
         # Common refinement: cut b into a head, whole windows of `stride` aligned with a, and a
-        # tail. A step of b belongs to the window of a in which it begins.
+        # tail. A step of b belongs to the window of a in which it begins. Where none goes on in
+        # the next window, only those matter that begin before what a has in theirs ends.
         ratio = stride // fine
-        head = min(-((by - ay) // fine) % ratio, m)
-        whole, tail = divmod(m - head, ratio)
+        before, begin = divmod(by - ay, fine)
+        head = min(-before % ratio, m)
+        apart = begin + _reach(B[1:]) < fine
+        most = min(ratio, (_reach(A[1:]) - begin) // fine + 1) if apart else ratio
+        whole = max((m - head - most) // ratio + 1, 0)
+        tail = min(m - head - whole * ratio, most)
         for start, windows, count in (
             (0, 1, head),
-            (head, whole, ratio),
+            (head, whole, most),
             (head + whole * ratio, 1, tail),
         ):
-            if windows and count:
+            if windows and count > 0:
                 cut = ((windows, stride, ratio * z), (count, fine, z), *B[1:])
                 yield a, (by + start * fine, bz + start * z, cut)
         return
