@@ -221,7 +221,7 @@ def explain(
     from xlayout.table import Table
 
     with _refusals():
-        layout = Layout.parse(pattern, **_sizes(sizes or []))
+        layout = Layout.parse(pattern, **_sizes(sizes or [], "sizes", "h=8", 0))
         ins, outs = (", ".join(map(str, s)) for s in (layout.in_shapes, layout.out_shapes))
         try:
             back = str(layout.inverse())
@@ -241,19 +241,20 @@ def _mesh(text: str | None) -> Any:
     """Return the mesh of a text such as "fsdp=4,tp=8"."""
     from xlayout.shard import Mesh
 
-    sizes = {} if text is None else _sizes([*map(str.strip, text.split(","))], such="tp=8")
+    sizes = {} if text is None else _sizes([*map(str.strip, text.split(","))], "--mesh", "tp=8", 1)
     return Mesh(tuple(sizes.values()), tuple(sizes)) if sizes else None
 
 
-def _sizes(texts: list[str], such: str = "h=8") -> dict[str, int]:
-    if bad := [text for text in texts if not re.fullmatch(r"[^=]+=\d{1,18}", text)]:
-        raise typer.BadParameter(
-            f"{bad[0]!r:.80}; wanted sizes such as {such}, of at most 18 digits"
-        )
+def _sizes(texts: list[str], given: str, such: str, least: int) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for name, _, n in (text.partition("=") for text in texts):
+    for text in texts:
+        name, _, n = text.partition("=")
+        if not re.fullmatch(r"[^=]+=\d{1,18}", text) or int(n) < least:
+            wrong = f"{text!r:.80}; wanted sizes such as {such}, of at most 18 digits"
+            raise typer.BadParameter(f"{wrong}, and at least {least}", param_hint=given)
         if sizes.setdefault(name, int(n)) != int(n):
-            raise typer.BadParameter(f"{name}={n}; it was {name}={sizes[name]} before")
+            wrong = f"{name}={n}; it was {name}={sizes[name]} before"
+            raise typer.BadParameter(wrong, param_hint=given)
     return sizes
 
 

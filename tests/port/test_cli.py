@@ -160,7 +160,9 @@ def test_explain_points_into_a_bad_pattern() -> None:
     for size in ("h:2", "=2", "h=" + 5000 * "9"):
         result = xlayout("explain", "h d -> d h", size, "d=2")
         assert result.exit_code == 2
-        assert "wanted sizes such as h=8, of at most 18 digits" in " ".join(result.stderr.split())
+        told = " ".join(result.stderr.replace("│", "").split())
+        assert f"Invalid value for sizes: '{size[:40]}" in told
+        assert "wanted sizes such as h=8, of at most 18 digits" in told
 
 
 def test_explain_refuses_two_sizes_of_one_axis() -> None:

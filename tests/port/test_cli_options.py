@@ -98,9 +98,20 @@ def test_the_command_line_takes_ranks(tmp_path: Path) -> None:
     assert "6 ranks (fsdp=3 tp=2)" in xlayout("plan", *words, "fsdp=3,tp=2").stdout
     assert xlayout("port", *words, "tp=2").returncode == 0
     assert (tmp_path / "out" / "__1_0.distcp").exists()
-    wrong = xlayout("plan", *words, "tp")
-    assert wrong.returncode == 2
-    assert "'tp'; wanted sizes such as tp=8" in wrong.stderr
-    none = xlayout("plan", *words, "tp=0")
-    assert none.returncode == 1
-    assert "shape: (0,) has no ranks; every axis needs at least 1" in none.stderr
+
+
+@pytest.mark.parametrize(
+    ("mesh", "why"),
+    [
+        ("tp", "'tp'; wanted sizes such as tp=8, of at most 18 digits, and at least 1"),
+        ("tp=0", "'tp=0'; wanted sizes such as tp=8, of at most 18 digits, and at least 1"),
+        ("", "''; wanted sizes such as tp=8, of at most 18 digits, and at least 1"),
+        ("tp=2,tp=3", "tp=3; it was tp=2 before"),
+    ],
+)
+def test_ranks_that_make_no_sense_are_refused_by_the_name_of_the_option(
+    mesh: str, why: str
+) -> None:
+    made = CliRunner().invoke(cli.app, ["plan", "in", "out", "--to", "dcp", "--mesh", mesh])
+    assert made.exit_code == 2
+    assert f"Invalid value for --mesh: {why}" in " ".join(made.stderr.replace("│", "").split())
