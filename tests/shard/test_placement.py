@@ -225,15 +225,16 @@ def test_dtensor_is_offered_the_nearest(sharding: Sharding, nearest: str) -> Non
 
 def test_a_split_factor_without_an_order_names_those_that_have_one() -> None:
     placements = (_StridedShard(0, split_factor=3), Shard(0))
-    with pytest.raises(ShardingError, match=r"split factor 3 on mesh axis 'dp' .*have"):
+    with pytest.raises(ShardingError, match=r"split factor 3 on mesh axis 'dp' .* has: 1, 4$"):
         Sharding.from_torch(device_mesh(DP), placements, 1)
+    alone = Mesh((2, 1), ("dp", "tp"))  # one rank neither adds nor changes a factor
+    with pytest.raises(ShardingError, match=r"no order of the mesh axes has it; .* has: 1$"):
+        Sharding.from_torch(device_mesh(alone), placements, 1)
 
 
 def test_segments_are_a_factor_of_every_split_factor() -> None:
     placements = (_StridedShard(0, split_factor=3), _StridedShard(0, split_factor=2))
-    with pytest.raises(
-        ShardingError, match=r"split factor 3 on mesh axis 'dp' .*have one are 2, 8"
-    ):
+    with pytest.raises(ShardingError, match=r"split factor 3 on mesh axis 'dp' .* has: 2, 8$"):
         Sharding.from_torch(device_mesh(DP), placements, 1)
 
 

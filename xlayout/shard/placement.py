@@ -85,10 +85,10 @@ def of_cuts(mesh: Mesh, cuts: Sequence[Cut], ndim: int) -> Sharding:
         before = [math.prod(mesh.shape[a] for a in order[:k]) for k in range(len(order) + 1)]
         parts, odd = divmod(factor, segments[dim])
         if odd or parts not in before:
-            may = ", ".join(str(n * segments[dim]) for n in before)
+            may = ", ".join(str(n * segments[dim]) for n in dict.fromkeys(before))
             raise ShardingError(
                 f"placements: split factor {factor} on mesh axis {mesh.names[axis]!r} for axis "
-                f"{dim}: no order of the mesh axes has it; the nearest that have one are {may}"
+                f"{dim}: no order of the mesh axes has it; factors that one has: {may}"
             )
         order.insert(before.index(parts), axis)
     spec = [tuple(mesh.names[a] for a in order) for order in orders]
