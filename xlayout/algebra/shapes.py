@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from xlayout.errors import AxisError, LayoutError, SizeError
@@ -168,20 +168,29 @@ def divisors(n: int) -> list[int]:
     return low + [n // d for d in reversed(low) if d * d != n]
 
 
-def divide(n: int, by: int, what: str, parts: str) -> int:
+def divide(
+    n: int, by: int, what: str, parts: str, works: Callable[[int], bool] | None = None
+) -> int:
     """`n // by`, which must leave no remainder.
 
+    Args:
+        n: the size.
+        by: how many parts to make of it.
+        what: what has that size.
+        parts: what says how many parts.
+        works: whether a number of parts could be had; by default all could.
+
     Raises:
-        SizeError: naming what has size `n`, the `parts` that do not divide it, and sizes that
-            would work.
+        SizeError: naming what does not divide, and sizes and numbers of parts that would work.
     """
     if n % by == 0:
         return n // by
     below = n - n % by
     near = f"{below} or {below + by}" if below else str(by)
+    may = in_short([*filter(works, divisors(n))])
     raise SizeError(
-        f"{what} = {n} does not divide into {parts} = {by}; it would at {near}, "
-        f"or in parts of {in_short(divisors(n))}"
+        f"{what} = {n} does not divide into {parts} = {by}; it would at {near}"
+        + (f", or in parts of {may}" if may else "")
     )
 
 

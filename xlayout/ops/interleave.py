@@ -74,5 +74,6 @@ def deinterleave(
 def _check(shape: Shape, axis: int, block: int, groups: int) -> tuple[int, int, int, int]:
     axis = axis_of(axis, len(shape))
     block, groups = integer(block, "block", 1), integer(groups, "groups", 1)
-    n = divide(shape[axis], groups * block, f"x: axis {axis}", "groups * block")
+    of, parts = f"x: axis {axis}", "groups * block"
+    n = divide(shape[axis], groups * block, of, parts, lambda n: n % groups == 0)
     return axis, n, block, groups

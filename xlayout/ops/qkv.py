@@ -116,7 +116,8 @@ def split_qkv(
     """
     axis = axis_of(axis, len(qkv_shape))
     heads, kv_heads = integer(heads, "heads", 1), integer(kv_heads, "kv_heads", 1)
-    d = divide(qkv_shape[axis], heads + 2 * kv_heads, f"qkv: axis {axis}", "heads + 2 * kv_heads")
+    of, parts = f"qkv: axis {axis}", "heads + 2 * kv_heads"
+    d = divide(qkv_shape[axis], heads + 2 * kv_heads, of, parts, lambda n: n > 2)
     core = _fused(heads, kv_heads, d, order, blocks).inverse()
     return core.lift(qkv_shape[:axis], qkv_shape[axis + 1 :])
 
@@ -128,8 +129,8 @@ def _fused(heads: int, kv_heads: int, d: int, order: Order, blocks: int) -> Layo
     if order == "concat":
         return dealt(sizes, 1)
     if order == "codegen":
-        divide(heads, blocks, "heads", "blocks")
-        divide(kv_heads, blocks, "kv_heads", "blocks")
+        divide(heads, blocks, "heads", "blocks", lambda n: kv_heads % n == 0)
+        divide(kv_heads, blocks, "kv_heads", "blocks", lambda n: heads % n == 0)
         return dealt(sizes, blocks, order=(0, 2, 1))
     if heads % kv_heads:
         raise SizeError(

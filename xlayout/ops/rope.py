@@ -67,6 +67,6 @@ def rope_pairs(
 def _rope(shape: Shape, heads: int, axis: int, *, to_halves: bool) -> Layout:
     axis = axis_of(axis, len(shape))
     heads = integer(heads, "heads", 1)
-    half = divide(shape[axis], 2 * heads, f"x: axis {axis}", "2 * heads")
+    half = divide(shape[axis], 2 * heads, f"x: axis {axis}", "2 * heads", lambda n: n % 2 == 0)
     split = (heads, half, 2) if to_halves else (heads, 2, half)
     return along(shape, axis, Layout.permute(split, (0, 2, 1)))

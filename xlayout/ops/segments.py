@@ -6,6 +6,7 @@ weights, grouped QKV and GLU interleaving are all this one map.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Unpack
 
@@ -88,7 +89,11 @@ def ungroup(
 def dealt(sizes: Sequence[int], groups: int, order: Sequence[int] | None = None) -> Layout:
     """Arrays as segments, dealt into one axis group by group, in `order` within a group."""
     groups = integer(groups, "groups", 1)
-    parts = [divide(n, groups, f"sizes: segment {k}", "groups") for k, n in enumerate(sizes)]
+    common = math.gcd(*sizes)
+    parts = [
+        divide(n, groups, f"sizes: segment {k}", "groups", lambda g: common % g == 0)
+        for k, n in enumerate(sizes)
+    ]
     width = sum(parts)
     pieces, at = [], 0
     for k in range(len(parts)) if order is None else order:
