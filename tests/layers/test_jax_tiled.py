@@ -212,6 +212,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: TiledLinear(6, 4, out_splits=5, **RNGS), SizeError,
         "^out_splits: 5; wanted 1 to out_features = 4$",
     ),
+    "a bias that counts": (
+        lambda: TiledLinear(6, 4, use_bias=1, **RNGS), TypeError,  # type: ignore[arg-type]
+        "^use_bias: 1; wanted True or False$",
+    ),
     "too narrow": (
         lambda: TiledLinear(6, 4, in_splits=2, **RNGS)(whole(2, 5)), SizeError,
         "^x: last axis 5; wanted in_features = 6$",

@@ -36,7 +36,7 @@ def test_the_switch_nests_and_ends_with_an_error() -> None:
 
 
 def test_the_switch_takes_true_and_false() -> None:
-    with pytest.raises(TypeError, match="on: 1 is an int; wanted True or False"):
+    with pytest.raises(TypeError, match=r"^on: 1; wanted True or False$"):
         xl.native(1)
 
 

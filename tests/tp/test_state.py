@@ -276,6 +276,8 @@ def test_what_is_no_argument_is_refused() -> None:
         merge([*shards, shards[0]], made)
     with pytest.raises(ShapeError, match=r"shards\[1\]\['norm.weight'\]: shape \(1,\); the plan"):
         merge([shards[0], {**shards[1], "norm.weight": np.ones(1)}], made)
+    with pytest.raises(TypeError, match=r"^check: 'no'; wanted True or False$"):
+        merge(shards, made, check="no")  # type: ignore[arg-type]
     with pytest.raises(SizeError, match="parts: 0; wanted at least 1"):
         planned(x, 0)
     for leaf in ("x", None, 3.0):

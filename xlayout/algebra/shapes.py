@@ -16,6 +16,7 @@ __all__ = [
     "as_shape",
     "as_shapes",
     "axis_of",
+    "boolean",
     "bounds",
     "divide",
     "divisors",
@@ -51,6 +52,17 @@ def integer(value: Any, name: str, least: int | None = 0) -> int:
     if least is not None and number < least:
         raise SizeError(f"{name}: {number}; wanted at least {least}")
     return number
+
+
+def boolean(value: Any, name: str) -> bool:
+    """`value`, which must be True or False itself: the text "no" would count as true.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: {value!r:.80}; wanted True or False")
+    return value
 
 
 def as_shape(shape: Any, name: str = "shape") -> Shape:

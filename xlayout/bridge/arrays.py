@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xlayout.algebra.shapes import a_type, one_of
+from xlayout.algebra.shapes import a_type, boolean, one_of
 from xlayout.bridge.offer import Exchange, Offer, exchange_named, exchange_of
 from xlayout.bridge.tree import mapped
 from xlayout.errors import LayoutError
@@ -113,9 +113,8 @@ def _exchanged(
 ) -> Any:
     """Offer and adopt every array, then release all: an error leaves every source intact."""
     check_copy(copy)
-    for option, value in (("detach", detach), ("donate", donate)):
-        if not isinstance(value, bool):
-            raise TypeError(f"{option}: {value!r}; wanted True or False")
+    boolean(detach, "detach")
+    boolean(donate, "donate")
     if copy and donate:
         raise LayoutError(
             "copy: True with donate=True; memory is handed over or copied, choose one"

@@ -16,7 +16,7 @@ from flax import nnx
 from flax.nnx.nn.dtypes import canonicalize_dtype, promote_dtype
 
 from xlayout.algebra import partition
-from xlayout.algebra.shapes import a_type, integer
+from xlayout.algebra.shapes import a_type, boolean, integer
 from xlayout.errors import AxisError, LayoutError, SizeError
 from xlayout.ops import from_tiles, to_tiles
 from xlayout.ops.grid import splits
@@ -88,7 +88,7 @@ class TiledLinear(nnx.Module):
         self.out_features = integer(out_features, "out_features", 1)
         self.in_splits = splits(in_splits, "in_splits", self.in_features)
         self.out_splits = splits(out_splits, "out_splits", self.out_features)
-        self.use_bias = use_bias
+        self.use_bias = boolean(use_bias, "use_bias")
         self.in_parts = _edges(self.in_features, self.in_splits)
         self.out_parts = _edges(self.out_features, self.out_splits)
         self.dtype, self.param_dtype, self.precision = dtype, param_dtype, precision

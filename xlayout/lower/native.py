@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager
 
-from xlayout.algebra.shapes import a_type
+from xlayout.algebra.shapes import boolean
 from xlayout.registry import backend_named
 from xlayout_native.switch import switched
 
@@ -35,8 +35,7 @@ def native(on: bool, /) -> AbstractContextManager[None]:
     ...     matrix_transpose(np.ones((300, 200))).shape
     (200, 300)
     """
-    if not isinstance(on, bool):
-        raise TypeError(f"on: {on!r} is {a_type(on)}; wanted True or False")
+    boolean(on, "on")
     if sys.modules.get("jax") is not None:
         backend_named("jax")  # so that what it compiles from now on is subject to the switch
     return switched(on)

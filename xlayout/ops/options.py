@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, get_args
 
-from xlayout.algebra.shapes import one_of
+from xlayout.algebra.shapes import boolean, one_of
 from xlayout.errors import LayoutError
 from xlayout.lower.calls import Comm
 from xlayout.lower.fill import is_held
@@ -74,8 +74,7 @@ def check_memory_options(out: Any, copy: Any, donate: Any, layout: Callable[[], 
 
     `layout` is called first: a pattern with an axis called `copy` raises a better error.
     """
-    if not isinstance(donate, bool):
-        raise TypeError(f"donate: {donate!r}; wanted True or False")
+    boolean(donate, "donate")
     if copy is not None and not isinstance(copy, bool):
         layout()
         check_copy(copy)

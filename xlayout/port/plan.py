@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from xlayout.algebra.shapes import boolean
 from xlayout.errors import PortError
 from xlayout.port.change import Change, exact_dtype
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
@@ -33,7 +34,6 @@ from xlayout.port.refusals import (
     refuse_mesh,
     refuse_mixed_stacks,
     refuse_place,
-    refuse_unless_bool,
 )
 from xlayout.port.units import parse_bytes
 from xlayout.port.value import PortPlan
@@ -88,7 +88,7 @@ def plan(
     >>> print(move.source.tensor, "→", move.target.tensor, ":", move.layout())
     blk.0.attn_q.weight → model.layers.0.self_attn.q_proj.weight : (a=6 b=32 c=2) d=96 -> (a c b) d
     """
-    refuse_unless_bool(exact=exact)
+    boolean(exact, "exact")
     budget, where = parse_bytes(max_ram), output_path(dst)
     with open_checkpoint(given_path(src, "src"), family=family) as checkpoint:
         return plan_open(

@@ -25,19 +25,7 @@ __all__ = [
     "refuse_mesh",
     "refuse_mixed_stacks",
     "refuse_place",
-    "refuse_unless_bool",
 ]
-
-
-def refuse_unless_bool(**options: object) -> None:
-    """Refuse anything but a bool: the text "no", for example, would count as true.
-
-    Raises:
-        TypeError: One of the options is not a bool.
-    """
-    for name, value in options.items():
-        if not isinstance(value, bool):
-            raise TypeError(f"{name}: {value!r:.80}; wanted True or False")
 
 
 def refuse_dtype(dtype: Any, /) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
+from xlayout.algebra.shapes import boolean
 from xlayout.errors import PortError
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.family import Family
@@ -15,7 +16,7 @@ from xlayout.port.formats import create_sink
 from xlayout.port.formats.file_names import given_path
 from xlayout.port.plan import plan_open
 from xlayout.port.ranks import shares_of
-from xlayout.port.refusals import output_path, refuse_unless_bool
+from xlayout.port.refusals import output_path
 from xlayout.port.resume import key_of
 from xlayout.port.stamps import refuse_changed, stamps_of
 from xlayout.port.stream import stream
@@ -135,7 +136,8 @@ def run(
     >>> sorted(path.name for path in gguf.with_name("hf").iterdir())
     ['config.json', 'model.safetensors']
     """
-    refuse_unless_bool(exact=exact, resume=resume, verify=verify)
+    for option, value in (("exact", exact), ("resume", resume), ("verify", verify)):
+        boolean(value, option)
     budget, where = parse_bytes(max_ram), output_path(dst)
     with open_checkpoint(given_path(src, "src"), family=family) as checkpoint:
         stamps = stamps_of(checkpoint.source)

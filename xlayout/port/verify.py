@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 
+from xlayout.algebra.shapes import boolean
 from xlayout.errors import PortError
 from xlayout.port.change import Change
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
@@ -22,7 +23,6 @@ from xlayout.port.fold import fold
 from xlayout.port.formats.file_names import given_path
 from xlayout.port.lanes import lanes_for, side_by_side
 from xlayout.port.move import Buffers, Move
-from xlayout.port.refusals import refuse_unless_bool
 from xlayout.port.regions import read_tile
 from xlayout.port.units import parse_bytes, show_count, show_share
 from xlayout.table import Table, Tabled
@@ -179,7 +179,7 @@ def verify(
     >>> verify(gguf, rounded).summary
     '20 canonical tensors, each rounded in the second'
     """
-    refuse_unless_bool(digests=digests)
+    boolean(digests, "digests")
     budget = parse_bytes(max_ram)
     a, b = given_path(a, "a"), given_path(b, "b")
     with open_checkpoint(a, family=family) as first, open_checkpoint(b, family=family) as second:

@@ -11,7 +11,7 @@ from typing import Any
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.merge import merge, progressions
-from xlayout.algebra.shapes import Shape, as_shape
+from xlayout.algebra.shapes import Shape, as_shape, boolean
 from xlayout.algebra.strided import row_major
 from xlayout.errors import AxisError, ShapeError, SizeError
 from xlayout.shard.mesh import Mesh, check_axis
@@ -71,8 +71,7 @@ class Sharding:
     ) -> None:
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh: {mesh!r}; wanted a Mesh")
-        if not isinstance(flat, bool):
-            raise TypeError(f"flat: {flat!r}; wanted True or False")
+        boolean(flat, "flat")
         if isinstance(spec, str):
             raise TypeError(f"spec: {spec!r} is a string; wanted one entry for each array axis")
         try:

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any, Literal, get_args
 
 from xlayout.algebra.partition import partition
-from xlayout.algebra.shapes import divisors, in_short, integer, integers, is_size, one_of
+from xlayout.algebra.shapes import boolean, divisors, in_short, integer, integers, is_size, one_of
 from xlayout.errors import SizeError
 
 __all__ = ["Rule", "Runs", "Split", "Splits", "as_splits", "merged", "per_segment", "runs_between"]
@@ -67,8 +67,7 @@ class Split:
 
     def __post_init__(self) -> None:
         one_of("rule", self.rule, get_args(Rule))
-        if not isinstance(self.pad, bool):
-            raise TypeError(f"pad: {self.pad!r}; wanted True or False")
+        boolean(self.pad, "pad")
         object.__setattr__(self, "unit", _one_or_more(self.unit, "unit", 1))
         if self.sizes is not None:
             object.__setattr__(self, "sizes", integers(self.sizes, "sizes"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-from xlayout.algebra.shapes import Shape, one_of
+from xlayout.algebra.shapes import Shape, boolean, one_of
 from xlayout.errors import LayoutError, ShardingError
 
 __all__ = ["LEAVES", "Cut", "Rule", "Stored", "as_rules", "cut_axis", "first_match"]
@@ -74,8 +74,7 @@ class Rule:
         if not isinstance(self.tail, str | None):
             raise TypeError(f"tail: {self.tail!r}; wanted a key of the config, a str, or None")
         for name in ("gather", "scatter", "partial_grads"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name}: {getattr(self, name)!r}; wanted True or False")
+            boolean(getattr(self, name), name)
         one_of("cut", self.cut, get_args(Cut))
         one_of("stored", self.stored, get_args(Stored))
         for unit in self.terms:

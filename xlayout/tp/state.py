@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xlayout.algebra.layout import Layout
-from xlayout.algebra.shapes import Shape, a_type, integer
+from xlayout.algebra.shapes import Shape, a_type, boolean, integer
 from xlayout.bridge import to_numpy
 from xlayout.errors import ShapeError, SizeError, about
 from xlayout.lower import call
@@ -66,7 +66,8 @@ def merge(shards: Sequence[Any], plan: TensorPlan, /, *, check: bool = True) -> 
         Dicts nested as those given.
 
     Raises:
-        TypeError: for shards of another type, or leaves that are not arrays.
+        TypeError: for shards of another type, leaves that are not arrays, or a `check` that is no
+            bool.
         ShapeError: for names or shapes that do not match the plan, before anything is merged; for
             copies that differ.
         SizeError: for another number of shards than the plan has ranks.
@@ -79,6 +80,7 @@ def merge(shards: Sequence[Any], plan: TensorPlan, /, *, check: bool = True) -> 
     [[0, 1, 2], [3, 4, 5]]
     """
     plan = check_plan(plan)
+    boolean(check, "check")
     if isinstance(shards, (str, Mapping)) or not isinstance(shards, Sequence):
         raise TypeError(f"shards: {a_type(shards)}; wanted one dict for each rank")
     if len(shards) != plan.parts:

@@ -11,14 +11,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from xlayout.algebra.shapes import a_type
 from xlayout.errors import SizeError
 
-__all__ = ["check_dense", "flag", "refuse_computed"]
-
-
-def flag(value: Any, name: str) -> bool:
-    """`value`, which must be True or False itself."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name}: {value!r}; wanted True or False")
-    return value
+__all__ = ["check_dense", "refuse_computed"]
 
 
 def check_dense(layer: Any, name: str, shape: tuple[int, int], has_bias: bool) -> None:

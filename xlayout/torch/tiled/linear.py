@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from xlayout.algebra import partition
-from xlayout.algebra.shapes import a_type, integer
+from xlayout.algebra.shapes import a_type, boolean, integer
 from xlayout.ops.grid import splits
-from xlayout.torch.tiled.checks import check_dense, flag, refuse_computed
+from xlayout.torch.tiled.checks import check_dense, refuse_computed
 from xlayout.torch.tiled.input import parts_of, whole_of
 from xlayout.torch.tiled.parameters import gathered, read, write
 from xlayout.torch.tiled.state import recut
@@ -80,9 +80,9 @@ class TiledLinear(nn.Module):
         self.out_features = integer(out_features, "out_features", 1)
         self.in_splits = splits(in_splits, "in_splits", self.in_features)
         self.out_splits = splits(out_splits, "out_splits", self.out_features)
-        self.use_bias = flag(bias, "bias")
-        self.input_is_already_split = flag(input_is_already_split, "input_is_already_split")
-        self.combine_out_splits = flag(combine_out_splits, "combine_out_splits")
+        self.use_bias = boolean(bias, "bias")
+        self.input_is_already_split = boolean(input_is_already_split, "input_is_already_split")
+        self.combine_out_splits = boolean(combine_out_splits, "combine_out_splits")
         if not callable(linear_cls):
             raise TypeError(f"linear_cls: {a_type(linear_cls)}; wanted a class of layers")
         if init_linear is not None:
