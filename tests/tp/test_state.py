@@ -280,6 +280,8 @@ def test_what_is_no_argument_is_refused() -> None:
         merge(shards, made, check="no")  # type: ignore[arg-type]
     with pytest.raises(SizeError, match="parts: 0; wanted at least 1"):
         planned(x, 0)
+    with pytest.raises(SizeError, match=r"^parts: 10,000,000; wanted at most 1,000,000$"):
+        planned(x, 10**7)
     for leaf in ("x", None, 3.0):
         with pytest.raises(TypeError, match=r"weights\['a'\]: a \w+; wanted an array or its shape"):
             plan({"a": leaf}, 2, rules="llama")

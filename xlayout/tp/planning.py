@@ -19,6 +19,8 @@ from xlayout.tp.value import AXIS, Placed, TensorPlan
 
 __all__ = ["plan"]
 
+_MOST = 1_000_000  # ranks: where each part begins is kept, and a slip of the pen would fill memory
+
 
 def plan(
     weights: Any,
@@ -55,7 +57,7 @@ def plan(
             number is unknown, or differs between the weights of a layer; for segments that the next
             layer does not take; for weights of a sharded layer, such as scales, or of an adapter
             around one, without a rule.
-        SizeError: for a weight that cannot be cut this way, naming it.
+        SizeError: for a weight that cannot be cut this way, naming it; for over a million ranks.
 
     >>> shapes = {"layers.0.self_attn.q_proj.weight": (8, 6), "norm.weight": (6,)}
     >>> made = plan(shapes, 2, rules="llama", config={"num_attention_heads": 4})
@@ -63,6 +65,8 @@ def plan(
     ((4, 6), ())
     """
     parts, grain = integer(parts, "parts", 1), integer(grain, "grain", 1)
+    if parts > _MOST:
+        raise SizeError(f"parts: {parts:,}; wanted at most {_MOST:,}")
     config = getattr(weights, "config", None) if config is None else config
     if isinstance(config, PathLike | int | float | Sequence):
         raise TypeError(
