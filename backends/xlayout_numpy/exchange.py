@@ -17,6 +17,7 @@ _NATIVE = (
 _DTYPES = {name: np.dtype(name) for name in _NATIVE.split()}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _BITS = {1: np.uint8, 2: np.uint16}
+_PACKED_BY_JAX = ("int2", "int4", "uint2", "uint4", "float4_e2m1fn")
 _ALIGNMENT = 64  # what XLA asks of CPU memory
 _HOST = (1, 3)  # DLPack device types: CPU, and host memory pinned by CUDA
 _MAX_DIMS = 64
@@ -141,6 +142,8 @@ def _way_out(dtype: np.dtype[Any]) -> str:
         return f"pass its fields one by one, such as x[{dtype.names[0]!r}]"
     if not dtype.isnative:
         return "bring it into native byte order: x.astype(x.dtype.newbyteorder('='))"
+    if dtype.name in _PACKED_BY_JAX:
+        return "cast it to whole bytes, or copy it into JAX, which packs it: jax.numpy.asarray(x)"
     return "cast it to a number, such as float32"
 
 

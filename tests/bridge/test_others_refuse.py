@@ -31,7 +31,15 @@ NO_NUMBERS = {
         np.array([None]),
         r"dtype \|O: no other framework has it; cast it to a number, such as float32$",
     ),
-    "int4": (np.zeros(3, ml_dtypes.int4), "dtype int4: no other framework has it; cast it"),
+    "int4": (
+        np.zeros(3, ml_dtypes.int4),
+        "dtype int4: no other framework has it; cast it to whole bytes, or copy it into JAX, which "
+        r"packs it: jax\.numpy\.asarray\(x\)$",
+    ),
+    "float6": (
+        np.zeros(3, ml_dtypes.float6_e2m3fn),
+        "no other framework has it; cast it to a number, such as float32$",
+    ),
     "float0": (
         np.zeros(3, jax.dtypes.float0),
         "no other framework has it; it is JAX's gradient of integers, which holds nothing: leave",
@@ -53,6 +61,14 @@ def test_numpy_keeps_no_masked_array_either(copy: bool | None) -> None:
     masked = np.ma.masked_array([1.0, 2.0], [0, 1])
     with pytest.raises(TypeError, match=r"^x\[1\]: a masked array would lose its mask; pass"):
         to_numpy([np.ones(2), masked], copy=copy)
+
+
+def test_jax_copies_the_narrow_numbers_of_numpy() -> None:
+    for name in ("int2", "int4", "uint2", "uint4", "float4_e2m1fn"):
+        narrow = np.ones(3, getattr(ml_dtypes, name))
+        with pytest.raises(TypeError, match=r"jax\.numpy\.asarray\(x\)$"):
+            to_jax(narrow)
+        assert jax.numpy.asarray(narrow).dtype == narrow.dtype
 
 
 def test_numpy_stops_at_64_dimensions() -> None:
