@@ -124,7 +124,7 @@ def offer(x: Any, /, *, detach: bool = False) -> Offer:
     if x.requires_grad and not detach:
         raise TypeError(
             f"{_described(x)} requires grad, and the other framework would not see its graph; "
-            "pass x.detach(), or call to_jax(x, detach=True)"
+            "pass x.detach(); to_jax also takes detach=True"
         )
     if forward_ad._current_level >= 0 and _tangent(x) is not None:
         raise TypeError(

@@ -28,7 +28,7 @@ def test_a_gradient_is_never_lost(convert: Any, mode: Any) -> None:
     in_graph = leaf * 2
     refused = (
         r"^x: Tensor float32\[3\] on cpu requires grad, and .*; "
-        r"pass x\.detach\(\), or call to_jax\(x, detach=True\)$"
+        r"pass x\.detach\(\); to_jax also takes detach=True$"
     )
     with mode():
         for x in (leaf, in_graph):
