@@ -292,4 +292,4 @@ def release(x: Any, /) -> Callable[[], None]:
 
 
 def refusal(_out: Any, _inputs: Sequence[Any], /) -> str | None:
-    return "jax arrays are immutable"
+    return "results of jax arrays are jax arrays, which are immutable; leave it out"

@@ -247,10 +247,11 @@ def test_refuses_an_out_that_is_read_only() -> None:
     refused(Numpy(), out, ShapeError, "out: cannot be written: it is read-only")
 
 
+@pytest.mark.parametrize("zeros", [jnp.zeros, np.zeros])
 @pytest.mark.parametrize("shape", [(3, 2), (2, 2)], ids=["right", "wrong"])
-def test_refuses_to_write_into_jax(shape: tuple[int, ...]) -> None:
-    out = jnp.zeros(shape, jnp.int32)
-    refused(Jax(), out, TypeError, "out: cannot be written: jax arrays are immutable")
+def test_refuses_to_write_what_comes_from_jax(zeros: Any, shape: tuple[int, ...]) -> None:
+    text = "results of jax arrays are jax arrays, which are immutable; leave it out"
+    refused(Jax(), zeros(shape, jnp.int32), TypeError, f"out: cannot be written: {text}")
 
 
 def test_refuses_an_out_that_requires_grad() -> None:

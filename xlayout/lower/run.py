@@ -225,11 +225,11 @@ def _into(
         raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
     kind = backend.kind(arrays[0])
     for y, shape in zip(outputs, layout.out_shapes, strict=True):
+        if backend.immutable:
+            raise TypeError(f"out: cannot be written: {backend.refusal(y, arrays)}")
         its = kind_of(backend, y, "out") if backend_of(y, "out") is backend else None
         if its is None:
             raise TypeError(f"out: {a_type(y)}; wanted the framework of the input, {backend.name}")
-        if backend.immutable:
-            raise TypeError(f"out: cannot be written: {backend.refusal(y, arrays)}")
         if tuple(y.shape) != shape or its != kind:
             raise ShapeError(
                 f"out: {y.dtype} {tuple(y.shape)} on {its[1]}; wanted {kind[0]} {shape} on "
