@@ -209,6 +209,8 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "DistributedDataParallel": lambda: _wrapped(nn.parallel.DistributedDataParallel),
     "DataParallel": lambda: _wrapped(nn.DataParallel),
     "FullyShardedDataParallel": lambda: _wrapped(_flat),
+    "TorchScript": lambda: _wrapped(torch.jit.script),
+    "a layer in TorchScript": _layer(lambda: torch.jit.script(nn.Linear(4, 4)), "column"),
     "a norm": _layer(lambda: nn.LayerNorm(4), "column"),
     "a convolution": _layer(lambda: nn.Conv1d(4, 4, 1), "column"),
     "a product of two inputs": _layer(lambda: nn.Bilinear(4, 4, 4), "column"),

@@ -100,6 +100,13 @@ def test_a_model_is_wrapped_last(two: Ranks, kind: str) -> None:
     ] * 2  # fmt: skip
 
 
+@pytest.mark.parametrize(("case", "name"), [("TorchScript", ""), ("a layer in TorchScript", "x")])
+def test_a_model_is_not_compiled_before(two: Ranks, case: str, name: str) -> None:
+    assert two(on_ranks.refused, 2, case) == [
+        f"ShardingError: model: {name!r} is TorchScript; give the module it was made of"
+    ] * 2  # fmt: skip
+
+
 def test_a_part_of_a_parameter_is_marked_as_the_whole_was(two: Ranks) -> None:
     two(on_ranks_layers.marked, 2)
 

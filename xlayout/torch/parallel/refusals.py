@@ -46,8 +46,8 @@ def refuse_twice(model: nn.Module) -> None:
     """Refuse a model that is parallelized already, whose shapes are no longer those of the whole.
 
     Raises:
-        ShardingError: for a layer that has a role; for a wrapper that would go on summing the
-            gradients of parameters that have been replaced.
+        ShardingError: for a layer that has a role; for a wrapper, and for TorchScript, which would
+            go on with parameters that have been replaced.
     """
     for name, module in model.named_modules():
         if isinstance(module, WithRole):
@@ -57,6 +57,8 @@ def refuse_twice(model: nn.Module) -> None:
                 f"model: {name!r} is {_kind(module)}, which keeps to the parameters that "
                 "it found; parallelize the model first, and wrap it then"
             )
+        if isinstance(module, torch.jit.ScriptModule) and [*module.parameters()]:
+            raise ShardingError(f"model: {name!r} is TorchScript; give the module it was made of")
 
 
 def is_flat(module: nn.Module) -> bool:
@@ -125,10 +127,9 @@ def refuse_function(name: str, module: nn.Module) -> None:
         ShardingError: for attention or a recurrent network of torch: no layer in it is called.
     """
     if isinstance(module, nn.MultiheadAttention | nn.RNNBase):
-        kind = _kind(module)
         raise ShardingError(
-            f"model: {name!r} is {kind}, which gives its weights to one function and calls no "
-            f"layer that could send anything. Leave it whole by {left_whole(name)}"
+            f"model: {name!r} is {_kind(module)}, which gives its weights to one function and "
+            f"calls no layer that could send anything. Leave it whole by {left_whole(name)}"
         )
 
 
