@@ -250,6 +250,8 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
         return "a meta tensor has no memory"
     if sealed(out):
         return "it is an inference tensor, which torch has nobody write outside inference mode"
+    if any(x.is_conj() or x.is_neg() for x in inputs):
+        return "an input is conjugated or negated when read; pass x.resolve_conj().resolve_neg()"
     if any(strides(x) is None for x in inputs):
         return (
             "an input requires grad or is inside a transform, which would not see the write, or is "
