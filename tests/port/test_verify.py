@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from pathlib import Path
 
@@ -49,6 +50,13 @@ def test_digests_may_be_left_out(wide_llama: Path) -> None:
     assert {t.digest for t in found.tensors} == {""}
     with pytest.raises(TypeError, match=r"^digests: 'no'; wanted True or False$"):
         port.verify(wide_llama, wide_llama, digests="no")  # type: ignore[arg-type]
+
+
+def test_a_config_that_is_wrong_is_named(own_llama: Path, wide_llama: Path) -> None:
+    edit_config(own_llama, num_attention_heads=5)
+    text = re.escape(f"{own_llama}: config: heads / kv is 2.5; wanted a")
+    with pytest.raises(PortError, match=f"^{text}"):
+        port.verify(wide_llama, own_llama)
 
 
 def test_a_digest_does_not_depend_on_the_tiles(wide_llama: Path) -> None:

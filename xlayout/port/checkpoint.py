@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from xlayout.errors import PortError
+from xlayout.errors import PortError, about
 from xlayout.port.account import account
 from xlayout.port.configs import plain_config, section
 from xlayout.port.families import find_family
@@ -113,9 +113,11 @@ def open_checkpoint(
             )
         found = find_family(family, said)
         dialect, rules = spoken(found, source, said)
-        plain = plain_config(with_rope_scaling(source, with_metadata(source, said)))
-        sizes = found.model_sizes(plain)
-        absent = found.absent(plain)
+        whole = with_rope_scaling(source, with_metadata(source, said))
+        with about(str(path), PortError):
+            plain = plain_config(whole)
+            sizes = found.model_sizes(plain)
+            absent = found.absent(plain)
         doubles = find_doubles(source, rules, sizes, absent)
         places, ignored, others = account(
             source.tensors,
