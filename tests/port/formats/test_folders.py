@@ -58,6 +58,17 @@ def test_what_torch_or_an_older_megatron_wrote_says_what_reads_it(tmp_path: Path
     assert told(weights.parent).startswith("what torch pickled is not read")
 
 
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [("safetensors", "config.json"), ("dcp", ".metadata"), ("maxtext", "_METADATA")],
+)
+def test_a_file_in_a_checkpoint_leads_to_it(tmp_path: Path, form: str, name: str) -> None:
+    folder = tmp_path / "x"
+    made(folder, form)
+    (folder / name).touch()
+    assert told(folder / name) == f"name the directory that it is in: {folder}"
+
+
 def test_hidden_folders_and_other_files_are_nothing_to_name(tmp_path: Path) -> None:
     made(tmp_path / ".out.01234567.partial", "safetensors")
     (tmp_path / "notes.txt").write_text("hello")

@@ -34,6 +34,8 @@ def folder_format(folder: Path, /) -> str:
 def instead(path: Path, /) -> str:
     """Return what would work instead of a path that is not a checkpoint, to end a message with."""
     with suppress(OSError):  # skip what cannot be read
+        if path.is_file() and folder_format(path.parent):
+            return f"; name the directory that it is in: {path.parent}"
         for depth in range(_DEPTH):
             if advice := _advice(path, list(_level(path, depth))):
                 return f"; {advice}"
