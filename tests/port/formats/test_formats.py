@@ -83,9 +83,13 @@ def test_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:
     ):
         sniff(tmp_path)
     with pytest.raises(
-        FormatError, match="nothing is there; wanted a checkpoint file or directory"
+        FormatError, match=r"nothing is there; wanted a checkpoint file or directory$"
     ):
         sniff(tmp_path / "absent")
+    with pytest.raises(
+        FormatError, match=r"^meta-llama/Llama-3-8B: nothing is there; .*\(hf download\)$"
+    ):
+        sniff("meta-llama/Llama-3-8B")
     os.mkfifo(tmp_path / "pipe.safetensors")  # opening it would block forever
     with pytest.raises(FormatError, match="not a file; wanted a regular file or a directory"):
         sniff(tmp_path / "pipe.safetensors")

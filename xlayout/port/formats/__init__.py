@@ -83,7 +83,8 @@ def sniff(path: str | PathLike[str], /) -> str:
             + instead(where)
         )
     if not where.exists():
-        raise FormatError(f"{where}: nothing is there; wanted a checkpoint file or directory")
+        hub = "" if where.parent.is_dir() else "; a model on a hub is fetched first (hf download)"
+        raise FormatError(f"{where}: nothing is there; wanted a checkpoint file or directory{hub}")
     require_file(where, "a regular file or a directory")
     refuse_pointer(where)
     with where.open("rb") as file, named(where):
