@@ -221,7 +221,7 @@ def explain(
     from xlayout.table import Table
 
     with _refusals():
-        layout = Layout.parse(pattern, **_sizes(sizes or [], "sizes", "h=8", 0))
+        layout = Layout.parse(pattern, **_sizes(sizes or [], "sizes", "h=8 d=64", 0))
         ins, outs = (", ".join(map(str, s)) for s in (layout.in_shapes, layout.out_shapes))
         try:
             back = str(layout.inverse())
@@ -241,7 +241,8 @@ def _mesh(text: str | None) -> Any:
     """Return the mesh of a text such as "fsdp=4,tp=8"."""
     from xlayout.shard import Mesh
 
-    sizes = {} if text is None else _sizes([*map(str.strip, text.split(","))], "--mesh", "tp=8", 1)
+    texts = [] if text is None else [*map(str.strip, text.split(","))]
+    sizes = _sizes(texts, "--mesh", "fsdp=4,tp=8", 1)
     return Mesh(tuple(sizes.values()), tuple(sizes)) if sizes else None
 
 

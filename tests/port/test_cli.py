@@ -162,7 +162,7 @@ def test_explain_points_into_a_bad_pattern() -> None:
         assert result.exit_code == 2
         told = " ".join(result.stderr.replace("│", "").split())
         assert f"Invalid value for sizes: '{size[:40]}" in told
-        assert "wanted sizes such as h=8, of at most 18 digits" in told
+        assert "wanted sizes such as h=8 d=64, of at most 18 digits" in told
 
 
 def test_explain_refuses_two_sizes_of_one_axis() -> None:

@@ -103,9 +103,9 @@ def test_the_command_line_takes_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mesh", "why"),
     [
-        ("tp", "'tp'; wanted sizes such as tp=8, of at most 18 digits, and at least 1"),
-        ("tp=0", "'tp=0'; wanted sizes such as tp=8, of at most 18 digits, and at least 1"),
-        ("", "''; wanted sizes such as tp=8, of at most 18 digits, and at least 1"),
+        ("tp", "'tp'; wanted sizes such as fsdp=4,tp=8, of at most 18 digits, and at least 1"),
+        ("tp=0", "'tp=0'; wanted sizes such as fsdp=4,tp=8, of at most 18 digits, and at least 1"),
+        ("", "''; wanted sizes such as fsdp=4,tp=8, of at most 18 digits, and at least 1"),
         ("tp=2,tp=3", "tp=3; it was tp=2 before"),
     ],
 )
