@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.counted import counted
 from tests.tp.block import CONFIG, planned, weights
 from xlayout.errors import ShardingError, SizeError
 from xlayout.tp import Rule, plan
@@ -40,6 +41,13 @@ def test_a_plan_is_a_table_with_layers_together() -> None:
     ]
     assert made.unmatched == tuple(f"layers.{k}.embed.weight" for k in range(3))
     assert [made.heads_on(rank) for rank in range(4)] == [(4, 2), (4, 2), (2, 1), (2, 1)]
+
+
+def test_layers_that_repeat_are_looked_at_once_and_not_for_every_rank() -> None:
+    made = plan({f"{k}.mlp.up_proj.weight": (100, 4) for k in range(200)}, 100, rules="llama")
+    with counted() as seen:
+        assert "a rank holds 800 of 80,000 numbers at most" in str(made)
+    assert seen["call"] < 40_000  # many more if each rank went through all layers
 
 
 def test_features_are_cut_in_grains() -> None:

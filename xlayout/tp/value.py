@@ -106,8 +106,11 @@ class TensorPlan(Mapping[str, Placed]):
         Raises:
             SizeError: for a rank that does not exist.
         """
-        alike = Counter((p.sharding, p.shape) for p in self.values())
-        return sum(n * math.prod(s.local_shape(rank, x)) for (s, x), n in alike.items())
+        return _elements(self._alike(), rank)
+
+    def _alike(self) -> Counter[tuple[Sharding, Shape]]:
+        """How many weights are cut alike: layers repeat, and each is hashed in Python."""
+        return Counter((placed.sharding, placed.shape) for placed in self.values())
 
     def heads_on(self, rank: int) -> tuple[int, int]:
         """(query heads, key-value heads) of a rank.
@@ -122,15 +125,15 @@ class TensorPlan(Mapping[str, Placed]):
 
     def table(self) -> Table:
         """The plan as a table; layers that are cut alike share a row."""
-        alike = Counter(
+        named = Counter(
             (re.sub(r"(?<![^._])\d+(?![^._])", "*", name), placed) for name, placed in self.items()
         )
         rows: dict[tuple[str, ...], int] = {}
-        for (name, placed), n in alike.items():
+        for (name, placed), n in named.items():
             row = name, *_cells(placed, self.parts)
             rows[row] = rows.get(row, 0) + n
-        total = sum(math.prod(placed.shape) for placed in self.values())
-        most = max(map(self.elements, range(self.parts)))
+        total, alike = sum(math.prod(placed.shape) for placed in self.values()), self._alike()
+        most = max(_elements(alike, rank) for rank in range(self.parts))
         notes = [f"a rank holds {most:,} of {total:,} numbers at most"]
         if self.unmatched:
             some = ", ".join(self.unmatched[:3]) + (", …" if len(self.unmatched) > 3 else "")
@@ -147,6 +150,10 @@ class TensorPlan(Mapping[str, Placed]):
 
     def __repr__(self) -> str:
         return f"<TensorPlan of {len(self)} weights for {self.parts} ranks>"
+
+
+def _elements(alike: Counter[tuple[Sharding, Shape]], rank: int) -> int:
+    return sum(n * math.prod(s.local_shape(rank, shape)) for (s, shape), n in alike.items())
 
 
 def _cells(placed: Placed, parts: int) -> tuple[str, str, str, str]:
