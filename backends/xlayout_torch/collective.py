@@ -76,7 +76,7 @@ def describe_mesh(mesh: DeviceMesh, /) -> str:
 
 def local(x: Any, /) -> torch.Tensor:
     """This rank's part of a DTensor, differentiably."""
-    part: torch.Tensor = x.to_local()
+    part: torch.Tensor = _Local.apply(x)  # type: ignore[no-untyped-call]
     return part
 
 
@@ -89,14 +89,47 @@ def whole(
     /,
 ) -> DTensor:
     """The DTensor of which `part` is this rank's; row-major where no order is told, as `part`."""
-    return DTensor.from_local(
-        part,
-        mesh,
-        placements,
-        run_check=False,
-        shape=torch.Size(shape),
-        stride=dense_strides([max(n, 1) for n in shape], major_to_minor),  # as torch counts
-    )
+    strides = dense_strides([max(n, 1) for n in shape], major_to_minor)  # as torch counts
+    made: DTensor = _Whole.apply(part, mesh, placements, torch.Size(shape), strides)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _Local(torch.autograd.Function):
+    """`to_local`, whose gradient is a `whole`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: DTensor) -> torch.Tensor:
+        ctx.whole = x.device_mesh, copies(x.placements), x.shape
+        ctx.set_materialize_grads(False)
+        part = x.to_local()
+        return part.view_as(part)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return None if gradient is None else whole(gradient, *ctx.whole)
+
+
+class _Whole(torch.autograd.Function):
+    """`from_local`; but autograd sees how a gradient is brought to the placements of the array.
+
+    Of torch's own it does not, so that further derivatives lack whatever lay in other placements.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, part: Any, mesh: DeviceMesh, placements: Any, shape: Any, stride: Any
+    ) -> DTensor:
+        ctx.placements = copies(placements)
+        ctx.set_materialize_grads(False)
+        return DTensor.from_local(
+            part.view_as(part), mesh, placements, run_check=False, shape=shape, stride=stride
+        )
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+        if gradient is not None:
+            gradient = local(redistributed(gradient, ctx.placements))
+        return gradient, None, None, None, None
 
 
 def linear(

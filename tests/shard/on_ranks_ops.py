@@ -19,7 +19,9 @@ from xlayout import Mesh, Sharding
 from xlayout.shard import Split
 
 __all__ = [
+    "UNEVEN",
     "compared",
+    "derivatives",
     "of_dtypes",
     "of_no_elements",
     "of_one_element",
@@ -208,17 +210,42 @@ def second_derivative(_rank: int, on: Mesh) -> bool:
     return torch.equal(twice(given).full_tensor(), twice(values.requires_grad_()))
 
 
+# name: (shape, op on the rows of an array); some ranks hold less than others, before or after
+UNEVEN: dict[str, tuple[tuple[int, ...], Any]] = {
+    "interleave": ((2, 4), xl.interleave),
+    "matrix_transpose": ((3, 4), xl.matrix_transpose),
+    "rearrange": ((2, 4), lambda x: xl.rearrange(x, "a b -> (b a)")),
+    "split_qkv": ((8, 4), lambda x: xl.split_qkv(x, heads=2, kv_heads=1)),
+    "unstack": ((3, 4), lambda x: xl.unstack(x, axis=1)),
+    "all_gather": ((3, 4), lambda x: xl.all_gather(x) if isinstance(x, DTensor) else x * 1),
+}
+
+
+def derivatives(_rank: int, name: str, on: Mesh) -> list[bool]:
+    """Whether the first three derivatives of an op's results are those that it has on one rank."""
+    shape, op = UNEVEN[name]
+
+    def found(x: torch.Tensor) -> list[Any]:
+        made, values = [x], pytree.tree_leaves(op(x))
+        for power in (4, 2, 2):
+            loss = sum((y**power).sum() for y in values)
+            values = list(torch.autograd.grad(loss, x, create_graph=True))
+            made += values
+        return made[1:]
+
+    mesh, x = device_mesh(on), torch.arange(float(math.prod(shape))).reshape(shape) % 7 - 3
+    given = _distributed(x, mesh, Sharding(on, ("tp",)).to_torch(mesh)).requires_grad_()
+    pairs = zip(found(given), found(x.requires_grad_()), strict=True)
+    return [torch.equal(a.full_tensor(), b) for a, b in pairs]
+
+
 def repeated(_rank: int, name: str, src: Any, dst: Any, compiler: Any) -> list[bool]:
     """Whether a layout that repeats elements has the gradients that it has on one rank.
 
-    The first derivative, where its arrays lie, and the second, except of what is compiled or cut
-    unevenly: there torch itself has none.
+    The first derivative, where its arrays lie, and the second, except of what is compiled: there
+    torch itself has none.
     """
     layout, mesh = REPEATS[name], device_mesh(src[0].mesh)
-    even = all(
-        len({sharding.local_shape(rank, shape) for rank in range(mesh.size())}) == 1
-        for sharding, shape in zip(dst, layout.out_shapes, strict=True)
-    )
 
     def numbers(shapes: Any) -> list[torch.Tensor]:  # whole ones: sums do not depend on the order
         return [torch.arange(float(np.prod(s))).reshape(s) % 7 - 3 for s in shapes]
@@ -232,7 +259,7 @@ def repeated(_rank: int, name: str, src: Any, dst: Any, compiler: Any) -> list[b
         made = pytree.tree_leaves(move(*xs))
         loss = sum((y**2 * w).sum() for y, w in zip(made, weights, strict=True))
         once = list(torch.autograd.grad(loss, xs, create_graph=True))
-        if compiler or not even:
+        if compiler:
             return [once]
         return [once, list(torch.autograd.grad(sum((g**2).sum() for g in once), xs))]
 

@@ -40,6 +40,13 @@ def test_holes_are_constant_in_second_derivatives(ranks: Pool) -> None:
     assert ranks(on_ranks_ops.second_derivative, LINE) == [True] * 4
 
 
+@pytest.mark.parametrize("name", on_ranks_ops.UNEVEN)
+def test_derivatives_of_any_order_are_those_of_one_rank(ranks: Pool, name: str) -> None:
+    """DTensor gives gradients of uneven parts other placements, and brings them back unseen."""
+    for on in (LINE, GRID):
+        assert ranks(on_ranks_ops.derivatives, name, on) == [[True] * 3] * 4
+
+
 def test_an_axis_of_one_element_may_be_cut(ranks: Pool) -> None:
     lie = ["(('tp',),)", "()", "(('tp',),)", "((), ('tp',))"]
     assert ranks(on_ranks_ops.of_one_element, LINE) == [lie] * 4

@@ -50,7 +50,10 @@ def gathered(held: ShardedArray, gone: tuple[str, ...], dtype: Any, reduce_dtype
         gradient = torch.whole(part, mesh, gradient.placements, shape)
         return (torch.cast(_summed(gradient, held, gone, rank), kind),)
 
-    (made,) = torch.linear(forward, backward, [x])
+    def again(gradient: Any) -> tuple[Any, ...]:  # of a gradient, which may lie in other placements
+        return forward(torch.redistributed(gradient, held.native(src)))
+
+    (made,) = torch.linear(again, backward, [x], forward)
     for tell in torch.LISTENERS:
         tell(made, x, gather)
     return made
