@@ -151,6 +151,18 @@ def test_jax_holds_no_parts_of_two_segments() -> None:
         held_by(Mesh((2,), ("tp",)), places, SIZES, jax=True)
 
 
+def test_jax_holds_no_copies_of_heads() -> None:
+    places = [Place(Rule("k", "key", "(kv dim) embed -> embed kv dim"))]
+    mesh = Mesh((8,), ("tp",))
+    assert len(set(held_by(mesh, places, SIZES, jax=False)["key"])) == 4
+    text = (
+        r"^mesh: tp=8; key: ranks would hold copies of 4 heads, and JAX cuts without copies; "
+        r"wanted tp=4 at most$"
+    )
+    with pytest.raises(PortError, match=text):
+        held_by(mesh, places, SIZES, jax=True)
+
+
 def test_fused_groups_stay_together_and_each_layer_of_a_stack_is_a_box() -> None:
     places = places_of("mixtral", "megatron")
     held = held_by(Mesh((2, 2), ("fsdp", "tp")), places, SIZES, jax=False)

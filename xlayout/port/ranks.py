@@ -52,8 +52,8 @@ def held_by(
         jax: Whether the ranks are JAX's, which cuts evenly, and has FSDP along `embed`.
 
     Raises:
-        PortError: So many ranks cannot share the heads, or not evenly although JAX has to, or their
-            boxes are too many.
+        PortError: So many ranks cannot share the heads, or not evenly and without copies although
+            JAX has to, or their boxes are too many.
 
     >>> place = Place(Rule("q_proj", "q_proj", "(heads dim) embed"))
     >>> mesh, sizes = Mesh((2, 2), ("fsdp", "tp")), {"heads": 4, "kv": 2, "dim": 3, "embed": 6}
@@ -132,6 +132,11 @@ def _held(mesh: Mesh, rule: Rule, sizes: tuple[tuple[str, int], ...], jax: bool)
     known = dict(sizes)
     shape, counts = rule.target_shape(known), dict(zip(mesh.names, mesh.shape, strict=True))
     axis, split = _cut(rule, shape, known, counts.get("tp", 1))
+    if jax and split is not None and split.overlaps:
+        raise SizeError(
+            f"ranks would hold copies of {known['kv']} heads, and JAX cuts without copies; wanted "
+            f"tp={known['kv']} at most"
+        )
     leads = [group[0] for group in rule.sides[1]]
     width = leads.index("embed") if "embed" in leads else None
     along, stacked = (width, ()) if jax else (0, rule.stacked)
