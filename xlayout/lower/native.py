@@ -15,7 +15,8 @@ __all__ = ["native"]
 def native(on: bool, /) -> AbstractContextManager[None]:
     """Inside `with xl.native(False):` the frameworks' own ops replace the compiled copy kernel.
 
-    It holds for this thread, and results are identical bit for bit. (`comm="native"` is unrelated:
+    It holds for this thread, and results are identical bit for bit, but for NaNs of a few dtypes
+    that XLA on CPU replaces by others where it joins or pads. (`comm="native"` is unrelated:
     it leaves communication between devices to the framework.)
 
     Under `jax.jit` on CPU the program then has no custom calls, which only a process with this
