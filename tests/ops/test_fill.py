@@ -48,6 +48,20 @@ def test_infinity_fits_where_there_is_one(backend: Framework, name: str) -> None
             backend.call(lambda x: xl.pad(x, to=3, value=float("inf")), x)
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float32", "complex64"])
+def test_an_int_that_fills_floats_has_64_bits(backend: Framework, name: str) -> None:
+    """Frameworks fill with some longer ones, and raise errors of their own for others."""
+    x = backend.array(np.zeros(2, getattr(ml_dtypes, name, name)))
+    for value in (-(2**63), 2**62, 2.0**70):
+        made = backend.call(lambda x, value=value: xl.pad(x, to=3, value=value), x)
+        assert complex(backend.numpy(made)[2]) == value
+    for value in (2**63, 2**70, -(2**63) - 1):
+        with pytest.raises(
+            ShapeError, match=rf"^value: {value} in .*{name}; wanted a float, or an int of 64 bits"
+        ):
+            backend.call(lambda x, value=value: xl.pad(x, to=3, value=value), x)
+
+
 @pytest.mark.parametrize(
     ("name", "low", "high"),
     [("bool", 0, 1), ("int8", -128, 127), ("uint8", 0, 255), ("int32", -(2**31), 2**31 - 1)],

@@ -94,6 +94,8 @@ def _wanted_in_floats(name: str, value: Any) -> str | None:
         if any(n == n and abs(n) > most and not (infinite and abs(n) == inf) for n in parts):
             # Formatted only here: with dynamic sizes Dynamo cannot format such a number.
             return f"a number from {-most:g} to {most:g}{' or an infinity' if infinite else ''}"
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return "a float, or an int of 64 bits"  # which frameworks take, each in its own way
     if name == "float8_e8m0fnu" and not (value >= 2.0**-127 or value != value):
         return "a number from 2**-127 to 2**127"  # it is only an exponent
     if name in _WITHOUT_NAN and value != value:
