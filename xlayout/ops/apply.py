@@ -52,7 +52,8 @@ def apply(
 
     Raises:
         ShapeError: for shapes other than the layout's, or an `out` that does not fit.
-        TypeError: for arrays of different frameworks, dtypes or devices.
+        TypeError: for arrays of different frameworks, dtypes or devices; a ValueError of JAX's own
+            for its arrays on different devices.
         BufferError: for `copy=False` where a copy is needed, as it always is for sharded arrays.
         ShardingError: for `comm="local"` where communication is needed.
 

@@ -47,7 +47,7 @@ def apply_many(
         SizeError: if the numbers of layouts and arrays differ.
         ShapeError: for an array of another shape than its layout's.
         TypeError: for a layout that is not a Layout, and for arrays of one layout that differ in
-            framework, dtype or device.
+            framework, dtype or device; a ValueError of JAX's own for its devices.
         ShardingError: for arrays of one layout on meshes with different orders of devices.
 
     >>> import numpy as np
