@@ -8,7 +8,7 @@ compiler can overlap and merge.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -126,13 +126,17 @@ def _group_around(mesh: DeviceMesh | None) -> Any:
     return mesh.get_group() if mesh is not None and mesh.ndim == 1 else dist.group.WORLD
 
 
-@cache
 def _group_of(world: Any, ranks: tuple[int, ...]) -> Any:
     """A group of these ranks alone; others are not needed to make it.
 
     It is named by its ranks. `dist.new_group` would name it by the number of groups that a rank is
-    in, too, and ranks that are in more of them than others would never find each other.
+    in, too, and ranks that are in more of them than others would never find each other. Torch keeps
+    it, and forgets it when the world is destroyed.
     """
+    name = f"xlayout {ranks}"
+    for group, other in _c10d._world.pg_names.items():
+        if other == name:
+            return group
     kind, store = _c10d._world.pg_map[world]
     made, _ = _c10d._new_process_group_helper(
         len(ranks),
@@ -140,7 +144,7 @@ def _group_of(world: Any, ranks: tuple[int, ...]) -> Any:
         list(ranks),
         dist.Backend(kind),
         store,
-        f"xlayout {ranks}",
+        name,
         timeout=_c10d._get_default_timeout(kind),
     )
     _c10d._world.pg_group_ranks[made] = {rank: place for place, rank in enumerate(ranks)}
