@@ -78,3 +78,16 @@ def test_each_op_that_is_compiled_has_its_own_number_of_recompiles() -> None:
     ops = [getattr(xl, name) for name in xl.__all__]
     codes = [op.__code__ for op in ops if hasattr(op, "layout") and hasattr(op, "__code__")]
     assert len(codes) == len(set(codes)) > 10
+
+
+def test_many_layouts_are_one_graph() -> None:
+    turned, padded = xl.Layout.permute((2, 3), (1, 0)), xl.pad.layout((2,), to=3)
+    joined = xl.stack.layout(((2,), (2,)))
+
+    def use(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return xl.apply_many([turned, padded, joined], [x, y, (y, y)], fill=7)
+
+    made = torch.compile(use, fullgraph=True, backend="eager")(
+        torch.arange(6).reshape(2, 3), torch.tensor([1, 2])
+    )
+    assert [y.tolist() for y in made] == [[[0, 3], [1, 4], [2, 5]], [1, 2, 7], [[1, 2], [1, 2]]]
