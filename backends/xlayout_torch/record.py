@@ -39,8 +39,16 @@ def _taken_apart(values: Sequence[Any], leaves: list[Any]) -> tuple[Any, ...]:
             form.append((type(value) is list, _taken_apart(value, leaves)))
         else:
             form.append(None)
-            leaves.append(value)
+            number = type(value) is int or type(value) is float
+            leaves.append(_fixed(value) if number else value)
     return tuple(form)
+
+
+def _fixed(number: Any) -> Any:
+    """A number as a constant; Dynamo makes those dynamic that change from call to call."""
+    from torch.fx.experimental.symbolic_shapes import guard_scalar
+
+    return guard_scalar(number)
 
 
 def _put_together(form: tuple[Any, ...], *leaves: Any) -> tuple[Any, ...]:

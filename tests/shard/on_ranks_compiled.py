@@ -145,6 +145,25 @@ def growing(rank: int, x: np.ndarray, src: Sharding) -> bool:
     return all(same)
 
 
+def varying(rank: int, x: np.ndarray, src: Sharding) -> list[str]:
+    """The options that a compiled op does not follow when their numbers change."""
+    holes = xl.pad.layout(x.shape, to=30)
+    uses: dict[str, tuple[Any, tuple[Any, ...]]] = {
+        "an integer": (lambda x, n: xl.interleave(x, block=n), (1, 2, 3, 4)),
+        "in a list": (lambda x, n: xl.regroup(x, sizes=[4 * n, 24 - 4 * n], groups=2), (1, 2, 3)),
+        "by a name": (lambda x, n: xl.rearrange(x, "(a b) c -> b a c", a=n), (2, 3, 4)),
+        "a value": (lambda x, n: xl.pad(x, to=30, value=n), (1.5, 2.5, 3.5)),
+        "a fill": (lambda x, n: xl.apply(holes, x, fill=n), (1, 2, 3)),
+    }
+    array, wrong = dtensor(rank, x, src), []
+    for name, (use, numbers) in uses.items():
+        torch._dynamo.reset()
+        run = torch.compile(use, backend="aot_eager", fullgraph=True)
+        if not all(run(array, n).equal(use(array, n)) for n in numbers):
+            wrong.append(name)
+    return wrong
+
+
 def recompiled(rank: int, x: np.ndarray, src: Sharding) -> list[int]:
     """How many more calls are cached after each of five compilations of two alternating ops."""
     from xlayout_torch import opaque

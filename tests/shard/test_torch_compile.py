@@ -93,6 +93,10 @@ def test_a_call_that_is_compiled_again_is_known(ranks: Pool) -> None:
     assert ranks(on_ranks_compiled.recompiled, values(), ROWS) == [[0, 0, 1, 1, 1]] * 4
 
 
+def test_options_may_differ_from_call_to_call(ranks: Pool) -> None:
+    assert ranks(on_ranks_compiled.varying, values(), ROWS) == [[]] * 4
+
+
 def test_one_function_may_be_given_several_ops(ranks: Pool) -> None:
     assert all(ranks(on_ranks_compiled.alternating, values(), ROWS, "interleave", "deinterleave"))
 
