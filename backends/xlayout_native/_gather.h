@@ -89,7 +89,7 @@ static bool put_segments(const Worker *worker, const Copy *c, const int64_t *ext
     for (int k = c->outside - 1; k >= 0; k--)
         if (!add_loop(&b, extent[k], c->staged[k], c->loop[k].out)) return false;
     const Isa *isa = worker->isa;
-    const bool streams = worker->stream && isa->unaligned[BLOCKS] && bytes >= isa->narrowest;
+    const bool streams = worker->stream && !c->gaps && isa->unaligned[BLOCKS] && bytes >= isa->narrowest;
     (streams ? isa->unaligned : isa->kernels)[BLOCKS](&b, stage, to);
     return true;
 }
@@ -131,7 +131,7 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
     else worker->isa->kernels[kind_of_box(&t.box)](&t.box, from, stage);
     if (put_segments(worker, c, t.extent, stage, to)) return;
     hand_over(worker, c, t.extent, to, true, true);
-    if (worker->stream) return;
+    if (worker->stream && !c->gaps) return;
     Pending *w = &worker->pending;
     for (; w->copy; next_segment(w)) move(w->to, w->from, w->bytes);
 }

@@ -30,6 +30,7 @@ typedef struct {
     bool cached;                  /* the plan's results are small enough to stay in the caches */
     bool dense;                   /* rows of pairs, of a line and more, that are adjacent in the output */
     bool aligned;                 /* its kernel's stores fall on whole lines if the target starts on one */
+    bool gaps;                    /* segments are short, and what is between them is not written */
     bool lines;                   /* aligned, dense, or in long rows: its kernel may write whole lines, see writer() */
     Kind kind;
 } Copy;

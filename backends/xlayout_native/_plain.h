@@ -82,7 +82,10 @@ static inline void move(uint8_t *to, const uint8_t *from, int64_t count)
     move_short(to, from, count);
 }
 
-/* Four columns at a time: rows and columns that lie a large power of two apart fall into few sets of the caches, which
+/* Blocks of a line and more by half lines: a store to two lines takes longer than two to one, and off a line every
+ * store of a whole one is to two.
+ *
+ * Four columns at a time: rows and columns that lie a large power of two apart fall into few sets of the caches, which
  * hold the lines of four columns, but not of many. Compiled once for each vector size. */
 ALWAYS_INLINE void each_block(const Box *b, const uint8_t *from, uint8_t *to)
 {
@@ -104,11 +107,10 @@ ALWAYS_INLINE void each_block(const Box *b, const uint8_t *from, uint8_t *to)
 #define ONCE(T, to, from, count) memcpy(to, from, sizeof(T))
 #define ANY(T, to, from, count) memcpy(to, from, (size_t)(count))
 #define LONGER(T, to, from, count)                                                                  \
-    for (int64_t at = 0; at < (count) - LINE; at += LINE) memcpy((to) + at, (from) + at, LINE);    \
-    memcpy((to) + (count) - LINE, (from) + (count) - LINE, LINE)
+    for (int64_t at = 0; at < (count) - 32; at += 32) memcpy((to) + at, (from) + at, 32);          \
+    memcpy((to) + (count) - 32, (from) + (count) - 32, 32)
     if (width >= MEMCPY_FROM) EACH(ANY, )
     else if (width > LINE) EACH(LONGER, )
-    else if (width == 64) EACH(ONCE, u512)
     else if (width > 32) EACH(TWICE, u256)
     else if (width == 32) EACH(ONCE, u256)
     else if (width > 16) EACH(TWICE, u128)

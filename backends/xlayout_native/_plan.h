@@ -150,6 +150,17 @@ static void shape_stage(Copy *c)
     }
 }
 
+/* Whether segments are short and something is left out behind each. Then few lines are whole: the others would be
+ * read, changed and written to memory one by one, so all are left to the caches. Not if a transpose leaves out more
+ * than it writes: it writes some of each segment in turn, and would come back to too many lines. */
+static bool has_gaps(const Copy *c)
+{
+    const int k = c->outside;
+    if (!k || c->segment >= LONG || (k < c->rank && c->tile[k] < c->loop[k].n)) return false;
+    const int64_t step = c->loop[k - 1].out;
+    return step > c->segment && (c->kind != TRANSPOSE || step <= 2 * c->segment);
+}
+
 /* Whether it zips or unzips pairs, in short rows that are adjacent in the output. */
 static bool is_dense(const Copy *c)
 {
@@ -280,5 +291,6 @@ static void prepare_copy(Copy *c, bool staged)
     shape(c, true);
     c->aligned = c->kind == RUNS || is_aligned(c);
     c->lines = !staged && (c->aligned || c->dense || has_long_rows(c));
-    if (!c->lines) shape(c, false);
+    c->gaps = has_gaps(c);
+    if (!c->lines && !c->gaps) shape(c, false);
 }

@@ -239,7 +239,7 @@ static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, co
              begin_at(c, start, c->width)) /* an element may stand for several, aligned as one of those */
         t->store = SPLICED;
     else
-        t->staged = true;
+        t->staged = !c->gaps;
     t->by_rows = t->turn && !whole_lines && (c->width < 4 || !off_line); /* wide elements off lines: bands are faster */
     t->lead = off_line && !t->first ? side : 0;
 }
@@ -275,7 +275,7 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
     } else if (worker->stream) {
         const Kernel direct = writer(isa, c, to);
         if (direct) t.kernel = direct;
-        else t.staged = worker->stages[0];
+        else t.staged = worker->stages[0] && !c->gaps;
         t.first = t.last = true;
     }
     for (int k = 0; k < c->rank; k++) t.out[k] = t.staged ? c->staged[k] : c->loop[k].out;
